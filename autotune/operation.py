@@ -1,0 +1,133 @@
+"""The contracts of a tunable kernel: an ``Operation`` (triton-free data) and its ``Kernel`` (how it is computed)."""
+
+import ast
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from autotune.shape import Shape
+from autotune.space import Config, Space
+
+if TYPE_CHECKING:
+    import torch
+
+ShapeT = TypeVar("ShapeT", bound=Shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What an operation must do for a shape, by formula: floating-point operations, and bytes moved once each."""
+
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation(Generic[ShapeT]):
+    """What is computed, without triton: name, shape class, space, cost, and where its kernel's source lies.
+
+    ``sources`` are the files that the launch reaches; ``entry`` names the functions it starts from.
+    """
+
+    name: str
+    shape_class: type[ShapeT]
+    space: Space[ShapeT]
+    cost: Callable[[ShapeT], Cost]
+    sources: tuple[Path, ...]
+    entry: tuple[str, ...]
+
+    @property
+    def source_hash(self) -> str:
+        """SHA-256 of what the launch can reach; docstrings, comments and layout do not count."""
+        return source_hash(self.sources, self.entry)
+
+
+class Kernel(Protocol):
+    """How an operation is computed. Nothing here touches tables, studies or timing.
+
+    ``inputs`` is whatever ``make_inputs`` returns; ``out`` whatever ``empty_output`` returns, a tuple of tensors.
+    """
+
+    def make_inputs(self, shape: Any, *, seed: int, device: str, data: str = "normal") -> Any:
+        """Random inputs of that shape; ``data`` is one of ``normal``, ``large``, ``tails``."""
+
+    def check_shapes(self, shape: Any) -> Sequence[Any]:
+        """Small problems that run the very binaries of ``shape``, one of them off every tile's multiple."""
+
+    def empty_output(self, inputs: Any) -> "tuple[torch.Tensor, ...]":
+        """Outputs filled with NaN, so that an element nobody wrote is seen."""
+
+    def launch(self, config: Config, inputs: Any, out: "tuple[torch.Tensor, ...]") -> None:
+        """Compute ``out`` from ``inputs`` on the current stream; allocates nothing that a CUDA graph cannot hold."""
+
+    def reference(self, inputs: Any, *, dtype: "torch.dtype | None" = None) -> "tuple[torch.Tensor, ...]":
+        """The definition of correct, from torch alone: in fp64, or as eager torch computes it in ``dtype``."""
+
+    def warmup(self, config: Config, shape: Any) -> Any:
+        """Compile, without a launch or a GPU, what ``launch`` will look up; returns Triton's compiled kernel."""
+
+    def bind(self, config: Config, shape: Any) -> Callable[..., Any]:
+        """The callable that a user gets: takes the operation's tensors, checks that they fit ``shape``, launches."""
+
+    def baselines(self, inputs: Any) -> "dict[str, Callable[[], object]]":
+        """What to measure beside the finalists, by name; one that cannot run here raises when it is called."""
+
+
+@lru_cache(maxsize=64)
+def source_hash(sources: tuple[Path, ...], entry: tuple[str, ...]) -> str:
+    """Hash the top-level definitions of ``sources`` that ``entry`` reaches by name, the same under every Python version.
+
+    Raises:
+        KeyError: an entry is not defined in the sources.
+    """
+    definitions = dict(_definitions(sources))
+    reached: set[str] = set()
+    pending = list(entry)
+    while pending:
+        name = pending.pop()
+        if name in reached:
+            continue
+        reached.add(name)
+        names = {node.id for node in ast.walk(definitions[name]) if isinstance(node, ast.Name)}
+        pending.extend(names & definitions.keys())
+    text = "\n".join(f"{name} {_canonical(definitions[name])}" for name in sorted(reached))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _definitions(sources: Iterable[Path]) -> Iterator[tuple[str, ast.stmt]]:
+    for path in sources:
+        for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                yield statement.name, statement
+            elif isinstance(statement, ast.Assign | ast.AnnAssign):
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                for target in targets:
+                    if isinstance(target, ast.Name):
+                        yield target.id, statement
+
+
+def _canonical(node: object) -> str:
+    """``ast.dump`` without positions, docstrings and empty fields, whose presence differs between Python versions."""
+    if isinstance(node, ast.AST):
+        parts = []
+        for name, value in ast.iter_fields(node):
+            if name == "body" and isinstance(value, list):
+                value = [statement for statement in value if not _is_docstring(statement)]
+            if value is None or value == [] or name in {"kind", "type_comment"}:
+                continue
+            parts.append(f"{name}={_canonical(value)}")
+        return f"{type(node).__name__}({','.join(parts)})"
+    if isinstance(node, list):
+        return f"[{','.join(map(_canonical, node))}]"
+    return repr(node)
+
+
+def _is_docstring(statement: object) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )

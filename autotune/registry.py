@@ -1,0 +1,92 @@
+"""Names of operations: lazy ``"module:attribute"`` references; the only file that names ours."""
+
+import importlib
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, NamedTuple
+
+from autotune.errors import UnknownNameError
+from autotune.operation import Kernel, Operation
+from autotune.shape import Shape
+
+ENTRY_POINT_GROUP = "autotune.operations"
+
+
+class Reference(NamedTuple):
+    """Where an operation and its kernel are found; nothing is imported until asked for."""
+
+    operation: str
+    kernel: str
+
+
+_references: dict[str, Reference] = {
+    "flash_attention": Reference(
+        "autotune.search_spaces.flash_attention:OPERATION", "autotune.kernels.flash_attention:KERNEL"
+    ),
+}
+
+
+def register(name: str, *, operation: str, kernel: str) -> None:
+    """Add an operation of your own: two ``"module:attribute"`` references, imported when first needed.
+
+    Installed packages do the same without a call, by an entry point of the group ``autotune.operations`` whose object
+    is a ``Reference``.
+
+    Raises:
+        UnknownNameError: the name is taken by another reference.
+    """
+    reference = Reference(operation, kernel)
+    if _references.get(name, reference) != reference:
+        raise UnknownNameError(f"operation={name!r} is registered already as {_references[name]}; choose another name")
+    _references[name] = reference
+
+
+def operation_names() -> list[str]:
+    """The names of all registered operations, sorted."""
+    return sorted({*_references, *(point.name for point in _points())})
+
+
+def get_operation(name: str) -> Operation[Any]:
+    """The operation of that name.
+
+    Raises:
+        UnknownNameError: no such operation; the message lists the registered ones.
+    """
+    found = _load(_reference(name).operation)
+    assert isinstance(found, Operation)
+    return found
+
+
+def load_kernel(name: str) -> Kernel:
+    """The kernel of that operation; imports torch and triton."""
+    kernel: Kernel = _load(_reference(name).kernel)
+    return kernel
+
+
+def operation_for(shape: Shape) -> Operation[Any]:
+    """The operation that solves shapes of this class."""
+    for name in operation_names():
+        operation = get_operation(name)
+        if type(shape) is operation.shape_class:
+            return operation
+    raise UnknownNameError(f"shape={shape!r}: no operation takes a {type(shape).__name__}")
+
+
+def _reference(name: str) -> Reference:
+    if name in _references:
+        return _references[name]
+    for point in _points():
+        if point.name == name:
+            return Reference(*point.load())
+    raise UnknownNameError(f"operation={name!r} is unknown; registered: {', '.join(operation_names())}")
+
+
+@cache
+def _points() -> tuple[Any, ...]:
+    return tuple(entry_points(group=ENTRY_POINT_GROUP))
+
+
+@cache
+def _load(reference: str) -> Any:
+    module, _, attribute = reference.partition(":")
+    return getattr(importlib.import_module(module), attribute)

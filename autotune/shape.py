@@ -1,0 +1,129 @@
+"""Shapes: frozen descriptions of the problem that is solved, the key of every table."""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from autotune.errors import InvalidShapeError, UnknownNameError
+
+ITEM_BYTES: Final = {"float16": 2, "bfloat16": 2, "float32": 4}
+DTYPE_ALIASES: Final = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32"}
+MAX_LENGTH: Final = 2**31 - 1  # lengths are int32 in the kernels; offsets are not
+
+_FOLLOWS: Any = None  # the default of a field that follows another one; resolved at construction
+
+
+def parse_dtype(name: str) -> str:
+    """Return torch's name of a dtype given that name or a common short form (``"bf16"``)."""
+    dtype = DTYPE_ALIASES.get(name, name)
+    if dtype not in ITEM_BYTES:
+        allowed = ", ".join([*ITEM_BYTES, *DTYPE_ALIASES])
+        raise UnknownNameError(f"dtype={name!r} is unknown; allowed: {allowed}")
+    return dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Base of all shapes: plain, hashable, its fields are table columns."""
+
+    def as_dict(self) -> dict[str, int | str | bool | None]:
+        """The fields by name, in declaration order."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def family(self) -> tuple[object, ...]:
+        """What a neighbour must share exactly for its config to be worth borrowing."""
+        raise NotImplementedError
+
+    def coordinates(self) -> tuple[float, ...]:
+        """Where the shape lies among its family: log2 of the sizes that may differ."""
+        raise NotImplementedError
+
+    def distance(self, other: "Shape") -> float:
+        """Euclidean distance in log2 of the sizes; infinite between families."""
+        if type(self) is not type(other) or self.family() != other.family():
+            return math.inf
+        return math.dist(self.coordinates(), other.coordinates())
+
+    def _require_int(self, name: str, low: int, high: int = MAX_LENGTH) -> None:
+        value = getattr(self, name)
+        if type(value) is not int or not low <= value <= high:
+            raise InvalidShapeError(f"{name}={value!r} is not allowed; expected an integer from {low} to {high}")
+
+    def _require_bool(self, *names: str) -> None:
+        for name in names:
+            if type(getattr(self, name)) is not bool:
+                raise InvalidShapeError(f"{name}={getattr(self, name)!r} is not allowed; expected True or False")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionShape(Shape):
+    """A dense attention problem: queries ``[batch, seq_q, heads, head_dim]`` against keys and values.
+
+    ``kv_heads``, ``seq_kv`` and ``head_dim_v`` follow ``heads``, ``seq_q`` and ``head_dim`` where they are not given.
+    ``causal`` is bottom-right aligned: query i sees keys up to i + seq_kv - seq_q. A ``window`` of W leaves the keys
+    closer than W positions to the query's own, which counts (``sliding_window`` in Hugging Face configs).
+    ``softcap`` and ``varlen`` say whether the feature is on; a softcap's value is given at the call.
+
+    Example:
+        >>> AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True).seq_kv
+        1024
+
+    Raises:
+        InvalidShapeError: a field is out of range; the message names it, its value and what is allowed.
+        UnknownNameError: the dtype does not exist.
+    """
+
+    batch: int
+    heads: int
+    kv_heads: int = _FOLLOWS
+    seq_q: int
+    seq_kv: int = _FOLLOWS
+    head_dim: int
+    head_dim_v: int = _FOLLOWS
+    dtype: str = "bfloat16"
+    causal: bool = False
+    window: int | None = None
+    softcap: bool = False
+    varlen: bool = False
+
+    def __post_init__(self) -> None:
+        for name, source in (("kv_heads", "heads"), ("seq_kv", "seq_q"), ("head_dim_v", "head_dim")):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, getattr(self, source))
+        object.__setattr__(self, "dtype", parse_dtype(self.dtype))
+        for name in ("batch", "heads", "kv_heads", "seq_q", "seq_kv"):
+            self._require_int(name, 1)
+        for name in ("head_dim", "head_dim_v"):
+            self._require_int(name, 8, 256)
+            if getattr(self, name) % 8:
+                raise InvalidShapeError(
+                    f"{name}={getattr(self, name)} is not allowed; expected a multiple of 8 from 8 to 256"
+                )
+        if self.heads % self.kv_heads:
+            raise InvalidShapeError(f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}")
+        if self.window is not None:
+            self._require_int("window", 1)
+        self._require_bool("causal", "softcap", "varlen")
+
+    @property
+    def group(self) -> int:
+        """Query heads per KV head."""
+        return self.heads // self.kv_heads
+
+    def family(self) -> tuple[object, ...]:
+        return (self.dtype, self.head_dim, self.head_dim_v, self.causal, self.window, self.softcap, self.varlen)
+
+    def coordinates(self) -> tuple[float, ...]:
+        return tuple(math.log2(size) for size in (self.batch, self.group, self.kv_heads, self.seq_q, self.seq_kv))
+
+    def __str__(self) -> str:
+        lengths = f"seq {self.seq_q}" if self.seq_q == self.seq_kv else f"seq {self.seq_q} x {self.seq_kv}"
+        heads = f"{self.heads} heads" if self.group == 1 else f"{self.heads}/{self.kv_heads} heads"
+        dims = f"{self.head_dim}" if self.head_dim == self.head_dim_v else f"{self.head_dim}/{self.head_dim_v}"
+        extras = [
+            f", window {self.window}" if self.window else "",
+            ", softcap" if self.softcap else "",
+            ", varlen" if self.varlen else "",
+        ]
+        mask = "causal" if self.causal else "full"
+        return f"batch {self.batch}, {heads} of {dims}, {lengths}, {self.dtype}, {mask}{''.join(extras)}"

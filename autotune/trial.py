@@ -1,0 +1,154 @@
+"""Trials: one config judged for one shape on one device, with everything that is worth remembering."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+
+from autotune.device import Device
+from autotune.shape import Shape
+from autotune.space import Config
+
+
+class Status(StrEnum):
+    """How a trial ended. All but ``OK`` are failures of the config, recorded like any other trial."""
+
+    OK = "ok"
+    INVALID = "invalid"
+    COMPILE_ERROR = "compile_error"
+    COMPILE_TIMEOUT = "compile_timeout"
+    OUT_OF_RESOURCES = "out_of_resources"
+    LAUNCH_ERROR = "launch_error"
+    ILLEGAL_ACCESS = "illegal_access"
+    HANG = "hang"
+    WRONG_RESULT = "wrong_result"
+    NAN_RESULT = "nan_result"
+    OUT_OF_MEMORY = "out_of_memory"
+    NONDETERMINISTIC = "nondeterministic"
+    IMPLAUSIBLE = "implausible"  # faster than the hardware can be
+    WORKER_DIED = "worker_died"
+    SLOW = "slow"  # correct, stopped early: its screening time stands in the row
+
+
+class Stage(StrEnum):
+    """``SCREEN``: a short measurement that ranks; ``RACE``: finalists measured interleaved, which decides."""
+
+    SCREEN = "screen"
+    RACE = "race"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a time was taken; part of a row's identity, never mixed in one race.
+
+    ``mode``: ``graph`` replays a CUDA graph, ``eager`` launches from Python. ``cache``: ``cold`` rotates over input
+    sets larger than twice the L2, ``warm`` repeats one set.
+    """
+
+    mode: Literal["graph", "eager"] = "graph"
+    cache: Literal["cold", "warm"] = "cold"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A median in microseconds, its 95 % bootstrap confidence interval, and the number of samples."""
+
+    median_us: float
+    low_us: float
+    high_us: float
+    samples: int
+
+    def overlaps(self, other: "Timing") -> bool:
+        """Whether the intervals share a point: the two cannot be told apart."""
+        return self.low_us <= other.high_us and other.low_us <= self.high_us
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a config takes: bytes of shared memory a block, registers a thread, bytes spilled a thread."""
+
+    shared_bytes: int | None = None
+    registers: int | None = None
+    spill_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """Versions that a result depends on; an empty string where a part is absent."""
+
+    tool: str
+    triton: str = ""
+    ptxas: str = ""
+    torch: str = ""
+    cuda: str = ""
+    driver: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """State of the GPU while a time was taken. ``contended``: another process was using it."""
+
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    throttle_reasons: str = ""
+    contended: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """An executor's verdict on one config; ``error`` is the largest absolute deviation, ``error_limit`` what is allowed."""
+
+    config: Config
+    status: Status
+    message: str = ""
+    timing: Timing | None = None
+    error: float | None = None
+    error_limit: float | None = None
+    resources: Resources = Resources()
+    compile_seconds: float | None = None
+    conditions: Conditions = Conditions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One row of a table: an outcome, and where, when and by what it was found.
+
+    ``executor`` is ``gpu`` or ``replay``. Rows of one ``race_id`` were measured interleaved, together with the space's
+    default (``default_timing``) and the fastest torch SDPA backend (``baseline``, ``baseline_timing``); only they are
+    compared.
+    """
+
+    operation: str
+    source_hash: str
+    shape: Shape
+    device: Device
+    toolchain: Toolchain
+    executor: str
+    policy: Policy
+    study: str
+    seed: int
+    number: int
+    worker: str
+    started_at: datetime
+    stage: Stage
+    race_id: str = ""
+    is_default: bool = False
+    outcome: Outcome
+    default_timing: Timing | None = None
+    baseline: str = ""
+    baseline_timing: Timing | None = None
+    tflops: float | None = None
+    gbps: float | None = None
+
+    @property
+    def config(self) -> Config:
+        return self.outcome.config
+
+    @property
+    def status(self) -> Status:
+        return self.outcome.status
+
+    @property
+    def timing(self) -> Timing | None:
+        return self.outcome.timing
