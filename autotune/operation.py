@@ -78,7 +78,7 @@ class Kernel(Protocol):
 
 @lru_cache(maxsize=64)
 def source_hash(sources: tuple[Path, ...], entry: tuple[str, ...]) -> str:
-    """Hash the top-level definitions of ``sources`` that ``entry`` reaches by name, the same under every Python version.
+    """Hash the top-level definitions of ``sources`` that ``entry`` reaches by name; no Python version changes it.
 
     Raises:
         KeyError: an entry is not defined in the sources.

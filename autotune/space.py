@@ -108,6 +108,6 @@ class Space(Generic[ShapeT]):
     def order(self, config: Config) -> tuple[int, ...]:
         """Where a config stands in parameter order: the last resort that makes every choice deterministic."""
         return tuple(
-            -1 if config[parameter.name] is None else parameter.values.index(config[parameter.name])  # type: ignore[arg-type]
+            -1 if config[parameter.name] is None else parameter.values.index(config[parameter.name])
             for parameter in self.parameters
         )

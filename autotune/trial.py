@@ -97,7 +97,7 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """An executor's verdict on one config; ``error`` is the largest absolute deviation, ``error_limit`` what is allowed."""
+    """A verdict on one config; ``error`` is the largest absolute deviation, ``error_limit`` the allowed one."""
 
     config: Config
     status: Status
