@@ -1,0 +1,291 @@
+"""Flash attention forward in Triton: the kernel and its launch.
+
+Algorithm: FlashAttention-2 (Dao, arXiv 2307.08691, algorithm 1) with the softmax in base 2.
+"""
+
+import math
+from typing import Any, Final
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+LOG2_E: Final = math.log2(math.e)
+LN_2: tl.constexpr = tl.constexpr(math.log(2.0))
+DESCRIPTOR_ALIGNMENT: Final = 16  # bytes, of base and strides: CUDA driver API, cuTensorMapEncodeTiled
+
+
+@triton.jit
+def _offset(index, stride):
+    return tl.cast(index, tl.int64) * stride
+
+
+@triton.jit
+def _load_rows(
+    source, batch, start, head, stride_batch, stride_row, stride_head, length,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BOUNDED: tl.constexpr, DESCRIPTOR: tl.constexpr,
+):  # fmt: skip
+    """Load a ``[ROWS, BLOCK_WIDTH]`` tile; what lies beyond ``WIDTH``, and beyond ``length`` if BOUNDED, is 0."""
+    if DESCRIPTOR:
+        tile = source.load([batch, start, head, 0]).reshape(ROWS, BLOCK_WIDTH)
+    else:
+        rows = tl.arange(0, ROWS)
+        columns = tl.arange(0, BLOCK_WIDTH)
+        # The tile's origin in 64 bits, offsets inside the tile in 32: no tensor is too large.
+        origin = source + _offset(batch, stride_batch) + _offset(start, stride_row) + _offset(head, stride_head)
+        pointers = origin + rows[:, None] * stride_row + columns[None, :]
+        if BOUNDED:
+            tile = tl.load(pointers, mask=(start + rows < length)[:, None] & (columns < WIDTH)[None, :], other=0.0)
+        elif WIDTH != BLOCK_WIDTH:
+            tile = tl.load(pointers, mask=(columns < WIDTH)[None, :], other=0.0)
+        else:
+            tile = tl.load(pointers)
+    return tile
+
+
+@triton.jit
+def _tanh(x, PRECISE: tl.constexpr):
+    """tanh by exp2, which Triton has on every backend; PRECISE adds a series near 0, where 1 - exp cancels."""
+    decay = tl.exp2(tl.abs(x) * -2.8853900817779268)  # exp(-2 |x|)
+    magnitude = (1.0 - decay) / (1.0 + decay)
+    result = tl.where(x < 0, -magnitude, magnitude)
+    if PRECISE:
+        square = x * x
+        series = x * (1.0 + square * (-0.33333333 + square * (0.13333333 + square * (-0.053968254 + square * 0.021869488))))
+        result = tl.where(square < 0.09, series, result)
+    return result
+
+
+@triton.jit
+def _hide_keys(scores, rows, keys, seq_kv, offset, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr):
+    """Set to -inf what a query may not see: keys past the end, in its future, or outside its window."""
+    visible = (keys < seq_kv)[None, :]
+    ahead = keys[None, :] - rows[:, None] - offset  # how far a key lies in the query's future
+    if CAUSAL:
+        visible = visible & (ahead <= 0)
+    if WINDOW:
+        visible = visible & (ahead > -window)
+        if not CAUSAL:
+            visible = visible & (ahead < window)
+    return tl.where(visible, scores, float("-inf"))
+
+
+@triton.jit
+def _attend(
+    accumulator, row_max, row_sum, q, rows, k, v, batch, kv_head,
+    stride_kb, stride_ks, stride_kh, stride_vb, stride_vs, stride_vh,
+    start, stop, seq_kv, offset, window, score_scale, softcap,
+    HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
+    BLOCK_K: tl.constexpr, MASKED: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr,
+    PRECISION: tl.constexpr, DESCRIPTOR: tl.constexpr,
+):  # fmt: skip
+    """Fold the keys ``start <= j < stop`` into the running softmax of one tile of queries."""
+    for key in tl.range(start, stop, BLOCK_K):
+        k_tile = _load_rows(
+            k, batch, key, kv_head, stride_kb, stride_ks, stride_kh, seq_kv, BLOCK_K, HEAD_DIM, BLOCK_D, MASKED, DESCRIPTOR
+        )
+        scores = tl.dot(q, k_tile.T, input_precision=PRECISION)
+        if SOFTCAP:
+            # score_scale is scale / softcap here; the capped scores are taken to base 2 below.
+            scores = softcap * _tanh(scores * score_scale, PRECISION == "ieee")
+            factor = 1.4426950408889634
+        else:
+            factor = score_scale
+        if MASKED:
+            scores = _hide_keys(scores, rows, key + tl.arange(0, BLOCK_K), seq_kv, offset, window, CAUSAL, WINDOW)
+        new_max = tl.maximum(row_max, tl.max(scores, 1) * factor)
+        # A row that has seen no key yet keeps the maximum -inf; subtracting it would make NaN.
+        shift = tl.where(new_max == float("-inf"), 0.0, new_max) if MASKED else new_max
+        weights = tl.exp2(scores * factor - shift[:, None])
+        rescale = tl.exp2(row_max - shift)
+        row_sum = row_sum * rescale + tl.sum(weights, 1)
+        row_max = new_max
+        accumulator = accumulator * rescale[:, None]
+        v_tile = _load_rows(
+            v, batch, key, kv_head, stride_vb, stride_vs, stride_vh, seq_kv, BLOCK_K, HEAD_DIM_V, BLOCK_DV, MASKED, DESCRIPTOR
+        )
+        accumulator = tl.dot(weights.to(v_tile.dtype), v_tile, accumulator, input_precision=PRECISION)
+    return accumulator, row_max, row_sum
+
+
+@triton.jit
+def _key_bounds(
+    first_row, seq_q, seq_kv, offset, window,
+    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
+):  # fmt: skip
+    """Bounds of a query tile's keys: any row sees some of ``[low, high)``, every row all of ``[full_low, full_high)``."""
+    last_row = tl.minimum(first_row + BLOCK_Q, seq_q) - 1
+    low = 0
+    full_low = 0
+    high = seq_kv
+    full_high = seq_kv
+    if CAUSAL:
+        high = tl.minimum(seq_kv, last_row + offset + 1)
+        full_high = tl.minimum(seq_kv, first_row + offset + 1)
+    if WINDOW:
+        low = tl.maximum(0, first_row + offset - window + 1)
+        full_low = tl.maximum(0, last_row + offset - window + 1)
+        if not CAUSAL:
+            high = tl.minimum(seq_kv, last_row + offset + window)
+            full_high = tl.minimum(seq_kv, first_row + offset + window)
+    high = tl.maximum(high, 0)
+    low = low // BLOCK_K * BLOCK_K
+    full_low = tl.minimum(tl.cdiv(full_low, BLOCK_K) * BLOCK_K, high)
+    full_high = tl.maximum(tl.maximum(full_high, 0) // BLOCK_K * BLOCK_K, full_low)
+    return low, full_low, full_high, high
+
+
+@triton.jit(
+    do_not_specialize=["batches", "heads", "group", "seq_q", "seq_kv", "window"],
+    do_not_specialize_on_alignment=["batches", "heads", "group", "seq_q", "seq_kv", "window"],
+)
+def flash_attention_forward(
+    q, k, v, out_ptr, lse_ptr,
+    stride_qb, stride_qs, stride_qh, stride_kb, stride_ks, stride_kh,
+    stride_vb, stride_vs, stride_vh, stride_ob, stride_os, stride_oh,
+    batches, heads, group, seq_q, seq_kv, window, score_scale, softcap,
+    HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
+    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr,
+    LSE: tl.constexpr, PRECISION: tl.constexpr, DESCRIPTOR: tl.constexpr,
+):  # fmt: skip
+    """One program computes one tile of queries of one head: ``out[b, s, h] = softmax(q k^T) v``, tensors ``[B, S, H, D]``.
+
+    ``q``, ``k`` and ``v`` are pointers or tensor descriptors; ``lse_ptr`` is fp32 ``[B, H, S]``, written if LSE.
+    """
+    tile = tl.program_id(0)
+    if CAUSAL:
+        # Late queries see the most keys: the longest tiles start first, and the short ones fill the last wave.
+        block = tl.cdiv(seq_q, BLOCK_Q) - 1 - tile % tl.cdiv(seq_q, BLOCK_Q)
+        batch_head = tile // tl.cdiv(seq_q, BLOCK_Q)
+    else:
+        # Neighbouring programs share a head, and with it K and V in the L2.
+        block = tile % tl.cdiv(seq_q, BLOCK_Q)
+        batch_head = tile // tl.cdiv(seq_q, BLOCK_Q)
+    batch = batch_head // heads
+    head = batch_head % heads
+    kv_head = head // group
+    first_row = block * BLOCK_Q
+    rows = first_row + tl.arange(0, BLOCK_Q)
+    offset = seq_kv - seq_q
+
+    q_tile = _load_rows(
+        q, batch, first_row, head, stride_qb, stride_qs, stride_qh, seq_q, BLOCK_Q, HEAD_DIM, BLOCK_D, True, DESCRIPTOR
+    )
+    accumulator = tl.zeros([BLOCK_Q, BLOCK_DV], tl.float32)
+    row_max = tl.full([BLOCK_Q], float("-inf"), tl.float32)
+    row_sum = tl.zeros([BLOCK_Q], tl.float32)
+
+    low, full_low, full_high, high = _key_bounds(
+        first_row, seq_q, seq_kv, offset, window, BLOCK_Q, BLOCK_K, CAUSAL, WINDOW
+    )
+    if WINDOW:
+        # Keys that enter the window of some rows only.
+        accumulator, row_max, row_sum = _attend(
+            accumulator, row_max, row_sum, q_tile, rows, k, v, batch, kv_head,
+            stride_kb, stride_ks, stride_kh, stride_vb, stride_vs, stride_vh,
+            low, full_low, seq_kv, offset, window, score_scale, softcap,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_D, BLOCK_DV, BLOCK_K, True, CAUSAL, WINDOW, SOFTCAP, PRECISION, DESCRIPTOR,
+        )  # fmt: skip
+    # Keys that every row sees: no mask.
+    accumulator, row_max, row_sum = _attend(
+        accumulator, row_max, row_sum, q_tile, rows, k, v, batch, kv_head,
+        stride_kb, stride_ks, stride_kh, stride_vb, stride_vs, stride_vh,
+        full_low, full_high, seq_kv, offset, window, score_scale, softcap,
+        HEAD_DIM, HEAD_DIM_V, BLOCK_D, BLOCK_DV, BLOCK_K, False, CAUSAL, WINDOW, SOFTCAP, PRECISION, DESCRIPTOR,
+    )  # fmt: skip
+    # Keys on the diagonal, at the window's far edge, or in the last partial block.
+    accumulator, row_max, row_sum = _attend(
+        accumulator, row_max, row_sum, q_tile, rows, k, v, batch, kv_head,
+        stride_kb, stride_ks, stride_kh, stride_vb, stride_vs, stride_vh,
+        full_high, high, seq_kv, offset, window, score_scale, softcap,
+        HEAD_DIM, HEAD_DIM_V, BLOCK_D, BLOCK_DV, BLOCK_K, True, CAUSAL, WINDOW, SOFTCAP, PRECISION, DESCRIPTOR,
+    )  # fmt: skip
+
+    # A row that saw no key has the sum 0 and the maximum -inf: its output is 0, its log-sum-exp -inf.
+    row_sum = tl.where(row_sum == 0.0, 1.0, row_sum)
+    out_tile = accumulator / row_sum[:, None]
+    columns = tl.arange(0, BLOCK_DV)
+    origin = out_ptr + _offset(batch, stride_ob) + _offset(first_row, stride_os) + _offset(head, stride_oh)
+    pointers = origin + tl.arange(0, BLOCK_Q)[:, None] * stride_os + columns[None, :]
+    in_range = (rows < seq_q)[:, None] & (columns < HEAD_DIM_V)[None, :]
+    tl.store(pointers, out_tile.to(out_ptr.dtype.element_ty), mask=in_range)
+    if LSE:
+        lse = (row_max + tl.log2(row_sum)) * LN_2
+        tl.store(lse_ptr + _offset(batch_head, seq_q) + rows, lse, mask=rows < seq_q)
+
+
+def launch(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor | None,
+    *,
+    causal: bool,
+    window: int | None,
+    softcap: float | None,
+    scale: float,
+    options: dict[str, Any],
+    compile_only: bool = False,
+) -> Any:
+    """Launch one forward pass over checked tensors ``[B, S, H, D]`` with unit last strides.
+
+    ``options`` are the parameters of a config without those that do not apply. Tensor descriptors need base addresses and
+    strides that are multiples of 16 bytes; other tensors are loaded by pointer under the same config. With ``compile_only``
+    nothing runs and the tensors may be on the meta device; the compiled kernel is returned.
+    """
+    batches, seq_q, heads, head_dim = q.shape
+    seq_kv, kv_heads, head_dim_v = k.shape[1], k.shape[2], v.shape[3]
+    if out.numel() == 0:
+        return None
+    if seq_kv == 0:
+        out.zero_()
+        return lse.fill_(-math.inf) if lse is not None else None
+    options = dict(options)
+    block_q, block_k = options["BLOCK_Q"], options["BLOCK_K"]
+    block_d, block_dv = padded_width(head_dim), padded_width(head_dim_v)
+    descriptor = options.pop("loads") == "descriptor" and all(map(_fits_descriptor, (q, k, v)))
+    arguments = (
+        _describe(q, block_q, block_d) if descriptor else q,
+        _describe(k, block_k, block_d) if descriptor else k,
+        _describe(v, block_k, block_dv) if descriptor else v,
+        out,
+        lse,
+        *(stride for tensor in (q, k, v, out) for stride in tensor.stride()[:3]),
+        *(batches, heads, heads // kv_heads, seq_q, seq_kv, window or 0),
+        scale / softcap if softcap else scale * LOG2_E,
+        softcap or 0.0,
+    )
+    constants = {
+        "HEAD_DIM": head_dim,
+        "HEAD_DIM_V": head_dim_v,
+        "BLOCK_D": block_d,
+        "BLOCK_DV": block_dv,
+        "CAUSAL": causal,
+        "WINDOW": window is not None,
+        "SOFTCAP": softcap is not None,
+        "LSE": lse is not None,
+        "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
+        "DESCRIPTOR": descriptor,
+    }
+    grid = (triton.cdiv(seq_q, block_q) * batches * heads,)
+    if compile_only:
+        return flash_attention_forward.warmup(*arguments, **constants, **options, grid=grid)
+    return flash_attention_forward[grid](*arguments, **constants, **options)
+
+
+def padded_width(head_dim: int) -> int:
+    """The power of two that a tile's width is padded to; matrix units take at least 16."""
+    return max(16, 1 << (head_dim - 1).bit_length())
+
+
+def _fits_descriptor(tensor: torch.Tensor) -> bool:
+    strides = (stride * tensor.element_size() for stride in tensor.stride()[:3])
+    return tensor.data_ptr() % DESCRIPTOR_ALIGNMENT == 0 and all(
+        0 < stride < 2**40 and stride % DESCRIPTOR_ALIGNMENT == 0 for stride in strides
+    )
+
+
+def _describe(tensor: torch.Tensor, rows: int, width: int) -> TensorDescriptor:
+    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), [1, rows, 1, width])

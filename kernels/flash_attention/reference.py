@@ -1,0 +1,67 @@
+"""Attention as eager torch computes it: the definition of correct, readable, runs on a CPU."""
+
+import math
+
+import torch
+
+MAX_SCORE_BYTES = 2**28  # one chunk of scores; the peak is a few times this
+
+
+def attention_reference(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    window: int | None = None,
+    softcap: float | None = None,
+    scale: float | None = None,
+    dtype: torch.dtype | None = None,
+    max_score_bytes: int = MAX_SCORE_BYTES,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Softmax attention over ``[B, S, H, D]`` tensors, in chunks of heads and queries so that scores stay small.
+
+    Computes in ``dtype`` (fp64 by default), every intermediate result included. Returns the output ``[B, S_q, H, D_v]`` and
+    the natural log-sum-exp of the scores ``[B, H, S_q]``, both in that type. A query that sees no key has the output 0 and
+    the log-sum-exp -inf.
+    """
+    dtype = dtype or torch.float64
+    batches, seq_q, heads, head_dim = q.shape
+    seq_kv, group = k.shape[1], heads // max(1, k.shape[2])
+    scale = head_dim**-0.5 if scale is None else scale
+    out = torch.zeros(batches, seq_q, heads, v.shape[3], dtype=dtype, device=q.device)
+    lse = torch.full((batches, heads, seq_q), -math.inf, dtype=dtype, device=q.device)
+    if seq_kv == 0:
+        return out, lse
+    rows = max(1, min(seq_q, max_score_bytes // (seq_kv * dtype.itemsize)))
+    for batch in range(batches):
+        for head in range(heads):
+            keys = k[batch, :, head // group].to(dtype)
+            values = v[batch, :, head // group].to(dtype)
+            for start in range(0, seq_q, rows):
+                stop = min(start + rows, seq_q)
+                scores = q[batch, start:stop, head].to(dtype) @ keys.T * scale
+                if softcap is not None:
+                    scores = softcap * torch.tanh(scores / softcap)
+                hidden = ~visible_keys(start, stop, seq_q, seq_kv, causal=causal, window=window, device=q.device)
+                scores = scores.masked_fill(hidden, -math.inf)
+                blind = hidden.all(1, keepdim=True)
+                weights = torch.softmax(scores, 1).masked_fill(blind, 0.0)
+                out[batch, start:stop, head] = weights @ values
+                lse[batch, head, start:stop] = torch.logsumexp(scores, 1)
+    return out, lse
+
+
+def visible_keys(
+    start: int, stop: int, seq_q: int, seq_kv: int, *, causal: bool, window: int | None, device: torch.device
+) -> torch.Tensor:
+    """Which keys the queries ``start..stop`` see, boolean ``[stop - start, seq_kv]``; the last query is aligned with the
+    last key."""
+    position = torch.arange(start, stop, device=device)[:, None] + seq_kv - seq_q
+    key = torch.arange(seq_kv, device=device)[None, :]
+    visible = torch.ones(stop - start, seq_kv, dtype=torch.bool, device=device)
+    if causal:
+        visible &= key <= position
+    if window is not None:
+        visible &= (key - position).abs() < window
+    return visible

@@ -1,0 +1,132 @@
+"""The space of the flash attention kernel: parameters, validity, default and cost."""
+
+from pathlib import Path
+from typing import Final
+
+from autotune.device import Device
+from autotune.errors import InvalidShapeError
+from autotune.operation import Cost, Operation
+from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.space import Config, Parameter, Space
+
+PARAMETERS: Final = (
+    Parameter("BLOCK_Q", (16, 32, 64, 128, 256)),
+    Parameter("BLOCK_K", (16, 32, 64, 128, 256)),
+    Parameter("num_warps", (2, 4, 8, 16)),
+    Parameter("num_stages", (1, 2, 3, 4, 5)),
+    Parameter("loads", ("pointer", "descriptor")),
+    # AMD only: waves per SIMD to leave room for, the matrix instruction's width, and packed K reads from LDS.
+    Parameter("waves_per_eu", (0, 2), backend="hip"),
+    Parameter("matrix_instr_nonkdim", (16, 32), backend="hip"),
+    Parameter("kpack", (1, 2), backend="hip"),
+)
+
+# A thread has at most 255 registers of 32 bits. The accumulator and one tile of scores live at once, and more of them than
+# this cannot but spill: 256 x 256 with four warps took 32 s to compile (Triton 3.6, sm_90, 2026-11-21, see toolchain.md).
+MAX_LIVE_VALUES: Final = 256
+
+
+def padded_width(head_dim: int) -> int:
+    """The power of two that a tile's width is padded to; matrix units take at least 16."""
+    return max(16, 1 << (head_dim - 1).bit_length())
+
+
+def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
+    """Why a config cannot pay for this shape on this device, by bounds that need no compiler; None if it may."""
+    block_q, block_k, warps, stages = (config.integer(name) for name in ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages"))
+    if shape.varlen:
+        return "varlen=True is not supported by flash_attention"
+    for name, block, length in (("BLOCK_Q", block_q, shape.seq_q), ("BLOCK_K", block_k, shape.seq_kv)):
+        if block > max(16, 1 << (length - 1).bit_length()):
+            return f"{name}={block} is longer than the padded length of {length}"
+    warp_size = device.architecture.warp_size if device.backend == "hip" else 32
+    width_k, width_v = padded_width(shape.head_dim), padded_width(shape.head_dim_v)
+    live = (block_q * width_v + block_q * block_k) // (warps * warp_size)
+    if live > MAX_LIVE_VALUES:
+        return f"{live} fp32 values a thread stay live, more than {MAX_LIVE_VALUES} registers hold"
+    if block_q * block_k < warps * warp_size:
+        return f"a {block_q} x {block_k} tile of scores is smaller than {warps} warps"
+    # The pipeline holds at least stages - 1 tiles of K and V.
+    held = max(1, stages - 1) * block_k * (width_k + width_v) * ITEM_BYTES[shape.dtype]
+    if held > device.shared_memory_bytes:
+        return f"K and V tiles take {held} bytes of shared memory, {device.arch} has {device.shared_memory_bytes}"
+    if device.backend == "hip" and stages > 2:
+        return "num_stages above 2 does not pay on AMD: there is no asynchronous copy to hide"
+    return None
+
+
+def default(shape: AttentionShape, device: Device) -> Config:
+    """A config that fits every GPU of its family: 99 KB of shared memory on NVIDIA (227 KB from sm_90), 64 KB on AMD.
+
+    Raises:
+        InvalidShapeError: the kernel does not support the shape.
+    """
+    if shape.varlen:
+        raise InvalidShapeError("varlen=True is not supported by flash_attention; expected varlen=False")
+    width = max(padded_width(shape.head_dim), padded_width(shape.head_dim_v))
+    wide = shape.dtype == "float32"
+    large = device.shared_memory_bytes >= 227 * 1024
+    block_q = 128 if width <= 128 and not wide else 64
+    block_k = {16: 64, 32: 64, 64: 64, 128: 64, 256: 64 if large else 32}[width]
+    if wide:
+        block_k = 32 if width <= 128 else 16
+    block_q = min(block_q, max(16, 1 << (shape.seq_q - 1).bit_length()))
+    block_k = min(block_k, max(16, 1 << (shape.seq_kv - 1).bit_length()))
+    warps = 4 if block_q * width <= 64 * 128 else 8
+    values: dict[str, int | str | None] = {
+        "BLOCK_Q": block_q,
+        "BLOCK_K": block_k,
+        "num_warps": warps,
+        "num_stages": 1 if device.backend == "hip" else (3 if large or width <= 64 else 2),
+        "loads": "pointer",
+        "waves_per_eu": 2 if device.backend == "hip" else None,
+        "matrix_instr_nonkdim": 16 if device.backend == "hip" else None,
+        "kpack": 1 if device.backend == "hip" else None,
+    }
+    return Config(values)
+
+
+def cost(shape: AttentionShape) -> Cost:
+    """FLOPs of the two products over the visible part of the score matrix; bytes of q, k, v and the output once each.
+
+    The field's convention (FlashAttention's benchmarks): 2 FLOPs a multiply-add, softmax not counted.
+    """
+    pairs = visible_pairs(shape)
+    flops = 2 * shape.batch * shape.heads * pairs * (shape.head_dim + shape.head_dim_v)
+    queries = shape.batch * shape.heads * shape.seq_q * (shape.head_dim + shape.head_dim_v)
+    keys = shape.batch * shape.kv_heads * shape.seq_kv * (shape.head_dim + shape.head_dim_v)
+    return Cost(flops=flops, bytes=(queries + keys) * ITEM_BYTES[shape.dtype])
+
+
+def visible_pairs(shape: AttentionShape) -> int:
+    """Pairs of a query and a key that it sees, of one head: exact, in closed form over the band between the masks."""
+    offset = shape.seq_kv - shape.seq_q
+    reach = shape.seq_q + shape.seq_kv  # further than any key lies
+    behind = reach if shape.window is None else shape.window - 1
+    ahead = 0 if shape.causal else behind
+    # Query i sees max(0, i + offset - behind) <= j <= min(seq_kv - 1, i + offset + ahead).
+    return _sum_clamped(offset + ahead + 1, shape.seq_q, shape.seq_kv) - _sum_clamped(
+        offset - behind, shape.seq_q, shape.seq_kv
+    )
+
+
+def _sum_clamped(first: int, count: int, limit: int) -> int:
+    """Sum of ``min(max(first + i, 0), limit)`` for ``0 <= i < count``."""
+
+    def below(value: int) -> int:  # sum of max(0, value - i) over the count terms that end at value
+        return value * (value + 1) // 2 if value > 0 else 0
+
+    last = first + count - 1
+    return (below(last) - below(first - 1)) - (below(last - limit) - below(first - 1 - limit))
+
+
+_KERNEL_FOLDER: Final = Path(__file__).parent.parent / "kernels" / "flash_attention"
+
+OPERATION: Final = Operation(
+    name="flash_attention",
+    shape_class=AttentionShape,
+    space=Space(PARAMETERS, reject, default),
+    cost=cost,
+    sources=(_KERNEL_FOLDER / "forward.py",),
+    entry=("launch",),
+)
