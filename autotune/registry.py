@@ -35,10 +35,10 @@ def register(name: str, *, operation: str, kernel: str) -> None:
     Raises:
         UnknownNameError: the name is taken by another reference.
     """
-    reference = Reference(operation, kernel)
-    if _references.get(name, reference) != reference:
+    added = Reference(operation, kernel)
+    if _references.get(name, added) != added:
         raise UnknownNameError(f"operation={name!r} is registered already as {_references[name]}; choose another name")
-    _references[name] = reference
+    _references[name] = added
 
 
 def operation_names() -> list[str]:
@@ -52,14 +52,14 @@ def get_operation(name: str) -> Operation[Any]:
     Raises:
         UnknownNameError: no such operation; the message lists the registered ones.
     """
-    found = _load(_reference(name).operation)
+    found = _load(reference(name).operation)
     assert isinstance(found, Operation)
     return found
 
 
 def load_kernel(name: str) -> Kernel:
     """The kernel of that operation; imports torch and triton."""
-    kernel: Kernel = _load(_reference(name).kernel)
+    kernel: Kernel = _load(reference(name).kernel)
     return kernel
 
 
@@ -72,7 +72,8 @@ def operation_for(shape: Shape) -> Operation[Any]:
     raise UnknownNameError(f"shape={shape!r}: no operation takes a {type(shape).__name__}")
 
 
-def _reference(name: str) -> Reference:
+def reference(name: str) -> Reference:
+    """Where the operation of that name and its kernel are found."""
     if name in _references:
         return _references[name]
     for point in _points():
@@ -87,6 +88,6 @@ def _points() -> tuple[Any, ...]:
 
 
 @cache
-def _load(reference: str) -> Any:
-    module, _, attribute = reference.partition(":")
+def _load(path: str) -> Any:
+    module, _, attribute = path.partition(":")
     return getattr(importlib.import_module(module), attribute)

@@ -12,7 +12,7 @@ from autotune.space import Config, Parameter, Space
 PARAMETERS: Final = (
     Parameter("BLOCK_Q", (16, 32, 64, 128, 256)),
     Parameter("BLOCK_K", (16, 32, 64, 128, 256)),
-    Parameter("num_warps", (2, 4, 8, 16)),
+    Parameter("num_warps", (1, 2, 4, 8, 16)),
     Parameter("num_stages", (1, 2, 3, 4, 5)),
     Parameter("loads", ("pointer", "descriptor")),
     # AMD only: waves per SIMD to leave room for, the matrix instruction's width, and packed K reads from LDS.
@@ -21,9 +21,15 @@ PARAMETERS: Final = (
     Parameter("kpack", (1, 2), backend="hip"),
 )
 
-# A thread has at most 255 registers of 32 bits. The accumulator and one tile of scores live at once, and more of them than
-# this cannot but spill: 256 x 256 with four warps took 32 s to compile (Triton 3.6, sm_90, 2026-11-21, see toolchain.md).
+# A thread has at most 255 registers of 32 bits; the accumulator and a tile of scores live at once, so more of them
+# must spill. (256 x 256 with four warps also took 32 s to compile: Triton 3.6, sm_90, one core, 2026-11-21.)
 MAX_LIVE_VALUES: Final = 256
+
+# Matrix instructions give a warp 16 rows (mma m16, wgmma m64 by four warps, MFMA 16x16). Warps that share rows would
+# have to exchange every row's maximum and sum.
+ROWS_PER_WARP: Final = 16
+
+LARGE_SHARED_MEMORY: Final = 227 * 1024  # bytes: sm_90 and sm_100
 
 
 def padded_width(head_dim: int) -> int:
@@ -33,7 +39,9 @@ def padded_width(head_dim: int) -> int:
 
 def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
     """Why a config cannot pay for this shape on this device, by bounds that need no compiler; None if it may."""
-    block_q, block_k, warps, stages = (config.integer(name) for name in ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages"))
+    block_q, block_k, warps, stages = (
+        config.integer(name) for name in ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages")
+    )
     if shape.varlen:
         return "varlen=True is not supported by flash_attention"
     for name, block, length in (("BLOCK_Q", block_q, shape.seq_q), ("BLOCK_K", block_k, shape.seq_kv)):
@@ -44,8 +52,8 @@ def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
     live = (block_q * width_v + block_q * block_k) // (warps * warp_size)
     if live > MAX_LIVE_VALUES:
         return f"{live} fp32 values a thread stay live, more than {MAX_LIVE_VALUES} registers hold"
-    if block_q * block_k < warps * warp_size:
-        return f"a {block_q} x {block_k} tile of scores is smaller than {warps} warps"
+    if block_q < warps * ROWS_PER_WARP:
+        return f"{warps} warps would share {block_q} rows; each needs {ROWS_PER_WARP} of its own"
     # The pipeline holds at least stages - 1 tiles of K and V.
     held = max(1, stages - 1) * block_k * (width_k + width_v) * ITEM_BYTES[shape.dtype]
     if held > device.shared_memory_bytes:
@@ -64,26 +72,28 @@ def default(shape: AttentionShape, device: Device) -> Config:
     if shape.varlen:
         raise InvalidShapeError("varlen=True is not supported by flash_attention; expected varlen=False")
     width = max(padded_width(shape.head_dim), padded_width(shape.head_dim_v))
-    wide = shape.dtype == "float32"
-    large = device.shared_memory_bytes >= 227 * 1024
-    block_q = 128 if width <= 128 and not wide else 64
-    block_k = {16: 64, 32: 64, 64: 64, 128: 64, 256: 64 if large else 32}[width]
-    if wide:
-        block_k = 32 if width <= 128 else 16
-    block_q = min(block_q, max(16, 1 << (shape.seq_q - 1).bit_length()))
-    block_k = min(block_k, max(16, 1 << (shape.seq_kv - 1).bit_length()))
-    warps = 4 if block_q * width <= 64 * 128 else 8
-    values: dict[str, int | str | None] = {
-        "BLOCK_Q": block_q,
-        "BLOCK_K": block_k,
-        "num_warps": warps,
-        "num_stages": 1 if device.backend == "hip" else (3 if large or width <= 64 else 2),
-        "loads": "pointer",
-        "waves_per_eu": 2 if device.backend == "hip" else None,
-        "matrix_instr_nonkdim": 16 if device.backend == "hip" else None,
-        "kpack": 1 if device.backend == "hip" else None,
-    }
-    return Config(values)
+    is_hip, is_wide = device.backend == "hip", shape.dtype == "float32"
+    has_large_memory = device.shared_memory_bytes >= LARGE_SHARED_MEMORY and not is_wide
+    block_q = 128 if width <= 128 and not is_wide or has_large_memory else 64
+    block_k = 64 if width <= 128 or has_large_memory else 32
+    if is_wide:
+        block_k //= 2
+    block_q, block_k = (
+        min(block, max(16, 1 << (length - 1).bit_length()))
+        for block, length in ((block_q, shape.seq_q), (block_k, shape.seq_kv))
+    )
+    warps = 4 if block_q * width <= 128 * 64 else 8
+    stages = 3 if width <= 64 or (has_large_memory and width <= 128) else 2
+    return Config(
+        BLOCK_Q=block_q,
+        BLOCK_K=block_k,
+        num_warps=min(warps, block_q // ROWS_PER_WARP),
+        num_stages=1 if is_hip else stages,
+        loads="pointer",
+        waves_per_eu=2 if is_hip else None,
+        matrix_instr_nonkdim=16 if is_hip else None,
+        kpack=1 if is_hip else None,
+    )
 
 
 def cost(shape: AttentionShape) -> Cost:
@@ -127,6 +137,6 @@ OPERATION: Final = Operation(
     shape_class=AttentionShape,
     space=Space(PARAMETERS, reject, default),
     cost=cost,
-    sources=(_KERNEL_FOLDER / "forward.py",),
+    sources=(_KERNEL_FOLDER / "forward.py", _KERNEL_FOLDER / "launch.py", Path(__file__)),
     entry=("launch",),
 )

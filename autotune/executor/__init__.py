@@ -9,16 +9,30 @@ from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Outcome, Policy, Timing, Toolchain
 
-__all__ = ["Executor", "Race"]
+__all__ = ["Baseline", "Executor", "Race"]
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """An implementation that was compared: its time, or why it has none."""
+
+    name: str
+    timing: Timing | None = None
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Finalists measured interleaved, and the fastest baseline measured among them (empty name: none could run)."""
+    """Finalists and baselines measured interleaved, round-robin."""
 
     outcomes: tuple[Outcome, ...]
-    baseline: str = ""
-    baseline_timing: Timing | None = None
+    baselines: tuple[Baseline, ...] = ()
+
+    @property
+    def fastest_baseline(self) -> Baseline:
+        """The baseline with the least median; one without name and time where none could run."""
+        timed = [baseline for baseline in self.baselines if baseline.timing is not None]
+        return min(timed, key=lambda baseline: baseline.timing.median_us, default=Baseline(""))  # type: ignore[union-attr]
 
 
 class Executor(Protocol):
@@ -57,8 +71,8 @@ class Executor(Protocol):
     def collect(self) -> Outcome:
         """Wait for the next submitted config to end, in any order."""
 
-    def race(self, configs: list[Config], *, seconds: float) -> Race:
-        """Measure these configs and the baselines round-robin within a time, until intervals separate."""
+    def race(self, configs: list[Config], *, seconds: float, every_baseline: bool = False) -> Race:
+        """Measure these configs and the fastest baseline (or every one) round-robin, until intervals separate."""
 
     def close(self) -> None:
         """End every child process; safe to call twice."""

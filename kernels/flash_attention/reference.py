@@ -21,9 +21,9 @@ def attention_reference(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Softmax attention over ``[B, S, H, D]`` tensors, in chunks of heads and queries so that scores stay small.
 
-    Computes in ``dtype`` (fp64 by default), every intermediate result included. Returns the output ``[B, S_q, H, D_v]`` and
-    the natural log-sum-exp of the scores ``[B, H, S_q]``, both in that type. A query that sees no key has the output 0 and
-    the log-sum-exp -inf.
+    Computes in ``dtype`` (fp64 by default), every intermediate result included. Returns the output
+    ``[B, S_q, H, D_v]`` and the natural log-sum-exp of the scores ``[B, H, S_q]``, both in that type. A query that
+    sees no key has the output 0 and the log-sum-exp -inf.
     """
     dtype = dtype or torch.float64
     batches, seq_q, heads, head_dim = q.shape
@@ -55,8 +55,7 @@ def attention_reference(
 def visible_keys(
     start: int, stop: int, seq_q: int, seq_kv: int, *, causal: bool, window: int | None, device: torch.device
 ) -> torch.Tensor:
-    """Which keys the queries ``start..stop`` see, boolean ``[stop - start, seq_kv]``; the last query is aligned with the
-    last key."""
+    """Which keys the queries ``start..stop`` see, ``[stop - start, seq_kv]``; last query and last key are aligned."""
     position = torch.arange(start, stop, device=device)[:, None] + seq_kv - seq_q
     key = torch.arange(seq_kv, device=device)[None, :]
     visible = torch.ones(stop - start, seq_kv, dtype=torch.bool, device=device)

@@ -1,0 +1,155 @@
+"""A process that loads torch and triton once and forks a short-lived child for every config it compiles.
+
+Forking shares the loaded libraries' memory between all compilers, isolates a crash to one config, and lets a timeout
+kill a compiler with everything it started. It never touches a GPU. Run by ``CompilePool``:
+``python -m autotune.executor.compile_server``; JSON lines on standard input and output.
+"""
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from autotune.device import Device
+from autotune.executor.compiler import compile_config, use_target
+from autotune.executor.messages import die_with_parent, open_problem, outcome_to_json, send, take_standard_output
+from autotune.space import Config
+from autotune.trial import Outcome, Status
+
+
+@dataclass
+class _Job:
+    """One forked compiler: the request it works on, the pipe it answers through, and when it must be done."""
+
+    request: dict[str, Any]
+    pid: int
+    pipe: int
+    deadline: float
+    answer: bytes = field(default=b"")
+
+
+class CompileServer:
+    """Reads requests, keeps up to ``jobs`` compilers running, writes an outcome for each."""
+
+    def __init__(self, device: Device, messages: BinaryIO, *, jobs: int, timeout: float) -> None:
+        self._device = device
+        self._messages = messages
+        self._jobs = jobs
+        self._timeout = timeout
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._running: dict[int, _Job] = {}
+        self._selector = selectors.DefaultSelector()
+
+    def serve(self) -> None:
+        """Run until standard input ends."""
+        os.set_blocking(0, False)
+        self._selector.register(0, selectors.EVENT_READ)
+        received = b""
+        while True:
+            for key, _ in self._selector.select(timeout=0.2):
+                if key.fd == 0:
+                    chunk = os.read(0, 1 << 16)
+                    if not chunk:
+                        return self._stop()
+                    received += chunk
+                    *lines, received = received.split(b"\n")
+                    for line in lines:
+                        self._accept(json.loads(line))
+                else:
+                    self._read(self._running[key.fd])
+            self._expire()
+            self._start()
+
+    def _accept(self, request: dict[str, Any]) -> None:
+        if request["do"] == "open":  # import the kernel here once, so that every forked compiler has it
+            open_problem(request)
+            self._waiting.clear()
+            for job in list(self._running.values()):
+                self._end(job)
+        else:
+            self._waiting.append(request)
+
+    def _start(self) -> None:
+        while self._waiting and len(self._running) < self._jobs:
+            request = self._waiting.popleft()
+            read_end, write_end = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.close(read_end)
+                self._compile(request, write_end)
+            os.close(write_end)
+            self._running[read_end] = _Job(request, pid, read_end, time.monotonic() + self._timeout)
+            self._selector.register(read_end, selectors.EVENT_READ)
+
+    def _compile(self, request: dict[str, Any], pipe: int) -> None:
+        """In the forked child: compile, answer, and end without running the parent's exit handlers."""
+        code = 1
+        try:
+            os.setpgid(0, 0)
+            die_with_parent()
+            _, kernel, shape = open_problem(request)
+            outcome = compile_config(kernel, Config(request["config"]), shape, self._device)
+            with os.fdopen(pipe, "wb") as stream:
+                stream.write(json.dumps(outcome_to_json(outcome)).encode())
+            code = 0
+        finally:
+            os._exit(code)
+
+    def _read(self, job: _Job) -> None:
+        chunk = os.read(job.pipe, 1 << 16)
+        if chunk:
+            job.answer += chunk
+            return
+        code = self._end(job)
+        if job.answer:
+            self._reply(job, json.loads(job.answer))
+        else:
+            self._fail(job, Status.COMPILE_ERROR, f"the compiler ended with exit status {code}")
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for job in [job for job in self._running.values() if job.deadline < now]:
+            self._end(job)
+            self._fail(job, Status.COMPILE_TIMEOUT, f"compiling took longer than {self._timeout:.0f} s")
+
+    def _end(self, job: _Job) -> int:
+        """Kill a compiler and whatever it started; returns its exit status."""
+        for group in (-job.pid, job.pid):  # a child that has not made its group yet is killed by its own number
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(group, signal.SIGKILL)
+        _, status = os.waitpid(job.pid, 0)
+        self._selector.unregister(job.pipe)
+        os.close(job.pipe)
+        del self._running[job.pipe]
+        return os.waitstatus_to_exitcode(status)
+
+    def _fail(self, job: _Job, status: Status, message: str) -> None:
+        outcome = Outcome(config=Config(job.request["config"]), status=status, message=message)
+        self._reply(job, outcome_to_json(outcome))
+
+    def _reply(self, job: _Job, outcome: dict[str, Any]) -> None:
+        send(self._messages, {"problem": job.request["problem"], "outcome": outcome})
+
+    def _stop(self) -> None:
+        for job in list(self._running.values()):
+            self._end(job)
+
+
+def main() -> None:
+    """Entry of the child: the device, jobs and timeout come as one JSON argument."""
+    die_with_parent()
+    settings = json.loads(sys.argv[1])
+    device = Device(**settings["device"])
+    messages = take_standard_output()
+    use_target(device.architecture)
+    CompileServer(device, messages, jobs=settings["jobs"], timeout=settings["timeout"]).serve()
+
+
+if __name__ == "__main__":
+    main()

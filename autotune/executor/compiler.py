@@ -1,0 +1,110 @@
+"""Compiles one config for a target without a GPU, and reads what the binary takes."""
+
+import re
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+from autotune.device import Architecture, Device
+from autotune.operation import Kernel
+from autotune.shape import Shape
+from autotune.space import Config
+from autotune.trial import Outcome, Resources, Status
+
+MESSAGE_LIMIT = 500
+
+
+class TargetDriver:
+    """Stands in for Triton's GPU driver: names a target and touches no device, so that ``warmup`` compiles for it.
+
+    A binary compiled so is found in Triton's cache by the later launch on a real device of that target.
+    """
+
+    def __init__(self, architecture: Architecture) -> None:
+        self._target = GPUTarget(architecture.backend, architecture.capability, architecture.warp_size)
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """What Triton compiled: its identity and what it takes."""
+
+    hash: str
+    resources: Resources
+
+
+def use_target(architecture: Architecture) -> None:
+    """Make Triton compile for that architecture in this process; nothing can be launched afterwards."""
+    driver.set_active(TargetDriver(architecture))
+
+
+def compile_config(kernel: Kernel, config: Config, shape: Shape, device: Device) -> Outcome:
+    """Compile a config under ``use_target``; a config that the device cannot hold is refused here.
+
+    Compilers accept any amount of shared memory, so the device's limit is checked by us.
+    """
+    started = time.perf_counter()
+    try:
+        compiled = kernel.warmup(config, shape)
+    except Exception as error:  # whatever the compiler raises is a verdict on the config
+        message = f"{type(error).__name__}: {error}".strip().splitlines()
+        return Outcome(
+            config=config,
+            status=Status.COMPILE_ERROR,
+            message=" ".join(message)[:MESSAGE_LIMIT],
+            compile_seconds=time.perf_counter() - started,
+        )
+    seconds = time.perf_counter() - started
+    resources = read_resources(compiled)
+    limit = device.shared_memory_bytes
+    fits = resources.shared_bytes is None or resources.shared_bytes <= limit
+    return Outcome(
+        config=config,
+        status=Status.OK if fits else Status.OUT_OF_RESOURCES,
+        message="" if fits else f"{resources.shared_bytes} bytes of shared memory, {device.arch} has {limit}",
+        resources=resources,
+        compile_seconds=seconds,
+    )
+
+
+def read_resources(compiled: Any) -> Resources:
+    """Shared memory from the metadata; registers and stack from the binary, where a tool can read it."""
+    shared = int(compiled.metadata.shared)
+    if "cubin" in compiled.asm:
+        text = _dump_resource_usage(compiled.asm["cubin"])
+        registers, stack = re.search(r"REG:(\d+)", text), re.search(r"STACK:(\d+)", text)
+    else:
+        text = compiled.asm.get("amdgcn", "")
+        registers = re.search(r"\.vgpr_count:\s*(\d+)", text)
+        stack = re.search(r"\.private_segment_fixed_size:\s*(\d+)", text)
+    return Resources(shared, int(registers[1]) if registers else None, int(stack[1]) if stack else None)
+
+
+def _dump_resource_usage(cubin: bytes) -> str:
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        try:
+            command = [str(tool), "--dump-resource-usage", file.name]
+            return subprocess.run(command, capture_output=True, text=True, timeout=30).stdout
+        except (OSError, subprocess.SubprocessError):
+            return ""  # annotations only: the launch will tell

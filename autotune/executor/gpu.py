@@ -1,0 +1,243 @@
+"""Runs trials on this machine's GPU: a pool of compilers and one killable worker process."""
+
+import json
+import os
+import selectors
+import socket
+import time
+from collections import deque
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+from autotune import hardware
+from autotune.device import Device
+from autotune.errors import MissingDependencyError
+from autotune.executor import Race
+from autotune.executor.child import Child, ChildDiedError
+from autotune.executor.messages import outcome_from_json, problem_to_json, race_from_json
+from autotune.operation import Operation
+from autotune.shape import Shape
+from autotune.space import Config
+from autotune.trial import Outcome, Policy, Status, Toolchain
+
+START_SECONDS: Final = 120.0  # importing torch and opening the GPU on a loaded machine
+SCREEN_SECONDS: Final = 60.0  # the first screening of a problem also computes its references
+RACE_MARGIN_SECONDS: Final = 60.0
+COMPILE_SECONDS: Final = 60.0
+
+
+class CompilePool:
+    """Compiles ahead in processes that never touch the GPU; finished outcomes come in any order."""
+
+    def __init__(self, device: Device, *, jobs: int, timeout: float) -> None:
+        settings = {"device": asdict(device), "jobs": jobs, "timeout": timeout}
+        single_threaded = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        self._child = Child("autotune.executor.compile_server", json.dumps(settings), environment=single_threaded)
+        self._problem: dict[str, Any] = {}
+        self._number = 0
+
+    def open(self, operation: Operation[Any], shape: Shape) -> None:
+        """Turn to another problem; compiles of the last one are stopped."""
+        self._number += 1
+        self._problem = problem_to_json(operation, shape)
+        self._child.send({"do": "open", **self._problem})
+
+    def submit(self, config: Config) -> None:
+        """Queue one config."""
+        self._child.send({"do": "compile", "problem": self._number, "config": dict(config), **self._problem})
+
+    def receive(self, timeout: float) -> Outcome | None:
+        """The next finished compile of the open problem, or None after that many seconds."""
+        deadline = time.monotonic() + timeout
+        while True:
+            message = self._child.receive(max(0.0, deadline - time.monotonic()))
+            if message is None:
+                return None
+            if message["problem"] == self._number:
+                return outcome_from_json(message["outcome"])
+
+    @property
+    def has_message(self) -> bool:
+        """Whether a message was read already and waits."""
+        return self._child.has_message
+
+    def fileno(self) -> int:
+        return self._child.fileno()
+
+    def close(self) -> None:
+        self._child.close()
+
+
+class GpuExecutor:
+    """Implements ``autotune.executor.Executor`` on the current GPU; the parent itself holds no CUDA context.
+
+    Args:
+        policy: how times are taken.
+        jobs: compilers to run at once; all cores but one by default.
+        early_stop: whether a config far behind the best so far is cut short (a sweep measures everything).
+
+    Raises:
+        MissingDependencyError: there is no GPU, or it cannot be opened.
+    """
+
+    name = "gpu"
+
+    def __init__(self, *, policy: Policy | None = None, jobs: int | None = None, early_stop: bool = True) -> None:
+        if not hardware.has_gpu():
+            raise MissingDependencyError(hardware.NO_GPU)
+        self.policy = policy or Policy()
+        self._early_stop = early_stop
+        self._opened: tuple[Operation[Any], Shape] | None = None
+        self._worker = self._start_worker()
+        self.device, self.toolchain = self._greet()
+        self._jobs = jobs or max(1, (os.cpu_count() or 2) - 1)
+        self._pool = self._start_pool()
+        self._compiling: set[Config] = set()
+        self._compiled: deque[Outcome] = deque()
+        self._screening: Outcome | None = None
+
+    @property
+    def capacity(self) -> int:
+        """Enough to keep every compiler busy while the GPU measures what they finished."""
+        return 2 * self._jobs
+
+    @property
+    def worker(self) -> str:
+        return f"{socket.gethostname()}:{self._worker.pid}"
+
+    def open(self, operation: Operation[Any], shape: Shape) -> None:
+        self._wait_for_screening()
+        self._compiling.clear()
+        self._compiled.clear()
+        self._opened = (operation, shape)
+        self._pool.open(operation, shape)
+        self._open_worker()
+
+    def submit(self, config: Config) -> None:
+        self._compiling.add(config)
+        self._pool.submit(config)
+
+    def collect(self) -> Outcome:
+        while True:
+            if self._screening is None and self._compiled:
+                self._screen(self._compiled.popleft())
+            ready = self._wait()
+            if self._pool in ready:
+                outcome = self._receive_compiled()
+                if outcome is not None and outcome.status is not Status.OK:
+                    return outcome
+                if outcome is not None:
+                    self._compiled.append(outcome)
+            if self._screening is not None and (self._worker in ready or not ready):
+                return self._finish_screening()
+
+    def race(self, configs: list[Config], *, seconds: float, every_baseline: bool = False) -> Race:
+        self._wait_for_screening()
+        plain = [dict(config) for config in configs]
+        try:
+            self._worker.send({"do": "race", "configs": plain, "seconds": seconds, "every_baseline": every_baseline})
+            message = self._worker.receive(seconds + RACE_MARGIN_SECONDS)
+        except ChildDiedError as error:
+            self._replace_worker()
+            return _void(configs, Status.WORKER_DIED, str(error))
+        if message is None:
+            self._replace_worker()
+            return _void(configs, Status.HANG, f"the race did not end within {seconds + RACE_MARGIN_SECONDS:.0f} s")
+        if "race" in message:
+            return race_from_json(message["race"])
+        outcome = outcome_from_json(message["outcome"])
+        if outcome.status is Status.ILLEGAL_ACCESS:
+            self._replace_worker()
+        return _void(configs, outcome.status, outcome.message)
+
+    def close(self) -> None:
+        self._pool.close()
+        self._worker.close()
+
+    def _screen(self, compiled: Outcome) -> None:
+        self._screening = compiled
+        self._screening_deadline = time.monotonic() + SCREEN_SECONDS
+        self._worker.send({"do": "screen", "configs": [dict(compiled.config)], "early_stop": self._early_stop})
+
+    def _wait(self) -> list[CompilePool | Child]:
+        """Who has something to say; nobody means that the screening ran out of time."""
+        if self._pool.has_message:
+            return [self._pool]
+        if self._screening is None:
+            timeout = COMPILE_SECONDS + START_SECONDS
+        else:
+            timeout = max(0.0, self._screening_deadline - time.monotonic())
+        with selectors.DefaultSelector() as selector:
+            if self._compiling:
+                selector.register(self._pool, selectors.EVENT_READ)
+            if self._screening is not None:
+                selector.register(self._worker, selectors.EVENT_READ)
+            return [key.fileobj for key, _ in selector.select(timeout)]  # type: ignore[misc]
+
+    def _receive_compiled(self) -> Outcome | None:
+        try:
+            outcome = self._pool.receive(0.0)
+        except ChildDiedError:  # the server, not one of its compilers: start it again with what it had
+            self._pool.close()
+            self._pool = self._start_pool()
+            assert self._opened is not None
+            self._pool.open(*self._opened)
+            for config in self._compiling:
+                self._pool.submit(config)
+            return None
+        if outcome is not None:
+            self._compiling.discard(outcome.config)
+        return outcome
+
+    def _finish_screening(self) -> Outcome:
+        assert self._screening is not None
+        compiled, self._screening = self._screening, None
+        try:
+            message = self._worker.receive(0.0)
+        except ChildDiedError as error:
+            self._replace_worker()
+            return replace(compiled, status=Status.WORKER_DIED, message=str(error))
+        if message is None:
+            self._replace_worker()
+            return replace(compiled, status=Status.HANG, message=f"no answer within {SCREEN_SECONDS:.0f} s")
+        outcome = outcome_from_json(message["outcome"])
+        if outcome.status is Status.ILLEGAL_ACCESS:
+            self._replace_worker()
+        return replace(outcome, resources=compiled.resources, compile_seconds=compiled.compile_seconds)
+
+    def _wait_for_screening(self) -> None:
+        """Let a screening that nobody collected end before the worker is asked for something else."""
+        if self._screening is not None:
+            self._worker.receive(SCREEN_SECONDS)
+            self._screening = None
+
+    def _start_worker(self) -> Child:
+        return Child("autotune.executor.worker", json.dumps(asdict(self.policy)))
+
+    def _greet(self) -> tuple[Device, Toolchain]:
+        try:
+            hello = self._worker.receive(START_SECONDS)
+        except ChildDiedError as error:
+            raise MissingDependencyError(f"the GPU cannot be opened: {error}; run `autotune doctor`") from None
+        if hello is None:
+            self._worker.kill()
+            raise MissingDependencyError(f"the GPU did not open within {START_SECONDS:.0f} s; run `autotune doctor`")
+        return Device(**hello["device"]), Toolchain(**hello["toolchain"])
+
+    def _replace_worker(self) -> None:
+        self._worker.kill()
+        self._worker = self._start_worker()
+        self._greet()
+        self._open_worker()
+
+    def _open_worker(self) -> None:
+        if self._opened is not None:
+            self._worker.send({"do": "open", "problem": problem_to_json(*self._opened)})
+
+    def _start_pool(self) -> CompilePool:
+        return CompilePool(self.device, jobs=self._jobs, timeout=COMPILE_SECONDS)
+
+
+def _void(configs: list[Config], status: Status, message: str) -> Race:
+    """A race that gave no time: each finalist carries the reason."""
+    return Race(tuple(Outcome(config=config, status=status, message=message) for config in configs))

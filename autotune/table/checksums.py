@@ -1,0 +1,54 @@
+"""``SHA256SUMS``: the digests of the files below a folder, as ``sha256sum`` writes and checks them."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from autotune.errors import TableError
+from autotune.table.files import read_bytes, sha256, write_bytes
+
+FILE_NAME: Final = "SHA256SUMS"
+_LINE: Final = re.compile(r"([0-9a-f]{64}) [ *]([A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*)")
+
+# More than one digest of a file stands there only while the file is being replaced.
+Checksums = Mapping[str, frozenset[str]]
+
+
+def read_checksums(folder: Path) -> dict[str, frozenset[str]]:
+    """The digests of each listed file, by its path relative to the folder; nothing where there is no list.
+
+    Raises:
+        TableError: the list cannot be read, or a line is not a digest and a plain relative path.
+    """
+    path = folder / FILE_NAME
+    if not path.exists() and not path.is_symlink():
+        return {}
+    checksums: dict[str, frozenset[str]] = {}
+    for number, line in enumerate(read_bytes(path).decode("utf-8", "replace").splitlines(), start=1):
+        match = _LINE.fullmatch(line)
+        if match is None or ".." in match[2].split("/"):
+            raise TableError(f"{path}: line {number}: {line!r} is not a SHA-256 and a relative path")
+        checksums[match[2]] = checksums.get(match[2], frozenset()) | {match[1]}
+    return checksums
+
+
+def write_checksums(folder: Path, checksums: Checksums) -> None:
+    """Replace the list, in the order of the paths."""
+    lines = [f"{digest}  {name}\n" for name in sorted(checksums) for digest in sorted(checksums[name])]
+    write_bytes(folder / FILE_NAME, "".join(lines).encode())
+
+
+def read_checked(folder: Path, name: str, checksums: Checksums) -> bytes:
+    """The bytes of a listed file.
+
+    Raises:
+        TableError: the file is not listed, cannot be read, or is not what the list says.
+    """
+    path = folder / name
+    if name not in checksums:
+        raise TableError(f"{path}: not listed in {folder / FILE_NAME}, so nothing says what it should be")
+    data = read_bytes(path)
+    if (digest := sha256(data)) not in checksums[name]:
+        raise TableError(f"{path}: damaged: its SHA-256 is {digest}, {FILE_NAME} says {', '.join(checksums[name])}")
+    return data

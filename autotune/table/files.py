@@ -1,0 +1,140 @@
+"""Files that are whole or absent: durable atomic writes, and reads that say what is wrong."""
+
+import hashlib
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from autotune.errors import TableError
+
+MAX_FILE_BYTES: Final = 32 * 2**20
+STALE_SECONDS: Final = 3600.0
+TEMPORARY_SUFFIX: Final = ".tmp"
+
+
+def sha256(data: bytes) -> str:
+    """The SHA-256 of bytes, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_bytes(path: Path) -> bytes:
+    """All bytes of a file, from one opening: of one version, even while the file is being replaced.
+
+    Raises:
+        TableError: the file is missing, a folder, a link to nothing, not a regular file, larger than
+            ``MAX_FILE_BYTES``, or may not be read.
+    """
+    with _told(path, "read"), open(path, "rb", opener=_open_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise TableError(f"{path}: cannot be read: not a regular file")
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise TableError(f"{path}: cannot be read: larger than {MAX_FILE_BYTES} bytes")
+    return data
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write or replace a file so that it is old or new at any moment, and new for good once this returns.
+
+    Folders are made as needed. A process that is killed leaves at most a hidden temporary file behind, see
+    ``sweep_temporaries``.
+
+    Raises:
+        TableError: permission, a full disk or another reason of the system; the file is then old or new, never mixed.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
+    with _told(path, "written"):
+        _make_folder(path.parent)
+        try:
+            with open(temporary, "xb", buffering=0) as file:
+                unwritten = memoryview(data)
+                while unwritten:
+                    unwritten = unwritten[os.write(file.fileno(), unwritten) :]
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        _sync_folder(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a file that may be gone already.
+
+    Raises:
+        TableError: the file may not be removed.
+    """
+    with _told(path, "removed"):
+        path.unlink(missing_ok=True)
+
+
+def size_bytes(path: Path) -> int:
+    """The size of a file in bytes, 0 if it is gone.
+
+    Raises:
+        TableError: the file may not be looked at.
+    """
+    with _told(path, "looked at"):
+        try:
+            return path.lstat().st_size
+        except FileNotFoundError:
+            return 0
+
+
+def list_folder(folder: Path) -> list[Path]:
+    """What lies in a folder, hidden entries left out, sorted; nothing where the folder does not exist.
+
+    Raises:
+        TableError: it is not a folder, or may not be listed.
+    """
+    with _told(folder, "listed"):
+        try:
+            return sorted(folder / name for name in os.listdir(folder) if not name.startswith("."))
+        except FileNotFoundError:
+            if folder.is_symlink():
+                raise
+            return []
+
+
+def sweep_temporaries(folder: Path, now: float | None = None) -> None:
+    """Remove temporary files that writers left behind over an hour ago; ``now`` is in seconds since 1970."""
+    oldest = (time.time() if now is None else now) - STALE_SECONDS
+    for path in folder.glob(f".*{TEMPORARY_SUFFIX}"):
+        with suppress(OSError):  # another process may sweep the same file
+            if path.lstat().st_mtime < oldest:
+                path.unlink()
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # opening a named pipe would wait for its writer
+
+
+def _make_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Names are contents of their folder: without this, a crash of the machine may undo a rename."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _told(path: Path, done: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = "a link to nothing" if isinstance(error, FileNotFoundError) and path.is_symlink() else error.strerror
+        raise TableError(f"{path}: cannot be {done}: {reason or error}") from error

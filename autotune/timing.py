@@ -1,0 +1,131 @@
+"""How time is taken: CUDA-graph replay over rotating inputs, medians, bootstrap intervals, interleaved races."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from autotune.trial import Policy, Timing
+
+Launch = Callable[[], object]
+
+CONFIDENCE: Final = 0.95
+RESAMPLES: Final = 1000
+MIN_REPLAY_US: Final = 400.0  # a sample must dwarf the ~1 us resolution of CUDA events
+MAX_WARMUP_SECONDS: Final = 0.2
+STEADY: Final = 0.01  # consecutive samples within 1 %: clocks and caches have settled
+TIE: Final = 0.01  # medians closer than this are a tie whatever their intervals (docs/measuring.md)
+
+
+def summarize(samples: Sequence[float], *, seed: int = 0) -> Timing:
+    """The median of samples in microseconds with a percentile-bootstrap confidence interval (Efron 1979).
+
+    Example:
+        >>> summarize([2.0, 1.0, 3.0]).median_us
+        2.0
+    """
+    values = np.asarray(samples, dtype=np.float64)
+    drawn = np.random.default_rng(seed).integers(0, len(values), size=(RESAMPLES, len(values)))
+    medians = np.median(values[drawn], axis=1)
+    tail = (1.0 - CONFIDENCE) / 2.0
+    low, high = np.quantile(medians, (tail, 1.0 - tail))
+    return Timing(float(np.median(values)), float(low), float(high), len(values))
+
+
+class Stopwatch:
+    """Times one thing on the current GPU: each sample is one replay of a sequence of launches.
+
+    ``launches`` rotate over input sets (one launch a set); under the policy ``eager`` they are issued from Python
+    instead of a captured graph. Use as a context manager: the graph's memory is given back at the end.
+    """
+
+    def __init__(self, launches: Sequence[Launch], policy: Policy) -> None:
+        import torch
+
+        self._event: Any = torch.cuda.Event
+        self._graph: Any = None
+        self._launches = list(launches)
+        for launch in self._launches[:2]:  # compile and load before anything is timed or captured
+            launch()
+        torch.cuda.synchronize()
+        once = self._measure(self._issue) / len(self._launches)
+        rounds = max(1, math.ceil(MIN_REPLAY_US / max(once, 1.0) / len(self._launches)))
+        self._launches *= rounds
+        if policy.mode == "graph":
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._issue()
+
+    def __enter__(self) -> "Stopwatch":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._graph = None
+        self._launches = []
+
+    def sample(self) -> float:
+        """Microseconds a launch, over one replay."""
+        return self._measure(self._issue if self._graph is None else self._graph.replay) / len(self._launches)
+
+    def warm_up(self) -> float:
+        """Replay until consecutive samples agree, or for a fifth of a second; returns the last sample."""
+        deadline = time.monotonic() + MAX_WARMUP_SECONDS
+        last = self.sample()
+        while time.monotonic() < deadline:
+            now = self.sample()
+            if abs(now - last) <= STEADY * last:
+                return now
+            last = now
+        return last
+
+    def _issue(self) -> None:
+        for launch in self._launches:
+            launch()
+
+    def _measure(self, work: Callable[[], object]) -> float:
+        start, stop = (self._event(enable_timing=True) for _ in range(2))
+        start.record()
+        work()
+        stop.record()
+        stop.synchronize()
+        return float(start.elapsed_time(stop)) * 1000.0
+
+
+def screen(stopwatch: Stopwatch, *, give_up_us: float, samples: int = 7) -> tuple[Timing, bool]:
+    """A short measurement; returns it and whether it was cut short because it is slower than ``give_up_us``."""
+    first = stopwatch.warm_up()
+    if first > give_up_us:
+        return summarize([first, stopwatch.sample(), stopwatch.sample()]), True
+    return summarize([stopwatch.sample() for _ in range(samples)]), False
+
+
+def race(
+    stopwatches: Sequence[Stopwatch], *, seconds: float, min_rounds: int = 15, max_rounds: int = 100
+) -> list[Timing]:
+    """Measure all round-robin until the fastest is told from the rest, or the time or the rounds end.
+
+    Every round takes one sample of each in a rotated order, so that drift of clocks and temperature meets all alike.
+    """
+    deadline = time.monotonic() + seconds
+    samples: list[list[float]] = [[] for _ in stopwatches]
+    for stopwatch in stopwatches:
+        stopwatch.warm_up()
+    for count in range(1, max_rounds + 1):
+        for step in range(len(stopwatches)):
+            index = (step + count) % len(stopwatches)
+            samples[index].append(stopwatches[index].sample())
+        if count >= min_rounds and (time.monotonic() > deadline or (count % 5 == 0 and _is_decided(samples))):
+            break
+    return [summarize(values) for values in samples]
+
+
+def _is_decided(samples: Sequence[Sequence[float]]) -> bool:
+    """Whether every entry either lost clearly or is so close to the fastest that more rounds would not part them."""
+    timings = sorted((summarize(values) for values in samples), key=lambda timing: timing.median_us)
+    fastest = timings[0]
+    return all(
+        not timing.overlaps(fastest) or (timing.high_us - fastest.low_us) <= TIE * fastest.median_us
+        for timing in timings[1:]
+    )

@@ -1,0 +1,131 @@
+"""Flash attention as the framework sees it: inputs, launch, reference, compile-ahead and the callable a user gets."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import torch
+
+from autotune.kernels.baselines.sdpa import sdpa_backends
+from autotune.kernels.flash_attention.call import BoundAttention, launch_options
+from autotune.kernels.flash_attention.launch import launch
+from autotune.kernels.flash_attention.reference import attention_reference
+from autotune.shape import AttentionShape
+from autotune.space import Config
+
+SOFTCAP: Final = 20.0  # a typical cap, for inputs of shapes that have one (Gemma-2 uses 50, Grok-1 30)
+CHECK_SEQ: Final = 512  # two tiles of the longest block
+ODD_SEQ_Q, ODD_SEQ_KV = 333, 457  # multiples of no block size
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Queries, keys and values ``[B, S, H, D]`` and what the call says about them."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    causal: bool
+    window: int | None
+    softcap: float | None
+    scale: float
+
+
+class FlashAttention:
+    """Implements ``autotune.operation.Kernel`` for ``AttentionShape``."""
+
+    def make_inputs(self, shape: AttentionShape, *, seed: int, device: str, data: str = "normal") -> Inputs:
+        """Random tensors. ``large``: scores far apart; ``tails``: the scores grow along the keys, so that the running
+        maximum moves with every block and the last keys carry the weight."""
+        generator = torch.Generator(device=device).manual_seed(seed)
+
+        def draw(length: int, heads: int, width: int) -> torch.Tensor:
+            return torch.randn(shape.batch, length, heads, width, generator=generator, device=device)
+
+        q = draw(shape.seq_q, shape.heads, shape.head_dim)
+        k = draw(shape.seq_kv, shape.kv_heads, shape.head_dim)
+        v = draw(shape.seq_kv, shape.kv_heads, shape.head_dim_v)
+        if data == "large":
+            q, k = 6.0 * q, 2.0 * k
+        elif data == "tails":
+            ramp = torch.linspace(-2.0, 2.0, shape.seq_kv, device=device)[None, :, None, None]
+            q, k = 0.5 * q + 1.0, 0.3 * k + ramp
+        dtype = getattr(torch, shape.dtype)
+        return Inputs(
+            q.to(dtype),
+            k.to(dtype),
+            v.to(dtype),
+            causal=shape.causal,
+            window=shape.window,
+            softcap=SOFTCAP if shape.softcap else None,
+            scale=shape.head_dim**-0.5,
+        )
+
+    def check_shapes(self, shape: AttentionShape) -> Sequence[AttentionShape]:
+        """Two small problems of the same heads' layout; lengths are not specialized, so the binaries are the same."""
+        kv_heads = min(shape.kv_heads, 2)
+        small = replace(shape, batch=min(shape.batch, 2), heads=kv_heads * shape.group, kv_heads=kv_heads)
+        seq_q, seq_kv = min(shape.seq_q, CHECK_SEQ), min(shape.seq_kv, CHECK_SEQ)
+        odd_q, odd_kv = min(shape.seq_q, ODD_SEQ_Q), min(shape.seq_kv, ODD_SEQ_KV)
+        return (replace(small, seq_q=seq_q, seq_kv=seq_kv), replace(small, seq_q=odd_q, seq_kv=odd_kv))
+
+    def empty_output(self, inputs: Inputs) -> tuple[torch.Tensor, ...]:
+        q = inputs.q
+        return (q.new_full((*q.shape[:3], inputs.v.shape[3]), float("nan")),)
+
+    def launch(self, config: Config, inputs: Inputs, out: tuple[torch.Tensor, ...]) -> None:
+        launch(
+            inputs.q,
+            inputs.k,
+            inputs.v,
+            out[0],
+            out[1] if len(out) > 1 else None,
+            causal=inputs.causal,
+            window=inputs.window,
+            softcap=inputs.softcap,
+            scale=inputs.scale,
+            options=launch_options(config),
+        )
+
+    def reference(self, inputs: Inputs, *, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, ...]:
+        return attention_reference(
+            inputs.q,
+            inputs.k,
+            inputs.v,
+            causal=inputs.causal,
+            window=inputs.window,
+            softcap=inputs.softcap,
+            scale=inputs.scale,
+            dtype=dtype,
+        )[:1]
+
+    def warmup(self, config: Config, shape: AttentionShape) -> Any:
+        """Compile over tensors of the meta device; strides are those of contiguous tensors."""
+
+        def empty(length: int, heads: int, width: int) -> torch.Tensor:
+            return torch.empty(shape.batch, length, heads, width, dtype=getattr(torch, shape.dtype), device="meta")
+
+        return launch(
+            empty(shape.seq_q, shape.heads, shape.head_dim),
+            empty(shape.seq_kv, shape.kv_heads, shape.head_dim),
+            empty(shape.seq_kv, shape.kv_heads, shape.head_dim_v),
+            empty(shape.seq_q, shape.heads, shape.head_dim_v),
+            None,
+            causal=shape.causal,
+            window=shape.window,
+            softcap=SOFTCAP if shape.softcap else None,
+            scale=shape.head_dim**-0.5,
+            options=launch_options(config),
+            compile_only=True,
+        )
+
+    def bind(self, config: Config, shape: AttentionShape) -> Callable[..., Any]:
+        return BoundAttention(config, shape)
+
+    def baselines(self, inputs: Inputs) -> dict[str, Callable[[], object]]:
+        if inputs.window is not None or inputs.softcap is not None or inputs.q.shape[1] != inputs.k.shape[1]:
+            return {}  # torch SDPA has no window and no softcap, and aligns causal masks top-left
+        return sdpa_backends(inputs.q, inputs.k, inputs.v, causal=inputs.causal, scale=inputs.scale)
+
+
+KERNEL: Final = FlashAttention()

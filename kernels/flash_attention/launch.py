@@ -1,0 +1,85 @@
+"""Launches flash attention over checked tensors: strides, descriptors, constants, grid."""
+
+import math
+from typing import Any, Final
+
+import torch
+import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from autotune.kernels.flash_attention.forward import flash_attention_forward
+from autotune.search_spaces.flash_attention import padded_width
+
+LOG2_E: Final = math.log2(math.e)
+DESCRIPTOR_ALIGNMENT: Final = 16  # bytes, of base and strides: CUDA driver API, cuTensorMapEncodeTiled
+
+
+def launch(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor | None,
+    *,
+    causal: bool,
+    window: int | None,
+    softcap: float | None,
+    scale: float,
+    options: dict[str, Any],
+    compile_only: bool = False,
+) -> Any:
+    """Launch one forward pass over checked tensors ``[B, S, H, D]`` with unit last strides.
+
+    ``options`` are the parameters of a config without those that do not apply. Tensor descriptors need base addresses
+    and strides that are multiples of 16 bytes; other tensors are loaded by pointer under the same config. With
+    ``compile_only`` nothing runs and the tensors may be on the meta device; the compiled kernel is returned.
+    """
+    batches, seq_q, heads, head_dim = q.shape
+    seq_kv, kv_heads, head_dim_v = k.shape[1], k.shape[2], v.shape[3]
+    if out.numel() == 0:
+        return None
+    if seq_kv == 0:
+        out.zero_()
+        return lse.fill_(-math.inf) if lse is not None else None
+    options = dict(options)
+    block_q, block_k = options["BLOCK_Q"], options["BLOCK_K"]
+    block_d, block_dv = padded_width(head_dim), padded_width(head_dim_v)
+    descriptor = options.pop("loads") == "descriptor" and all(map(_fits_descriptor, (q, k, v)))
+    arguments = (
+        _describe(q, block_q, block_d) if descriptor else q,
+        _describe(k, block_k, block_d) if descriptor else k,
+        _describe(v, block_k, block_dv) if descriptor else v,
+        out,
+        lse,
+        *(stride for tensor in (q, k, v, out) for stride in tensor.stride()[:3]),
+        *(heads, heads // kv_heads, seq_q, seq_kv, window or 0),
+        scale / softcap if softcap else scale * LOG2_E,
+        softcap or 0.0,
+    )
+    constants = {
+        "HEAD_DIM": head_dim,
+        "HEAD_DIM_V": head_dim_v,
+        "BLOCK_D": block_d,
+        "BLOCK_DV": block_dv,
+        "CAUSAL": causal,
+        "WINDOW": window is not None,
+        "SOFTCAP": softcap is not None,
+        "LSE": lse is not None,
+        "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
+        "DESCRIPTOR": descriptor,
+    }
+    grid = (triton.cdiv(seq_q, block_q) * batches * heads,)
+    if compile_only:
+        return flash_attention_forward.warmup(*arguments, **constants, **options, grid=grid)
+    return flash_attention_forward[grid](*arguments, **constants, **options)
+
+
+def _fits_descriptor(tensor: torch.Tensor) -> bool:
+    strides = (stride * tensor.element_size() for stride in tensor.stride()[:3])
+    return tensor.data_ptr() % DESCRIPTOR_ALIGNMENT == 0 and all(
+        0 < stride < 2**40 and stride % DESCRIPTOR_ALIGNMENT == 0 for stride in strides
+    )
+
+
+def _describe(tensor: torch.Tensor, rows: int, width: int) -> TensorDescriptor:
+    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), [1, rows, 1, width])

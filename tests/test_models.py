@@ -1,0 +1,268 @@
+"""Named models are valid shapes, configs of every family are read, and every wrong one is refused in one line."""
+
+import doctest
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import autotune.models
+from autotune.errors import InvalidShapeError, UnknownNameError, UsageError
+from autotune.models import MODELS, ModelShape, find_model, get_model, load_config
+from autotune.shape import AttentionShape
+
+# Fields as published in each model's config.json; what is irrelevant here is left out.
+LLAMA: dict[str, Any] = {"num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096}
+CONFIGS: dict[str, tuple[dict[str, Any], ModelShape]] = {
+    "llama": (LLAMA, ModelShape("", 32, 8, 128)),
+    "explicit-head-dim": ({**LLAMA, "hidden_size": 5120, "head_dim": 128}, ModelShape("", 32, 8, 128)),
+    "null-is-absent": (
+        {**LLAMA, "num_key_value_heads": None, "head_dim": None, "sliding_window": None},
+        ModelShape("", 32, 32, 128),
+    ),
+    "mistral-window": (
+        {**LLAMA, "sliding_window": 4096, "max_position_embeddings": 32768},
+        ModelShape("", 32, 8, 128, window=4096),
+    ),
+    "qwen-window-unused": (
+        {**LLAMA, "sliding_window": 32768, "use_sliding_window": False, "max_position_embeddings": 131072},
+        ModelShape("", 32, 8, 128),
+    ),
+    "no-sliding-layer": (
+        {**LLAMA, "sliding_window": 512, "layer_types": ["full_attention"]},
+        ModelShape("", 32, 8, 128),
+    ),
+    "some-sliding-layers": (
+        {**LLAMA, "sliding_window": 512, "layer_types": ["full_attention", "sliding_attention"]},
+        ModelShape("", 32, 8, 128, window=512),
+    ),
+    "phi-window-beyond-reach": (
+        {"num_attention_heads": 32, "hidden_size": 3072, "sliding_window": 262144, "max_position_embeddings": 131072},
+        ModelShape("", 32, 32, 96),
+    ),
+    "gemma-2": (
+        {
+            "num_attention_heads": 16,
+            "num_key_value_heads": 8,
+            "hidden_size": 3584,
+            "head_dim": 256,
+            "sliding_window": 4096,
+            "attn_logit_softcapping": 50,
+        },
+        ModelShape("", 16, 8, 256, window=4096, softcap=50.0),
+    ),
+    "text-config": (
+        {"hidden_size": 1, "text_config": {**LLAMA, "attn_logit_softcapping": None}, "vision_config": {"n_head": 2}},
+        ModelShape("", 32, 8, 128),
+    ),
+    "text-config-without-heads": ({**LLAMA, "text_config": {"hidden_size": 2560}}, ModelShape("", 32, 8, 128)),
+    "gpt-2": ({"n_head": 12, "n_embd": 768}, ModelShape("", 12, 12, 64)),
+    "bloom": ({"n_head": 112, "hidden_size": 14336}, ModelShape("", 112, 112, 128)),
+    "gpt-bigcode": ({"n_head": 48, "n_embd": 6144, "multi_query": True}, ModelShape("", 48, 1, 128)),
+    "falcon-7b": (
+        {
+            "num_attention_heads": 71,
+            "num_kv_heads": 71,
+            "hidden_size": 4544,
+            "multi_query": True,
+            "new_decoder_architecture": False,
+        },
+        ModelShape("", 71, 1, 64),
+    ),
+    "falcon-40b": (
+        {
+            "num_attention_heads": 128,
+            "num_kv_heads": 8,
+            "hidden_size": 8192,
+            "multi_query": True,
+            "new_decoder_architecture": True,
+        },
+        ModelShape("", 128, 8, 64),
+    ),
+    "falcon-old-names": ({"n_head": 128, "n_head_kv": 8, "hidden_size": 8192}, ModelShape("", 128, 8, 64)),
+    "mpt": ({"n_heads": 32, "d_model": 4096, "attn_config": {"kv_n_heads": 4}}, ModelShape("", 32, 4, 128)),
+    "chatglm": (
+        {
+            "num_attention_heads": 32,
+            "hidden_size": 4096,
+            "kv_channels": 128,
+            "multi_query_attention": True,
+            "multi_query_group_num": 2,
+        },
+        ModelShape("", 32, 2, 128),
+    ),
+    "chatglm-without-groups": (
+        {
+            "num_attention_heads": 32,
+            "hidden_size": 4096,
+            "multi_query_attention": False,
+            "multi_query_group_num": 1,
+        },
+        ModelShape("", 32, 32, 128),
+    ),
+    "deepseek": (
+        {
+            "num_attention_heads": 128,
+            "num_key_value_heads": 128,
+            "hidden_size": 7168,
+            "head_dim": 64,
+            "qk_nope_head_dim": 128,
+            "qk_rope_head_dim": 64,
+            "v_head_dim": 128,
+        },
+        ModelShape("", 128, 128, 192, head_dim_v=128),
+    ),
+}
+
+WRONG_FIELDS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "no-heads": ({"hidden_size": 4096}, ["no num_attention_heads"]),
+    "no-size": ({"num_attention_heads": 32}, ["neither head_dim nor hidden_size"]),
+    "heads-as-text": ({**LLAMA, "num_attention_heads": "32"}, ["num_attention_heads='32'", "positive integer"]),
+    "heads-as-fraction": ({**LLAMA, "num_attention_heads": 32.5}, ["num_attention_heads=32.5", "positive integer"]),
+    "heads-as-truth": ({**LLAMA, "num_attention_heads": True}, ["num_attention_heads=True", "positive integer"]),
+    "heads-zero": ({**LLAMA, "num_attention_heads": 0}, ["num_attention_heads=0", "positive integer"]),
+    "kv-heads-negative": ({**LLAMA, "num_key_value_heads": -8}, ["num_key_value_heads=-8", "positive integer"]),
+    "kv-heads-uneven": ({**LLAMA, "num_key_value_heads": 5}, ["32 heads", "5 KV heads"]),
+    "head-dim-not-integral": ({**LLAMA, "hidden_size": 4100}, ["hidden_size=4100", "32 heads"]),
+    "head-dim-as-list": ({**LLAMA, "head_dim": [128]}, ["head_dim=[128]", "positive integer"]),
+    "window-as-text": ({**LLAMA, "sliding_window": "all\nof it"}, ["sliding_window='all\\nof it'", "positive integer"]),
+    "window-zero": ({**LLAMA, "sliding_window": 0}, ["sliding_window=0", "positive integer"]),
+    "softcap-zero": ({**LLAMA, "attn_logit_softcapping": 0}, ["attn_logit_softcapping=0", "positive number or null"]),
+    "softcap-nan": ({**LLAMA, "attn_logit_softcapping": float("nan")}, ["attn_logit_softcapping=nan"]),
+    "softcap-huge": ({**LLAMA, "attn_logit_softcapping": 10**400}, ["attn_logit_softcapping=1000"]),
+}
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_named_model_is_a_valid_shape_with_a_source(model: ModelShape) -> None:
+    shape = AttentionShape(
+        batch=1,
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        seq_q=1024,
+        head_dim=model.head_dim,
+        head_dim_v=model.head_dim_v,
+        causal=model.causal,
+        window=model.window,
+        softcap=model.softcap is not None,
+    )
+    assert shape.group * model.kv_heads == model.heads
+    assert model.name == model.name.lower()
+    assert model.source
+
+
+def test_get_model_ignores_case_and_names_the_closest() -> None:
+    assert get_model("LLaMA-3.1-8B") is MODELS["llama-3.1-8b"]
+    with pytest.raises(UnknownNameError, match=r"model='llama-3\.1-8' is unknown; did you mean llama-3\.1-8b"):
+        get_model("llama-3.1-8")
+    with pytest.raises(UnknownNameError, match=r"known: llama-3\.1-8b, .*vit-large"):
+        get_model("")
+
+
+def test_find_model_tells_names_from_paths(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA))
+    assert find_model("phi-4") is MODELS["phi-4"]
+    assert find_model(str(path)) == load_config(path)
+    with pytest.raises(UsageError, match="does not exist"):
+        find_model("absent.json")
+
+
+@pytest.mark.parametrize(("fields", "expected"), CONFIGS.values(), ids=CONFIGS)
+def test_load_config(tmp_path: Path, fields: dict[str, Any], expected: ModelShape) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(fields))
+    model = load_config(path)
+    assert model.name == model.source == str(path)
+    names = ("heads", "kv_heads", "head_dim", "head_dim_v", "window", "softcap", "causal")
+    assert {name: getattr(model, name) for name in names} == {name: getattr(expected, name) for name in names}
+
+
+@pytest.mark.parametrize(("fields", "parts"), WRONG_FIELDS.values(), ids=WRONG_FIELDS)
+def test_load_config_refuses_wrong_fields(tmp_path: Path, fields: dict[str, Any], parts: list[str]) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(fields))
+    with pytest.raises(InvalidShapeError) as caught:
+        load_config(path)
+    message = str(caught.value)
+    assert message.startswith(f"config={str(path)!r} ")
+    assert all(part in message for part in parts), message
+    assert "\n" not in message
+    assert len(message) < len(str(path)) + 150
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"", "is not JSON"),
+        (b"{", "is not JSON"),
+        (b"\xff\xfe\xfa", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b'{"num_attention_heads": ' + b"9" * 5000 + b"}", "is not JSON"),
+        (b"[32, 8]", "JSON list; expected an object"),
+        (b"null", "expected an object"),
+    ],
+    ids=["empty", "cut", "not-text", "deep", "endless-number", "list", "null"],
+)
+def test_load_config_refuses_what_is_no_object(tmp_path: Path, content: bytes, part: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        load_config(path)
+    assert part in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_load_config_refuses_what_is_no_file(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo.json"
+    os.mkfifo(fifo)
+    for path, part in [
+        (tmp_path / "absent.json", "does not exist"),
+        (tmp_path, "is a directory"),
+        (fifo, "is not a regular file"),
+        (tmp_path / ("long" * 100), "cannot be read"),
+    ]:
+        with pytest.raises(UsageError, match=part) as caught:
+            load_config(path)
+        assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "degree", "expected"),
+    [
+        ("llama-3.1-70b", 1, (64, 8)),
+        ("llama-3.1-70b", 8, (8, 1)),
+        ("llama-3.1-70b", 16, (4, 1)),  # each KV head on two ranks
+        ("qwen2.5-0.5b", 7, None),  # 2 KV heads can be neither split over 7 ranks nor replicated evenly
+        ("phi-4", 5, (8, 2)),
+        ("phi-4", 20, (2, 1)),
+        ("phi-4", 4, None),
+        ("falcon-7b", 71, (1, 1)),
+        ("falcon-7b", 2, None),
+        ("llama-3.1-8b", 64, None),
+        ("llama-3.1-8b", 0, None),
+        ("llama-3.1-8b", -2, None),
+    ],
+)
+def test_tensor_parallel(name: str, degree: int, expected: tuple[int, int] | None) -> None:
+    model = get_model(name)
+    if expected is None:
+        with pytest.raises(InvalidShapeError, match=rf"tp={degree} does not share .*; allowed: 1"):
+            model.tensor_parallel(degree)
+        return
+    shard = model.tensor_parallel(degree)
+    assert (shard.heads, shard.kv_heads) == expected
+    assert (shard.head_dim, shard.window, shard.source) == (model.head_dim, model.window, model.source)
+    assert shard.name == (name if degree == 1 else f"{name} tp{degree}")
+
+
+def test_tensor_parallel_lists_what_is_allowed() -> None:
+    with pytest.raises(InvalidShapeError, match=r"allowed: 1, 2, 5, 10, 20, 40$"):
+        get_model("phi-4").tensor_parallel(3)
+
+
+def test_docstring_examples() -> None:
+    assert doctest.testmod(autotune.models).failed == 0
