@@ -74,10 +74,10 @@ def default(shape: AttentionShape, device: Device) -> Config:
     width = max(padded_width(shape.head_dim), padded_width(shape.head_dim_v))
     is_hip, is_wide = device.backend == "hip", shape.dtype == "float32"
     has_large_memory = device.shared_memory_bytes >= LARGE_SHARED_MEMORY and not is_wide
-    block_q = 128 if width <= 128 and not is_wide or has_large_memory else 64
+    block_q = 128 if width <= 128 or has_large_memory else 64
     block_k = 64 if width <= 128 or has_large_memory else 32
-    if is_wide:
-        block_k //= 2
+    if is_wide:  # no matrix unit computes in fp32: small tiles, or registers spill
+        block_q, block_k = 32, block_k // 2
     block_q, block_k = (
         min(block, max(16, 1 << (length - 1).bit_length()))
         for block, length in ((block_q, shape.seq_q), (block_k, shape.seq_kv))

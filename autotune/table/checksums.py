@@ -26,16 +26,20 @@ def read_checksums(folder: Path) -> dict[str, frozenset[str]]:
         return {}
     checksums: dict[str, frozenset[str]] = {}
     for number, line in enumerate(read_bytes(path).decode("utf-8", "replace").splitlines(), start=1):
-        match = _LINE.fullmatch(line)
-        if match is None or ".." in match[2].split("/"):
-            raise TableError(f"{path}: line {number}: {line!r} is not a SHA-256 and a relative path")
-        checksums[match[2]] = checksums.get(match[2], frozenset()) | {match[1]}
+        digest, name = _parse(line, f"{path}: line {number}")
+        checksums[name] = checksums.get(name, frozenset()) | {digest}
     return checksums
 
 
 def write_checksums(folder: Path, checksums: Checksums) -> None:
-    """Replace the list, in the order of the paths."""
+    """Replace the list, in the order of the paths.
+
+    Raises:
+        TableError: a path is not plain and relative, or the list cannot be written.
+    """
     lines = [f"{digest}  {name}\n" for name in sorted(checksums) for digest in sorted(checksums[name])]
+    for line in lines:
+        _parse(line.removesuffix("\n"), f"{folder / FILE_NAME}")
     write_bytes(folder / FILE_NAME, "".join(lines).encode())
 
 
@@ -52,3 +56,10 @@ def read_checked(folder: Path, name: str, checksums: Checksums) -> bytes:
     if (digest := sha256(data)) not in checksums[name]:
         raise TableError(f"{path}: damaged: its SHA-256 is {digest}, {FILE_NAME} says {', '.join(checksums[name])}")
     return data
+
+
+def _parse(line: str, where: str) -> tuple[str, str]:
+    match = _LINE.fullmatch(line)
+    if match is None or ".." in match[2].split("/"):
+        raise TableError(f"{where}: {line!r} is not a SHA-256 and a plain relative path")
+    return match[1], match[2]

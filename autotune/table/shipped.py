@@ -1,54 +1,134 @@
-"""The tables that ship with the package: winners and recorded sweeps, read-only and checked on every read."""
+"""The tables that ship with the package: winners and recorded sweeps, checked on every read."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from autotune.errors import TableError
-from autotune.table.checksums import FILE_NAME, read_checked, read_checksums, write_checksums
+from autotune.table.checksums import read_checked, read_checksums, write_checksums
 from autotune.table.files import sha256, write_bytes
 from autotune.table.parquet import decode, encode, operation_of
 from autotune.table.store import OnDamaged, in_order, raise_damaged
 from autotune.trial import Trial
 
 RESULTS: Final = Path(__file__).parents[1] / "results"
-SWEEPS: Final = "sweeps"
+SWEEPS_PATTERN: Final = "*/sweeps/*.parquet"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A recorded sweep: a space measured exhaustively on one device; nothing is decoded until ``trials``."""
+    """A recorded sweep, not decoded until asked: a space measured exhaustively on one device.
 
-    name: str
+    ``path`` is relative to ``results``; ``name`` is its last part without the suffix, ``device`` the device's slug.
+    """
+
     operation: str
     path: Path
     results: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
+    def device(self) -> str:
+        return self.path.parts[0]
 
     def trials(self) -> list[Trial]:
         """Every trial of the sweep, oldest first.
 
         Raises:
-            TableError: the file is damaged, or not what ``SHA256SUMS`` says.
+            TableError: the file is damaged, or no longer what ``SHA256SUMS`` says.
         """
-        name = self.path.relative_to(self.results).as_posix()
-        return decode(read_checked(self.results, name, read_checksums(self.results)), str(self.path))
+        data = read_checked(self.results, self.path.as_posix(), read_checksums(self.results))
+        return _decode_placed(self.results, self.path.as_posix(), data)
 
 
-def shipped_winners(
-    operation: str, *, results: Path = RESULTS, on_damaged: OnDamaged = raise_damaged
-) -> list[Trial]:
-    """The winner rows of an operation on all devices that tables are shipped for; empty where there are none.
+def shipped_winners(operation: str, *, results: Path = RESULTS, on_damaged: OnDamaged = raise_damaged) -> list[Trial]:
+    """The winners of an operation on all devices that tables are shipped for; empty where there are none.
 
-    ``on_damaged`` is called for each table that is refused; where it returns, the others are read.
+    ``on_damaged`` is called for each table that is refused; where it returns, the others are still read.
 
     Raises:
         TableError: by ``on_damaged``.
     """
-    found: list[Trial] = []
-    for name, data in _checked(results, f"*/{operation}.parquet", on_damaged):
+    tables = _read_tables(results, f"*/{operation}.parquet", _decode_placed, on_damaged)
+    return in_order(trial for table in tables for trial in table)
+
+
+def shipped_sweeps(operation: str, *, results: Path = RESULTS, on_damaged: OnDamaged = raise_damaged) -> list[Sweep]:
+    """The recorded sweeps of an operation, by path; their trials are decoded by ``Sweep.trials``.
+
+    ``on_damaged`` is called for each sweep that is refused; where it returns, the others are still listed.
+
+    Raises:
+        TableError: by ``on_damaged``.
+    """
+
+    def describe(results: Path, name: str, data: bytes) -> Sweep:
+        return Sweep(operation_of(data, str(results / name)), Path(name), results)
+
+    sweeps = _read_tables(results, SWEEPS_PATTERN, describe, on_damaged)
+    return [sweep for sweep in sweeps if sweep.operation == operation]
+
+
+def write_shipped(path: Path, trials: Iterable[Trial], *, results: Path = RESULTS) -> None:
+    """Write or replace a table below ``results`` and list it in ``SHA256SUMS``; for one recorder at a time.
+
+    ``path`` is relative to ``results``: ``<device slug>/<operation>.parquet`` for winners,
+    ``<device slug>/sweeps/<name>.parquet`` for a sweep. A reader finds the old table or the new one at any moment, and
+    so does everyone after a crash.
+
+    Raises:
+        TableError: the path does not fit the trials, a value is impossible, or a file cannot be written.
+    """
+    name, rows = path.as_posix(), in_order(trials)
+    _require_place(name, rows, str(results / path))
+    data = encode(rows, str(results / path))
+    checksums = read_checksums(results)
+    digest = frozenset({sha256(data)})
+    write_checksums(results, {**checksums, name: checksums.get(name, frozenset()) | digest})
+    write_bytes(results / path, data)
+    write_checksums(results, {**checksums, name: digest})
+
+
+def _read_tables(
+    results: Path, pattern: str, read: Callable[[Path, str, bytes], T], on_damaged: OnDamaged
+) -> list[T]:
+    """Read what lies below ``results`` or is listed there and has such a path, in the order of the paths."""
+    try:
+        checksums = read_checksums(results)
+    except TableError as error:
+        on_damaged(error)
+        return []
+    names = {path.relative_to(results).as_posix() for path in results.glob(pattern)}
+    names |= {name for name in checksums if _fits(name, pattern)}
+    tables = []
+    for name in sorted(names):
         try:
-            trials = decode(data, str(results / name))
-            _require_place(name, trials, results / name)
-        ...
-    return in_order(found)
+            tables.append(read(results, name, read_checked(results, name, checksums)))
+        except TableError as error:
+            on_damaged(error)
+    return tables
+
+
+def _decode_placed(results: Path, name: str, data: bytes) -> list[Trial]:
+    trials = decode(data, str(results / name))
+    _require_place(name, trials, str(results / name))
+    return trials
+
+
+def _require_place(name: str, trials: Iterable[Trial], where: str) -> None:
+    for trial in trials:
+        expected = [f"{trial.device.slug}/{trial.operation}.parquet", f"{trial.device.slug}/{SWEEPS_PATTERN[2:]}"]
+        if not any(_fits(name, pattern) for pattern in expected):
+            raise TableError(f"{where}: holds {trial.operation} on {trial.device.name}; expected {' or '.join(expected)}")
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Whether a path has the pattern's depth and shape; a star alone would match across folders."""
+    return name.count("/") == pattern.count("/") and fnmatchcase(name, pattern)

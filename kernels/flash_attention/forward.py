@@ -76,7 +76,7 @@ def _attend(
     start, stop, seq_kv, offset, window, score_scale, softcap,
     HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
     BLOCK_K: tl.constexpr, MASKED: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr,
-    PRECISION: tl.constexpr, DESCRIPTOR: tl.constexpr,
+    PRECISE: tl.constexpr, DESCRIPTOR: tl.constexpr,
 ):  # fmt: skip
     """Fold the keys ``start <= j < stop`` into the running softmax of one tile of queries."""
     for key in tl.range(start, stop, BLOCK_K):
@@ -95,10 +95,10 @@ def _attend(
             MASKED,
             DESCRIPTOR,
         )
-        scores = tl.dot(q, k_tile.T, input_precision=PRECISION)
+        scores = tl.dot(q, k_tile.T, input_precision="ieee")
         if SOFTCAP:
             # score_scale is scale / softcap here; the capped scores are taken to base 2 below.
-            scores = softcap * _tanh(scores * score_scale, PRECISION == "ieee")
+            scores = softcap * _tanh(scores * score_scale, PRECISE)
             factor = LOG2_E
         else:
             factor = score_scale
@@ -127,7 +127,7 @@ def _attend(
             MASKED,
             DESCRIPTOR,
         )
-        accumulator = tl.dot(weights.to(v_tile.dtype), v_tile, accumulator, input_precision=PRECISION)
+        accumulator = tl.dot(weights.to(v_tile.dtype), v_tile, accumulator, input_precision="ieee")
     return accumulator, row_max, row_sum
 
 
@@ -169,7 +169,7 @@ def flash_attention_forward(
     heads, group, seq_q, seq_kv, window, score_scale, softcap,
     HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr,
-    LSE: tl.constexpr, PRECISION: tl.constexpr, DESCRIPTOR: tl.constexpr,
+    LSE: tl.constexpr, PRECISE: tl.constexpr, DESCRIPTOR: tl.constexpr,
 ):  # fmt: skip
     """One program computes a tile of queries of one head: ``out = softmax(q k^T) v``, tensors ``[B, S, H, D]``.
 
@@ -205,21 +205,21 @@ def flash_attention_forward(
             accumulator, row_max, row_sum, q_tile, rows, k, v, batch, kv_head,
             stride_kb, stride_ks, stride_kh, stride_vb, stride_vs, stride_vh,
             low, full_low, seq_kv, offset, window, score_scale, softcap,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_D, BLOCK_DV, BLOCK_K, True, CAUSAL, WINDOW, SOFTCAP, PRECISION, DESCRIPTOR,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_D, BLOCK_DV, BLOCK_K, True, CAUSAL, WINDOW, SOFTCAP, PRECISE, DESCRIPTOR,
         )  # fmt: skip
     # Keys that every row sees: no mask.
     accumulator, row_max, row_sum = _attend(
         accumulator, row_max, row_sum, q_tile, rows, k, v, batch, kv_head,
         stride_kb, stride_ks, stride_kh, stride_vb, stride_vs, stride_vh,
         full_low, full_high, seq_kv, offset, window, score_scale, softcap,
-        HEAD_DIM, HEAD_DIM_V, BLOCK_D, BLOCK_DV, BLOCK_K, False, CAUSAL, WINDOW, SOFTCAP, PRECISION, DESCRIPTOR,
+        HEAD_DIM, HEAD_DIM_V, BLOCK_D, BLOCK_DV, BLOCK_K, False, CAUSAL, WINDOW, SOFTCAP, PRECISE, DESCRIPTOR,
     )  # fmt: skip
     # Keys on the diagonal, at the window's far edge, or in the last partial block.
     accumulator, row_max, row_sum = _attend(
         accumulator, row_max, row_sum, q_tile, rows, k, v, batch, kv_head,
         stride_kb, stride_ks, stride_kh, stride_vb, stride_vs, stride_vh,
         full_high, high, seq_kv, offset, window, score_scale, softcap,
-        HEAD_DIM, HEAD_DIM_V, BLOCK_D, BLOCK_DV, BLOCK_K, True, CAUSAL, WINDOW, SOFTCAP, PRECISION, DESCRIPTOR,
+        HEAD_DIM, HEAD_DIM_V, BLOCK_D, BLOCK_DV, BLOCK_K, True, CAUSAL, WINDOW, SOFTCAP, PRECISE, DESCRIPTOR,
     )  # fmt: skip
 
     # A row that saw no key has the sum 0 and the maximum -inf: its output is 0, its log-sum-exp -inf.

@@ -65,7 +65,7 @@ def launch(
         "WINDOW": window is not None,
         "SOFTCAP": softcap is not None,
         "LSE": lse is not None,
-        "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
+        "PRECISE": q.dtype == torch.float32,
         "DESCRIPTOR": descriptor,
     }
     grid = (triton.cdiv(seq_q, block_q) * batches * heads,)

@@ -1,0 +1,127 @@
+"""Winners as text for other programs: ``json`` and ``csv``, which can be read back, and ``triton.Config`` source."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from autotune.errors import TableError, UnknownNameError, UsageError
+from autotune.operation import Operation
+from autotune.registry import get_operation
+from autotune.space import Config
+from autotune.table.rows import microseconds_of, moment_of, to_columns, to_trials
+from autotune.table.schema import MOMENT, OPERATION_KEY, SCHEMA_VERSION, VERSION_KEY, Column, table_schema
+from autotune.trial import Trial
+
+FORMS: Final = ("csv", "json", "triton")
+# Triton takes these beside the dictionary of a config; all others, AMD's included, are entries of it.
+LAUNCH_OPTIONS: Final = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def export(trials: Sequence[Trial], form: str) -> str:
+    """Winners of one operation as text: ``csv``, ``json`` or ``triton``.
+
+    ``csv`` and ``json`` have the columns of the tables; ``started_at`` is in ISO 8601. ``triton`` is Python source that
+    needs only triton: ``CONFIGS``, one ``triton.Config`` for each distinct config, below a comment for each winner that
+    has it; parameters that do not apply are left out.
+
+    Raises:
+        UnknownNameError: no such form.
+        UsageError: the trials are of several operations, there is none, or one has no time.
+        TableError: a trial holds an impossible value.
+    """
+    if form not in FORMS:
+        raise UnknownNameError(f"form={form!r} is unknown; allowed: {', '.join(FORMS)}")
+    names = {trial.operation for trial in trials}
+    if len(names) != 1:
+        raise UsageError(f"an export is of one operation, got {', '.join(sorted(names)) or 'no trials'}")
+    operation = get_operation(names.pop())
+    if form == "triton":
+        return _triton_source(trials)
+    columns = to_columns(operation, trials, "export")
+    columns["started_at"] = [moment_of(microseconds).isoformat() for microseconds in columns["started_at"]]
+    return (_csv_text if form == "csv" else _json_text)(operation, columns)
+
+
+def read_json(text: str, where: str = "json") -> list[Trial]:
+    """The trials that ``export(..., "json")`` wrote, in its order; ``where`` names the text in errors.
+
+    Raises:
+        TableError: the text is not such an export, or holds an impossible value.
+    """
+    try:
+        document = json.loads(text)
+        version, name, rows = document[VERSION_KEY], document[OPERATION_KEY], document["rows"]
+        rows = [dict(row) for row in rows]
+    except (ValueError, LookupError, TypeError) as error:
+        raise TableError(f"{where}: not an export of autotune: {error}") from error
+    if version != SCHEMA_VERSION:
+        raise TableError(f"{where}: {VERSION_KEY}={version!r} cannot be read; expected {SCHEMA_VERSION!r}")
+    return _read_rows(name, rows, where)
+
+
+def read_csv(text: str, where: str = "csv") -> list[Trial]:
+    """The trials that ``export(..., "csv")`` wrote, in its order; ``where`` names the text in errors.
+
+    Raises:
+        TableError: the text is not such an export, or holds an impossible value.
+    """
+    try:
+        rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
+        raise TableError(f"{where}: not an export of autotune: {error}") from error
+    if not rows or "operation" not in rows[0]:
+        raise TableError(f"{where}: not an export of autotune: no column 'operation' or no row")
+    columns = {column.name: column for column in table_schema(_operation(rows[0]["operation"], where)).columns}
+    parsed = [
+        {name: _parse(columns[name], cell) if name in columns else cell for name, cell in row.items()} for row in rows
+    ]
+    return _read_rows(rows[0]["operation"], parsed, where)
+
+
+def _read_rows(name: object, rows: Rows, where: str) -> list[Trial]:
+    operation = _operation(name, where)
+    schema = table_schema(operation)
+    expected = {column.name for column in schema.columns}
+    required = {column.name for column in schema.columns if not column.optional}
+    for number, row in enumerate(rows):
+        if wrong := (row.keys() - expected) | (required - row.keys()):
+            raise TableError(f"{where}: row {number}: unknown or missing columns: {', '.join(sorted(map(str, wrong)))}")
+    columns = {column.name: [row.get(column.name) for row in rows] for column in schema.columns}
+    columns["started_at"] = [_parse_moment(value) for value in columns["started_at"]]
+    return to_trials(operation, columns, where)
+
+
+def _operation(name: object, where: str) -> Operation[Any]:
+    try:
+        return get_operation(str(name))
+    except UnknownNameError as error:
+        raise TableError(f"{where}: {error}") from error
+
+
+def _parse_moment(value: object) -> object:
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return microseconds_of(datetime.fromisoformat(value))
+    return None if isinstance(value, int) else value
+
+
+def _json_text(operation: Operation[Any], columns: Mapping[str, Sequence[Any]]) -> str:
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    document = {VERSION_KEY: SCHEMA_VERSION, OPERATION_KEY: operation.name, "rows": rows}
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _csv_text(operation: Operation[Any], columns: Mapping[str, Sequence[Any]]) -> str:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(value) for value in values] for values in zip(*columns.values(), strict=True))
+    return text.getvalue()
