@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
@@ -15,7 +15,7 @@ from autotune.operation import Operation
 from autotune.registry import get_operation
 from autotune.space import Config
 from autotune.table.rows import microseconds_of, moment_of, to_columns, to_trials
-from autotune.table.schema import MOMENT, OPERATION_KEY, SCHEMA_VERSION, VERSION_KEY, Column, table_schema
+from autotune.table.schema import OPERATION_KEY, SCHEMA_VERSION, VERSION_KEY, Column, table_schema
 from autotune.trial import Trial
 
 FORMS: Final = ("csv", "json", "triton")
@@ -80,6 +80,8 @@ def read_csv(text: str, where: str = "csv") -> list[Trial]:
     if not rows or "operation" not in rows[0]:
         raise TableError(f"{where}: not an export of autotune: no column 'operation' or no row")
     columns = {column.name: column for column in table_schema(_operation(rows[0]["operation"], where)).columns}
+    if not text.endswith("\n") or any(None in row.values() for row in rows):
+        raise TableError(f"{where}: a line is cut")
     parsed = [
         {name: _parse(columns[name], cell) if name in columns else cell for name, cell in row.items()} for row in rows
     ]
@@ -106,11 +108,23 @@ def _operation(name: object, where: str) -> Operation[Any]:
         raise TableError(f"{where}: {error}") from error
 
 
+def _parse(column: Column, cell: str) -> object:
+    """The value of a cell; what does not parse stays text, for the check of its column to refuse."""
+    if cell == "" and column.nullable:
+        return None
+    if column.domain.type == pa.bool_():
+        return {"True": True, "False": False}.get(cell, cell)
+    number = {pa.int64(): int, pa.float64(): float}.get(column.domain.type, str)
+    with suppress(ValueError):
+        return number(cell)
+    return cell
+
+
 def _parse_moment(value: object) -> object:
     if isinstance(value, str):
         with suppress(ValueError):
             return microseconds_of(datetime.fromisoformat(value))
-    return None if isinstance(value, int) else value
+    return value
 
 
 def _json_text(operation: Operation[Any], columns: Mapping[str, Sequence[Any]]) -> str:
@@ -123,5 +137,42 @@ def _csv_text(operation: Operation[Any], columns: Mapping[str, Sequence[Any]]) -
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows([_cell(value) for value in values] for values in zip(*columns.values(), strict=True))
+    writer.writerows(zip(*columns.values(), strict=True))
     return text.getvalue()
+
+
+def _triton_source(trials: Sequence[Trial]) -> str:
+    comments: dict[Config, list[str]] = {}
+    for trial in trials:
+        comments.setdefault(trial.config, []).append(_comment(trial))
+    lines = [
+        f"# Winners of {_line(trials[0].operation)}, written by `autotune export`: shape; device; median; source.",
+        "import triton",
+        "",
+        "CONFIGS = [",
+    ]
+    for config, found in comments.items():
+        lines += [f"    # {comment}" for comment in found]
+        lines.append(f"    {_config_call(config)},")
+    return "\n".join([*lines, "]", ""])
+
+
+def _comment(trial: Trial) -> str:
+    if trial.timing is None:
+        raise UsageError(f"config={trial.config} has no time: only winners are exported as triton configs")
+    device = trial.device
+    cap = "" if device.power_cap_watts is None else f" at {device.power_cap_watts} W"
+    source = f"{trial.executor} race {trial.race_id} of {trial.started_at:%Y-%m-%d}, triton {trial.toolchain.triton}"
+    median = f"{trial.timing.median_us:.4g} us"
+    return _line(f"{trial.shape}; {device.name}{cap}; {median}; {source}, source {trial.source_hash[:12]}")
+
+
+def _config_call(config: Config) -> str:
+    given = {name: value for name, value in config.items() if value is not None}
+    options = "".join(f", {name}={given.pop(name)!r}" for name in LAUNCH_OPTIONS if name in given)
+    return f"triton.Config({given!r}{options})"
+
+
+def _line(text: str) -> str:
+    """Text of a table inside a comment: a line break in it would be code."""
+    return "".join(char if char.isprintable() else "?" for char in text)

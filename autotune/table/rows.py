@@ -85,13 +85,12 @@ def to_trials(operation: Operation[Any], columns: Mapping[str, Sequence[Any]], w
 
 def to_row(operation: Operation[Any], trial: Trial) -> dict[str, Any]:
     """The columns of one trial, by name."""
-    outcome, moment = trial.outcome, trial.started_at
+    outcome = trial.outcome
     row: dict[str, Any] = {
         "status": str(outcome.status),
         "message": _storable(outcome.message),
         "stage": str(trial.stage),
-        # A time without its zone stays as it is, for the check of its column to refuse.
-        "started_at": moment if moment.tzinfo is None else (moment - _EPOCH) // _MICROSECOND,
+        "started_at": microseconds_of(trial.started_at),
     }
     row |= {name: getattr(trial, name) for name in TRIAL}
     row |= {name: getattr(outcome, name) for name in OUTCOME}
@@ -111,6 +110,16 @@ def to_row(operation: Operation[Any], trial: Trial) -> dict[str, Any]:
         value = trial.config[parameter.name]
         row[parameter.name] = stored_value(parameter, value) if value in parameter.values else value
     return row
+
+
+def microseconds_of(moment: datetime) -> int | datetime:
+    """Microseconds since 1970; a moment without its zone stays as it is, for the check of its column to refuse."""
+    return moment if moment.tzinfo is None else (moment - _EPOCH) // _MICROSECOND
+
+
+def moment_of(microseconds: int) -> datetime:
+    """The moment, in UTC, of so many microseconds since 1970."""
+    return _EPOCH + microseconds * _MICROSECOND
 
 
 def _storable(message: str) -> str:
@@ -163,7 +172,7 @@ class _TrialBuilder:
             device=self._device(row),
             toolchain=self._toolchain(row),
             policy=self._policy(row),
-            started_at=_EPOCH + row["started_at"] * _MICROSECOND,
+            started_at=moment_of(row["started_at"]),
             stage=Stage(row["stage"]),
             outcome=outcome,
             default_timing=_timing(row, DEFAULT_TIMING),

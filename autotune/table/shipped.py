@@ -14,7 +14,6 @@ from autotune.table.store import OnDamaged, in_order, raise_damaged
 from autotune.trial import Trial
 
 RESULTS: Final = Path(__file__).parents[1] / "results"
-SWEEPS_PATTERN: Final = "*/sweeps/*.parquet"
 
 T = TypeVar("T")
 
@@ -72,7 +71,7 @@ def shipped_sweeps(operation: str, *, results: Path = RESULTS, on_damaged: OnDam
     def describe(results: Path, name: str, data: bytes) -> Sweep:
         return Sweep(operation_of(data, str(results / name)), Path(name), results)
 
-    sweeps = _read_tables(results, SWEEPS_PATTERN, describe, on_damaged)
+    sweeps = _read_tables(results, "*/sweeps/*.parquet", describe, on_damaged)
     return [sweep for sweep in sweeps if sweep.operation == operation]
 
 
@@ -96,9 +95,7 @@ def write_shipped(path: Path, trials: Iterable[Trial], *, results: Path = RESULT
     write_checksums(results, {**checksums, name: digest})
 
 
-def _read_tables(
-    results: Path, pattern: str, read: Callable[[Path, str, bytes], T], on_damaged: OnDamaged
-) -> list[T]:
+def _read_tables(results: Path, pattern: str, read: Callable[[Path, str, bytes], T], on_damaged: OnDamaged) -> list[T]:
     """Read what lies below ``results`` or is listed there and has such a path, in the order of the paths."""
     try:
         checksums = read_checksums(results)
@@ -124,9 +121,10 @@ def _decode_placed(results: Path, name: str, data: bytes) -> list[Trial]:
 
 def _require_place(name: str, trials: Iterable[Trial], where: str) -> None:
     for trial in trials:
-        expected = [f"{trial.device.slug}/{trial.operation}.parquet", f"{trial.device.slug}/{SWEEPS_PATTERN[2:]}"]
-        if not any(_fits(name, pattern) for pattern in expected):
-            raise TableError(f"{where}: holds {trial.operation} on {trial.device.name}; expected {' or '.join(expected)}")
+        allowed = [f"{trial.device.slug}/{trial.operation}.parquet", f"{trial.device.slug}/sweeps/*.parquet"]
+        if not any(_fits(name, pattern) for pattern in allowed):
+            found = f"{trial.operation} on {trial.device.name}"
+            raise TableError(f"{where}: holds {found}, which belongs at {' or '.join(allowed)}")
 
 
 def _fits(name: str, pattern: str) -> bool:

@@ -14,10 +14,11 @@ TIE_RATIO: Final = 1.01  # medians within 1 % of the fastest are not told apart
 def winners(trials: Iterable[Trial]) -> list[Trial]:
     """Choose the winner of each operation, shape, device and policy: a pure function of the set of trials.
 
-    Only rows of a race decide, and only rows of one race are compared. A race's winner comes from its tie set: the ``ok``
-    rows whose interval overlaps the fastest's and whose median is within 1 % of it. Of those wins the default, then the
-    least shared memory, the fewest registers, and the first in parameter order. Of several races decides one measured on
-    a GPU rather than replayed, then one whose winner was not contended, then the newest, then the largest ``race_id``.
+    Only rows of a race decide, and only rows of one race are compared. A race's winner comes from its tie set: the
+    ``ok`` rows whose interval overlaps the fastest's and whose median is within 1 % of it. Of those wins the default,
+    then the least shared memory, the fewest registers, the first in parameter order. Of several races decides one
+    measured on a GPU rather than replayed, then one whose winner was not contended, then the newest by its winner's
+    ``started_at``, then the largest ``race_id``.
 
     Races may be merged in any order and grouping: as long as none is split,
     ``winners(winners(a) + winners(b)) == winners(a + b)``.

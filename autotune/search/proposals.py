@@ -1,0 +1,181 @@
+"""Which config to try next: one Optuna study over a space, told of everything that was learned."""
+
+import math
+import random
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+
+from autotune.device import Device
+from autotune.shape import Shape
+from autotune.space import Config, Parameter, Space
+from autotune.trial import Outcome, Status
+
+CONSTRAINT: Final = "invalid"  # at most 0: feasible (Optuna's convention)
+MAX_USELESS_ASKS: Final = 5  # then the sampler has run dry, and an unseen neighbour of the best is tried
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+class Proposals(Protocol):
+    """A source of configs, each given out once."""
+
+    def ask(self) -> Config | None:
+        """The next config, valid and never given before; None when every one was."""
+
+    def tell(self, outcome: Outcome) -> None:
+        """Learn from a config that ended."""
+
+
+class Exhaustive:
+    """Every valid config in parameter order: for sweeps, and for spaces smaller than the budget."""
+
+    def __init__(self, configs: Iterable[Config], *, seen: Iterable[Config] = ()) -> None:
+        known = set(seen)
+        self._configs = iter([config for config in configs if config not in known])
+
+    def ask(self) -> Config | None:
+        return next(self._configs, None)
+
+    def tell(self, outcome: Outcome) -> None:
+        pass
+
+
+class StudyProposals:
+    """Proposals of an Optuna TPE study over log-time (Bergstra et al., NeurIPS 2011).
+
+    Parameters with ordered values are integers, the index of the value, so that the sampler sees neighbours as
+    neighbours. An invalid or failed config is told as pruned with a constraint, which TPE learns from; told as failed
+    it would be proposed for ever. The study lives in memory and is rebuilt from ``past`` outcomes.
+
+    Args:
+        first: configs to try before the sampler is asked, in order; the space's default belongs at the head.
+        past: outcomes of earlier runs: learned from, never proposed again.
+    """
+
+    def __init__(
+        self,
+        space: Space[Any],
+        shape: Shape,
+        device: Device,
+        *,
+        seed: int,
+        first: Iterable[Config] = (),
+        past: Iterable[Outcome] = (),
+    ) -> None:
+        self._space, self._shape, self._device = space, shape, device
+        self._codec = _Codec(space, device)
+        self._random = random.Random(seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
+        self._study = optuna.create_study(sampler=sampler)
+        self._unseen = dict.fromkeys(space.configs(shape, device))
+        self._asked: dict[Config, optuna.Trial] = {}
+        self._best: tuple[float, Config] | None = None
+        for outcome in past:
+            self._unseen.pop(outcome.config, None)
+            self._study.add_trial(self._codec.freeze(outcome))
+            self._note_best(outcome)
+        self._first = [config for config in dict.fromkeys(first) if config in self._unseen]
+
+    def ask(self) -> Config | None:
+        for _ in range(MAX_USELESS_ASKS):
+            if self._first:
+                self._study.enqueue_trial(self._codec.encode(self._first.pop(0)))
+            if not self._unseen:
+                return None
+            trial = self._study.ask(self._codec.distributions)
+            config = self._codec.decode(trial.params)
+            if config in self._unseen:
+                return self._take(config, trial)
+            # Invalid, or given before: the sampler learns only of the first.
+            invalid = self._space.reject(config, self._shape, self._device) is not None
+            trial.set_constraint(CONSTRAINT, 1.0 if invalid else -1.0)
+            self._study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        config = self._nearest_unseen()
+        self._study.enqueue_trial(self._codec.encode(config))
+        return self._take(config, self._study.ask(self._codec.distributions))
+
+    def tell(self, outcome: Outcome) -> None:
+        trial = self._asked.pop(outcome.config)
+        value = _value(outcome)
+        trial.set_constraint(CONSTRAINT, 1.0 if value is None else -1.0)
+        if value is None:
+            self._study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        else:
+            self._study.tell(trial, value)
+            self._note_best(outcome)
+
+    def _take(self, config: Config, trial: optuna.Trial) -> Config:
+        del self._unseen[config]
+        self._asked[config] = trial
+        return config
+
+    def _note_best(self, outcome: Outcome) -> None:
+        value = _value(outcome)
+        if value is not None and (self._best is None or value < self._best[0]):
+            self._best = (value, outcome.config)
+
+    def _nearest_unseen(self) -> Config:
+        """An unseen config that differs least from the best so far, ties broken by the seed."""
+        unseen = list(self._unseen)
+        if self._best is None:
+            return self._random.choice(unseen)
+        best = self._space.order(self._best[1])
+        steps = [sum(abs(a - b) for a, b in zip(best, self._space.order(config), strict=True)) for config in unseen]
+        return self._random.choice([config for config, step in zip(unseen, steps, strict=True) if step == min(steps)])
+
+
+class _Codec:
+    """Configs as Optuna parameters and back; parameters without a choice on the device are left out."""
+
+    def __init__(self, space: Space[Any], device: Device) -> None:
+        self._parameters = space.parameters
+        self._free = {p.name: p for p in space.parameters if len(p.choices(device)) > 1}
+        self._fixed = {p.name: p.choices(device)[0] for p in space.parameters if p.name not in self._free}
+        self.distributions: dict[str, BaseDistribution] = {
+            name: _distribution(parameter) for name, parameter in self._free.items()
+        }
+
+    def encode(self, config: Config) -> dict[str, Any]:
+        return {
+            name: parameter.values.index(value) if parameter.is_ordered else value
+            for name, parameter in self._free.items()
+            if (value := config[name]) is not None
+        }
+
+    def decode(self, params: Mapping[str, Any]) -> Config:
+        values = {
+            name: parameter.values[params[name]] if parameter.is_ordered else params[name]
+            for name, parameter in self._free.items()
+        }
+        return Config({p.name: values.get(p.name, self._fixed.get(p.name)) for p in self._parameters})
+
+    def freeze(self, outcome: Outcome) -> optuna.trial.FrozenTrial:
+        """A finished trial of an earlier run, as the study takes it."""
+        value = _value(outcome)
+        states = optuna.trial.TrialState
+        return optuna.trial.create_trial(
+            state=states.PRUNED if value is None else states.COMPLETE,
+            value=value,
+            params=self.encode(outcome.config),
+            distributions=self.distributions,
+            constraints={CONSTRAINT: 1.0 if value is None else -1.0},
+        )
+
+
+def _distribution(parameter: Parameter) -> BaseDistribution:
+    if parameter.is_ordered:
+        return IntDistribution(0, len(parameter.values) - 1)
+    return CategoricalDistribution(parameter.values)
+
+
+def _value(outcome: Outcome) -> float | None:
+    """What the study minimises: the logarithm of the time, or nothing for a config that failed."""
+    if outcome.timing is None or outcome.status not in (Status.OK, Status.SLOW):
+        return None
+    return math.log(outcome.timing.median_us)

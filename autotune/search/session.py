@@ -1,0 +1,213 @@
+"""One search: ask, judge, remember, race, choose; what was acknowledged is on disk before more is asked."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from autotune.errors import SearchError
+from autotune.executor import Executor
+from autotune.operation import Operation
+from autotune.search.proposals import Exhaustive, Proposals, StudyProposals
+from autotune.search.recorder import Recorder
+from autotune.shape import Shape
+from autotune.space import Config
+from autotune.table import Store, tie_set, winners
+from autotune.trial import Outcome, Status, Trial
+
+FINALISTS: Final = 5
+FINALIST_RATIO: Final = 1.10  # screening errs by a few percent; what is 10 % behind the best does not win a race
+RACE_SHARE: Final = 0.3  # of a budget in seconds
+MIN_RACE_SECONDS, MAX_RACE_SECONDS = 2.0, 12.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a search ends: configs that reached the device, and seconds from start to stored winner; None: no limit."""
+
+    trials: int | None = None
+    seconds: float | None = None
+
+    @property
+    def race_seconds(self) -> float:
+        """The part of the budget that the race may take."""
+        if self.seconds is None:
+            return MAX_RACE_SECONDS
+        return min(max(self.seconds * RACE_SHARE, MIN_RACE_SECONDS), MAX_RACE_SECONDS)
+
+
+class Observer(Protocol):
+    """Told what happens, as it happens; every trial it hears of is on disk."""
+
+    def on_start(self, operation: Operation[Any], shape: Shape, *, space: int, resumed: int) -> None: ...
+
+    def on_trial(self, trial: Trial) -> None: ...
+
+    def on_race(self, configs: Sequence[Config]) -> None: ...
+
+
+class Silent:
+    """An observer that says nothing."""
+
+    def on_start(self, operation: Operation[Any], shape: Shape, *, space: int, resumed: int) -> None: ...
+
+    def on_trial(self, trial: Trial) -> None: ...
+
+    def on_race(self, configs: Sequence[Config]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """How a search ended. ``winner`` is None only if it was interrupted before a race."""
+
+    operation: Operation[Any]
+    shape: Shape
+    winner: Trial | None
+    ties: tuple[Trial, ...] = ()
+    best_screened: Trial | None
+    statuses: dict[Status, int]
+    measured: int
+    resumed: int
+    seconds: float
+    interrupted: bool = False
+
+
+def search(
+    operation: Operation[Any],
+    shape: Shape,
+    executor: Executor,
+    store: Store,
+    *,
+    limits: Limits,
+    seed: int = 0,
+    neighbours: Iterable[Config] = (),
+    exhaustive: bool = False,
+    observer: Observer | None = None,
+    started: float | None = None,
+) -> SearchResult:
+    """Find the fastest correct config for a shape, and keep every trial in the store.
+
+    The default is tried first, then the winners of neighbouring shapes, then what the study proposes. The best by
+    screening are raced against the default, and the winner is chosen from the tie set. A second run resumes: what the
+    store holds is not measured again.
+
+    Args:
+        limits: when to stop; the search also stops when every valid config was tried.
+        neighbours: winners of similar shapes, tried early.
+        exhaustive: measure every valid config, in order.
+        started: ``time.monotonic()`` at which the budget began to run; now by default.
+
+    Raises:
+        SearchError: not one config is valid and correct; the trials are in the store.
+        UsageError: the operation does not support the shape.
+    """
+    started = time.monotonic() if started is None else started
+    observer = observer or Silent()
+    recorder = Recorder(operation, shape, executor, store, seed)
+    rows = recorder.resume()
+    resumed = len(recorder.screened)
+    valid = list(operation.space.configs(shape, executor.device))
+    observer.on_start(operation, shape, space=len(valid), resumed=resumed)
+    proposals: Proposals
+    if exhaustive or (limits.trials is not None and len(valid) <= limits.trials):
+        first = [recorder.default, *(config for config in valid if config != recorder.default)]
+        proposals = Exhaustive(first, seen=recorder.screened)
+    else:
+        past = [trial.outcome for trial in recorder.screened.values()]
+        first = [recorder.default, *neighbours]
+        proposals = StudyProposals(operation.space, shape, executor.device, seed=seed, first=first, past=past)
+    interrupted = False
+    try:
+        executor.open(operation, shape)
+        _screen(recorder, proposals, limits, started, observer)
+        finalists = choose_finalists(recorder.screened.values(), recorder.default)
+        if not {trial.config for trial in _last_race(rows)} >= set(finalists):
+            observer.on_race(finalists)
+            rows += recorder.keep_race(executor.race(finalists, seconds=_race_seconds(limits, started)))
+    except KeyboardInterrupt:
+        interrupted = True
+    store.compact(operation.name, executor.device)
+    found = winners(rows)
+    if not found and not interrupted:
+        raise SearchError(_why_nothing(recorder.screened.values(), rows))
+    timed = [trial for trial in recorder.screened.values() if trial.timing and trial.status is Status.OK]
+    return SearchResult(
+        operation=operation,
+        shape=shape,
+        winner=found[0] if found else None,
+        ties=tuple(tie_set(_last_race(rows))),
+        best_screened=min(timed, key=_median, default=None),
+        statuses=dict(Counter(trial.status for trial in recorder.screened.values())),
+        measured=len(recorder.screened) - resumed,
+        resumed=resumed,
+        seconds=time.monotonic() - started,
+        interrupted=interrupted,
+    )
+
+
+def choose_finalists(screened: Iterable[Trial], default: Config) -> list[Config]:
+    """The fastest few by screening that are close to the best, and the default: it is never left out of a race."""
+    timed = sorted((trial for trial in screened if trial.status is Status.OK and trial.timing), key=_median)
+    if not timed:
+        return [default]
+    bound = FINALIST_RATIO * _median(timed[0])
+    close = [trial.config for trial in timed[:FINALISTS] if _median(trial) <= bound]
+    return list(dict.fromkeys([*close, default]))
+
+
+def _screen(recorder: Recorder, proposals: Proposals, limits: Limits, started: float, observer: Observer) -> None:
+    """Keep the executor full until a limit is reached or every config was tried."""
+    deadline = None if limits.seconds is None else started + limits.seconds - limits.race_seconds
+    reached = sum(_reached_device(trial.outcome) for trial in recorder.screened.values())
+    in_flight, asking = 0, True
+    while True:
+        if deadline is not None and time.monotonic() >= deadline:
+            return  # what is in flight was not acknowledged, and is asked again by the next run
+        while asking and in_flight < recorder.executor.capacity:
+            full = limits.trials is not None and reached + in_flight >= limits.trials
+            config = None if full else proposals.ask()
+            if config is None:
+                asking = full and in_flight > 0
+                break
+            recorder.executor.submit(config)
+            in_flight += 1
+        if in_flight == 0:
+            return
+        outcome = recorder.executor.collect()
+        in_flight -= 1
+        reached += _reached_device(outcome)
+        observer.on_trial(recorder.keep_screened(outcome))
+        proposals.tell(outcome)
+
+
+def _reached_device(outcome: Outcome) -> bool:
+    """Whether a config was launched: only those count against a budget in trials."""
+    refused = (Status.INVALID, Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.OUT_OF_RESOURCES)
+    return outcome.status not in refused
+
+
+def _race_seconds(limits: Limits, started: float) -> float:
+    """What is left of the budget, at most the race's part, and never nothing."""
+    if limits.seconds is None:
+        return limits.race_seconds
+    left = started + limits.seconds - time.monotonic()
+    return min(max(left, MIN_RACE_SECONDS / 2), limits.race_seconds)
+
+
+def _last_race(rows: Sequence[Trial]) -> list[Trial]:
+    newest = max((trial.race_id for trial in rows), default="")
+    return [trial for trial in rows if trial.race_id == newest]
+
+
+def _median(trial: Trial) -> float:
+    assert trial.timing is not None
+    return trial.timing.median_us
+
+
+def _why_nothing(screened: Iterable[Trial], rows: Sequence[Trial]) -> str:
+    """What to say when no config survived: the statuses, and one message."""
+    trials = [*screened, *rows]
+    counts = ", ".join(f"{count} {status}" for status, count in Counter(t.status for t in trials).items())
+    example = next((trial.outcome.message for trial in trials if trial.outcome.message), "")
+    return f"no config is valid and correct here ({counts or 'none was tried'}); for example: {example or 'no message'}"

@@ -1,0 +1,25 @@
+"""What is remembered: trials as Parquet, the user's store, the shipped tables, and the winners among them."""
+
+from autotune.table.export import export, read_csv, read_json
+from autotune.table.merge import Merged, merge
+from autotune.table.shipped import Sweep, shipped_sweeps, shipped_winners, write_shipped
+from autotune.table.store import Store, home, raise_damaged, warn_damaged
+from autotune.table.winners import tie_set, winners
+
+__all__ = [
+    "Merged",
+    "Store",
+    "Sweep",
+    "export",
+    "home",
+    "merge",
+    "raise_damaged",
+    "read_csv",
+    "read_json",
+    "shipped_sweeps",
+    "shipped_winners",
+    "tie_set",
+    "warn_damaged",
+    "winners",
+    "write_shipped",
+]
