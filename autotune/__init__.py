@@ -1,7 +1,24 @@
-"""Tune Triton attention kernels on your device, keep what was learned in Parquet, serve the best kernel for a shape."""
+"""Tune Triton attention kernels on your device, keep what was learned in Parquet, serve the best kernel for a shape.
 
+``get_kernel(shape)`` reads the tables; ``attention(q, k, v)`` picks by the tensors; ``autotune search`` on the command
+line fills the tables.
+"""
+
+from autotune.dispatch import Provenance, TunedKernel, get_kernel, reload
 from autotune.errors import AutotuneError
+from autotune.functional import attention
+from autotune.registry import register
 from autotune.shape import AttentionShape
 
 __version__ = "0.1.0"
-__all__ = ["AttentionShape", "AutotuneError", "__version__"]
+__all__ = [
+    "AttentionShape",
+    "AutotuneError",
+    "Provenance",
+    "TunedKernel",
+    "__version__",
+    "attention",
+    "get_kernel",
+    "register",
+    "reload",
+]

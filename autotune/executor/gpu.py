@@ -14,6 +14,7 @@ from autotune.device import Device
 from autotune.errors import MissingDependencyError
 from autotune.executor import Race
 from autotune.executor.child import Child, ChildDiedError
+from autotune.executor.compile_pool import COMPILE_SECONDS, CompilePool
 from autotune.executor.messages import outcome_from_json, problem_to_json, race_from_json
 from autotune.operation import Operation
 from autotune.shape import Shape
@@ -23,49 +24,6 @@ from autotune.trial import Outcome, Policy, Status, Toolchain
 START_SECONDS: Final = 120.0  # importing torch and opening the GPU on a loaded machine
 SCREEN_SECONDS: Final = 60.0  # the first screening of a problem also computes its references
 RACE_MARGIN_SECONDS: Final = 60.0
-COMPILE_SECONDS: Final = 60.0
-
-
-class CompilePool:
-    """Compiles ahead in processes that never touch the GPU; finished outcomes come in any order."""
-
-    def __init__(self, device: Device, *, jobs: int, timeout: float) -> None:
-        settings = {"device": asdict(device), "jobs": jobs, "timeout": timeout}
-        single_threaded = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        self._child = Child("autotune.executor.compile_server", json.dumps(settings), environment=single_threaded)
-        self._problem: dict[str, Any] = {}
-        self._number = 0
-
-    def open(self, operation: Operation[Any], shape: Shape) -> None:
-        """Turn to another problem; compiles of the last one are stopped."""
-        self._number += 1
-        self._problem = problem_to_json(operation, shape)
-        self._child.send({"do": "open", **self._problem})
-
-    def submit(self, config: Config) -> None:
-        """Queue one config."""
-        self._child.send({"do": "compile", "problem": self._number, "config": dict(config), **self._problem})
-
-    def receive(self, timeout: float) -> Outcome | None:
-        """The next finished compile of the open problem, or None after that many seconds."""
-        deadline = time.monotonic() + timeout
-        while True:
-            message = self._child.receive(max(0.0, deadline - time.monotonic()))
-            if message is None:
-                return None
-            if message["problem"] == self._number:
-                return outcome_from_json(message["outcome"])
-
-    @property
-    def has_message(self) -> bool:
-        """Whether a message was read already and waits."""
-        return self._child.has_message
-
-    def fileno(self) -> int:
-        return self._child.fileno()
-
-    def close(self) -> None:
-        self._child.close()
 
 
 class GpuExecutor:

@@ -2,6 +2,7 @@
 
 from autotune.table.export import export, read_csv, read_json
 from autotune.table.merge import Merged, merge
+from autotune.table.misses import read_misses, record_miss
 from autotune.table.shipped import Sweep, shipped_sweeps, shipped_winners, write_shipped
 from autotune.table.store import Store, home, raise_damaged, warn_damaged
 from autotune.table.winners import tie_set, winners
@@ -16,6 +17,8 @@ __all__ = [
     "raise_damaged",
     "read_csv",
     "read_json",
+    "read_misses",
+    "record_miss",
     "shipped_sweeps",
     "shipped_winners",
     "tie_set",

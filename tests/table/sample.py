@@ -1,7 +1,7 @@
 """A tiny operation, its trials, and strategies that draw any trial a table may hold."""
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,8 @@ TIMINGS = st.builds(
     st.lists(DURATIONS, min_size=3, max_size=3).map(sorted),
     st.integers(1, 2**63 - 1),
 )
+# Fixed offsets: where summer time ends, Python calls a moment and the same moment in UTC unequal.
+ZONES = st.integers(-12, 14).map(lambda hours: timezone(timedelta(hours=hours)))
 DEVICES = st.builds(
     Device,
     name=TEXTS.map(lambda text: f"GPU {text}"),
@@ -151,7 +153,7 @@ def trials(draw: st.DrawFn, devices: st.SearchStrategy[Device] = DEVICES) -> Tri
         seed=draw(COUNTS),
         number=draw(COUNTS),
         worker=draw(TEXTS),
-        started_at=draw(st.datetimes(datetime(1970, 1, 2), timezones=st.timezones())),
+        started_at=draw(st.datetimes(datetime(1970, 1, 2), timezones=ZONES)),
         stage=draw(st.sampled_from(Stage)),
         race_id=draw(TEXTS),
         is_default=draw(st.booleans()),

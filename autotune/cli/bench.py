@@ -1,0 +1,110 @@
+"""``autotune bench``: the served kernel beside torch's SDPA backends, in one interleaved race."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from autotune.cli import options
+from autotune.dispatch import get_kernel
+from autotune.errors import AutotuneError
+from autotune.executor import Race
+from autotune.operation import Operation
+from autotune.report.summary import describe_time, speed_up
+from autotune.roofline import rates
+from autotune.shape import Shape
+from autotune.trial import Status, Timing
+
+Seconds = Annotated[float, typer.Option("--seconds", min=1.0, help="Time for each shape.")]
+
+
+def bench(
+    operation: options.OperationName = "flash_attention",
+    seq: options.Seq = "1024",
+    seq_kv: options.SeqKv = None,
+    batch: options.Batch = None,
+    heads: options.Heads = None,
+    kv_heads: options.KvHeads = None,
+    head_dim: options.HeadDim = None,
+    dtype: options.Dtype = "bfloat16",
+    causal: options.Causal = None,
+    window: options.Window = None,
+    model: options.Model = None,
+    tp: options.TensorParallel = 1,
+    seconds: Seconds = 5.0,
+    as_json: options.Json = False,
+) -> None:
+    """Measure the kernel that get_kernel serves, the default, and every torch SDPA backend on this GPU."""
+    from autotune.cli.search import make_executor, raise_no_gpu
+    from autotune.hardware import has_gpu
+
+    found, shapes = options.make_shapes(
+        operation, seq=seq, seq_kv=seq_kv, batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
+        dtype=dtype, causal=causal, window=window, model=model, tp=tp,
+    )  # fmt: skip
+    if not has_gpu():
+        raise_no_gpu()
+    console = Console(stderr=as_json, soft_wrap=True)
+    executor = make_executor(None)
+    data = []
+    try:
+        for shape in shapes:
+            kernel = get_kernel(shape, device=executor.device.name)
+            default = found.space.default(shape, executor.device)
+            executor.open(found, shape)
+            configs = list(dict.fromkeys([kernel.config, default]))
+            race = executor.race(configs, seconds=seconds, every_baseline=True)
+            if race.outcomes[0].status is not Status.OK:
+                raise AutotuneError(f"{kernel.config} is {race.outcomes[0].status}: {race.outcomes[0].message}")
+            console.print(f"{shape} on {executor.device.name}", highlight=False)
+            console.print(f"served: {kernel.config} ({kernel.provenance.reason})", highlight=False)
+            rows = _rows(found, shape, race)
+            console.print(_table(rows))
+            data.append(
+                {"shape": shape.as_dict(), "config": dict(kernel.config), "rows": [_plain(row) for row in rows]}
+            )
+    finally:
+        executor.close()
+    if as_json:
+        print(json.dumps(data, indent=2))
+
+
+def _rows(operation: Operation[Any], shape: Shape, race: Race) -> list[dict[str, Any]]:
+    """Name, timing, TFLOP/s and how many times faster the served kernel is, or why there is no time."""
+    served = race.outcomes[0].timing
+    assert served is not None
+    entries: list[tuple[str, Timing | None, str]] = [("autotune", served, "")]
+    entries += [("autotune default", outcome.timing, outcome.message) for outcome in race.outcomes[1:]]
+    entries += [(baseline.name, baseline.timing, baseline.message) for baseline in race.baselines]
+    cost = operation.cost(shape)
+    return [
+        {
+            "name": name,
+            "timing": timing,
+            "tflops": None if timing is None else rates(cost, timing.median_us)[0],
+            "ratio": None if timing is None else speed_up(timing, served),
+            "message": message,
+        }
+        for name, timing, message in entries
+    ]
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: asdict(value) if key in ("timing", "ratio") and value else value for key, value in row.items()}
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for header in ("", "time (95 %)", "TFLOP/s", "autotune is"):
+        table.add_column(header, justify="left" if header == "" else "right")
+    for row in rows:
+        if row["timing"] is None:
+            table.add_row(row["name"], "refused", "", row["message"][:60])
+            continue
+        ratio = "" if row["name"] == "autotune" else f"{row['ratio']} its speed"
+        table.add_row(row["name"], describe_time(row["timing"]), f"{row['tflops']:.0f}", ratio)
+    return table

@@ -1,0 +1,87 @@
+"""What a search shows while it runs: a live line on a terminal, plain lines elsewhere."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from autotune.operation import Operation
+from autotune.report.summary import status_text
+from autotune.search import Limits
+from autotune.shape import Shape
+from autotune.space import Config
+from autotune.trial import Status, Trial
+
+PLAIN_EVERY = 10  # trials between two plain lines, where nothing better was found
+
+
+class Progress:
+    """Implements ``autotune.search.Observer`` on a console."""
+
+    def __init__(self, console: Console, limits: Limits) -> None:
+        self._console = console
+        self._limits = limits
+        self._live: Live | None = None
+        self._reset()
+
+    def __enter__(self) -> "Progress":
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, refresh_per_second=8, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def _reset(self) -> None:
+        self._started = time.monotonic()
+        self._counts: Counter[Status] = Counter()
+        self._best: Trial | None = None
+        self._space = 0
+
+    def on_start(self, operation: Operation[Any], shape: Shape, *, space: int, resumed: int) -> None:
+        self._reset()
+        self._space = space
+        again = f", {resumed} known from an earlier run" if resumed else ""
+        self._console.print(f"{operation.name}: {shape}\n{space} valid configs{again}", highlight=False)
+
+    def on_trial(self, trial: Trial) -> None:
+        self._counts[trial.status] += 1
+        better = self._is_better(trial)
+        if better:
+            self._best = trial
+        if self._live is not None:
+            self._live.update(Text(self._line()))
+        elif better or sum(self._counts.values()) % PLAIN_EVERY == 0:
+            self._console.print(self._line(), highlight=False, soft_wrap=True)
+
+    def on_race(self, configs: Sequence[Config]) -> None:
+        text = f"racing {len(configs)} finalists, the default among them, against the fastest baseline"
+        if self._live is not None:
+            self._live.update(Text(text))
+        else:
+            self._console.print(text, highlight=False)
+
+    def _is_better(self, trial: Trial) -> bool:
+        if trial.status is not Status.OK or trial.timing is None:
+            return False
+        if self._best is None or self._best.timing is None:
+            return True
+        return trial.timing.median_us < self._best.timing.median_us
+
+    def _line(self) -> str:
+        done = sum(self._counts.values())
+        best = "none yet"
+        if self._best is not None and self._best.timing is not None:
+            best = f"{self._best.timing.median_us:.1f} us, {self._best.config}"
+        return f"{done} trials ({status_text(self._counts)}){self._left()}; best {best}"
+
+    def _left(self) -> str:
+        if self._limits.seconds is None:
+            return ""
+        return f", {max(0.0, self._limits.seconds - (time.monotonic() - self._started)):.0f} s left"

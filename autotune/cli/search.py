@@ -1,0 +1,303 @@
+"""``autotune search`` and ``autotune sweep``: fill the tables."""
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from autotune.cli import options
+from autotune.cli.progress import Progress
+from autotune.device import NVIDIA_H200, Device
+from autotune.dispatch import neighbour_configs
+from autotune.errors import TableError, UnknownNameError
+from autotune.executor import Executor
+from autotune.hardware import has_gpu
+from autotune.operation import Operation
+from autotune.report.summary import result_data, status_text, winner_lines
+from autotune.search import Confirmation, Limits, SearchResult, confirm
+from autotune.search import search as run_search
+from autotune.shape import Shape
+from autotune.table import Store, home, read_misses, shipped_sweeps, write_shipped
+from autotune.trial import Status
+
+DEFAULT_TRIALS, DEFAULT_BUDGET = 120, "60s"
+
+Trials = Annotated[int, typer.Option("--trials", min=1, help="Configs to measure at most, for each shape.")]
+Budget = Annotated[str, typer.Option("--budget", help="Time for each shape, race included: 60, 60s, 2m.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the study.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder of the tables [default: $AUTOTUNE_HOME].")]
+FromMisses = Annotated[bool, typer.Option("--from-misses", help="Tune the shapes that get_kernel noted as missed.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What every study of one command shares."""
+
+    executor: Executor
+    store: Store
+    limits: Limits
+    seed: int
+    console: Console
+    exhaustive: bool = False
+
+
+def search(
+    operation: options.OperationName = "flash_attention",
+    seq: options.Seq = "1024",
+    seq_kv: options.SeqKv = None,
+    batch: options.Batch = None,
+    heads: options.Heads = None,
+    kv_heads: options.KvHeads = None,
+    head_dim: options.HeadDim = None,
+    dtype: options.Dtype = "bfloat16",
+    causal: options.Causal = None,
+    window: options.Window = None,
+    model: options.Model = None,
+    tp: options.TensorParallel = 1,
+    trials: Trials = DEFAULT_TRIALS,
+    budget: Budget = DEFAULT_BUDGET,
+    seed: Seed = 0,
+    device: options.DeviceName = None,
+    out: Out = None,
+    from_misses: FromMisses = False,
+    as_json: options.Json = False,
+) -> None:
+    """Search the fastest correct config for each shape and save it.
+
+    With a GPU every config is compiled, checked and timed here. Without one, a sweep that was recorded on the named
+    device answers the times, the finalists are compiled for it, and the winner's numbers are checked in Triton's
+    interpreter. Press Ctrl-C to stop: what was measured is kept, and the next run continues.
+    """
+    found, shapes = options.make_shapes(
+        operation, seq=seq, seq_kv=seq_kv, batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
+        dtype=dtype, causal=causal, window=window, model=model, tp=tp,
+    )  # fmt: skip
+    problems: list[tuple[Operation[Any], Shape]] = [(found, shape) for shape in shapes]
+    if from_misses:
+        problems = read_misses()
+    limits = Limits(trials, options.parse_seconds(budget))
+    run(problems, limits, device=device, out=out, seed=seed, as_json=as_json)
+
+
+def sweep(
+    operation: options.OperationName = "flash_attention",
+    seq: options.Seq = "1024",
+    seq_kv: options.SeqKv = None,
+    batch: options.Batch = None,
+    heads: options.Heads = None,
+    kv_heads: options.KvHeads = None,
+    head_dim: options.HeadDim = None,
+    dtype: options.Dtype = "bfloat16",
+    causal: options.Causal = None,
+    window: options.Window = None,
+    model: options.Model = None,
+    tp: options.TensorParallel = 1,
+    out: Out = None,
+    results: Annotated[Path | None, typer.Option("--results", help="Also write results/<device>/sweeps here.")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Measure every valid config of each shape on this GPU: the ground truth that searches are judged by."""
+    found, shapes = options.make_shapes(
+        operation, seq=seq, seq_kv=seq_kv, batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
+        dtype=dtype, causal=causal, window=window, model=model, tp=tp,
+    )  # fmt: skip
+    done = run([(found, s) for s in shapes], Limits(), out=out, seed=0, as_json=as_json, exhaustive=True)
+    if results is not None:
+        for result in done:
+            ship_sweep(result, Store(out or home()), results)
+
+
+def run(
+    problems: list[tuple[Operation[Any], Shape]],
+    limits: Limits,
+    *,
+    device: str | None = None,
+    out: Path | None = None,
+    seed: int = 0,
+    as_json: bool = False,
+    exhaustive: bool = False,
+) -> list[SearchResult]:
+    """One study for each problem over one executor; prints each result as it comes."""
+    started = time.monotonic()
+    console = Console(stderr=as_json, soft_wrap=True)
+    store = Store(out or home())
+    require_writable(store.root)
+    executor = make_executor(device, early_stop=not exhaustive)
+    session = Session(executor, store, limits, seed, console, exhaustive)
+    results: list[SearchResult] = []
+    data: list[dict[str, Any]] = []
+    try:
+        for operation, shape in problems:
+            result = _run_one(session, operation, shape, started if not results else None)
+            results.append(result)
+            confirmation = _report(session, result)
+            data.append({**result_data(result), "confirmation": _confirmation_data(confirmation)})
+            if result.interrupted:
+                break
+    finally:
+        executor.close()
+    if as_json:
+        print(json.dumps(data, indent=2))
+    if results and results[-1].interrupted:
+        raise typer.Exit(130)
+    return results
+
+
+def make_executor(device: str | None, *, early_stop: bool = True) -> Executor:
+    """The GPU here if there is one and it is the one that was named; else the recorded sweeps of that device.
+
+    Raises:
+        UnknownNameError: the named device is neither here nor recorded.
+    """
+    if has_gpu():
+        from autotune.executor.gpu import GpuExecutor
+
+        executor = GpuExecutor(early_stop=early_stop)
+        if device in (None, executor.device.name):
+            return executor
+        executor.close()
+    if not early_stop:
+        raise_no_gpu()
+    from autotune.executor.replay import ReplayExecutor
+
+    name = device or NVIDIA_H200.name
+    recorded = [trial for sweep in shipped_sweeps("flash_attention") for trial in sweep.trials()]
+    devices = {trial.device for trial in recorded}
+    named = [candidate for candidate in devices if candidate.name == name]
+    if not named:
+        known = ", ".join(sorted({candidate.name for candidate in devices})) or "none"
+        raise UnknownNameError(f"device={name!r} is neither here nor recorded; recorded: {known}")
+    return ReplayExecutor(max(named, key=lambda candidate: candidate.power_cap_watts or 0), recorded)
+
+
+def raise_no_gpu() -> None:
+    """Refuse a command that only measuring can answer."""
+    from autotune.errors import MissingDependencyError
+
+    raise MissingDependencyError("this command measures, and no GPU is visible; run `autotune doctor`")
+
+
+def require_writable(root: Path) -> None:
+    """Refuse a folder that cannot hold tables before anything is measured.
+
+    Raises:
+        TableError: the folder cannot be made or written.
+    """
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TableError(f"out={str(root)!r} cannot be made: {error.strerror}; choose a folder with --out") from error
+    if not os.access(root, os.W_OK | os.X_OK):
+        raise TableError(f"out={str(root)!r} is not writable; choose a folder with --out")
+
+
+def ship_sweep(result: SearchResult, store: Store, results: Path) -> None:
+    """Write every row of a finished sweep below ``results`` as a shipped table."""
+    winner = result.winner
+    assert winner is not None
+    rows = [row for row in store.trials(winner.operation, winner.device) if row.study == winner.study]
+    name = f"{sweep_name(result.operation, result.shape)}.parquet"
+    write_shipped(Path(winner.device.slug) / "sweeps" / name, rows, results=results)
+
+
+def sweep_name(operation: Operation[Any], shape: Shape) -> str:
+    """A file name that says which problem a sweep is of."""
+    fields = shape.as_dict()
+    mask = "causal" if fields["causal"] else "full"
+    sizes = f"b{fields['batch']}_h{fields['heads']}_s{fields['seq_q']}_d{fields['head_dim']}"
+    return f"{operation.name}_{sizes}_{mask}_{fields['dtype']}"
+
+
+def _run_one(session: Session, operation: Operation[Any], shape: Shape, started: float | None) -> SearchResult:
+    executor, console = session.executor, session.console
+    if executor.name == "replay":
+        console.print(
+            f"no GPU here: times come from a sweep recorded on an {executor.device.name}; "
+            "compiling and checking happen on this CPU",
+            highlight=False,
+        )
+    with Progress(console, session.limits) as progress:
+        return run_search(
+            operation,
+            shape,
+            executor,
+            session.store,
+            limits=session.limits,
+            seed=session.seed,
+            neighbours=neighbour_configs(operation, shape, executor.device),
+            exhaustive=session.exhaustive,
+            observer=progress,
+            started=started,
+        )
+
+
+def _report(session: Session, result: SearchResult) -> Confirmation | None:
+    """Print how a study ended; without a GPU, confirm on this machine what can be."""
+    console, winner = session.console, result.winner
+    known = f" and {result.resumed} known" if result.resumed else ""
+    console.print(
+        f"{result.measured} configs tried{known} in {result.seconds:.0f} s: {status_text(result.statuses)}",
+        highlight=False,
+    )
+    if winner is None:
+        best = result.best_screened
+        text = f"the best so far is {best.config}" if best else "nothing was found yet"
+        console.print(f"interrupted: {text}; everything is kept, run the same command to continue", highlight=False)
+        return None
+    for line in winner_lines(winner):
+        console.print(line, highlight=False)
+    confirmation = None
+    if session.executor.name == "replay":
+        confirmation = _confirm(session, result)
+    folder = session.store.root / winner.device.slug / winner.operation
+    console.print(f"saved     {folder} (`autotune show` lists it)\n", highlight=False)
+    return confirmation
+
+
+def _confirm(session: Session, result: SearchResult) -> Confirmation:
+    """Compile the finalists and check the winner's numbers on this CPU, and say exactly what was done where."""
+    winner, console = result.winner, session.console
+    assert winner is not None
+    source = getattr(session.executor, "source", result.shape)
+    where = f"recorded on an {winner.device.name} with triton {winner.toolchain.triton}"
+    if source != result.shape:
+        where += f", for the nearest recorded shape ({source}, {result.shape.distance(source):.2f} away)"
+    console.print(f"recorded  times were not measured here but {where}", highlight=False)
+    finalists = list(dict.fromkeys([winner.config, *(trial.config for trial in result.ties)]))
+    confirmation = confirm(result.operation, result.shape, winner.device, finalists, winner.config)
+    for outcome in confirmation.compiled:
+        console.print(f"compiled  {outcome.config}: {_compiled_text(outcome, winner.device)}", highlight=False)
+    verdict = confirmation.verdict
+    text = f"numbers {verdict.status} in Triton's interpreter, {confirmation.dtype}, on reduced lengths"
+    if verdict.status is Status.OK and verdict.error is not None and verdict.error_limit is not None:
+        text += f" (largest error {verdict.error:.2g}, allowed {verdict.error_limit:.2g})"
+    console.print(f"checked   {text}{f': {verdict.message}' if verdict.message else ''}", highlight=False)
+    return confirmation
+
+
+def _compiled_text(outcome: Any, device: Device) -> str:
+    resources = outcome.resources
+    if outcome.status is not Status.OK:
+        return f"{outcome.status} for {device.arch}: {outcome.message}"
+    return (
+        f"ok for {device.arch} here: {resources.registers} registers, {resources.spill_bytes} bytes spilled, "
+        f"{resources.shared_bytes} of {device.shared_memory_bytes} bytes of shared memory"
+    )
+
+
+def _confirmation_data(confirmation: Confirmation | None) -> dict[str, Any] | None:
+    if confirmation is None:
+        return None
+    return {
+        "holds": confirmation.holds,
+        "compiled": [
+            {"config": dict(o.config), "status": o.status, "message": o.message} for o in confirmation.compiled
+        ],
+        "interpreter_status": confirmation.verdict.status,
+        "interpreter_dtype": confirmation.dtype,
+    }

@@ -1,0 +1,289 @@
+"""What is served: ``get_kernel(shape)`` reads the tables once and answers in microseconds."""
+
+import importlib.metadata
+import math
+import threading
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any, Final, Literal
+
+from autotune.device import NVIDIA_H200, Device
+from autotune.errors import AutotuneError, MissingDependencyError, NoTunedKernelError, UsageError
+from autotune.hardware import current_device
+from autotune.operation import Operation
+from autotune.registry import get_operation, load_kernel, operation_for
+from autotune.shape import Shape
+from autotune.space import Config
+from autotune.table import Store, home, record_miss, shipped_winners, warn_damaged, winners
+from autotune.trial import Trial
+
+Rung = Literal["exact", "nearest", "same model", "default"]
+OnMiss = Literal["default", "error", "record"]
+
+MAX_DISTANCE: Final = 1.0  # log2 units: a factor of two in one size; until transfer regret has been measured
+CACHED_PICKS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Why a kernel has its config: the rung of the ladder, the row it came from, and what differs from here.
+
+    ``row`` is None on the rung ``default``. ``origin`` says whose table it stands in. ``distance`` is in log2 units of
+    the sizes, 0 for the very shape. ``notes`` name differences in toolchain and source that were accepted.
+    """
+
+    rung: Rung
+    reason: str
+    row: Trial | None = None
+    origin: Literal["user", "shipped", ""] = ""
+    distance: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class TunedKernel:
+    """A kernel bound to one config; call it with the operation's tensors.
+
+    Attributes:
+        operation: the operation's name.
+        shape: the shape it was picked for; a call checks that its tensors fit.
+        config: the launch parameters.
+        provenance: where the config comes from and why.
+    """
+
+    __slots__ = ("_alternatives", "_call", "config", "operation", "provenance", "shape")
+
+    def __init__(
+        self,
+        operation: str,
+        shape: Shape,
+        config: Config,
+        provenance: Provenance,
+        alternatives: tuple[tuple[Config, Provenance], ...] = (),
+    ) -> None:
+        self.operation = operation
+        self.shape = shape
+        self.config = config
+        self.provenance = provenance
+        self._alternatives = alternatives
+        self._call: Any = None
+
+    def __call__(self, *tensors: Any, **options: Any) -> Any:
+        """Compute; the first call loads torch and triton, and compiles unless the binary is cached.
+
+        A config that this toolchain refuses to compile or launch is replaced, with one warning, by the next stored one
+        and at last by the default.
+        """
+        if self._call is not None:
+            return self._call(*tensors, **options)
+        while True:
+            call = load_kernel(self.operation).bind(self.config, self.shape)
+            try:
+                result = call(*tensors, **options)
+            except Exception as error:
+                if not self._alternatives or not _is_refusal(error):
+                    raise
+                self._fall_back(error)
+            else:
+                self._call = call
+                return result
+
+    def _fall_back(self, error: Exception) -> None:
+        refused = self.config
+        (self.config, self.provenance), *rest = self._alternatives
+        self._alternatives = tuple(rest)
+        count_refusal()
+        warnings.warn(
+            f"{self.operation}: this toolchain refuses {refused} ({type(error).__name__}); "
+            f"using {self.config} instead, {self.provenance.reason}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+    def __repr__(self) -> str:
+        return f"<{self.operation} kernel for {self.shape}: {self.config} ({self.provenance.rung})>"
+
+
+def get_kernel(shape: Shape, *, device: str | None = None, on_miss: OnMiss = "default") -> TunedKernel:
+    """The best known kernel for a shape, without measuring, compiling, locking, writing or asking a network.
+
+    The ladder:
+
+    1. ``exact``: the row of this shape on this device.
+    2. ``nearest``: the row of the nearest tuned shape of the same device whose config is valid here, at most 1 away
+       (Euclidean distance in log2 of batch, heads per KV head, KV heads and lengths; all else equal).
+    3. ``same model``: 1, then 2, among rows of the same model of device under another power cap.
+    4. Another device of the same architecture: never, until its transfer has been verified.
+    5. ``default``: the space's default.
+
+    The user's table wins over the shipped one where both have a row. Tables are read at the first call and kept until
+    ``reload()``.
+
+    Args:
+        shape: what will be computed.
+        device: a name for asking off-GPU, such as ``"NVIDIA H200"`` (the highest power cap of that name); the current
+            GPU by default. An unknown name gets the default.
+        on_miss: what rung 5 does: serve the default, raise, or also note the shape for ``search --from-misses``.
+
+    Raises:
+        NoTunedKernelError: rung 5 with ``on_miss="error"``.
+        MissingDependencyError: no ``device`` is named and there is no GPU.
+        UsageError: a wrong argument.
+
+    Example:
+        >>> shape = AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True)
+        >>> get_kernel(shape, device="NVIDIA H200").provenance.rung
+        'exact'
+    """
+    kernel = _pick(shape, device)
+    if kernel.provenance.rung == "default" and on_miss != "default":
+        _miss(kernel, on_miss)
+    return kernel
+
+
+def neighbour_configs(operation: Operation[Any], shape: Shape, device: Device, *, count: int = 3) -> list[Config]:
+    """Configs of the nearest tuned shapes of a model of device, nearest first: where a search should begin."""
+    rows = [row.trial for row in _rows(operation.name) if row.trial.device.model == device.model]
+    near = sorted(rows, key=lambda trial: (shape.distance(trial.shape), repr(trial.shape)))
+    return list(dict.fromkeys(trial.config for trial in near if shape.distance(trial.shape) < math.inf))[:count]
+
+
+def reload() -> None:
+    """Forget the tables and every pick made from them; the next call reads the tables again."""
+    _pick.cache_clear()
+    _rows.cache_clear()
+
+
+def refusals() -> int:
+    """How many stored configs this process's toolchain has refused."""
+    return _refused
+
+
+def count_refusal() -> None:
+    """Count one config that the toolchain refused."""
+    global _refused
+    with _lock:
+        _refused += 1
+
+
+_refused = 0
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A winner and whose table it stands in."""
+
+    trial: Trial
+    origin: Literal["user", "shipped"]
+
+
+@cache
+def _rows(operation: str) -> tuple[_Row, ...]:
+    """Every winner of an operation: the user's, and the shipped ones that the user has not tuned again."""
+    users = winners(Store(home()).trials(operation, on_damaged=warn_damaged))
+    tuned = {(trial.device, trial.shape) for trial in users}
+    shipped = winners(shipped_winners(operation, on_damaged=warn_damaged))
+    return (
+        *(_Row(trial, "user") for trial in users),
+        *(_Row(trial, "shipped") for trial in shipped if (trial.device, trial.shape) not in tuned),
+    )
+
+
+@lru_cache(maxsize=CACHED_PICKS)
+def _pick(shape: Shape, device_name: str | None) -> TunedKernel:
+    operation = operation_for(shape)
+    rows = _rows(operation.name)
+    device = current_device() if device_name is None else _device_named(device_name, rows)
+    default = operation.space.default(shape, device)  # refuses a shape that the operation does not support
+    candidates = [*_climb(operation, shape, device, rows), (default, _default_provenance(rows, device_name, device))]
+    (config, provenance), *alternatives = candidates
+    return TunedKernel(operation.name, shape, config, provenance, tuple(alternatives))
+
+
+def _climb(
+    operation: Operation[Any], shape: Shape, device: Device, rows: Iterable[_Row]
+) -> Iterator[tuple[Config, Provenance]]:
+    """What rungs 1 to 3 have to offer, best first."""
+    near = [
+        (distance, row)
+        for row in rows
+        if row.trial.device.model == device.model and (distance := shape.distance(row.trial.shape)) <= MAX_DISTANCE
+    ]
+    near.sort(key=lambda item: (*_other_cap(item[1].trial.device, device), item[0], repr(item[1].trial.shape)))
+    for distance, row in near:
+        trial = row.trial
+        if operation.space.why_invalid(trial.config, shape, device) is not None:
+            continue
+        rung: Rung = "exact" if distance == 0.0 else "nearest"
+        reason = f"tuned for this shape on {trial.device.name}"
+        if distance > 0.0:
+            reason = f"tuned for the nearest shape ({trial.shape}; {distance:.2f} away) on {trial.device.name}"
+        if trial.device != device:
+            rung = "same model"
+            reason += f" at {trial.device.power_cap_watts} W, not the {device.power_cap_watts} W here"
+        yield trial.config, Provenance(rung, reason, trial, row.origin, distance, _notes(operation, trial))
+
+
+def _other_cap(found: Device, wanted: Device) -> tuple[bool, int]:
+    """Rows of the same power cap first, then the nearest cap."""
+    gap = abs((found.power_cap_watts or 0) - (wanted.power_cap_watts or 0))
+    return (found != wanted, gap)
+
+
+def _device_named(name: str, rows: Iterable[_Row]) -> Device:
+    """The device of that name with the highest power cap; for a name in no table, one that only defaults fit."""
+    named = [row.trial.device for row in rows if row.trial.device.name == name]
+    if named:
+        return max(named, key=lambda device: device.power_cap_watts or 0)
+    if name == NVIDIA_H200.name:
+        return NVIDIA_H200
+    try:
+        current = current_device()
+    except MissingDependencyError:
+        current = Device(name=name, arch="sm_80", sm_count=1, memory_mib=1)
+    return current if current.name == name else Device(name=name, arch=current.arch, sm_count=1, memory_mib=1)
+
+
+def _default_provenance(rows: tuple[_Row, ...], name: str | None, device: Device) -> Provenance:
+    if not any(row.trial.device.model == device.model for row in rows):
+        return Provenance("default", f"no table knows the device {name or device.name}: the space's default")
+    return Provenance("default", f"no tuned shape on {device.name} is within {MAX_DISTANCE:g}: the space's default")
+
+
+def _notes(operation: Operation[Any], trial: Trial) -> tuple[str, ...]:
+    """What differs between a row and this process; accepted, and said."""
+    notes = []
+    if trial.source_hash != operation.source_hash:
+        notes.append("the kernel's source has changed since it was tuned")
+    here = _installed("triton")
+    if here and here != trial.toolchain.triton:
+        notes.append(f"tuned with triton {trial.toolchain.triton}, here is {here}")
+    return tuple(notes)
+
+
+@cache
+def _installed(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _miss(kernel: TunedKernel, on_miss: str) -> None:
+    if on_miss == "error":
+        raise NoTunedKernelError(f"{kernel.operation}: {kernel.provenance.reason}; shape: {kernel.shape}")
+    if on_miss != "record":
+        raise UsageError(f"on_miss={on_miss!r} is not allowed; expected 'default', 'error' or 'record'")
+    record_miss(get_operation(kernel.operation), kernel.shape)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether the toolchain refused the config, as opposed to a wrong call or a broken GPU."""
+    if isinstance(error, AutotuneError):
+        return False
+    return type(error).__module__.startswith("triton") or "PassManager" in str(error)

@@ -1,0 +1,85 @@
+"""Functions that pick a kernel by their tensors and cache the pick: what most users call."""
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from autotune.dispatch import CACHED_PICKS, TunedKernel, get_kernel
+from autotune.errors import InputMismatchError
+from autotune.shape import AttentionShape
+
+if TYPE_CHECKING:
+    import torch
+
+
+def attention(
+    q: "torch.Tensor",
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    *,
+    causal: bool = False,
+    window: int | None = None,
+    softcap: float | None = None,
+    scale: float | None = None,
+    return_lse: bool = False,
+) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]":
+    """Softmax attention of ``q [B, S_q, H, D]`` over ``k [B, S_kv, H_kv, D]`` and ``v [B, S_kv, H_kv, D_v]``.
+
+    Forward only; fp16, bf16 or fp32, any strides with a unit last one, ``H`` a multiple of ``H_kv``.
+
+    Args:
+        causal: bottom-right aligned: query i sees keys up to ``i + S_kv - S_q``.
+        window: see only keys closer than this many positions, one's own included.
+        softcap: bound scaled scores by ``softcap * tanh(score / softcap)``.
+        scale: what scores are multiplied by; ``D ** -0.5`` by default.
+        return_lse: also return the natural log-sum-exp of the scores, fp32 ``[B, H, S_q]``.
+
+    Returns:
+        The output ``[B, S_q, H, D_v]`` in the dtype of ``q``; a query that sees no key gets 0, its log-sum-exp is -inf.
+
+    Raises:
+        InputMismatchError: tensors that do not fit each other.
+        NotDifferentiableError: gradients are required.
+
+    Example:
+        >>> out = autotune.attention(q, k, v, causal=True)
+    """
+    if q.ndim != 4 or k.ndim != 4 or v.ndim != 4:
+        raise InputMismatchError(f"q, k and v have {q.ndim}, {k.ndim} and {v.ndim} dimensions; expected [B, S, H, D]")
+    if 0 in (q.shape[0], q.shape[1], k.shape[1]):
+        return _empty(q, k, v, return_lse)
+    kernel = _kernel_for(
+        tuple(q.shape), tuple(k.shape), v.shape[3], str(q.dtype)[6:], causal, window, softcap is not None
+    )
+    return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse)  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=CACHED_PICKS)
+def _kernel_for(
+    q: tuple[int, ...], k: tuple[int, ...], width: int, dtype: str, causal: bool, window: int | None, softcap: bool
+) -> TunedKernel:
+    shape = AttentionShape(
+        batch=q[0],
+        heads=q[2],
+        kv_heads=k[2],
+        seq_q=q[1],
+        seq_kv=k[1],
+        head_dim=q[3],
+        head_dim_v=width,
+        dtype=dtype,
+        causal=causal,
+        window=window,
+        softcap=softcap,
+    )
+    return get_kernel(shape)
+
+
+def _empty(
+    q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor", return_lse: bool
+) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]":
+    """No queries or no keys: nothing to pick a kernel for."""
+    if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+        raise InputMismatchError(f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit each other")
+    out = q.new_zeros((*q.shape[:3], v.shape[3]))
+    lse = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -math.inf).float()
+    return (out, lse) if return_lse else out

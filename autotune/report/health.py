@@ -1,0 +1,153 @@
+"""What works on this machine, what is missing, and the command that mends it."""
+
+import importlib.util
+import os
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autotune import hardware
+from autotune.errors import AutotuneError, TableError
+from autotune.registry import get_operation, operation_names
+from autotune.table import Store, home, shipped_sweeps, shipped_winners
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's report; ``fix`` is a command or an advice, empty where nothing is wrong."""
+
+    subject: str
+    ok: bool
+    text: str
+    fix: str = ""
+
+
+def examine() -> list[Finding]:
+    """Everything worth knowing about this installation; never raises."""
+    checks: tuple[Callable[[], Finding], ...] = (
+        _system,
+        _python,
+        _torch,
+        _triton,
+        _gpu,
+        _nvml,
+        _interpreter,
+        _folder,
+        _user_tables,
+        _shipped_tables,
+        _shipped_toolchain,
+        _shipped_source,
+    )
+    return [_guarded(check) for check in checks]
+
+
+def _guarded(check: Callable[[], Finding]) -> Finding:
+    subject = check.__name__.strip("_").replace("_", " ")
+    try:
+        return check()
+    except (AutotuneError, OSError, ImportError) as error:
+        return Finding(subject, False, " ".join(str(error).split()))
+
+
+def _system() -> Finding:
+    text = f"{platform.system()} {platform.release()}, {os.cpu_count()} cores"
+    fix = "" if sys.platform == "linux" else "Triton needs Linux; on Windows use WSL2"
+    return Finding("system", not fix, text, fix)
+
+
+def _python() -> Finding:
+    text = f"{platform.python_version()} at {sys.executable}"
+    return Finding(
+        "python", sys.version_info >= (3, 11), text, "" if sys.version_info >= (3, 11) else "use 3.11 to 3.14"
+    )
+
+
+def _torch() -> Finding:
+    tools = hardware.toolchain()
+    if not tools.torch:
+        return Finding("torch", False, "not installed", "pip install 'attention-autotune[gpu]'")
+    return Finding("torch", True, f"{tools.torch}, built for {tools.cuda or 'the CPU'}")
+
+
+def _triton() -> Finding:
+    tools = hardware.toolchain()
+    if not tools.triton:
+        return Finding("triton", False, "not installed", "pip install 'attention-autotune[gpu]'")
+    if tools.triton.startswith("3.6") and _numpy_version() >= (2, 4):
+        fix = "pip install 'numpy<2.4'"
+        return Finding("triton", False, f"{tools.triton}: its interpreter fails on numpy 2.4 and newer", fix)
+    return Finding("triton", True, f"{tools.triton}, ptxas {tools.ptxas or 'not found'}")
+
+
+def _numpy_version() -> tuple[int, ...]:
+    import numpy
+
+    return tuple(int(part) for part in numpy.__version__.split(".")[:2])
+
+
+def _gpu() -> Finding:
+    if not hardware.has_gpu():
+        fix = "none needed to replay sweeps, look up and export; to measure, run on a machine with a GPU and its driver"
+        return Finding("gpu", False, "none visible", fix)
+    device = hardware.current_device()
+    cap = f", {device.power_cap_watts} W" if device.power_cap_watts else ""
+    return Finding("gpu", True, f"{device.name} ({device.arch}), {device.sm_count} SMs, {device.memory_mib} MiB{cap}")
+
+
+def _nvml() -> Finding:
+    if importlib.util.find_spec("pynvml") is None:
+        return Finding("nvml", False, "clocks and other processes are not recorded", "pip install nvidia-ml-py")
+    driver = hardware.toolchain().driver
+    return Finding("nvml", True, f"driver {driver}" if driver else "installed; no NVIDIA driver here")
+
+
+def _interpreter() -> Finding:
+    ok = importlib.util.find_spec("triton") is not None and importlib.util.find_spec("torch") is not None
+    text = "numbers can be checked without a GPU (fp16, fp32)" if ok else "needs torch and triton"
+    return Finding("interpreter", ok, text, "" if ok else "pip install 'attention-autotune[gpu]'")
+
+
+def _folder() -> Finding:
+    root = home()
+    parent = next(path for path in (root, *root.parents) if path.exists())
+    if parent.is_dir() and os.access(parent, os.W_OK):
+        return Finding("folder", True, f"{root} is writable")
+    return Finding("folder", False, f"{root} is not writable", "export AUTOTUNE_HOME=a folder you can write")
+
+
+def _user_tables() -> Finding:
+    try:
+        counts = {name: len(Store(home()).trials(name)) for name in operation_names()}
+    except TableError as error:
+        return Finding("your tables", False, str(error), "move the damaged file away and search again")
+    text = ", ".join(f"{count} trials of {name}" for name, count in counts.items())
+    return Finding("your tables", True, text)
+
+
+def _shipped_tables() -> Finding:
+    counts = {name: (len(shipped_winners(name)), len(shipped_sweeps(name))) for name in operation_names()}
+    text = ", ".join(f"{name}: {winners} winners, {sweeps} sweeps" for name, (winners, sweeps) in counts.items())
+    return Finding("shipped tables", any(winners for winners, _ in counts.values()), text)
+
+
+def _shipped_toolchain() -> Finding:
+    rows = [trial for name in operation_names() for trial in shipped_winners(name)]
+    found = sorted({f"{t.device.name}: triton {t.toolchain.triton}, torch {t.toolchain.torch}" for t in rows})
+    here = hardware.toolchain().triton
+    same = not here or all(trial.toolchain.triton == here for trial in rows)
+    text = f"measured on {'; '.join(found) or 'nothing'}" + ("" if same else f"; triton here is {here}")
+    return Finding("toolchain", True, text)
+
+
+def _shipped_source() -> Finding:
+    stale = sorted(
+        name
+        for name in operation_names()
+        if any(trial.source_hash != get_operation(name).source_hash for trial in shipped_winners(name))
+    )
+    if not stale:
+        return Finding("kernel source", True, "shipped winners were measured with this source")
+    return Finding(
+        "kernel source", False, f"changed since the shipped winners of {', '.join(stale)}", "autotune search"
+    )

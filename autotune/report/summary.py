@@ -1,0 +1,136 @@
+"""A search's result in words and as plain data."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from autotune.search import SearchResult
+from autotune.trial import Status, Timing, Trial
+
+WORTH: Final = 1.01  # a gain whose whole interval is above this is worth a table
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How much longer one thing takes than another: medians' ratio, and the widest that both intervals allow."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f}x ({self.low:.2f}-{self.high:.2f})"
+
+
+def speed_up(other: Timing, ours: Timing) -> Ratio:
+    """How many times faster ``ours`` is than ``other``.
+
+    Example:
+        >>> str(speed_up(Timing(200.0, 198.0, 202.0, 15), Timing(100.0, 99.0, 101.0, 15)))
+        '2.00x (1.96-2.04)'
+    """
+    return Ratio(
+        other.median_us / ours.median_us,
+        other.low_us / ours.high_us,
+        other.high_us / ours.low_us,
+    )
+
+
+def describe_time(timing: Timing) -> str:
+    """A median with its interval, in the unit that reads best."""
+    scale, unit = (1000.0, "ms") if timing.median_us >= 1000.0 else (1.0, "us")
+    median, low, high = (value / scale for value in (timing.median_us, timing.low_us, timing.high_us))
+    digits = 3 if unit == "ms" else 1
+    return f"{median:.{digits}f} {unit} ({low:.{digits}f}-{high:.{digits}f})"
+
+
+def winner_lines(winner: Trial) -> list[str]:
+    """The winner, its gain over the default and over the fastest SDPA backend, and whether it is worth using."""
+    assert winner.timing is not None
+    lines = [f"winner    {winner.config}", f"time      {describe_time(winner.timing)}{_rate(winner)}"]
+    if winner.default_timing is not None:
+        lines.append(f"default   {speed_up(winner.default_timing, winner.timing)} faster than the default config")
+    if winner.baseline_timing is not None:
+        ratio = speed_up(winner.baseline_timing, winner.timing)
+        lines.append(f"torch     {ratio} the speed of {winner.baseline}, torch's fastest backend here")
+    lines.append(f"verdict   {verdict(winner)}")
+    return lines
+
+
+def verdict(winner: Trial) -> str:
+    """In words: whether the winner is worth using."""
+    assert winner.timing is not None
+    if winner.is_default:
+        text = "tuning gains nothing at this shape: the default is among the fastest"
+    elif winner.default_timing is None:
+        text = "worth using: the default does not run here"
+    elif speed_up(winner.default_timing, winner.timing).low > WORTH:
+        gain = speed_up(winner.default_timing, winner.timing).value
+        text = f"worth using: {100 * (gain - 1):.0f} % faster than the untuned default"
+    else:
+        text = "as good as the default: the difference is within measurement"
+    if winner.baseline_timing is None:
+        return text
+    ratio = speed_up(winner.baseline_timing, winner.timing)
+    if ratio.low > 1.0:
+        return f"{text}, and faster than {winner.baseline}"
+    if ratio.high < 1.0:
+        lag = 100 * (1 / ratio.value - 1)
+        return f"{text}; {winner.baseline} is {lag:.0f} % faster here, where it offers all you need"
+    return f"{text}, and level with {winner.baseline}"
+
+
+def status_text(statuses: Mapping[Status, int]) -> str:
+    """Trials by status, most frequent first."""
+    ordered = sorted(statuses.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count} {status}" for status, count in ordered) or "none"
+
+
+def trial_data(trial: Trial) -> dict[str, Any]:
+    """A trial as plain data for ``--json``."""
+    outcome = trial.outcome
+    return {
+        "operation": trial.operation,
+        "shape": trial.shape.as_dict(),
+        "device": asdict(trial.device),
+        "config": {name: value for name, value in trial.config.items() if value is not None},
+        "status": trial.status,
+        "message": outcome.message,
+        "timing": _plain(trial.timing),
+        "default_timing": _plain(trial.default_timing),
+        "baseline": trial.baseline,
+        "baseline_timing": _plain(trial.baseline_timing),
+        "tflops": trial.tflops,
+        "gbps": trial.gbps,
+        "error": outcome.error,
+        "error_limit": outcome.error_limit,
+        "resources": asdict(outcome.resources),
+        "is_default": trial.is_default,
+        "executor": trial.executor,
+        "toolchain": asdict(trial.toolchain),
+        "started_at": trial.started_at.isoformat(),
+    }
+
+
+def result_data(result: SearchResult) -> dict[str, Any]:
+    """A search's result as plain data for ``--json``."""
+    return {
+        "operation": result.operation.name,
+        "shape": result.shape.as_dict(),
+        "winner": None if result.winner is None else trial_data(result.winner),
+        "verdict": None if result.winner is None else verdict(result.winner),
+        "ties": [dict(trial.config) for trial in result.ties],
+        "statuses": dict(result.statuses),
+        "measured": result.measured,
+        "resumed": result.resumed,
+        "seconds": result.seconds,
+        "interrupted": result.interrupted,
+    }
+
+
+def _plain(timing: Timing | None) -> dict[str, Any] | None:
+    return None if timing is None else asdict(timing)
+
+
+def _rate(trial: Trial) -> str:
+    return "" if trial.tflops is None else f", {trial.tflops:.0f} TFLOP/s"

@@ -1,0 +1,56 @@
+"""What can be confirmed of a replayed winner without a GPU: it compiles, it fits, and its numbers are right."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.correctness import Verdict
+from autotune.device import Device
+from autotune.executor.compile_pool import COMPILE_SECONDS, CompilePool
+from autotune.executor.interpreter import check_interpreted
+from autotune.operation import Operation
+from autotune.shape import Shape
+from autotune.space import Config
+from autotune.trial import Outcome, Status
+
+JOBS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """Finalists as the real compiler sees them, and the winner's numbers as Triton's interpreter computes them."""
+
+    compiled: tuple[Outcome, ...]
+    verdict: Verdict
+    dtype: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether every finalist compiles and fits, and the winner's numbers are right."""
+        return self.verdict.status is Status.OK and all(outcome.status is Status.OK for outcome in self.compiled)
+
+
+def confirm(
+    operation: Operation[Any], shape: Shape, device: Device, finalists: Iterable[Config], winner: Config
+) -> Confirmation:
+    """Compile the finalists for the device and check the winner on reduced problems, all on this machine's CPU."""
+    compiled = compile_all(operation, shape, device, finalists)
+    verdict, dtype = check_interpreted(operation, winner, shape)
+    return Confirmation(tuple(compiled), verdict, dtype)
+
+
+def compile_all(operation: Operation[Any], shape: Shape, device: Device, configs: Iterable[Config]) -> list[Outcome]:
+    """Compile configs for a device with its real compiler; in the order given."""
+    wanted = list(configs)
+    pool = CompilePool(device, jobs=JOBS, timeout=COMPILE_SECONDS)
+    try:
+        pool.open(operation, shape)
+        for config in wanted:
+            pool.submit(config)
+        found = [pool.receive(2 * COMPILE_SECONDS) for _ in wanted]
+    finally:
+        pool.close()
+    by_config = {outcome.config: outcome for outcome in found if outcome is not None}
+    missing = [Outcome(config=c, status=Status.COMPILE_TIMEOUT) for c in wanted if c not in by_config]
+    by_config |= {outcome.config: outcome for outcome in missing}
+    return [by_config[config] for config in wanted]

@@ -1,0 +1,202 @@
+"""The problems that the flash attention kernel is checked on: every pair of feature values, without triton or torch.
+
+One list feeds both runs. Triton's interpreter computes bf16 wrongly, so it runs fp16 and fp32; a GPU runs these and every
+fp16 case again in bf16.
+"""
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Final
+
+MIN_CASES: Final = 420
+MAX_SHARED_BYTES: Final = 192 * 1024  # of Q, K and V tiles; an H200 has 227 KB
+MAX_WORK: Final = 600  # tiles that one case may load: the interpreter takes about 3 ms for each
+CANDIDATES: Final = 12  # rows that compete for each place in the list
+
+LENGTHS: Final = (0, 1, 15, 17, 63, 65, 127, 129, 1000)
+
+Row = dict[str, Any]
+Factors = Mapping[str, tuple[Any, ...]]
+Pair = tuple[tuple[str, Any], tuple[str, Any]]
+
+# What makes a binary of its own. A layout does so by the alignment of its pointers and strides.
+PROGRAM: Final[Factors] = {
+    "dtype": ("float16", "float32"),
+    "head_dims": (
+        *((width, width) for width in (8, 24, 40, 64, 72, 80, 96, 128, 160, 192, 256)),
+        *((192, 128), (64, 128), (80, 24)),
+    ),
+    "tile": ((16, 16), (32, 64), (64, 32), (128, 64), (64, 256), (256, 32)),  # BLOCK_Q, BLOCK_K
+    "num_stages": (1, 2, 3),
+    "mask": ((False, None), (True, None), (False, 9), (True, 9), (False, 70), (True, 70)),  # causal, window
+    "softcap": (None, 20.0),
+    "lse": (False, True),
+    "loads": ("pointer", "descriptor"),
+    "layout": ("contiguous", "transposed", "packed", "expanded", "unaligned"),
+}
+# What the same binary meets.
+PROBLEM: Final[Factors] = {
+    "seq_q": LENGTHS,
+    "seq_kv": LENGTHS,
+    "batch": (1, 2),
+    "heads": ((2, 2), (10, 2), (7, 1), (71, 1)),  # query heads, KV heads
+    "scale": (None, 0.3),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One call of the launcher: sizes, features, tile and how the tensors lie in memory."""
+
+    dtype: str
+    head_dim: int
+    head_dim_v: int
+    block_q: int
+    block_k: int
+    num_stages: int
+    causal: bool
+    window: int | None
+    softcap: float | None
+    scale: float | None
+    lse: bool
+    loads: str
+    layout: str
+    batch: int
+    heads: int
+    kv_heads: int
+    seq_q: int
+    seq_kv: int
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The config as the launcher takes it: 16 rows a warp, up to 8 warps."""
+        return {
+            "BLOCK_Q": self.block_q,
+            "BLOCK_K": self.block_k,
+            "num_warps": min(8, self.block_q // 16),
+            "num_stages": self.num_stages,
+            "loads": self.loads,
+        }
+
+    def __str__(self) -> str:
+        mask = "causal" if self.causal else "full"
+        features = [
+            f"{mask}-w{self.window}" if self.window else mask,
+            *(["cap"] if self.softcap else []),
+            *(["scale"] if self.scale else []),
+            *(["lse"] if self.lse else []),
+        ]
+        return (
+            f"{self.dtype}-d{self.head_dim}v{self.head_dim_v}-{self.seq_q}x{self.seq_kv}-b{self.batch}"
+            f"h{self.heads}g{self.heads // self.kv_heads}-{'-'.join(features)}-{self.layout}-{self.loads}"
+            f"-{self.block_q}x{self.block_k}s{self.num_stages}"
+        )
+
+
+@cache
+def interpreted_cases() -> tuple[Case, ...]:
+    """At least ``MIN_CASES`` cases in fp16 and fp32 that cover every pair of feature values that can meet."""
+    programs = cover(PROGRAM, [{}])
+    return tuple(case_of(row) for row in cover({**PROGRAM, **PROBLEM}, programs, at_least=MIN_CASES))
+
+
+@cache
+def gpu_cases() -> tuple[Case, ...]:
+    """The interpreted cases, and those in fp16 again in bf16."""
+    cases = interpreted_cases()
+    return (*cases, *(replace(case, dtype="bfloat16") for case in cases if case.dtype == "float16"))
+
+
+def case_of(row: Row) -> Case:
+    """A row of the covering list as a case."""
+    fields = {name: row[name] for name in row if name not in {"head_dims", "tile", "mask", "heads"}}
+    head_dim, head_dim_v = row["head_dims"]
+    block_q, block_k = row["tile"]
+    causal, window = row["mask"]
+    heads, kv_heads = row["heads"]
+    return Case(
+        **fields,
+        head_dim=head_dim,
+        head_dim_v=head_dim_v,
+        block_q=block_q,
+        block_k=block_k,
+        causal=causal,
+        window=window,
+        heads=heads,
+        kv_heads=kv_heads,
+    )
+
+
+def row_of(case: Case) -> Row:
+    """The feature values of a case: the inverse of ``case_of``."""
+    return {
+        **{name: getattr(case, name) for name in {**PROGRAM, **PROBLEM} if hasattr(case, name)},
+        "head_dims": (case.head_dim, case.head_dim_v),
+        "tile": (case.block_q, case.block_k),
+        "mask": (case.causal, case.window),
+        "heads": (case.heads, case.kv_heads),
+    }
+
+
+def cover(factors: Factors, seeds: Sequence[Row], *, at_least: int = 0) -> list[Row]:
+    """Rows that extend the seeds and hold every pair of values that can meet: each is the best of a few random ones.
+
+    Deterministic: the generator has a fixed seed, and nothing iterates over a set.
+    """
+    rng = random.Random(0)
+    rows: list[Row] = []
+    missing = dict.fromkeys(possible_pairs(factors))
+    while missing or len(rows) < at_least:
+        goal = dict(next(iter(missing), ()))
+        fitting = [seed for seed in seeds if all(seed.get(name, value) == value for name, value in goal.items())]
+        candidates: list[Row] = []
+        while len(candidates) < CANDIDATES:
+            drawn = {name: rng.choice(values[1:] if values is LENGTHS else values) for name, values in factors.items()}
+            row = {**drawn, **rng.choice(fitting or [{}]), **goal}
+            if is_possible(row) and row not in rows:
+                candidates.append(row)
+        best = max(candidates, key=lambda row: sum(pair in missing for pair in tested_pairs(row)))
+        rows.append({name: best[name] for name in factors})
+        for pair in tested_pairs(best):
+            missing.pop(pair, None)
+    return rows
+
+
+def tested_pairs(row: Row) -> Iterator[Pair]:
+    """The pairs of feature values that a row tests: beside a length of 0, where nothing runs, only those with that 0."""
+    empty = [(name, 0) for name in ("seq_q", "seq_kv") if row.get(name) == 0]
+    pairs = itertools.combinations(sorted(row.items(), key=lambda item: item[0]), 2)
+    return (pair for pair in pairs if not empty or any(zero in pair for zero in empty))
+
+
+def possible_pairs(factors: Factors) -> Iterator[Pair]:
+    """Pairs of values that meet in some possible row: a few tiles are too large for wide heads."""
+    limits = {name: PROGRAM[name] for name in ("dtype", "head_dims", "tile", "num_stages")}
+    limiting = [dict(zip(limits, values, strict=True)) for values in itertools.product(*limits.values())]
+    for names in itertools.combinations(sorted(factors), 2):
+        for values in itertools.product(*(factors[name] for name in names)):
+            pair = dict(zip(names, values, strict=True))
+            if any(is_possible({**row, **pair}) for row in limiting):
+                first, second = pair.items()
+                yield first, second
+
+
+def is_possible(row: Row) -> bool:
+    """Whether the tiles fit a GPU's shared memory, and the interpreter is done within seconds."""
+    block_q, block_k = row["tile"]
+    widths = [max(16, 1 << (width - 1).bit_length()) for width in row["head_dims"]]
+    held = block_q * widths[0] + max(1, row["num_stages"] - 1) * block_k * sum(widths)
+    return held * (4 if row["dtype"] == "float32" else 2) <= MAX_SHARED_BYTES and work(row) <= MAX_WORK
+
+
+def work(row: Row) -> int:
+    """Tiles of Q, K and V that are loaded, masks aside; 0 for a program without a problem."""
+    if not PROBLEM.keys() <= row.keys():
+        return 0
+    block_q, block_k = row["tile"]
+    programs = row["batch"] * row["heads"][0] * math.ceil(row["seq_q"] / block_q)
+    return programs * (1 + 2 * math.ceil(row["seq_kv"] / block_k))

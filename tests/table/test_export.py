@@ -1,0 +1,135 @@
+"""Exports read back as what was exported, and carry no code but what was meant."""
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+import triton
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.errors import TableError, UnknownNameError, UsageError
+from autotune.space import Config
+from autotune.table import export, read_csv, read_json
+from autotune.trial import Status, Trial
+from tests.table import sample
+
+
+def _configs(source: str) -> list[triton.Config]:
+    scope: dict[str, Any] = {}
+    exec(compile(source, "exported", "exec"), scope)
+    found: list[triton.Config] = scope["CONFIGS"]
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(sample.trials(), min_size=1, max_size=3))
+def test_json_and_csv_read_back(trials: list[Trial]) -> None:
+    finite = [trial for trial in trials if trial.outcome.error != float("inf")] or [sample.trial()]
+    assert read_json(export(finite, "json")) == finite
+    assert read_csv(export(finite, "csv")) == finite
+
+
+def test_json_and_csv_have_the_columns_of_the_table() -> None:
+    (row,) = json.loads(export([sample.trial(7)], "json"))["rows"]
+    (cells,) = csv.DictReader(io.StringIO(export([sample.trial(7)], "csv")))
+    assert list(row) == list(cells)
+    assert (row["batch"], row["causal"], row["BLOCK"], row["kpack"], row["median_us"]) == (2, True, 32, None, 100.0)
+    assert (cells["batch"], cells["causal"], cells["kpack"], cells["median_us"]) == ("2", "True", "", "100.0")
+    assert row["started_at"] == cells["started_at"] == "2026-11-21T06:00:07+00:00"
+
+
+def test_triton_configs_are_those_of_the_winners() -> None:
+    trials = [
+        sample.trial(config=sample.config(64, 8, "descriptor")),
+        sample.trial(device=sample.MI300X, config=sample.config(16, 4, "pointer", kpack=2)),
+    ]
+    assert _configs(export(trials, "triton")) == [
+        triton.Config({"BLOCK": 64, "loads": "descriptor"}, num_warps=8),
+        triton.Config({"BLOCK": 16, "loads": "pointer", "kpack": 2}, num_warps=4),
+    ]
+
+
+def test_a_config_that_wins_twice_stands_once_below_both_comments() -> None:
+    source = export([sample.trial(1), sample.trial(2, device=sample.MI300X)], "triton")
+    assert len(_configs(source)) == 1
+    comments = [line.strip() for line in source.splitlines() if line.startswith("    #")]
+    assert comments == [
+        f"# {sample.SHAPE}; NVIDIA H200 at 700 W; 100 us; gpu race race-1 of 2026-11-21, triton 3.6.0, "
+        "source abababababab",
+        f"# {sample.SHAPE}; AMD Instinct MI300X; 100 us; gpu race race-1 of 2026-11-21, triton 3.6.0, "
+        "source abababababab",
+    ]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\f", "\v", "\u2028", "\x00"])
+def test_text_of_a_table_never_becomes_code(end: str) -> None:
+    trial = sample.trial(
+        race_id=f"x{end}raise SystemExit  # ", config=Config(BLOCK=32, num_warps=4, loads="a'b", kpack=None)
+    )
+    assert _configs(export([trial], "triton")) == [triton.Config({"BLOCK": 32, "loads": "a'b"}, num_warps=4)]
+
+
+def test_what_cannot_be_exported_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="allowed: csv, json, triton"):
+        export([sample.trial()], "xml")
+    with pytest.raises(UsageError, match="got no trials"):
+        export([], "json")
+    with pytest.raises(UsageError, match="flash_attention, table_sample"):
+        export([sample.trial(), sample.trial(operation="flash_attention")], "csv")
+    with pytest.raises(UsageError, match="has no time"):
+        export([sample.trial(status=Status.HANG, timing=None)], "triton")
+    with pytest.raises(TableError, match="BLOCK=5"):
+        export([sample.trial(config=sample.config(block=5))], "json")
+
+
+JSON = export([sample.trial()], "json")
+CSV = export([sample.trial()], "csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (JSON[:-5], "not an export"),
+        ("[]", "not an export"),
+        ('{"rows": []}', "not an export"),
+        (JSON.replace('_version": "1"', '_version": "2"', 1), "schema_version='2'"),
+        (JSON.replace('autotune.operation": "table_sample"', 'autotune.operation": "nothing"'), "'nothing' is unknown"),
+        (JSON.replace('"batch": 2', '"batch": 2.0'), "row 0: batch=2.0"),
+        (JSON.replace('"batch": 2', '"batch": true'), "row 0: batch=True"),
+        (JSON.replace('"batch": 2', '"batch": [2]'), "batch"),
+        (JSON.replace('"batch": 2', '"bitch": 2'), "unknown or missing columns: batch, bitch"),
+        (JSON.replace('"median_us": 100.0', '"median_us": NaN'), "row 0: median_us=nan"),
+        (JSON.replace("06:00:00+00:00", "06:00:00"), "row 0: started_at="),
+        (JSON.replace("2026-11-21T", "yesterday"), "row 0: started_at='yesterday"),
+    ],
+)
+def test_json_that_is_not_an_export_is_refused(text: str, reason: str) -> None:
+    assert text != JSON
+    with pytest.raises(TableError, match=r"^winners\.json: ") as caught:
+        read_json(text, "winners.json")
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "not an export"),
+        (CSV.splitlines()[0], "not an export"),
+        (CSV[:-1], "a line is cut"),
+        (CSV[:-12] + "\n", "a line is cut"),
+        (CSV[:-1] + ",9\n", "unknown or missing columns: None"),
+        (CSV.replace("operation,", "operation,note,", 1), "unknown or missing columns"),
+        (CSV.replace("table_sample,", "nothing,"), "'nothing' is unknown"),
+        (CSV.replace(",True,", ",yes,"), "causal='yes'"),
+        (CSV.replace("100.0", "fast"), "median_us='fast'"),
+        (CSV.replace("bfloat16", "int4"), "dtype='int4'"),
+    ],
+)
+def test_csv_that_is_not_an_export_is_refused(text: str, reason: str) -> None:
+    assert text != CSV
+    with pytest.raises(TableError, match=r"^winners\.csv: ") as caught:
+        read_csv(text, "winners.csv")
+    assert reason in str(caught.value)

@@ -1,0 +1,422 @@
+"""The store keeps every acknowledged trial, through kills, full disks, compaction and damage elsewhere."""
+
+import errno
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.device import NVIDIA_H200
+from autotune.errors import TableError
+from autotune.table import Store, files, home, warn_damaged
+from autotune.trial import Trial
+from tests.table import sample
+from tests.table.faults import fail_call
+
+FOLDER = Path("nvidia_h200") / sample.NAME
+
+
+def _trials(*numbers: int) -> list[Trial]:
+    return [sample.trial(number) for number in numbers]
+
+
+def test_parts_are_named_by_their_digest_below_device_and_operation(tmp_path: Path) -> None:
+    part = Store(tmp_path).append(_trials(1))
+    digest = subprocess.run(["sha256sum", part], capture_output=True, text=True, check=True).stdout.split()[0]
+    assert part == tmp_path / FOLDER / f"{digest}.parquet"
+
+
+def test_trials_are_the_union_of_all_parts_oldest_first(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.append(_trials(3, 1))
+    store.append(_trials(2, 3))
+    amd = sample.trial(9, device=sample.MI300X, config=sample.config(kpack=2))
+    capped = sample.trial(8, device=sample.CAPPED_H200)
+    store.append([amd])
+    store.append([capped])
+    assert store.trials(sample.NAME) == [*_trials(1, 2, 3), capped, amd]
+    assert store.trials(sample.NAME, NVIDIA_H200) == _trials(1, 2, 3)
+    assert store.trials(sample.NAME, sample.CAPPED_H200) == [capped]
+    assert store.trials("flash_attention") == []
+
+
+def test_the_order_of_trials_depends_on_nothing_but_their_set(tmp_path: Path) -> None:
+    twins = [sample.trial(1, timing=sample.timing(median)) for median in (100.0, 101.0, 102.0)]
+    orders = set()
+    for number, order in enumerate(itertools.permutations(twins)):
+        store = Store(tmp_path / str(number))
+        for trial in order:
+            store.append([trial])
+        orders.add(tuple(store.trials(sample.NAME)))
+    assert len(orders) == 1
+
+
+def test_an_equal_batch_is_an_equal_part(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert store.append(_trials(1, 2)) == store.append(_trials(2, 1, 1))
+    assert len(list(tmp_path.rglob("*.parquet"))) == 1
+
+
+def test_a_store_that_does_not_exist_is_empty_and_reading_does_not_make_it(tmp_path: Path) -> None:
+    store = Store(tmp_path / "absent")
+    assert store.trials(sample.NAME) == store.trials(sample.NAME, NVIDIA_H200) == []
+    store.compact(sample.NAME, NVIDIA_H200)
+    assert not store.root.exists()
+
+
+def test_a_batch_is_of_one_operation_and_device(tmp_path: Path) -> None:
+    for batch in (
+        [],
+        [sample.trial(), sample.trial(device=sample.MI300X)],
+        [sample.trial(), sample.trial(operation="x")],
+    ):
+        with pytest.raises(TableError, match="one operation and one device"):
+            Store(tmp_path).append(batch)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_files_in_the_root_do_not_disturb(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.append(_trials(1))
+    (tmp_path / "misses").write_text("something of dispatch")
+    (tmp_path / FOLDER / "notes.txt").write_text("something of the user")
+    (tmp_path / FOLDER / ".x.parquet.1.ab.tmp").write_bytes(b"half a part")
+    assert store.trials(sample.NAME) == _trials(1)
+
+
+# Damage
+
+
+def _damage(part: Path, kind: str) -> None:
+    data = part.read_bytes()
+    if kind == "flipped":
+        part.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    elif kind == "truncated":
+        part.write_bytes(data[:-1])
+    elif kind == "empty":
+        part.write_bytes(b"")
+    elif kind == "renamed":
+        part.rename(part.with_name("a" * 64 + ".parquet"))
+    elif kind == "foreign":
+        part.rename(part.with_name("table.parquet"))
+    elif kind == "folder":
+        part.unlink()
+        part.mkdir()
+    elif kind == "dangling":
+        part.unlink()
+        part.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize("kind", ["flipped", "truncated", "empty", "renamed", "foreign", "folder", "dangling"])
+def test_a_damaged_part_stops_a_search_and_costs_serving_its_rows_only(tmp_path: Path, kind: str) -> None:
+    store = Store(tmp_path)
+    store.append(_trials(1))
+    _damage(store.append(_trials(2)), kind)
+    with pytest.raises(TableError, match=str(tmp_path / FOLDER)):
+        store.trials(sample.NAME)
+    with pytest.raises(TableError, match=str(tmp_path / FOLDER)):
+        store.compact(sample.NAME, NVIDIA_H200)
+    found: list[TableError] = []
+    assert store.trials(sample.NAME, on_damaged=found.append) == _trials(1)
+    assert len(found) == 1
+
+
+def test_every_flip_and_truncation_is_seen(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    part = store.append(_trials(*range(20)))
+    data, generator = part.read_bytes(), random.Random(0)
+    for _ in range(300):
+        damaged = bytearray(data)
+        damaged[generator.randrange(len(data))] ^= 1 << generator.randrange(8)
+        part.write_bytes(damaged)
+        with pytest.raises(TableError, match="damaged: its SHA-256"):
+            store.trials(sample.NAME)
+    for length in range(0, len(data), 97):
+        part.write_bytes(data[:length])
+        with pytest.raises(TableError, match="damaged: its SHA-256"):
+            store.trials(sample.NAME)
+
+
+def test_serving_warns_once_of_each_damaged_part(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for number in (1, 2):
+        _damage(store.append(_trials(number)), "truncated")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            assert store.trials(sample.NAME, on_damaged=warn_damaged) == []
+    assert len(caught) == 2
+    assert all("damaged" in str(warning.message) for warning in caught)
+
+
+def test_a_part_in_the_folder_of_another_device_is_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    part = store.append(_trials(1))
+    other = tmp_path / "amd_instinct_mi300x" / sample.NAME
+    other.mkdir(parents=True)
+    part.rename(other / part.name)
+    with pytest.raises(TableError, match="belongs in another folder"):
+        store.trials(sample.NAME)
+
+
+def test_appending_again_heals_a_damaged_part(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    _damage(store.append(_trials(1)), "truncated")
+    store.append(_trials(1))
+    assert store.trials(sample.NAME) == _trials(1)
+
+
+def test_a_root_that_is_a_file_is_refused_or_reported(tmp_path: Path) -> None:
+    store = Store(tmp_path / "file")
+    store.root.touch()
+    with pytest.raises(TableError, match="Not a directory"):
+        store.trials(sample.NAME)
+    with pytest.raises(TableError):
+        store.append(_trials(1))
+    found: list[TableError] = []
+    assert store.trials(sample.NAME, on_damaged=found.append) == []
+    assert found
+
+
+def test_a_read_only_store_is_read_and_not_written(unprivileged_folder: Path) -> None:
+    store = Store(unprivileged_folder)
+    store.append(_trials(1))
+    folder = unprivileged_folder / FOLDER
+    folder.chmod(0o500)
+    assert store.trials(sample.NAME) == _trials(1)
+    with pytest.raises(TableError, match="Permission denied"):
+        store.append(_trials(2))
+    folder.chmod(0)
+    with pytest.raises(TableError, match="Permission denied"):
+        store.trials(sample.NAME)
+    folder.chmod(0o700)
+    assert store.trials(sample.NAME) == _trials(1)
+
+
+# Full disks and kills
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
+def test_a_disk_that_fails_at_any_call_loses_nothing_acknowledged(tmp_path: Path, code: int) -> None:
+    for fatal in itertools.count(1):
+        store = Store(tmp_path / str(fatal))
+        acknowledged: list[Trial] = []
+        reasons: list[str] = []
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            calls = fail_call(monkeypatch, fatal, code)
+            for batch in (_trials(1, 2), _trials(3), _trials(4, 5)):
+                try:
+                    store.append(batch)
+                    acknowledged += batch
+                    store.compact(sample.NAME, NVIDIA_H200)
+                except TableError as error:
+                    reasons.append(str(error))
+        assert all(os.strerror(code) in reason for reason in reasons)
+        kept = store.trials(sample.NAME)
+        assert set(acknowledged) <= set(kept) <= set(_trials(1, 2, 3, 4, 5))
+        store.compact(sample.NAME, NVIDIA_H200)
+        assert store.trials(sample.NAME) == kept
+        if calls() < fatal:
+            assert fatal > 20
+            return
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from autotune.device import NVIDIA_H200
+from autotune.table import Store
+from tests.table import sample
+
+store, first = Store(Path(sys.argv[1])), int(sys.argv[2])
+for number in range(first, first + 10_000):
+    store.append([sample.trial(number)])
+    print(number, flush=True)
+    if number % 5 == 4:
+        store.compact(sample.NAME, NVIDIA_H200)
+"""
+
+
+def test_killed_writers_lose_no_acknowledged_part(tmp_path: Path) -> None:
+    """Twenty writers, two at a time, die within a fifth of a second of their first batch."""
+    store, generator = Store(tmp_path), random.Random(0)
+    acknowledged: set[int] = set()
+    for pair in range(10):
+        writers = [
+            subprocess.Popen(
+                [sys.executable, "-c", WRITER, tmp_path, str((2 * pair + which) * 10_000)], stdout=subprocess.PIPE
+            )
+            for which in range(2)
+        ]
+        for writer in writers:
+            assert writer.stdout is not None
+            acknowledged.add(int(writer.stdout.readline()))
+        for writer in writers:
+            time.sleep(generator.uniform(0, 0.1))
+            writer.send_signal(signal.SIGKILL)
+            acknowledged |= {int(line) for line in writer.communicate()[0].split(b"\n")[:-1]}
+        found = {trial.number for trial in store.trials(sample.NAME)}
+        assert acknowledged <= found
+    assert len(found - acknowledged) <= 20  # at most the batch in flight of each
+    store.compact(sample.NAME, NVIDIA_H200)
+    assert {trial.number for trial in store.trials(sample.NAME)} == found
+
+
+# Compaction
+
+
+def test_compaction_leaves_one_part_with_the_same_trials(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for number in range(5):
+        store.append(_trials(number, number + 1))
+    store.append([sample.trial(7, device=sample.CAPPED_H200)])
+    before = store.trials(sample.NAME)
+    store.compact(sample.NAME, NVIDIA_H200)
+    assert store.trials(sample.NAME) == before
+    assert len(os.listdir(tmp_path / FOLDER)) == 1
+    store.compact(sample.NAME, NVIDIA_H200)
+    assert store.trials(sample.NAME) == before
+
+
+def test_compaction_keeps_the_part_that_holds_all_others(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.append(_trials(1))
+    whole = store.append(_trials(1, 2))
+    store.compact(sample.NAME, NVIDIA_H200)
+    assert list((tmp_path / FOLDER).iterdir()) == [whole]
+
+
+def test_compaction_leaves_large_parts_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    large = store.append(_trials(*range(500)))
+    small = [store.append(_trials(1000 + number)) for number in range(3)]
+    monkeypatch.setattr("autotune.table.store.COMPACT_BYTES", sum(path.stat().st_size for path in small))
+    store.compact(sample.NAME, NVIDIA_H200)
+    left = set((tmp_path / FOLDER).iterdir())
+    assert large in left
+    assert len(left) == 2
+    assert len(store.trials(sample.NAME)) == 503
+
+
+def test_compaction_sweeps_stale_temporary_files(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.append(_trials(1))
+    stale, fresh = (tmp_path / FOLDER / name for name in (".a.parquet.1.ab.tmp", ".b.parquet.2.cd.tmp"))
+    for path in (stale, fresh):
+        path.touch()
+    os.utime(stale, (time.time() - 3700,) * 2)
+    store.compact(sample.NAME, NVIDIA_H200)
+    assert not stale.exists()
+    assert fresh.exists()
+
+
+def test_readers_and_writers_during_compaction_see_every_row(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.append(_trials(0))
+    acknowledged = 1
+    done = threading.Event()
+    failures: list[str] = []
+
+    def read() -> None:
+        while not done.is_set():
+            expected = acknowledged
+            found = {trial.number for trial in store.trials(sample.NAME)}
+            if missing := set(range(expected)) - found:
+                failures.append(f"{sorted(missing)} of {expected}")
+
+    def compact() -> None:
+        while not done.is_set():
+            store.compact(sample.NAME, NVIDIA_H200)
+
+    threads = [threading.Thread(target=target) for target in (read, read, compact, compact)]
+    for thread in threads:
+        thread.start()
+    for number in range(1, 60):
+        store.append(_trials(number))
+        acknowledged = number + 1
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(store.trials(sample.NAME)) == 60
+
+
+def test_a_listing_that_misses_both_the_old_parts_and_the_merged_one_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ``readdir`` may do while a folder changes: here the first listing is blind to everything new."""
+    store = Store(tmp_path)
+    for number in range(3):
+        store.append(_trials(number))
+    listings: Iterator[list[Path]] = iter([[]])
+    original = files.list_folder
+
+    def blind_once(folder: Path) -> list[Path]:
+        return next(listings, original(folder)) if folder.name == sample.NAME else original(folder)
+
+    monkeypatch.setattr("autotune.table.store.list_folder", blind_once)
+    assert store.trials(sample.NAME) == _trials(0, 1, 2)
+
+
+def test_parts_that_vanish_between_listing_and_reading_are_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    for number in range(3):
+        store.append(_trials(number))
+    original = files.read_bytes
+    reads: list[Path] = []
+
+    def compacted_before_the_second_read(path: Path) -> bytes:
+        reads.append(path)
+        if len(reads) == 2:
+            store.compact(sample.NAME, NVIDIA_H200)
+        return original(path)
+
+    monkeypatch.setattr("autotune.table.store.read_bytes", compacted_before_the_second_read)
+    assert store.trials(sample.NAME) == _trials(0, 1, 2)
+
+
+def test_a_folder_whose_parts_always_vanish_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = (tmp_path / FOLDER / f"{number:064x}.parquet" for number in itertools.count())
+    monkeypatch.setattr("autotune.table.store.list_folder", lambda folder: [next(listed)])
+    with pytest.raises(TableError, match="keep vanishing"):
+        Store(tmp_path).trials(sample.NAME, NVIDIA_H200)
+
+
+# Where
+
+
+def test_home_is_the_variable_or_the_xdg_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/user")
+    monkeypatch.delenv("AUTOTUNE_HOME", raising=False)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    assert home() == Path("/home/user/.local/share/autotune")
+    monkeypatch.setenv("XDG_DATA_HOME", "relative/is/ignored")
+    assert home() == Path("/home/user/.local/share/autotune")
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    assert home() == Path("/data/autotune")
+    monkeypatch.setenv("AUTOTUNE_HOME", "~/tables")
+    assert home() == Path("/home/user/tables")
+    monkeypatch.setenv("AUTOTUNE_HOME", "here")
+    assert home() == Path.cwd() / "here"
+
+
+def test_no_home_folder_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("AUTOTUNE_HOME", raising=False)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(TableError, match="set AUTOTUNE_HOME"):
+        home()
