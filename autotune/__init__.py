@@ -9,8 +9,10 @@ from autotune.errors import AutotuneError
 from autotune.functional import attention
 from autotune.registry import register
 from autotune.shape import AttentionShape
+from autotune.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
+
 __all__ = [
     "AttentionShape",
     "AutotuneError",

@@ -16,7 +16,6 @@ from autotune.operation import Operation
 from autotune.registry import get_operation, load_kernel, operation_for
 from autotune.shape import Shape
 from autotune.space import Config
-from autotune.table import Store, home, record_miss, shipped_winners, warn_damaged, winners
 from autotune.trial import Trial
 
 Rung = Literal["exact", "nearest", "same model", "default"]
@@ -185,6 +184,8 @@ class _Row:
 @cache
 def _rows(operation: str) -> tuple[_Row, ...]:
     """Every winner of an operation: the user's, and the shipped ones that the user has not tuned again."""
+    from autotune.table import Store, home, shipped_winners, warn_damaged, winners  # pyarrow takes 0.1 s to import
+
     users = winners(Store(home()).trials(operation, on_damaged=warn_damaged))
     tuned = {(trial.device, trial.shape) for trial in users}
     shipped = winners(shipped_winners(operation, on_damaged=warn_damaged))
@@ -279,6 +280,8 @@ def _miss(kernel: TunedKernel, on_miss: str) -> None:
         raise NoTunedKernelError(f"{kernel.operation}: {kernel.provenance.reason}; shape: {kernel.shape}")
     if on_miss != "record":
         raise UsageError(f"on_miss={on_miss!r} is not allowed; expected 'default', 'error' or 'record'")
+    from autotune.table import record_miss
+
     record_miss(get_operation(kernel.operation), kernel.shape)
 
 

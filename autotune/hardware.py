@@ -12,6 +12,7 @@ from typing import Any
 from autotune.device import Device
 from autotune.errors import MissingDependencyError
 from autotune.trial import Conditions, Toolchain
+from autotune.version import VERSION
 
 NO_GPU = "no GPU is visible; name a device (device='NVIDIA H200') or run `autotune doctor`"
 
@@ -64,7 +65,7 @@ def current_device(index: int = 0) -> Device:
 def toolchain() -> Toolchain:
     """Versions of everything that compiles or runs a kernel here; asks packages, not the GPU, where it can."""
     return Toolchain(
-        tool=_version("attention-autotune") or "0",
+        tool=VERSION,
         triton=_version("triton"),
         ptxas=_ptxas_version(),
         torch=_version("torch"),

@@ -21,7 +21,7 @@ LINKS: Final = ("kernels", "search_spaces", "results")
 # From the bottom. A floor is a tuple of rooms, a room one string of modules of autotune. A module imports what lies on
 # the floors below and in its own room; rooms of one floor do not know each other. A new module needs a room here.
 FLOORS: Final = (
-    ("errors shape device space trial operation",),
+    ("version errors shape device space trial operation",),
     ("models",),
     ("search_spaces",),
     ("kernels",),
@@ -30,6 +30,7 @@ FLOORS: Final = (
     ("correctness timing roofline hardware",),
     ("executor",),
     ("search", "dispatch"),
+    ("functional",),
     ("report", "integrations"),
     ("cli __main__",),
 )

@@ -60,6 +60,7 @@ def read_json(text: str, where: str = "json") -> list[Trial]:
         document = json.loads(text)
         version, name, rows = document[VERSION_KEY], document[OPERATION_KEY], document["rows"]
         rows = [dict(row) for row in rows]
+        hash(tuple(value for row in rows for value in row.values()))  # a list or an object is no value
     except (ValueError, LookupError, TypeError) as error:
         raise TableError(f"{where}: not an export of autotune: {error}") from error
     if version != SCHEMA_VERSION:
@@ -135,7 +136,7 @@ def _json_text(operation: Operation[Any], columns: Mapping[str, Sequence[Any]]) 
 
 def _csv_text(operation: Operation[Any], columns: Mapping[str, Sequence[Any]]) -> str:
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     return text.getvalue()

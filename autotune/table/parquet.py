@@ -136,17 +136,20 @@ def _check_columns(found: pa.Schema, schema: TableSchema, where: str) -> None:
 
 
 def _python_columns(table: pa.Table, schema: TableSchema) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]] = {}
-    for column in schema.columns:
-        if column.name not in table.column_names:
-            columns[column.name] = [None] * table.num_rows
-        elif column.domain.type == pa.string():
-            columns[column.name] = _texts(table.column(column.name))
-        elif pa.types.is_timestamp(column.domain.type):
-            columns[column.name] = table.column(column.name).cast(pa.int64()).to_pylist()
-        else:
-            columns[column.name] = table.column(column.name).to_pylist()
-    return columns
+    found = dict(zip(table.column_names, table.columns, strict=True))
+    return {
+        column.name: _python_values(found[column.name]) if column.name in found else [None] * table.num_rows
+        for column in schema.columns
+    }
+
+
+def _python_values(column: pa.ChunkedArray) -> list[Any]:
+    if pa.types.is_dictionary(column.type):
+        return _texts(column)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    values: list[Any] = column.to_pylist()
+    return values
 
 
 def _texts(column: pa.ChunkedArray) -> list[str | None]:

@@ -24,7 +24,7 @@ def _configs(source: str) -> list[triton.Config]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(sample.trials(), min_size=1, max_size=3))
 def test_json_and_csv_read_back(trials: list[Trial]) -> None:
     finite = [trial for trial in trials if trial.outcome.error != float("inf")] or [sample.trial()]
@@ -99,7 +99,7 @@ CSV = export([sample.trial()], "csv")
         (JSON.replace('autotune.operation": "table_sample"', 'autotune.operation": "nothing"'), "'nothing' is unknown"),
         (JSON.replace('"batch": 2', '"batch": 2.0'), "row 0: batch=2.0"),
         (JSON.replace('"batch": 2', '"batch": true'), "row 0: batch=True"),
-        (JSON.replace('"batch": 2', '"batch": [2]'), "batch"),
+        (JSON.replace('"batch": 2', '"batch": [2]'), "not an export"),
         (JSON.replace('"batch": 2', '"bitch": 2'), "unknown or missing columns: batch, bitch"),
         (JSON.replace('"median_us": 100.0', '"median_us": NaN'), "row 0: median_us=nan"),
         (JSON.replace("06:00:00+00:00", "06:00:00"), "row 0: started_at="),
@@ -119,10 +119,10 @@ def test_json_that_is_not_an_export_is_refused(text: str, reason: str) -> None:
         ("", "not an export"),
         (CSV.splitlines()[0], "not an export"),
         (CSV[:-1], "a line is cut"),
-        (CSV[:-12] + "\n", "a line is cut"),
+        (CSV[:-4] + "\n", "a line is cut"),
         (CSV[:-1] + ",9\n", "unknown or missing columns: None"),
-        (CSV.replace("operation,", "operation,note,", 1), "unknown or missing columns"),
-        (CSV.replace("table_sample,", "nothing,"), "'nothing' is unknown"),
+        (CSV.replace('"batch"', '"bitch"'), "unknown or missing columns: batch, bitch"),
+        (CSV.replace('"table_sample"', '"nothing"'), "'nothing' is unknown"),
         (CSV.replace(",True,", ",yes,"), "causal='yes'"),
         (CSV.replace("100.0", "fast"), "median_us='fast'"),
         (CSV.replace("bfloat16", "int4"), "dtype='int4'"),

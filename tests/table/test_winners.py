@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune.device import NVIDIA_H200
 from autotune.space import Config
 from autotune.table import tie_set, winners
 from autotune.trial import Conditions, Policy, Resources, Stage, Status, Timing, Trial
@@ -23,7 +24,7 @@ def races(draw: st.DrawFn, name: str) -> list[Trial]:
         "race_id": name,
         "executor": draw(st.sampled_from(["gpu", "replay"])),
         "shape": draw(st.sampled_from([sample.SHAPE, dataclasses.replace(sample.SHAPE, batch=4)])),
-        "device": draw(st.sampled_from([sample.NVIDIA_H200, sample.CAPPED_H200])),
+        "device": draw(st.sampled_from([NVIDIA_H200, sample.CAPPED_H200])),
         "policy": draw(st.sampled_from([Policy(), Policy(mode="eager")])),
     }
     return draw(st.lists(_raced(shared), max_size=4))
@@ -35,7 +36,7 @@ def _raced(shared: dict[str, Any]) -> st.SearchStrategy[Trial]:
             started_at=sample.START + timedelta(seconds=second), **shared, **changes
         ),
         second=st.integers(0, 3),
-        config=sample.configs(sample.NVIDIA_H200),
+        config=sample.configs(NVIDIA_H200),
         timing=st.builds(sample.timing, MEDIANS, st.sampled_from([0.1, 1.0, 3.0])),
         is_default=st.booleans(),
         status=st.sampled_from([Status.OK, Status.OK, Status.OK, Status.WRONG_RESULT]),
@@ -54,7 +55,7 @@ def _flat(races: list[list[Trial]]) -> list[Trial]:
     return [trial for race in races for trial in race]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(tables(), st.randoms(use_true_random=False))
 def test_order_and_repetition_do_not_matter(races: list[list[Trial]], generator: Any) -> None:
     trials = _flat(races)
@@ -62,7 +63,7 @@ def test_order_and_repetition_do_not_matter(races: list[list[Trial]], generator:
     assert winners(shuffled) == winners(trials) == winners(trials + shuffled)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(tables(), st.integers(0, 5))
 def test_merging_winners_is_the_winner_of_the_merge(races: list[list[Trial]], cut: int) -> None:
     whole = winners(_flat(races))
@@ -70,7 +71,7 @@ def test_merging_winners_is_the_winner_of_the_merge(races: list[list[Trial]], cu
     assert winners(winners(_flat(races[:cut])) + winners(_flat(races[cut:]))) == whole
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(tables())
 def test_there_is_one_winner_for_each_raced_problem_and_it_is_a_row_of_the_table(races: list[list[Trial]]) -> None:
     trials = _flat(races)
@@ -159,7 +160,7 @@ def test_only_rows_of_a_race_count() -> None:
     "changes",
     [
         {"device": sample.CAPPED_H200},
-        {"device": dataclasses.replace(sample.NVIDIA_H200, sm_count=66)},
+        {"device": dataclasses.replace(NVIDIA_H200, sm_count=66)},
         {"shape": dataclasses.replace(sample.SHAPE, causal=False)},
         {"policy": Policy(cache="warm")},
     ],
