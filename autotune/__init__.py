@@ -9,9 +9,7 @@ from autotune.errors import AutotuneError
 from autotune.functional import attention
 from autotune.registry import register
 from autotune.shape import AttentionShape
-from autotune.version import VERSION
-
-__version__ = VERSION
+from autotune.version import VERSION as __version__  # noqa: N811 - the name that everyone asks for
 
 __all__ = [
     "AttentionShape",

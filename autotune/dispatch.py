@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from autotune.device import NVIDIA_H200, Device
 from autotune.errors import AutotuneError, MissingDependencyError, NoTunedKernelError, UsageError
@@ -17,6 +17,9 @@ from autotune.registry import get_operation, load_kernel, operation_for
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Trial
+
+if TYPE_CHECKING:
+    from autotune.table import Served
 
 Rung = Literal["exact", "nearest", "same model", "default"]
 OnMiss = Literal["default", "error", "record"]
@@ -80,34 +83,43 @@ class TunedKernel:
         if self._call is not None:
             return self._call(*tensors, **options)
         while True:
-            call = load_kernel(self.operation).bind(self.config, self.shape)
+            config = self.config
+            call = load_kernel(self.operation).bind(config, self.shape)
             try:
                 result = call(*tensors, **options)
             except Exception as error:
-                if not self._alternatives or not _is_refusal(error):
+                if not _is_refusal(error) or not self._fall_back(config, error):
                     raise
-                self._fall_back(error)
             else:
                 self._call = call
                 return result
 
-    def _fall_back(self, error: Exception) -> None:
-        refused = self.config
-        (self.config, self.provenance), *rest = self._alternatives
-        self._alternatives = tuple(rest)
-        count_refusal()
+    def _fall_back(self, refused: Config, error: Exception) -> bool:
+        """Turn to the next config, unless another thread has already; False where none is left."""
+        global _refused
+        with _lock:
+            if self.config != refused:
+                return True
+            if not self._alternatives:
+                return False
+            (self.config, self.provenance), *rest = self._alternatives
+            self._alternatives = tuple(rest)
+            _refused += 1
         warnings.warn(
             f"{self.operation}: this toolchain refuses {refused} ({type(error).__name__}); "
             f"using {self.config} instead, {self.provenance.reason}",
             RuntimeWarning,
             stacklevel=4,
         )
+        return True
 
     def __repr__(self) -> str:
         return f"<{self.operation} kernel for {self.shape}: {self.config} ({self.provenance.rung})>"
 
 
-def get_kernel(shape: Shape, *, device: str | None = None, on_miss: OnMiss = "default") -> TunedKernel:
+def get_kernel(
+    shape: Shape, *, device: str | None = None, on_miss: OnMiss = "default", operation: str | None = None
+) -> TunedKernel:
     """The best known kernel for a shape, without measuring, compiling, locking, writing or asking a network.
 
     The ladder:
@@ -126,6 +138,7 @@ def get_kernel(shape: Shape, *, device: str | None = None, on_miss: OnMiss = "de
         shape: what will be computed.
         device: a name for asking off-GPU, such as ``"NVIDIA H200"`` (the highest power cap of that name); the current
             GPU by default. An unknown name gets the default.
+        operation: the name of one of your own that takes the same shapes; ours by default.
         on_miss: what rung 5 does: serve the default, raise, or also note the shape for ``search --from-misses``.
 
     Raises:
@@ -138,7 +151,9 @@ def get_kernel(shape: Shape, *, device: str | None = None, on_miss: OnMiss = "de
         >>> get_kernel(shape, device="NVIDIA H200").provenance.rung
         'exact'
     """
-    kernel = _pick(shape, device)
+    if on_miss not in get_args(OnMiss):
+        raise UsageError(f"on_miss={on_miss!r} is not allowed; expected {', '.join(map(repr, get_args(OnMiss)))}")
+    kernel = _pick(shape, device, operation, _generation)
     if kernel.provenance.rung == "default" and on_miss != "default":
         _miss(kernel, on_miss)
     return kernel
@@ -146,13 +161,16 @@ def get_kernel(shape: Shape, *, device: str | None = None, on_miss: OnMiss = "de
 
 def neighbour_configs(operation: Operation[Any], shape: Shape, device: Device, *, count: int = 3) -> list[Config]:
     """Configs of the nearest tuned shapes of a model of device, nearest first: where a search should begin."""
-    rows = [row.trial for row in _rows(operation.name) if row.trial.device.model == device.model]
+    rows = [row.trial for row in _rows(operation.name, _generation) if row.trial.device.model == device.model]
     near = sorted(rows, key=lambda trial: (shape.distance(trial.shape), repr(trial.shape)))
     return list(dict.fromkeys(trial.config for trial in near if shape.distance(trial.shape) < math.inf))[:count]
 
 
 def reload() -> None:
     """Forget the tables and every pick made from them; the next call reads the tables again."""
+    global _generation
+    with _lock:
+        _generation += 1  # a thread that is still reading the old tables must not hand its pick to later calls
     _pick.cache_clear()
     _rows.cache_clear()
 
@@ -162,52 +180,35 @@ def refusals() -> int:
     return _refused
 
 
-def count_refusal() -> None:
-    """Count one config that the toolchain refused."""
-    global _refused
-    with _lock:
-        _refused += 1
-
-
 _refused = 0
+_generation = 0
 _lock = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A winner and whose table it stands in."""
-
-    trial: Trial
-    origin: Literal["user", "shipped"]
-
-
 @cache
-def _rows(operation: str) -> tuple[_Row, ...]:
-    """Every winner of an operation: the user's, and the shipped ones that the user has not tuned again."""
-    from autotune.table import Store, home, shipped_winners, warn_damaged, winners  # pyarrow takes 0.1 s to import
+def _rows(operation: str, generation: int) -> "tuple[Served, ...]":
+    """The winners that may be served, read once a generation."""
+    from autotune.table import served_winners, warn_damaged  # pyarrow takes 0.1 s to import
 
-    users = winners(Store(home()).trials(operation, on_damaged=warn_damaged))
-    tuned = {(trial.device, trial.shape) for trial in users}
-    shipped = winners(shipped_winners(operation, on_damaged=warn_damaged))
-    return (
-        *(_Row(trial, "user") for trial in users),
-        *(_Row(trial, "shipped") for trial in shipped if (trial.device, trial.shape) not in tuned),
-    )
+    return tuple(served_winners(operation, on_damaged=warn_damaged))
 
 
 @lru_cache(maxsize=CACHED_PICKS)
-def _pick(shape: Shape, device_name: str | None) -> TunedKernel:
-    operation = operation_for(shape)
-    rows = _rows(operation.name)
+def _pick(shape: Shape, device_name: str | None, name: str | None, generation: int) -> TunedKernel:
+    operation = operation_for(shape) if name is None else get_operation(name)
+    rows = _rows(operation.name, generation)
     device = current_device() if device_name is None else _device_named(device_name, rows)
     default = operation.space.default(shape, device)  # refuses a shape that the operation does not support
     candidates = [*_climb(operation, shape, device, rows), (default, _default_provenance(rows, device_name, device))]
-    (config, provenance), *alternatives = candidates
+    best: dict[Config, Provenance] = {}  # a config that was refused once is not tried again for another row
+    for config, provenance in candidates:
+        best.setdefault(config, provenance)
+    (config, provenance), *alternatives = best.items()
     return TunedKernel(operation.name, shape, config, provenance, tuple(alternatives))
 
 
 def _climb(
-    operation: Operation[Any], shape: Shape, device: Device, rows: Iterable[_Row]
+    operation: Operation[Any], shape: Shape, device: Device, rows: "Iterable[Served]"
 ) -> Iterator[tuple[Config, Provenance]]:
     """What rungs 1 to 3 have to offer, best first."""
     near = [
@@ -236,7 +237,7 @@ def _other_cap(found: Device, wanted: Device) -> tuple[bool, int]:
     return (found != wanted, gap)
 
 
-def _device_named(name: str, rows: Iterable[_Row]) -> Device:
+def _device_named(name: str, rows: "Iterable[Served]") -> Device:
     """The device of that name with the highest power cap; for a name in no table, one that only defaults fit."""
     named = [row.trial.device for row in rows if row.trial.device.name == name]
     if named:
@@ -250,7 +251,7 @@ def _device_named(name: str, rows: Iterable[_Row]) -> Device:
     return current if current.name == name else Device(name=name, arch=current.arch, sm_count=1, memory_mib=1)
 
 
-def _default_provenance(rows: tuple[_Row, ...], name: str | None, device: Device) -> Provenance:
+def _default_provenance(rows: "tuple[Served, ...]", name: str | None, device: Device) -> Provenance:
     if not any(row.trial.device.model == device.model for row in rows):
         return Provenance("default", f"no table knows the device {name or device.name}: the space's default")
     return Provenance("default", f"no tuned shape on {device.name} is within {MAX_DISTANCE:g}: the space's default")
@@ -275,11 +276,9 @@ def _installed(package: str) -> str:
         return ""
 
 
-def _miss(kernel: TunedKernel, on_miss: str) -> None:
+def _miss(kernel: TunedKernel, on_miss: OnMiss) -> None:
     if on_miss == "error":
         raise NoTunedKernelError(f"{kernel.operation}: {kernel.provenance.reason}; shape: {kernel.shape}")
-    if on_miss != "record":
-        raise UsageError(f"on_miss={on_miss!r} is not allowed; expected 'default', 'error' or 'record'")
     from autotune.table import record_miss
 
     record_miss(get_operation(kernel.operation), kernel.shape)

@@ -4,7 +4,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from autotune.dispatch import CACHED_PICKS, TunedKernel, get_kernel
+from autotune.dispatch import CACHED_PICKS, get_kernel
 from autotune.errors import InputMismatchError
 from autotune.shape import AttentionShape
 
@@ -47,18 +47,17 @@ def attention(
     if q.ndim != 4 or k.ndim != 4 or v.ndim != 4:
         raise InputMismatchError(f"q, k and v have {q.ndim}, {k.ndim} and {v.ndim} dimensions; expected [B, S, H, D]")
     if 0 in (q.shape[0], q.shape[1], k.shape[1]):
-        return _empty(q, k, v, return_lse)
-    kernel = _kernel_for(
-        tuple(q.shape), tuple(k.shape), v.shape[3], str(q.dtype)[6:], causal, window, softcap is not None
-    )
+        return _empty(q, k, v, scale, softcap, return_lse)
+    shape = _shape_of(tuple(q.shape), tuple(k.shape), v.shape[3], str(q.dtype)[6:], causal, window, softcap is not None)
+    kernel = get_kernel(shape)  # keeps its picks, until reload()
     return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse)  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=CACHED_PICKS)
-def _kernel_for(
+def _shape_of(
     q: tuple[int, ...], k: tuple[int, ...], width: int, dtype: str, causal: bool, window: int | None, softcap: bool
-) -> TunedKernel:
-    shape = AttentionShape(
+) -> AttentionShape:
+    return AttentionShape(
         batch=q[0],
         heads=q[2],
         kv_heads=k[2],
@@ -71,15 +70,22 @@ def _kernel_for(
         window=window,
         softcap=softcap,
     )
-    return get_kernel(shape)
 
 
 def _empty(
-    q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor", return_lse: bool
+    q: "torch.Tensor",
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    scale: float | None,
+    softcap: float | None,
+    return_lse: bool,
 ) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]":
     """No queries or no keys: nothing to pick a kernel for."""
+    from autotune.kernels.flash_attention.call import check_call
+
     if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
         raise InputMismatchError(f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit each other")
+    check_call(q, k, v, scale=scale, softcap=softcap)
     out = q.new_zeros((*q.shape[:3], v.shape[3]))
     lse = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -math.inf).float()
     return (out, lse) if return_lse else out

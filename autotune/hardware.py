@@ -54,9 +54,10 @@ def current_device(index: int = 0) -> Device:
     import pynvml
 
     cap = _ask(pynvml.nvmlDeviceGetPowerManagementLimit, handle)
+    memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
     return replace(
         device,
-        memory_mib=pynvml.nvmlDeviceGetMemoryInfo(handle).total // 2**20,
+        memory_mib=device.memory_mib if memory is None else memory.total // 2**20,
         power_cap_watts=None if cap is None else cap // 1000,
     )
 

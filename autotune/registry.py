@@ -64,8 +64,8 @@ def load_kernel(name: str) -> Kernel:
 
 
 def operation_for(shape: Shape) -> Operation[Any]:
-    """The operation that solves shapes of this class."""
-    for name in operation_names():
+    """The operation that solves shapes of this class: of several, ours, then the one that was registered first."""
+    for name in [*_references, *(point.name for point in _points())]:
         operation = get_operation(name)
         if type(shape) is operation.shape_class:
             return operation

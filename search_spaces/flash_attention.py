@@ -29,6 +29,11 @@ MAX_LIVE_VALUES: Final = 256
 # have to exchange every row's maximum and sum.
 ROWS_PER_WARP: Final = 16
 
+# Without a pipeline, wgmma over values narrower than 64 beside keys of 64 or more gives wrong numbers, or reads out of
+# bounds (NVIDIA H200, Triton 3.6.0, 2026-11-21: 64 x 64 tiles and larger, fp16 and bf16, head_dim 64 to 256 with
+# head_dim_v 8 to 32; right with num_stages 2 and 3, with 16 and 32 rows, and in fp32).
+MIN_SINGLE_STAGE_WIDTH: Final = 64
+
 LARGE_SHARED_MEMORY: Final = 227 * 1024  # bytes: sm_90 and sm_100
 
 
@@ -54,6 +59,8 @@ def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
         return f"{live} fp32 values a thread stay live, more than {MAX_LIVE_VALUES} registers hold"
     if block_q < warps * ROWS_PER_WARP:
         return f"{warps} warps would share {block_q} rows; each needs {ROWS_PER_WARP} of its own"
+    if device.arch == "sm_90" and stages == 1 and width_v < MIN_SINGLE_STAGE_WIDTH <= width_k and block_q >= 64:
+        return f"Triton miscompiles num_stages=1 for head_dim_v up to {MIN_SINGLE_STAGE_WIDTH // 2} on sm_90"
     # The pipeline holds at least stages - 1 tiles of K and V.
     held = max(1, stages - 1) * block_k * (width_k + width_v) * ITEM_BYTES[shape.dtype]
     if held > device.shared_memory_bytes:

@@ -1,6 +1,7 @@
 """The commands, and how every error becomes one line and an exit code: 0 done, 1 failed, 2 wrong usage."""
 
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -23,24 +24,32 @@ for command in (search, show, lookup, bench, sweep, export, doctor):
     app.command()(command)
 
 
-@app.callback()
-def options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
         typer.echo(f"attention-autotune {__version__}")
         raise typer.Exit
 
 
+Version = Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+]
+
+
+@app.callback()
+def options(version: Version = False) -> None:
+    """What stands before a command; Typer runs the callback of --version, which needs no command."""
+
+
 def main() -> None:
     """Run the command line."""
+    warnings.formatwarning = lambda message, *_, **__: f"autotune: {message}\n"
     try:
-        app()
-    except AutotuneError as error:
-        print(f"autotune: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, UsageError) else 1)
+        app(prog_name="autotune")
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
+    except (AutotuneError, OSError) as error:
+        print(f"autotune: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, UsageError) else 1)

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from autotune.cli import options
+from autotune.cli.output import make_console
 from autotune.dispatch import get_kernel
 from autotune.errors import AutotuneError
 from autotune.executor import Race
@@ -48,7 +48,7 @@ def bench(
     )  # fmt: skip
     if not has_gpu():
         raise_no_gpu()
-    console = Console(stderr=as_json, soft_wrap=True)
+    console = make_console(as_json)
     executor = make_executor(None)
     data = []
     try:
@@ -60,8 +60,8 @@ def bench(
             race = executor.race(configs, seconds=seconds, every_baseline=True)
             if race.outcomes[0].status is not Status.OK:
                 raise AutotuneError(f"{kernel.config} is {race.outcomes[0].status}: {race.outcomes[0].message}")
-            console.print(f"{shape} on {executor.device.name}", highlight=False)
-            console.print(f"served: {kernel.config} ({kernel.provenance.reason})", highlight=False)
+            console.print(f"{shape} on {executor.device.name}")
+            console.print(f"served: {kernel.config} ({kernel.provenance.reason})")
             rows = _rows(found, shape, race)
             console.print(_table(rows))
             data.append(

@@ -3,9 +3,8 @@
 import json
 from dataclasses import asdict
 
-from rich.console import Console
-
 from autotune.cli import options
+from autotune.cli.output import make_console
 from autotune.report.health import examine
 
 
@@ -15,9 +14,9 @@ def doctor(as_json: options.Json = False) -> None:
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
         return
-    console = Console(soft_wrap=True)
+    console = make_console()
     for finding in findings:
         mark = "ok " if finding.ok else "-- "
-        console.print(f"{mark} {finding.subject:15} {finding.text}", highlight=False, markup=False)
+        console.print(f"{mark} {finding.subject:15} {finding.text}")
         if finding.fix:
-            console.print(f"{'':19} fix: {finding.fix}", highlight=False, markup=False)
+            console.print(f"{'':19} fix: {finding.fix}")

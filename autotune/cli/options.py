@@ -71,6 +71,7 @@ def make_shapes(
     found = get_operation(operation)
     base = _model(model, tp)
     heads = heads if heads is not None else (base.heads if base else HEADS)
+    width = head_dim if head_dim is not None else (base.head_dim if base else HEAD_DIM)
     if base is None and tp != 1:
         raise UsageError(f"tp={tp} splits a model's heads; name one with --model")
     shapes = [
@@ -80,7 +81,8 @@ def make_shapes(
             kv_heads=kv_heads if kv_heads is not None else (base.kv_heads if base else heads),
             seq_q=length,
             seq_kv=length if seq_kv is None else seq_kv,
-            head_dim=head_dim if head_dim is not None else (base.head_dim if base else HEAD_DIM),
+            head_dim=width,
+            head_dim_v=base.head_dim_v if base and head_dim is None else width,
             dtype=dtype,
             causal=causal if causal is not None else (base.causal if base else True),
             window=window,
@@ -103,7 +105,7 @@ def _model(name: str | None, tp: int) -> ModelShape | None:
 
 
 def _length(part: str, text: str) -> int:
-    if not re.fullmatch(r"-?\d+", part):
+    if not re.fullmatch(r"-?\d{1,12}", part):
         raise UsageError(f"seq={text!r} has {part!r}; expected lengths such as 1024, 512,1024 or 512,...,16384")
     return int(part)
 

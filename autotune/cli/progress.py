@@ -48,7 +48,7 @@ class Progress:
         self._reset()
         self._space = space
         again = f", {resumed} known from an earlier run" if resumed else ""
-        self._console.print(f"{operation.name}: {shape}\n{space} valid configs{again}", highlight=False)
+        self._console.print(f"{operation.name}: {shape}\n{space} valid configs{again}")
 
     def on_trial(self, trial: Trial) -> None:
         self._counts[trial.status] += 1
@@ -58,14 +58,14 @@ class Progress:
         if self._live is not None:
             self._live.update(Text(self._line()))
         elif better or sum(self._counts.values()) % PLAIN_EVERY == 0:
-            self._console.print(self._line(), highlight=False, soft_wrap=True)
+            self._console.print(self._line())
 
     def on_race(self, configs: Sequence[Config]) -> None:
         text = f"racing {len(configs)} finalists, the default among them, against the fastest baseline"
         if self._live is not None:
             self._live.update(Text(text))
         else:
-            self._console.print(text, highlight=False)
+            self._console.print(text)
 
     def _is_better(self, trial: Trial) -> bool:
         if trial.status is not Status.OK or trial.timing is None:

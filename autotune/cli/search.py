@@ -1,7 +1,7 @@
 """``autotune search`` and ``autotune sweep``: fill the tables."""
 
 import json
-import os
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +11,16 @@ import typer
 from rich.console import Console
 
 from autotune.cli import options
+from autotune.cli.output import make_console
 from autotune.cli.progress import Progress
 from autotune.device import NVIDIA_H200, Device
-from autotune.dispatch import neighbour_configs
-from autotune.errors import TableError, UnknownNameError
+from autotune.dispatch import neighbour_configs, reload
+from autotune.errors import AutotuneError, UnknownNameError, UsageError
 from autotune.executor import Executor
+from autotune.executor.replay import ReplayExecutor
 from autotune.hardware import has_gpu
 from autotune.operation import Operation
+from autotune.registry import operation_names
 from autotune.report.summary import result_data, status_text, winner_lines
 from autotune.search import Confirmation, Limits, SearchResult, confirm
 from autotune.search import search as run_search
@@ -26,10 +29,11 @@ from autotune.table import Store, home, read_misses, shipped_sweeps, write_shipp
 from autotune.trial import Status
 
 DEFAULT_TRIALS, DEFAULT_BUDGET = 120, "60s"
+NO_MISSES = "nothing to tune: no shape was noted by get_kernel(shape, on_miss='record')"
 
 Trials = Annotated[int, typer.Option("--trials", min=1, help="Configs to measure at most, for each shape.")]
 Budget = Annotated[str, typer.Option("--budget", help="Time for each shape, race included: 60, 60s, 2m.")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of the study.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of the study.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder of the tables [default: $AUTOTUNE_HOME].")]
 FromMisses = Annotated[bool, typer.Option("--from-misses", help="Tune the shapes that get_kernel noted as missed.")]
 
@@ -80,6 +84,9 @@ def search(
     problems: list[tuple[Operation[Any], Shape]] = [(found, shape) for shape in shapes]
     if from_misses:
         problems = read_misses()
+        if not problems:
+            print("[]" if as_json else NO_MISSES)
+            return
     limits = Limits(trials, options.parse_seconds(budget))
     run(problems, limits, device=device, out=out, seed=seed, as_json=as_json)
 
@@ -124,18 +131,21 @@ def run(
 ) -> list[SearchResult]:
     """One study for each problem over one executor; prints each result as it comes."""
     started = time.monotonic()
-    console = Console(stderr=as_json, soft_wrap=True)
+    console = make_console(as_json)
     store = Store(out or home())
     require_writable(store.root)
     executor = make_executor(device, early_stop=not exhaustive)
     session = Session(executor, store, limits, seed, console, exhaustive)
     results: list[SearchResult] = []
     data: list[dict[str, Any]] = []
+    refuted = False
     try:
         for operation, shape in problems:
             result = _run_one(session, operation, shape, started if not results else None)
             results.append(result)
+            reload()  # the next shape begins with what this one found
             confirmation = _report(session, result)
+            refuted = refuted or (confirmation is not None and not confirmation.holds)
             data.append({**result_data(result), "confirmation": _confirmation_data(confirmation)})
             if result.interrupted:
                 break
@@ -145,6 +155,8 @@ def run(
         print(json.dumps(data, indent=2))
     if results and results[-1].interrupted:
         raise typer.Exit(130)
+    if refuted:
+        raise AutotuneError("a winner does not hold on this machine: see the lines `compiled` and `checked`")
     return results
 
 
@@ -163,10 +175,8 @@ def make_executor(device: str | None, *, early_stop: bool = True) -> Executor:
         executor.close()
     if not early_stop:
         raise_no_gpu()
-    from autotune.executor.replay import ReplayExecutor
-
     name = device or NVIDIA_H200.name
-    recorded = [trial for sweep in shipped_sweeps("flash_attention") for trial in sweep.trials()]
+    recorded = [t for operation in operation_names() for sweep in shipped_sweeps(operation) for t in sweep.trials()]
     devices = {trial.device for trial in recorded}
     named = [candidate for candidate in devices if candidate.name == name]
     if not named:
@@ -186,14 +196,14 @@ def require_writable(root: Path) -> None:
     """Refuse a folder that cannot hold tables before anything is measured.
 
     Raises:
-        TableError: the folder cannot be made or written.
+        UsageError: the folder cannot be made or written.
     """
+    parent = next(path for path in (root, *root.parents) if path.exists())
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=parent):  # permissions do not tell of read-only file systems; leaves nothing
+            pass
     except OSError as error:
-        raise TableError(f"out={str(root)!r} cannot be made: {error.strerror}; choose a folder with --out") from error
-    if not os.access(root, os.W_OK | os.X_OK):
-        raise TableError(f"out={str(root)!r} is not writable; choose a folder with --out")
+        raise UsageError(f"out={str(root)!r} cannot be written: {error.strerror}; name a folder with --out") from error
 
 
 def ship_sweep(result: SearchResult, store: Store, results: Path) -> None:
@@ -215,12 +225,17 @@ def sweep_name(operation: Operation[Any], shape: Shape) -> str:
 
 def _run_one(session: Session, operation: Operation[Any], shape: Shape, started: float | None) -> SearchResult:
     executor, console = session.executor, session.console
-    if executor.name == "replay":
+    if isinstance(executor, ReplayExecutor):
         console.print(
             f"no GPU here: times come from a sweep recorded on an {executor.device.name}; "
-            "compiling and checking happen on this CPU",
-            highlight=False,
+            "compiling and checking happen on this CPU"
         )
+        recorded = executor.nearest(operation, shape)
+        if recorded != shape:
+            console.print(
+                f"not recorded: {shape}; the nearest sweep is {shape.distance(recorded):.2f} away, tuning that"
+            )
+        shape = recorded
     with Progress(console, session.limits) as progress:
         return run_search(
             operation,
@@ -247,15 +262,15 @@ def _report(session: Session, result: SearchResult) -> Confirmation | None:
     if winner is None:
         best = result.best_screened
         text = f"the best so far is {best.config}" if best else "nothing was found yet"
-        console.print(f"interrupted: {text}; everything is kept, run the same command to continue", highlight=False)
+        console.print(f"interrupted: {text}; everything is kept, run the same command to continue")
         return None
     for line in winner_lines(winner):
-        console.print(line, highlight=False)
+        console.print(line)
     confirmation = None
     if session.executor.name == "replay":
         confirmation = _confirm(session, result)
     folder = session.store.root / winner.device.slug / winner.operation
-    console.print(f"saved     {folder} (`autotune show` lists it)\n", highlight=False)
+    console.print(f"saved     {folder} (`autotune show` lists it)\n")
     return confirmation
 
 
@@ -263,20 +278,17 @@ def _confirm(session: Session, result: SearchResult) -> Confirmation:
     """Compile the finalists and check the winner's numbers on this CPU, and say exactly what was done where."""
     winner, console = result.winner, session.console
     assert winner is not None
-    source = getattr(session.executor, "source", result.shape)
     where = f"recorded on an {winner.device.name} with triton {winner.toolchain.triton}"
-    if source != result.shape:
-        where += f", for the nearest recorded shape ({source}, {result.shape.distance(source):.2f} away)"
-    console.print(f"recorded  times were not measured here but {where}", highlight=False)
+    console.print(f"recorded  times were not measured here but {where}")
     finalists = list(dict.fromkeys([winner.config, *(trial.config for trial in result.ties)]))
     confirmation = confirm(result.operation, result.shape, winner.device, finalists, winner.config)
     for outcome in confirmation.compiled:
-        console.print(f"compiled  {outcome.config}: {_compiled_text(outcome, winner.device)}", highlight=False)
+        console.print(f"compiled  {outcome.config}: {_compiled_text(outcome, winner.device)}")
     verdict = confirmation.verdict
     text = f"numbers {verdict.status} in Triton's interpreter, {confirmation.dtype}, on reduced lengths"
     if verdict.status is Status.OK and verdict.error is not None and verdict.error_limit is not None:
         text += f" (largest error {verdict.error:.2g}, allowed {verdict.error_limit:.2g})"
-    console.print(f"checked   {text}{f': {verdict.message}' if verdict.message else ''}", highlight=False)
+    console.print(f"checked   {text}{f': {verdict.message}' if verdict.message else ''}")
     return confirmation
 
 

@@ -4,21 +4,24 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from autotune.cli import options
+from autotune.cli.output import make_console
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel
-from autotune.errors import UnknownNameError
+from autotune.errors import AutotuneError, UnknownNameError, UsageError
 from autotune.hardware import has_gpu
+from autotune.registry import get_operation
 from autotune.report.summary import speed_up, trial_data
-from autotune.table import Store, home, raise_damaged, shipped_winners, winners
 from autotune.table import export as export_text
+from autotune.table import served_winners
 from autotune.trial import Trial
+
+NO_WINNERS: Final = "no winners yet: run `autotune search --seq 1024`"
 
 From = Annotated[Path | None, typer.Option("--from", help="Folder of the tables [default: $AUTOTUNE_HOME].")]
 Form = Annotated[str, typer.Option("--format", help="json, csv, or triton: a Python list of triton.Config.")]
@@ -35,9 +38,9 @@ def show(
     if as_json:
         print(json.dumps([trial_data(trial) for trial in rows], indent=2))
         return
-    console = Console()
+    console = make_console()
     if not rows:
-        console.print("no winners yet: run `autotune search --seq 1024`", highlight=False)
+        console.print(NO_WINNERS)
         return
     for name in dict.fromkeys(trial.device.name for trial in rows):
         console.print(_table(name, [trial for trial in rows if trial.device.name == name]))
@@ -65,20 +68,20 @@ def lookup(
         dtype=dtype, causal=causal, window=window, model=model, tp=tp,
     )  # fmt: skip
     name = device or (None if has_gpu() else NVIDIA_H200.name)
-    _require_known(operation, device)
+    _winners(operation, device, None)  # refuses unknown devices and damaged tables
     data = []
-    console = Console(stderr=as_json, soft_wrap=True)
+    console = make_console(as_json)
     for shape in shapes:
         kernel = get_kernel(shape, device=name)
         why = kernel.provenance
-        console.print(f"shape   {shape}", highlight=False)
-        console.print(f"device  {name or 'the GPU here'}", highlight=False)
-        console.print(f"config  {kernel.config}", highlight=False)
-        console.print(f"why     {why.rung}: {why.reason}", highlight=False)
+        console.print(f"shape   {shape}")
+        console.print(f"device  {name or 'the GPU here'}")
+        console.print(f"config  {kernel.config}")
+        console.print(f"why     {why.rung}: {why.reason}")
         if why.row is not None:
-            console.print(f"row     {_row_text(why.row)} ({why.origin} table)", highlight=False)
+            console.print(f"row     {_row_text(why.row)} ({why.origin} table)")
         for note in why.notes:
-            console.print(f"note    {note}", highlight=False)
+            console.print(f"note    {note}")
         data.append(
             {
                 "shape": shape.as_dict(),
@@ -104,51 +107,55 @@ def export(
     as_json: options.Json = False,
 ) -> None:
     """Write the winners as JSON, CSV or a Python list of triton.Config, to copy anywhere."""
-    text = export_text(_winners(operation, device, source), "json" if as_json else form)
+    rows = _winners(operation, device, source)
+    if not rows:
+        raise AutotuneError(NO_WINNERS)
+    text = export_text(rows, "json" if as_json else form)
     if out is None:
         print(text, end="" if text.endswith("\n") else "\n")
         return
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise typer.BadParameter(f"out={str(out)!r} cannot be written: {error.strerror}") from error
+        raise UsageError(f"out={str(out)!r} cannot be written: {error.strerror}") from error
 
 
 def _winners(operation: str, device: str | None, source: Path | None) -> list[Trial]:
-    """The user's winners and the shipped ones; the user's stand in for shipped ones of the same shape and device."""
-    users = winners(Store(source or home()).trials(operation, on_damaged=raise_damaged))
-    tuned = {(trial.device, trial.shape) for trial in users}
-    shipped = [t for t in winners(shipped_winners(operation)) if (t.device, t.shape) not in tuned]
-    rows = [*users, *shipped]
+    """The winners that would be served, in the order of their shapes."""
+    get_operation(operation)  # an unknown one has no rows, which is not what is wrong
+    if source is not None and not source.is_dir():
+        raise UsageError(f"from={str(source)!r} is not a folder; expected one that `autotune search --out` wrote")
+    rows = [row.trial for row in served_winners(operation, root=source)]
     if device is not None:
         known = sorted({trial.device.name for trial in rows})
         rows = [trial for trial in rows if trial.device.name == device]
         if not rows:
             raise UnknownNameError(f"device={device!r} has no rows; devices with rows: {', '.join(known) or 'none'}")
-    return sorted(rows, key=lambda t: (t.device.name, t.shape.family(), t.shape.coordinates()[::-1]), reverse=False)
+    return sorted(rows, key=_place)
 
 
-def _require_known(operation: str, device: str | None) -> None:
-    if device is not None:
-        _winners(operation, device, None)
+def _place(trial: Trial) -> tuple[Any, ...]:
+    family = [(field is not None, field) for field in trial.shape.family()]  # None does not compare
+    return (trial.device.name, family, trial.shape.coordinates()[::-1])
 
 
 def _table(device: str, rows: Sequence[Trial]) -> Table:
     table = Table(title=device, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for header in ("shape", "config", "time", "TFLOP/s", "vs default", "vs torch SDPA", "from"):
+    parameters = [name for name in rows[0].config if any(trial.config[name] is not None for trial in rows)]
+    for header in ("shape", *parameters, "time", "TFLOP/s", "vs default", "vs SDPA", "from"):
         table.add_column(header, justify="right" if header in ("time", "TFLOP/s") else "left", overflow="fold")
     for trial in rows:
         assert trial.timing is not None
         table.add_row(
             str(trial.shape),
-            str(trial.config),
+            *("" if trial.config[name] is None else str(trial.config[name]) for name in parameters),
             f"{trial.timing.median_us:.0f} us",
             "" if trial.tflops is None else f"{trial.tflops:.0f}",
             "" if trial.default_timing is None else f"{speed_up(trial.default_timing, trial.timing).value:.2f}x",
             ""
             if trial.baseline_timing is None
             else f"{speed_up(trial.baseline_timing, trial.timing).value:.2f}x {trial.baseline.removeprefix('sdpa ')}",
-            f"{trial.executor}, {trial.started_at:%Y-%m-%d}",
+            f"{trial.started_at:%Y-%m-%d}{', replay' if trial.executor == 'replay' else ''}",
         )
     return table
 
@@ -157,4 +164,5 @@ def _row_text(row: Trial) -> str:
     tools = asdict(row.toolchain)
     versions = ", ".join(f"{name} {tools[name]}" for name in ("triton", "torch", "driver") if tools[name])
     time = "" if row.timing is None else f"{row.timing.median_us:.1f} us, "
-    return f"{time}measured {row.started_at:%Y-%m-%d} by {row.executor} with {versions}"
+    verb = "replayed" if row.executor == "replay" else "measured"
+    return f"{time}{verb} {row.started_at:%Y-%m-%d} with {versions}"

@@ -56,7 +56,7 @@ class Child:
         assert self._process.stdin is not None
         try:
             send(self._process.stdin, message)  # type: ignore[arg-type]
-        except OSError:
+        except (OSError, ValueError):  # ValueError: it was killed, its pipes are closed
             raise ChildDiedError(self.last_words()) from None
 
     @property
@@ -70,6 +70,9 @@ class Child:
         Raises:
             ChildDiedError: the child ended instead.
         """
+        assert self._process.stdout is not None
+        if self._process.stdout.closed:  # killed
+            raise ChildDiedError(self.last_words())
         deadline = time.monotonic() + timeout
         with selectors.DefaultSelector() as selector:
             selector.register(self.fileno(), selectors.EVENT_READ)
@@ -90,6 +93,8 @@ class Child:
             code: object = self._process.wait(GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             code = "none yet"
+        if self._log.closed:
+            return f"exit status {code}"
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         return f"exit status {code}" + (f": {lines[-1][:500]}" if lines else "")

@@ -61,7 +61,7 @@ class CompileServer:
                     *lines, received = received.split(b"\n")
                     for line in lines:
                         self._accept(json.loads(line))
-                else:
+                elif key.fd in self._running:  # not ended by an "open" of this very round
                     self._read(self._running[key.fd])
             self._expire()
             self._start()

@@ -16,7 +16,7 @@ from autotune.trial import Outcome, Policy, Stage, Status, Toolchain, Trial
 
 
 class ReplayExecutor:
-    """Implements ``autotune.executor.Executor`` from recorded trials of one device: the sweep nearest to the shape.
+    """Implements ``autotune.executor.Executor`` from recorded trials of one device.
 
     Screening answers with the recorded screening times, a race with the recorded race; a config that was not in the
     recorded race keeps its screening time. Nothing here is measured.
@@ -32,7 +32,7 @@ class ReplayExecutor:
         self._queue: deque[Config] = deque()
         self.device = device
         self.worker = f"{socket.gethostname()}:replay"
-        self.source: Shape = self._recorded[0].shape
+        self._source: Shape = self._recorded[0].shape
         self._answers: dict[Stage, dict[Config, Trial]] = {}
 
     @property
@@ -46,25 +46,36 @@ class ReplayExecutor:
 
     @property
     def _example(self) -> Trial:
-        return next(trial for trial in self._recorded if trial.shape == self.source)
+        return next(trial for trial in self._recorded if trial.shape == self._source)
 
-    def open(self, operation: Operation[Any], shape: Shape) -> None:
-        """Choose the recorded shape nearest to this one.
+    def nearest(self, operation: Operation[Any], shape: Shape) -> Shape:
+        """The recorded shape nearest to this one: times of one shape are never given out as those of another.
 
         Raises:
             MissingDependencyError: no recorded shape shares the family (dtype, head dims, masks).
         """
         shapes = {trial.shape for trial in self._recorded if trial.operation == operation.name}
-        nearest = min(shapes, key=lambda recorded: (shape.distance(recorded), repr(recorded)), default=None)
-        if nearest is None or shape.distance(nearest) == math.inf:
-            found = "; ".join(sorted(str(recorded) for recorded in shapes)) or "none"
+        found = min(shapes, key=lambda recorded: (shape.distance(recorded), repr(recorded)), default=None)
+        if found is None or shape.distance(found) == math.inf:
+            known = "; ".join(sorted(str(recorded) for recorded in shapes)) or "none"
             raise MissingDependencyError(
-                f"no recorded sweep resembles {shape}; recorded on {self.device.name}: {found}. "
+                f"no recorded sweep resembles {shape}; recorded on {self.device.name}: {known}. "
                 "A search for other dtypes, head dims and masks needs the GPU"
             )
-        self.source = nearest
+        return found
+
+    def open(self, operation: Operation[Any], shape: Shape) -> None:
+        """Turn to a recorded shape.
+
+        Raises:
+            MissingDependencyError: that very shape was not recorded.
+        """
+        nearest = self.nearest(operation, shape)
+        if nearest != shape:
+            raise MissingDependencyError(f"no sweep was recorded for {shape}; the nearest is {nearest}")
+        self._source = shape
         self._queue.clear()
-        rows = [trial for trial in self._recorded if trial.shape == nearest and trial.operation == operation.name]
+        rows = [trial for trial in self._recorded if trial.shape == shape and trial.operation == operation.name]
         races = sorted({trial.race_id for trial in rows if trial.stage is Stage.RACE})
         self._answers = {
             Stage.SCREEN: {trial.config: trial for trial in rows if trial.stage is Stage.SCREEN},
@@ -78,7 +89,7 @@ class ReplayExecutor:
         config = self._queue.popleft()
         recorded = self._answers[Stage.SCREEN].get(config)
         if recorded is None:
-            return Outcome(config=config, status=Status.INVALID, message=f"not recorded for {self.source}")
+            return Outcome(config=config, status=Status.INVALID, message=f"not recorded for {self._source}")
         return recorded.outcome
 
     def race(self, configs: list[Config], *, seconds: float, every_baseline: bool = False) -> Race:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autotune import hardware
-from autotune.errors import AutotuneError, TableError
+from autotune.errors import TableError
 from autotune.registry import get_operation, operation_names
 from autotune.table import Store, home, shipped_sweeps, shipped_winners
 
@@ -46,8 +46,8 @@ def _guarded(check: Callable[[], Finding]) -> Finding:
     subject = check.__name__.strip("_").replace("_", " ")
     try:
         return check()
-    except (AutotuneError, OSError, ImportError) as error:
-        return Finding(subject, False, " ".join(str(error).split()))
+    except Exception as error:  # whatever is broken here is what the report is for
+        return Finding(subject, False, " ".join(str(error).split()) or type(error).__name__)
 
 
 def _system() -> Finding:

@@ -49,7 +49,7 @@ def winner_lines(winner: Trial) -> list[str]:
     assert winner.timing is not None
     lines = [f"winner    {winner.config}", f"time      {describe_time(winner.timing)}{_rate(winner)}"]
     if winner.default_timing is not None:
-        lines.append(f"default   {speed_up(winner.default_timing, winner.timing)} faster than the default config")
+        lines.append(f"default   {speed_up(winner.default_timing, winner.timing)} the speed of the default config")
     if winner.baseline_timing is not None:
         ratio = speed_up(winner.baseline_timing, winner.timing)
         lines.append(f"torch     {ratio} the speed of {winner.baseline}, torch's fastest backend here")

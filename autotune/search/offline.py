@@ -6,6 +6,7 @@ from typing import Any
 
 from autotune.correctness import Verdict
 from autotune.device import Device
+from autotune.executor.child import ChildDiedError
 from autotune.executor.compile_pool import COMPILE_SECONDS, CompilePool
 from autotune.executor.interpreter import check_interpreted
 from autotune.operation import Operation
@@ -42,15 +43,20 @@ def confirm(
 def compile_all(operation: Operation[Any], shape: Shape, device: Device, configs: Iterable[Config]) -> list[Outcome]:
     """Compile configs for a device with its real compiler; in the order given."""
     wanted = list(configs)
+    status, message = Status.COMPILE_TIMEOUT, f"nothing compiled for {2 * COMPILE_SECONDS:.0f} s"
+    found: dict[Config, Outcome] = {}
     pool = CompilePool(device, jobs=JOBS, timeout=COMPILE_SECONDS)
     try:
         pool.open(operation, shape)
         for config in wanted:
             pool.submit(config)
-        found = [pool.receive(2 * COMPILE_SECONDS) for _ in wanted]
+        for _ in wanted:
+            outcome = pool.receive(2 * COMPILE_SECONDS)
+            if outcome is None:
+                break
+            found[outcome.config] = outcome
+    except ChildDiedError as error:
+        status, message = Status.COMPILE_ERROR, f"the compilers do not work: {error}"
     finally:
         pool.close()
-    by_config = {outcome.config: outcome for outcome in found if outcome is not None}
-    missing = [Outcome(config=c, status=Status.COMPILE_TIMEOUT) for c in wanted if c not in by_config]
-    by_config |= {outcome.config: outcome for outcome in missing}
-    return [by_config[config] for config in wanted]
+    return [found.get(config) or Outcome(config=config, status=status, message=message) for config in wanted]

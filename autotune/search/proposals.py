@@ -92,10 +92,11 @@ class StudyProposals:
             config = self._codec.decode(trial.params)
             if config in self._unseen:
                 return self._take(config, trial)
-            # Invalid, or given before: the sampler learns only of the first.
-            invalid = self._space.reject(config, self._shape, self._device) is not None
-            trial.set_constraint(CONSTRAINT, 1.0 if invalid else -1.0)
-            self._study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            if self._space.reject(config, self._shape, self._device) is not None:
+                trial.set_constraint(CONSTRAINT, 1.0)
+                self._study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            else:  # given before, its time is known: pruned, the neighbourhood of the best would count as bad
+                self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
         config = self._nearest_unseen()
         self._study.enqueue_trial(self._codec.encode(config))
         return self._take(config, self._study.ask(self._codec.distributions))

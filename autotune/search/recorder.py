@@ -34,13 +34,14 @@ class Recorder:
 
     def resume(self) -> list[Trial]:
         """Take up what the store holds of this study, for this source and toolchain; returns the rows of its races."""
-        tools = self.executor.toolchain
+        tools, space = self.executor.toolchain, self.operation.space
         past = [
             trial
             for trial in self.store.trials(self.operation.name, self.executor.device)
             if (trial.study, trial.executor) == (self.study, self.executor.name)
             and trial.source_hash == self.operation.source_hash
             and (trial.toolchain.triton, trial.toolchain.ptxas) == (tools.triton, tools.ptxas)
+            and space.why_invalid(trial.config, self.shape, self.executor.device) is None  # the space may have changed
         ]
         self.screened = {trial.config: trial for trial in past if trial.stage is Stage.SCREEN}
         self.number = max((trial.number for trial in past), default=0)

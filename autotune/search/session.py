@@ -104,6 +104,7 @@ def search(
     """
     started = time.monotonic() if started is None else started
     observer = observer or Silent()
+    executor.open(operation, shape)  # before resuming: a replay's toolchain is that of the sweep it opens
     recorder = Recorder(operation, shape, executor, store, seed)
     rows = recorder.resume()
     resumed = len(recorder.screened)
@@ -119,10 +120,9 @@ def search(
         proposals = StudyProposals(operation.space, shape, executor.device, seed=seed, first=first, past=past)
     interrupted = False
     try:
-        executor.open(operation, shape)
         _screen(recorder, proposals, limits, started, observer)
         finalists = choose_finalists(recorder.screened.values(), recorder.default)
-        if not {trial.config for trial in _last_race(rows)} >= set(finalists):
+        if not _is_decided(_last_race(rows), finalists):
             observer.on_race(finalists)
             rows += recorder.keep_race(executor.race(finalists, seconds=_race_seconds(limits, started)))
     except KeyboardInterrupt:
@@ -137,7 +137,7 @@ def search(
         shape=shape,
         winner=found[0] if found else None,
         ties=tuple(tie_set(_last_race(rows))),
-        best_screened=min(timed, key=_median, default=None),
+        best_screened=min(timed, key=_rank, default=None),
         statuses=dict(Counter(trial.status for trial in recorder.screened.values())),
         measured=len(recorder.screened) - resumed,
         resumed=resumed,
@@ -147,13 +147,18 @@ def search(
 
 
 def choose_finalists(screened: Iterable[Trial], default: Config) -> list[Config]:
-    """The fastest few by screening that are close to the best, and the default: it is never left out of a race."""
-    timed = sorted((trial for trial in screened if trial.status is Status.OK and trial.timing), key=_median)
+    """The fastest few by screening that are close to the best, and the default.
+
+    The default is in every race unless its screening failed: what hangs or crashes would take the others along.
+    """
+    trials = list(screened)
+    failed = {trial.config for trial in trials if trial.status not in (Status.OK, Status.SLOW)}
+    timed = sorted((trial for trial in trials if trial.status is Status.OK and trial.timing), key=_rank)
     if not timed:
-        return [default]
+        return [] if default in failed else [default]
     bound = FINALIST_RATIO * _median(timed[0])
     close = [trial.config for trial in timed[:FINALISTS] if _median(trial) <= bound]
-    return list(dict.fromkeys([*close, default]))
+    return list(dict.fromkeys([*close, *({default} - failed)]))
 
 
 def _screen(recorder: Recorder, proposals: Proposals, limits: Limits, started: float, observer: Observer) -> None:
@@ -195,6 +200,11 @@ def _race_seconds(limits: Limits, started: float) -> float:
     return min(max(left, MIN_RACE_SECONDS / 2), limits.race_seconds)
 
 
+def _is_decided(race: Sequence[Trial], finalists: Sequence[Config]) -> bool:
+    """Whether a race had all these finalists and came to a result; one that its worker did not survive has none."""
+    return {trial.config for trial in race} >= set(finalists) and (bool(tie_set(race)) or not finalists)
+
+
 def _last_race(rows: Sequence[Trial]) -> list[Trial]:
     newest = max((trial.race_id for trial in rows), default="")
     return [trial for trial in rows if trial.race_id == newest]
@@ -203,6 +213,11 @@ def _last_race(rows: Sequence[Trial]) -> list[Trial]:
 def _median(trial: Trial) -> float:
     assert trial.timing is not None
     return trial.timing.median_us
+
+
+def _rank(trial: Trial) -> tuple[float, str]:
+    """By time; equal times by config, so that the order in which trials ended decides nothing."""
+    return _median(trial), str(trial.config)
 
 
 def _why_nothing(screened: Iterable[Trial], rows: Sequence[Trial]) -> str:

@@ -178,8 +178,11 @@ def table_schema(operation: Operation[Any]) -> TableSchema:
     """The schema that an operation's shape class and space imply.
 
     Raises:
-        TableError: two columns would have one name, or a field of the shape has a type that no column holds.
+        TableError: the operation's name cannot name a file, two columns would have one name, or a field of the shape
+            has a type that no column holds.
     """
+    if not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]*", operation.name):
+        raise TableError(f"operation={operation.name!r} cannot name a file; use letters, digits, '.', '_' and '-'")
     hints = get_type_hints(operation.shape_class)
     shape = [_field_column(operation, field.name, hints[field.name]) for field in fields(operation.shape_class)]
     config = [_parameter_column(parameter) for parameter in operation.space.parameters]

@@ -15,7 +15,7 @@ from autotune.space import Config
 
 SOFTCAP: Final = 20.0  # a typical cap, for inputs of shapes that have one (Gemma-2 uses 50, Grok-1 30)
 CHECK_SEQ: Final = 512  # two tiles of the longest block
-ODD_SEQ_Q, ODD_SEQ_KV = 333, 457  # multiples of no block size
+ODD_SEQ: Final = (333, 457)  # multiples of no block size
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,15 @@ class FlashAttention:
         )
 
     def check_shapes(self, shape: AttentionShape) -> Sequence[AttentionShape]:
-        """Two small problems of the same heads' layout; lengths are not specialized, so the binaries are the same."""
+        """Two small problems of the same heads' layout; lengths are not specialized, so the binaries are the same.
+
+        The second has odd lengths, in the shape's order: where queries outnumber keys, causal rows see no key.
+        """
         kv_heads = min(shape.kv_heads, 2)
         small = replace(shape, batch=min(shape.batch, 2), heads=kv_heads * shape.group, kv_heads=kv_heads)
         seq_q, seq_kv = min(shape.seq_q, CHECK_SEQ), min(shape.seq_kv, CHECK_SEQ)
-        odd_q, odd_kv = min(shape.seq_q, ODD_SEQ_Q), min(shape.seq_kv, ODD_SEQ_KV)
+        most_q, most_kv = ODD_SEQ if shape.seq_q <= shape.seq_kv else ODD_SEQ[::-1]
+        odd_q, odd_kv = max(1, min(shape.seq_q - 1, most_q)), max(1, min(shape.seq_kv - 1, most_kv))
         return (replace(small, seq_q=seq_q, seq_kv=seq_kv), replace(small, seq_q=odd_q, seq_kv=odd_kv))
 
     def empty_output(self, inputs: Inputs) -> tuple[torch.Tensor, ...]:

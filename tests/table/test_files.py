@@ -3,6 +3,7 @@
 import errno
 import itertools
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,25 @@ def test_a_written_file_reads_back_and_leaves_nothing_else(tmp_path: Path) -> No
     write_bytes(path, b"new")
     assert read_bytes(path) == b"new"
     assert os.listdir(path.parent) == ["file"]
+
+
+def test_a_reader_of_a_file_being_replaced_sees_one_version(tmp_path: Path) -> None:
+    path, versions = tmp_path / "file", [bytes([version]) * 200_000 for version in range(2)]
+    write_bytes(path, versions[0])
+    done = threading.Event()
+
+    def write() -> None:
+        for version in itertools.cycle(versions):
+            write_bytes(path, version)
+            if done.is_set():
+                return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen = [read_bytes(path) for _ in range(300)]
+    done.set()
+    writer.join()
+    assert set(seen) <= set(versions)
 
 
 def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ BLOCK num_warps loads kpack
 """
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(sample.trials(), min_size=1, max_size=4))
 def test_every_field_survives(trials: list[Trial]) -> None:
     assert decode(encode(trials), "table") == trials
@@ -263,6 +263,12 @@ def test_one_name_for_two_columns_is_refused() -> None:
     operation: Operation[AttentionShape] = dataclasses.replace(sample.OPERATION, space=space)
     with pytest.raises(TableError, match="more than one column is named dtype"):
         table_schema(operation)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b"])
+def test_an_operation_that_cannot_name_a_file_is_refused(name: str) -> None:
+    with pytest.raises(TableError, match="cannot name a file"):
+        table_schema(dataclasses.replace(sample.OPERATION, name=name))
 
 
 def test_values_of_a_parameter_come_back_as_declared() -> None:

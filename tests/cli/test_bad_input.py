@@ -1,0 +1,251 @@
+"""Whatever is wrong with a command is said in one line, changes nothing, and is told by the exit code."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from autotune.cli import options
+from autotune.errors import UsageError
+from tests.cli.conftest import Machine, Ran
+from tests.report import sample
+
+Run = Callable[..., Ran]
+
+SHAPED: Final = ("search", "lookup", "bench", "sweep")  # the commands that take a shape
+COMMANDS: Final = (*SHAPED, "show", "export", "doctor")
+
+# arguments: what the line must name
+BAD_SHAPES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
+    ("--seq", "0"): ("seq_q=0", "from 1 to 2147483647"),
+    ("--seq", "-1"): ("seq_q=-1", "from 1 to 2147483647"),
+    ("--seq", "1024,0"): ("seq_q=0",),
+    ("--seq", "0,...,8"): ("seq=0", "from 1"),
+    ("--seq", "1k"): ("seq='1k'", "512,1024"),
+    ("--seq", ""): ("seq=''", "512,1024"),
+    ("--seq", "9" * 5000): ("seq=", "512,1024"),
+    ("--seq-kv", "0"): ("seq_kv=0", "from 1"),
+    ("--batch", "0"): ("batch=0", "from 1"),
+    ("--heads", "0"): ("heads=0", "from 1"),
+    ("--heads", "16", "--kv-heads", "3"): ("heads=16", "not a multiple of kv_heads=3"),
+    ("--head-dim", "100"): ("head_dim=100", "a multiple of 8 from 8 to 256"),
+    ("--head-dim", "512"): ("head_dim=512", "from 8 to 256"),
+    ("--window", "0"): ("window=0", "from 1"),
+    ("--dtype", "fp8"): ("dtype='fp8'", "float16, bfloat16, float32"),
+    ("--operation", "conv"): ("operation='conv'", "flash_attention"),
+    ("--model", "llama-3.1-8c"): ("model='llama-3.1-8c'", "llama-3.1-8b"),
+    ("--model", "/nonexistent/config.json"): ("/nonexistent/config.json", "does not exist"),
+    ("--model", "llama-3.1-8b", "--tp", "5"): ("tp=5", "1, 2, 4"),
+    ("--tp", "2"): ("tp=2", "--model"),
+}
+
+
+def assert_refused(ran: Ran, code: int, *words: str) -> None:
+    """One line on standard error that has these words, and nothing else anywhere."""
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.err.startswith("autotune: ")
+    assert ran.err.endswith("\n")
+    assert ran.err.count("\n") == 1
+    for word in words:
+        assert word in ran.err
+
+
+@pytest.mark.parametrize("command", SHAPED)
+@pytest.mark.parametrize(("arguments", "words"), BAD_SHAPES.items(), ids=lambda value: " ".join(value)[:30] or "empty")
+def test_a_bad_shape_is_refused(
+    run: Run, machine: Machine, command: str, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    machine.ship_sweep(64)
+    assert_refused(run(command, *arguments), 2, *words)
+    assert not machine.home.exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"hidden_size": 64}', '{"num_attention_heads": "8"}', "\xff"])
+def test_a_malformed_config_is_refused_with_its_path(run: Run, machine: Machine, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text, encoding="latin-1")
+    assert_refused(run("search", "--model", path), 2, f"config='{path}'")
+    assert not machine.home.exists()
+
+
+@pytest.mark.parametrize("command", ["search", "lookup", "show", "export"])
+def test_an_unknown_device_is_refused_with_the_known_ones(run: Run, machine: Machine, command: str) -> None:
+    machine.ship_sweep(64)
+    machine.ship(sample.trial())
+    assert_refused(run(command, "--device", "Voodoo 2"), 2, "device='Voodoo 2'", "NVIDIA H200")
+    assert not machine.home.exists()
+
+
+@pytest.mark.parametrize("command", ["show", "export"])
+def test_an_unknown_operation_is_refused_by_readers(run: Run, command: str) -> None:
+    assert_refused(run(command, "--operation", "conv"), 2, "operation='conv'", "flash_attention")
+
+
+@pytest.mark.parametrize("budget", ["0", "-1", "soon", "1d", ""])
+def test_a_budget_that_is_no_time_is_refused(run: Run, machine: Machine, budget: str) -> None:
+    assert_refused(run("search", f"--budget={budget}"), 2, f"budget={budget!r}", "90s, 2m, 1h")
+    assert not machine.home.exists()
+
+
+@pytest.mark.parametrize("place", ["file", "file/sub", "/proc/autotune"])
+def test_a_folder_that_cannot_be_written_is_refused(run: Run, machine: Machine, tmp_path: Path, place: str) -> None:
+    machine.ship_sweep(64)
+    (tmp_path / "file").touch()
+    out = tmp_path / place
+    assert_refused(run("search", "--seq", "64", "--out", out), 2, f"out='{out}'", "cannot be written", "--out")
+    assert not machine.home.exists()
+    assert (tmp_path / "file").read_bytes() == b""
+
+
+def test_the_check_of_a_folder_leaves_nothing(run: Run, machine: Machine, tmp_path: Path) -> None:
+    machine.ship_sweep(64)
+    refused = run("search", "--device", "Voodoo 2", "--out", tmp_path / "out")
+    assert refused.code == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results"]
+
+
+def test_a_file_that_cannot_be_written_is_refused(run: Run, machine: Machine, tmp_path: Path) -> None:
+    machine.ship(sample.trial())
+    assert_refused(run("export", "--out", tmp_path), 2, f"out='{tmp_path}'", "Is a directory")
+
+
+def test_a_folder_to_read_that_is_none_is_refused(run: Run, tmp_path: Path) -> None:
+    for command in ("show", "export"):
+        assert_refused(run(command, "--from", tmp_path / "typo"), 2, f"from='{tmp_path / 'typo'}'", "--out")
+
+
+def test_an_unknown_format_is_refused(run: Run, machine: Machine) -> None:
+    machine.ship(sample.trial())
+    assert_refused(run("export", "--format", "yaml"), 2, "'yaml'", "csv, json, triton")
+
+
+@pytest.mark.filterwarnings("ignore:.*damaged")  # a search first asks for hints, which serving would do without
+@pytest.mark.parametrize(
+    ("command", "whose"),
+    [(command, whose) for command in ("show", "lookup", "export") for whose in ("user", "shipped")]
+    + [("search", "user")],  # of the shipped winners it takes hints, and needs none
+)
+def test_a_damaged_table_fails_with_its_name(run: Run, machine: Machine, command: str, whose: str) -> None:
+    machine.ship_sweep(64)
+    machine.ship(sample.trial())
+    machine.tune(sample.trial())
+    (users,) = machine.home.rglob("*.parquet")
+    damaged = users if whose == "user" else machine.results / "nvidia_h200" / "flash_attention.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    ran = run(command)
+    assert ran.code == 1
+    assert ran.err.splitlines()[-1].startswith(f"autotune: {damaged}: damaged")
+    assert "Traceback" not in ran.err
+    assert sorted(machine.home.rglob("*.parquet")) == [users]
+
+
+@pytest.mark.parametrize("command", ["bench", "sweep"])
+def test_measuring_without_a_gpu_fails(run: Run, machine: Machine, command: str) -> None:
+    assert_refused(run(command), 1, "no GPU is visible", "autotune doctor")
+    assert not machine.home.exists()
+
+
+def test_nothing_to_export_is_no_wrong_usage(run: Run) -> None:
+    assert_refused(run("export"), 1, "no winners yet", "autotune search --seq 1024")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("tune",),
+        ("search", "--sequence", "1"),
+        ("search", "--batch", "two"),
+        ("search", "--trials", "0"),
+        ("search", "--seed", "-1"),
+        ("search", "--seed", str(2**32)),
+        ("search", "--tp", "0"),
+        ("bench", "--seconds", "0"),
+        ("show", "extra"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_told_by_typer(run: Run, machine: Machine, arguments: tuple[str, ...]) -> None:
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert "--help" in ran.err
+    assert not machine.home.exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_json(run: Run, command: str) -> None:
+    ran = run(command, "--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert "--json" in ran.out
+    assert command in run("--help").out
+
+
+def test_no_command_is_a_plea_for_help(run: Run) -> None:
+    assert "Usage: autotune" in "".join(run()[1:])
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").out.startswith("attention-autotune ")
+
+
+def test_the_real_process_ends_in_the_same_way(tmp_path: Path) -> None:
+    def autotune(*arguments: str) -> Ran:
+        environment = {**os.environ, "AUTOTUNE_HOME": str(tmp_path / "home")}
+        command = [sys.executable, "-m", "autotune", *arguments]
+        result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+        return Ran(result.returncode, result.stdout, result.stderr)
+
+    assert_refused(autotune("lookup", "--head-dim", "100"), 2, "head_dim=100")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "home").touch()
+    assert_refused(autotune("show"), 1, f"{tmp_path / 'home'}: cannot be listed: Not a directory")
+
+
+def test_a_reader_that_leaves_early_is_no_traceback(machine: Machine, tmp_path: Path) -> None:
+    machine.tune(*[sample.trial(sample.shape(batch=batch)) for batch in range(1, 120)])
+    command = f"{sys.executable} -m autotune show --json | head -n 1"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path)
+    assert (result.stdout, result.stderr) == ("[\n", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "lengths"),
+    [
+        ("1024", [1024]),
+        ("512, 1024", [512, 1024]),
+        ("512,...,4096", [512, 1024, 2048, 4096]),
+        ("512,...,3000", [512, 1024, 2048, 3000]),
+        ("64,512,...,1024,64", [64, 512, 1024]),
+        ("512,...,512", [512]),
+    ],
+)
+def test_lengths_are_read_as_they_are_written(text: str, lengths: list[int]) -> None:
+    assert options.parse_lengths(text) == lengths
+
+
+@pytest.mark.parametrize("text", ["...", "...,512", "512,...", "512,,1024", "1024;2048", "1e3", "1.5"])
+def test_lengths_of_another_form_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="seq="):
+        options.parse_lengths(text)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("1.5s", 1.5), ("2m", 120), ("1 h", 3600)])
+def test_budgets_are_read_as_they_are_written(text: str, seconds: float) -> None:
+    assert options.parse_seconds(text) == seconds
+
+
+def test_a_model_gives_what_is_not_said() -> None:
+    _, (shape,) = options.make_shapes("flash_attention", seq="512", model="deepseek-v3", tp=8)
+    assert (shape.heads, shape.kv_heads, shape.head_dim, shape.head_dim_v) == (16, 16, 192, 128)
+    _, (shape,) = options.make_shapes("flash_attention", seq="512", model="flux.1", head_dim=64, heads=8, kv_heads=2)
+    assert (shape.heads, shape.kv_heads, shape.head_dim, shape.head_dim_v) == (8, 2, 64, 64)
+    assert not shape.causal
+    assert options.make_shapes("flash_attention", seq="512", model="flux.1", causal=True)[1][0].causal
+
+
+def test_the_defaults_are_16384_tokens_of_16_causal_heads_of_128() -> None:
+    _, shapes = options.make_shapes("flash_attention", seq="1024,32768")
+    assert shapes == [sample.shape(1024), sample.shape(32768, batch=1)]

@@ -1,0 +1,284 @@
+"""``search``, ``sweep`` and ``bench``: by replay of a synthetic sweep, and by a made-up GPU."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.cli import search as search_module
+from autotune.correctness import Verdict
+from autotune.device import NVIDIA_H200
+from autotune.dispatch import get_kernel
+from autotune.executor import Baseline, Race
+from autotune.executor.replay import ReplayExecutor
+from autotune.search import Confirmation
+from autotune.search_spaces.flash_attention import OPERATION
+from autotune.space import Config
+from autotune.table import shipped_sweeps
+from autotune.trial import Outcome, Resources, Stage, Status
+from tests.cli.conftest import Machine, Ran
+from tests.report import sample
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def confirmed(monkeypatch: pytest.MonkeyPatch) -> list[list[Config]]:
+    """A compiler and an interpreter that agree at once; the finalists of each call."""
+    calls: list[list[Config]] = []
+
+    def confirm(operation: object, shape: object, device: object, finalists: list[Config], winner: Config) -> Any:
+        calls.append(finalists)
+        resources = Resources(shared_bytes=65536, registers=128, spill_bytes=0)
+        compiled = tuple(Outcome(config=c, status=Status.OK, resources=resources) for c in finalists)
+        return Confirmation(compiled, Verdict(Status.OK, error=0.001, error_limit=0.004), "float16")
+
+    monkeypatch.setattr(search_module, "confirm", confirm)
+    return calls
+
+
+def test_a_search_without_a_gpu_says_what_was_recorded_compiled_and_checked(
+    run: Run, machine: Machine, confirmed: list[list[Config]]
+) -> None:
+    machine.ship_sweep(1024)
+    ran = run("search", "--trials", "15")
+    assert (ran.code, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert lines[:3] == [
+        "no GPU here: times come from a sweep recorded on an NVIDIA H200; compiling and checking happen on this CPU",
+        f"flash_attention: {sample.shape(1024)}",
+        "362 valid configs",
+    ]
+    assert "15 configs tried in " in ran.out
+    assert "recorded  times were not measured here but recorded on an NVIDIA H200 with triton 3.6.0\n" in ran.out
+    assert "compiled  BLOCK_Q=128 " in ran.out
+    assert "ok for sm_90 here: 128 registers, 0 bytes spilled, 65536 of 232448 bytes of shared memory\n" in ran.out
+    assert "checked   numbers ok in Triton's interpreter, float16, on reduced lengths (largest error 0.001" in ran.out
+    assert [line.split()[0] for line in lines if line][-6:] == [
+        *("torch", "verdict", "recorded", "compiled", "checked", "saved"),
+    ]
+    assert f"saved     {machine.home / 'nvidia_h200' / 'flash_attention'}" in ran.out
+    assert len(confirmed) == 1
+
+
+def test_a_search_saves_what_is_then_served_and_shown(
+    run: Run, machine: Machine, confirmed: list[list[Config]]
+) -> None:
+    machine.ship_sweep(1024)
+    (found,) = json.loads(run("search", "--trials", "40", "--json").out)
+    rows = machine.kept()
+    assert {row.executor for row in rows} == {"replay"}
+    assert sum(row.stage is Stage.SCREEN for row in rows) == 40
+    (shown,) = json.loads(run("show", "--json").out)
+    assert shown == found["winner"]
+    kernel = get_kernel(sample.shape(1024), device="NVIDIA H200")
+    assert (kernel.provenance.rung, kernel.provenance.origin) == ("exact", "user")
+    assert {name: value for name, value in kernel.config.items() if value is not None} == shown["config"]
+
+
+def test_a_second_run_resumes_and_measures_nothing(run: Run, machine: Machine, confirmed: list[list[Config]]) -> None:
+    machine.ship_sweep(1024)
+    first = run("search", "--trials", "12")
+    kept = machine.kept()
+    second = run("search", "--trials", "12")
+    assert "362 valid configs, 12 known from an earlier run\n" in second.out
+    assert "0 configs tried and 12 known in " in second.out
+    assert machine.kept() == kept
+    assert [line for line in second.out.splitlines() if line.startswith("winner")] == [
+        line for line in first.out.splitlines() if line.startswith("winner")
+    ]
+    third = run("search", "--trials", "14")
+    assert "2 configs tried and 12 known in " in third.out
+
+
+def test_a_search_as_json_says_the_same(run: Run, machine: Machine, confirmed: list[list[Config]]) -> None:
+    machine.ship_sweep(64)
+    machine.ship_sweep(128)
+    ran = run("search", "--seq", "64,128", "--trials", "5", "--json")
+    assert "recorded  times were not measured here" in ran.err
+    data = json.loads(ran.out)
+    assert [result["shape"]["seq_q"] for result in data] == [64, 128]
+    for result in data:
+        assert (result["resumed"], result["statuses"]["ok"]) == (0, 5)
+        assert result["measured"] == sum(result["statuses"].values())
+        assert result["winner"]["executor"] == "replay"
+        confirmation = result["confirmation"]
+        assert {(entry["status"], entry["message"]) for entry in confirmation.pop("compiled")} == {("ok", "")}
+        assert confirmation == {"holds": True, "interpreter_status": "ok", "interpreter_dtype": "float16"}
+
+
+def test_a_length_that_was_not_recorded_is_answered_by_the_nearest_and_said(
+    run: Run, machine: Machine, confirmed: list[list[Config]]
+) -> None:
+    machine.ship_sweep(1024)
+    machine.ship_sweep(64)
+    out = run("search", "--seq", "1500", "--trials", "5").out
+    assert f"not recorded: {sample.shape(1500)}; the nearest sweep is 1.03 away, tuning that\n" in out
+    assert f"flash_attention: {sample.shape(1024)}\n" in out
+    assert {row.shape for row in machine.kept()} == {sample.shape(1024)}  # no time of one shape stands under another
+    assert "not recorded" not in run("search", "--seq", "64", "--trials", "5").out
+
+
+def test_a_family_without_a_sweep_fails_and_lists_the_recorded(run: Run, machine: Machine) -> None:
+    machine.ship_sweep(64)
+    ran = run("search", "--seq", "64", "--no-causal")
+    assert ran.code == 1
+    assert ran.err.startswith(
+        "autotune: no recorded sweep resembles batch 256, 16 heads of 128, seq 64, bfloat16, full"
+    )
+    assert f"recorded on NVIDIA H200: {sample.shape(64)}." in ran.err
+    assert ran.err.count("\n") == 1
+    assert not machine.home.exists()
+
+
+def test_nothing_recorded_at_all_is_said(run: Run, machine: Machine) -> None:
+    ran = run("search")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "autotune: device='NVIDIA H200' is neither here nor recorded; recorded: none\n"
+
+
+def test_an_interrupted_search_keeps_what_it_found_and_continues(
+    run: Run, machine: Machine, confirmed: list[list[Config]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.ship_sweep(1024)
+    collect = ReplayExecutor.collect
+    answered: list[Outcome] = []
+
+    def collect_until_stopped(executor: ReplayExecutor) -> Outcome:
+        if len(answered) == 7:
+            raise KeyboardInterrupt
+        answered.append(collect(executor))
+        return answered[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ReplayExecutor, "collect", collect_until_stopped)
+        ran = run("search", "--seq", "1024,64")
+    assert (ran.code, ran.err) == (130, "")
+    assert "interrupted: the best so far is BLOCK_Q=128 BLOCK_K=" in ran.out
+    assert "seq 64" not in ran.out
+    assert len(machine.kept()) == 7
+    assert "2 configs tried and 7 known in " in run("search", "--trials", "9").out
+
+
+def test_out_names_another_folder(run: Run, machine: Machine, tmp_path: Path, confirmed: list[list[Config]]) -> None:
+    machine.ship_sweep(64)
+    out = tmp_path / "some" / "where"
+    assert run("search", "--seq", "64", "--trials", "3", "--out", out).code == 0
+    assert not machine.home.exists()
+    assert len(json.loads(run("show", "--from", out, "--json").out)) == 1
+
+
+def test_each_length_begins_with_the_winners_of_the_ones_before(
+    run: Run, machine: Machine, confirmed: list[list[Config]]
+) -> None:
+    machine.ship_sweep(1024)
+    machine.ship_sweep(2048)
+    first, second = json.loads(run("search", "--seq", "1024,2048", "--trials", "40", "--json").out)
+    default, winner = sorted((t for t in machine.kept() if t.shape.seq_q == 2048), key=lambda t: t.number)[:2]  # type: ignore[attr-defined]
+    assert default.is_default
+    assert winner.config == Config({**winner.config, **first["winner"]["config"]})
+    assert second["winner"]["config"] == first["winner"]["config"]
+
+
+def test_missed_shapes_are_tuned(run: Run, machine: Machine, confirmed: list[list[Config]]) -> None:
+    machine.ship_sweep(64)
+    machine.ship_sweep(32)
+    assert run("search", "--from-misses") == (
+        0,
+        "nothing to tune: no shape was noted by get_kernel(shape, on_miss='record')\n",
+        "",
+    )
+    assert json.loads(run("search", "--from-misses", "--json").out) == []
+    for seq in (64, 32):
+        get_kernel(sample.shape(seq), device="NVIDIA H200", on_miss="record")
+    data = json.loads(run("search", "--from-misses", "--trials", "3", "--json").out)
+    assert [result["shape"]["seq_q"] for result in data] == [64, 32]
+    assert get_kernel(sample.shape(32), device="NVIDIA H200").provenance.rung == "exact"
+
+
+def test_a_winner_that_fails_here_is_said(run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def confirm(operation: object, shape: object, device: object, finalists: list[Config], winner: Config) -> Any:
+        compiled = (Outcome(config=winner, status=Status.COMPILE_ERROR, message="no [/such] register"),)
+        return Confirmation(compiled, Verdict(Status.WRONG_RESULT, "off by 3"), "float16")
+
+    monkeypatch.setattr(search_module, "confirm", confirm)
+    machine.ship_sweep(64)
+    ran = run("search", "--seq", "64", "--trials", "3")
+    assert ran.code == 1
+    assert "a winner does not hold on this machine" in ran.err
+    assert "compile_error for sm_90: no [/such] register\n" in ran.out
+    assert "checked   numbers wrong_result in Triton's interpreter, float16, on reduced lengths: off by 3\n" in ran.out
+    (found,) = json.loads(run("search", "--seq", "64", "--trials", "3", "--json").out)
+    assert found["confirmation"]["holds"] is False
+
+
+def test_a_winner_is_really_compiled_and_checked(run: Run, machine: Machine) -> None:
+    machine.ship_sweep(64)
+    (found,) = json.loads(run("search", "--seq", "64", "--heads", "2", "--trials", "2", "--json").out)
+    confirmation = found["confirmation"]
+    assert confirmation["holds"] is True
+    assert [entry["status"] for entry in confirmation["compiled"]] == ["ok"]
+    assert (confirmation["interpreter_status"], confirmation["interpreter_dtype"]) == ("ok", "float16")
+
+
+class FakeGPU(ReplayExecutor):
+    """A GPU that knows its answers: those of a sweep, and two SDPA backends."""
+
+    def race(self, configs: list[Config], *, seconds: float, every_baseline: bool = False) -> Race:
+        race = super().race(configs, seconds=seconds)
+        baselines = (Baseline("sdpa flash", sample.timing(400)), Baseline("sdpa cudnn", message="no [/kernel] found"))
+        return Race(race.outcomes, baselines)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with an H200 that answers like the sweep at 64."""
+    executor = FakeGPU(NVIDIA_H200, sample.sweep(sample.shape(64)))
+    monkeypatch.setattr("autotune.hardware.has_gpu", lambda: True)
+    monkeypatch.setattr(search_module, "make_executor", lambda device, **options: executor)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_bench_sets_the_served_kernel_beside_the_default_and_torch(run: Run, machine: Machine) -> None:
+    served = sample.config(BLOCK_Q=64, BLOCK_K=64, num_warps=4)
+    machine.ship(sample.trial(sample.shape(64), served))
+    ran = run("bench", "--seq", "64")
+    assert (ran.code, ran.err) == (0, "")
+    problem, served_line, _, *rows = ran.out.splitlines()
+    assert problem == f"{sample.shape(64)} on NVIDIA H200"
+    assert served_line == f"served: {served} (tuned for this shape on NVIDIA H200)"
+    assert [row.split("  ")[0] for row in rows] == ["autotune", "autotune default", "sdpa flash", "sdpa cudnn"]
+    assert "its speed" not in rows[0]
+    assert "us (" in rows[1]
+    assert rows[2].rstrip().endswith(" its speed")
+    assert "refused" in rows[3]
+    assert "no [/kernel] found" in rows[3]
+    (data,) = json.loads(run("bench", "--seq", "64", "--json").out)
+    assert data["config"]["BLOCK_Q"] == 64
+    ours, _, flash, cudnn = data["rows"]
+    assert flash["ratio"]["value"] == pytest.approx(400 / ours["timing"]["median_us"])
+    assert (cudnn["timing"], cudnn["tflops"], cudnn["ratio"]) == (None, None, None)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_bench_fails_where_the_served_kernel_does(run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Outcome(config=sample.FAST, status=Status.HANG, message="10 s")
+    monkeypatch.setattr(FakeGPU, "race", lambda self, configs, **options: Race((broken,)))
+    ran = run("bench", "--seq", "64")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.endswith(" is hang: 10 s\n")
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_sweep_tries_every_config_and_can_be_shipped(
+    run: Run, machine: Machine, tmp_path: Path, confirmed: list[list[Config]]
+) -> None:
+    ran = run("sweep", "--seq", "64", "--results", tmp_path / "shipped", "--json")
+    (data,) = json.loads(ran.out)
+    space = list(OPERATION.space.configs(sample.shape(64), NVIDIA_H200))
+    assert data["measured"] == len(space)
+    (sweep,) = shipped_sweeps("flash_attention", results=tmp_path / "shipped")
+    assert (sweep.name, sweep.device) == ("flash_attention_b256_h16_s64_d128_causal_bfloat16", "nvidia_h200")
+    assert {trial.config for trial in sweep.trials()} == set(space)

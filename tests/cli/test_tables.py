@@ -1,0 +1,173 @@
+"""``show``, ``lookup``, ``export`` and ``doctor``: what the tables hold, told to people and to programs."""
+
+import json
+import runpy
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune import hardware
+from autotune.device import NVIDIA_H200
+from autotune.table import read_csv, read_json
+from tests.cli.conftest import Machine, Ran
+from tests.report import sample
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def tuned(machine: Machine) -> Machine:
+    """Three shipped winners, one of them tuned again by the user with another config."""
+    machine.ship(*[sample.trial(sample.shape(seq)) for seq in (4096, 512, 1024)])
+    machine.tune(sample.trial(sample.shape(1024), sample.config(BLOCK_K=64), timing=sample.timing(190)))
+    return machine
+
+
+def test_show_lists_each_winner_in_one_line(run: Run, tuned: Machine) -> None:
+    ran = run("show")
+    assert (ran.code, ran.err) == (0, "")
+    title, header, *rows = [line.split("  ") for line in ran.out.splitlines()]
+    assert title == ["NVIDIA H200"]
+    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    assert [cell.strip() for cell in header if cell.strip()] == [
+        *("shape", "BLOCK_Q", "BLOCK_K", "num_warps", "num_stages", "loads"),
+        *("time", "TFLOP/s", "vs default", "vs SDPA", "from"),
+    ]
+    assert [row[0] for row in cells] == [str(sample.shape(seq)) for seq in (512, 1024, 4096)]
+    assert cells[0][1:] == [
+        *("128", "128", "8", "2", "descriptor"),
+        *("200 us", "344", "1.20x", "1.05x cudnn", "2026-11-21"),
+    ]
+    assert cells[1][2:7] == ["64", "8", "2", "descriptor", "190 us"]
+
+
+def test_show_sorts_shapes_that_differ_in_optional_fields(run: Run, machine: Machine) -> None:
+    windows = (None, 256, 128)
+    machine.ship(*[sample.trial(sample.shape(window=window)) for window in windows])
+    data = json.loads(run("show", "--json").out)
+    assert [trial["shape"]["window"] for trial in data] == [None, 128, 256]
+
+
+def test_show_marks_what_was_replayed(run: Run, machine: Machine) -> None:
+    machine.tune(sample.trial(executor="replay"))
+    assert run("show").out.rstrip().endswith("2026-11-21, replay")
+
+
+def test_show_keeps_devices_apart(run: Run, tuned: Machine) -> None:
+    other = replace(NVIDIA_H200, name="NVIDIA B200", arch="sm_100")
+    tuned.tune(sample.trial(device=other))
+    lines = run("show").out.splitlines()
+    assert [line for line in lines if line.startswith("NVIDIA")] == ["NVIDIA B200", "NVIDIA H200"]
+    data = json.loads(run("show", "--device", "NVIDIA B200", "--json").out)
+    assert [trial["device"]["name"] for trial in data] == ["NVIDIA B200"]
+
+
+def test_show_without_winners_says_how_to_get_some(run: Run, machine: Machine) -> None:
+    assert run("show") == (0, "no winners yet: run `autotune search --seq 1024`\n", "")
+    assert json.loads(run("show", "--json").out) == []
+    assert not machine.home.exists()
+
+
+def test_show_as_json_has_every_winner(run: Run, tuned: Machine) -> None:
+    data = json.loads(run("show", "--json").out)
+    assert [trial["shape"]["seq_q"] for trial in data] == [512, 1024, 4096]
+    assert [trial["timing"]["median_us"] for trial in data] == [200, 190, 200]
+
+
+def test_show_reads_another_folder(run: Run, tuned: Machine, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    data = json.loads(run("show", "--from", tmp_path / "empty", "--json").out)
+    assert [trial["timing"]["median_us"] for trial in data] == [200, 200, 200]
+
+
+def test_what_stands_in_a_table_is_no_markup(run: Run, machine: Machine) -> None:
+    machine.tune(sample.trial(baseline="sdpa [/red] :100:"))
+    assert "1.05x [/red] :100:" in run("show").out
+
+
+def test_lookup_says_what_is_served_from_which_row_and_why(run: Run, tuned: Machine) -> None:
+    assert run("lookup") == (
+        0,
+        f"shape   {sample.shape(1024)}\n"
+        "device  NVIDIA H200\n"
+        "config  BLOCK_Q=128 BLOCK_K=64 num_warps=8 num_stages=2 loads=descriptor\n"
+        "why     exact: tuned for this shape on NVIDIA H200\n"
+        "row     190.0 us, measured 2026-11-21 with triton 3.6.0, torch 2.13.0, driver 580.1 (user table)\n",
+        "",
+    )
+
+
+def test_lookup_tells_every_rung_and_note(run: Run, tuned: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.dispatch._installed", lambda package: "3.9.0")
+    ran = run("lookup", "--seq", "512,700,65536", "--device", "NVIDIA H200")
+    reasons = [line for line in ran.out.splitlines() if line.startswith("why")]
+    assert [line.split()[1] for line in reasons] == ["exact:", "nearest:", "default:"]
+    assert ran.out.count("note    tuned with triton 3.6.0, here is 3.9.0\n") == 2
+    assert ran.out.count("(shipped table)") == 2
+
+
+def test_lookup_does_not_call_a_replayed_time_measured(run: Run, machine: Machine) -> None:
+    machine.tune(sample.trial(executor="replay"))
+    assert "row     200.0 us, replayed 2026-11-21" in run("lookup").out
+
+
+def test_lookup_as_json_keeps_people_and_programs_apart(run: Run, tuned: Machine) -> None:
+    ran = run("lookup", "--seq", "1024,65536", "--json")
+    exact, default = json.loads(ran.out)
+    assert ran.err.count("shape   ") == 2
+    assert (exact["rung"], exact["origin"], exact["distance"]) == ("exact", "user", 0)
+    assert exact["config"] == exact["row"]["config"]
+    assert exact["config"]["BLOCK_K"] == 64
+    assert (default["rung"], default["origin"], default["row"]) == ("default", "", None)
+    assert "default" in default["reason"]
+
+
+def test_exports_are_read_back(run: Run, tuned: Machine, tmp_path: Path) -> None:
+    expected = [sample.shape(seq) for seq in (512, 1024, 4096)]
+    for form, read in (("json", read_json), ("csv", read_csv)):
+        out = tmp_path / f"winners.{form}"
+        assert run("export", "--format", form, "--out", out) == (0, "", "")
+        assert [trial.shape for trial in read(out.read_text())] == expected
+        assert read(run("export", "--format", form).out) == read(out.read_text())
+    assert read_json(run("export", "--json").out) == read_json((tmp_path / "winners.json").read_text())
+
+
+def test_an_export_for_triton_is_python(run: Run, tuned: Machine, tmp_path: Path) -> None:
+    out = tmp_path / "winners.py"
+    assert run("export", "--format", "triton", "--out", out).code == 0
+    configs = runpy.run_path(str(out))["CONFIGS"]
+    assert [config.kwargs["BLOCK_K"] for config in configs] == [128, 64]
+    assert [(config.num_warps, config.num_stages) for config in configs] == [(8, 2), (8, 2)]
+
+
+def test_readers_write_nothing(run: Run, tuned: Machine) -> None:
+    def files() -> dict[Path, bytes]:
+        folders = (tuned.home, tuned.results)
+        return {path: path.read_bytes() for folder in folders for path in folder.rglob("*") if path.is_file()}
+
+    before = files()
+    for command in ("show", "lookup", "export", "doctor"):
+        assert run(command).code == 0
+    assert files() == before
+
+
+def test_doctor_ends_well_whatever_it_finds(run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> None:
+        raise RuntimeError("the driver [is] gone")
+
+    monkeypatch.setattr(hardware, "toolchain", broken)
+    ran = run("doctor")
+    assert (ran.code, ran.err) == (0, "")
+    assert "--  torch           the driver [is] gone\n" in ran.out
+    assert "fix: none needed to replay sweeps" in ran.out
+    assert not machine.home.exists()
+
+
+def test_doctor_as_json_has_every_finding(run: Run, tuned: Machine) -> None:
+    findings = json.loads(run("doctor", "--json").out)
+    assert {"system", "python", "torch", "triton", "gpu", "folder"} <= {finding["subject"] for finding in findings}
+    assert all(finding.keys() == {"subject", "ok", "text", "fix"} for finding in findings)
+    (shipped,) = [finding for finding in findings if finding["subject"] == "shipped tables"]
+    assert shipped["text"].startswith("flash_attention: 3 winners")

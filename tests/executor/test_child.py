@@ -1,0 +1,165 @@
+"""A child's messages arrive whole and in order, and its death is told from its silence."""
+
+import pytest
+
+from autotune.executor.child import ChildDiedError
+from tests.executor.conftest import StartChild
+from tests.executor.processes import Processes
+
+ECHO = """
+    for line in sys.stdin:
+        print(line, end="", flush=True)
+"""
+
+
+def test_messages_come_back_in_order(start: StartChild) -> None:
+    child = start(ECHO)
+    messages = [{"number": number, "text": "ü\n" * number} for number in range(5)]
+    for message in messages:
+        child.send(message)
+    assert [child.receive(20.0) for _ in messages] == messages
+    assert not child.has_message
+
+
+def test_a_message_in_pieces_is_put_together(start: StartChild) -> None:
+    child = start("""
+        for piece in ('{"nu', 'mber":', ' 1', '}', '\\n{"number": 2}\\n{"num', 'ber": 3}\\n'):
+            os.write(1, piece.encode())
+            sys.stdin.readline()
+    """)
+    for _ in range(4):
+        assert child.receive(0.05) is None
+        child.send({})
+    assert child.receive(20.0) == {"number": 1}
+    assert child.receive(20.0) == {"number": 2}
+    assert child.receive(0.0) is None
+    child.send({})
+    assert child.receive(20.0) == {"number": 3}
+
+
+def test_lines_of_one_read_wait_for_their_turn(start: StartChild) -> None:
+    child = start('os.write(1, b\'{"number": 1}\\n{"number": 2}\\n{"number": 3}\\n\')')
+    assert child.receive(20.0) == {"number": 1}
+    assert child.has_message
+    assert [child.receive(0.0), child.receive(0.0)] == [{"number": 2}, {"number": 3}]
+    assert not child.has_message
+    with pytest.raises(ChildDiedError):
+        child.receive(20.0)
+
+
+def test_a_message_larger_than_a_pipe_arrives(start: StartChild) -> None:
+    child = start("print(json.dumps({'text': 'x' * 1_000_000}), flush=True)")
+    message = child.receive(20.0)
+    assert message is not None
+    assert len(message["text"]) == 1_000_000
+
+
+def test_a_silent_child_is_waited_for_no_longer_than_asked(start: StartChild) -> None:
+    assert start("sys.stdin.read()").receive(0.01) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("sys.exit('no more')", "exit status 1: no more"),
+        ("raise KeyError('missing')", "exit status 1: KeyError: 'missing'"),
+        ("os._exit(7)", "exit status 7"),
+        ("os.kill(os.getpid(), 11)", "exit status -11"),
+        ("print(1 / 0)", "exit status 1: ZeroDivisionError: division by zero"),
+        ("os.write(2, b'\\xff' * 1000); os._exit(1)", f"exit status 1: {'�' * 500}"),
+    ],
+)
+def test_a_death_is_reported_with_its_last_words(start: StartChild, code: str, words: str) -> None:
+    with pytest.raises(ChildDiedError) as caught:
+        start(code).receive(20.0)
+    assert str(caught.value) == words
+
+
+def test_an_answer_before_death_is_still_received(start: StartChild) -> None:
+    child = start("os.write(1, b'{\"number\": 1}\\n'); os._exit(3)")
+    assert child.receive(20.0) == {"number": 1}
+    with pytest.raises(ChildDiedError, match="exit status 3"):
+        child.receive(20.0)
+
+
+def test_sending_to_a_dead_child_says_how_it_died(start: StartChild) -> None:
+    child = start("sys.exit('gone')")
+    with pytest.raises(ChildDiedError):
+        child.receive(20.0)
+    for _ in range(2):
+        with pytest.raises(ChildDiedError, match="exit status 1: gone"):
+            child.send({})
+
+
+def test_a_killed_child_neither_takes_nor_gives(start: StartChild, processes: Processes) -> None:
+    child = start(ECHO)
+    child.kill()
+    child.kill()
+    child.close()
+    with pytest.raises(ChildDiedError, match="exit status -9"):
+        child.send({})
+    with pytest.raises(ChildDiedError, match="exit status -9"):
+        child.receive(20.0)
+    assert processes.wait_for(0) == set()
+
+
+@pytest.mark.parametrize("end", ["kill", "close"])
+def test_grandchildren_end_with_their_parent(start: StartChild, processes: Processes, end: str) -> None:
+    child = start("""
+        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        os.write(1, b'{}\\n')
+        sys.stdin.read()
+        os._exit(0)
+    """)
+    assert child.receive(20.0) == {}
+    assert child.pid in processes.wait_for(2)
+    getattr(child, end)()
+    processes.wait_for(0)
+
+
+def test_closing_lets_a_child_finish(start: StartChild) -> None:
+    child = start("sys.stdin.read(); os._exit(5)")
+    child.close()
+    with pytest.raises(ChildDiedError, match="exit status 5"):
+        child.send({})
+
+
+def test_a_child_that_ignores_its_closing_is_killed(start: StartChild, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.executor.child.GRACE_SECONDS", 0.05)
+    child = start("time.sleep(600)")
+    child.close()
+    with pytest.raises(ChildDiedError, match="exit status -9"):
+        child.send({})
+
+
+def test_what_a_child_prints_is_no_message(start: StartChild) -> None:
+    """Neither Python's output nor that of libraries below it nor of programs that it starts."""
+    child = start("""
+        channel = messages.take_standard_output()
+        print("not a message", flush=True)
+        os.write(1, b"not a message\\n")
+        subprocess.run(["echo", "not a message"], check=True)
+        messages.send(channel, {"number": 1})
+        print("last words", flush=True)
+        os._exit(2)
+    """)
+    assert child.receive(20.0) == {"number": 1}
+    with pytest.raises(ChildDiedError, match="exit status 2: last words"):
+        child.receive(20.0)
+
+
+def test_a_child_ends_with_its_parent_however_that_ends(start: StartChild, processes: Processes) -> None:
+    child = start("""
+        from autotune.executor.child import Child
+        if "AUTOTUNE_TEST_CHILD" in os.environ:
+            messages.die_with_parent()
+            os.write(1, b'{}\\n')
+            time.sleep(600)
+        child = Child("child_of_a_test", environment={"AUTOTUNE_TEST_CHILD": "1"})
+        child.receive(20.0)
+        os.write(1, json.dumps({"pid": child.pid}).encode() + b"\\n")
+        os.kill(os.getpid(), 9)
+    """)
+    message = child.receive(20.0)
+    assert message is not None
+    processes.wait_until(lambda living: message["pid"] not in living)

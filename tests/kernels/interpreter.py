@@ -1,0 +1,54 @@
+"""A child process that runs kernels in Triton's interpreter; started with TRITON_INTERPRET=1, read when triton loads.
+
+Each line of standard input is a JSON list of a task's name and arguments; each answer is ``{"answer": ...}``.
+"""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from autotune.executor.messages import die_with_parent, send, take_standard_output
+from tests.kernels.cases import Case
+from tests.kernels.mutants import MUTANTS, judge_copy
+from tests.kernels.numerics import case_failure, distant_failure
+
+
+def run_case(fields: dict[str, Any]) -> str | None:
+    return case_failure(Case(**fields), "cpu")
+
+
+def run_distant(axis: str, stride: int, loads: str) -> str | None:
+    return distant_failure(axis, stride, loads, "cpu")
+
+
+def run_gate(mutant: str | None, shape: str, folder: str) -> tuple[str, str]:
+    chosen = next((item for item in MUTANTS if item.name == mutant), None)
+    verdict = judge_copy(chosen, shape, Path(folder), "cpu")
+    return verdict.status, verdict.message
+
+
+TASKS: Final[dict[str, Callable[..., Any]]] = {"case": run_case, "distant": run_distant, "gate": run_gate}
+
+
+def main() -> None:
+    """Answer until standard input ends."""
+    assert os.environ["TRITON_INTERPRET"] == "1"
+    die_with_parent()
+    messages = take_standard_output()
+    torch.set_num_threads(1)  # pytest's workers take the cores
+    for line in sys.stdin:
+        task, *arguments = json.loads(line)
+        try:
+            send(messages, {"answer": TASKS[task](*arguments)})
+        except Exception:
+            send(messages, {"raised": traceback.format_exc()})
+
+
+if __name__ == "__main__":
+    main()

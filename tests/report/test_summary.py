@@ -1,0 +1,132 @@
+"""Results in words say what the numbers say, no more."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from autotune.report.summary import (
+    Ratio,
+    describe_time,
+    result_data,
+    speed_up,
+    status_text,
+    trial_data,
+    verdict,
+    winner_lines,
+)
+from autotune.search import SearchResult
+from autotune.search_spaces.flash_attention import OPERATION
+from autotune.trial import Status, Timing
+from tests.report import sample
+
+
+def test_speed_up_is_the_ratio_of_medians_and_the_widest_that_the_intervals_allow() -> None:
+    ratio = speed_up(Timing(200.0, 190.0, 220.0, 15), Timing(100.0, 95.0, 110.0, 15))
+    assert ratio == Ratio(2.0, 190 / 110, 220 / 95)
+    assert str(ratio) == "2.00x (1.73-2.32)"
+
+
+@pytest.mark.parametrize(
+    ("timing", "text"),
+    [
+        (Timing(123.456, 120.0, 130.04, 15), "123.5 us (120.0-130.0)"),
+        (Timing(999.9, 999.0, 1001.0, 15), "999.9 us (999.0-1001.0)"),
+        (Timing(1000.0, 990.0, 1234.5678, 15), "1.000 ms (0.990-1.235)"),
+    ],
+)
+def test_times_come_in_the_unit_that_reads_best(timing: Timing, text: str) -> None:
+    assert describe_time(timing) == text
+
+
+DEFAULT_WINS = "tuning gains nothing at this shape: the default is among the fastest"
+CLEAR_GAIN = "worth using: 20 % faster than the untuned default"
+WITHIN_NOISE = "as good as the default: the difference is within measurement"
+NO_DEFAULT = "worth using: the default does not run here"
+
+VERDICTS: dict[str, tuple[dict[str, Any], str]] = {
+    "default wins": ({"is_default": True, "default_timing": sample.timing(200)}, DEFAULT_WINS),
+    "clear gain": ({"default_timing": sample.timing(240)}, CLEAR_GAIN),
+    "gain whose interval reaches 1 %": ({"default_timing": sample.timing(204)}, WITHIN_NOISE),
+    "gain that noise hides": ({"default_timing": sample.timing(240, spread=0.2)}, WITHIN_NOISE),
+    "default does not run": ({"default_timing": None}, NO_DEFAULT),
+}
+
+
+@pytest.mark.parametrize(("changes", "text"), VERDICTS.values(), ids=VERDICTS)
+def test_the_verdict_on_the_default(changes: dict[str, Any], text: str) -> None:
+    assert verdict(sample.trial(**changes, baseline="", baseline_timing=None)) == text
+
+
+BASELINES = {
+    "faster": (sample.timing(220), f"{CLEAR_GAIN}, and faster than sdpa cudnn"),
+    "slower": (sample.timing(160), f"{CLEAR_GAIN}; sdpa cudnn is 25 % faster here, where it offers all you need"),
+    "level": (sample.timing(201), f"{CLEAR_GAIN}, and level with sdpa cudnn"),
+}
+
+
+@pytest.mark.parametrize(("timing", "text"), BASELINES.values(), ids=BASELINES)
+def test_the_verdict_on_torch(timing: Timing, text: str) -> None:
+    assert verdict(sample.trial(baseline_timing=timing)) == text
+
+
+def test_the_last_lines_say_winner_gains_and_verdict() -> None:
+    assert winner_lines(sample.trial()) == [
+        "winner    BLOCK_Q=128 BLOCK_K=128 num_warps=8 num_stages=2 loads=descriptor",
+        "time      200.0 us (199.0-201.0), 344 TFLOP/s",
+        "default   1.20x (1.19-1.21) the speed of the default config",
+        "torch     1.05x (1.04-1.06) the speed of sdpa cudnn, torch's fastest backend here",
+        f"verdict   {CLEAR_GAIN}, and faster than sdpa cudnn",
+    ]
+
+
+def test_lines_about_what_was_not_measured_are_left_out() -> None:
+    bare = sample.trial(default_timing=None, baseline="", baseline_timing=None, tflops=None)
+    assert winner_lines(bare) == [
+        f"winner    {sample.FAST}",
+        "time      200.0 us (199.0-201.0)",
+        f"verdict   {NO_DEFAULT}",
+    ]
+
+
+def test_statuses_come_most_frequent_first() -> None:
+    assert status_text(Counter([Status.SLOW, Status.OK, Status.OK, Status.HANG])) == "2 ok, 1 hang, 1 slow"
+    assert status_text({}) == "none"
+
+
+def test_a_trial_as_data_is_json_with_every_number() -> None:
+    trial = sample.trial(timing=Timing(200.0, 199.0, 201.0, 15))
+    data = json.loads(json.dumps(trial_data(trial)))
+    assert data["shape"] == trial.shape.as_dict()
+    assert data["config"] == {name: value for name, value in trial.config.items() if value is not None}
+    assert data["timing"] == {"median_us": 200.0, "low_us": 199.0, "high_us": 201.0, "samples": 15}
+    assert data["default_timing"]["median_us"] == 240.0
+    assert (data["baseline"], data["baseline_timing"]["median_us"]) == ("sdpa cudnn", 210.0)
+    assert (data["tflops"], data["gbps"], data["error"], data["error_limit"]) == (344.0, 1342.0, 0.001, 0.004)
+    assert data["resources"] == {"shared_bytes": 98304, "registers": 168, "spill_bytes": 0}
+    assert (data["device"]["name"], data["device"]["power_cap_watts"]) == ("NVIDIA H200", 700)
+    assert (data["toolchain"]["triton"], data["started_at"]) == ("3.6.0", "2026-11-21T06:00:00+00:00")
+    assert (data["status"], data["executor"], data["is_default"]) == ("ok", "gpu", False)
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_result_as_data_is_json(interrupted: bool) -> None:
+    winner = None if interrupted else sample.trial()
+    result = SearchResult(
+        operation=OPERATION,
+        shape=sample.shape(),
+        winner=winner,
+        ties=() if winner is None else (winner,),
+        best_screened=None,
+        statuses={Status.OK: 3, Status.SLOW: 1},
+        measured=4,
+        resumed=2,
+        seconds=1.5,
+        interrupted=interrupted,
+    )
+    data = json.loads(json.dumps(result_data(result)))
+    assert (data["operation"], data["shape"]["seq_q"]) == ("flash_attention", 1024)
+    assert data["statuses"] == {"ok": 3, "slow": 1}
+    assert (data["measured"], data["resumed"], data["seconds"], data["interrupted"]) == (4, 2, 1.5, interrupted)
+    assert (data["winner"] is None) == (data["verdict"] is None) == (data["ties"] == []) == interrupted

@@ -1,0 +1,179 @@
+"""Synthetic operations, and an executor that answers for them by formula: searches run anywhere, and always alike."""
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from autotune.device import NVIDIA_H200, Device
+from autotune.executor import Baseline, Race
+from autotune.operation import Cost, Operation
+from autotune.registry import register
+from autotune.shape import AttentionShape, Shape
+from autotune.space import Config, Parameter, Space
+from autotune.trial import Outcome, Policy, Resources, Status, Timing, Toolchain
+
+SHAPE: Final = AttentionShape(batch=2, heads=8, seq_q=1024, head_dim=64, causal=True)
+FASTEST_US: Final = 100.0
+TIMED: Final = (Status.OK, Status.SLOW)
+
+
+def _reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
+    area = config.integer("BLOCK_Q") * config.integer("BLOCK_K")
+    return f"a tile of {area} is too large" if area > 128 * 128 else None
+
+
+def _default(shape: AttentionShape, device: Device) -> Config:
+    return Config(BLOCK_Q=32, BLOCK_K=32, num_warps=2, num_stages=2, loads="pointer", kpack=None)
+
+
+def _small_default(shape: AttentionShape, device: Device) -> Config:
+    return Config(BLOCK_Q=32, BLOCK_K=32, loads="descriptor")
+
+
+_LOADS = Parameter("loads", ("pointer", "descriptor"))
+_PARAMETERS = (
+    Parameter("BLOCK_Q", (16, 32, 64, 128, 256)),
+    Parameter("BLOCK_K", (16, 32, 64, 128, 256)),
+    Parameter("num_warps", (1, 2, 4, 8)),
+    Parameter("num_stages", (1, 2, 3, 4, 5)),
+    _LOADS,
+    Parameter("kpack", (1, 2), backend="hip"),
+)
+_SMALL_PARAMETERS = (Parameter("BLOCK_Q", (16, 32, 64, 256)), Parameter("BLOCK_K", (32, 64, 128)), _LOADS)
+
+
+def _operation(name: str, space: Space[AttentionShape], entry: str) -> Operation[AttentionShape]:
+    return Operation(
+        name=name,
+        shape_class=AttentionShape,
+        space=space,
+        cost=lambda shape: Cost(flops=10**9, bytes=10**7),
+        sources=(Path(__file__),),
+        entry=(entry,),
+    )
+
+
+OPERATION: Final = _operation("synthetic", Space(_PARAMETERS, _reject, _default), "_default")  # 880 valid configs
+SMALL: Final = _operation("synthetic_small", Space(_SMALL_PARAMETERS, _reject, _small_default), "_small_default")  # 22
+register("synthetic", operation=f"{__name__}:OPERATION", kernel=f"{__name__}:NO_KERNEL")
+register("synthetic_small", operation=f"{__name__}:SMALL", kernel=f"{__name__}:NO_KERNEL")
+
+
+def valid(operation: Operation[Any], shape: Shape = SHAPE, device: Device = NVIDIA_H200) -> list[Config]:
+    return list(operation.space.configs(shape, device))
+
+
+def default(operation: Operation[Any], shape: Shape = SHAPE) -> Config:
+    config: Config = operation.space.default(shape, NVIDIA_H200)
+    return config
+
+
+def median_us(config: Config) -> float:
+    """A smooth valley over the parameters' places in the space, with one lowest point and one interaction."""
+    parameters = (_PARAMETERS if "num_warps" in config else _SMALL_PARAMETERS)[: len(config)]
+    steps = [p.values.index(value) - len(p.values) // 2 for p in parameters if (value := config[p.name]) is not None]
+    return FASTEST_US * math.exp(0.05 * sum(step**2 for step in steps) + 0.03 * (steps[0] - steps[1]) ** 2)
+
+
+def timing(median: float) -> Timing:
+    return Timing(median, 0.999 * median, 1.001 * median, 20)
+
+
+class FakeExecutor:
+    """Implements ``autotune.executor.Executor`` by formula: nothing is run, nothing waits, every call is noted.
+
+    Args:
+        capacity: configs in flight; several end in an order drawn from the seed ``order``.
+        time_us: the time of a config.
+        failures: configs that do not end ``ok`` when they are screened.
+        race_failures: configs that do not end ``ok`` when they are raced.
+        interrupt_at: which of the calls of ``collect`` and ``race``, from 1, Ctrl-C falls into.
+        trial_seconds: how far each ``collect`` moves ``elapsed``, the clock of this executor.
+    """
+
+    name = "gpu"
+    device = NVIDIA_H200
+    worker = "host:fake"
+
+    def __init__(
+        self,
+        *,
+        capacity: int = 1,
+        order: int = 0,
+        time_us: Callable[[Config], float] = median_us,
+        failures: Mapping[Config, Status] | None = None,
+        race_failures: Mapping[Config, Status] | None = None,
+        interrupt_at: int | None = None,
+        trial_seconds: float = 0.0,
+        toolchain: Toolchain | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        self.capacity = capacity
+        self.toolchain = toolchain or Toolchain("0.1.0", triton="3.6.0", ptxas="12.8.93", driver="580")
+        self.policy = policy or Policy()
+        self.submitted: list[Config] = []
+        self.collected: list[Config] = []
+        self.races: list[list[Config]] = []
+        self.race_seconds: list[float] = []
+        self.elapsed = 0.0
+        self._time_us = time_us
+        self._failures = failures or {}
+        self._race_failures = race_failures or {}
+        self._interrupt_at = interrupt_at
+        self._calls = 0
+        self._trial_seconds = trial_seconds
+        self._order = random.Random(order)
+        self._in_flight: list[Config] = []
+
+    def open(self, operation: Operation[Any], shape: Shape) -> None:
+        self._in_flight.clear()
+
+    def submit(self, config: Config) -> None:
+        self._in_flight.append(config)
+        assert len(self._in_flight) <= self.capacity
+        self.submitted.append(config)
+
+    def collect(self) -> Outcome:
+        self._note_call()
+        self.elapsed += self._trial_seconds
+        config = self._in_flight.pop(self._order.randrange(len(self._in_flight)))
+        self.collected.append(config)
+        resources = Resources(shared_bytes=1024, registers=64, spill_bytes=0)
+        return self._outcome(config, self._failures, resources=resources, compile_seconds=0.5)
+
+    def race(self, configs: list[Config], *, seconds: float, every_baseline: bool = False) -> Race:
+        self._note_call()
+        self.elapsed += seconds
+        self.races.append(list(configs))
+        self.race_seconds.append(seconds)
+        baselines = (
+            Baseline("sdpa_math", message="out of memory"),
+            Baseline("sdpa_efficient", timing(3 * FASTEST_US)),
+            Baseline("sdpa_flash", timing(2 * FASTEST_US)),
+        )
+        return Race(tuple(self._outcome(config, self._race_failures) for config in configs), baselines)
+
+    def close(self) -> None:
+        self._in_flight.clear()
+
+    def _note_call(self) -> None:
+        self._calls += 1
+        if self._calls == self._interrupt_at:
+            raise KeyboardInterrupt
+
+    def _outcome(self, config: Config, failures: Mapping[Config, Status], **fields: Any) -> Outcome:
+        status = failures.get(config, Status.OK)
+        return Outcome(
+            config=config,
+            status=status,
+            message="" if status is Status.OK else message(status),
+            timing=timing(self._time_us(config)) if status in TIMED else None,
+            **fields,
+        )
+
+
+def message(status: Status) -> str:
+    """What a planted failure says."""
+    return f"planted: {status}"

@@ -1,0 +1,128 @@
+"""The space of flash attention: its default everywhere, its configs, and its cost against counting."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.device import ARCHITECTURES, NVIDIA_H200, Device
+from autotune.errors import InvalidShapeError
+from autotune.search_spaces.flash_attention import OPERATION, cost, padded_width, visible_pairs
+from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.space import Config
+
+SPACE = OPERATION.space
+HEAD_DIMS = (8, 24, 64, 72, 96, 128, 160, 192, 256)
+LENGTHS = (1, 15, 16, 17, 100, 1024)
+DEVICES = {arch: replace(NVIDIA_H200, name=arch, arch=arch) for arch in (*ARCHITECTURES, "sm_999", "gfx9999")}
+
+
+def shape_of(head_dim: int = 128, seq: int = 4096, dtype: str = "bfloat16", **fields: object) -> AttentionShape:
+    return AttentionShape(batch=1, heads=8, seq_q=seq, head_dim=head_dim, dtype=dtype, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("device", [device for arch, device in DEVICES.items() if arch != "gfx9999"], ids=lambda d: d.arch)
+def test_the_default_is_a_valid_config_everywhere(device: Device) -> None:
+    for head_dim, seq, dtype in itertools.product(HEAD_DIMS, LENGTHS, ITEM_BYTES):
+        for shape in (shape_of(head_dim, seq, dtype), shape_of(head_dim, 1, dtype, seq_kv=seq, head_dim_v=64)):
+            assert SPACE.why_invalid(SPACE.default(shape, device), shape, device) is None, shape
+
+
+def test_the_default_refuses_what_the_kernel_cannot() -> None:
+    shape = shape_of(varlen=True)
+    with pytest.raises(InvalidShapeError, match="varlen=True is not supported by flash_attention; expected"):
+        SPACE.default(shape, NVIDIA_H200)
+    assert list(SPACE.configs(shape, NVIDIA_H200)) == []
+
+
+@pytest.mark.parametrize("arch", ["sm_86", "sm_90", "gfx942"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_configs_are_valid_unique_and_hold_the_default(arch: str, dtype: str) -> None:
+    device, shape = DEVICES[arch], shape_of(dtype=dtype)
+    configs = list(SPACE.configs(shape, device))
+    assert len(configs) == len(set(configs)) > 50
+    assert all(SPACE.why_invalid(config, shape, device) is None for config in configs)
+    assert SPACE.default(shape, device) in configs
+    assert len(configs) < SPACE.size(device)
+    assert SPACE.size(device) == 5 * 5 * 5 * 5 * 2 * (8 if device.backend == "hip" else 1)
+
+
+def test_tiles_that_large_shared_memory_has_room_for() -> None:
+    """Halving the memory can only remove configs."""
+    large = set(SPACE.configs(shape_of(), DEVICES["sm_90"]))
+    small = set(SPACE.configs(shape_of(), DEVICES["sm_86"]))
+    assert small < large
+
+
+VALID = SPACE.default(shape_of(), NVIDIA_H200)
+
+
+@pytest.mark.parametrize(
+    ("change", "shape", "arch", "reason"),
+    [
+        ({"BLOCK_Q": 256, "num_warps": 1}, shape_of(), "sm_90", "registers hold"),
+        ({"BLOCK_Q": 16, "num_warps": 8}, shape_of(), "sm_90", "8 warps would share 16 rows"),
+        ({"BLOCK_K": 64, "num_stages": 5}, shape_of(), "sm_86", "K and V tiles take 131072 bytes of shared memory, sm_86"),
+        ({}, shape_of(seq=65), "sm_90", None),
+        ({}, shape_of(seq=64), "sm_90", "BLOCK_Q=128 is longer than the padded length of 64"),
+        ({"BLOCK_Q": 16, "num_warps": 1}, shape_of(seq=17), "sm_90", "BLOCK_K=64 is longer than the padded length of 17"),
+        ({"BLOCK_Q": 16, "num_warps": 1, "BLOCK_K": 16}, shape_of(seq=1), "sm_90", None),
+        ({}, shape_of(varlen=True), "sm_90", "varlen=True is not supported"),
+    ],
+)  # fmt: skip
+def test_reject_names_the_value_and_the_limit(
+    change: dict[str, int], shape: AttentionShape, arch: str, reason: str | None
+) -> None:
+    found = SPACE.why_invalid(Config({**VALID, **change}), shape, DEVICES[arch])
+    assert found is None if reason is None else reason in (found or "")
+
+
+def test_amd_has_its_own_parameters_and_no_deep_pipeline() -> None:
+    configs = list(SPACE.configs(shape_of(), DEVICES["gfx942"]))
+    assert {config["num_stages"] for config in configs} == {1, 2}
+    assert {config["waves_per_eu"] for config in configs} == {0, 2}
+    assert all(config["kpack"] is None for config in SPACE.configs(shape_of(), NVIDIA_H200))
+
+
+@pytest.mark.parametrize(("head_dim", "width"), [(8, 16), (16, 16), (24, 32), (72, 128), (128, 128), (192, 256), (256, 256)])
+def test_padded_width(head_dim: int, width: int) -> None:
+    assert padded_width(head_dim) == width
+
+
+def count_pairs(shape: AttentionShape) -> int:
+    """One by one: query and key are compared by their distance from the last query and the last key."""
+    count = 0
+    for query, key in itertools.product(range(shape.seq_q), range(shape.seq_kv)):
+        ahead = (key - shape.seq_kv) - (query - shape.seq_q)
+        is_future = shape.causal and ahead > 0
+        is_outside = shape.window is not None and abs(ahead) >= shape.window
+        count += not is_future and not is_outside
+    return count
+
+
+@given(
+    seq_q=st.integers(1, 24),
+    seq_kv=st.integers(1, 24),
+    causal=st.booleans(),
+    window=st.none() | st.integers(1, 50),
+)
+@settings(max_examples=300, deadline=None)
+def test_visible_pairs_and_cost_by_counting(seq_q: int, seq_kv: int, causal: bool, window: int | None) -> None:
+    shape = AttentionShape(
+        batch=3, heads=4, kv_heads=2, seq_q=seq_q, seq_kv=seq_kv, head_dim=16, head_dim_v=8, causal=causal, window=window
+    )
+    pairs = count_pairs(shape)
+    assert visible_pairs(shape) == pairs
+    found = cost(shape)
+    assert found.flops == 3 * 4 * pairs * (2 * 16 + 2 * 8)
+    elements = 3 * (seq_q * 4 * (16 + 8) + seq_kv * 2 * (16 + 8))
+    assert found.bytes == 2 * elements
+
+
+def test_cost_is_the_fields_convention() -> None:
+    """FlashAttention's benchmarks: 4 S^2 D H FLOPs, half of it under a causal mask (here to within the diagonal)."""
+    assert cost(shape_of(seq=4096)).flops == 4 * 4096**2 * 128 * 8
+    assert cost(shape_of(seq=4096, causal=True)).flops == 4 * (4096 * 4097 // 2) * 128 * 8
+    assert cost(shape_of(seq=4096, dtype="float32")).bytes == 2 * cost(shape_of(seq=4096)).bytes

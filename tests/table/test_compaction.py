@@ -1,0 +1,141 @@
+"""Compaction changes the number of parts and nothing else, whoever reads and writes meanwhile."""
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.device import NVIDIA_H200
+from autotune.errors import TableError
+from autotune.table import Store, files
+from autotune.trial import Trial
+from tests.table import sample
+
+FOLDER = Path("nvidia_h200") / sample.NAME
+
+
+def _trials(*numbers: int) -> list[Trial]:
+    return [sample.trial(number) for number in numbers]
+
+
+def test_compaction_leaves_one_part_with_the_same_trials(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for number in range(5):
+        store.append(_trials(number, number + 1))
+    store.append([sample.trial(7, device=sample.CAPPED_H200)])
+    before = store.trials(sample.NAME)
+    store.compact(sample.NAME, NVIDIA_H200)
+    assert store.trials(sample.NAME) == before
+    assert len(os.listdir(tmp_path / FOLDER)) == 1
+    store.compact(sample.NAME, NVIDIA_H200)
+    assert store.trials(sample.NAME) == before
+
+
+def test_compaction_keeps_the_part_that_holds_all_others(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.append(_trials(1))
+    whole = store.append(_trials(1, 2))
+    store.compact(sample.NAME, NVIDIA_H200)
+    assert list((tmp_path / FOLDER).iterdir()) == [whole]
+
+
+def test_compaction_leaves_large_parts_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    large = store.append(_trials(*range(500)))
+    small = [store.append(_trials(1000 + number)) for number in range(3)]
+    monkeypatch.setattr("autotune.table.store.COMPACT_BYTES", sum(path.stat().st_size for path in small))
+    store.compact(sample.NAME, NVIDIA_H200)
+    left = set((tmp_path / FOLDER).iterdir())
+    assert large in left
+    assert len(left) == 2
+    assert len(store.trials(sample.NAME)) == 503
+
+
+def test_compaction_sweeps_stale_temporary_files(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.append(_trials(1))
+    stale, fresh = (tmp_path / FOLDER / name for name in (".a.parquet.1.ab.tmp", ".b.parquet.2.cd.tmp"))
+    for path in (stale, fresh):
+        path.touch()
+    os.utime(stale, (time.time() - 3700,) * 2)
+    store.compact(sample.NAME, NVIDIA_H200)
+    assert not stale.exists()
+    assert fresh.exists()
+
+
+def test_readers_and_writers_during_compaction_see_every_row(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.append(_trials(0))
+    acknowledged = 1
+    done = threading.Event()
+    failures: list[str] = []
+
+    def read() -> None:
+        while not done.is_set():
+            expected = acknowledged
+            found = {trial.number for trial in store.trials(sample.NAME)}
+            if missing := set(range(expected)) - found:
+                failures.append(f"{sorted(missing)} of {expected}")
+
+    def compact() -> None:
+        while not done.is_set():
+            store.compact(sample.NAME, NVIDIA_H200)
+
+    threads = [threading.Thread(target=target) for target in (read, read, compact, compact)]
+    for thread in threads:
+        thread.start()
+    for number in range(1, 40):
+        store.append(_trials(number))
+        acknowledged = number + 1
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(store.trials(sample.NAME)) == 40
+
+
+def test_a_listing_that_misses_both_the_old_parts_and_the_merged_one_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ``readdir`` may do while a folder changes: here the first listing is blind to everything new."""
+    store = Store(tmp_path)
+    for number in range(3):
+        store.append(_trials(number))
+    listings: Iterator[list[Path]] = iter([[]])
+    original = files.list_folder
+
+    def blind_once(folder: Path) -> list[Path]:
+        return next(listings, original(folder)) if folder.name == sample.NAME else original(folder)
+
+    monkeypatch.setattr("autotune.table.store.list_folder", blind_once)
+    assert store.trials(sample.NAME) == _trials(0, 1, 2)
+
+
+def test_parts_that_vanish_between_listing_and_reading_are_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    for number in range(3):
+        store.append(_trials(number))
+    original = files.read_bytes
+    reads: list[Path] = []
+
+    def compacted_before_the_second_read(path: Path) -> bytes:
+        reads.append(path)
+        if len(reads) == 2:
+            store.compact(sample.NAME, NVIDIA_H200)
+        return original(path)
+
+    monkeypatch.setattr("autotune.table.store.read_bytes", compacted_before_the_second_read)
+    assert store.trials(sample.NAME) == _trials(0, 1, 2)
+
+
+def test_a_folder_whose_parts_always_vanish_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = (tmp_path / FOLDER / f"{number:064x}.parquet" for number in itertools.count())
+    monkeypatch.setattr("autotune.table.store.list_folder", lambda folder: [next(listed)])
+    with pytest.raises(TableError, match="keep vanishing"):
+        Store(tmp_path).trials(sample.NAME, NVIDIA_H200)

@@ -1,0 +1,204 @@
+"""The GPU and the toolchain are read as tables identify them, and whatever cannot be read is left out."""
+
+import importlib.metadata
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autotune import hardware
+from autotune.device import Device
+from autotune.errors import MissingDependencyError
+from autotune.trial import Conditions
+from autotune.version import VERSION
+
+UUID = "GPU-1234"
+CACHES = (hardware.current_device, hardware.toolchain, hardware._nvml_handle)
+
+
+class NVMLError(Exception):
+    """What pynvml raises for questions that a board does not answer."""
+
+
+class FakeNVML(SimpleNamespace):
+    """A stand-in for pynvml and one board; a name in ``refused`` raises when it is asked."""
+
+    def __init__(self, *refused: str, **answers: Any) -> None:
+        self.asked: list[str] = []
+        answers = {
+            "nvmlInit": None,
+            "nvmlDeviceGetHandleByUUID": "board",
+            "nvmlSystemGetDriverVersion": "580.1",
+            "nvmlDeviceGetPowerManagementLimit": 700_000,
+            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=143771 * 2**20),
+            "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=1)],
+            "nvmlDeviceGetCurrentClocksEventReasons": 0,
+            "nvmlDeviceGetClockInfo": 1980,
+            "nvmlDeviceGetTemperature": 41,
+        } | answers
+        calls = {name: self._answer(name, value, name in refused) for name, value in answers.items()}
+        super().__init__(**calls, NVML_CLOCK_SM=1, NVML_CLOCK_MEM=2, NVML_TEMPERATURE_GPU=0)
+
+    def _answer(self, name: str, value: Any, is_refused: bool) -> Any:
+        def answer(*arguments: object) -> Any:
+            self.asked.append(f"{name} {arguments}")
+            if is_refused:
+                raise NVMLError(name)
+            return value
+
+        return answer
+
+
+def fake_torch(*, available: bool = True, hip: str | None = None, **properties: Any) -> SimpleNamespace:
+    board = {
+        "name": "NVIDIA H200",
+        "major": 9,
+        "minor": 0,
+        "multi_processor_count": 132,
+        "total_memory": 150_000 * 2**20,
+        "uuid": UUID,
+    } | properties
+    cuda = SimpleNamespace(is_available=lambda: available, get_device_properties=lambda index: SimpleNamespace(**board))
+    return SimpleNamespace(cuda=cuda, version=SimpleNamespace(cuda=None if hip else "13.0", hip=hip))
+
+
+def install(patch: pytest.MonkeyPatch, **libraries: object) -> None:
+    for name, library in libraries.items():
+        patch.setitem(sys.modules, name, library)
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    for cached in CACHES:
+        cached.cache_clear()
+    yield
+    for cached in CACHES:
+        cached.cache_clear()
+
+
+def test_a_device_is_what_torch_and_nvml_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNVML()
+    install(monkeypatch, torch=fake_torch(), pynvml=nvml)
+    assert hardware.current_device() == Device(
+        name="NVIDIA H200", arch="sm_90", sm_count=132, memory_mib=143771, power_cap_watts=700
+    )
+    assert f"nvmlDeviceGetHandleByUUID ('{UUID}',)" in nvml.asked
+
+
+def test_torch_may_name_a_board_without_the_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNVML()
+    install(monkeypatch, torch=fake_torch(uuid=UUID.removeprefix("GPU-")), pynvml=nvml)
+    hardware.current_device()
+    assert f"nvmlDeviceGetHandleByUUID ('{UUID}',)" in nvml.asked
+
+
+@pytest.mark.parametrize(
+    ("nvml", "memory", "cap"),
+    [
+        (None, 150_000, None),
+        (FakeNVML("nvmlInit"), 150_000, None),
+        (FakeNVML("nvmlDeviceGetPowerManagementLimit"), 143771, None),
+        (FakeNVML("nvmlDeviceGetMemoryInfo"), 150_000, 700),
+    ],
+    ids=["no pynvml", "no driver", "no cap", "no memory"],
+)
+def test_what_nvml_does_not_say_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, nvml: FakeNVML | None, memory: int, cap: int | None
+) -> None:
+    install(monkeypatch, torch=fake_torch(), pynvml=nvml)
+    device = hardware.current_device()
+    assert (device.memory_mib, device.power_cap_watts) == (memory, cap)
+
+
+def test_an_amd_device_is_named_by_its_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = fake_torch(hip="6.4", name="AMD Instinct MI300X", gcnArchName="gfx942:sramecc+:xnack-")
+    install(monkeypatch, torch=torch, pynvml=None)
+    device = hardware.current_device()
+    assert (device.name, device.arch, device.power_cap_watts) == ("AMD Instinct MI300X", "gfx942", None)
+    assert hardware.conditions() == Conditions()
+
+
+def test_no_torch_and_no_gpu_are_missing_dependencies(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, torch=None)
+    assert not hardware.has_gpu()
+    with pytest.raises(MissingDependencyError, match="torch is not installed"):
+        hardware.current_device()
+    install(monkeypatch, torch=fake_torch(available=False))
+    assert not hardware.has_gpu()
+    with pytest.raises(MissingDependencyError, match="no GPU is visible"):
+        hardware.current_device()
+    install(monkeypatch, torch=fake_torch(), pynvml=None)
+    assert hardware.has_gpu()
+    assert hardware.current_device().name == "NVIDIA H200"  # a refusal was not remembered
+
+
+@pytest.mark.parametrize(
+    ("reasons", "text"),
+    [
+        (0x0, ""),
+        (0x1, ""),
+        (0x4, "power"),
+        (0x20 | 0x40, "thermal"),
+        (0x4 | 0x8 | 0x80, "hardware, power, power brake"),
+    ],
+)
+def test_conditions_name_what_holds_the_clocks_back(monkeypatch: pytest.MonkeyPatch, reasons: int, text: str) -> None:
+    install(monkeypatch, torch=fake_torch(), pynvml=FakeNVML(nvmlDeviceGetCurrentClocksEventReasons=reasons))
+    assert hardware.conditions() == Conditions(1980, 1980, 41, text, contended=False)
+
+
+def test_another_process_is_contention(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = [SimpleNamespace(pid=1), SimpleNamespace(pid=2)]
+    install(monkeypatch, torch=fake_torch(), pynvml=FakeNVML(nvmlDeviceGetComputeRunningProcesses=processes))
+    assert hardware.conditions().contended
+
+
+def test_conditions_that_a_board_does_not_tell_are_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = [name for name in vars(FakeNVML()) if name.startswith("nvmlDeviceGet")]
+    told = "nvmlDeviceGetHandleByUUID"
+    nvml = FakeNVML(*(name for name in questions if name != told))
+    install(monkeypatch, torch=fake_torch(), pynvml=nvml)
+    assert hardware.conditions() == Conditions()
+    hardware._nvml_handle.cache_clear()
+    install(monkeypatch, pynvml=None)
+    assert hardware.conditions() == Conditions()
+
+
+def test_the_toolchain_names_every_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = {"triton": "3.6.0", "torch": "2.13.0"}
+    monkeypatch.setattr(importlib.metadata, "version", versions.__getitem__)
+    install(monkeypatch, torch=fake_torch(), pynvml=FakeNVML())
+    monkeypatch.setenv("TRITON_PTXAS_PATH", "/opt/ptxas")
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **options: object) -> SimpleNamespace:
+        asked.append(command)
+        return SimpleNamespace(stdout="Cuda compilation tools, release 12.8, V12.8.93\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    tools = hardware.toolchain()
+    assert (tools.tool, tools.triton, tools.ptxas) == (VERSION, "3.6.0", "12.8.93")
+    assert (tools.torch, tools.cuda, tools.driver) == ("2.13.0", "13.0", "580.1")
+    assert asked == [["/opt/ptxas", "--version"]]
+
+
+def test_absent_parts_of_the_toolchain_are_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_version(package: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(importlib.metadata, "version", no_version)
+    monkeypatch.setattr(importlib.metadata, "distribution", no_version)
+    monkeypatch.delenv("TRITON_PTXAS_PATH", raising=False)
+    install(monkeypatch, torch=None, pynvml=None)
+    tools = hardware.toolchain()
+    assert (tools.tool, tools.triton, tools.ptxas) == (VERSION, "", "")
+    assert (tools.torch, tools.cuda, tools.driver) == ("", "", "")
+
+
+def test_a_ptxas_that_does_not_run_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in ("/nonexistent/ptxas", "/bin/false"):
+        monkeypatch.setenv("TRITON_PTXAS_PATH", path)
+        assert hardware._ptxas_version() == ""

@@ -1,0 +1,125 @@
+"""What really ships: whole tables, measured with this source, complete over the grid, found from any folder."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from autotune.registry import get_operation
+from autotune.search_spaces.flash_attention import OPERATION
+from autotune.shape import AttentionShape
+from autotune.table import Sweep, shipped_sweeps, shipped_winners
+from autotune.trial import Status, Trial
+
+RESULTS: Final = Path(__file__).resolve().parent.parent / "results"
+SHIPPED: Final = ("flash_attention",)
+DEVICE: Final = "NVIDIA H200"
+REGENERATE: Final = "python benchmarks/record.py winners"
+TABLES: Final = sorted(path.relative_to(RESULTS).as_posix() for path in RESULTS.rglob("*.parquet"))
+GRID: Final = [
+    AttentionShape(
+        batch=16384 // seq, heads=2048 // head_dim, seq_q=seq, head_dim=head_dim, dtype="bfloat16", causal=causal
+    )
+    for head_dim in (64, 128, 256)
+    for causal in (True, False)
+    for seq in (512, 1024, 2048, 4096, 8192, 16384)
+]
+
+pytestmark = pytest.mark.skipif(not TABLES, reason="results/ holds no table yet")
+
+
+def shipped() -> list[Trial]:
+    return [trial for operation in SHIPPED for trial in shipped_winners(operation)]
+
+
+def sweeps() -> list[Sweep]:
+    return [sweep for operation in SHIPPED for sweep in shipped_sweeps(operation)]
+
+
+def test_every_table_is_listed_whole_and_read() -> None:
+    checked = subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=RESULTS, capture_output=True)
+    assert checked.returncode == 0, checked.stdout.decode() + checked.stderr.decode()
+    listed = [line.split()[1] for line in (RESULTS / "SHA256SUMS").read_text().splitlines()]
+    assert sorted(listed) == TABLES
+    read = {f"{trial.device.slug}/{trial.operation}.parquet" for trial in shipped()}
+    read |= {sweep.path.as_posix() for sweep in sweeps()}
+    assert sorted(read) == TABLES
+
+
+def test_winners_were_measured_with_this_source() -> None:
+    stale = {
+        f"{trial.operation} on {trial.device.name}"
+        for trial in shipped()
+        if trial.source_hash != get_operation(trial.operation).source_hash
+    }
+    assert not stale, (
+        f"the kernel's source has changed since the shipped winners of {', '.join(sorted(stale))} were measured; "
+        f"on that device, run `{REGENERATE}`"
+    )
+
+
+def test_winners_are_valid_correct_and_measured() -> None:
+    for trial in shipped():
+        operation = get_operation(trial.operation)
+        assert operation.space.why_invalid(trial.config, trial.shape, trial.device) is None, trial
+        assert (trial.status, trial.executor) == (Status.OK, "gpu"), trial
+        assert trial.outcome.error is not None, trial
+        assert not trial.outcome.conditions.contended, trial
+
+
+def test_no_winner_loses_to_the_default_of_its_race() -> None:
+    for trial in shipped():
+        assert trial.timing is not None
+        if trial.default_timing is not None:
+            assert trial.timing.median_us <= 1.01 * trial.default_timing.median_us, trial
+
+
+def test_the_grid_is_complete() -> None:
+    found = {trial.shape for trial in shipped() if trial.device.name == DEVICE}
+    missing = [str(shape) for shape in GRID if shape not in found]
+    assert not missing, f"no winner on {DEVICE} for {'; '.join(missing)}; on that device, run `{REGENERATE}`"
+
+
+@pytest.mark.parametrize("seq", [1024, 4096])
+def test_the_replayed_sweeps_cover_their_space(seq: int) -> None:
+    shape = next(cell for cell in GRID if (cell.head_dim, cell.causal, cell.seq_q) == (128, True, seq))
+    trials = [trial for sweep in sweeps() for trial in sweep.trials() if trial.shape == shape]
+    assert trials, f"no sweep of {shape}; on that device, run `python benchmarks/record.py sweeps`"
+    assert set(OPERATION.space.configs(shape, trials[0].device)) <= {trial.config for trial in trials}
+    assert any(trial.race_id for trial in trials), "the sweep holds no race"
+
+
+LOOK_UP: Final = """
+import json, sys
+from autotune import AttentionShape, get_kernel
+answers = []
+for seq, batch, device in [(1024, 16, "NVIDIA H200"), (1500, 10, "NVIDIA H200"), (1024, 16, "Voodoo 2")]:
+    shape = AttentionShape(batch=batch, heads=16, seq_q=seq, head_dim=128, causal=True)
+    why = get_kernel(shape, device=device).provenance
+    answers.append([why.rung, why.origin, str(why)])
+print(json.dumps([answers, sorted({"optuna", "triton"} & sys.modules.keys())]))
+"""
+
+
+def test_any_folder_finds_the_shipped_winners(tmp_path: Path) -> None:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    result = subprocess.run(
+        [sys.executable, "-c", LOOK_UP],
+        cwd=tempfile.gettempdir(),
+        env={**inherited, "AUTOTUNE_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    answers, loaded = json.loads(result.stdout)
+    exact, nearest, default = answers
+    assert exact == ["exact", "shipped", f"tuned for this shape on {DEVICE}"]
+    assert nearest[:2] == ["nearest", "shipped"]
+    assert nearest[2].startswith("tuned for the nearest shape (batch 8, 16 heads of 128, seq 2048, bfloat16, causal; ")
+    assert default == ["default", "", "no table knows the device Voodoo 2: the space's default"]
+    assert loaded == []

@@ -1,0 +1,104 @@
+"""Configs are values, and a space enumerates exactly the valid ones, in an order that never changes."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from autotune.device import NVIDIA_H200, Device
+from autotune.errors import InvalidConfigError
+from autotune.shape import AttentionShape
+from autotune.space import Config, Parameter, Space
+
+SHAPE = AttentionShape(batch=1, heads=1, seq_q=64, head_dim=64)
+AMD = replace(NVIDIA_H200, name="AMD", arch="gfx942")
+
+
+def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
+    return f"tile={config['tile']} exceeds {shape.seq_q}" if config.integer("tile") > shape.seq_q else None
+
+
+def default(shape: AttentionShape, device: Device) -> Config:
+    return Config(tile=16, loads="pointer", kpack=1 if device.backend == "hip" else None)
+
+
+SPACE = Space(
+    (Parameter("tile", (16, 64, 128)), Parameter("loads", ("pointer", "descriptor")), Parameter("kpack", (1, 2), "hip")),
+    reject,
+    default,
+)
+
+
+def test_a_config_is_a_value() -> None:
+    config = Config(tile=16, loads="pointer", kpack=None)
+    assert config == Config({"tile": 16, "loads": "pointer", "kpack": None})
+    assert config == {"loads": "pointer", "tile": 16, "kpack": None}
+    assert hash(config) == hash(Config(loads="pointer", kpack=None, tile=16))
+    assert config != Config(tile=16, loads="pointer")
+    assert dict(config) == {"tile": 16, "loads": "pointer", "kpack": None}
+    assert len({config, Config(config), Config(config, tile=32)}) == 2
+
+
+def test_a_config_cannot_be_changed() -> None:
+    config = Config(tile=16)
+    with pytest.raises(TypeError):
+        config["tile"] = 32  # type: ignore[index]
+    values = {"tile": 16}
+    copy = Config(values)
+    values["tile"] = 32
+    assert copy["tile"] == 16
+
+
+def test_a_config_is_shown_without_what_does_not_apply() -> None:
+    config = Config(tile=16, loads="pointer", kpack=None)
+    assert str(config) == "tile=16 loads=pointer"
+    assert repr(config) == "Config(tile=16, loads='pointer', kpack=None)"
+
+
+def test_integers_only() -> None:
+    assert Config(tile=16).integer("tile") == 16
+    with pytest.raises(InvalidConfigError, match="loads='pointer' is not an integer"):
+        Config(loads="pointer").integer("loads")
+
+
+def test_parameters_of_another_backend_are_none() -> None:
+    tile, loads, kpack = SPACE.parameters
+    assert kpack.choices(NVIDIA_H200) == (None,)
+    assert kpack.choices(AMD) == (1, 2)
+    assert tile.choices(NVIDIA_H200) == tile.choices(AMD) == (16, 64, 128)
+    assert (tile.is_ordered, loads.is_ordered, kpack.is_ordered) == (True, False, True)
+
+
+def test_size_and_configs() -> None:
+    assert (SPACE.size(NVIDIA_H200), SPACE.size(AMD)) == (6, 12)
+    expected = [
+        Config(tile=tile, loads=loads, kpack=kpack)
+        for tile, loads, kpack in itertools.product((16, 64), ("pointer", "descriptor"), (1, 2))
+    ]
+    assert list(SPACE.configs(SHAPE, AMD)) == expected
+    assert [config["kpack"] for config in SPACE.configs(SHAPE, NVIDIA_H200)] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (Config(tile=16, loads="pointer", kpack=None), None),
+        (Config(tile=128, loads="pointer", kpack=None), "tile=128 exceeds 64"),
+        (Config(tile=32, loads="pointer", kpack=None), "tile=32 is not one of (16, 64, 128)"),
+        (Config(tile=16, loads="pointer", kpack=1), "kpack=1 is not one of (None,)"),
+        (Config(tile=16), "parameters are ['tile'], expected ['tile', 'loads', 'kpack']"),
+        (Config(loads="pointer", tile=16, kpack=None), "parameters are ['loads', 'tile', 'kpack'], expected"),
+    ],
+    ids=str,
+)
+def test_why_invalid(config: Config, reason: str | None) -> None:
+    found = SPACE.why_invalid(config, SHAPE, NVIDIA_H200)
+    assert found is None if reason is None else (found or "").startswith(reason)
+
+
+def test_order_is_that_of_the_enumeration() -> None:
+    for device in (NVIDIA_H200, AMD):
+        configs = list(SPACE.configs(SHAPE, device))
+        assert sorted(reversed(configs), key=SPACE.order) == configs
+        assert len({SPACE.order(config) for config in configs}) == len(configs)
+    assert SPACE.order(Config(tile=64, loads="descriptor", kpack=None)) == (1, 1, -1)
