@@ -29,17 +29,21 @@ MAX_LIVE_VALUES: Final = 256
 # have to exchange every row's maximum and sum.
 ROWS_PER_WARP: Final = 16
 
-# Without a pipeline, wgmma over values narrower than 64 beside keys of 64 or more gives wrong numbers, or reads out of
-# bounds (NVIDIA H200, Triton 3.6.0, 2026-11-21: 64 x 64 tiles and larger, fp16 and bf16, head_dim 64 to 256 with
-# head_dim_v 8 to 32; right with num_stages 2 and 3, with 16 and 32 rows, and in fp32).
-MIN_SINGLE_STAGE_WIDTH: Final = 64
+SWIZZLE_COLUMNS: Final = 64  # of 16 bits: the 128 bytes of the widest swizzle
 
 LARGE_SHARED_MEMORY: Final = 227 * 1024  # bytes: sm_90 and sm_100
 
 
-def padded_width(head_dim: int) -> int:
-    """The power of two that a tile's width is padded to; matrix units take at least 16."""
-    return max(16, 1 << (head_dim - 1).bit_length())
+def padded_widths(head_dim: int, head_dim_v: int) -> tuple[int, int]:
+    """Widths of the tiles of keys and of values: powers of two, at least 16, and of one swizzle.
+
+    Tiles of 64 and more 16-bit columns are swizzled in 128 bytes, narrower ones in fewer. Where keys and values
+    differed in that and were loaded without a pipeline, Triton 3.6.0 computed wrong numbers or read out of bounds
+    (NVIDIA H200, 2026-11-21: head_dim 64 to 256 with head_dim_v 8 to 32, tiles of 64 x 64 and more, fp16 and bf16).
+    """
+    width_k, width_v = (max(16, 1 << (width - 1).bit_length()) for width in (head_dim, head_dim_v))
+    shared = min(SWIZZLE_COLUMNS, max(width_k, width_v))
+    return max(width_k, shared), max(width_v, shared)
 
 
 def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
@@ -53,14 +57,12 @@ def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
         if block > max(16, 1 << (length - 1).bit_length()):
             return f"{name}={block} is longer than the padded length of {length}"
     warp_size = device.architecture.warp_size if device.backend == "hip" else 32
-    width_k, width_v = padded_width(shape.head_dim), padded_width(shape.head_dim_v)
+    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
     live = (block_q * width_v + block_q * block_k) // (warps * warp_size)
     if live > MAX_LIVE_VALUES:
         return f"{live} fp32 values a thread stay live, more than {MAX_LIVE_VALUES} registers hold"
     if block_q < warps * ROWS_PER_WARP:
         return f"{warps} warps would share {block_q} rows; each needs {ROWS_PER_WARP} of its own"
-    if device.arch == "sm_90" and stages == 1 and width_v < MIN_SINGLE_STAGE_WIDTH <= width_k and block_q >= 64:
-        return f"Triton miscompiles num_stages=1 for head_dim_v up to {MIN_SINGLE_STAGE_WIDTH // 2} on sm_90"
     # The pipeline holds at least stages - 1 tiles of K and V.
     held = max(1, stages - 1) * block_k * (width_k + width_v) * ITEM_BYTES[shape.dtype]
     if held > device.shared_memory_bytes:
@@ -78,7 +80,7 @@ def default(shape: AttentionShape, device: Device) -> Config:
     """
     if shape.varlen:
         raise InvalidShapeError("varlen=True is not supported by flash_attention; expected varlen=False")
-    width = max(padded_width(shape.head_dim), padded_width(shape.head_dim_v))
+    width = max(padded_widths(shape.head_dim, shape.head_dim_v))
     is_hip, is_wide = device.backend == "hip", shape.dtype == "float32"
     has_large_memory = device.shared_memory_bytes >= LARGE_SHARED_MEMORY and not is_wide
     block_q = 128 if width <= 128 or has_large_memory else 64

@@ -98,7 +98,7 @@ def test_coordinates_are_logarithms_of_the_sizes() -> None:
 )
 def test_distance(change: dict[str, Any], distance: float) -> None:
     shape = AttentionShape(**SIZES)
-    other = AttentionShape(**{**shape.as_dict(), **change})  # type: ignore[arg-type]
+    other = AttentionShape(**{**shape.as_dict(), **change})
     assert shape.distance(other) == pytest.approx(distance)
     assert other.distance(shape) == pytest.approx(distance)
 
@@ -126,6 +126,4 @@ def test_text_says_what_is_unusual() -> None:
     shape = AttentionShape(
         **SIZES, kv_heads=4, seq_kv=7, head_dim_v=32, dtype="fp16", causal=True, window=5, softcap=True, varlen=True
     )
-    assert str(shape) == (
-        "batch 2, 12/4 heads of 64/32, seq 1024 x 7, float16, causal, window 5, softcap, varlen"
-    )
+    assert str(shape) == ("batch 2, 12/4 heads of 64/32, seq 1024 x 7, float16, causal, window 5, softcap, varlen")

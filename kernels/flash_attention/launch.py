@@ -8,7 +8,7 @@ import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from autotune.kernels.flash_attention.forward import flash_attention_forward
-from autotune.search_spaces.flash_attention import padded_width
+from autotune.search_spaces.flash_attention import padded_widths
 
 LOG2_E: Final = math.log2(math.e)
 DESCRIPTOR_ALIGNMENT: Final = 16  # bytes, of base and strides: CUDA driver API, cuTensorMapEncodeTiled
@@ -43,7 +43,7 @@ def launch(
         return lse.fill_(-math.inf) if lse is not None else None
     options = dict(options)
     block_q, block_k = options["BLOCK_Q"], options["BLOCK_K"]
-    block_d, block_dv = padded_width(head_dim), padded_width(head_dim_v)
+    block_d, block_dv = padded_widths(head_dim, head_dim_v)
     descriptor = options.pop("loads") == "descriptor" and all(map(_fits_descriptor, (q, k, v)))
     arguments = (
         _describe(q, block_q, block_d) if descriptor else q,

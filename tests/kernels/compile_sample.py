@@ -1,4 +1,4 @@
-"""Compiles configs of flash attention for one architecture without a GPU: a process, since Triton has one target at once.
+"""Compiles configs of flash attention for one architecture without a GPU; a process, since Triton has one target.
 
 The first argument names the architecture; the outcomes are printed as one JSON list.
 """
@@ -53,8 +53,7 @@ def main() -> None:
     device = device_of(sys.argv[1])
     use_target(architecture(device.arch))
     outcomes: dict[str, Any] = {
-        name: outcome_to_json(compile_config(KERNEL, config, shape, device))
-        for name, shape, config in problems(device)
+        name: outcome_to_json(compile_config(KERNEL, config, shape, device)) for name, shape, config in problems(device)
     }
     messages.write(json.dumps(outcomes).encode())
 

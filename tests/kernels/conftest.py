@@ -17,8 +17,8 @@ def interpreter() -> Iterator[Interpreter]:
     """Runs a task of ``tests.kernels.interpreter`` in its process, which lives as long as pytest's worker."""
     child = Child("tests.kernels.interpreter", environment={"TRITON_INTERPRET": "1"})
 
-    def run(*task: object) -> Any:
-        child.send(task)  # type: ignore[arg-type]
+    def run(task: str, *arguments: object) -> Any:
+        child.send({"task": task, "arguments": arguments})
         reply = child.receive(ANSWER_SECONDS)
         assert reply is not None, f"no answer within {ANSWER_SECONDS} s"
         assert "raised" not in reply, reply.get("raised")

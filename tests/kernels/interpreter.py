@@ -1,6 +1,7 @@
 """A child process that runs kernels in Triton's interpreter; started with TRITON_INTERPRET=1, read when triton loads.
 
-Each line of standard input is a JSON list of a task's name and arguments; each answer is ``{"answer": ...}``.
+A line of standard input names a ``task`` and its ``arguments``; the line that follows holds the ``answer``, or the
+traceback that was ``raised``.
 """
 
 import json
@@ -16,11 +17,15 @@ import torch
 from autotune.executor.messages import die_with_parent, send, take_standard_output
 from tests.kernels.cases import Case
 from tests.kernels.mutants import MUTANTS, judge_copy
-from tests.kernels.numerics import case_failure, distant_failure
+from tests.kernels.numerics import call_failure, case_failure, distant_failure
 
 
 def run_case(fields: dict[str, Any]) -> str | None:
     return case_failure(Case(**fields), "cpu")
+
+
+def run_call() -> str | None:
+    return call_failure("cpu")
 
 
 def run_distant(axis: str, stride: int, loads: str) -> str | None:
@@ -33,7 +38,12 @@ def run_gate(mutant: str | None, shape: str, folder: str) -> tuple[str, str]:
     return verdict.status, verdict.message
 
 
-TASKS: Final[dict[str, Callable[..., Any]]] = {"case": run_case, "distant": run_distant, "gate": run_gate}
+TASKS: Final[dict[str, Callable[..., Any]]] = {
+    "call": run_call,
+    "case": run_case,
+    "distant": run_distant,
+    "gate": run_gate,
+}
 
 
 def main() -> None:
@@ -43,9 +53,9 @@ def main() -> None:
     messages = take_standard_output()
     torch.set_num_threads(1)  # pytest's workers take the cores
     for line in sys.stdin:
-        task, *arguments = json.loads(line)
+        request = json.loads(line)
         try:
-            send(messages, {"answer": TASKS[task](*arguments)})
+            send(messages, {"answer": TASKS[request["task"]](*request["arguments"])})
         except Exception:
             send(messages, {"raised": traceback.format_exc()})
 

@@ -36,29 +36,25 @@ class Mutant:
     right: str
     wrong: str
     shape: str
-    status: Status = Status.WRONG_RESULT
+    status: Status
 
 
+NAN, WRONG = Status.NAN_RESULT, Status.WRONG_RESULT
+LAST = "partial block.\n    "  # ends the comment above the last loop over keys
 MUTANTS: Final = (
-    Mutant("wrong scale", "launch.py", "else scale * LOG2_E,", "else scale,", "causal"),
-    Mutant("missing rescale", "forward.py", "accumulator = accumulator * rescale[:, None]", "", "causal"),
-    Mutant("mask misses the diagonal", "forward.py", "visible & (ahead <= 0)", "visible & (ahead < 0)", "causal"),
-    Mutant("mask shows one future key", "forward.py", "visible & (ahead <= 0)", "visible & (ahead <= 1)", "causal"),
-    Mutant("window one too long", "forward.py", "(ahead > -window)", "(ahead >= -window)", "window"),
-    Mutant("unmasked tail", "forward.py", "(keys < seq_kv)[None, :]", "(keys >= 0)[None, :]", "full"),
-    Mutant("unmasked tail of a short length", "forward.py", "(keys < seq_kv)[None, :]", "(keys >= 0)[None, :]", "short"),
-    Mutant("swapped stride", "forward.py", "head, stride_qb, stride_qs, stride_qh,", "head, stride_qb, stride_qh, stride_qs,", "full"),
-    Mutant("wrong KV head", "forward.py", "kv_head = head // group", "kv_head = head % 2", "short"),
-    Mutant(
-        "stale accumulator",
-        "forward.py",
-        "last partial block.\n    accumulator, row_max, row_sum = _attend(",
-        "last partial block.\n    stale_accumulator, row_max, row_sum = _attend(",
-        "causal",
-    ),
-    Mutant("NaN row", "forward.py", "tl.where(row_sum == 0.0, 1.0, row_sum)", "row_sum", "blind", Status.NAN_RESULT),
-    Mutant("NaN in a window", "forward.py", "if MASKED else new_max", "if False else new_max", "window", Status.NAN_RESULT),
-    Mutant("row not written", "forward.py", "in_range = (rows < seq_q)", "in_range = (rows < seq_q - 1)", "causal", Status.NAN_RESULT),
+    Mutant("wrong scale", "launch.py", "else scale * LOG2_E,", "else scale,", "causal", WRONG),
+    Mutant("missing rescale", "forward.py", "accumulator * rescale[:, None]", "accumulator", "causal", WRONG),
+    Mutant("mask hides diagonal", "forward.py", "& (ahead <= 0)", "& (ahead < 0)", "causal", WRONG),
+    Mutant("mask shows one future key", "forward.py", "& (ahead <= 0)", "& (ahead <= 1)", "causal", WRONG),
+    Mutant("window one too long", "forward.py", "(ahead > -window)", "(ahead >= -window)", "window", WRONG),
+    Mutant("unmasked tail", "forward.py", "(keys < seq_kv)[None, :]", "(keys >= 0)[None, :]", "full", WRONG),
+    Mutant("unmasked short tail", "forward.py", "(keys < seq_kv)[None, :]", "(keys >= 0)[None, :]", "short", WRONG),
+    Mutant("swapped stride", "forward.py", "stride_qs, stride_qh, seq_q", "stride_qh, stride_qs, seq_q", "full", WRONG),
+    Mutant("wrong KV head", "forward.py", "kv_head = head // group", "kv_head = head % 2", "short", WRONG),
+    Mutant("stale accumulator", "forward.py", f"{LAST}accumulator,", f"{LAST}stale,", "causal", WRONG),
+    Mutant("NaN row", "forward.py", "tl.where(row_sum == 0.0, 1.0, row_sum)", "row_sum", "blind", NAN),
+    Mutant("NaN in a window", "forward.py", "if MASKED else new_max", "if False else new_max", "window", NAN),
+    Mutant("unwritten row", "forward.py", "in_range = (rows < seq_q)", "in_range = (rows < seq_q - 1)", "causal", NAN),
 )  # fmt: skip
 
 

@@ -4,12 +4,16 @@ Every tensor lies in a buffer of NaN, so that a read outside it spoils the resul
 """
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from autotune.correctness import error_limit
+from autotune.kernels.flash_attention import KERNEL
 from autotune.kernels.flash_attention.launch import launch
+from autotune.shape import AttentionShape
+from autotune.space import Config
 from tests.kernels.cases import Case
 
 MARGIN = 64  # elements of NaN before and after each tensor; a multiple of 16 bytes
@@ -115,9 +119,7 @@ def compare(actual: torch.Tensor, expected: torch.Tensor, limit: float) -> str |
     return f"largest error {error:.3g} exceeds {limit:.3g}" if error > limit else None
 
 
-def place(
-    shape: tuple[int, ...], dtype: torch.dtype, layout: str, device: str
-) -> tuple[torch.Tensor, torch.Tensor]:
+def place(shape: tuple[int, ...], dtype: torch.dtype, layout: str, device: str) -> tuple[torch.Tensor, torch.Tensor]:
     """A tensor ``[B, S, H, D]`` of that layout inside a flat buffer of NaN, and the buffer.
 
     ``packed`` is the middle third of a fused projection's rows; ``unaligned`` starts one element past 16 bytes.
@@ -156,3 +158,30 @@ def distant_failure(axis: str, stride: int, loads: str, device: str) -> str | No
     expected, _ = dense_attention(q, k, v, causal=True, scale=0.125)
     eager, _ = dense_attention(q, k, v, causal=True, scale=0.125, dtype=torch.float16)
     return compare(out, expected, error_limit(expected, eager, torch.float16))
+
+
+def call_failure(device: str) -> str | None:
+    """Call what ``bind`` returns, on inputs without a cap and with one, with and without the log-sum-exp."""
+    config = Config(BLOCK_Q=32, BLOCK_K=32, num_warps=2, num_stages=1, loads="pointer", kpack=None)
+    shape = AttentionShape(batch=2, heads=4, kv_heads=2, seq_q=40, seq_kv=70, head_dim=24, dtype="float16", causal=True)
+    for softcap in (None, 5.0):
+        inputs = KERNEL.make_inputs(replace(shape, softcap=softcap is not None), seed=0, device=device)
+        tensors = inputs.q, inputs.k, inputs.v
+        call = KERNEL.bind(config, replace(shape, softcap=softcap is not None))
+        for scale in (None, 0.5):
+            out, lse = call(*tensors, scale=scale, softcap=softcap, return_lse=True)
+            if not torch.equal(out, call(*tensors, scale=scale, softcap=softcap)):
+                return "the output depends on return_lse"
+            features: dict[str, Any] = {
+                "causal": True,
+                "softcap": softcap,
+                "scale": 24**-0.5 if scale is None else scale,
+            }
+            expected, expected_lse = dense_attention(*tensors, **features)
+            eager, _ = dense_attention(*tensors, **features, dtype=torch.float16)
+            found = compare(out, expected, error_limit(expected, eager, torch.float16)) or compare(
+                lse, expected_lse, 1e-5
+            )
+            if found is not None:
+                return f"softcap {softcap}, scale {scale}: {found}"
+    return None

@@ -37,4 +37,6 @@ def test_default_and_samples_compile(arch: str, tmp_path: Path) -> None:
         allowed = {Status.OK} if name in defaults else {Status.OK, Status.OUT_OF_RESOURCES}
         assert outcome["status"] in allowed, f"{name}: {outcome['message']}"
         assert outcome["resources"]["registers"] is not None, name
-    assert all(outcomes[name]["resources"]["shared_bytes"] <= architecture(arch).shared_memory_bytes for name in defaults)
+    assert all(
+        outcomes[name]["resources"]["shared_bytes"] <= architecture(arch).shared_memory_bytes for name in defaults
+    )

@@ -194,7 +194,7 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> FakeExecutor:
     [
         (20.0, 0.0, 14, 6.0),  # 30 % for the race
         (20.0, -5.0, 9, 6.0),  # the budget began to run before the search did
-        (50.0, 0.0, 38, 12.0),  # a race takes no more than it needs
+        (45.0, 0.0, 33, 12.0),  # a race takes no more than it needs
         (4.0, 0.0, 2, 2.0),  # nor less
         (1.0, 0.0, 0, 1.0),  # the default is raced whatever the budget
         (1.0, -9.0, 0, 1.0),
@@ -292,7 +292,7 @@ def _alike(config: Config) -> float:
 @pytest.mark.parametrize("time_us", [median_us, _alike], ids=["valley", "all alike"])
 def test_the_winner_does_not_depend_on_the_order_in_which_trials_end(tmp_path: Path, time_us: Any) -> None:
     finals = set()
-    for order in range(4):
+    for order in range(3):
         executor = FakeExecutor(capacity=5, order=order, time_us=time_us)
         result = run(executor, Store(tmp_path / str(order)), SMALL, trials=None, exhaustive=True)
         assert result.best_screened is not None

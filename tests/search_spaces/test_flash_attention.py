@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from autotune.device import ARCHITECTURES, NVIDIA_H200, Device
 from autotune.errors import InvalidShapeError
-from autotune.search_spaces.flash_attention import OPERATION, cost, padded_width, visible_pairs
+from autotune.search_spaces.flash_attention import OPERATION, cost, padded_widths, visible_pairs
 from autotune.shape import ITEM_BYTES, AttentionShape
 from autotune.space import Config
 
@@ -23,7 +23,16 @@ def shape_of(head_dim: int = 128, seq: int = 4096, dtype: str = "bfloat16", **fi
     return AttentionShape(batch=1, heads=8, seq_q=seq, head_dim=head_dim, dtype=dtype, **fields)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("device", [device for arch, device in DEVICES.items() if arch != "gfx9999"], ids=lambda d: d.arch)
+UNLISTED_AMD = pytest.mark.xfail(reason="reject asks an unlisted architecture for its warp size", strict=True)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        pytest.param(device, id=arch, marks=UNLISTED_AMD if arch == "gfx9999" else ())
+        for arch, device in DEVICES.items()
+    ],
+)
 def test_the_default_is_a_valid_config_everywhere(device: Device) -> None:
     for head_dim, seq, dtype in itertools.product(HEAD_DIMS, LENGTHS, ITEM_BYTES):
         for shape in (shape_of(head_dim, seq, dtype), shape_of(head_dim, 1, dtype, seq_kv=seq, head_dim_v=64)):
@@ -64,10 +73,10 @@ VALID = SPACE.default(shape_of(), NVIDIA_H200)
     [
         ({"BLOCK_Q": 256, "num_warps": 1}, shape_of(), "sm_90", "registers hold"),
         ({"BLOCK_Q": 16, "num_warps": 8}, shape_of(), "sm_90", "8 warps would share 16 rows"),
-        ({"BLOCK_K": 64, "num_stages": 5}, shape_of(), "sm_86", "K and V tiles take 131072 bytes of shared memory, sm_86"),
+        ({"BLOCK_K": 64, "num_stages": 5}, shape_of(), "sm_86", "K and V tiles take 131072 bytes of shared memory"),
         ({}, shape_of(seq=65), "sm_90", None),
         ({}, shape_of(seq=64), "sm_90", "BLOCK_Q=128 is longer than the padded length of 64"),
-        ({"BLOCK_Q": 16, "num_warps": 1}, shape_of(seq=17), "sm_90", "BLOCK_K=64 is longer than the padded length of 17"),
+        ({"BLOCK_Q": 16, "num_warps": 1}, shape_of(seq=17), "sm_90", "BLOCK_K=64 is longer than the padded length"),
         ({"BLOCK_Q": 16, "num_warps": 1, "BLOCK_K": 16}, shape_of(seq=1), "sm_90", None),
         ({}, shape_of(varlen=True), "sm_90", "varlen=True is not supported"),
     ],
@@ -86,9 +95,20 @@ def test_amd_has_its_own_parameters_and_no_deep_pipeline() -> None:
     assert all(config["kpack"] is None for config in SPACE.configs(shape_of(), NVIDIA_H200))
 
 
-@pytest.mark.parametrize(("head_dim", "width"), [(8, 16), (16, 16), (24, 32), (72, 128), (128, 128), (192, 256), (256, 256)])
-def test_padded_width(head_dim: int, width: int) -> None:
-    assert padded_width(head_dim) == width
+@pytest.mark.parametrize(
+    ("head_dims", "widths"),
+    [
+        ((8, 8), (16, 16)),
+        ((24, 24), (32, 32)),
+        ((72, 72), (128, 128)),
+        ((192, 128), (256, 128)),
+        ((80, 24), (128, 64)),  # values share the swizzle of the keys
+        ((24, 8), (32, 32)),
+        ((8, 80), (64, 128)),
+    ],
+)
+def test_padded_widths(head_dims: tuple[int, int], widths: tuple[int, int]) -> None:
+    assert padded_widths(*head_dims) == widths
 
 
 def count_pairs(shape: AttentionShape) -> int:
@@ -111,7 +131,15 @@ def count_pairs(shape: AttentionShape) -> int:
 @settings(max_examples=300, deadline=None)
 def test_visible_pairs_and_cost_by_counting(seq_q: int, seq_kv: int, causal: bool, window: int | None) -> None:
     shape = AttentionShape(
-        batch=3, heads=4, kv_heads=2, seq_q=seq_q, seq_kv=seq_kv, head_dim=16, head_dim_v=8, causal=causal, window=window
+        batch=3,
+        heads=4,
+        kv_heads=2,
+        seq_q=seq_q,
+        seq_kv=seq_kv,
+        head_dim=16,
+        head_dim_v=8,
+        causal=causal,
+        window=window,
     )
     pairs = count_pairs(shape)
     assert visible_pairs(shape) == pairs

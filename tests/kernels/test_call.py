@@ -1,0 +1,69 @@
+"""The callable that users get: its results, and what it refuses before anything is launched."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from autotune.errors import InputMismatchError, NotDifferentiableError
+from autotune.kernels.flash_attention import KERNEL
+from autotune.shape import AttentionShape
+from autotune.space import Config
+from tests.kernels.conftest import Interpreter
+from tests.kernels.numerics import call_failure
+
+SHAPE = AttentionShape(batch=2, heads=4, kv_heads=2, seq_q=8, seq_kv=16, head_dim=16, head_dim_v=24, dtype="float16")
+CALL = KERNEL.bind(Config(BLOCK_Q=16, BLOCK_K=16, num_warps=1, num_stages=1, loads="pointer"), SHAPE)
+
+
+def tensors(**replaced: torch.Tensor) -> dict[str, torch.Tensor]:
+    sizes = {"q": (2, 8, 4, 16), "k": (2, 16, 2, 16), "v": (2, 16, 2, 24)}
+    return {name: torch.zeros(size, dtype=torch.float16) for name, size in sizes.items()} | replaced
+
+
+HALF = torch.float16
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "length": (
+        {"q": torch.zeros(2, 9, 4, 16, dtype=HALF)},
+        r"q is \(2, 9, 4, 16\) float16; .* \(2, 8, 4, 16\) float16",
+    ),
+    "heads": ({"k": torch.zeros(2, 16, 4, 16, dtype=HALF)}, r"k is \(2, 16, 4, 16\) float16; .* \(2, 16, 2, 16\)"),
+    "width": ({"v": torch.zeros(2, 16, 2, 16, dtype=HALF)}, r"v is \(2, 16, 2, 16\) float16; .* \(2, 16, 2, 24\)"),
+    "rank": ({"q": torch.zeros(8, 4, 16, dtype=HALF)}, r"q is \(8, 4, 16\) float16"),
+    "dtype": ({"q": torch.zeros(2, 8, 4, 16)}, r"q is \(2, 8, 4, 16\) float32; this kernel takes .* float16"),
+    "stride": ({"k": torch.zeros(2, 16, 16, 2, dtype=HALF).mT}, r"k has the strides .*; expected 1 in the last"),
+    "device": ({"v": torch.zeros(2, 16, 2, 24, dtype=HALF, device="meta")}, r"on cpu, cpu, meta; expected one device"),
+    "zero scale": ({"scale": 0.0}, r"scale=0.0 is not allowed; expected a positive number"),
+    "NaN scale": ({"scale": float("nan")}, r"scale=nan is not allowed; expected a positive number"),
+    "infinite scale": ({"scale": float("inf")}, r"scale=inf is not allowed"),
+    "negative cap": ({"softcap": -1.0}, r"softcap=-1.0 is not allowed; expected a positive number"),
+    "cap of another shape": ({"softcap": 20.0}, r"softcap=20.0; this kernel was picked for softcap=False"),
+}
+
+
+@pytest.mark.parametrize(("changed", "message"), BAD.values(), ids=[name.replace(" ", "-") for name in BAD])
+def test_what_does_not_fit_is_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputMismatchError, match=message):
+        CALL(**tensors() | changed)
+
+
+def test_gradients_are_refused() -> None:
+    with pytest.raises(NotDifferentiableError, match="no backward kernel"):
+        CALL(**tensors(q=torch.zeros(2, 8, 4, 16, dtype=HALF, requires_grad=True)))
+
+
+def test_a_missing_cap_is_refused() -> None:
+    shape = AttentionShape(batch=1, heads=1, seq_q=8, head_dim=16, dtype="float16", softcap=True)
+    call = KERNEL.bind(Config(BLOCK_Q=16, BLOCK_K=16, num_warps=1, num_stages=1, loads="pointer"), shape)
+    x = torch.zeros(1, 8, 1, 16, dtype=HALF)
+    with pytest.raises(InputMismatchError, match="softcap=None; this kernel was picked for softcap=True"):
+        call(x, x, x)
+
+
+def test_interpreted_call(interpreter: Interpreter) -> None:
+    assert interpreter("call") is None
+
+
+@pytest.mark.gpu
+def test_gpu_call() -> None:
+    assert call_failure("cuda") is None
