@@ -79,7 +79,7 @@ class Progress:
         best = "none yet"
         if self._best is not None and self._best.timing is not None:
             best = f"{self._best.timing.median_us:.1f} us, {self._best.config}"
-        return f"{done} trials ({status_text(self._counts)}){self._left()}; best {best}"
+        return f"{done} {'trial' if done == 1 else 'trials'} ({status_text(self._counts)}){self._left()}; best {best}"
 
     def _left(self) -> str:
         if self._limits.seconds is None:

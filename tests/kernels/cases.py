@@ -22,7 +22,6 @@ MAX_SHARED_BYTES: Final = 192 * 1024  # of Q, K and V tiles; an H200 has 227 KB
 TILE_WORK: Final = 4000  # elements of a tile that cost the interpreter as much as the tile itself
 MAX_WORK: Final = 500_000  # of a case, unless a pair of values asks for more; about a quarter of a second
 MAX_LIVE_VALUES: Final = 64 * 1024  # of a block: the registers that an SM has
-MAX_UNROLLED: Final = 2048  # keys of a block times the padded width, for a dot in fp32 on a GPU
 CANDIDATES: Final = 48  # rows that compete for each place in the list
 
 LENGTHS: Final = (0, 1, 15, 17, 63, 65, 127, 129, 1000)
@@ -108,15 +107,18 @@ def interpreted_cases() -> tuple[Case, ...]:
 
 @cache
 def gpu_cases() -> tuple[Case, ...]:
-    """The cases in fp16, those again in bf16, and the ones in fp32 that compile in seconds."""
-    half = [case for case in interpreted_cases() if case.dtype == "float16"]
-    single = [case for case in interpreted_cases() if case.dtype == "float32" and is_small(case)]
-    return (*half, *(replace(case, dtype="bfloat16") for case in half), *single)
+    """The cases that compile in seconds, and those of them in fp16 again in bf16."""
+    cases = [case for case in interpreted_cases() if compiles_quickly(case)]
+    return (*cases, *(replace(case, dtype="bfloat16") for case in cases if case.dtype == "float16"))
 
 
-def is_small(case: Case) -> bool:
-    """Whether a thread's IEEE dots, which Triton unrolls, are short: beyond it a binary compiles for up to a minute."""
-    return case.block_k * max(padded_widths(case.head_dim, case.head_dim_v)) <= MAX_UNROLLED
+def compiles_quickly(case: Case) -> bool:
+    """Whether a thread runs few instructions: Triton unrolls dots in fp32, and loads what is not aligned one by one.
+
+    Beyond these bounds a binary took 10 to 30 s (Triton 3.6, sm_90, one core, 2026-11-21).
+    """
+    block = case.block_k * max(padded_widths(case.head_dim, case.head_dim_v))
+    return block <= (2048 if case.dtype == "float32" else 8192 if case.layout == "unaligned" else math.inf)
 
 
 def case_of(row: Row) -> Case:
