@@ -84,6 +84,14 @@ class Device:
         return 99 * 1024 if self.backend == "cuda" else 64 * 1024
 
     @property
+    def warp_size(self) -> int:
+        """Threads that run in lockstep; for an architecture not listed, that of its vendor's current GPUs."""
+        known = ARCHITECTURES.get(self.arch)
+        if known is not None:
+            return known.warp_size
+        return 64 if self.arch.startswith("gfx9") else 32
+
+    @property
     def model(self) -> tuple[str, str, int, int]:
         """Identity without the power cap."""
         return (self.name, self.arch, self.sm_count, self.memory_mib)

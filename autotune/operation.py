@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -83,7 +84,9 @@ def source_hash(sources: tuple[Path, ...], entry: tuple[str, ...]) -> str:
     Raises:
         KeyError: an entry is not defined in the sources.
     """
-    definitions = dict(_definitions(sources))
+    definitions: dict[str, list[ast.stmt]] = {}
+    for name, statement in _definitions(sources):
+        definitions.setdefault(name, []).append(statement)  # two files may define one name: both count
     reached: set[str] = set()
     pending = list(entry)
     while pending:
@@ -91,7 +94,8 @@ def source_hash(sources: tuple[Path, ...], entry: tuple[str, ...]) -> str:
         if name in reached:
             continue
         reached.add(name)
-        names = {node.id for node in ast.walk(definitions[name]) if isinstance(node, ast.Name)}
+        nodes = itertools.chain.from_iterable(map(ast.walk, definitions[name]))
+        names = {node.id for node in nodes if isinstance(node, ast.Name)}
         pending.extend(names & definitions.keys())
     text = "\n".join(f"{name} {_canonical(definitions[name])}" for name in sorted(reached))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -56,9 +56,8 @@ def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
     for name, block, length in (("BLOCK_Q", block_q, shape.seq_q), ("BLOCK_K", block_k, shape.seq_kv)):
         if block > max(16, 1 << (length - 1).bit_length()):
             return f"{name}={block} is longer than the padded length of {length}"
-    warp_size = device.architecture.warp_size if device.backend == "hip" else 32
     width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
-    live = (block_q * width_v + block_q * block_k) // (warps * warp_size)
+    live = (block_q * width_v + block_q * block_k) // (warps * device.warp_size)
     if live > MAX_LIVE_VALUES:
         return f"{live} fp32 values a thread stay live, more than {MAX_LIVE_VALUES} registers hold"
     if block_q < warps * ROWS_PER_WARP:

@@ -116,11 +116,16 @@ class Problem:
     def _check_finalist(self, config: Config) -> Outcome:
         case = self._full_case
         runs = []
-        for _ in range(REPEATS):
-            outputs = self._kernel.empty_output(case.inputs)
-            self._kernel.launch(config, case.inputs, outputs)
-            runs.append(outputs)
-        verdict = judge(runs[0], case)
+        try:
+            for _ in range(REPEATS):
+                outputs = self._kernel.empty_output(case.inputs)
+                self._kernel.launch(config, case.inputs, outputs)
+                runs.append(outputs)
+            verdict = judge(runs[0], case)
+        except Exception as error:
+            if classify(error) is Status.ILLEGAL_ACCESS:
+                raise  # the context is gone, and the race with it
+            return Outcome(config=config, status=classify(error), message=_one_line(error))
         outcome = Outcome(
             config=config,
             status=verdict.status,

@@ -14,6 +14,7 @@ LN_2 = tl.constexpr(math.log(2.0))
 
 @triton.jit
 def _offset(index, stride):
+    """``index * stride`` in 64 bits: neither tensors nor strides are too large."""
     return tl.cast(index, tl.int64) * stride
 
 
@@ -28,9 +29,8 @@ def _load_rows(
     else:
         rows = tl.arange(0, ROWS)
         columns = tl.arange(0, BLOCK_WIDTH)
-        # The tile's origin in 64 bits, offsets inside the tile in 32: no tensor is too large.
         origin = source + _offset(batch, stride_batch) + _offset(start, stride_row) + _offset(head, stride_head)
-        pointers = origin + rows[:, None] * stride_row + columns[None, :]
+        pointers = origin + _offset(rows[:, None], stride_row) + columns[None, :]
         if BOUNDED:
             tile = tl.load(pointers, mask=(start + rows < length)[:, None] & (columns < WIDTH)[None, :], other=0.0)
         elif WIDTH != BLOCK_WIDTH:
@@ -227,7 +227,7 @@ def flash_attention_forward(
     out_tile = accumulator / row_sum[:, None]
     columns = tl.arange(0, BLOCK_DV)
     origin = out_ptr + _offset(batch, stride_ob) + _offset(first_row, stride_os) + _offset(head, stride_oh)
-    pointers = origin + tl.arange(0, BLOCK_Q)[:, None] * stride_os + columns[None, :]
+    pointers = origin + _offset(tl.arange(0, BLOCK_Q)[:, None], stride_os) + columns[None, :]
     in_range = (rows < seq_q)[:, None] & (columns < HEAD_DIM_V)[None, :]
     tl.store(pointers, out_tile.to(out_ptr.dtype.element_ty), mask=in_range)
     if LSE:

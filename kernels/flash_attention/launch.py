@@ -52,7 +52,8 @@ def launch(
         out,
         lse,
         *(stride for tensor in (q, k, v, out) for stride in tensor.stride()[:3]),
-        *(heads, heads // kv_heads, seq_q, seq_kv, window or 0),
+        # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
+        *(heads, heads // kv_heads, seq_q, seq_kv, min(window or 0, seq_q + seq_kv)),
         scale / softcap if softcap else scale * LOG2_E,
         softcap or 0.0,
     )

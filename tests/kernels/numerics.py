@@ -163,7 +163,15 @@ def distant_failure(axis: str, stride: int, loads: str, device: str) -> str | No
 def call_failure(device: str) -> str | None:
     """Call what ``bind`` returns, on inputs without a cap and with one, with and without the log-sum-exp."""
     config = Config(BLOCK_Q=32, BLOCK_K=32, num_warps=2, num_stages=1, loads="pointer", kpack=None)
-    sizes = {"batch": 2, "heads": 4, "kv_heads": 2, "seq_q": 40, "seq_kv": 70, "head_dim": 24, "head_dim_v": 16}
+    sizes: dict[str, Any] = {
+        "batch": 2,
+        "heads": 4,
+        "kv_heads": 2,
+        "seq_q": 40,
+        "seq_kv": 70,
+        "head_dim": 24,
+        "head_dim_v": 16,
+    }
     shape = AttentionShape(**sizes, dtype="float16", causal=True)
     for softcap in (None, 5.0):
         inputs = KERNEL.make_inputs(replace(shape, softcap=softcap is not None), seed=0, device=device)

@@ -89,7 +89,6 @@ def test_interpreted_windows_up_to_any_length(window: int, seq_q: int, causal: b
     assert interpreter("case", asdict(case)) is None
 
 
-@pytest.mark.xfail(reason="last_row + offset + window exceeds 32 bits in _key_bounds", strict=True)
 def test_interpreted_window_of_the_largest_length(interpreter: Interpreter) -> None:
     assert interpreter("case", asdict(replace(PLAIN, window=MAX_LENGTH))) is None
 
