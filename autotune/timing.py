@@ -102,10 +102,16 @@ def screen(stopwatch: Stopwatch, *, give_up_us: float, samples: int = 7) -> tupl
 
 
 def race(
-    stopwatches: Sequence[Stopwatch], *, seconds: float, min_rounds: int = 15, max_rounds: int = 100
+    stopwatches: Sequence[Stopwatch],
+    *,
+    contenders: int,
+    seconds: float,
+    min_rounds: int = 15,
+    max_rounds: int = 100,
 ) -> list[Timing]:
-    """Measure all round-robin until the fastest is told from the rest, or the time or the rounds end.
+    """Measure all round-robin until the fastest contender is told from the others, or the time or the rounds end.
 
+    The first ``contenders`` compete for the win; what follows are baselines, which decide nothing.
     Every round takes one sample of each in a rotated order, so that drift of clocks and temperature meets all alike.
     """
     deadline = time.monotonic() + seconds
@@ -116,7 +122,9 @@ def race(
         for step in range(len(stopwatches)):
             index = (step + count) % len(stopwatches)
             samples[index].append(stopwatches[index].sample())
-        if count >= min_rounds and (time.monotonic() > deadline or (count % 5 == 0 and _is_decided(samples))):
+        if count >= min_rounds and (
+            time.monotonic() > deadline or (count % 5 == 0 and _is_decided(samples[:contenders]))
+        ):
             break
     return [summarize(values) for values in samples]
 

@@ -94,17 +94,22 @@ class Problem:
         """Check finalists on the full shape, then measure them and the baselines interleaved."""
         deadline = time.monotonic() + seconds
         verdicts = {config: self._check_finalist(config) for config in configs}
-        sound = [config for config in configs if verdicts[config].status is Status.OK]
         with ExitStack() as stack:
-            stopwatches = [stack.enter_context(Stopwatch(self._launches(config), self._policy)) for config in sound]
-            entrants, refused = self._open_baselines(stack, every=every_baseline)
-            everyone = [*stopwatches, *entrants.values()]
-            timings = race(everyone, seconds=deadline - time.monotonic()) if everyone else []
-        for config, timing in zip(sound, timings, strict=False):
+            entrants: dict[Config, Stopwatch] = {}
+            for config in [config for config in configs if verdicts[config].status is Status.OK]:
+                try:
+                    entrants[config] = stack.enter_context(Stopwatch(self._launches(config), self._policy))
+                except Exception as error:
+                    verdicts[config] = _refuse(config, error)
+            baselines, refused = self._open_baselines(stack, every=every_baseline)
+            everyone = [*entrants.values(), *baselines.values()]
+            left = deadline - time.monotonic()
+            timings = race(everyone, contenders=len(entrants), seconds=left) if everyone else []
+        for config, timing in zip(entrants, timings, strict=False):
             verdicts[config] = self._judge_time(verdicts[config], timing)
-        timed = zip(entrants, timings[len(sound) :], strict=True)
-        baselines = (*(Baseline(name, timing) for name, timing in timed), *refused)
-        return Race(tuple(verdicts[config] for config in configs), baselines)
+        timed = zip(baselines, timings[len(entrants) :], strict=True)
+        measured = tuple(Baseline(name, timing) for name, timing in timed)
+        return Race(tuple(verdicts[config] for config in configs), (*measured, *refused))
 
     def _judge_time(self, outcome: Outcome, timing: Timing) -> Outcome:
         reason = why_implausible(self._cost, timing.median_us, hardware.current_device())
@@ -123,9 +128,7 @@ class Problem:
                 runs.append(outputs)
             verdict = judge(runs[0], case)
         except Exception as error:
-            if classify(error) is Status.ILLEGAL_ACCESS:
-                raise  # the context is gone, and the race with it
-            return Outcome(config=config, status=classify(error), message=_one_line(error))
+            return _refuse(config, error)
         outcome = Outcome(
             config=config,
             status=verdict.status,
@@ -175,6 +178,14 @@ def classify(error: Exception) -> Status:
     if any(word in text for word in STICKY):
         return Status.ILLEGAL_ACCESS
     return Status.LAUNCH_ERROR
+
+
+def _refuse(config: Config, error: Exception) -> Outcome:
+    """An exception as a verdict on the config, unless it took the context, and with it the whole race."""
+    status = classify(error)
+    if status is Status.ILLEGAL_ACCESS:
+        raise error
+    return Outcome(config=config, status=status, message=_one_line(error))
 
 
 def _one_line(error: Exception) -> str:
