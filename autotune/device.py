@@ -93,8 +93,8 @@ class Device:
 
     @property
     def model(self) -> tuple[str, str, int, int]:
-        """Identity without the power cap."""
-        return (self.name, self.arch, self.sm_count, self.memory_mib)
+        """Identity without the power cap; memory in GiB, since drivers differ in what they keep of it."""
+        return (self.name, self.arch, self.sm_count, round(self.memory_mib / 1024))
 
     @property
     def slug(self) -> str:

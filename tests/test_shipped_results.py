@@ -19,7 +19,7 @@ from autotune.trial import Status, Trial
 RESULTS: Final = Path(__file__).resolve().parent.parent / "results"
 SHIPPED: Final = ("flash_attention",)
 DEVICE: Final = "NVIDIA H200"
-REGENERATE: Final = "python benchmarks/record.py winners"
+REGENERATE: Final = "python -m benchmarks.record winners"
 TABLES: Final = sorted(path.relative_to(RESULTS).as_posix() for path in RESULTS.rglob("*.parquet"))
 GRID: Final = [
     AttentionShape(

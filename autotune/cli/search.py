@@ -13,18 +13,19 @@ from rich.console import Console
 from autotune.cli import options
 from autotune.cli.output import make_console
 from autotune.cli.progress import Progress
-from autotune.device import NVIDIA_H200, Device
+from autotune.device import NVIDIA_H200, Device, architecture
 from autotune.dispatch import neighbour_configs, reload
-from autotune.errors import AutotuneError, UnknownNameError, UsageError
+from autotune.errors import AutotuneError, SearchError, UnknownNameError, UsageError
 from autotune.executor import Executor
 from autotune.executor.replay import ReplayExecutor
 from autotune.hardware import has_gpu
 from autotune.operation import Operation
 from autotune.registry import operation_names
 from autotune.report.summary import result_data, status_text, winner_lines
-from autotune.search import Confirmation, Limits, SearchResult, confirm
+from autotune.search import Confirmation, Limits, SearchResult, compile_all, confirm
 from autotune.search import search as run_search
 from autotune.shape import Shape
+from autotune.space import Config
 from autotune.table import Store, home, read_misses, shipped_sweeps, write_shipped
 from autotune.trial import Status
 
@@ -34,6 +35,7 @@ NO_MISSES = "nothing to tune: no shape was noted by get_kernel(shape, on_miss='r
 Trials = Annotated[int, typer.Option("--trials", min=1, help="Configs to measure at most, for each shape.")]
 Budget = Annotated[str, typer.Option("--budget", help="Time for each shape, race included: 60, 60s, 2m.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of the study.")]
+Target = Annotated[str | None, typer.Option("--target", help="Also compile the finalists for sm_80, gfx942, ...")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder of the tables [default: $AUTOTUNE_HOME].")]
 FromMisses = Annotated[bool, typer.Option("--from-misses", help="Tune the shapes that get_kernel noted as missed.")]
 
@@ -67,6 +69,7 @@ def search(
     budget: Budget = DEFAULT_BUDGET,
     seed: Seed = 0,
     device: options.DeviceName = None,
+    target: Target = None,
     out: Out = None,
     from_misses: FromMisses = False,
     as_json: options.Json = False,
@@ -88,7 +91,9 @@ def search(
             print("[]" if as_json else NO_MISSES)
             return
     limits = Limits(trials, options.parse_seconds(budget))
-    run(problems, limits, device=device, out=out, seed=seed, as_json=as_json)
+    if target is not None:
+        architecture(target)  # refuses an unknown one before anything is searched
+    run(problems, limits, device=device, target=target, out=out, seed=seed, as_json=as_json)
 
 
 def sweep(
@@ -124,6 +129,7 @@ def run(
     limits: Limits,
     *,
     device: str | None = None,
+    target: str | None = None,
     out: Path | None = None,
     seed: int = 0,
     as_json: bool = False,
@@ -138,13 +144,22 @@ def run(
     session = Session(executor, store, limits, seed, console, exhaustive)
     results: list[SearchResult] = []
     data: list[dict[str, Any]] = []
-    refuted = False
+    refuted, failed = False, 0
     try:
         for operation, shape in problems:
-            result = _run_one(session, operation, shape, started if not results else None)
+            try:
+                result = _run_one(session, operation, shape, started if not results else None)
+            except SearchError as error:
+                if len(problems) == 1:
+                    raise
+                console.print(f"failed    {error}\n")
+                failed += 1
+                continue
             results.append(result)
             reload()  # the next shape begins with what this one found
             confirmation = _report(session, result)
+            if target is not None and result.winner is not None:
+                _compile_for(session, result, target)
             refuted = refuted or (confirmation is not None and not confirmation.holds)
             data.append({**result_data(result), "confirmation": _confirmation_data(confirmation)})
             if result.interrupted:
@@ -155,6 +170,8 @@ def run(
         print(json.dumps(data, indent=2))
     if results and results[-1].interrupted:
         raise typer.Exit(130)
+    if failed:
+        raise SearchError(f"{failed} of {len(problems)} shapes have no winner: see the lines `failed`")
     if refuted:
         raise AutotuneError("a winner does not hold on this machine: see the lines `compiled` and `checked`")
     return results
@@ -220,7 +237,10 @@ def sweep_name(operation: Operation[Any], shape: Shape) -> str:
     fields = shape.as_dict()
     mask = "causal" if fields["causal"] else "full"
     sizes = f"b{fields['batch']}_h{fields['heads']}_s{fields['seq_q']}_d{fields['head_dim']}"
-    return f"{operation.name}_{sizes}_{mask}_{fields['dtype']}"
+    follows = {"kv_heads": "heads", "seq_kv": "seq_q", "head_dim_v": "head_dim"}
+    others = [f"_{name}{fields[name]}" for name, source in follows.items() if fields[name] != fields[source]]
+    others += [f"_{name}{fields[name]}" for name in ("window", "softcap", "varlen") if fields[name]]
+    return f"{operation.name}_{sizes}{''.join(others)}_{mask}_{fields['dtype']}"
 
 
 def _run_one(session: Session, operation: Operation[Any], shape: Shape, started: float | None) -> SearchResult:
@@ -270,7 +290,10 @@ def _report(session: Session, result: SearchResult) -> Confirmation | None:
     if session.executor.name == "replay":
         confirmation = _confirm(session, result)
     folder = session.store.root / winner.device.slug / winner.operation
-    console.print(f"saved     {folder} (`autotune show` lists it)\n")
+    note = "`autotune show` lists it"
+    if session.executor.name == "replay":
+        note = "a replay: where a measured row ships for the shape, that one is served and shown"
+    console.print(f"saved     {folder} ({note})\n")
     return confirmation
 
 
@@ -280,6 +303,7 @@ def _confirm(session: Session, result: SearchResult) -> Confirmation:
     assert winner is not None
     where = f"recorded on an {winner.device.name} with triton {winner.toolchain.triton}"
     console.print(f"recorded  times were not measured here but {where}")
+    console.print("compiling the finalists and checking the winner's numbers ...")
     finalists = list(dict.fromkeys([winner.config, *(trial.config for trial in result.ties)]))
     confirmation = confirm(result.operation, result.shape, winner.device, finalists, winner.config)
     for outcome in confirmation.compiled:
@@ -290,6 +314,26 @@ def _confirm(session: Session, result: SearchResult) -> Confirmation:
         text += f" (largest error {verdict.error:.2g}, allowed {verdict.error_limit:.2g})"
     console.print(f"checked   {text}{f': {verdict.message}' if verdict.message else ''}")
     return confirmation
+
+
+def _compile_for(session: Session, result: SearchResult, target: str) -> None:
+    """Say whether the finalists would compile and fit another architecture; nothing of it is stored."""
+    assert result.winner is not None
+    device = Device(name=target, arch=target, sm_count=1, memory_mib=1)
+    space = result.operation.space
+    default = space.default(result.shape, device)
+    finalists = dict.fromkeys([result.winner.config, *(trial.config for trial in result.ties)])
+    # Parameters that only the target has are those of its default.
+    configs = [
+        Config(
+            {name: default[name] if config[name] is None or default[name] is None else config[name] for name in default}
+        )
+        for config in finalists
+    ]
+    for outcome in compile_all(result.operation, result.shape, device, dict.fromkeys([default, *configs])):
+        why = space.why_invalid(outcome.config, result.shape, device)
+        text = _compiled_text(outcome, device) + (f" (outside its space: {why})" if why else "")
+        session.console.print(f"target    {outcome.config}: {text}")
 
 
 def _compiled_text(outcome: Any, device: Device) -> str:

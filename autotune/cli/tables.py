@@ -110,6 +110,8 @@ def export(
     rows = _winners(operation, device, source)
     if not rows:
         raise AutotuneError(NO_WINNERS)
+    if as_json and form != "json":
+        raise UsageError(f"json=True and format={form!r} exclude each other; name one")
     text = export_text(rows, "json" if as_json else form)
     if out is None:
         print(text, end="" if text.endswith("\n") else "\n")

@@ -27,6 +27,7 @@ class Child:
     def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
         self._buffer = b""
+        self._killed = False
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
@@ -101,6 +102,9 @@ class Child:
 
     def kill(self) -> None:
         """End the child and its whole process group at once."""
+        if self._killed:
+            return  # a reaped process's number may be somebody else's by now
+        self._killed = True
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._close_pipes()

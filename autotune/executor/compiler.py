@@ -4,7 +4,6 @@ import re
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +40,6 @@ class TargetDriver:
 
     def set_current_device(self, device: int) -> None:
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class Binary:
-    """What Triton compiled: its identity and what it takes."""
-
-    hash: str
-    resources: Resources
 
 
 def use_target(architecture: Architecture) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from autotune.executor import Executor, Race
 from autotune.operation import Operation
@@ -11,7 +11,10 @@ from autotune.roofline import rates
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store
-from autotune.trial import Outcome, Stage, Trial
+from autotune.trial import Outcome, Stage, Status, Trial
+
+# The machine's failure, not the config's: such a config is tried again by the next run.
+NO_VERDICT: Final = (Status.OUT_OF_MEMORY, Status.WORKER_DIED)
 
 
 @dataclass
@@ -43,7 +46,8 @@ class Recorder:
             and (trial.toolchain.triton, trial.toolchain.ptxas) == (tools.triton, tools.ptxas)
             and space.why_invalid(trial.config, self.shape, self.executor.device) is None  # the space may have changed
         ]
-        self.screened = {trial.config: trial for trial in past if trial.stage is Stage.SCREEN}
+        verdicts = [trial for trial in past if trial.status not in NO_VERDICT]
+        self.screened = {trial.config: trial for trial in verdicts if trial.stage is Stage.SCREEN}
         self.number = max((trial.number for trial in past), default=0)
         return [trial for trial in past if trial.stage is Stage.RACE]
 

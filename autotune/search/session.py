@@ -111,7 +111,7 @@ def search(
     valid = list(operation.space.configs(shape, executor.device))
     observer.on_start(operation, shape, space=len(valid), resumed=resumed)
     proposals: Proposals
-    if exhaustive or (limits.trials is not None and len(valid) <= limits.trials):
+    if exhaustive:
         first = [recorder.default, *(config for config in valid if config != recorder.default)]
         proposals = Exhaustive(first, seen=recorder.screened)
     else:
@@ -121,6 +121,8 @@ def search(
     interrupted = False
     try:
         _screen(recorder, proposals, limits, started, observer)
+        if not recorder.screened:
+            raise SearchError(f"the budget of {limits.seconds} s ended before one config was measured; give it more")
         finalists = choose_finalists(recorder.screened.values(), recorder.default)
         if not _is_decided(_last_race(rows), finalists):
             observer.on_race(finalists)

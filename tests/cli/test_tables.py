@@ -170,4 +170,4 @@ def test_doctor_as_json_has_every_finding(run: Run, tuned: Machine) -> None:
     assert {"system", "python", "torch", "triton", "gpu", "folder"} <= {finding["subject"] for finding in findings}
     assert all(finding.keys() == {"subject", "ok", "text", "fix"} for finding in findings)
     (shipped,) = [finding for finding in findings if finding["subject"] == "shipped tables"]
-    assert shipped["text"].startswith("flash_attention: 3 winners")
+    assert "flash_attention: 3 winners" in shipped["text"]

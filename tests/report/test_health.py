@@ -44,7 +44,7 @@ def test_a_machine_in_order_needs_nothing(machine: Path) -> None:
     assert finding("gpu").text == "NVIDIA H200 (sm_90), 132 SMs, 143771 MiB, 700 W"
     assert finding("torch").text == "2.13.0, built for 13.0"
     assert finding("nvml").text == "driver 580.1"
-    assert finding("shipped tables").text.startswith("flash_attention: 1 winners, 0 sweeps")
+    assert "flash_attention: 1 winners, 0 sweeps" in finding("shipped tables").text
     assert finding("toolchain").text == "measured on NVIDIA H200: triton 3.6.0, torch 2.13.0"
 
 
