@@ -11,6 +11,7 @@ from autotune.dispatch import get_kernel
 from autotune.executor.gpu import GpuExecutor
 from autotune.registry import get_operation
 from autotune.roofline import rates
+from autotune.table import shipped_winners
 from autotune.trial import Timing
 from benchmarks.record import OPERATION, grid_shape
 
@@ -24,7 +25,8 @@ def main() -> None:
     executor = GpuExecutor()
     against: dict[str, list[float]] = {"sdpa cudnn": [], "sdpa flash": []}
     print(f"{executor.device.name}, {executor.toolchain}\n")
-    print("| D | causal | S | SDPA flash | SDPA efficient | SDPA cuDNN | autotune | of cuDNN | of flash | config |")
+    header = "D | causal | S | SDPA flash | SDPA efficient | SDPA cuDNN | autotune | of cuDNN | of flash"
+    print(f"| {header} | BLOCK_Q x BLOCK_K / warps / stages |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     try:
         for head_dim in (64, 128):
@@ -51,13 +53,19 @@ def main() -> None:
                         *(rate(peers.get(name)) for name in ("sdpa flash", "sdpa efficient", "sdpa cudnn")),
                         rate(ours),
                         *(f"{ratios[name]:.3f}" for name in against),
-                        str(kernel.config),
+                        "{BLOCK_Q} x {BLOCK_K} / {num_warps} / {num_stages}".format(**kernel.config),
                     ]
                     print(f"| {' | '.join(cells)} |", flush=True)
     finally:
         executor.close()
     print(f"\nGeometric mean of SDPA cuDNN's time over ours: {_geometric_mean(against['sdpa cudnn']):.3f}")
     print(f"Least ratio of SDPA flash's time over ours: {min(against['sdpa flash']):.3f}")
+    gains = [
+        winner.default_timing.median_us / winner.timing.median_us
+        for winner in shipped_winners(OPERATION)
+        if winner.timing and winner.default_timing
+    ]
+    print(f"Shipped winners against the default: {_geometric_mean(gains):.2f}x, {min(gains):.2f}x to {max(gains):.2f}x")
 
 
 def _ratio(peer: Timing | None, ours: Timing) -> float:

@@ -113,8 +113,8 @@ def cost(shape: AttentionShape) -> Cost:
     flops = 2 * shape.batch * shape.heads * pairs * (shape.head_dim + shape.head_dim_v)
     queries = shape.batch * shape.heads * shape.seq_q * (shape.head_dim + shape.head_dim_v)
     seen = shape.seq_kv
-    if shape.window is not None:  # the band that some query sees
-        seen = min(seen, shape.seq_q + (shape.window - 1) * (1 if shape.causal else 2))
+    if shape.window is not None:  # the first query's window begins the band; the last query sees the last key
+        seen = min(seen, shape.seq_q + shape.window - 1)
     keys = shape.batch * shape.kv_heads * seen * (shape.head_dim + shape.head_dim_v)
     return Cost(flops=flops, bytes=(queries + keys) * ITEM_BYTES[shape.dtype])
 

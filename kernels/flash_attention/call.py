@@ -74,8 +74,6 @@ def check_call(
     """Refuse what no shape says: devices, gradients, strides, and numbers that make no softmax."""
     if q.device != k.device or q.device != v.device:
         raise InputMismatchError(f"q, k and v are on {q.device}, {k.device}, {v.device}; expected one device")
-    if q.device.type == "cpu" and not triton.knobs.runtime.interpret:
-        raise InputMismatchError("q, k and v are on the CPU; expected a GPU (or TRITON_INTERPRET=1, to check numbers)")
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         raise NotDifferentiableError(
             "an input requires gradients, and there is no backward kernel yet; call it under torch.no_grad()"
@@ -101,6 +99,8 @@ def attend(
     return_lse: bool,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Allocate and launch over tensors that were checked."""
+    if q.device.type == "cpu" and not triton.knobs.runtime.interpret:
+        raise InputMismatchError("q, k and v are on the CPU; expected a GPU (or TRITON_INTERPRET=1, to check numbers)")
     out = torch.empty((*q.shape[:3], v.shape[3]), dtype=q.dtype, device=q.device)
     lse = None
     if return_lse:

@@ -56,8 +56,8 @@ def test_a_search_without_a_gpu_says_what_was_recorded_compiled_and_checked(
     assert "compiled  BLOCK_Q=128 " in ran.out
     assert "ok for sm_90 here: 128 registers, 0 bytes spilled, 65536 of 232448 bytes of shared memory\n" in ran.out
     assert "checked   numbers ok in Triton's interpreter, float16, on reduced lengths (largest error 0.001" in ran.out
-    assert [line.split()[0] for line in lines if line][-6:] == [
-        *("torch", "verdict", "recorded", "compiled", "checked", "saved"),
+    assert [line.split()[0] for line in lines if line][-7:] == [
+        *("torch", "verdict", "recorded", "compiling", "compiled", "checked", "saved"),
     ]
     assert f"saved     {machine.home / 'nvidia_h200' / 'flash_attention'}" in ran.out
     assert len(confirmed) == 1

@@ -136,7 +136,11 @@ def test_visible_pairs_and_cost_by_counting(seq_q: int, seq_kv: int, causal: boo
     assert visible_pairs(shape) == pairs
     found = cost(shape)
     assert found.flops == 3 * 4 * pairs * (2 * 16 + 2 * 8)
-    elements = 3 * (seq_q * 4 * (16 + 8) + seq_kv * 2 * (16 + 8))
+    seen = seq_kv
+    if window is not None:  # a key counts if any query has it in its window
+        first_query_age, keys = seq_q - 1, range(seq_kv)
+        seen = sum(seq_kv - 1 - key < first_query_age + window for key in keys)
+    elements = 3 * (seq_q * 4 * (16 + 8) + seen * 2 * (16 + 8))
     assert found.bytes == 2 * elements
 
 
