@@ -80,19 +80,17 @@ class TunedKernel:
         A config that this toolchain refuses to compile or launch is replaced, with one warning, by the next stored one
         and at last by the default.
         """
-        if self._call is not None:
-            return self._call(*tensors, **options)
         while True:
-            config = self.config
-            call = load_kernel(self.operation).bind(config, self.shape)
+            config, call = self.config, self._call
+            if call is None:
+                call = load_kernel(self.operation).bind(config, self.shape)
+                if self.config == config:  # another thread may have turned to the next one
+                    self._call = call
             try:
-                result = call(*tensors, **options)
-            except Exception as error:
+                return call(*tensors, **options)
+            except Exception as error:  # not only of the first call: other strides or options are other binaries
                 if not _is_refusal(error) or not self._fall_back(config, error):
                     raise
-            else:
-                self._call = call
-                return result
 
     def _fall_back(self, refused: Config, error: Exception) -> bool:
         """Turn to the next config, unless another thread has already; False where none is left."""
@@ -104,6 +102,7 @@ class TunedKernel:
                 return False
             (self.config, self.provenance), *rest = self._alternatives
             self._alternatives = tuple(rest)
+            self._call = None
             _refused += 1
         warnings.warn(
             f"{self.operation}: this toolchain refuses {refused} ({type(error).__name__}); "

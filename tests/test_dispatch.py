@@ -510,6 +510,19 @@ def test_a_refused_config_gives_way_to_the_next_stored_and_then_the_default(
         assert fake.bound == [*refused, served]
 
 
+def test_a_config_that_is_refused_only_by_a_later_call_gives_way_too(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.ship(sample.trial(sample.shape()))
+    fake = refusing(monkeypatch)
+    kernel: TunedKernel = get_kernel(sample.shape(), device=H200)
+    served = kernel()
+    fake.refused[served] = RefusalError("out of resource: the binary for other strides")
+    with pytest.warns(RuntimeWarning, match="refuses"):
+        assert kernel() != served
+    assert kernel() == kernel.config
+
+
 def test_rows_that_share_a_refused_config_are_not_tried_again(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     tables.ship(*[sample.trial(sample.shape(batch=batch)) for batch in (14, 15, 16)])
     fake = refusing(monkeypatch, sample.FAST)
