@@ -65,11 +65,15 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a config takes: bytes of shared memory a block, registers a thread, bytes spilled a thread."""
+    """What a config takes: bytes of shared memory a block, registers a thread, bytes spilled a thread.
+
+    ``binary`` names the compiled code and what its launch takes from the compiler: equal ones run alike.
+    """
 
     shared_bytes: int | None = None
     registers: int | None = None
     spill_bytes: int | None = None
+    binary: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,10 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A verdict on one config; ``error`` is the largest absolute deviation, ``error_limit`` the allowed one."""
+    """A verdict on one config; ``error`` is the largest absolute deviation, ``error_limit`` the allowed one.
+
+    ``compile_seconds`` and ``judge_seconds`` (numbers and time together) are what the verdict cost.
+    """
 
     config: Config
     status: Status
@@ -107,6 +114,7 @@ class Outcome:
     error_limit: float | None = None
     resources: Resources = Resources()
     compile_seconds: float | None = None
+    judge_seconds: float | None = None
     conditions: Conditions = Conditions()
 
 

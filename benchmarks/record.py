@@ -27,7 +27,18 @@ TOKENS, WIDTH = 16384, 2048
 HEAD_DIMS = (64, 128, 256)
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 WINNER_SECONDS = 20.0
-SWEEPS = ((128, True, 1024), (128, True, 4096))  # head_dim, causal, seq
+SWEEPS = tuple(  # head_dim, causal, seq: a short and a long one of each kind
+    (head_dim, causal, seq)
+    for head_dim, causal, lengths in (
+        (64, False, (1024, 16384)),
+        (64, True, (512, 4096)),
+        (128, False, (1024, 8192)),
+        (128, True, (1024, 4096)),
+        (256, False, (1024, 16384)),
+        (256, True, (512, 4096)),
+    )
+    for seq in lengths
+)
 
 
 def grid_shape(head_dim: int, causal: bool, seq: int) -> AttentionShape:

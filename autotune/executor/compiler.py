@@ -1,11 +1,13 @@
 """Compiles one config for a target without a GPU, and reads what the binary takes."""
 
+import hashlib
+import json
 import re
 import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import triton
 from triton.backends.compiler import GPUTarget
@@ -17,7 +19,13 @@ from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Outcome, Resources, Status
 
-MESSAGE_LIMIT = 500
+MESSAGE_LIMIT: Final = 500
+DIGEST_LENGTH: Final = 16
+# Attributes of a compiled kernel's metadata that Triton 3.6's launchers read (backends/nvidia and amd, driver.py).
+LAUNCH_METADATA: Final = (
+    *("num_warps", "num_ctas", "cluster_dims", "shared", "tensordesc_meta", "global_scratch_size"),
+    *("profile_scratch_size", "launch_cooperative_grid", "launch_pdl", "tmem_size", "warp_size"),
+)
 
 
 class TargetDriver:
@@ -86,7 +94,17 @@ def read_resources(compiled: Any) -> Resources:
         text = compiled.asm.get("amdgcn", "")
         registers = re.search(r"\.vgpr_count:\s*(\d+)", text)
         stack = re.search(r"\.private_segment_fixed_size:\s*(\d+)", text)
-    return Resources(shared, int(registers[1]) if registers else None, int(stack[1]) if stack else None)
+    return Resources(
+        shared, int(registers[1]) if registers else None, int(stack[1]) if stack else None, binary=_digest(compiled)
+    )
+
+
+def _digest(compiled: Any) -> str:
+    """Names the machine code and the metadata that a launch reads beside it."""
+    metadata = compiled.metadata
+    launched = {name: str(getattr(metadata, name, None)) for name in LAUNCH_METADATA}
+    code = compiled.kernel if isinstance(compiled.kernel, bytes) else str(compiled.kernel).encode()
+    return hashlib.sha256(json.dumps(launched).encode() + code).hexdigest()[:DIGEST_LENGTH]
 
 
 def _dump_resource_usage(cubin: bytes) -> str:

@@ -74,8 +74,14 @@ class Problem:
         return sets
 
     def screen(self, config: Config, *, early_stop: bool) -> Outcome:
-        """Check a config's numbers, then take a short time."""
-        verdict = check_config(self._kernel, config, self._cases)
+        """Check a config's numbers, then take a short time; what it cost leaves out what all configs share."""
+        cases, _ = self._cases, self._sets
+        started = time.monotonic()
+        outcome = self._screen(config, cases, early_stop=early_stop)
+        return replace(outcome, judge_seconds=time.monotonic() - started)
+
+    def _screen(self, config: Config, cases: list[Case], *, early_stop: bool) -> Outcome:
+        verdict = check_config(self._kernel, config, cases)
         outcome = Outcome(
             config=config,
             status=verdict.status,

@@ -17,6 +17,7 @@ from autotune.table import Store, tie_set, winners
 from autotune.trial import Outcome, Status, Trial
 
 FINALISTS: Final = 5
+SWEEP_FINALISTS: Final = 24  # a sweep is the ground truth of its shape: screening's order is not trusted far down
 FINALIST_RATIO: Final = 1.10  # screening errs by a few percent; what is 10 % behind the best does not win a race
 RACE_SHARE: Final = 0.3  # of a budget in seconds
 MIN_RACE_SECONDS, MAX_RACE_SECONDS = 2.0, 12.0
@@ -123,7 +124,9 @@ def search(
         _screen(recorder, proposals, limits, started, observer)
         if not recorder.screened:
             raise SearchError(f"the budget of {limits.seconds} s ended before one config was measured; give it more")
-        finalists = choose_finalists(recorder.screened.values(), recorder.default)
+        finalists = choose_finalists(
+            recorder.screened.values(), recorder.default, count=SWEEP_FINALISTS if exhaustive else FINALISTS
+        )
         if not _is_decided(_last_race(rows), finalists):
             observer.on_race(finalists)
             rows += recorder.keep_race(executor.race(finalists, seconds=_race_seconds(limits, started)))
@@ -148,7 +151,7 @@ def search(
     )
 
 
-def choose_finalists(screened: Iterable[Trial], default: Config) -> list[Config]:
+def choose_finalists(screened: Iterable[Trial], default: Config, *, count: int = FINALISTS) -> list[Config]:
     """The fastest few by screening that are close to the best, and the default.
 
     The default is in every race unless its screening failed: what hangs or crashes would take the others along.
@@ -159,7 +162,7 @@ def choose_finalists(screened: Iterable[Trial], default: Config) -> list[Config]
     if not timed:
         return [] if default in failed else [default]
     bound = FINALIST_RATIO * _median(timed[0])
-    close = [trial.config for trial in timed[:FINALISTS] if _median(trial) <= bound]
+    close = [trial.config for trial in timed[:count] if _median(trial) <= bound]
     return list(dict.fromkeys([*close, *({default} - failed)]))
 
 

@@ -39,7 +39,7 @@ TRIAL: Final = (
     *("operation", "source_hash", "race_id", "is_default", "baseline", "tflops", "gbps"),
     *("executor", "study", "seed", "number", "worker"),
 )
-OUTCOME: Final = ("error", "error_limit", "compile_seconds")
+OUTCOME: Final = ("error", "error_limit", "compile_seconds", "judge_seconds")
 
 
 def to_columns(operation: Operation[Any], trials: Sequence[Trial], where: str) -> dict[str, list[Any]]:

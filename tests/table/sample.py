@@ -133,6 +133,7 @@ def outcomes(draw: st.DrawFn, device: Device) -> Outcome:
         error_limit=limit,
         resources=draw(st.builds(Resources, *[st.none() | COUNTS] * 3)),
         compile_seconds=draw(st.none() | AMOUNTS),
+        judge_seconds=draw(st.none() | AMOUNTS),
         conditions=draw(st.builds(Conditions, *[st.none() | COUNTS] * 3, TEXTS, st.booleans())),
     )
 
