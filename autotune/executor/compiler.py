@@ -99,11 +99,12 @@ def read_resources(compiled: Any) -> Resources:
     )
 
 
-def _digest(compiled: Any) -> str:
-    """Names the machine code and the metadata that a launch reads beside it."""
-    metadata = compiled.metadata
-    launched = {name: str(getattr(metadata, name, None)) for name in LAUNCH_METADATA}
-    code = compiled.kernel if isinstance(compiled.kernel, bytes) else str(compiled.kernel).encode()
+def _digest(compiled: Any) -> str | None:
+    """Names the machine code and the metadata that a launch reads beside it; None where there is no binary."""
+    code = compiled.asm.get("cubin") or compiled.asm.get("hsaco")
+    if not isinstance(code, bytes):
+        return None
+    launched = {name: str(getattr(compiled.metadata, name, None)) for name in LAUNCH_METADATA}
     return hashlib.sha256(json.dumps(launched).encode() + code).hexdigest()[:DIGEST_LENGTH]
 
 
