@@ -17,7 +17,7 @@ from autotune.dispatch import neighbour_configs
 from autotune.executor.gpu import GpuExecutor
 from autotune.registry import get_operation
 from autotune.report.summary import winner_lines
-from autotune.search import Limits, SearchResult, search
+from autotune.search import DEFAULT_SAMPLER, Limits, Sampler, SearchResult, search
 from autotune.shape import AttentionShape
 from autotune.table import Store, shipped_winners, winners, write_shipped
 
@@ -63,12 +63,12 @@ def record_sweeps(executor: GpuExecutor, store: Store, head_dims: list[int], res
     """Measure every valid config of the sweeps' shapes."""
     for head_dim, causal, seq in SWEEPS:
         if head_dim in head_dims:
-            result = run(executor, store, grid_shape(head_dim, causal, seq), Limits(), exhaustive=True)
+            result = run(executor, store, grid_shape(head_dim, causal, seq), Limits(), sampler="exhaustive")
             ship_sweep(result, store, results)
 
 
 def run(
-    executor: GpuExecutor, store: Store, shape: AttentionShape, limits: Limits, *, exhaustive: bool = False
+    executor: GpuExecutor, store: Store, shape: AttentionShape, limits: Limits, *, sampler: Sampler = DEFAULT_SAMPLER
 ) -> SearchResult:
     """One study, its result printed."""
     operation = get_operation(OPERATION)
@@ -82,7 +82,7 @@ def run(
             store,
             limits=limits,
             neighbours=neighbours,
-            exhaustive=exhaustive,
+            sampler=sampler,
             observer=progress,
         )
     assert result.winner is not None

@@ -22,7 +22,7 @@ from autotune.hardware import has_gpu
 from autotune.operation import Operation
 from autotune.registry import operation_names
 from autotune.report.summary import result_data, status_text, winner_lines
-from autotune.search import Confirmation, Limits, SearchResult, compile_all, confirm
+from autotune.search import DEFAULT_SAMPLER, Confirmation, Limits, Sampler, SearchResult, compile_all, confirm
 from autotune.search import search as run_search
 from autotune.shape import Shape
 from autotune.space import Config
@@ -49,7 +49,7 @@ class Session:
     limits: Limits
     seed: int
     console: Console
-    exhaustive: bool = False
+    sampler: Sampler = DEFAULT_SAMPLER
 
 
 def search(
@@ -118,7 +118,7 @@ def sweep(
         operation, seq=seq, seq_kv=seq_kv, batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
         dtype=dtype, causal=causal, window=window, model=model, tp=tp,
     )  # fmt: skip
-    done = run([(found, s) for s in shapes], Limits(), out=out, seed=0, as_json=as_json, exhaustive=True)
+    done = run([(found, s) for s in shapes], Limits(), out=out, seed=0, as_json=as_json, sampler="exhaustive")
     if results is not None:
         for result in done:
             ship_sweep(result, Store(out or home()), results)
@@ -133,15 +133,15 @@ def run(
     out: Path | None = None,
     seed: int = 0,
     as_json: bool = False,
-    exhaustive: bool = False,
+    sampler: Sampler = DEFAULT_SAMPLER,
 ) -> list[SearchResult]:
     """One study for each problem over one executor; prints each result as it comes."""
     started = time.monotonic()
     console = make_console(as_json)
     store = Store(out or home())
     require_writable(store.root)
-    executor = make_executor(device, early_stop=not exhaustive)
-    session = Session(executor, store, limits, seed, console, exhaustive)
+    executor = make_executor(device, early_stop=sampler != "exhaustive")
+    session = Session(executor, store, limits, seed, console, sampler)
     results: list[SearchResult] = []
     data: list[dict[str, Any]] = []
     refuted, failed = False, 0
@@ -265,7 +265,7 @@ def _run_one(session: Session, operation: Operation[Any], shape: Shape, started:
             limits=session.limits,
             seed=session.seed,
             neighbours=neighbour_configs(operation, shape, executor.device),
-            exhaustive=session.exhaustive,
+            sampler=session.sampler,
             observer=progress,
             started=started,
         )

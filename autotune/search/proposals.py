@@ -4,7 +4,7 @@ import math
 import random
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol, get_args
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
@@ -13,6 +13,10 @@ from autotune.device import Device
 from autotune.shape import Shape
 from autotune.space import Config, Parameter, Space
 from autotune.trial import Outcome, Status
+
+Sampler = Literal["tpe", "gp", "random", "exhaustive"]
+SAMPLERS: Final[tuple[Sampler, ...]] = get_args(Sampler)
+DEFAULT_SAMPLER: Final[Sampler] = "tpe"
 
 CONSTRAINT: Final = "invalid"  # at most 0: feasible (Optuna's convention)
 MAX_USELESS_ASKS: Final = 5  # then the sampler has run dry, and an unseen neighbour of the best is tried
@@ -30,12 +34,35 @@ class Proposals(Protocol):
         """Learn from a config that ended."""
 
 
+def make_proposals(
+    sampler: Sampler,
+    space: Space[Any],
+    shape: Shape,
+    device: Device,
+    *,
+    seed: int,
+    first: Iterable[Config] = (),
+    past: Iterable[Outcome] = (),
+) -> Proposals:
+    """The proposals of a sampler by name.
+
+    Args:
+        first: configs to try before the sampler is asked, in order; the space's default belongs at the head.
+        past: outcomes of earlier runs: learned from, never proposed again.
+    """
+    if sampler == "exhaustive":
+        valid = dict.fromkeys(space.configs(shape, device))
+        begin = [config for config in first if config in valid]
+        return Exhaustive([*begin, *valid], seen=[outcome.config for outcome in past])
+    return StudyProposals(space, shape, device, sampler=sampler, seed=seed, first=first, past=past)
+
+
 class Exhaustive:
-    """Every valid config in parameter order: for sweeps, and for spaces smaller than the budget."""
+    """Every valid config in the order given: for sweeps, and for spaces smaller than the budget."""
 
     def __init__(self, configs: Iterable[Config], *, seen: Iterable[Config] = ()) -> None:
         known = set(seen)
-        self._configs = iter([config for config in configs if config not in known])
+        self._configs = iter([config for config in dict.fromkeys(configs) if config not in known])
 
     def ask(self) -> Config | None:
         return next(self._configs, None)
@@ -62,6 +89,7 @@ class StudyProposals:
         shape: Shape,
         device: Device,
         *,
+        sampler: Sampler = DEFAULT_SAMPLER,
         seed: int,
         first: Iterable[Config] = (),
         past: Iterable[Outcome] = (),

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from autotune.errors import SearchError
 from autotune.executor import Executor
 from autotune.operation import Operation
-from autotune.search.proposals import Exhaustive, Proposals, StudyProposals
+from autotune.search.proposals import DEFAULT_SAMPLER, Proposals, Sampler, make_proposals
 from autotune.search.recorder import Recorder
 from autotune.shape import Shape
 from autotune.space import Config
@@ -83,7 +83,7 @@ def search(
     limits: Limits,
     seed: int = 0,
     neighbours: Iterable[Config] = (),
-    exhaustive: bool = False,
+    sampler: Sampler = DEFAULT_SAMPLER,
     observer: Observer | None = None,
     started: float | None = None,
 ) -> SearchResult:
@@ -96,7 +96,7 @@ def search(
     Args:
         limits: when to stop; the search also stops when every valid config was tried.
         neighbours: winners of similar shapes, tried early.
-        exhaustive: measure every valid config, in order.
+        sampler: which proposals: ``exhaustive`` measures every valid config, in order.
         started: ``time.monotonic()`` at which the budget began to run; now by default.
 
     Raises:
@@ -111,21 +111,24 @@ def search(
     resumed = len(recorder.screened)
     valid = list(operation.space.configs(shape, executor.device))
     observer.on_start(operation, shape, space=len(valid), resumed=resumed)
-    proposals: Proposals
-    if exhaustive:
-        first = [recorder.default, *(config for config in valid if config != recorder.default)]
-        proposals = Exhaustive(first, seen=recorder.screened)
-    else:
-        past = [trial.outcome for trial in recorder.screened.values()]
-        first = [recorder.default, *neighbours]
-        proposals = StudyProposals(operation.space, shape, executor.device, seed=seed, first=first, past=past)
+    proposals = make_proposals(
+        sampler,
+        operation.space,
+        shape,
+        executor.device,
+        seed=seed,
+        first=[recorder.default, *neighbours],
+        past=[trial.outcome for trial in recorder.screened.values()],
+    )
     interrupted = False
     try:
         _screen(recorder, proposals, limits, started, observer)
         if not recorder.screened:
             raise SearchError(f"the budget of {limits.seconds} s ended before one config was measured; give it more")
         finalists = choose_finalists(
-            recorder.screened.values(), recorder.default, count=SWEEP_FINALISTS if exhaustive else FINALISTS
+            recorder.screened.values(),
+            recorder.default,
+            count=SWEEP_FINALISTS if sampler == "exhaustive" else FINALISTS,
         )
         if not _is_decided(_last_race(rows), finalists):
             observer.on_race(finalists)

@@ -222,7 +222,7 @@ def test_a_search_records_every_fault_and_finds_the_winner(executor: GpuExecutor
     compiles = ("fine", "raise", "huge", "exit")
     wanted = {config(compile=c, run=r) for c in compiles for r in runs if "fine" in (c, r)}
     store = Store(tmp_path)
-    result = search(_only(wanted), SHAPE, executor, store, limits=Limits(), exhaustive=True)
+    result = search(_only(wanted), SHAPE, executor, store, limits=Limits(), sampler="exhaustive")
     assert result.winner is not None
     assert result.winner.config == config()
     assert result.winner.baseline == "sdpa_flash"

@@ -31,7 +31,7 @@ def record(folder: Path, shape: AttentionShape = SHAPE, factor: float = 1.0, **o
         time_us=lambda config: factor * median_us(config) + len(executor.races),
         **options,  # type: ignore[arg-type]
     )
-    search(SMALL, shape, executor, Store(folder), limits=Limits(), exhaustive=True)
+    search(SMALL, shape, executor, Store(folder), limits=Limits(), sampler="exhaustive")
     return Store(folder).trials(SMALL.name)
 
 

@@ -13,7 +13,7 @@ import pytest
 from autotune.device import NVIDIA_H200
 from autotune.errors import SearchError
 from autotune.operation import Operation
-from autotune.search import Limits, SearchResult, Silent, search, session
+from autotune.search import SAMPLERS, Limits, Sampler, SearchResult, Silent, search, session
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store
@@ -64,10 +64,10 @@ def test_the_default_comes_first_and_then_the_neighbours(store: Store) -> None:
 
 
 @pytest.mark.parametrize("capacity", [1, 4])
-@pytest.mark.parametrize("exhaustive", [False, True])
-def test_nothing_is_measured_twice(store: Store, capacity: int, exhaustive: bool) -> None:
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_nothing_is_measured_twice(store: Store, capacity: int, sampler: Sampler) -> None:
     executor = FakeExecutor(capacity=capacity)
-    result = run(executor, store, SMALL, trials=None, exhaustive=exhaustive)
+    result = run(executor, store, SMALL, trials=None, sampler=sampler)
     assert sorted(map(str, executor.submitted)) == sorted(map(str, SPACE))
     assert executor.submitted[0] == default(SMALL)
     assert (result.measured, result.resumed) == (len(SPACE), 0)
@@ -105,11 +105,11 @@ def test_a_second_run_measures_only_what_is_missing(store: Store, capacity: int)
     assert (again.winner, again.ties, again.best_screened) == (result.winner, result.ties, result.best_screened)
 
 
-@pytest.mark.parametrize("exhaustive", [False, True])
-def test_a_finished_space_is_not_measured_again(store: Store, exhaustive: bool) -> None:
-    run(FakeExecutor(), store, SMALL, trials=None, exhaustive=True)
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_finished_space_is_not_measured_again(store: Store, sampler: Sampler) -> None:
+    run(FakeExecutor(), store, SMALL, trials=None, sampler="exhaustive")
     executor = FakeExecutor()
-    assert run(executor, store, SMALL, trials=None, exhaustive=exhaustive).measured == 0
+    assert run(executor, store, SMALL, trials=None, sampler=sampler).measured == 0
     assert (executor.submitted, executor.races) == ([], [])
 
 
@@ -295,7 +295,7 @@ def test_the_winner_does_not_depend_on_the_order_in_which_trials_end(tmp_path: P
     finals = set()
     for order in range(3):
         executor = FakeExecutor(capacity=5, order=order, time_us=time_us)
-        result = run(executor, Store(tmp_path / str(order)), SMALL, trials=None, exhaustive=True)
+        result = run(executor, Store(tmp_path / str(order)), SMALL, trials=None, sampler="exhaustive")
         assert result.best_screened is not None
         finals.add((winner_of(result), result.best_screened.config, *executor.races[0]))
     assert len(finals) == 1
