@@ -104,7 +104,7 @@ def test_a_trial_as_data_is_json_with_every_number() -> None:
     assert data["default_timing"]["median_us"] == 240.0
     assert (data["baseline"], data["baseline_timing"]["median_us"]) == ("sdpa cudnn", 210.0)
     assert (data["tflops"], data["gbps"], data["error"], data["error_limit"]) == (344.0, 1342.0, 0.001, 0.004)
-    assert data["resources"] == {"shared_bytes": 98304, "registers": 168, "spill_bytes": 0}
+    assert data["resources"] == {"shared_bytes": 98304, "registers": 168, "spill_bytes": 0, "binary": None}
     assert (data["device"]["name"], data["device"]["power_cap_watts"]) == ("NVIDIA H200", 700)
     assert (data["toolchain"]["triton"], data["started_at"]) == ("3.6.0", "2026-11-21T06:00:00+00:00")
     assert (data["status"], data["executor"], data["is_default"]) == ("ok", "gpu", False)
