@@ -97,10 +97,7 @@ class StudyProposals:
         self._space, self._shape, self._device = space, shape, device
         self._codec = _Codec(space, device)
         self._random = random.Random(seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
-        self._study = optuna.create_study(sampler=sampler)
+        self._study = optuna.create_study(sampler=_optuna_sampler(sampler, seed))
         self._unseen = dict.fromkeys(space.configs(shape, device))
         self._asked: dict[Config, optuna.Trial] = {}
         self._best: tuple[float, Config] | None = None
@@ -157,6 +154,16 @@ class StudyProposals:
         best = self._space.order(self._best[1])
         steps = [sum(abs(a - b) for a, b in zip(best, self._space.order(config), strict=True)) for config in unseen]
         return self._random.choice([config for config, step in zip(unseen, steps, strict=True) if step == min(steps)])
+
+
+def _optuna_sampler(sampler: Sampler, seed: int) -> optuna.samplers.BaseSampler:
+    if sampler == "random":
+        return optuna.samplers.RandomSampler(seed=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        if sampler == "gp":
+            return optuna.samplers.GPSampler(seed=seed)
+        return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
 
 
 class _Codec:

@@ -125,11 +125,8 @@ def search(
         _screen(recorder, proposals, limits, started, observer)
         if not recorder.screened:
             raise SearchError(f"the budget of {limits.seconds} s ended before one config was measured; give it more")
-        finalists = choose_finalists(
-            recorder.screened.values(),
-            recorder.default,
-            count=SWEEP_FINALISTS if sampler == "exhaustive" else FINALISTS,
-        )
+        count = SWEEP_FINALISTS if sampler == "exhaustive" else FINALISTS
+        finalists = choose_finalists(recorder.screened.values(), recorder.default, count=count)
         if not _is_decided(_last_race(rows), finalists):
             observer.on_race(finalists)
             rows += recorder.keep_race(executor.race(finalists, seconds=_race_seconds(limits, started)))
