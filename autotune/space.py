@@ -72,17 +72,24 @@ class Parameter:
         return self.values if self.backend in (None, device.backend) else (None,)
 
 
+def _no_hints(config: Config, shape: Shape, device: Device) -> tuple[float, ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Space(Generic[ShapeT]):
     """Parameters, the rule that makes a config valid for a shape on a device, and the default.
 
     ``reject(config, shape, device)`` returns why a config is invalid, or None; it is the only statement of validity.
-    ``default(shape, device)`` returns a valid config that needs no measurement.
+    ``default(shape, device)`` returns a valid config that needs no measurement. ``hints(config, shape, device)``
+    returns quantities that the time is thought to depend on smoothly (the logarithm of the resident warps, say): a
+    search learns from them beside the parameters.
     """
 
     parameters: tuple[Parameter, ...]
     reject: Callable[[Config, ShapeT, Device], str | None]
     default: Callable[[ShapeT, Device], Config]
+    hints: Callable[[Config, ShapeT, Device], tuple[float, ...]] = _no_hints
 
     def size(self, device: Device) -> int:
         """The number of configs before validity."""

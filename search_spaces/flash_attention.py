@@ -1,5 +1,6 @@
 """The space of the flash attention kernel: parameters, validity, default and cost."""
 
+import math
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,11 @@ MAX_LIVE_VALUES: Final = 256
 # Matrix instructions give a warp 16 rows (mma m16, wgmma m64 by four warps, MFMA 16x16). Warps that share rows would
 # have to exchange every row's maximum and sum.
 ROWS_PER_WARP: Final = 16
+
+# For estimates of how many blocks an SM holds at once (CUDA C++ Programming Guide, table of compute capabilities).
+SM_REGISTERS: Final = 65536
+MAX_REGISTERS: Final = 255  # a thread
+ADDRESS_REGISTERS: Final = 40  # beside the live values: pointers, masks, row maxima; typical of the recorded sweeps
 
 SWIZZLE_COLUMNS: Final = 64  # of 16 bits: the 128 bytes of the widest swizzle
 
@@ -104,6 +110,21 @@ def default(shape: AttentionShape, device: Device) -> Config:
     )
 
 
+def hints(config: Config, shape: AttentionShape, device: Device) -> tuple[float, ...]:
+    """Estimates that the time depends on smoothly: log2 of the live values a thread, of a warp's rows, of the shared
+    memory of a block, and of the warps that an SM holds at once."""
+    block_q, block_k, warps, stages = (
+        config.integer(name) for name in ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages")
+    )
+    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
+    threads = warps * device.warp_size
+    live = block_q * (width_v + block_k) / threads
+    shared = ITEM_BYTES[shape.dtype] * (stages * block_k * (width_k + width_v) + block_q * width_k)
+    registers = min(MAX_REGISTERS, live + ADDRESS_REGISTERS) * threads
+    blocks = max(0.5, min(device.shared_memory_bytes / shared, SM_REGISTERS / registers))
+    return tuple(math.log2(value) for value in (live, block_q / warps, shared, blocks * warps))
+
+
 def cost(shape: AttentionShape) -> Cost:
     """FLOPs of the two products over the visible part of the score matrix; bytes of q, k, v and the output once each.
 
@@ -146,7 +167,7 @@ _KERNEL_FOLDER: Final = Path(__file__).parent.parent / "kernels" / "flash_attent
 OPERATION: Final = Operation(
     name="flash_attention",
     shape_class=AttentionShape,
-    space=Space(PARAMETERS, reject, default),
+    space=Space(PARAMETERS, reject, default, hints),
     cost=cost,
     sources=(_KERNEL_FOLDER / "forward.py", _KERNEL_FOLDER / "launch.py", Path(__file__)),
     entry=("launch",),

@@ -2,12 +2,13 @@
 
 from autotune.search.offline import Confirmation, compile_all, confirm
 from autotune.search.proposals import DEFAULT_SAMPLER, SAMPLERS, Sampler
-from autotune.search.session import Limits, Observer, SearchResult, Silent, search
+from autotune.search.session import Ending, Limits, Observer, SearchResult, Silent, search
 
 __all__ = [
     "DEFAULT_SAMPLER",
     "SAMPLERS",
     "Confirmation",
+    "Ending",
     "Limits",
     "Observer",
     "Sampler",

@@ -3,20 +3,21 @@
 import math
 import random
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final, Literal, Protocol, get_args
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
 from autotune.device import Device
+from autotune.search.encoding import Encoding, feature_matrix
+from autotune.search.gp_sampler import FiniteSpaceSampler
 from autotune.shape import Shape
-from autotune.space import Config, Parameter, Space
+from autotune.space import Config, Space
 from autotune.trial import Outcome, Status
 
-Sampler = Literal["tpe", "gp", "random", "exhaustive"]
+Sampler = Literal["gp", "tpe", "random", "exhaustive"]
 SAMPLERS: Final[tuple[Sampler, ...]] = get_args(Sampler)
-DEFAULT_SAMPLER: Final[Sampler] = "tpe"
+DEFAULT_SAMPLER: Final[Sampler] = "gp"  # docs/search-efficiency.md
 
 CONSTRAINT: Final = "invalid"  # at most 0: feasible (Optuna's convention)
 MAX_USELESS_ASKS: Final = 5  # then the sampler has run dry, and an unseen neighbour of the best is tried
@@ -95,26 +96,28 @@ class StudyProposals:
         past: Iterable[Outcome] = (),
     ) -> None:
         self._space, self._shape, self._device = space, shape, device
-        self._codec = _Codec(space, device)
+        self._encoding = Encoding(space, device)
         self._random = random.Random(seed)
-        self._study = optuna.create_study(sampler=_optuna_sampler(sampler, seed))
+        self._study = optuna.create_study(
+            sampler=_optuna_sampler(sampler, self._encoding, space, shape, device, seed=seed)
+        )
         self._unseen = dict.fromkeys(space.configs(shape, device))
         self._asked: dict[Config, optuna.Trial] = {}
         self._best: tuple[float, Config] | None = None
         for outcome in past:
             self._unseen.pop(outcome.config, None)
-            self._study.add_trial(self._codec.freeze(outcome))
+            self._study.add_trial(_freeze(self._encoding, outcome))
             self._note_best(outcome)
         self._first = [config for config in dict.fromkeys(first) if config in self._unseen]
 
     def ask(self) -> Config | None:
         for _ in range(MAX_USELESS_ASKS):
             if self._first:
-                self._study.enqueue_trial(self._codec.encode(self._first.pop(0)))
+                self._study.enqueue_trial(self._encoding.encode(self._first.pop(0)))
             if not self._unseen:
                 return None
-            trial = self._study.ask(self._codec.distributions)
-            config = self._codec.decode(trial.params)
+            trial = self._study.ask(self._encoding.distributions)
+            config = self._encoding.decode(trial.params)
             if config in self._unseen:
                 return self._take(config, trial)
             if self._space.reject(config, self._shape, self._device) is not None:
@@ -123,8 +126,8 @@ class StudyProposals:
             else:  # given before, its time is known: pruned, the neighbourhood of the best would count as bad
                 self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
         config = self._nearest_unseen()
-        self._study.enqueue_trial(self._codec.encode(config))
-        return self._take(config, self._study.ask(self._codec.distributions))
+        self._study.enqueue_trial(self._encoding.encode(config))
+        return self._take(config, self._study.ask(self._encoding.distributions))
 
     def tell(self, outcome: Outcome) -> None:
         trial = self._asked.pop(outcome.config)
@@ -156,58 +159,32 @@ class StudyProposals:
         return self._random.choice([config for config, step in zip(unseen, steps, strict=True) if step == min(steps)])
 
 
-def _optuna_sampler(sampler: Sampler, seed: int) -> optuna.samplers.BaseSampler:
+def _optuna_sampler(
+    sampler: Sampler, encoding: Encoding, space: Space[Any], shape: Shape, device: Device, *, seed: int
+) -> optuna.samplers.BaseSampler:
     if sampler == "random":
         return optuna.samplers.RandomSampler(seed=seed)
+    if sampler == "gp":
+        configs = list(space.configs(shape, device))
+        features = feature_matrix(encoding, space, shape, device, configs)
+        params = [encoding.encode(config) for config in configs]
+        return FiniteSpaceSampler(params, features, encoding.distributions, seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        if sampler == "gp":
-            return optuna.samplers.GPSampler(seed=seed)
         return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
 
 
-class _Codec:
-    """Configs as Optuna parameters and back; parameters without a choice on the device are left out."""
-
-    def __init__(self, space: Space[Any], device: Device) -> None:
-        self._parameters = space.parameters
-        self._free = {p.name: p for p in space.parameters if len(p.choices(device)) > 1}
-        self._fixed = {p.name: p.choices(device)[0] for p in space.parameters if p.name not in self._free}
-        self.distributions: dict[str, BaseDistribution] = {
-            name: _distribution(parameter) for name, parameter in self._free.items()
-        }
-
-    def encode(self, config: Config) -> dict[str, Any]:
-        return {
-            name: parameter.values.index(value) if parameter.is_ordered else value
-            for name, parameter in self._free.items()
-            if (value := config[name]) is not None
-        }
-
-    def decode(self, params: Mapping[str, Any]) -> Config:
-        values = {
-            name: parameter.values[params[name]] if parameter.is_ordered else params[name]
-            for name, parameter in self._free.items()
-        }
-        return Config({p.name: values.get(p.name, self._fixed.get(p.name)) for p in self._parameters})
-
-    def freeze(self, outcome: Outcome) -> optuna.trial.FrozenTrial:
-        """A finished trial of an earlier run, as the study takes it."""
-        value = _value(outcome)
-        states = optuna.trial.TrialState
-        return optuna.trial.create_trial(
-            state=states.PRUNED if value is None else states.COMPLETE,
-            value=value,
-            params=self.encode(outcome.config),
-            distributions=self.distributions,
-            constraints={CONSTRAINT: 1.0 if value is None else -1.0},
-        )
-
-
-def _distribution(parameter: Parameter) -> BaseDistribution:
-    if parameter.is_ordered:
-        return IntDistribution(0, len(parameter.values) - 1)
-    return CategoricalDistribution(parameter.values)
+def _freeze(encoding: Encoding, outcome: Outcome) -> optuna.trial.FrozenTrial:
+    """A finished trial of an earlier run, as the study takes it."""
+    value = _value(outcome)
+    states = optuna.trial.TrialState
+    return optuna.trial.create_trial(
+        state=states.PRUNED if value is None else states.COMPLETE,
+        value=value,
+        params=encoding.encode(outcome.config),
+        distributions=encoding.distributions,
+        constraints={CONSTRAINT: 1.0 if value is None else -1.0},
+    )
 
 
 def _value(outcome: Outcome) -> float | None:

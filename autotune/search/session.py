@@ -1,9 +1,11 @@
 """One search: ask, judge, remember, race, choose; what was acknowledged is on disk before more is asked."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from autotune.errors import SearchError
@@ -21,14 +23,23 @@ SWEEP_FINALISTS: Final = 24  # a sweep is the ground truth of its shape: screeni
 FINALIST_RATIO: Final = 1.10  # screening errs by a few percent; what is 10 % behind the best does not win a race
 RACE_SHARE: Final = 0.3  # of a budget in seconds
 MIN_RACE_SECONDS, MAX_RACE_SECONDS = 2.0, 12.0
+# Converged: this share of the valid configs was tried, and the last so many brought no gain worth the time. At a
+# quarter of the space the default sampler is within 1 % of every recorded optimum (docs/search-efficiency.md).
+CONVERGED_SHARE: Final = 0.25
+PATIENCE: Final = 30
+WORTHWHILE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a search ends: configs that reached the device, and seconds from start to stored winner; None: no limit."""
+    """When a search ends: configs that reached the device, and seconds from start to stored winner; None: no limit.
+
+    With ``converge`` it also ends when a quarter of the valid configs was tried and the last 30 gained less than 1 %.
+    """
 
     trials: int | None = None
     seconds: float | None = None
+    converge: bool = False
 
     @property
     def race_seconds(self) -> float:
@@ -36,6 +47,16 @@ class Limits:
         if self.seconds is None:
             return MAX_RACE_SECONDS
         return min(max(self.seconds * RACE_SHARE, MIN_RACE_SECONDS), MAX_RACE_SECONDS)
+
+
+class Ending(StrEnum):
+    """Why a search stopped asking for configs."""
+
+    EXHAUSTED = "every valid config was tried"
+    TRIALS = "the budget of trials was spent"
+    SECONDS = "the budget of time was spent"
+    CONVERGED = "it had converged"
+    INTERRUPTED = "it was interrupted"
 
 
 class Observer(Protocol):
@@ -60,7 +81,10 @@ class Silent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """How a search ended. ``winner`` is None only if it was interrupted before a race."""
+    """How a search ended. ``winner`` is None only if it was interrupted before a race.
+
+    ``contended`` counts the rows of this run that were timed while another process used the GPU.
+    """
 
     operation: Operation[Any]
     shape: Shape
@@ -71,7 +95,13 @@ class SearchResult:
     measured: int
     resumed: int
     seconds: float
-    interrupted: bool = False
+    ending: Ending
+    contended: int = 0
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the caller stopped it: what was found until then stands."""
+        return self.ending is Ending.INTERRUPTED
 
 
 def search(
@@ -82,6 +112,7 @@ def search(
     *,
     limits: Limits,
     seed: int = 0,
+    served: Config | None = None,
     neighbours: Iterable[Config] = (),
     sampler: Sampler = DEFAULT_SAMPLER,
     observer: Observer | None = None,
@@ -95,6 +126,7 @@ def search(
 
     Args:
         limits: when to stop; the search also stops when every valid config was tried.
+        served: what the tables serve for this shape today; tried second, and raced like the default.
         neighbours: winners of similar shapes, tried early.
         sampler: which proposals: ``exhaustive`` measures every valid config, in order.
         started: ``time.monotonic()`` at which the budget began to run; now by default.
@@ -108,7 +140,7 @@ def search(
     executor.open(operation, shape)  # before resuming: a replay's toolchain is that of the sweep it opens
     recorder = Recorder(operation, shape, executor, store, seed)
     rows = recorder.resume()
-    resumed = len(recorder.screened)
+    resumed, resumed_number = len(recorder.screened), recorder.number
     valid = list(operation.space.configs(shape, executor.device))
     observer.on_start(operation, shape, space=len(valid), resumed=resumed)
     proposals = make_proposals(
@@ -117,26 +149,27 @@ def search(
         shape,
         executor.device,
         seed=seed,
-        first=[recorder.default, *neighbours],
+        first=[recorder.default, *([served] if served else []), *neighbours],
         past=[trial.outcome for trial in recorder.screened.values()],
     )
-    interrupted = False
+    ending = Ending.INTERRUPTED
     try:
-        _screen(recorder, proposals, limits, started, observer)
+        ending = _screen(recorder, proposals, limits, started, observer, valid=len(valid))
         if not recorder.screened:
             raise SearchError(f"the budget of {limits.seconds} s ended before one config was measured; give it more")
         count = SWEEP_FINALISTS if sampler == "exhaustive" else FINALISTS
-        finalists = choose_finalists(recorder.screened.values(), recorder.default, count=count)
+        finalists = choose_finalists(recorder.screened.values(), recorder.default, served=served, count=count)
         if not _is_decided(_last_race(rows), finalists):
             observer.on_race(finalists)
             rows += recorder.keep_race(executor.race(finalists, seconds=_race_seconds(limits, started)))
     except KeyboardInterrupt:
-        interrupted = True
+        ending = Ending.INTERRUPTED
     store.compact(operation.name, executor.device)
     found = winners(rows)
-    if not found and not interrupted:
+    if not found and ending is not Ending.INTERRUPTED:
         raise SearchError(_why_nothing(recorder.screened.values(), rows))
     timed = [trial for trial in recorder.screened.values() if trial.timing and trial.status is Status.OK]
+    new = [trial for trial in (*recorder.screened.values(), *rows) if trial.number > resumed_number]
     return SearchResult(
         operation=operation,
         shape=shape,
@@ -147,14 +180,17 @@ def search(
         measured=len(recorder.screened) - resumed,
         resumed=resumed,
         seconds=time.monotonic() - started,
-        interrupted=interrupted,
+        ending=ending,
+        contended=sum(trial.outcome.conditions.contended for trial in new),
     )
 
 
-def choose_finalists(screened: Iterable[Trial], default: Config, *, count: int = FINALISTS) -> list[Config]:
-    """The fastest few by screening that are close to the best, and the default.
+def choose_finalists(
+    screened: Iterable[Trial], default: Config, *, served: Config | None = None, count: int = FINALISTS
+) -> list[Config]:
+    """The fastest few by screening that are close to the best, the default, and what is served today.
 
-    The default is in every race unless its screening failed: what hangs or crashes would take the others along.
+    These two are in every race unless their screening failed: what hangs or crashes would take the others along.
     """
     trials = list(screened)
     failed = {trial.config for trial in trials if trial.status not in (Status.OK, Status.SLOW)}
@@ -163,32 +199,61 @@ def choose_finalists(screened: Iterable[Trial], default: Config, *, count: int =
         return [] if default in failed else [default]
     bound = FINALIST_RATIO * _median(timed[0])
     close = [trial.config for trial in timed[:count] if _median(trial) <= bound]
-    return list(dict.fromkeys([*close, *({default} - failed)]))
+    always = [config for config in (default, served) if config is not None and config not in failed]
+    return list(dict.fromkeys([*close, *always]))
 
 
-def _screen(recorder: Recorder, proposals: Proposals, limits: Limits, started: float, observer: Observer) -> None:
-    """Keep the executor full until a limit is reached or every config was tried."""
-    deadline = None if limits.seconds is None else started + limits.seconds - limits.race_seconds
+def _screen(
+    recorder: Recorder, proposals: Proposals, limits: Limits, started: float, observer: Observer, *, valid: int
+) -> Ending:
+    """Keep the executor full until a limit is reached or every config was tried; says which."""
+    deadline = math.inf if limits.seconds is None else started + limits.seconds - limits.race_seconds
     reached = sum(_reached_device(trial.outcome) for trial in recorder.screened.values())
-    in_flight, asking = 0, True
+    progress = _Progress(recorder.screened.values(), valid)
+    in_flight, ending = 0, None
     while True:
-        if deadline is not None and time.monotonic() >= deadline:
-            return  # what is in flight was not acknowledged, and is asked again by the next run
-        while asking and in_flight < recorder.executor.capacity:
-            full = limits.trials is not None and reached + in_flight >= limits.trials
-            config = None if full else proposals.ask()
-            if config is None:
-                asking = full and in_flight > 0
-                break
-            recorder.executor.submit(config)
-            in_flight += 1
-        if in_flight == 0:
-            return
-        outcome = recorder.executor.collect()
+        while ending is None and in_flight < recorder.executor.capacity:
+            if limits.converge and progress.has_converged:
+                ending = Ending.CONVERGED
+            elif limits.trials is not None and reached + in_flight >= limits.trials:
+                break  # until one of those in flight turns out not to count
+            elif (config := proposals.ask()) is None:
+                ending = Ending.EXHAUSTED
+            else:
+                recorder.executor.submit(config)
+                in_flight += 1
+        if in_flight == 0 or ending is Ending.CONVERGED:
+            return ending or Ending.TRIALS
+        left = deadline - time.monotonic()
+        outcome = recorder.executor.collect(None if left == math.inf else left) if left > 0 else None
+        if outcome is None:  # what is in flight was not acknowledged, and is asked again by the next run
+            return Ending.SECONDS
         in_flight -= 1
         reached += _reached_device(outcome)
+        progress.note(outcome)
         observer.on_trial(recorder.keep_screened(outcome))
         proposals.tell(outcome)
+
+
+class _Progress:
+    """Whether more trials are worth their time: how many were tried, and when the best one last fell by 1 %."""
+
+    def __init__(self, screened: Iterable[Trial], valid: int) -> None:
+        self._tried, self._last_gain, self._best_us = 0, 0, math.inf
+        self._share = CONVERGED_SHARE * valid
+        for trial in sorted(screened, key=lambda trial: trial.number):
+            self.note(trial.outcome)
+
+    @property
+    def has_converged(self) -> bool:
+        return self._tried >= self._share and self._tried - self._last_gain >= PATIENCE
+
+    def note(self, outcome: Outcome) -> None:
+        self._tried += 1
+        if outcome.status is Status.OK and outcome.timing is not None:
+            if outcome.timing.median_us < (1.0 - WORTHWHILE) * self._best_us:
+                self._last_gain = self._tried
+            self._best_us = min(self._best_us, outcome.timing.median_us)
 
 
 def _reached_device(outcome: Outcome) -> bool:

@@ -16,9 +16,9 @@ from autotune.report.summary import (
     verdict,
     winner_lines,
 )
-from autotune.search import SearchResult
+from autotune.search import Ending, SearchResult
 from autotune.search_spaces.flash_attention import OPERATION
-from autotune.trial import Status, Timing
+from autotune.trial import Policy, Status, Timing
 from tests.report import sample
 
 
@@ -81,6 +81,12 @@ def test_the_last_lines_say_winner_gains_and_verdict() -> None:
     ]
 
 
+def test_a_policy_is_said_where_it_is_not_the_usual_one() -> None:
+    trial = sample.trial(policy=Policy("eager", "warm"))
+    assert winner_lines(trial)[1] == "time      200.0 us (199.0-201.0), 344 TFLOP/s, eager warm"
+    assert trial_data(trial)["policy"] == {"mode": "eager", "cache": "warm"}
+
+
 def test_lines_about_what_was_not_measured_are_left_out() -> None:
     bare = sample.trial(default_timing=None, baseline="", baseline_timing=None, tflops=None)
     assert winner_lines(bare) == [
@@ -123,10 +129,12 @@ def test_a_result_as_data_is_json(interrupted: bool) -> None:
         measured=4,
         resumed=2,
         seconds=1.5,
-        interrupted=interrupted,
+        ending=Ending.INTERRUPTED if interrupted else Ending.TRIALS,
+        contended=2,
     )
     data = json.loads(json.dumps(result_data(result)))
     assert (data["operation"], data["shape"]["seq_q"]) == ("flash_attention", 1024)
     assert data["statuses"] == {"ok": 3, "slow": 1}
     assert (data["measured"], data["resumed"], data["seconds"], data["interrupted"]) == (4, 2, 1.5, interrupted)
+    assert (data["ending"], data["contended"]) == (result.ending.value, 2)
     assert (data["winner"] is None) == (data["verdict"] is None) == (data["ties"] == []) == interrupted

@@ -135,8 +135,11 @@ class FakeExecutor:
         assert len(self._in_flight) <= self.capacity
         self.submitted.append(config)
 
-    def collect(self) -> Outcome:
+    def collect(self, timeout: float | None = None) -> Outcome | None:
         self._note_call()
+        if timeout is not None and self._trial_seconds > timeout:
+            self.elapsed += timeout
+            return None
         self.elapsed += self._trial_seconds
         config = self._in_flight.pop(self._order.randrange(len(self._in_flight)))
         self.collected.append(config)

@@ -177,7 +177,7 @@ def test_only_configs_that_reached_the_device_count(store: Store, capacity: int)
 def test_configs_that_failed_on_the_device_count(store: Store) -> None:
     reasons = itertools.cycle(status for status in FAILURES if status not in UNREACHED)
     executor = FakeExecutor(failures={config: next(reasons) for config in valid(OPERATION)[::2]})
-    result = run(executor, store, trials=15)
+    result = run(executor, store, trials=15, sampler="random")
     assert result.measured == 15
     assert len(result.statuses) > 3
 

@@ -1,0 +1,147 @@
+"""A Gaussian process over a finite set of points: what the measured configs say about those that were not."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import threadpoolctl
+from numpy.typing import NDArray
+
+Array = NDArray[np.floating[Any]]
+Indices = NDArray[np.int64]
+
+MODELS: Final = 5  # hyperparameters that are averaged over: few observations leave many plausible
+DRAWS: Final = 30  # random hyperparameters tried at first, and a third of them at every later fit
+MUTATIONS: Final = 12  # variations of the best ones tried at every later fit
+WEIGHT_SPREAD: Final = 1.5  # of the log-normal prior of inverse squared length scales, for features within [0, 1]
+NOISE: Final = (1e-4, 1e-1)  # of the signal's variance; timing noise and what the features cannot tell
+MIN_VARIANCE: Final = 1e-12
+
+
+@cache
+def _blas_threads() -> threadpoolctl.ThreadpoolController:
+    return threadpoolctl.ThreadpoolController()
+
+
+class Hyperparameters(NamedTuple):
+    """Inverse squared length scale of each feature, and the noise as a share of the signal's variance."""
+
+    weights: Array
+    noise: float
+
+
+class _Fit(NamedTuple):
+    score: float
+    hyperparameters: Hyperparameters
+    factor: Array  # Cholesky factor of the kernel matrix
+    solved: Array  # kernel matrix \ observations
+    variance: float
+
+
+class GaussianProcess:
+    """Regression with a Matern-5/2 kernel, one length scale a feature (Rasmussen and Williams 2006, chapters 2, 4, 5).
+
+    Hyperparameters are searched at random and kept from fit to fit; the prediction averages the best few, weighted by
+    their posterior probability.
+
+    Args:
+        points: all points ``[n, features]``, each feature within [0, 1].
+    """
+
+    def __init__(self, points: Array, random: np.random.Generator) -> None:
+        self._points = points
+        self._random = random
+        self._known: list[Hyperparameters] = []
+
+    def predict(self, seen: Sequence[int], values: Array, wanted: Indices) -> list[tuple[float, Array, Array]]:
+        """Mean and standard deviation at the points ``wanted``, for each model with its weight.
+
+        Args:
+            seen: indices of the observed points.
+            values: what was observed there.
+            wanted: indices of the points to predict.
+        """
+        with _blas_threads().limit(limits=1, user_api="blas"):
+            return self._predict(self._points[list(seen)], values, self._points[wanted])
+
+    def _predict(self, points: Array, values: Array, wanted: Array) -> list[tuple[float, Array, Array]]:
+        mean = float(values.mean())
+        squares = _squared_differences(points, points)
+        fits = [self._fit(squares, values - mean, candidate) for candidate in self._candidates(points.shape[1])]
+        best = sorted((fit for fit in fits if fit is not None), key=lambda fit: fit.score, reverse=True)[:MODELS]
+        self._known = [fit.hyperparameters for fit in best]
+        across = _squared_differences(wanted, points)
+        probabilities = np.exp(np.array([fit.score - best[0].score for fit in best]))
+        return [
+            (float(weight), *_predict(fit, across, mean))
+            for weight, fit in zip(probabilities / probabilities.sum(), best, strict=True)
+        ]
+
+    def _candidates(self, features: int) -> list[Hyperparameters]:
+        draws = DRAWS if not self._known else DRAWS // 3
+        fresh = [
+            Hyperparameters(
+                np.exp(self._random.normal(0.0, WEIGHT_SPREAD, features)),
+                float(np.exp(self._random.uniform(*np.log(NOISE)))),
+            )
+            for _ in range(draws)
+        ]
+        varied = [
+            Hyperparameters(
+                known.weights * np.exp(self._random.normal(0.0, 0.6, features)),
+                float(np.clip(known.noise * np.exp(self._random.normal(0.0, 0.7)), *NOISE)),
+            )
+            for known in self._known[:3]
+            for _ in range(MUTATIONS // 3)
+        ]
+        return [*self._known, *varied, *fresh]
+
+    def _fit(self, squares: Array, values: Array, hyperparameters: Hyperparameters) -> _Fit | None:
+        """The log posterior of hyperparameters, the signal's variance being its best value; None if ill-conditioned."""
+        count = len(values)
+        distances: Array = np.tensordot(hyperparameters.weights, squares, 1)
+        matrix = _matern(distances) + hyperparameters.noise * np.eye(count)
+        try:
+            factor: Array = np.linalg.cholesky(matrix)
+        except np.linalg.LinAlgError:
+            return None
+        solved = np.linalg.solve(factor.T, np.linalg.solve(factor, values))
+        variance = max(float(values @ solved) / count, 1e-6)
+        likelihood = -0.5 * count * np.log(variance) - np.log(np.diag(factor)).sum()
+        prior = -0.5 * (np.log(hyperparameters.weights) ** 2).sum() / WEIGHT_SPREAD**2
+        return _Fit(float(likelihood + prior), hyperparameters, factor, solved, variance)
+
+
+def expected_improvement(best: float, mean: Array, deviation: Array) -> Array:
+    """How much below ``best`` a normal variable is expected to fall (Jones, Schonlau and Welch 1998, equation 15)."""
+    z = (best - mean) / deviation
+    improvement: Array = (best - mean) * _normal_distribution(z) + deviation * np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
+    return improvement
+
+
+def _predict(fit: _Fit, across: Array, mean: float) -> tuple[Array, Array]:
+    distances: Array = np.tensordot(fit.hyperparameters.weights, across, 1)
+    kernel = _matern(distances)
+    explained = (np.linalg.solve(fit.factor, kernel.T) ** 2).sum(axis=0)
+    return kernel @ fit.solved + mean, np.sqrt(np.maximum(fit.variance * (1.0 - explained), MIN_VARIANCE))
+
+
+def _squared_differences(a: Array, b: Array) -> Array:
+    """``[features, len(a), len(b)]``."""
+    squares: Array = np.square(a.T[:, :, None] - b.T[:, None, :])
+    return squares
+
+
+def _matern(squared_distance: Array) -> Array:
+    root = np.sqrt(5.0 * squared_distance)
+    kernel: Array = (1.0 + root + root * root / 3.0) * np.exp(-root)
+    return kernel
+
+
+def _normal_distribution(z: Array) -> Array:
+    """The standard normal distribution function, to 7.5e-8 (Abramowitz and Stegun 1964, 26.2.17)."""
+    t = 1.0 / (1.0 + 0.2316419 * np.abs(z))
+    series = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
+    tail = series * np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
+    return np.where(z > 0, 1.0 - tail, tail)
