@@ -16,7 +16,7 @@ from autotune.operation import Operation
 from autotune.registry import get_operation, load_kernel, operation_for
 from autotune.shape import Shape
 from autotune.space import Config
-from autotune.trial import Trial
+from autotune.trial import Policy, Trial
 
 if TYPE_CHECKING:
     from autotune.table import Served
@@ -215,7 +215,7 @@ def _climb(
         for row in rows
         if row.trial.device.model == device.model and (distance := shape.distance(row.trial.shape)) <= MAX_DISTANCE
     ]
-    near.sort(key=lambda item: (*_other_cap(item[1].trial.device, device), item[0], repr(item[1].trial.shape)))
+    near.sort(key=lambda item: _remoteness(*item, device))
     for distance, row in near:
         trial = row.trial
         if operation.space.why_invalid(trial.config, shape, device) is not None:
@@ -230,10 +230,11 @@ def _climb(
         yield trial.config, Provenance(rung, reason, trial, row.origin, distance, _notes(operation, trial))
 
 
-def _other_cap(found: Device, wanted: Device) -> tuple[bool, int]:
-    """Rows of the same power cap first, then the nearest cap."""
-    gap = abs((found.power_cap_watts or 0) - (wanted.power_cap_watts or 0))
-    return (found != wanted, gap)
+def _remoteness(distance: float, row: "Served", device: Device) -> tuple[Any, ...]:
+    """Rows of the same power cap first, then of the nearest cap; of one shape the row of the usual policy."""
+    found = row.trial
+    gap = abs((found.device.power_cap_watts or 0) - (device.power_cap_watts or 0))
+    return (found.device != device, gap, distance, found.policy != Policy(), repr(found.shape))
 
 
 def _device_named(name: str, rows: "Iterable[Served]") -> Device:

@@ -17,8 +17,8 @@ _FOLLOWS: Any = None  # the default of a field that follows another one; resolve
 class ModelShape:
     """The attention sizes of one model, as its configuration states them.
 
-    ``window`` and ``softcap`` are those of the layers that have one; in models that mix layers (Gemma, GPT-OSS) the
-    others run full attention. ``head_dim_v`` follows ``head_dim``. ALiBi (MPT, BLOOM, Baichuan), sinks (GPT-OSS) and
+    ``window`` and ``softcap`` are those of the layers that have one; where ``mixes_windows`` (Gemma, GPT-OSS) the other
+    layers run full attention. ``head_dim_v`` follows ``head_dim``. ALiBi (MPT, BLOOM, Baichuan), sinks (GPT-OSS) and
     chunked attention (Llama 4) change no size and are not said here. ``source`` is the Hugging Face repository whose
     ``config.json`` holds the numbers, or says where else they are from.
 
@@ -35,6 +35,7 @@ class ModelShape:
     head_dim_v: int = _FOLLOWS
     window: int | None = None
     softcap: float | None = None
+    mixes_windows: bool = False
     causal: bool = True
     source: str = ""
 
@@ -101,13 +102,15 @@ MODELS: Final = {
         ModelShape("qwen3-30b-a3b", 32, 4, 128, source="Qwen/Qwen3-30B-A3B"),
         ModelShape("qwen3-235b-a22b", 64, 4, 128, source="Qwen/Qwen3-235B-A22B"),
         ModelShape("qwen3-next-80b-a3b", 16, 2, 256, source="Qwen/Qwen3-Next-80B-A3B-Instruct"),
-        ModelShape("gemma-2-9b", 16, 8, 256, window=4096, softcap=50.0, source="google/gemma-2-9b"),
-        ModelShape("gemma-2-27b", 32, 16, 128, window=4096, softcap=50.0, source="google/gemma-2-27b"),
-        ModelShape("gemma-3-4b", 8, 4, 256, window=1024, source="google/gemma-3-4b-it"),
-        ModelShape("gemma-3-12b", 16, 8, 256, window=1024, source="google/gemma-3-12b-it"),
-        ModelShape("gemma-3-27b", 32, 16, 128, window=1024, source="google/gemma-3-27b-it"),
-        ModelShape("gpt-oss-20b", 64, 8, 64, window=128, source="openai/gpt-oss-20b"),
-        ModelShape("gpt-oss-120b", 64, 8, 64, window=128, source="openai/gpt-oss-120b"),
+        ModelShape("gemma-2-9b", 16, 8, 256, window=4096, softcap=50.0, mixes_windows=True, source="google/gemma-2-9b"),
+        ModelShape(
+            "gemma-2-27b", 32, 16, 128, window=4096, softcap=50.0, mixes_windows=True, source="google/gemma-2-27b"
+        ),
+        ModelShape("gemma-3-4b", 8, 4, 256, window=1024, mixes_windows=True, source="google/gemma-3-4b-it"),
+        ModelShape("gemma-3-12b", 16, 8, 256, window=1024, mixes_windows=True, source="google/gemma-3-12b-it"),
+        ModelShape("gemma-3-27b", 32, 16, 128, window=1024, mixes_windows=True, source="google/gemma-3-27b-it"),
+        ModelShape("gpt-oss-20b", 64, 8, 64, window=128, mixes_windows=True, source="openai/gpt-oss-20b"),
+        ModelShape("gpt-oss-120b", 64, 8, 64, window=128, mixes_windows=True, source="openai/gpt-oss-120b"),
         ModelShape("phi-3-mini-4k", 32, 32, 96, window=2047, source="microsoft/Phi-3-mini-4k-instruct"),
         ModelShape("phi-4", 40, 10, 128, source="microsoft/phi-4"),
         # Multi-head latent attention, as its prefill computes it: 128 + 64 rotary dimensions against values of 128.
@@ -166,7 +169,8 @@ def load_config(path: Path) -> ModelShape:
     Understood are the field names of Llama and its descendants, GPT-2, BLOOM, Falcon, MPT, ChatGLM, DeepSeek's latent
     attention, and a ``text_config`` nested in a multimodal model's. A window that the model never applies is left out:
     ``use_sliding_window`` is false (Qwen 2), no layer is of the kind ``sliding_attention``, or the window is at least
-    as long as the longest sequence (Phi 3.5).
+    as long as the longest sequence (Phi 3.5). A model mixes windows where ``layer_types`` says so, or a pattern, or the
+    number of its first layers without one.
 
     Raises:
         UsageError: the file is absent, no file, unreadable or no JSON object.
@@ -196,14 +200,16 @@ class _ConfigFile:
         if heads % kv_heads:
             raise self._error(f"has {heads} heads, which is not a multiple of its {kv_heads} KV heads")
         head_dim, head_dim_v = self._head_dims(heads)
+        window = self._window()
         return ModelShape(
             name=str(self._path),
             heads=heads,
             kv_heads=kv_heads,
             head_dim=head_dim,
             head_dim_v=head_dim_v,
-            window=self._window(),
+            window=window,
             softcap=self._softcap(),
+            mixes_windows=window is not None and self._mixes_windows(),
             source=str(self._path),
         )
 
@@ -264,6 +270,17 @@ class _ConfigFile:
             or (window is not None and longest is not None and window >= longest)
         )
         return None if unused else window
+
+    def _mixes_windows(self) -> bool:
+        layers = self._fields.get("layer_types")
+        if isinstance(layers, list):
+            return any(kind != "sliding_attention" for kind in layers)
+        patterns = [self._fields.get(name) for name in ("sliding_window_pattern", "_sliding_window_pattern")]
+        return (
+            any(pattern not in (None, 1) for pattern in patterns)  # Gemma 3, Cohere 2, EXAONE 4
+            or self._fields.get("max_window_layers") not in (None, 0)  # Qwen 2: the layers below it have none
+            or self._fields.get("model_type") == "gemma2"  # every second layer, by its code alone
+        )
 
     def _softcap(self) -> float | None:
         value = self._fields.get("attn_logit_softcapping")

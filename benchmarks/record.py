@@ -12,12 +12,12 @@ from pathlib import Path
 from rich.console import Console
 
 from autotune.cli.progress import Progress
-from autotune.cli.search import ship_sweep
 from autotune.dispatch import neighbour_configs
 from autotune.executor.gpu import GpuExecutor
 from autotune.registry import get_operation
 from autotune.report.summary import winner_lines
 from autotune.search import DEFAULT_SAMPLER, Limits, Sampler, SearchResult, search
+from autotune.search.sweeps import ship_sweep
 from autotune.shape import AttentionShape
 from autotune.table import Store, shipped_winners, winners, write_shipped
 

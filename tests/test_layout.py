@@ -44,6 +44,7 @@ NOT_FOR: Final = {
 LIBRARY_ROOMS: Final = {
     "pyarrow": {"table"},
     "optuna": {"search"},
+    "threadpoolctl": {"search"},
     "triton": {"kernels", "executor"},
     "typer": {"cli"},
     "click": {"cli"},
@@ -65,7 +66,7 @@ NOT_LOADED_BY: Final = {
     "autotune.models": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "matplotlib", "plotly"},
     "autotune.search_spaces.flash_attention": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "matplotlib"},
     "autotune.dispatch": {"optuna", "sqlalchemy", "torch", "triton", "matplotlib", "plotly"},
-    "autotune.cli": {"torch", "triton", "matplotlib", "plotly"},
+    "autotune.cli": {"optuna", "sqlalchemy", "torch", "triton", "matplotlib", "plotly"},
 }
 
 

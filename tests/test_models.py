@@ -36,7 +36,31 @@ CONFIGS: dict[str, tuple[dict[str, Any], ModelShape]] = {
     ),
     "some-sliding-layers": (
         {**LLAMA, "sliding_window": 512, "layer_types": ["full_attention", "sliding_attention"]},
+        ModelShape("", 32, 8, 128, window=512, mixes_windows=True),
+    ),
+    "every-layer-slides": (
+        {**LLAMA, "sliding_window": 512, "layer_types": ["sliding_attention", "sliding_attention"]},
         ModelShape("", 32, 8, 128, window=512),
+    ),
+    "window-pattern": (
+        {**LLAMA, "sliding_window": 512, "sliding_window_pattern": 6},
+        ModelShape("", 32, 8, 128, window=512, mixes_windows=True),
+    ),
+    "window-pattern-of-one": (
+        {**LLAMA, "sliding_window": 512, "sliding_window_pattern": 1},
+        ModelShape("", 32, 8, 128, window=512),
+    ),
+    "qwen-window-from-a-layer-on": (
+        {**LLAMA, "sliding_window": 512, "use_sliding_window": True, "max_window_layers": 28},
+        ModelShape("", 32, 8, 128, window=512, mixes_windows=True),
+    ),
+    "qwen-window-everywhere": (
+        {**LLAMA, "sliding_window": 512, "use_sliding_window": True, "max_window_layers": 0},
+        ModelShape("", 32, 8, 128, window=512),
+    ),
+    "mixed-layers-of-no-window": (
+        {**LLAMA, "sliding_window": None, "layer_types": ["full_attention", "linear_attention"]},
+        ModelShape("", 32, 8, 128),
     ),
     "phi-window-beyond-reach": (
         {"num_attention_heads": 32, "hidden_size": 3072, "sliding_window": 262144, "max_position_embeddings": 131072},
@@ -44,6 +68,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], ModelShape]] = {
     ),
     "gemma-2": (
         {
+            "model_type": "gemma2",
             "num_attention_heads": 16,
             "num_key_value_heads": 8,
             "hidden_size": 3584,
@@ -51,7 +76,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], ModelShape]] = {
             "sliding_window": 4096,
             "attn_logit_softcapping": 50,
         },
-        ModelShape("", 16, 8, 256, window=4096, softcap=50.0),
+        ModelShape("", 16, 8, 256, window=4096, softcap=50.0, mixes_windows=True),
     ),
     "text-config": (
         {"hidden_size": 1, "text_config": {**LLAMA, "attn_logit_softcapping": None}, "vision_config": {"n_head": 2}},
@@ -149,6 +174,7 @@ def test_named_model_is_a_valid_shape_with_a_source(model: ModelShape) -> None:
         softcap=model.softcap is not None,
     )
     assert shape.group * model.kv_heads == model.heads
+    assert model.window is not None or not model.mixes_windows
     assert model.name == model.name.lower()
     assert model.source
 
@@ -176,7 +202,7 @@ def test_load_config(tmp_path: Path, fields: dict[str, Any], expected: ModelShap
     path.write_text(json.dumps(fields))
     model = load_config(path)
     assert model.name == model.source == str(path)
-    names = ("heads", "kv_heads", "head_dim", "head_dim_v", "window", "softcap", "causal")
+    names = ("heads", "kv_heads", "head_dim", "head_dim_v", "window", "softcap", "mixes_windows", "causal")
     assert {name: getattr(model, name) for name in names} == {name: getattr(expected, name) for name in names}
 
 

@@ -2,25 +2,35 @@
 
 import sys
 import warnings
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
 from autotune import __version__
+from autotune.cli import interrupts
 from autotune.cli.bench import bench
 from autotune.cli.doctor import doctor
+from autotune.cli.explain import explain
 from autotune.cli.search import search, sweep
 from autotune.cli.tables import export, lookup, show
 from autotune.errors import AutotuneError, UsageError
 
+EXIT_CODES: Final = "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C, 143 stopped by SIGTERM."
+
+INTERRUPTED: Final = 130  # Typer's code for a KeyboardInterrupt, whatever raised it
+
+# Typer has its own copy of click since 0.2x and uses click itself before, so the class is found by what both export.
+WrongUsage: Final[type[Exception]] = typer.BadParameter.__mro__[1]
+
 app = typer.Typer(
     name="autotune",
     help="Tune Triton attention kernels on this device, keep the results in Parquet, serve the best for a shape.",
+    epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (search, show, lookup, bench, sweep, export, doctor):
+for command in (search, show, lookup, explain, bench, sweep, export, doctor):
     app.command()(command)
 
 
@@ -43,13 +53,30 @@ def options(version: Version = False) -> None:
 def main() -> None:
     """Run the command line."""
     warnings.formatwarning = lambda message, *_, **__: f"autotune: {message}\n"
+    interrupts.listen()
     try:
-        app(prog_name="autotune")
-    except KeyboardInterrupt:
-        sys.exit(130)
+        code = app(prog_name="autotune", standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):  # Abort: what older Typers make of it
+        code = INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
-        sys.exit(1)
+        code = 1
+    except WrongUsage as error:
+        print(_refusal(error), file=sys.stderr)
+        code = 2
     except (AutotuneError, OSError) as error:
         print(f"autotune: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, UsageError) else 1)
+        code = 2 if isinstance(error, UsageError) else 1
+    sys.exit(interrupts.exit_code() if code == INTERRUPTED else code)
+
+
+def _refusal(error: Any) -> str:
+    """What Typer refused in one line, with the value where Typer leaves it out; the help where no command was named."""
+    text = error.format_message()
+    if len(sys.argv) == 1:
+        return str(text)
+    line = " ".join(text.split()).rstrip(".")
+    if hasattr(error.__cause__, "errors"):  # pydantic's, which newer Typers check values with
+        line += f", not {error.__cause__.errors()[0]['input']!r}"
+    command = error.ctx.command_path if error.ctx else "autotune"
+    return f"autotune: {line}; see `{command} --help`"

@@ -13,6 +13,7 @@ from autotune.cli.output import make_console
 from autotune.dispatch import get_kernel
 from autotune.errors import AutotuneError
 from autotune.executor import Race
+from autotune.executor.select import Settings, open_gpu
 from autotune.operation import Operation
 from autotune.report.summary import describe_time, speed_up
 from autotune.roofline import rates
@@ -22,37 +23,20 @@ from autotune.trial import Status, Timing
 Seconds = Annotated[float, typer.Option("--seconds", min=1.0, help="Time for each shape.")]
 
 
+@options.takes_shapes
 def bench(
-    operation: options.OperationName = "flash_attention",
-    seq: options.Seq = "1024",
-    seq_kv: options.SeqKv = None,
-    batch: options.Batch = None,
-    heads: options.Heads = None,
-    kv_heads: options.KvHeads = None,
-    head_dim: options.HeadDim = None,
-    dtype: options.Dtype = "bfloat16",
-    causal: options.Causal = None,
-    window: options.Window = None,
-    model: options.Model = None,
-    tp: options.TensorParallel = 1,
+    *,
+    wanted: options.Wanted,
     seconds: Seconds = 5.0,
     as_json: options.Json = False,
 ) -> None:
     """Measure the kernel that get_kernel serves, the default, and every torch SDPA backend on this GPU."""
-    from autotune.cli.search import make_executor, raise_no_gpu
-    from autotune.hardware import has_gpu
-
-    found, shapes = options.make_shapes(
-        operation, seq=seq, seq_kv=seq_kv, batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
-        dtype=dtype, causal=causal, window=window, model=model, tp=tp,
-    )  # fmt: skip
-    if not has_gpu():
-        raise_no_gpu()
+    found = wanted.operation
+    executor = open_gpu(Settings())
     console = make_console(as_json)
-    executor = make_executor(None)
     data = []
     try:
-        for shape in shapes:
+        for shape in wanted.shapes:
             kernel = get_kernel(shape, device=executor.device.name)
             default = found.space.default(shape, executor.device)
             executor.open(found, shape)

@@ -9,14 +9,14 @@ from typing import Annotated, Any, Final
 import typer
 from rich.table import Table
 
+from autotune import hardware
 from autotune.cli import options
 from autotune.cli.output import make_console
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel
 from autotune.errors import AutotuneError, UnknownNameError, UsageError
-from autotune.hardware import has_gpu
 from autotune.registry import get_operation
-from autotune.report.summary import speed_up, trial_data
+from autotune.report.summary import policy_text, speed_up, trial_data
 from autotune.table import export as export_text
 from autotune.table import served_winners
 from autotune.trial import Trial
@@ -46,32 +46,19 @@ def show(
         console.print(_table(name, [trial for trial in rows if trial.device.name == name]))
 
 
+@options.takes_shapes
 def lookup(
-    operation: options.OperationName = "flash_attention",
-    seq: options.Seq = "1024",
-    seq_kv: options.SeqKv = None,
-    batch: options.Batch = None,
-    heads: options.Heads = None,
-    kv_heads: options.KvHeads = None,
-    head_dim: options.HeadDim = None,
-    dtype: options.Dtype = "bfloat16",
-    causal: options.Causal = None,
-    window: options.Window = None,
-    model: options.Model = None,
-    tp: options.TensorParallel = 1,
+    *,
+    wanted: options.Wanted,
     device: options.DeviceName = None,
     as_json: options.Json = False,
 ) -> None:
     """Say what get_kernel answers for a shape, from which row, and why."""
-    _, shapes = options.make_shapes(
-        operation, seq=seq, seq_kv=seq_kv, batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
-        dtype=dtype, causal=causal, window=window, model=model, tp=tp,
-    )  # fmt: skip
-    name = device or (None if has_gpu() else NVIDIA_H200.name)
-    _winners(operation, device, None)  # refuses unknown devices and damaged tables
+    name = device or (None if hardware.has_gpu() else NVIDIA_H200.name)
+    _winners(wanted.operation.name, device, None)  # refuses unknown devices and damaged tables
     data = []
     console = make_console(as_json)
-    for shape in shapes:
+    for shape in wanted.shapes:
         kernel = get_kernel(shape, device=name)
         why = kernel.provenance
         console.print(f"shape   {shape}")
@@ -122,11 +109,20 @@ def export(
         raise UsageError(f"out={str(out)!r} cannot be written: {error.strerror}") from error
 
 
+def require_folder(source: Path | None) -> None:
+    """Refuse a folder to read that is none; None is the usual one, which need not exist yet.
+
+    Raises:
+        UsageError: it is no folder.
+    """
+    if source is not None and not source.is_dir():
+        raise UsageError(f"from={str(source)!r} is not a folder; expected one that `autotune search --out` wrote")
+
+
 def _winners(operation: str, device: str | None, source: Path | None) -> list[Trial]:
     """The winners that would be served, in the order of their shapes."""
     get_operation(operation)  # an unknown one has no rows, which is not what is wrong
-    if source is not None and not source.is_dir():
-        raise UsageError(f"from={str(source)!r} is not a folder; expected one that `autotune search --out` wrote")
+    require_folder(source)
     rows = [row.trial for row in served_winners(operation, root=source)]
     if device is not None:
         known = sorted({trial.device.name for trial in rows})
@@ -157,7 +153,7 @@ def _table(device: str, rows: Sequence[Trial]) -> Table:
             ""
             if trial.baseline_timing is None
             else f"{speed_up(trial.baseline_timing, trial.timing).value:.2f}x {trial.baseline.removeprefix('sdpa ')}",
-            f"{trial.started_at:%Y-%m-%d}{', replay' if trial.executor == 'replay' else ''}",
+            f"{trial.started_at:%Y-%m-%d}{', replay' if trial.executor == 'replay' else ''}{policy_text(trial.policy)}",
         )
     return table
 
@@ -165,6 +161,6 @@ def _table(device: str, rows: Sequence[Trial]) -> Table:
 def _row_text(row: Trial) -> str:
     tools = asdict(row.toolchain)
     versions = ", ".join(f"{name} {tools[name]}" for name in ("triton", "torch", "driver") if tools[name])
-    time = "" if row.timing is None else f"{row.timing.median_us:.1f} us, "
+    time = "" if row.timing is None else f"{row.timing.median_us:.1f} us{policy_text(row.policy)}, "
     verb = "replayed" if row.executor == "replay" else "measured"
     return f"{time}{verb} {row.started_at:%Y-%m-%d} with {versions}"

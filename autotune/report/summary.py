@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from autotune.search import SearchResult
-from autotune.trial import Status, Timing, Trial
+from autotune.trial import Policy, Status, Timing, Trial
+
+if TYPE_CHECKING:
+    from autotune.search import SearchResult
 
 WORTH: Final = 1.01  # a gain whose whole interval is above this is worth a table
 
@@ -47,7 +49,10 @@ def describe_time(timing: Timing) -> str:
 def winner_lines(winner: Trial) -> list[str]:
     """The winner, its gain over the default and over the fastest SDPA backend, and whether it is worth using."""
     assert winner.timing is not None
-    lines = [f"winner    {winner.config}", f"time      {describe_time(winner.timing)}{_rate(winner)}"]
+    lines = [
+        f"winner    {winner.config}",
+        f"time      {describe_time(winner.timing)}{_rate(winner)}{policy_text(winner.policy)}",
+    ]
     if winner.default_timing is not None:
         lines.append(f"default   {speed_up(winner.default_timing, winner.timing)} the speed of the default config")
     if winner.baseline_timing is not None:
@@ -80,6 +85,11 @@ def verdict(winner: Trial) -> str:
     return f"{text}, and level with {winner.baseline}"
 
 
+def policy_text(policy: Policy) -> str:
+    """How a time was taken where it was not the usual way, to follow the time."""
+    return "" if policy == Policy() else f", {policy.mode} {policy.cache}"
+
+
 def status_text(statuses: Mapping[Status, int]) -> str:
     """Trials by status, most frequent first."""
     ordered = sorted(statuses.items(), key=lambda item: (-item[1], item[0]))
@@ -107,12 +117,13 @@ def trial_data(trial: Trial) -> dict[str, Any]:
         "resources": asdict(outcome.resources),
         "is_default": trial.is_default,
         "executor": trial.executor,
+        "policy": asdict(trial.policy),
         "toolchain": asdict(trial.toolchain),
         "started_at": trial.started_at.isoformat(),
     }
 
 
-def result_data(result: SearchResult) -> dict[str, Any]:
+def result_data(result: "SearchResult") -> dict[str, Any]:
     """A search's result as plain data for ``--json``."""
     return {
         "operation": result.operation.name,
@@ -125,6 +136,8 @@ def result_data(result: SearchResult) -> dict[str, Any]:
         "resumed": result.resumed,
         "seconds": result.seconds,
         "interrupted": result.interrupted,
+        "ending": result.ending,
+        "contended": result.contended,
     }
 
 

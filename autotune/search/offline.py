@@ -1,5 +1,6 @@
 """What can be confirmed of a replayed winner without a GPU: it compiles, it fits, and its numbers are right."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -7,14 +8,13 @@ from typing import Any
 from autotune.correctness import Verdict
 from autotune.device import Device
 from autotune.executor.child import ChildDiedError
-from autotune.executor.compile_pool import COMPILE_SECONDS, CompilePool
+from autotune.executor.compile_pool import CompilePool, limit_jobs
 from autotune.executor.interpreter import check_interpreted
+from autotune.executor.select import Settings
 from autotune.operation import Operation
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Outcome, Status
-
-JOBS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +32,39 @@ class Confirmation:
 
 
 def confirm(
-    operation: Operation[Any], shape: Shape, device: Device, finalists: Iterable[Config], winner: Config
+    operation: Operation[Any],
+    shape: Shape,
+    device: Device,
+    finalists: Iterable[Config],
+    winner: Config,
+    settings: Settings | None = None,
 ) -> Confirmation:
     """Compile the finalists for the device and check the winner on reduced problems, all on this machine's CPU."""
-    compiled = compile_all(operation, shape, device, finalists)
+    compiled = compile_all(operation, shape, device, finalists, settings)
     verdict, dtype = check_interpreted(operation, winner, shape)
     return Confirmation(tuple(compiled), verdict, dtype)
 
 
-def compile_all(operation: Operation[Any], shape: Shape, device: Device, configs: Iterable[Config]) -> list[Outcome]:
-    """Compile configs for a device with its real compiler; in the order given."""
+def compile_all(
+    operation: Operation[Any],
+    shape: Shape,
+    device: Device,
+    configs: Iterable[Config],
+    settings: Settings | None = None,
+) -> list[Outcome]:
+    """Compile configs for a device with its real compiler, on all cores unless told otherwise; in the order given."""
+    settings = settings or Settings()
+    jobs, patience = limit_jobs(settings.jobs or os.cpu_count()).count, 2 * settings.compile_seconds
     wanted = list(configs)
-    status, message = Status.COMPILE_TIMEOUT, f"nothing compiled for {2 * COMPILE_SECONDS:.0f} s"
+    status, message = Status.COMPILE_TIMEOUT, f"nothing compiled for {patience:.0f} s"
     found: dict[Config, Outcome] = {}
-    pool = CompilePool(device, jobs=JOBS, timeout=COMPILE_SECONDS)
+    pool = CompilePool(device, jobs=jobs, timeout=settings.compile_seconds)
     try:
         pool.open(operation, shape)
         for config in wanted:
             pool.submit(config)
         for _ in wanted:
-            outcome = pool.receive(2 * COMPILE_SECONDS)
+            outcome = pool.receive(patience)
             if outcome is None:
                 break
             found[outcome.config] = outcome

@@ -1,18 +1,24 @@
 """Fixtures of the command line's tests: a machine without a GPU, with tables and a sweep of its own."""
 
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
-from autotune import dispatch
+from autotune import dispatch, hardware
+from autotune.cli import studies
 from autotune.cli.app import main
+from autotune.correctness import Verdict
+from autotune.executor.select import Settings
+from autotune.search import Confirmation
+from autotune.space import Config
 from autotune.table import Store, write_shipped
-from autotune.trial import Trial
+from autotune.trial import Outcome, Resources, Status, Trial
 from tests.report import sample
 
 
@@ -57,12 +63,13 @@ class Machine:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     here = Machine(tmp_path / "home", tmp_path / "results")
     sample.serve_from(monkeypatch, here.home, here.results)
-    for module in ("autotune.hardware", "autotune.cli.search", "autotune.cli.tables"):
-        monkeypatch.setattr(f"{module}.has_gpu", lambda: False)
+    monkeypatch.setattr(hardware, "has_gpu", lambda: False)
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # main sets its own
+    terminate = signal.getsignal(signal.SIGTERM)  # and this
     dispatch.reload()
     yield here
     dispatch.reload()
+    signal.signal(signal.SIGTERM, terminate)
 
 
 @pytest.fixture
@@ -78,3 +85,20 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         return Ran(int(ended.value.code or 0), printed.out, printed.err)
 
     return command
+
+
+@pytest.fixture
+def confirmed(monkeypatch: pytest.MonkeyPatch) -> list[list[Config]]:
+    """A compiler and an interpreter that agree at once; the finalists of each call."""
+    calls: list[list[Config]] = []
+
+    def confirm(
+        operation: object, shape: object, device: object, finalists: list[Config], winner: Config, settings: Settings
+    ) -> Any:
+        calls.append(finalists)
+        resources = Resources(shared_bytes=65536, registers=128, spill_bytes=0)
+        compiled = tuple(Outcome(config=c, status=Status.OK, resources=resources) for c in finalists)
+        return Confirmation(compiled, Verdict(Status.OK, error=0.001, error_limit=0.004), "float16")
+
+    monkeypatch.setattr(studies, "confirm", confirm)
+    return calls

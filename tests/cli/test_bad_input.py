@@ -1,23 +1,27 @@
 """Whatever is wrong with a command is said in one line, changes nothing, and is told by the exit code."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from autotune.cli import options
 from autotune.errors import UsageError
+from autotune.search import DEFAULT_SAMPLER, SAMPLERS
+from autotune.shape import AttentionShape
 from tests.cli.conftest import Machine, Ran
 from tests.report import sample
 
 Run = Callable[..., Ran]
 
 SHAPED: Final = ("search", "lookup", "bench", "sweep")  # the commands that take a shape
-COMMANDS: Final = (*SHAPED, "show", "export", "doctor")
+COMMANDS: Final = (*SHAPED, "explain", "show", "export", "doctor")
 
 # arguments: what the line must name
 BAD_SHAPES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
@@ -41,6 +45,20 @@ BAD_SHAPES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
     ("--model", "/nonexistent/config.json"): ("/nonexistent/config.json", "does not exist"),
     ("--model", "llama-3.1-8b", "--tp", "5"): ("tp=5", "1, 2, 4"),
     ("--tp", "2"): ("tp=2", "--model"),
+    ("--model", "llama-3.1-8b", "--heads", "4"): ("heads=4", "8 KV heads of llama-3.1-8b", "--kv-heads"),
+    ("--model", "llama-3.1-8b", "--tp", "2", "--heads", "6"): ("heads=6", "4 KV heads of llama-3.1-8b tp2"),
+    ("--model", "llama-3.1-8b", "--kv-heads", "5"): ("kv_heads=5", "32 heads of llama-3.1-8b", "--heads"),
+    ("--model", "llama-3.1-8b", "--kv-heads", "0"): ("kv_heads=0", "from 1"),
+    ("--seq", "512,...,300"): ("seq=512,...,300", "ends below its start", "300,...,512"),
+}
+
+# Options of measuring and what the line must name.
+BAD_SETTINGS: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
+    ("--policy", "lazy"): ("policy='lazy'", "graph, eager"),
+    ("--cache", "hot"): ("cache='hot'", "cold, warm"),
+    ("--jobs", "0"): ("--jobs", "'0'"),
+    ("--compile-timeout", "0"): ("--compile-timeout", "'0'"),
+    ("--timeout", "soon"): ("--timeout", "'soon'"),
 }
 
 
@@ -62,6 +80,25 @@ def test_a_bad_shape_is_refused(
     machine.ship_sweep(64)
     assert_refused(run(command, *arguments), 2, *words)
     assert not machine.home.exists()
+
+
+@pytest.mark.parametrize("command", ["search", "sweep"])
+@pytest.mark.parametrize(("arguments", "words"), BAD_SETTINGS.items(), ids=lambda value: " ".join(value))
+def test_a_bad_setting_is_refused(
+    run: Run, machine: Machine, command: str, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    machine.ship_sweep(64)
+    assert_refused(run(command, *arguments), 2, *words)
+    assert not machine.home.exists()
+
+
+def test_an_unknown_sampler_is_refused_and_the_help_names_all(run: Run, machine: Machine) -> None:
+    assert_refused(run("search", "--sampler", "guess"), 2, "sampler='guess'", *SAMPLERS)
+    assert not machine.home.exists()
+    text = " ".join(run("search", "--help").out.split())
+    said = text.partition("Who proposes: ")[2].partition("]")[0]
+    assert all(name in said for name in SAMPLERS)
+    assert said.endswith(f"[default: {DEFAULT_SAMPLER}")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"hidden_size": 64}', '{"num_attention_heads": "8"}', "\xff"])
@@ -154,24 +191,26 @@ def test_nothing_to_export_is_no_wrong_usage(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "words"),
     [
-        ("tune",),
-        ("search", "--sequence", "1"),
-        ("search", "--batch", "two"),
-        ("search", "--trials", "0"),
-        ("search", "--seed", "-1"),
-        ("search", "--seed", str(2**32)),
-        ("search", "--tp", "0"),
-        ("bench", "--seconds", "0"),
-        ("show", "extra"),
+        (("tune",), ("'tune'", "`autotune --help`")),
+        (("search", "--sequence", "1"), ("--sequence", "--seq", "`autotune search --help`")),
+        (("search", "--batch", "two"), ("--batch", "integer", "'two'")),
+        (("search", "--batch"), ("--batch", "requires")),
+        (("search", "--trials", "0"), ("--trials", "1", "'0'")),
+        (("search", "--seed", "-1"), ("--seed", "0", "'-1'")),
+        (("search", "--seed", str(2**32)), ("--seed", str(2**32 - 1), f"'{2**32}'")),
+        (("search", "--tp", "0"), ("--tp", "1", "'0'")),
+        (("bench", "--seconds", "0"), ("--seconds", "1", "'0'")),
+        (("show", "extra"), ("extra", "`autotune show --help`")),
+        (("explain",), ("CONFIG", "`autotune explain --help`")),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(value)[:30],
 )
-def test_wrong_usage_is_told_by_typer(run: Run, machine: Machine, arguments: tuple[str, ...]) -> None:
-    ran = run(*arguments)
-    assert (ran.code, ran.out) == (2, "")
-    assert "--help" in ran.err
+def test_what_typer_refuses_is_said_in_the_same_way(
+    run: Run, machine: Machine, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    assert_refused(run(*arguments), 2, *words)
     assert not machine.home.exists()
 
 
@@ -183,8 +222,51 @@ def test_every_command_has_help_and_json(run: Run, command: str) -> None:
     assert command in run("--help").out
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_and_option_of_a_search_is_documented(run: Run, command: str) -> None:
+    root = Path(__file__).parents[2]
+    assert f"| `autotune {command}` |" in (root / "README.md").read_text()
+    if command == "search":
+        own = run("search", "--help").out.partition("--tp ")[2]
+        documented = (root / "docs" / "commands.md").read_text()
+        shared = {"--seed", "--device", "--out", "--json", "--help"}
+        assert [
+            o for o in re.findall(r"^  (--[a-z-]+)", own, re.M) if f"`{o}" not in documented and o not in shared
+        ] == []
+
+
 def test_no_command_is_a_plea_for_help(run: Run) -> None:
-    assert "Usage: autotune" in "".join(run()[1:])
+    ran = run()
+    assert "Usage: autotune" in ran.out + ran.err
+    assert "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 " in ran.out + ran.err
+
+
+@pytest.mark.parametrize("command", SHAPED)
+def test_the_shape_options_come_first_and_keep_their_order(run: Run, command: str) -> None:
+    text = run(command, "--help").out
+    options = ["--operation", "--seq ", "--seq-kv", "--batch", "--heads", "--kv-heads", "--head-dim", "--dtype"]
+    options += ["--causal / --no-causal", "--window", "--softcap / --no-softcap", "--model", "--tp", "--json"]
+    places = [text.index(f"\n  {option}") for option in options]
+    assert places == sorted(places)
+    assert "wanted" not in text
+    assert "settings" not in text
+
+
+@pytest.mark.parametrize("command", ["show", "lookup", "export"])
+def test_readers_load_neither_optuna_nor_triton(machine: Machine, command: str) -> None:
+    machine.tune(sample.trial())
+    code = (
+        "import sys\n"
+        "from autotune.cli import main\n"
+        f"sys.argv = ['autotune', '{command}']\n"
+        "try:\n    main()\n"
+        "except SystemExit as ended:\n    assert not ended.code, ended.code\n"
+        "print(*{'optuna', 'triton', 'sqlalchemy'} & sys.modules.keys(), file=sys.stderr)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "\n")
+    assert result.stdout
 
 
 def test_version(run: Run) -> None:
@@ -237,15 +319,45 @@ def test_budgets_are_read_as_they_are_written(text: str, seconds: float) -> None
     assert options.parse_seconds(text) == seconds
 
 
+def shape_of(**given: Any) -> AttentionShape:
+    (shape,) = options.make_shapes(seq="512", **given).shapes
+    return shape
+
+
 def test_a_model_gives_what_is_not_said() -> None:
-    _, (shape,) = options.make_shapes("flash_attention", seq="512", model="deepseek-v3", tp=8)
+    shape = shape_of(model="deepseek-v3", tp=8)
     assert (shape.heads, shape.kv_heads, shape.head_dim, shape.head_dim_v) == (16, 16, 192, 128)
-    _, (shape,) = options.make_shapes("flash_attention", seq="512", model="flux.1", head_dim=64, heads=8, kv_heads=2)
+    shape = shape_of(model="flux.1", head_dim=64, heads=8, kv_heads=2)
     assert (shape.heads, shape.kv_heads, shape.head_dim, shape.head_dim_v) == (8, 2, 64, 64)
     assert not shape.causal
-    assert options.make_shapes("flash_attention", seq="512", model="flux.1", causal=True)[1][0].causal
+    assert shape_of(model="flux.1", causal=True).causal
+
+
+def test_a_model_gives_its_window_and_softcap_unless_they_are_said() -> None:
+    assert shape_of(model="mistral-7b-v0.1").window == 4096
+    assert shape_of(model="mistral-7b-v0.1", window=128).window == 128
+    assert shape_of(model="grok-1").softcap
+    assert not shape_of(model="grok-1", softcap=False).softcap
+    assert shape_of(softcap=True).softcap
+    assert not shape_of().softcap
+
+
+def test_a_window_of_some_layers_is_left_out_and_said(run: Run, machine: Machine) -> None:
+    shape = shape_of(model="gemma-2-9b")
+    assert (shape.window, shape.softcap) == (None, True)
+    machine.ship(sample.trial())
+    ran = run("lookup", "--model", "gemma-2-9b")
+    first = ran.out.splitlines()[0]
+    assert first.startswith("only some layers of gemma-2-9b have its window of 4096 keys")
+    assert "--window 4096" in first
+    as_json = run("lookup", "--model", "gemma-2-9b", "--json")
+    assert as_json.err.splitlines()[0] == first
+    assert json.loads(as_json.out)[0]["shape"]["window"] is None
+    named = run("lookup", "--model", "gemma-2-9b", "--window", "4096").out
+    assert "only some layers" not in named
+    assert "window 4096, softcap" in named
 
 
 def test_the_defaults_are_16384_tokens_of_16_causal_heads_of_128() -> None:
-    _, shapes = options.make_shapes("flash_attention", seq="1024,32768")
-    assert shapes == [sample.shape(1024), sample.shape(32768, batch=1)]
+    shapes = options.make_shapes(seq="1024,32768").shapes
+    assert shapes == (sample.shape(1024), sample.shape(32768, batch=1))

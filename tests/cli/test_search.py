@@ -2,41 +2,29 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from autotune.cli import search as search_module
+from autotune import hardware
+from autotune.cli import studies
 from autotune.correctness import Verdict
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel
 from autotune.executor import Baseline, Race
 from autotune.executor.replay import ReplayExecutor
-from autotune.search import Confirmation
+from autotune.executor.select import Settings
+from autotune.search import DEFAULT_SAMPLER, SAMPLERS, Confirmation
 from autotune.search_spaces.flash_attention import OPERATION
 from autotune.space import Config
 from autotune.table import shipped_sweeps
-from autotune.trial import Outcome, Resources, Stage, Status
+from autotune.trial import Conditions, Outcome, Policy, Stage, Status
 from tests.cli.conftest import Machine, Ran
 from tests.report import sample
 
 Run = Callable[..., Ran]
-
-
-@pytest.fixture
-def confirmed(monkeypatch: pytest.MonkeyPatch) -> list[list[Config]]:
-    """A compiler and an interpreter that agree at once; the finalists of each call."""
-    calls: list[list[Config]] = []
-
-    def confirm(operation: object, shape: object, device: object, finalists: list[Config], winner: Config) -> Any:
-        calls.append(finalists)
-        resources = Resources(shared_bytes=65536, registers=128, spill_bytes=0)
-        compiled = tuple(Outcome(config=c, status=Status.OK, resources=resources) for c in finalists)
-        return Confirmation(compiled, Verdict(Status.OK, error=0.001, error_limit=0.004), "float16")
-
-    monkeypatch.setattr(search_module, "confirm", confirm)
-    return calls
 
 
 def test_a_search_without_a_gpu_says_what_was_recorded_compiled_and_checked(
@@ -56,8 +44,8 @@ def test_a_search_without_a_gpu_says_what_was_recorded_compiled_and_checked(
     assert "compiled  BLOCK_Q=128 " in ran.out
     assert "ok for sm_90 here: 128 registers, 0 bytes spilled, 65536 of 232448 bytes of shared memory\n" in ran.out
     assert "checked   numbers ok in Triton's interpreter, float16, on reduced lengths (largest error 0.001" in ran.out
-    assert [line.split()[0] for line in lines if line][-7:] == [
-        *("torch", "verdict", "recorded", "compiling", "compiled", "checked", "saved"),
+    assert list(dict.fromkeys(line.split()[0] for line in lines if line))[-6:] == [
+        *("verdict", "recorded", "compiling", "compiled", "checked", "saved"),
     ]
     assert f"saved     {machine.home / 'nvidia_h200' / 'flash_attention'}" in ran.out
     assert len(confirmed) == 1
@@ -121,6 +109,19 @@ def test_a_length_that_was_not_recorded_is_answered_by_the_nearest_and_said(
     assert "not recorded" not in run("search", "--seq", "64", "--trials", "5").out
 
 
+@pytest.mark.parametrize("lengths", ["64,96", "96,64"])
+def test_lengths_that_one_sweep_answers_are_tuned_once_and_said(
+    run: Run, machine: Machine, confirmed: list[list[Config]], lengths: str
+) -> None:
+    machine.ship_sweep(64)
+    ran = run("search", "--seq", lengths, "--trials", "5", "--json")
+    assert [result["shape"]["seq_q"] for result in json.loads(ran.out)] == [64]
+    assert len(confirmed) == 1
+    assert ran.err.count("no GPU here") == 1
+    (said,) = [line for line in ran.err.splitlines() if line.startswith("not recorded")]
+    assert said.endswith("tuned above already" if lengths == "64,96" else "tuning that")
+
+
 def test_a_family_without_a_sweep_fails_and_lists_the_recorded(run: Run, machine: Machine) -> None:
     machine.ship_sweep(64)
     ran = run("search", "--seq", "64", "--no-causal")
@@ -137,29 +138,6 @@ def test_nothing_recorded_at_all_is_said(run: Run, machine: Machine) -> None:
     ran = run("search")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == "autotune: device='NVIDIA H200' is neither here nor recorded; recorded: none\n"
-
-
-def test_an_interrupted_search_keeps_what_it_found_and_continues(
-    run: Run, machine: Machine, confirmed: list[list[Config]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine.ship_sweep(1024)
-    collect = ReplayExecutor.collect
-    answered: list[Outcome] = []
-
-    def collect_until_stopped(executor: ReplayExecutor) -> Outcome:
-        if len(answered) == 7:
-            raise KeyboardInterrupt
-        answered.append(collect(executor))
-        return answered[-1]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ReplayExecutor, "collect", collect_until_stopped)
-        ran = run("search", "--seq", "1024,64")
-    assert (ran.code, ran.err) == (130, "")
-    assert "interrupted: the best so far is BLOCK_Q=128 BLOCK_K=" in ran.out
-    assert "seq 64" not in ran.out
-    assert len(machine.kept()) == 7
-    assert "2 configs tried and 7 known in " in run("search", "--trials", "9").out
 
 
 def test_out_names_another_folder(run: Run, machine: Machine, tmp_path: Path, confirmed: list[list[Config]]) -> None:
@@ -199,11 +177,13 @@ def test_missed_shapes_are_tuned(run: Run, machine: Machine, confirmed: list[lis
 
 
 def test_a_winner_that_fails_here_is_said(run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def confirm(operation: object, shape: object, device: object, finalists: list[Config], winner: Config) -> Any:
+    def confirm(
+        operation: object, shape: object, device: object, finalists: list[Config], winner: Config, settings: Settings
+    ) -> Any:
         compiled = (Outcome(config=winner, status=Status.COMPILE_ERROR, message="no [/such] register"),)
         return Confirmation(compiled, Verdict(Status.WRONG_RESULT, "off by 3"), "float16")
 
-    monkeypatch.setattr(search_module, "confirm", confirm)
+    monkeypatch.setattr(studies, "confirm", confirm)
     machine.ship_sweep(64)
     ran = run("search", "--seq", "64", "--trials", "3")
     assert ran.code == 1
@@ -226,6 +206,8 @@ def test_a_winner_is_really_compiled_and_checked(run: Run, machine: Machine) -> 
 class FakeGPU(ReplayExecutor):
     """A GPU that knows its answers: those of a sweep, and two SDPA backends."""
 
+    name = "gpu"
+
     def race(self, configs: list[Config], *, seconds: float, every_baseline: bool = False) -> Race:
         race = super().race(configs, seconds=seconds)
         baselines = (Baseline("sdpa flash", sample.timing(400)), Baseline("sdpa cudnn", message="no [/kernel] found"))
@@ -236,8 +218,10 @@ class FakeGPU(ReplayExecutor):
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with an H200 that answers like the sweep at 64."""
     executor = FakeGPU(NVIDIA_H200, sample.sweep(sample.shape(64)))
-    monkeypatch.setattr("autotune.hardware.has_gpu", lambda: True)
-    monkeypatch.setattr(search_module, "make_executor", lambda device, **options: executor)
+    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
+    for opener in ("studies.open_gpu", "bench.open_gpu"):
+        monkeypatch.setattr(f"autotune.cli.{opener}", lambda settings: executor)
+    monkeypatch.setattr(studies, "open_executor", lambda device, settings: executor)
 
 
 @pytest.mark.usefixtures("gpu")
@@ -282,3 +266,60 @@ def test_a_sweep_tries_every_config_and_can_be_shipped(
     (sweep,) = shipped_sweeps("flash_attention", results=tmp_path / "shipped")
     assert (sweep.name, sweep.device) == ("flash_attention_b256_h16_s64_d128_causal_bfloat16", "nvidia_h200")
     assert {trial.config for trial in sweep.trials()} == set(space)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_search_says_that_another_process_was_using_the_gpu(
+    run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "contended" not in run("search", "--seq", "64", "--trials", "5").out
+    collect = ReplayExecutor.collect
+
+    def contended(executor: ReplayExecutor, timeout: float | None = None) -> Outcome:
+        return replace(collect(executor, timeout), conditions=Conditions(contended=True))
+
+    monkeypatch.setattr(ReplayExecutor, "collect", contended)
+    ran = run("search", "--seq", "64", "--trials", "8", "--json")
+    (line,) = [line for line in ran.err.splitlines() if line.startswith("contended")]
+    assert line == (
+        "contended another process was using the GPU during 3 measurements; "
+        "rows are marked and a later uncontended race replaces them"
+    )
+    assert json.loads(ran.out)[0]["contended"] == 3
+
+
+@pytest.mark.parametrize("command", ["search", "sweep"])
+def test_options_of_measuring_reach_the_executor(
+    run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    asked: list[tuple[Settings, str]] = []
+
+    def note(task: studies.Task) -> list[Any]:
+        asked.append((task.settings, task.sampler))
+        return []
+
+    monkeypatch.setattr(studies, "run", note)
+    options = ["--policy", "eager", "--cache", "warm", "--jobs", "3", "--compile-timeout", "7", "--timeout", "8"]
+    assert run(command, *options).code == 0
+    is_search = command == "search"
+    expected = Settings(
+        policy=Policy("eager", "warm"), jobs=3, compile_seconds=7.0, screen_seconds=8.0, early_stop=is_search
+    )
+    assert asked == [(expected, DEFAULT_SAMPLER if is_search else "exhaustive")]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_every_sampler_searches_by_replay(
+    run: Run, machine: Machine, confirmed: list[list[Config]], sampler: str
+) -> None:
+    machine.ship_sweep(64)
+    (found,) = json.loads(run("search", "--seq", "64", "--sampler", sampler, "--trials", "12", "--json").out)
+    assert (found["measured"], found["winner"]["executor"]) == (12, "replay")
+
+
+def test_a_replay_refuses_another_policy_than_that_of_its_recording(run: Run, machine: Machine) -> None:
+    machine.ship_sweep(64)
+    ran = run("search", "--seq", "64", "--cache", "warm")
+    assert (ran.code, ran.out) == (2, "")
+    assert "policy='graph', cache='warm' was not recorded on NVIDIA H200" in ran.err
+    assert not machine.home.exists()

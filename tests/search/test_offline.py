@@ -4,6 +4,7 @@ import pytest
 
 from autotune.correctness import Verdict
 from autotune.device import NVIDIA_H200
+from autotune.executor.select import Settings
 from autotune.search import Confirmation, compile_all, confirm
 from autotune.trial import Outcome, Status
 from tests.executor.faulty import OPERATION, SHAPE, UNLOADABLE, config
@@ -25,9 +26,9 @@ def test_compilers_that_cannot_start_are_an_outcome() -> None:
     assert "NO_SUCH_KERNEL" in outcome.message
 
 
-def test_compilers_that_stay_silent_are_an_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.search.offline.COMPILE_SECONDS", 0.1)
-    outcomes = compile_all(OPERATION, SHAPE, NVIDIA_H200, [config(compile="hang"), config()])
+def test_compilers_that_stay_silent_are_an_outcome() -> None:
+    settings = Settings(jobs=1, compile_seconds=0.1)
+    outcomes = compile_all(OPERATION, SHAPE, NVIDIA_H200, [config(compile="hang"), config()], settings)
     assert outcomes[0].status is Status.COMPILE_TIMEOUT
 
 

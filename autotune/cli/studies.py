@@ -1,0 +1,278 @@
+"""Runs the studies of ``autotune search`` and ``autotune sweep`` one after the other, and tells of each as it ends."""
+
+import contextlib
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from autotune.cli import interrupts
+from autotune.cli.output import make_console
+from autotune.cli.progress import Progress
+from autotune.device import Device
+from autotune.dispatch import get_kernel, neighbour_configs, reload
+from autotune.errors import AutotuneError, SearchError, UsageError
+from autotune.executor import Executor
+from autotune.executor.compile_pool import limit_jobs
+from autotune.executor.replay import ReplayExecutor
+from autotune.executor.select import Settings, find_site, open_executor, open_gpu
+from autotune.operation import Operation
+from autotune.report.confirmation import compiled_text, confirmation_data, confirmation_lines
+from autotune.report.plan import plan_data, plan_lines
+from autotune.report.summary import describe_time, result_data, status_text, winner_lines
+from autotune.search import Confirmation, Limits, Sampler, SearchResult, compile_all, confirm, search
+from autotune.search.plan import make_plan
+from autotune.shape import Shape
+from autotune.space import Config
+from autotune.table import Store, home
+
+Problem = tuple[Operation[Any], Shape]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What a command was asked to do. ``must_measure``: a replay is no answer."""
+
+    problems: list[Problem]
+    limits: Limits
+    settings: Settings
+    sampler: Sampler
+    seed: int = 0
+    device: str | None = None
+    target: str | None = None
+    must_measure: bool = False
+    out: Path | None = None
+    as_json: bool = False
+
+    @property
+    def store(self) -> Store:
+        return Store(self.out or home())
+
+
+def preview(task: Task) -> None:
+    """Print what ``run`` would do; opens no GPU and writes nothing."""
+    console, data = make_console(task.as_json), []
+    site = find_site(task.device, task.settings.policy)
+    for operation, shape in _answerable(task, site, console):
+        plan = make_plan(
+            operation,
+            shape,
+            site,
+            task.store,
+            limits=task.limits,
+            sampler=task.sampler,
+            jobs=limit_jobs(task.settings.jobs).count,
+        )
+        console.print(*plan_lines(plan), sep="\n", end="\n\n")
+        data.append(plan_data(plan))
+    if task.as_json:
+        print(json.dumps(data, indent=2))
+
+
+def run(task: Task) -> list[SearchResult]:
+    """One study for each problem over one executor; prints each result as it comes.
+
+    Raises:
+        AutotuneError: a study found no winner, or one that does not hold here.
+        typer.Exit: a signal ended it; what was measured is kept.
+    """
+    console, started = make_console(task.as_json), time.monotonic()
+    require_writable(task.store.root)
+    studies = Studies(task, console)
+    try:
+        opened = open_gpu(task.settings) if task.must_measure else open_executor(task.device, task.settings)
+        with contextlib.closing(opened) as executor:
+            for operation, shape in _answerable(task, executor, console):
+                studies.run(executor, operation, shape, None if studies.results else started)
+                if studies.interrupted:
+                    break
+    except KeyboardInterrupt:
+        studies.interrupted = True
+        console.print("interrupted: everything that was measured is kept, run the same command to continue")
+    if task.as_json:
+        print(json.dumps(studies.data, indent=2))
+    if studies.interrupted:
+        raise typer.Exit(interrupts.exit_code())
+    if studies.failed:
+        raise SearchError(f"{studies.failed} of {len(task.problems)} shapes have no winner: see the lines `failed`")
+    if studies.refuted:
+        raise AutotuneError("a winner does not hold on this machine: see the lines `compiled` and `checked`")
+    return studies.results
+
+
+@dataclass
+class Studies:
+    """What the studies of one command came to."""
+
+    task: Task
+    console: Console
+    results: list[SearchResult] = field(default_factory=list)
+    data: list[dict[str, Any]] = field(default_factory=list)
+    failed: int = 0
+    refuted: bool = False
+    interrupted: bool = False
+
+    def run(self, executor: Executor, operation: Operation[Any], shape: Shape, started: float | None) -> None:
+        """One study, told of; ``started`` is when its budget began to run, if not now."""
+        try:
+            result = self._search(executor, operation, shape, started)
+        except SearchError as error:
+            if len(self.task.problems) == 1:
+                raise
+            self.console.print(f"failed    {error}\n")
+            self.failed += 1
+            return
+        self.results.append(result)
+        reload()  # the next shape begins with what this one found
+        self._tell(executor, result)
+        confirmation = None
+        if result.winner is not None and not self.interrupted:
+            confirmation = self._confirm(executor, result)
+        if result.winner is not None:
+            self._tell_saved(executor, result)
+        self.data.append({**result_data(result), "confirmation": confirmation_data(confirmation)})
+
+    def _search(
+        self, executor: Executor, operation: Operation[Any], shape: Shape, started: float | None
+    ) -> SearchResult:
+        task = self.task
+        with Progress(self.console, task.limits) as progress:
+            return search(
+                operation,
+                shape,
+                executor,
+                task.store,
+                limits=task.limits,
+                seed=task.seed,
+                served=_served(operation, shape, executor.device),
+                neighbours=neighbour_configs(operation, shape, executor.device),
+                sampler=task.sampler,
+                observer=progress,
+                started=started,
+            )
+
+    def _tell(self, executor: Executor, result: SearchResult) -> None:
+        """Print how a study ended."""
+        known = f" and {result.resumed} known" if result.resumed else ""
+        self.console.print(
+            f"{result.measured} configs tried{known} in {result.seconds:.0f} s, until {result.ending}: "
+            f"{status_text(result.statuses)}"
+        )
+        if result.contended and executor.name == "gpu":  # a replay's are those of its recording
+            self.console.print(
+                f"contended another process was using the GPU during {result.contended} measurements; "
+                "rows are marked and a later uncontended race replaces them"
+            )
+        if result.interrupted:
+            self.interrupted = True
+            best = result.winner or result.best_screened
+            text = "nothing was found yet"
+            if best is not None and best.timing is not None:
+                text = f"the best so far is {best.config}, {describe_time(best.timing)}"
+            self.console.print(f"interrupted: {text}; everything is kept, run the same command to continue")
+        if result.winner is not None:
+            self.console.print(*winner_lines(result.winner), sep="\n")
+
+    def _confirm(self, executor: Executor, result: SearchResult) -> Confirmation | None:
+        """Without a GPU, confirm on this machine what can be; and compile for another target if one is named."""
+        confirmation = None
+        try:
+            if executor.name == "replay":
+                confirmation = _confirm_replayed(result, self.task.settings, self.console)
+                self.refuted = self.refuted or not confirmation.holds
+            if self.task.target is not None:
+                _compile_for(self.task.target, result, self.task.settings, self.console)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            self.console.print("interrupted: the winner stands, but not all of it was compiled and checked here")
+        return confirmation
+
+    def _tell_saved(self, executor: Executor, result: SearchResult) -> None:
+        note = "`autotune show` lists it"
+        if executor.name == "replay":
+            note = "a replay: where a measured row ships for the shape, that one is served and shown"
+        folder = self.task.store.root / executor.device.slug / result.operation.name
+        self.console.print(f"saved     {folder} ({note})\n")
+
+
+def require_writable(root: Path) -> None:
+    """Refuse a folder that cannot hold tables before anything is measured.
+
+    Raises:
+        UsageError: the folder cannot be made or written.
+    """
+    parent = next(path for path in (root, *root.parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=parent):  # permissions do not tell of read-only file systems; leaves nothing
+            pass
+    except OSError as error:
+        raise UsageError(f"out={str(root)!r} cannot be written: {error.strerror}; name a folder with --out") from error
+
+
+def _answerable(task: Task, executor: Any, console: Console) -> Iterator[Problem]:
+    """The problems, or in a replay the recorded ones that are nearest to them, each once; says which."""
+    if not isinstance(executor, ReplayExecutor):
+        yield from task.problems
+        return
+    console.print(
+        f"no GPU here: times come from a sweep recorded on an {executor.device.name}; "
+        "compiling and checking happen on this CPU"
+    )
+    tuned: set[tuple[str, Shape]] = set()
+    for operation, shape in task.problems:
+        recorded = executor.nearest(operation, shape)
+        is_tuned = (operation.name, recorded) in tuned
+        if recorded != shape:
+            what = "which is tuned above already" if is_tuned else "tuning that"
+            console.print(f"not recorded: {shape}; the nearest sweep is {shape.distance(recorded):.2f} away, {what}")
+        if not is_tuned:
+            tuned.add((operation.name, recorded))
+            yield operation, recorded
+
+
+def _served(operation: Operation[Any], shape: Shape, device: Device) -> Config | None:
+    """What the tables serve for a shape today, if they know more than the default."""
+    kernel = get_kernel(shape, device=device.name, operation=operation.name)
+    return None if kernel.provenance.rung == "default" else kernel.config
+
+
+def _confirm_replayed(result: SearchResult, settings: Settings, console: Console) -> Confirmation:
+    """Compile the finalists and check the winner's numbers on this CPU, and say exactly what was done where."""
+    winner = result.winner
+    assert winner is not None
+    where = f"recorded on an {winner.device.name} with triton {winner.toolchain.triton}"
+    console.print(f"recorded  times were not measured here but {where}")
+    console.print("compiling the finalists and checking the winner's numbers ...")
+    confirmation = confirm(result.operation, result.shape, winner.device, _finalists(result), winner.config, settings)
+    console.print(*confirmation_lines(confirmation, winner.device), sep="\n")
+    return confirmation
+
+
+def _compile_for(target: str, result: SearchResult, settings: Settings, console: Console) -> None:
+    """Say whether the finalists would compile and fit another architecture; nothing of it is stored."""
+    device = Device(name=target, arch=target, sm_count=1, memory_mib=1)
+    space = result.operation.space
+    default = space.default(result.shape, device)
+    # Parameters that only the target has are those of its default.
+    configs = [
+        Config(
+            {name: default[name] if config[name] is None or default[name] is None else config[name] for name in default}
+        )
+        for config in _finalists(result)
+    ]
+    for outcome in compile_all(result.operation, result.shape, device, dict.fromkeys([default, *configs]), settings):
+        why = space.why_invalid(outcome.config, result.shape, device)
+        text = compiled_text(outcome, device) + (f" (outside its space: {why})" if why else "")
+        console.print(f"target    {outcome.config}: {text}")
+
+
+def _finalists(result: SearchResult) -> list[Config]:
+    """The winner and what was level with it."""
+    assert result.winner is not None
+    return list(dict.fromkeys([result.winner.config, *(trial.config for trial in result.ties)]))

@@ -1,0 +1,123 @@
+"""Which executor runs a search: the GPU here, or a replay of the sweeps recorded on another."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Final, NamedTuple
+
+from autotune import hardware
+from autotune.device import NVIDIA_H200, Device
+from autotune.errors import MissingDependencyError, UnknownNameError, UsageError
+from autotune.executor import Executor
+from autotune.executor.compile_pool import COMPILE_SECONDS
+from autotune.executor.gpu import SCREEN_SECONDS, GpuExecutor
+from autotune.executor.replay import ReplayExecutor
+from autotune.registry import operation_names
+from autotune.table import shipped_sweeps
+from autotune.trial import Policy, Toolchain, Trial
+
+NO_GPU: Final = "this command measures, and no GPU is visible; run `autotune doctor`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a GPU is used: the policy of times, compilers at once (None: all cores but one), and patience in seconds.
+
+    ``early_stop`` cuts configs short that are far behind the best so far; a sweep measures everything.
+    """
+
+    policy: Policy = field(default_factory=Policy)
+    jobs: int | None = None
+    compile_seconds: float = COMPILE_SECONDS
+    screen_seconds: float = SCREEN_SECONDS
+    early_stop: bool = True
+
+
+class Site(NamedTuple):
+    """What the rows of a search would say of where it ran, known without opening a GPU."""
+
+    name: str
+    device: Device
+    toolchain: Toolchain
+    policy: Policy
+
+
+def open_executor(device: str | None, settings: Settings) -> Executor:
+    """The GPU here if there is one and it is the one that was named; else the recorded sweeps of that device.
+
+    Raises:
+        UnknownNameError: the named device is neither here nor recorded.
+        UsageError: nothing was recorded with that policy.
+    """
+    if hardware.has_gpu():
+        executor = open_gpu(settings)
+        if device in (None, executor.device.name):
+            return executor
+        executor.close()
+    return open_replay(device, settings.policy)
+
+
+def open_gpu(settings: Settings) -> Executor:
+    """The GPU here, for what only measuring can answer.
+
+    Raises:
+        MissingDependencyError: there is none.
+    """
+    if not hardware.has_gpu():
+        raise MissingDependencyError(NO_GPU)
+    return GpuExecutor(
+        policy=settings.policy,
+        jobs=settings.jobs,
+        early_stop=settings.early_stop,
+        compile_seconds=settings.compile_seconds,
+        screen_seconds=settings.screen_seconds,
+    )
+
+
+def open_replay(device: str | None, policy: Policy) -> ReplayExecutor:
+    """The recorded sweeps of a device by name, the H200's by default; of several power caps, the highest.
+
+    Raises:
+        UnknownNameError: the device is neither here nor recorded.
+        UsageError: nothing was recorded on it with that policy.
+    """
+    name = device or NVIDIA_H200.name
+    recorded = [t for operation in operation_names() for sweep in shipped_sweeps(operation) for t in sweep.trials()]
+    devices = {trial.device for trial in recorded}
+    named = [candidate for candidate in devices if candidate.name == name]
+    if not named:
+        raise UnknownNameError(f"device={name!r} is neither here nor recorded; recorded: {_names(devices)}")
+    here = max(named, key=lambda candidate: candidate.power_cap_watts or 0)
+    return ReplayExecutor(here, _with_policy([trial for trial in recorded if trial.device == here], policy))
+
+
+def find_site(device: str | None, policy: Policy) -> Site | ReplayExecutor:
+    """Where ``open_executor`` would run, without opening a GPU: a replay reads tables alone.
+
+    Raises:
+        UsageError: as ``open_executor`` does.
+    """
+    if hardware.has_gpu():
+        current = hardware.current_device()
+        if device in (None, current.name):
+            return Site("gpu", current, hardware.toolchain(), policy)
+    return open_replay(device, policy)
+
+
+def _with_policy(recorded: list[Trial], policy: Policy) -> list[Trial]:
+    """The trials of that policy: times of one policy are never given out as those of another."""
+    found = [trial for trial in recorded if trial.policy == policy]
+    if not found:
+        known = "; ".join(sorted({_policy_text(trial.policy) for trial in recorded}))
+        raise UsageError(
+            f"{_policy_text(policy)} was not recorded on {recorded[0].device.name}; recorded: {known}. "
+            "Another policy needs the GPU"
+        )
+    return found
+
+
+def _policy_text(policy: Policy) -> str:
+    return ", ".join(f"{'policy' if name == 'mode' else name}={value!r}" for name, value in asdict(policy).items())
+
+
+def _names(devices: Iterable[Device]) -> str:
+    return ", ".join(sorted({device.name for device in devices})) or "none"

@@ -1,0 +1,275 @@
+"""Why a config is not the winner of a shape, or is: pure functions over trials, in words and as plain data."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from autotune.device import Device
+from autotune.errors import InvalidConfigError
+from autotune.operation import Operation
+from autotune.report.summary import describe_time, policy_text, speed_up, trial_data, verdict, winner_lines
+from autotune.shape import Shape
+from autotune.space import Config, Space, Value
+from autotune.table import tie_set, winners
+from autotune.trial import Resources, Stage, Status, Trial
+
+TIED: Final = "measurement cannot tell the two apart: the default goes first, then less shared memory, fewer registers"
+
+
+class Fate(StrEnum):
+    """What became of a config at one shape."""
+
+    PRUNED = "pruned"
+    UNTRIED = "never tried"
+    FAILED = "failed"
+    LOST = "lost"
+    LEADING = "leading"  # no race has decided yet
+    WON = "won"
+
+
+class Source(NamedTuple):
+    """Trials of one shape on one device that were recorded together, and the words for where they are."""
+
+    place: str
+    trials: Sequence[Trial]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What became of a config, and the rows that say so.
+
+    ``reason`` is why it was pruned or failed. ``trial`` is its own row of the stage that decided, ``rival`` the row of
+    the same stage that beat it, ``faster`` how many of the ``compared`` ones of that stage did. ``source`` says where
+    the rows are.
+    """
+
+    operation: str
+    shape: Shape
+    device: Device
+    config: Config
+    fate: Fate
+    reason: str = ""
+    trial: Trial | None = None
+    rival: Trial | None = None
+    winner: Trial | None = None
+    faster: int = 0
+    compared: int = 0
+    source: str = ""
+
+
+def parse_config(text: str, space: Space[Any], device: Device) -> Config:
+    """A config from ``BLOCK_Q=128 num_warps=8`` or a JSON object, in the order of its space.
+
+    Parameters that the device does not have may be left out. What the space does not know is kept.
+
+    Example:
+        >>> config = parse_config("BLOCK_Q=64 BLOCK_K=32 num_warps=4 num_stages=3 loads=pointer", space, NVIDIA_H200)
+        >>> config["num_stages"], config["kpack"]
+        (3, None)
+
+    Raises:
+        InvalidConfigError: the text has another form, or lacks a parameter.
+    """
+    given = _from_json(text) if text.lstrip().startswith("{") else _from_words(text)
+    values: dict[str, Value] = {}
+    for parameter in space.parameters:
+        choices = parameter.choices(device)
+        if parameter.name not in given and choices != (None,):
+            allowed = ", ".join(map(str, choices))
+            raise InvalidConfigError(f"config={text!r} has no {parameter.name}; allowed: {allowed}")
+        values[parameter.name] = given.pop(parameter.name, None)
+    return Config({**values, **given})
+
+
+def explain_config(
+    operation: Operation[Any], shape: Shape, device: Device, config: Config, sources: Iterable[Source]
+) -> Explanation:
+    """What became of a config; of several sources that know it, the first decides."""
+    known = list(sources)
+    found = next((source for source in known if any(t.config == config for t in source.trials)), None)
+    reason = _why_pruned(operation, shape, device, config)
+    if found is None or reason is not None:
+        best = next((won for source in known if (won := _winner(source.trials)) is not None), None)
+        return Explanation(
+            operation=operation.name,
+            shape=shape,
+            device=device,
+            config=config,
+            fate=Fate.UNTRIED if reason is None else Fate.PRUNED,
+            reason=reason or "",
+            winner=best,
+            compared=len({trial.config for source in known for trial in source.trials}),
+        )
+    return _judge(operation, shape, device, config, found)
+
+
+def _judge(operation: Operation[Any], shape: Shape, device: Device, config: Config, source: Source) -> Explanation:
+    """What became of a config that was tried: its last race decides, or its screening where it was not raced."""
+    best = _winner(source.trials)
+    trial = max((t for t in source.trials if t.config == config), key=lambda t: (t.stage is Stage.RACE, t.started_at))
+    field = [t for t in source.trials if (t.stage, t.race_id, t.policy) == (trial.stage, trial.race_id, trial.policy)]
+    timed = sorted((t for t in field if t.timing and t.status in (Status.OK, Status.SLOW)), key=_median)
+    rival = next(iter(timed), None)
+    if trial.stage is Stage.RACE:
+        rival = next(iter(tie_set(field)), None)
+        if best is not None and rival is trial:
+            rival = best
+    elif best is not None:
+        rival = next((t for t in timed if t.config == best.config), rival)
+    if trial not in timed:
+        fate = Fate.FAILED
+    elif best is not None:
+        fate = Fate.WON if best.config == config else Fate.LOST
+    else:
+        fate = Fate.LEADING if rival is trial else Fate.LOST
+    return Explanation(
+        operation=operation.name,
+        shape=shape,
+        device=device,
+        config=config,
+        fate=fate,
+        reason=trial.outcome.message if fate is Fate.FAILED else "",
+        trial=trial,
+        rival=rival,
+        winner=best,
+        faster=sum(_median(other) < _median(trial) for other in timed) if trial in timed else 0,
+        compared=len(timed),
+        source=source.place,
+    )
+
+
+def explanation_lines(found: Explanation) -> list[str]:
+    """What became of a config, in words."""
+    lines = [
+        f"config    {found.config}",
+        f"shape     {found.shape}",
+        f"device    {found.device.name}",
+        f"verdict   {_verdict(found)}",
+    ]
+    trial = found.trial
+    if trial is not None:
+        lines.append(f"recorded  {_recorded(trial)} in {found.source}")
+    if found.fate is Fate.LOST and trial is not None and found.rival is not None:
+        lines += _beside(trial, found.rival)
+    if trial is not None and found.fate in (Fate.FAILED, Fate.LEADING, Fate.WON):
+        lines.append(f"takes     {_takes(trial.outcome.resources)}")
+    if found.winner is not None and found.fate is Fate.WON:
+        lines += winner_lines(found.winner)[1:-1]
+    elif found.winner is not None:
+        lines.append(f"winner    {found.winner.config}")
+    return lines
+
+
+def explanation_data(found: Explanation) -> dict[str, Any]:
+    """An explanation as plain data for ``--json``."""
+    rows = {"trial": found.trial, "rival": found.rival, "winner": found.winner}
+    return {
+        "operation": found.operation,
+        "shape": found.shape.as_dict(),
+        "device": asdict(found.device),
+        "config": {name: value for name, value in found.config.items() if value is not None},
+        "fate": found.fate,
+        "reason": found.reason,
+        "stage": None if found.trial is None else found.trial.stage,
+        "faster": found.faster,
+        "compared": found.compared,
+        "source": found.source,
+        **{name: None if row is None else trial_data(row) for name, row in rows.items()},
+    }
+
+
+def _verdict(found: Explanation) -> str:
+    trial = found.trial
+    if found.fate is Fate.PRUNED:
+        return f"pruned before compiling: {found.reason}"
+    if trial is None:
+        others = "1 other config was" if found.compared == 1 else f"{found.compared} other configs were"
+        return f"never tried: it is valid, and {others} tried at this shape"
+    stage = "in the race" if trial.stage is Stage.RACE else "at screening"
+    if found.fate is Fate.FAILED:
+        return f"failed {stage} as {trial.status}: {found.reason or 'no message'}"
+    if found.fate is Fate.WON:
+        assert found.winner is not None
+        return f"won; {verdict(found.winner)}"
+    if found.fate is Fate.LEADING:
+        return f"leading {stage}, the fastest of {found.compared}; no race has decided yet"
+    if found.rival is not None and found.rival.race_id != trial.race_id:
+        return "lost: it won an earlier race, and a newer one decides"
+    if found.faster == 0 or (found.rival is not None and _is_tied(trial, found.rival)):
+        return f"lost {stage}, level with the winner: {TIED}"
+    early = ", stopped early" if trial.status is Status.SLOW else ""
+    return f"lost {stage}{early}: {found.faster} of {found.compared - 1} others were faster"
+
+
+def _beside(trial: Trial, rival: Trial) -> list[str]:
+    """A config's time and resources beside those of what beat it."""
+    assert trial.timing is not None
+    assert rival.timing is not None
+    slower = speed_up(trial.timing, rival.timing)
+    return [
+        f"time      {describe_time(trial.timing)} against {describe_time(rival.timing)}, {slower} as long",
+        f"takes     {_takes(trial.outcome.resources)}",
+        f"against   {_takes(rival.outcome.resources)}",
+    ]
+
+
+def _takes(resources: Resources) -> str:
+    registers, spilled, shared = (
+        "?" if value is None else value
+        for value in (resources.registers, resources.spill_bytes, resources.shared_bytes)
+    )
+    return f"{registers} registers, {spilled} bytes spilled, {shared} bytes of shared memory"
+
+
+def _recorded(trial: Trial) -> str:
+    tools = f"triton {trial.toolchain.triton}, driver {trial.toolchain.driver}"
+    verb = "replayed" if trial.executor == "replay" else "measured"
+    return f"{trial.started_at:%Y-%m-%d %H:%M} UTC, {verb} by {trial.worker} with {tools}{policy_text(trial.policy)}"
+
+
+def _winner(trials: Sequence[Trial]) -> Trial | None:
+    return next(iter(winners(trials)), None)
+
+
+def _is_tied(trial: Trial, rival: Trial) -> bool:
+    """Whether both stand in the tie set of what the two alone would be."""
+    return len(tie_set([trial, rival])) == 2
+
+
+def _median(trial: Trial) -> float:
+    assert trial.timing is not None
+    return trial.timing.median_us
+
+
+def _why_pruned(operation: Operation[Any], shape: Shape, device: Device, config: Config) -> str | None:
+    names = [parameter.name for parameter in operation.space.parameters]
+    unknown = [name for name in config if name not in names]
+    if unknown:
+        return f"{', '.join(unknown)} is no parameter of {operation.name}; it has {', '.join(names)}"
+    return operation.space.why_invalid(config, shape, device)
+
+
+def _from_words(text: str) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    for word in text.replace(",", " ").split():
+        name, sign, value = word.partition("=")
+        if not (name and sign and value):
+            raise InvalidConfigError(f"config={text!r} has {word!r}; expected NAME=VALUE ... or a JSON object")
+        if name in values:
+            raise InvalidConfigError(f"config={text!r} names {name} twice; expected each parameter once")
+        values[name] = int(value) if re.fullmatch(r"-?\d{1,12}", value) else (None if value == "None" else value)
+    return values
+
+
+def _from_json(text: str) -> dict[str, Value]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidConfigError(f"config={text!r} is no JSON object: {error}") from None
+    for name, value in found.items():
+        if type(value) not in (int, str, type(None)):
+            raise InvalidConfigError(f"config={text!r} has {name}={value!r}; expected an integer, a string or null")
+    return dict(found)

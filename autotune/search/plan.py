@@ -1,0 +1,167 @@
+"""What a search would do, before it does anything: what is pruned and why, what is left, what is known, how long."""
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol, cast
+
+from autotune.device import Device
+from autotune.executor import Executor
+from autotune.operation import Operation
+from autotune.search.proposals import Sampler
+from autotune.search.recorder import Recorder
+from autotune.search.session import Limits
+from autotune.shape import Shape
+from autotune.space import Config, Space
+from autotune.table import Store, shipped_sweeps
+from autotune.trial import Policy, Stage, Toolchain, Trial
+
+ASSUMED_COMPILE_SECONDS: Final = 1.5  # of one config on one core, where no sweep of the device says better
+
+
+class Site(Protocol):
+    """What rows would say of where they come from: any executor, or one that was not opened."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def device(self) -> Device: ...
+
+    @property
+    def toolchain(self) -> Toolchain: ...
+
+    @property
+    def policy(self) -> Policy: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Configs that one rule of a space refuses: how many, and the reason given for one of them."""
+
+    rule: str
+    count: int
+    example: Config
+    reason: str
+
+
+class Pace(NamedTuple):
+    """Mean seconds that a config takes to compile on one core and to judge on the GPU; no source: assumed."""
+
+    compile_seconds: float
+    judge_seconds: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a search of one shape would do.
+
+    ``trials`` are new configs at most; ``seconds`` estimates how long all of them and the race take, which ``budget``
+    may cut short.
+    """
+
+    operation: str
+    shape: Shape
+    device: Device
+    executor: str
+    size: int
+    pruned: tuple[Pruned, ...]
+    valid: int
+    default: Config
+    known: int
+    sampler: Sampler
+    trials: int
+    jobs: int
+    pace: Pace
+    seconds: float
+    budget: float | None
+
+
+def make_plan(
+    operation: Operation[Any],
+    shape: Shape,
+    site: Site,
+    store: Store,
+    *,
+    limits: Limits,
+    sampler: Sampler,
+    jobs: int,
+) -> Plan:
+    """Plan a search with these limits; reads tables, writes and runs nothing.
+
+    Compiling, ``jobs`` configs at once, and judging, one at a time, overlap: the slower of the two and the race make up
+    the time.
+
+    Raises:
+        UsageError: the operation does not support the shape.
+    """
+    space, device = operation.space, site.device
+    default = space.default(shape, device)
+    refused = [(config, why) for config, why in _judged(space, shape, device) if why is not None]
+    valid = space.size(device) - len(refused)
+    recorder = Recorder(operation, shape, cast(Executor, site), store, seed=0)  # asks it for what a site has
+    recorder.resume()
+    known = len(recorder.screened)
+    trials = max(0, min(valid, valid if limits.trials is None else limits.trials) - known)
+    pace = find_pace(shape, device, _recorded(operation.name, device))
+    seconds = max(trials * pace.compile_seconds / jobs, trials * pace.judge_seconds)
+    return Plan(
+        operation=operation.name,
+        shape=shape,
+        device=device,
+        executor=site.name,
+        size=space.size(device),
+        pruned=group_reasons(refused),
+        valid=valid,
+        default=default,
+        known=known,
+        sampler=sampler,
+        trials=trials,
+        jobs=jobs,
+        pace=pace,
+        seconds=seconds + limits.race_seconds if trials else 0.0,
+        budget=limits.seconds,
+    )
+
+
+def group_reasons(refused: Iterable[tuple[Config, str]]) -> tuple[Pruned, ...]:
+    """Refused configs by rule, the most frequent first; reasons that differ in numbers alone are of one rule.
+
+    Example:
+        >>> group_reasons([(Config(a=1), "a=1 is below 2"), (Config(a=0), "a=0 is below 2")])[0].rule
+        'a=N is below N'
+    """
+    rules: dict[str, list[tuple[Config, str]]] = {}
+    for config, reason in refused:
+        rules.setdefault(re.sub(r"(?<!\w)\d+(?:\.\d+)?(?!\w)", "N", reason), []).append((config, reason))
+    ordered = sorted(rules.items(), key=lambda item: (-len(item[1]), item[0]))
+    return tuple(Pruned(rule, len(found), *found[0]) for rule, found in ordered)
+
+
+def find_pace(shape: Shape, device: Device, sweeps: Iterable[tuple[str, list[Trial]]]) -> Pace:
+    """The pace of the device's nearest sweep by name; another family is better than a guess."""
+    paces = []
+    for name, trials in sweeps:
+        rows = [trial for trial in trials if trial.device == device and trial.stage is Stage.SCREEN]
+        compiles = [s for trial in rows if (s := trial.outcome.compile_seconds) is not None]
+        judged = [s for trial in rows if (s := trial.outcome.judge_seconds) is not None]
+        if compiles and judged:
+            pace = Pace(sum(compiles) / len(compiles), sum(judged) / len(judged), name)
+            recorded = rows[0].shape
+            others = sum(a != b for a, b in zip(shape.family(), recorded.family(), strict=False))
+            paces.append((shape.distance(recorded), others, name, pace))
+    return min(paces, default=(0, 0, "", Pace(ASSUMED_COMPILE_SECONDS, 0.0, "")))[-1]
+
+
+def _recorded(operation: str, device: Device) -> list[tuple[str, list[Trial]]]:
+    return [(sweep.name, sweep.trials()) for sweep in shipped_sweeps(operation) if sweep.device == device.slug]
+
+
+def _judged(space: Space[Any], shape: Shape, device: Device) -> Iterator[tuple[Config, str | None]]:
+    """Every config of a space, and why it is refused."""
+    names = [parameter.name for parameter in space.parameters]
+    for values in itertools.product(*(parameter.choices(device) for parameter in space.parameters)):
+        config = Config(dict(zip(names, values, strict=True)))
+        yield config, space.reject(config, shape, device)

@@ -1,0 +1,39 @@
+"""``search --dry-run`` says what would happen, opens no GPU and writes nothing."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from autotune import hardware
+from autotune.device import NVIDIA_H200
+from autotune.executor import select
+from tests.cli.conftest import Machine, Ran
+
+Run = Callable[..., Ran]
+
+
+def test_a_dry_run_says_what_would_happen_and_writes_nothing(run: Run, machine: Machine) -> None:
+    machine.ship_sweep(64)
+    ran = run("search", "--seq", "64,96", "--dry-run", "--trials", "30", "--sampler", "tpe")
+    assert (ran.code, ran.err) == (0, "")
+    words = [line.split()[0] for line in ran.out.splitlines() if line and not line.startswith((" ", "pruned"))]
+    assert words == ["no", "flash_attention:", "space", "default", "known", "sampler", "expected", "not"]
+    assert "sampler   tpe, 30 trials at most\n" in ran.out
+    assert "assuming 1.5 s to compile a config" in ran.out
+    assert not machine.home.exists()
+
+
+def test_a_dry_run_beside_a_gpu_does_not_open_it(run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
+    monkeypatch.setattr(hardware, "current_device", lambda: NVIDIA_H200)
+    monkeypatch.delattr(select, "GpuExecutor")
+    ran = run("search", "--seq", "64,128", "--model", "flux.1", "--dry-run", "--json", "--jobs", "2")
+    assert ran.code == 0
+    plans = json.loads(ran.out)
+    assert [(plan["executor"], plan["shape"]["seq_q"], plan["jobs"]) for plan in plans] == [
+        ("gpu", 64, 2),
+        ("gpu", 128, 2),
+    ]
+    assert all(plan["size"] == plan["valid"] + sum(group["count"] for group in plan["pruned"]) for plan in plans)
+    assert not machine.home.exists()

@@ -1,0 +1,123 @@
+"""Which executor is opened: the GPU here where it is the one that was named, else a replay of that device's sweeps."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune import hardware
+from autotune.device import NVIDIA_H200
+from autotune.errors import MissingDependencyError, UnknownNameError, UsageError
+from autotune.executor import select
+from autotune.executor.replay import ReplayExecutor
+from autotune.executor.select import Settings, Site, find_site, open_executor, open_gpu, open_replay
+from autotune.table import write_shipped
+from autotune.trial import Policy
+from tests.report import sample
+
+SETTINGS = Settings(policy=Policy("eager", "warm"), jobs=3, compile_seconds=7.0, screen_seconds=8.0, early_stop=False)
+
+
+@pytest.fixture(autouse=True)
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No GPU, and one sweep of the H200 at each of two power caps."""
+    sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
+    monkeypatch.setattr(hardware, "has_gpu", lambda: False)
+    for watts in (700, 500):
+        rows = [replace(t, device=replace(t.device, power_cap_watts=watts)) for t in sample.sweep(sample.shape(64))]
+        write_shipped(Path(f"nvidia_h200/sweeps/at_{watts}.parquet"), rows, results=tmp_path / "results")
+    return tmp_path / "results"
+
+
+class FakeGpu:
+    """A GPU executor that remembers how it was opened and whether it was closed."""
+
+    opened: list["FakeGpu"]
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = settings
+        self.device = NVIDIA_H200
+        self.is_closed = False
+        FakeGpu.opened.append(self)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> list[FakeGpu]:
+    """An H200 is here; the executors that were opened on it."""
+    FakeGpu.opened = []
+    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
+    monkeypatch.setattr(hardware, "current_device", lambda: NVIDIA_H200)
+    monkeypatch.setattr(select, "GpuExecutor", FakeGpu)
+    return FakeGpu.opened
+
+
+@pytest.mark.parametrize("name", [None, "NVIDIA H200"])
+def test_without_a_gpu_a_replay_of_the_highest_power_cap_is_opened(name: str | None) -> None:
+    executor = open_executor(name, Settings())
+    assert isinstance(executor, ReplayExecutor)
+    assert executor.device == NVIDIA_H200
+
+
+@pytest.mark.parametrize("name", [None, "NVIDIA H200"])
+def test_the_gpu_here_is_opened_with_every_setting(gpus: list[FakeGpu], name: str | None) -> None:
+    assert open_executor(name, SETTINGS) is gpus[0]  # type: ignore[comparison-overlap]
+    assert gpus[0].settings == {
+        "policy": Policy("eager", "warm"),
+        "jobs": 3,
+        "compile_seconds": 7.0,
+        "screen_seconds": 8.0,
+        "early_stop": False,
+    }
+    assert not gpus[0].is_closed
+
+
+def test_another_device_than_the_one_here_is_replayed_and_the_gpu_given_back(
+    gpus: list[FakeGpu], results: Path
+) -> None:
+    other = replace(NVIDIA_H200, name="NVIDIA B200", arch="sm_100")
+    rows = [replace(trial, device=other) for trial in sample.sweep(sample.shape(64))]
+    write_shipped(Path("nvidia_b200/sweeps/seq_64.parquet"), rows, results=results)
+    assert open_executor("NVIDIA B200", Settings()).device == other
+    assert [executor.is_closed for executor in gpus] == [True]
+
+
+def test_an_unknown_device_is_refused_with_the_recorded_ones() -> None:
+    with pytest.raises(UnknownNameError, match=r"device='Voodoo 2' .*recorded: NVIDIA H200$"):
+        open_executor("Voodoo 2", Settings())
+
+
+def test_a_replay_refuses_a_policy_that_was_not_recorded() -> None:
+    with pytest.raises(UsageError) as refused:
+        open_replay(None, Policy("eager", "cold"))
+    assert str(refused.value) == (
+        "policy='eager', cache='cold' was not recorded on NVIDIA H200; "
+        "recorded: policy='graph', cache='cold'. Another policy needs the GPU"
+    )
+
+
+def test_a_replay_answers_with_the_policy_that_was_asked_for(results: Path) -> None:
+    warm = Policy("graph", "warm")
+    rows = [replace(trial, policy=warm) for trial in sample.sweep(sample.shape(32))]
+    write_shipped(Path("nvidia_h200/sweeps/warm.parquet"), rows, results=results)
+    assert open_replay(None, warm).policy == warm
+    assert open_replay(None, Policy()).policy == Policy()
+
+
+def test_measuring_without_a_gpu_is_refused() -> None:
+    with pytest.raises(MissingDependencyError, match="no GPU is visible"):
+        open_gpu(Settings())
+
+
+@pytest.mark.parametrize("name", [None, "NVIDIA H200"])
+def test_a_site_is_found_without_opening_the_gpu(gpus: list[FakeGpu], name: str | None) -> None:
+    site = find_site(name, Policy("eager", "warm"))
+    assert site == Site("gpu", NVIDIA_H200, hardware.toolchain(), Policy("eager", "warm"))
+    assert gpus == []
+
+
+def test_a_site_without_a_gpu_is_the_replay() -> None:
+    assert isinstance(find_site(None, Policy()), ReplayExecutor)

@@ -1,0 +1,119 @@
+"""A plan counts what a search would prune, know and try, and estimates its time from what was recorded."""
+
+import doctest
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import autotune.search.plan
+from autotune import hardware
+from autotune.device import NVIDIA_H200, Device
+from autotune.errors import InvalidShapeError
+from autotune.executor.replay import ReplayExecutor
+from autotune.executor.select import Site
+from autotune.search import Limits, search
+from autotune.search.plan import ASSUMED_COMPILE_SECONDS, Pace, Plan, find_pace, group_reasons, make_plan
+from autotune.search_spaces.flash_attention import OPERATION
+from autotune.shape import AttentionShape
+from autotune.space import Config
+from autotune.table import Store
+from autotune.trial import Policy, Trial
+from tests.report import sample
+
+SITE = Site("gpu", NVIDIA_H200, hardware.toolchain(), Policy())
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
+
+
+def plan(folder: Path, shape: AttentionShape | None = None, **changes: Any) -> Plan:
+    given = {"limits": Limits(trials=20, seconds=60.0), "sampler": "tpe", "jobs": 2, **changes}
+    site = given.pop("site", SITE)
+    return make_plan(OPERATION, shape or sample.shape(64), site, Store(folder), **given)
+
+
+def timed(shape: AttentionShape, compile_seconds: float, judge_seconds: float) -> list[Trial]:
+    """A sweep whose configs took that long."""
+    return [
+        replace(t, outcome=replace(t.outcome, compile_seconds=compile_seconds, judge_seconds=judge_seconds))
+        for t in sample.sweep(shape)
+    ]
+
+
+def test_every_config_is_either_valid_or_pruned_for_one_reason(tmp_path: Path) -> None:
+    found = plan(tmp_path)
+    assert found.size == OPERATION.space.size(NVIDIA_H200)
+    assert found.valid == len(list(OPERATION.space.configs(sample.shape(64), NVIDIA_H200)))
+    assert sum(group.count for group in found.pruned) == found.size - found.valid
+    assert [group.count for group in found.pruned] == sorted((g.count for g in found.pruned), reverse=True)
+    for group in found.pruned:
+        assert OPERATION.space.reject(group.example, sample.shape(64), NVIDIA_H200) == group.reason
+    assert found.default == OPERATION.space.default(sample.shape(64), NVIDIA_H200)
+    assert not list(tmp_path.iterdir())
+
+
+def test_reasons_that_differ_in_numbers_alone_are_one_rule() -> None:
+    configs = [Config(a=value) for value in range(5)]
+    reasons = ["a=1 of sm_90 is 0.5 too much", "fp32 at 7", "a=2 of sm_90 is 17 too much", "fp32 at 8", "fp32 at 9"]
+    first, second = group_reasons(zip(configs, reasons, strict=True))
+    assert (first.rule, first.count, first.example, first.reason) == ("fp32 at N", 3, configs[1], "fp32 at 7")
+    assert (second.rule, second.count) == ("a=N of sm_90 is N too much", 2)
+
+
+def test_what_an_earlier_run_found_is_known_and_not_tried_again(tmp_path: Path) -> None:
+    executor = ReplayExecutor(NVIDIA_H200, sample.sweep(sample.shape(64)))
+    search(OPERATION, sample.shape(64), executor, Store(tmp_path), limits=Limits(trials=7))
+    executor.open(OPERATION, sample.shape(64))
+    found = plan(tmp_path, site=executor)
+    assert (found.executor, found.known, found.trials) == ("replay", 7, 13)
+    assert plan(tmp_path).known == 0  # the GPU's own rows are others
+    assert plan(tmp_path, site=executor, limits=Limits(trials=5)).trials == 0
+    assert plan(tmp_path, site=executor, limits=Limits(trials=5)).seconds == 0.0
+    assert plan(tmp_path, site=executor, limits=Limits()).trials == found.valid - 7
+
+
+def test_a_shape_that_the_operation_does_not_support_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidShapeError, match="varlen=True"):
+        plan(tmp_path, sample.shape(64, varlen=True))
+
+
+@pytest.mark.parametrize(
+    ("compile_seconds", "judge_seconds", "expected"),
+    [(3.0, 0.1, 20 * 3.0 / 2 + 12.0), (0.2, 2.0, 20 * 2.0 + 12.0)],
+    ids=["compilers decide", "the GPU decides"],
+)
+def test_the_time_is_that_of_the_slower_stage_and_the_race(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compile_seconds: float, judge_seconds: float, expected: float
+) -> None:
+    recorded = [("near", timed(sample.shape(64), compile_seconds, judge_seconds))]
+    monkeypatch.setattr(autotune.search.plan, "_recorded", lambda operation, device: recorded)
+    found = plan(tmp_path)
+    assert found.pace.source == "near"
+    assert found.pace[:2] == pytest.approx((compile_seconds, judge_seconds))
+    assert found.seconds == pytest.approx(expected)
+    assert found.budget == 60.0
+
+
+def test_the_nearest_sweep_gives_the_pace_and_a_sweep_of_another_family_is_better_than_a_guess() -> None:
+    near, far = timed(sample.shape(128), 1.0, 0.1), timed(sample.shape(4096), 2.0, 0.2)
+    other = timed(sample.shape(128, causal=False), 3.0, 0.3)
+    sweeps = [("far", far), ("other", other), ("near", near)]
+    assert find_pace(sample.shape(64), NVIDIA_H200, sweeps).source == "near"
+    assert find_pace(sample.shape(64), NVIDIA_H200, sweeps[:2]).source == "far"
+    assert find_pace(sample.shape(64), NVIDIA_H200, [("other", other)]).source == "other"
+
+
+@pytest.mark.parametrize("device", [NVIDIA_H200, replace(NVIDIA_H200, power_cap_watts=1)])
+def test_without_recorded_seconds_a_compile_is_assumed(device: Device) -> None:
+    without_seconds = sample.sweep(sample.shape(64))
+    others = timed(sample.shape(64), 9.0, 9.0)
+    sweeps = [("here", without_seconds)] if device == NVIDIA_H200 else [("elsewhere", others)]
+    assert find_pace(sample.shape(64), device, sweeps) == Pace(ASSUMED_COMPILE_SECONDS, 0.0, "")
+
+
+def test_docstring_examples() -> None:
+    assert doctest.testmod(autotune.search.plan, extraglobs={"Config": Config}).failed == 0
