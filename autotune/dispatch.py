@@ -215,7 +215,7 @@ def _climb(
         for row in rows
         if row.trial.device.model == device.model and (distance := shape.distance(row.trial.shape)) <= MAX_DISTANCE
     ]
-    near.sort(key=lambda item: _remoteness(*item, device))
+    near.sort(key=lambda item: _remoteness(item[0], item[1], device))
     for distance, row in near:
         trial = row.trial
         if operation.space.why_invalid(trial.config, shape, device) is not None:

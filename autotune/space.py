@@ -40,6 +40,9 @@ class Config(Mapping[str, Value]):
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[type["Config"], tuple[dict[str, Value]]]:
+        return (Config, (self._values,))  # hashes of strings differ between interpreters
+
     def __repr__(self) -> str:
         return f"Config({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
 

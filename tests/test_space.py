@@ -1,6 +1,10 @@
 """Configs are values, and a space enumerates exactly the valid ones, in an order that never changes."""
 
 import itertools
+import os
+import pickle
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -107,3 +111,13 @@ def test_order_is_that_of_the_enumeration() -> None:
         assert sorted(backwards, key=SPACE.order) == configs
         assert len({SPACE.order(config) for config in configs}) == len(configs)
     assert SPACE.order(Config(tile=64, loads="descriptor", kpack=None)) == (1, 1, -1)
+
+
+def test_a_config_is_found_again_in_another_interpreter() -> None:
+    """Hashes of strings differ from process to process, so a pickled config must not carry its own."""
+    code = (
+        "import pickle, sys; sys.stdout.buffer.write(pickle.dumps(__import__('autotune.space').space.Config(tile=16)))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    data = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=environment).stdout
+    assert pickle.loads(data) in {Config(tile=16)}

@@ -25,9 +25,11 @@ def _record_once(path: Path, operation: str, shape: Shape) -> None:
     line = json.dumps({"operation": operation, **shape.as_dict()}) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        with os.fdopen(descriptor, "ab", buffering=0) as file:
-            file.write(line.encode())  # one write: lines of several processes do not mix
+        with open(path, "ab+", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+            # One write: lines of several processes do not mix.
+            os.write(file.fileno(), (f"\n{line}" if torn else line).encode())
     except OSError:
         pass
 
@@ -45,6 +47,8 @@ def read_misses(root: Path | None = None) -> list[tuple[Operation[Any], Shape]]:
         return []
     found: dict[tuple[str, Shape], None] = {}
     for number, line in enumerate(lines, start=1):
+        if line.startswith("{") and not line.endswith("}"):
+            continue  # torn by a full disk: the shape will be missed again
         try:
             fields = json.loads(line)
             operation = get_operation(fields.pop("operation"))

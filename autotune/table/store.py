@@ -17,6 +17,7 @@ from autotune.trial import Trial
 SUFFIX: Final = ".parquet"
 COMPACT_BYTES: Final = 8 * 2**20  # parts are merged up to this size, a quarter of what a reader takes
 MAX_LISTINGS: Final = 100
+KEPT: Final = "every trial reported before is kept: make room there, and the same command goes on where it stopped"
 
 OnDamaged = Callable[[TableError], None]
 
@@ -134,7 +135,10 @@ class Store:
 def _write_part(folder: Path, trials: list[Trial]) -> Path:
     data = encode(trials, str(folder))
     path = folder / f"{sha256(data)}{SUFFIX}"
-    write_bytes(path, data)
+    try:
+        write_bytes(path, data)
+    except TableError as error:
+        raise TableError(f"{error}; {KEPT}") from error.__cause__
     return path
 
 

@@ -1,9 +1,11 @@
-"""Searches one store for ever, a few configs further each time, and says what it submits and what is kept.
+"""Searches one store in steps, a few configs further each time, and says what it submits and what is kept.
 
 Run to be killed: ``python -m tests.search.endless FOLDER``.
 """
 
+import itertools
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from autotune.search import Limits, Silent, search
@@ -32,13 +34,31 @@ class TalkativeExecutor(FakeExecutor):
         super().submit(config)
 
 
+class Attentive(Silent):
+    """Notes which trials were acknowledged."""
+
+    def __init__(self) -> None:
+        self.kept: list[int] = []
+
+    def on_trial(self, trial: Trial) -> None:
+        self.kept.append(PLACE[trial.config])
+
+
 PLACE = {config: place for place, config in enumerate(valid(OPERATION))}
 
 
+def search_in_steps(folder: Path, steps: Iterable[int], seed: int) -> list[int]:
+    """Search to each of these numbers of trials in turn; returns the places of what was acknowledged."""
+    store, observer = Store(folder), Attentive()
+    for step in steps:
+        executor, limits = FakeExecutor(), Limits(trials=step)
+        search(OPERATION, SHAPE, executor, store, limits=limits, seed=seed, sampler="random", observer=observer)
+    return observer.kept
+
+
 def main() -> None:
-    store, limit = Store(Path(sys.argv[1])), 0
-    while True:
-        limit += 5
+    store = Store(Path(sys.argv[1]))
+    for limit in itertools.count(5, 5):
         executor = TalkativeExecutor()
         search(OPERATION, SHAPE, executor, store, limits=Limits(trials=limit), observer=Talkative())
 

@@ -1,0 +1,190 @@
+"""Kills searches at random moments and counts what is lost: ``python -m benchmarks.kill_storm --kills 1000``.
+
+A victim is a forked process that searches by replay of a shipped sweep into a store in a temporary folder, and says
+every trial that was acknowledged before it goes on. It is killed at any time of its start, screening, race or
+compaction, or at any change of the disk; then its store is read with the checks of every reader. Exits with 1 if
+anything is lost, unreadable or measured again.
+"""
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from itertools import cycle, repeat
+from pathlib import Path
+from typing import Final
+
+from autotune.errors import TableError
+from autotune.search import Sampler
+from autotune.space import Config
+from autotune.table import Store
+from autotune.trial import Stage, Trial
+from benchmarks.victim import FORK, OPERATION, After, Before, Life, Moment, Phase, run
+
+SEARCHES: Final[tuple[Sampler, ...]] = ("tpe", "random")
+SWEEP: Final[Sampler] = "exhaustive"
+SAMPLERS: Final = (*SEARCHES, SWEEP)
+LANES_PER_CORE: Final = 2  # a victim often waits for the disk
+
+# Uniform in time, next to no kill would fall into a race by replay: it lasts milliseconds.
+WEIGHTS: Final = {Phase.START: 1, Phase.SCREENING: 5, Phase.RACE: 2, Phase.COMPACTION: 4}
+
+Lives = dict[Sampler, Life]
+
+
+@dataclass
+class Tally:
+    """What was seen. Every one of the ``defects`` is a reason to fail."""
+
+    kills: Counter[Phase] = field(default_factory=Counter)
+    acknowledged: int = 0
+    repeated: int = 0
+    finished: int = 0
+    defects: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: "Tally") -> None:
+        self.kills.update(other.kills)
+        self.acknowledged += other.acknowledged
+        self.repeated += other.repeated
+        self.finished += other.finished
+        self.defects.update(other.defects)
+
+    def __str__(self) -> str:
+        phases = ", ".join(f"{self.kills[phase]} in {phase}" for phase in Phase)
+        defects = ", ".join(f"{count} {defect}" for defect, count in self.defects.items())
+        return (
+            f"{self.kills.total()} kills: {phases}; {self.finished} studies finished\n"
+            f"{self.acknowledged} trials acknowledged, {self.repeated} that were in flight repeated; {defects}"
+        )
+
+
+class Study:
+    """One folder, everything that was ever acknowledged in it, and the checks after each life."""
+
+    def __init__(self, sampler: Sampler, seed: int, tally: Tally) -> None:
+        self.sampler: Final = sampler
+        self._seed = seed
+        self._tally = tally
+        self._folder = tempfile.TemporaryDirectory(prefix="kill-storm-")
+        self._kept: set[Trial] = set()
+        self._asked: set[Config] = set()
+        self._screened: set[Config] = set()
+
+    def live(self, moment: Moment | None) -> Life:
+        """One life, and a look at what it left."""
+        life = run(Path(self._folder.name), self.sampler, self._seed, moment)
+        self._tally.kills[life.phase] += life.killed
+        self._tally.finished += life.winner is not None
+        self._check(life)
+        return life
+
+    def close(self) -> None:
+        """Remove the folder."""
+        self._folder.cleanup()
+
+    def _check(self, life: Life) -> None:
+        damaged: list[TableError] = []
+        stored = Store(Path(self._folder.name)).trials(OPERATION.name, on_damaged=damaged.append)
+        screened = [trial.config for trial in stored if trial.stage is Stage.SCREEN]
+        acknowledged = {*life.kept, *([life.winner] if life.winner else [])}
+        known_and_asked, twice = self._screened.intersection(life.asked), len(screened) - len(set(screened))
+        self._kept |= acknowledged
+        self._tally.acknowledged += len(acknowledged)
+        self._tally.repeated += len(self._asked.intersection(life.asked))
+        self._tally.defects.update(
+            {
+                "lost": len(self._kept.difference(stored)),
+                "unreadable": len(damaged),
+                "measured again though kept": len(known_and_asked) + twice,
+                "in flight beyond one": max(0, len(set(life.asked).difference(screened)) - 1),
+            }
+        )
+        self._asked.update(life.asked)
+        self._screened = set(screened)
+
+
+class Lane:
+    """Kills one victim after another: of searches, of sweeps, and of studies that are resumed until they end."""
+
+    def __init__(self, seed: int, whole: Lives) -> None:
+        self._random = random.Random(seed)
+        self._whole = whole
+        self._tally = Tally()
+
+    def kill(self, kills: int) -> Tally:
+        """Kill so many victims; what was resumed is brought to its end."""
+        resumed = self._begin(SWEEP)
+        kinds = cycle((SWEEP, None, *SEARCHES, None))
+        while self._tally.kills.total() < kills:
+            sampler = next(kinds)
+            if sampler is not None:
+                study = self._begin(sampler)
+                self._live(study, self._moment(study))
+                study.close()
+            elif self._live(resumed, self._moment(resumed)):
+                resumed.close()
+                resumed = self._begin(self._random.choice(SAMPLERS))
+        self._live(resumed, None)
+        resumed.close()
+        return self._tally
+
+    def _begin(self, sampler: Sampler) -> Study:
+        return Study(sampler, self._random.randrange(2**32), self._tally)
+
+    def _moment(self, study: Study) -> Moment:
+        """Any moment in time, or any change of the disk: between those is next to no time, and all the danger."""
+        whole = self._whole[study.sampler]
+        if self._random.random() < 0.5:
+            return Before(self._random.randint(1, whole.changes))
+        phase = self._random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        return After(phase, self._random.uniform(0.0, whole.seconds(phase)))
+
+    def _live(self, study: Study, moment: Moment | None) -> bool:
+        """One life; returns whether the study came to its end, which for a sweep is always the same."""
+        winner, expected = study.live(moment).winner, self._whole[study.sampler].winner
+        if winner is None or expected is None:
+            return False
+        other = study.sampler == SWEEP and (winner.config, winner.timing) != (expected.config, expected.timing)
+        self._tally.defects["another winner"] += other
+        return True
+
+
+def learn(sampler: Sampler) -> Life:
+    """A life that nobody ends: how long its phases last, and who wins."""
+    study = Study(sampler, 0, Tally())
+    life = study.live(None)
+    study.close()
+    return life
+
+
+def kill_in_lane(seed: int, whole: Lives, kills: int) -> Tally:
+    """What one process of the pool does."""
+    return Lane(seed, whole).kill(kills)
+
+
+def main() -> None:
+    """Entry of the command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    started = time.monotonic()
+    lanes = min(arguments.kills, LANES_PER_CORE * (os.cpu_count() or 1))
+    shares = [len(range(lane, arguments.kills, lanes)) for lane in range(lanes)]
+    seeds = [arguments.seed * lanes + lane for lane in range(lanes)]
+    whole = {sampler: learn(sampler) for sampler in SAMPLERS}
+    tally = Tally()
+    with ProcessPoolExecutor(lanes, mp_context=FORK) as pool:
+        for found in pool.map(kill_in_lane, seeds, repeat(whole), shares):
+            tally.add(found)
+    print(f"{tally}\nin {time.monotonic() - started:.0f} s")
+    sys.exit(tally.defects.total() > 0)
+
+
+if __name__ == "__main__":
+    main()

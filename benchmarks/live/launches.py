@@ -1,0 +1,48 @@
+"""Asks the device itself which configs it takes: ``python -m benchmarks.live.launches CONFIGS.json``.
+
+Prints one line of JSON for each config, as it is known: the answer, one of ``ANSWERS`` or an exception.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from triton.runtime.errors import OutOfResources, PTXASError
+
+from autotune.kernels.flash_attention import KERNEL
+from autotune.space import Config
+from benchmarks.live.problem import MAIN, from_plain
+
+ANSWERS: Final = ("fits", "shared memory", "does not compile")
+
+
+def ask(config: Config, inputs: Any, out: Any) -> dict[str, Any]:
+    """Launch a config and say what became of it."""
+    try:
+        KERNEL.launch(config, inputs, out)
+        torch.cuda.synchronize()
+    except OutOfResources as error:
+        return {"answer": error.name, "required": error.required, "limit": error.limit}
+    except PTXASError as error:
+        return {"answer": "does not compile", "message": str(error)[:200]}
+    except Exception as error:
+        name = "does not compile" if "PassManager" in str(error) else f"{type(error).__name__}: {error}"[:300]
+        return {"answer": name}
+    return {"answer": "fits"}
+
+
+def main() -> None:
+    """Entry of the process."""
+    configs = [from_plain(values) for values in json.loads(Path(sys.argv[1]).read_text())]
+    small = KERNEL.check_shapes(MAIN)[0]
+    inputs = KERNEL.make_inputs(small, seed=0, device="cuda")
+    out = KERNEL.empty_output(inputs)
+    with torch.no_grad():
+        for config in configs:
+            print(json.dumps({"config": dict(config), **ask(config, inputs, out)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""Parts that ask the machine: ``shared_memory`` and ``contention``."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from autotune.search import compile_all
+from autotune.table import Store
+from autotune.trial import Outcome, Status
+from benchmarks.live import processes
+from benchmarks.live.peers import write_configs
+from benchmarks.live.problem import MAIN, from_plain, operation, optimum, valid_configs
+from benchmarks.live.report import Findings, Target
+from benchmarks.record import OPERATION
+
+PREDICTIONS: Final = {
+    Status.OK: "fits",
+    Status.OUT_OF_RESOURCES: "shared memory",
+    Status.COMPILE_ERROR: "does not compile",
+}
+SMALL_SEARCH: Final = ("search", "--seq", "1024", "--trials", "20", "--budget", "20s")
+WORDS: Final = ("contended", "another process")
+MARKED: Final = 0.9  # of the rows: NVML samples about once a second
+
+
+def run_shared_memory(work: Path) -> Findings:
+    """What the pool predicts of every config against what the device answers."""
+    configs = valid_configs()
+    compiled = compile_all(operation(), MAIN, optimum().device, configs)
+    listing = write_configs(work / "valid.json", configs)
+    finished = processes.run("benchmarks.live.launches", str(listing), seconds=240)
+    answers = {from_plain(row.pop("config")): row for row in map(json.loads, finished.output.splitlines())}
+    differences = [difference for outcome in compiled if (difference := compare(outcome, answers.get(outcome.config)))]
+    predicted = Counter(PREDICTIONS.get(outcome.status, outcome.status) for outcome in compiled)
+    answered = Counter(row["answer"] for row in answers.values())
+    return Findings(
+        {
+            "configs": len(configs),
+            "predicted": dict(predicted),
+            "answered": dict(answered),
+            "differences": differences,
+            "device_limit": next((row["limit"] for row in answers.values() if "limit" in row), None),
+            "our_limit": optimum().device.shared_memory_bytes,
+            "exit": finished.code,
+        },
+        (Target(f"shared_memory, differences in {len(configs)} configs", len(differences), 0),),
+        (
+            f"predicted {dict(predicted)}",
+            f"answered  {dict(answered)}",
+            *map(str, differences[:5]),
+            *([] if finished.code == 0 else [finished.tail()]),
+        ),
+    )
+
+
+def compare(predicted: Outcome, answer: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What a prediction and the device's answer disagree in, if they do; no answer is a disagreement."""
+    expected = PREDICTIONS.get(predicted.status, str(predicted.status))
+    answer = answer or {"answer": "no answer"}
+    same_bytes = answer.get("required", predicted.resources.shared_bytes) == predicted.resources.shared_bytes
+    if expected == answer["answer"] and same_bytes:
+        return None
+    return {
+        "config": dict(predicted.config),
+        "predicted": expected,
+        "shared_bytes": predicted.resources.shared_bytes,
+        "device": answer,
+    }
+
+
+def run_contention(work: Path) -> Findings:
+    """A small search beside a busy process, then alone."""
+    with loaded() as is_busy:
+        beside = _search(work / "beside")
+        was_busy = is_busy()
+    if not was_busy:
+        raise RuntimeError("the process that loads the GPU ended before the search did")
+    alone = _search(work / "alone")
+    return Findings(
+        {"beside": beside, "alone": alone},
+        (
+            Target("contention, share of rows marked under load", beside["share"], MARKED, at_least=True),
+            Target("contention, output says so (1: yes)", float(beside["says_so"]), 1.0, at_least=True),
+            Target("contention, rows marked without load", alone["marked"], 0),
+            Target("contention, output says so without load (0: no)", float(alone["says_so"]), 0.0),
+        ),
+        tuple(
+            f"{name:6} {search['marked']} of {search['timed']} rows marked; {search['saying']}"
+            for name, search in (("beside", beside), ("alone", alone))
+        ),
+    )
+
+
+@contextmanager
+def loaded() -> Iterator[Any]:
+    """While another process multiplies matrices; gives a function that says whether it still does."""
+    process = processes.start("benchmarks.live.load")
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != "busy":
+            raise RuntimeError(f"the GPU cannot be loaded: {process.communicate()[1][-processes.TAIL :]}")
+        yield lambda: process.poll() is None
+    finally:
+        process.kill()
+        process.communicate(timeout=processes.DRAIN_SECONDS)
+
+
+def _search(folder: Path) -> dict[str, Any]:
+    """The command's small search from a cold start: its rows, and what it says."""
+    environment = processes.cold(folder)
+    finished = processes.run("autotune", *SMALL_SEARCH, seconds=150, environment=environment).require()
+    rows = Store(Path(environment["AUTOTUNE_HOME"])).trials(OPERATION)
+    timed = [row for row in rows if row.timing is not None]
+    marked = sum(row.outcome.conditions.contended for row in timed)
+    text = finished.output + finished.errors
+    saying = [line for line in text.splitlines() if any(word in line for word in WORDS)]
+    return {
+        "seconds": finished.seconds,
+        "timed": len(timed),
+        "marked": marked,
+        "share": marked / max(1, len(timed)),
+        "says_so": bool(saying),
+        "saying": saying[:2],
+    }

@@ -1,0 +1,161 @@
+"""Parts that run other tuners over the same space and kernel: ``triton_autotune`` and ``helion``."""
+
+import ast
+import csv
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from autotune.report.summary import describe_time
+from autotune.space import Config
+from autotune.trial import Timing
+from benchmarks.live import processes
+from benchmarks.live.problem import MAIN, from_plain, operation, optimum, race_main, valid_configs
+from benchmarks.live.report import Findings, Target
+from benchmarks.live.triton_tuner import choose
+
+SPEED_UP: Final = 8.0
+GRACE_SECONDS: Final = 60.0  # beyond Helion's budget: imports, and what it had begun
+SEARCH_SHARE: Final = 0.75  # Helion 1.5.1 holds a quarter of a budget back for a final selection
+
+
+class Scaled(NamedTuple):
+    """What a whole would take by a part of it, and the standard error of that."""
+
+    seconds: float
+    error: float
+
+
+def scale(each: Sequence[float], seconds: float, total: int) -> Scaled:
+    """Seconds of a random part scaled to the whole: by count, its error by the spread of the single configs."""
+    factor = total / len(each)
+    spread = statistics.stdev(each) if len(each) > 1 else math.nan
+    rest = math.sqrt(max(0.0, 1.0 - len(each) / total))  # what was drawn is known
+    return Scaled(seconds * factor, total * spread / math.sqrt(len(each)) * rest)
+
+
+def run_triton(work: Path, ours: dict[str, Any]) -> Findings:
+    """``triton.autotune`` over a tenth of the valid configs, scaled to all of them."""
+    valid = valid_configs()
+    chosen = choose(valid)
+    listing = write_configs(work / "tenth.json", chosen)
+    environment = processes.cold(work / "triton_autotune")
+    finished = processes.run("benchmarks.live.triton_tuner", str(listing), seconds=300, environment=environment)
+    found = finished.require().answer()
+    scaled = scale(found["each"], found["seconds"], len(valid))
+    timed = [row for row in found["rows"] if row["median_us"] is not None]
+    best = min(timed, key=lambda row: row["median_us"])
+    ratio = scaled.seconds / ours["seconds"]
+    return Findings(
+        {
+            **found,
+            "chosen": len(chosen),
+            "valid": len(valid),
+            "scaled_seconds": scaled.seconds,
+            "scaled_seconds_error": scaled.error,
+            "our_seconds": ours["seconds"],
+            "ratio": ratio,
+            "best": best,
+        },
+        (Target("triton.autotune, times our wall time", ratio, SPEED_UP, "x", at_least=True),),
+        (
+            f"{len(chosen)} of {len(valid)} configs in {found['seconds']:.1f} s, {len(chosen) - len(timed)} failed",
+            f"all of them: {scaled.seconds:.0f} s, give or take {scaled.error:.0f} s; ours: {ours['seconds']:.1f} s",
+            f"best of the tenth: {from_plain(best['config'])}, {best['median_us']:.1f} us by do_bench",
+        ),
+    )
+
+
+def run_helion(work: Path, ours: dict[str, Any]) -> Findings:
+    """Helion's external tuner, searching for as long as all of ours took, and a race between the two results."""
+    budget, log = math.ceil(ours["seconds"] / SEARCH_SHARE), work / "helion"
+    finished = processes.run(
+        "benchmarks.live.helion_tuner",
+        str(budget),
+        str(log),
+        seconds=budget + GRACE_SECONDS,
+        environment=processes.cold(work / "helion_caches"),
+    )
+    measured = read_log(log.with_suffix(".csv"))
+    if finished.code == 0:
+        found = finished.answer()
+    elif measured:
+        found = {"ended_with": finished.code, "last_words": finished.tail(), "best": best_of(measured)}
+    else:
+        found = finished.require().answer()  # raises
+    if "unavailable" in found:
+        return Findings(found, lines=(f"target helion: not measured, it cannot be imported: {found['unavailable']}",))
+    winner, theirs = from_plain(ours["winner"]), from_plain(found["best"])
+    timings = race_main([winner, theirs])
+    level = no_slower(timings[winner], timings[theirs])
+    ratio = timings[winner].median_us / timings[theirs].median_us
+    timed = sum(row["median_us"] is not None for row in measured)
+    return Findings(
+        {
+            **found,
+            "budget_seconds": budget,
+            "process_seconds": finished.seconds,
+            "log": measured,
+            "race": [{"config": dict(config), **asdict(timing)} for config, timing in timings.items()],
+            "ratio": ratio,
+        },
+        (Target("helion, our winner at least as fast (1: yes)", float(level), 1.0, at_least=True),),
+        (
+            f"{len(measured)} configs, {timed} with a time; process {finished.seconds:.0f} s, budget {budget} s, "
+            f"ours {ours['seconds']:.0f} s{'' if finished.code == 0 else '; it did not end by itself: best so far'}",
+            f"ours    {winner}: {describe_time(timings[winner])}",
+            f"theirs  {theirs}: {describe_time(timings[theirs])}; ours / theirs {ratio:.4f}",
+        ),
+    )
+
+
+def no_slower(ours: Timing, theirs: Timing) -> bool:
+    """Whether we are at least as fast, as far as one race can tell."""
+    return ours.median_us <= theirs.median_us or ours.overlaps(theirs)
+
+
+def write_configs(path: Path, configs: Sequence[Config]) -> Path:
+    """Configs as a file that a process is told of."""
+    path.write_text(json.dumps([dict(config) for config in configs]))
+    return path
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Every config that Helion's log ends with a verdict: its values, status, median and when."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return [
+            {
+                "config": _values(row["config"]),
+                "status": row["status"],
+                "median_us": 1000.0 * float(row["perf_ms"]) if row["perf_ms"] else None,
+                "at_seconds": float(row["timestamp_s"] or "nan"),
+            }
+            for row in csv.DictReader(file)
+            if row["status"] != "started"
+        ]
+
+
+def best_of(measured: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The fastest config of a log, as ours.
+
+    Raises:
+        RuntimeError: none has a time.
+    """
+    timed = [row for row in measured if row["median_us"] is not None]
+    if not timed:
+        raise RuntimeError(f"Helion measured none of {len(measured)} configs before it ended")
+    values = min(timed, key=lambda row: row["median_us"])["config"]
+    return {**operation().space.default(MAIN, optimum().device), **values}
+
+
+def _values(text: str) -> dict[str, Any]:
+    """The keywords of ``helion.Config(BLOCK_Q=64, ...)``."""
+    call = ast.parse(text.strip(), mode="eval").body
+    assert isinstance(call, ast.Call)
+    return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
