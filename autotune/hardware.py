@@ -4,10 +4,12 @@ import importlib.metadata
 import os
 import re
 import subprocess
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from autotune.device import Device
 from autotune.errors import MissingDependencyError
@@ -15,6 +17,7 @@ from autotune.trial import Conditions, Toolchain
 from autotune.version import VERSION
 
 NO_GPU = "no GPU is visible; name a device (device='NVIDIA H200') or run `autotune doctor`"
+SAMPLE_SECONDS: Final = 1.0  # NVML samples who computes about so often
 
 
 def has_gpu() -> bool:
@@ -75,30 +78,116 @@ def toolchain() -> Toolchain:
     )
 
 
-def conditions(index: int = 0) -> Conditions:
-    """Clocks, temperature, throttle reasons, and whether another process computes on the GPU; empty without NVML."""
+def open_context(index: int = 0) -> int | None:
+    """Create this process's context on the GPU; returns the pid by which NVML lists it, None where that is not told.
+
+    In a container NVML's numbers are the host's: ours is the one that appears as the context does.
+    """
     import torch
 
-    handle = None if torch.version.hip else _nvml_handle(str(torch.cuda.get_device_properties(index).uuid))
+    before = _pids(*_all_nvml_handles())  # of every GPU: torch may be shown but one of them
+    torch.zeros(1, device=f"cuda:{index}")
+    now = _pids(_gpu_handle(index))
+    appeared = now - before
+    if len(appeared) == 1:
+        return appeared.pop()
+    return os.getpid() if os.getpid() in now else None
+
+
+class Watch:
+    """The GPU's state over a stretch of time: read at its two ends, of which the worse counts; empty without NVML.
+
+    Args:
+        own_pid: what ``open_context`` returned.
+    """
+
+    def __init__(self, own_pid: int | None, index: int = 0) -> None:
+        self._own_pid = own_pid
+        self._handle = _gpu_handle(index)
+        self._started = time.time()
+        self._before = _read_conditions(self._handle)
+
+    def end(self) -> Conditions:
+        """Lowest clocks, highest temperature, every throttle reason, and whether another process computed."""
+        before, after = self._before, _read_conditions(self._handle)
+        reasons = {*before.throttle_reasons.split(", "), *after.throttle_reasons.split(", ")} - {""}
+        used = self._others_computed()
+        return Conditions(
+            sm_clock_mhz=_of_both(min, before.sm_clock_mhz, after.sm_clock_mhz),
+            memory_clock_mhz=_of_both(min, before.memory_clock_mhz, after.memory_clock_mhz),
+            temperature_c=_of_both(max, before.temperature_c, after.temperature_c),
+            throttle_reasons=", ".join(sorted(reasons)),
+            contended=before.contended or after.contended if used is None else used,
+        )
+
+    def _others_computed(self) -> bool | None:
+        """Whether another process kept the GPU busy; None where NVML does not say or our own pid is unknown."""
+        if self._handle is None or self._own_pid is None:
+            return None
+        import pynvml
+
+        since = int((self._started - SAMPLE_SECONDS) * 1e6)
+        try:
+            samples = pynvml.nvmlDeviceGetProcessUtilization(self._handle, since)
+        except Exception as error:
+            silent = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND)  # supported, and nobody computed
+            return False if getattr(error, "value", None) in silent else None
+        return any(sample.pid != self._own_pid and sample.smUtil > 0 for sample in samples)
+
+
+def _read_conditions(handle: Any) -> Conditions:
+    """The state at this moment; another process that holds a context counts as contention here."""
     if handle is None:
         return Conditions()
     import pynvml
 
-    others = [process.pid for process in _ask(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or []]
     reasons = _ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle) or 0
     return Conditions(
         sm_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
         memory_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_MEM),
         temperature_c=_ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
         throttle_reasons=_name_reasons(reasons),
-        contended=len(others) > 1,
+        contended=len(_pids(handle)) > 1,
     )
+
+
+def _of_both(worse: Callable[[int, int], int], before: int | None, after: int | None) -> int | None:
+    return before if after is None else after if before is None else worse(before, after)
+
+
+def _pids(*handles: Any) -> set[int]:
+    """Processes that hold a context on these GPUs, by NVML's numbers."""
+    known = [handle for handle in handles if handle is not None]
+    if not known:
+        return set()
+    import pynvml
+
+    return {
+        process.pid for handle in known for process in _ask(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+    }
 
 
 def _name_reasons(mask: int) -> str:
     """NVML's clock event bits as words; idle and application clocks are no throttling."""
     names = {0x4: "power", 0x8: "hardware", 0x20: "thermal", 0x40: "thermal", 0x80: "power brake"}
     return ", ".join(sorted({name for bit, name in names.items() if mask & bit}))
+
+
+def _gpu_handle(index: int) -> Any:
+    """NVML's handle of a GPU as torch counts them; None without NVML and on AMD."""
+    import torch
+
+    return None if torch.version.hip else _nvml_handle(str(torch.cuda.get_device_properties(index).uuid))
+
+
+def _all_nvml_handles() -> list[Any]:
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except Exception:  # as below
+        return []
 
 
 @cache

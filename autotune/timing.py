@@ -16,6 +16,8 @@ RESAMPLES: Final = 1000
 MIN_REPLAY_US: Final = 400.0  # a sample must dwarf the ~1 us resolution of CUDA events
 MAX_WARMUP_SECONDS: Final = 0.2
 STEADY: Final = 0.01  # consecutive samples within 1 %: clocks and caches have settled
+FAR: Final = 2.0  # times the limit of a screening: so far behind that one rough pass is proof enough
+MIN_ROUGH_US: Final = 200.0  # a launch; what is shorter may have been spent in Python, issuing it
 TIE: Final = 0.01  # medians closer than this are a tie whatever their intervals (docs/measuring.md)
 
 
@@ -38,7 +40,8 @@ class Stopwatch:
     """Times one thing on the current GPU: each sample is one replay of a sequence of launches.
 
     ``launches`` rotate over input sets (one launch a set); under the policy ``eager`` they are issued from Python
-    instead of a captured graph. Use as a context manager: the graph's memory is given back at the end.
+    instead of a captured graph. ``rough_us`` is a launch's time in a first pass, cold and issued from Python. Use as a
+    context manager: the graph's memory is given back at the end.
     """
 
     def __init__(self, launches: Sequence[Launch], policy: Policy) -> None:
@@ -46,17 +49,13 @@ class Stopwatch:
 
         self._event: Any = torch.cuda.Event
         self._graph: Any = None
+        self._policy = policy
+        self._is_long_enough = False
         self._launches = list(launches)
         for launch in self._launches[:2]:  # compile and load before anything is timed or captured
             launch()
         torch.cuda.synchronize()
-        once = self._measure(self._issue) / len(self._launches)
-        rounds = max(1, math.ceil(MIN_REPLAY_US / max(once, 1.0) / len(self._launches)))
-        self._launches *= rounds
-        if policy.mode == "graph":
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
-                self._issue()
+        self.rough_us = self._measure(self._issue) / len(self._launches)
 
     def __enter__(self) -> "Stopwatch":
         return self
@@ -71,6 +70,8 @@ class Stopwatch:
 
     def warm_up(self) -> float:
         """Replay until consecutive samples agree, or for a fifth of a second; returns the last sample."""
+        if not self._is_long_enough:
+            self._lengthen()
         deadline = time.monotonic() + MAX_WARMUP_SECONDS
         last = self.sample()
         while time.monotonic() < deadline:
@@ -79,6 +80,17 @@ class Stopwatch:
                 return now
             last = now
         return last
+
+    def _lengthen(self) -> None:
+        """Repeat the launches until a sample is long enough to be timed, and capture them."""
+        import torch
+
+        self._launches *= max(1, math.ceil(MIN_REPLAY_US / max(self.rough_us, 1.0) / len(self._launches)))
+        self._is_long_enough = True
+        if self._policy.mode == "graph":
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._issue()
 
     def _issue(self) -> None:
         for launch in self._launches:
@@ -94,7 +106,13 @@ class Stopwatch:
 
 
 def screen(stopwatch: Stopwatch, *, give_up_us: float, samples: int = 7) -> tuple[Timing, bool]:
-    """A short measurement; returns it and whether it was cut short because it is slower than ``give_up_us``."""
+    """A short measurement; returns it and whether it was cut short because it is slower than ``give_up_us``.
+
+    What is far slower is not even captured: the rough pass is its time.
+    """
+    rough = stopwatch.rough_us
+    if rough > max(FAR * give_up_us, MIN_ROUGH_US):
+        return summarize([rough]), True
     first = stopwatch.warm_up()
     if first > give_up_us:
         return summarize([first, stopwatch.sample(), stopwatch.sample()]), True
@@ -106,6 +124,7 @@ def race(
     *,
     contenders: int,
     seconds: float,
+    on_turn: Callable[[int], object] = lambda index: None,
     min_rounds: int = 15,
     max_rounds: int = 100,
 ) -> list[Timing]:
@@ -113,14 +132,17 @@ def race(
 
     The first ``contenders`` compete for the win; what follows are baselines, which decide nothing.
     Every round takes one sample of each in a rotated order, so that drift of clocks and temperature meets all alike.
+    ``on_turn`` is told the index of whom the GPU runs next.
     """
     deadline = time.monotonic() + seconds
     samples: list[list[float]] = [[] for _ in stopwatches]
-    for stopwatch in stopwatches:
+    for index, stopwatch in enumerate(stopwatches):
+        on_turn(index)
         stopwatch.warm_up()
     for count in range(1, max_rounds + 1):
         for step in range(len(stopwatches)):
             index = (step + count) % len(stopwatches)
+            on_turn(index)
             samples[index].append(stopwatches[index].sample())
         if count >= min_rounds and (
             time.monotonic() > deadline or (count % 5 == 0 and _is_decided(samples[:contenders]))

@@ -1,9 +1,11 @@
 """The GPU and the toolchain are read as tables identify them, and whatever cannot be read is left out."""
 
 import importlib.metadata
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,12 +21,22 @@ UUID = "GPU-1234"
 CACHES = (hardware.current_device, hardware.toolchain, hardware._nvml_handle)
 
 
+NOT_SUPPORTED, NOT_FOUND = 3, 6  # nvml.h
+
+
 class NVMLError(Exception):
     """What pynvml raises for questions that a board does not answer."""
 
+    def __init__(self, value: int) -> None:
+        super().__init__(value)
+        self.value = value
+
 
 class FakeNVML(SimpleNamespace):
-    """A stand-in for pynvml and one board; a name in ``refused`` raises when it is asked."""
+    """A stand-in for pynvml and one board; a name in ``refused`` raises when it is asked.
+
+    An answer that is a function is called with the question's arguments.
+    """
 
     def __init__(self, *refused: str, **answers: Any) -> None:
         self.asked: list[str] = []
@@ -34,22 +46,33 @@ class FakeNVML(SimpleNamespace):
             "nvmlSystemGetDriverVersion": "580.1",
             "nvmlDeviceGetPowerManagementLimit": 700_000,
             "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=143771 * 2**20),
+            "nvmlDeviceGetCount": 1,
+            "nvmlDeviceGetHandleByIndex": "board",
             "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=1)],
+            "nvmlDeviceGetProcessUtilization": _refuse(NOT_SUPPORTED),
             "nvmlDeviceGetCurrentClocksEventReasons": 0,
             "nvmlDeviceGetClockInfo": 1980,
             "nvmlDeviceGetTemperature": 41,
         } | answers
         calls = {name: self._answer(name, value, name in refused) for name, value in answers.items()}
-        super().__init__(**calls, NVML_CLOCK_SM=1, NVML_CLOCK_MEM=2, NVML_TEMPERATURE_GPU=0)
+        constants = {"NVML_CLOCK_SM": 1, "NVML_CLOCK_MEM": 2, "NVML_TEMPERATURE_GPU": 0, "NVML_SUCCESS": 0}
+        super().__init__(**calls, **constants, NVML_ERROR_NOT_FOUND=NOT_FOUND)
 
     def _answer(self, name: str, value: Any, is_refused: bool) -> Any:
         def answer(*arguments: object) -> Any:
             self.asked.append(f"{name} {arguments}")
             if is_refused:
-                raise NVMLError(name)
-            return value
+                raise NVMLError(NOT_SUPPORTED)
+            return value(*arguments) if callable(value) else value
 
         return answer
+
+
+def _refuse(value: int) -> Callable[..., Any]:
+    def refuse(*arguments: object) -> Any:
+        raise NVMLError(value)
+
+    return refuse
 
 
 def fake_torch(*, available: bool = True, hip: str | None = None, **properties: Any) -> SimpleNamespace:
@@ -118,7 +141,7 @@ def test_an_amd_device_is_named_by_its_architecture(monkeypatch: pytest.MonkeyPa
     install(monkeypatch, torch=torch, pynvml=None)
     device = hardware.current_device()
     assert (device.name, device.arch, device.power_cap_watts) == ("AMD Instinct MI300X", "gfx942", None)
-    assert hardware.conditions() == Conditions()
+    assert hardware.Watch(None).end() == Conditions()
 
 
 def test_no_torch_and_no_gpu_are_missing_dependencies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,13 +170,103 @@ def test_no_torch_and_no_gpu_are_missing_dependencies(monkeypatch: pytest.Monkey
 )
 def test_conditions_name_what_holds_the_clocks_back(monkeypatch: pytest.MonkeyPatch, reasons: int, text: str) -> None:
     install(monkeypatch, torch=fake_torch(), pynvml=FakeNVML(nvmlDeviceGetCurrentClocksEventReasons=reasons))
-    assert hardware.conditions() == Conditions(1980, 1980, 41, text, contended=False)
+    assert hardware.Watch(None).end() == Conditions(1980, 1980, 41, text, contended=False)
 
 
-def test_another_process_is_contention(monkeypatch: pytest.MonkeyPatch) -> None:
-    processes = [SimpleNamespace(pid=1), SimpleNamespace(pid=2)]
-    install(monkeypatch, torch=fake_torch(), pynvml=FakeNVML(nvmlDeviceGetComputeRunningProcesses=processes))
-    assert hardware.conditions().contended
+@pytest.mark.parametrize("is_worse_first", [True, False])
+def test_of_two_readings_the_worse_counts(monkeypatch: pytest.MonkeyPatch, is_worse_first: bool) -> None:
+    def turn(better: Any, worse: Any) -> Callable[..., Any]:
+        answers = iter((worse, better) if is_worse_first else (better, worse))
+        return lambda *arguments: next(answers)
+
+    clocks = {1: turn(1980, 1200), 2: turn(3201, 2619)}
+    nvml = FakeNVML(
+        nvmlDeviceGetClockInfo=lambda handle, kind: clocks[kind](),
+        nvmlDeviceGetTemperature=turn(41, 83),
+        nvmlDeviceGetCurrentClocksEventReasons=turn(0x4, 0x20 | 0x8),
+        nvmlDeviceGetComputeRunningProcesses=turn(running(1), running(1, 2)),
+    )
+    install(monkeypatch, torch=fake_torch(), pynvml=nvml)
+    worst = Conditions(1200, 2619, 83, "hardware, power, thermal", contended=True)
+    assert hardware.Watch(None).end() == worst
+
+
+def running(*pids: int) -> list[SimpleNamespace]:
+    return [SimpleNamespace(pid=pid) for pid in pids]
+
+
+def samples(**utilization: int) -> list[SimpleNamespace]:
+    """NVML's samples of processes named ``pid_1`` and so on."""
+    return [SimpleNamespace(pid=int(name.removeprefix("pid_")), smUtil=used) for name, used in utilization.items()]
+
+
+@pytest.mark.parametrize(
+    ("own_pid", "utilization", "contended"),
+    [
+        (1, samples(pid_1=90), False),
+        (1, samples(pid_1=90, pid_2=0), False),  # it holds a context, and rests
+        (1, samples(pid_1=90, pid_2=5), True),
+        (1, _refuse(NOT_FOUND), False),  # nobody computed
+        (1, _refuse(NOT_SUPPORTED), True),  # two processes are listed: more is not known
+        (None, samples(pid_1=90), True),  # which of them we are is not known
+    ],
+)
+def test_contention_is_another_process_that_computes(
+    monkeypatch: pytest.MonkeyPatch, own_pid: int | None, utilization: Any, contended: bool
+) -> None:
+    nvml = FakeNVML(nvmlDeviceGetComputeRunningProcesses=running(1, 2), nvmlDeviceGetProcessUtilization=utilization)
+    install(monkeypatch, torch=fake_torch(), pynvml=nvml)
+    assert hardware.Watch(own_pid).end().contended is contended
+
+
+def test_contention_is_asked_since_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter((1000.0, 1500.0))
+    monkeypatch.setattr(time, "time", lambda: next(now))
+    nvml = FakeNVML(nvmlDeviceGetProcessUtilization=samples(pid_2=5))
+    install(monkeypatch, torch=fake_torch(), pynvml=nvml)
+    assert hardware.Watch(1).end().contended
+    assert "nvmlDeviceGetProcessUtilization ('board', 999000000)" in nvml.asked  # microseconds, one sample earlier
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "own_pid"),
+    [
+        ({}, {"board": (4711,)}, 4711),  # the host's number for us
+        ({"board": (7,), "other": (8,)}, {"board": (7, 4711), "other": (8,)}, 4711),
+        ({"board": (12,)}, {"board": (12,)}, 12),  # our context was there before
+        ({"board": (7,)}, {"board": (7, 4711, 4712)}, None),  # another came at the same moment
+        ({"board": (7,)}, {"board": (7,)}, None),  # a container is not shown its own processes
+        ({}, {"other": (4711,)}, None),
+    ],
+)
+def test_our_process_is_the_one_that_appears_with_our_context(
+    monkeypatch: pytest.MonkeyPatch,
+    before: dict[str, tuple[int, ...]],
+    after: dict[str, tuple[int, ...]],
+    own_pid: int | None,
+) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: 12)
+    listed = [before]
+    nvml = FakeNVML(
+        nvmlDeviceGetCount=2,
+        nvmlDeviceGetHandleByIndex=("board", "other").__getitem__,
+        nvmlDeviceGetComputeRunningProcesses=lambda handle: running(*listed[-1].get(handle, ())),
+    )
+    torch = fake_torch()
+    ask_torch = torch.cuda.get_device_properties
+
+    def properties(index: int) -> Any:
+        assert listed[-1] is after, "asked before: that may create the context"
+        return ask_torch(index)
+
+    torch.cuda.get_device_properties = properties
+    torch.zeros = lambda size, device: listed.append(after)
+    install(monkeypatch, torch=torch, pynvml=nvml)
+    assert hardware.open_context() == own_pid
+    assert listed == [before, after]
+    hardware._nvml_handle.cache_clear()
+    install(monkeypatch, pynvml=None)
+    assert hardware.open_context() is None
 
 
 def test_conditions_that_a_board_does_not_tell_are_empty(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,10 +274,10 @@ def test_conditions_that_a_board_does_not_tell_are_empty(monkeypatch: pytest.Mon
     told = "nvmlDeviceGetHandleByUUID"
     nvml = FakeNVML(*(name for name in questions if name != told))
     install(monkeypatch, torch=fake_torch(), pynvml=nvml)
-    assert hardware.conditions() == Conditions()
+    assert hardware.Watch(1).end() == Conditions()
     hardware._nvml_handle.cache_clear()
     install(monkeypatch, pynvml=None)
-    assert hardware.conditions() == Conditions()
+    assert hardware.Watch(1).end() == Conditions()
 
 
 def test_the_toolchain_names_every_version(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,22 @@
 """Medians, their intervals, and when a race is decided: statistics alone, no clock."""
 
+import math
 import random
 import statistics
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.timing import _is_decided, summarize
-from autotune.trial import Timing
+from autotune import timing
+from autotune.timing import MIN_ROUGH_US, Stopwatch, _is_decided, race, screen, summarize
+from autotune.trial import Policy, Timing
+from tests.executor.fake_cuda import FakeCuda
 
 microseconds = st.floats(1.0, 1e6)
 
@@ -64,3 +72,71 @@ def around(center: float, *, spread: float) -> list[float]:
 )
 def test_a_race_is_decided_when_every_other_lost_or_ties(entries: list[list[float]], decided: bool) -> None:
     assert _is_decided(entries) is decided
+
+
+# Over a fake CUDA, whose clock the launches move
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    fake = FakeCuda()
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=fake))
+    return fake
+
+
+def stopwatch(cuda: FakeCuda, *microseconds: float, policy: Policy | None = None) -> Stopwatch:
+    """Over launches that take so long."""
+    launches = [lambda duration=duration: cuda.launch(duration) for duration in microseconds]
+    return Stopwatch(launches, policy or Policy())
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+def test_a_sample_is_the_mean_of_launches_that_together_take_long_enough(
+    cuda: FakeCuda, mode: Literal["graph", "eager"]
+) -> None:
+    with stopwatch(cuda, 10.0, 20.0, policy=Policy(mode=mode)) as watch:
+        assert watch.warm_up() == pytest.approx(15.0)
+        before = cuda.now
+        assert watch.sample() == pytest.approx(15.0)
+        assert cuda.now - before >= timing.MIN_REPLAY_US
+    assert cuda.graphs == (mode == "graph")
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "limit", "samples", "stopped", "graphs"),
+    [
+        (1000.0, math.inf, 7, False, 1),  # a sweep measures everything
+        (1000.0, 1100.0, 7, False, 1),
+        (1000.0, 900.0, 3, True, 1),
+        (1000.0, 501.0, 3, True, 1),
+        (1000.0, 499.0, 1, True, 0),  # twice as far behind: the first pass was proof enough
+        (0.9 * MIN_ROUGH_US, 10.0, 3, True, 1),  # a short pass may have been spent in Python
+    ],
+)
+def test_what_is_far_behind_costs_little(
+    cuda: FakeCuda, microseconds: float, limit: float, samples: int, stopped: bool, graphs: int
+) -> None:
+    with stopwatch(cuda, microseconds) as watch:
+        taken, was_stopped = screen(watch, give_up_us=limit)
+    assert taken.median_us == pytest.approx(microseconds)
+    assert (taken.samples, was_stopped) == (samples, stopped)
+    assert cuda.graphs == graphs
+
+
+def test_a_race_says_whose_turn_it_is(cuda: FakeCuda) -> None:
+    turns: list[int] = []
+    watches = [stopwatch(cuda, microseconds) for microseconds in (500.0, 700.0)]
+    ran: list[int] = []
+    for index, watch in enumerate(watches):
+        watch._launches = [partial(_note, ran, turns, index, launch) for launch in watch._launches]
+    taken = race(watches, contenders=2, seconds=0.0, min_rounds=3, on_turn=turns.append)
+    assert [each.median_us for each in taken] == [500.0, 700.0]
+    assert turns[:2] == [0, 1]
+    assert turns[2:] == [1, 0, 0, 1, 1, 0]  # rotated
+    assert ran == [0, 1]  # captured at one's own turn
+
+
+def _note(ran: list[int], turns: list[int], index: int, launch: Callable[[], object]) -> None:
+    assert turns[-1] == index
+    ran.append(index)
+    launch()

@@ -68,11 +68,18 @@ class Executor(Protocol):
     def submit(self, config: Config) -> None:
         """Queue a valid config for compile, check and screening; returns at once."""
 
-    def collect(self) -> Outcome:
-        """Wait for the next submitted config to end, in any order."""
+    def collect(self, timeout: float | None = None) -> Outcome | None:
+        """Wait for the next submitted config to end, in any order; None if none did in that many seconds.
+
+        What did not end stays in flight.
+        """
 
     def race(self, configs: list[Config], *, seconds: float, every_baseline: bool = False) -> Race:
-        """Measure these configs and the fastest baseline (or every one) round-robin, until intervals separate."""
+        """Measure these configs and the fastest baseline (or every one) round-robin, until intervals separate.
+
+        What was submitted and not collected is dropped, so that nothing disturbs the measurement. A config that takes
+        its worker along is an outcome like any other, and the rest are raced without it.
+        """
 
     def close(self) -> None:
         """End every child process; safe to call twice."""

@@ -1,7 +1,8 @@
 """A process that loads torch and triton once and forks a short-lived child for every config it compiles.
 
 Forking shares the loaded libraries' memory between all compilers, isolates a crash to one config, and lets a timeout
-kill a compiler with everything it started. It never touches a GPU. Run by ``CompilePool``:
+kill a compiler with everything it started. A compiler that somebody else kills (the host, out of memory) says nothing
+of its config: it is tried once more, alone. It never touches a GPU. Run by ``CompilePool``:
 ``python -m autotune.executor.compile_server``; JSON lines on standard input and output.
 """
 
@@ -67,16 +68,15 @@ class CompileServer:
             self._start()
 
     def _accept(self, request: dict[str, Any]) -> None:
+        if request["do"] == "compile":
+            self._waiting.append(request)
+            return
+        self._stop()
         if request["do"] == "open":  # import the kernel here once, so that every forked compiler has it
             open_problem(request)
-            self._waiting.clear()
-            for job in list(self._running.values()):
-                self._end(job)
-        else:
-            self._waiting.append(request)
 
     def _start(self) -> None:
-        while self._waiting and len(self._running) < self._jobs:
+        while self._waiting and len(self._running) < self._limit():
             request = self._waiting.popleft()
             read_end, write_end = os.pipe()
             pid = os.fork()
@@ -86,6 +86,11 @@ class CompileServer:
             os.close(write_end)
             self._running[read_end] = _Job(request, pid, read_end, time.monotonic() + self._timeout)
             self._selector.register(read_end, selectors.EVENT_READ)
+
+    def _limit(self) -> int:
+        """How many compilers may run; one alone while a killed one is tried again."""
+        requests = (self._waiting[0], *(job.request for job in self._running.values()))
+        return 1 if any("again" in request for request in requests) else self._jobs
 
     def _compile(self, request: dict[str, Any], pipe: int) -> None:
         """In the forked child: compile, answer, and end without running the parent's exit handlers."""
@@ -108,15 +113,26 @@ class CompileServer:
             return
         code = self._end(job)
         if job.answer:
-            self._reply(job, json.loads(job.answer))
+            outcome = json.loads(job.answer)
+        elif code == -signal.SIGKILL:  # it ended before we ended it
+            outcome = _outcome(job, Status.OUT_OF_MEMORY, "the compiler was killed from outside (SIGKILL)")
         else:
-            self._fail(job, Status.COMPILE_ERROR, f"the compiler ended with exit status {code}")
+            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
+            outcome = _outcome(job, Status.COMPILE_ERROR, f"the compiler {how}")
+        if outcome["status"] != Status.OUT_OF_MEMORY:
+            self._reply(job, outcome)
+        elif "again" not in job.request:
+            self._waiting.appendleft({**job.request, "again": True})
+        else:
+            hint = "also when it ran alone, as where the host's memory runs out; free some"
+            self._reply(job, {**outcome, "message": f"{outcome['message']}, {hint}"})
 
     def _expire(self) -> None:
         now = time.monotonic()
         for job in [job for job in self._running.values() if job.deadline < now]:
             self._end(job)
-            self._fail(job, Status.COMPILE_TIMEOUT, f"compiling took longer than {self._timeout:.0f} s")
+            message = f"compiling took longer than {self._timeout:.0f} s"
+            self._reply(job, _outcome(job, Status.COMPILE_TIMEOUT, message))
 
     def _end(self, job: _Job) -> int:
         """Kill a compiler and whatever it started; returns its exit status."""
@@ -129,21 +145,26 @@ class CompileServer:
         del self._running[job.pipe]
         return os.waitstatus_to_exitcode(status)
 
-    def _fail(self, job: _Job, status: Status, message: str) -> None:
-        outcome = Outcome(config=Config(job.request["config"]), status=status, message=message)
-        self._reply(job, outcome_to_json(outcome))
-
     def _reply(self, job: _Job, outcome: dict[str, Any]) -> None:
         send(self._messages, {"problem": job.request["problem"], "outcome": outcome})
 
     def _stop(self) -> None:
+        self._waiting.clear()
         for job in list(self._running.values()):
             self._end(job)
 
 
+def _outcome(job: _Job, status: Status, message: str) -> dict[str, Any]:
+    """The verdict on a config whose compiler did not answer."""
+    return outcome_to_json(Outcome(config=Config(job.request["config"]), status=status, message=message))
+
+
 def main() -> None:
-    """Entry of the child: the device, jobs and timeout come as one JSON argument."""
-    die_with_parent()
+    """Entry of the child: the device, jobs and timeout come as one JSON argument.
+
+    It does not ask to be killed with its parent, whose end is the end of its input: it must be left the moment to kill
+    what its compilers have started.
+    """
     settings = json.loads(sys.argv[1])
     device = Device(**settings["device"])
     messages = take_standard_output()

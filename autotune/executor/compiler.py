@@ -21,6 +21,7 @@ from autotune.trial import Outcome, Resources, Status
 
 MESSAGE_LIMIT: Final = 500
 DIGEST_LENGTH: Final = 16
+ASSEMBLER_KILLED: Final = "`ptxas` failed with error code -9"  # Triton 3.6, backends/nvidia/compiler.py
 # Attributes of a compiled kernel's metadata that Triton 3.6's launchers read (backends/nvidia and amd, driver.py).
 LAUNCH_METADATA: Final = (
     *("num_warps", "num_ctas", "cluster_dims", "shared", "tensordesc_meta", "global_scratch_size"),
@@ -63,11 +64,12 @@ def compile_config(kernel: Kernel, config: Config, shape: Shape, device: Device)
     started = time.perf_counter()
     try:
         compiled = kernel.warmup(config, shape)
-    except Exception as error:  # whatever the compiler raises is a verdict on the config
+    except Exception as error:  # whatever the compiler raises is a verdict on the config, unless memory ran out
         message = f"{type(error).__name__}: {error}".strip().splitlines()
+        starved = isinstance(error, MemoryError) or ASSEMBLER_KILLED in str(error)
         return Outcome(
             config=config,
-            status=Status.COMPILE_ERROR,
+            status=Status.OUT_OF_MEMORY if starved else Status.COMPILE_ERROR,
             message=" ".join(message)[:MESSAGE_LIMIT],
             compile_seconds=time.perf_counter() - started,
         )

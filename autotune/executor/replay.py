@@ -18,8 +18,9 @@ from autotune.trial import Outcome, Policy, Stage, Status, Toolchain, Trial
 class ReplayExecutor:
     """Implements ``autotune.executor.Executor`` from recorded trials of one device.
 
-    Screening answers with the recorded screening times, a race with the recorded race; a config that was not in the
-    recorded race keeps its screening time. Nothing here is measured.
+    Screening answers with the recorded screening times. A race is answered by the recorded race if all its finalists
+    were in it; otherwise all are answered by their screening, without a baseline, since times of a race and of a
+    screening are not compared. Nothing here is measured.
     """
 
     name = "replay"
@@ -85,21 +86,25 @@ class ReplayExecutor:
     def submit(self, config: Config) -> None:
         self._queue.append(config)
 
-    def collect(self) -> Outcome:
-        config = self._queue.popleft()
-        recorded = self._answers[Stage.SCREEN].get(config)
-        if recorded is None:
-            return Outcome(config=config, status=Status.INVALID, message=f"not recorded for {self._source}")
-        return recorded.outcome
+    def collect(self, timeout: float | None = None) -> Outcome:
+        return self._screened(self._queue.popleft())
 
     def race(self, configs: list[Config], *, seconds: float, every_baseline: bool = False) -> Race:
-        raced, screened = self._answers[Stage.RACE], self._answers[Stage.SCREEN]
-        found = [raced.get(config) or screened.get(config) for config in configs]
-        outcomes = tuple(trial.outcome for trial in found if trial is not None)
+        self._queue.clear()
+        raced = self._answers[Stage.RACE]
+        if not all(config in raced for config in configs):
+            return Race(tuple(map(self._screened, configs)))
+        outcomes = tuple(raced[config].outcome for config in configs)
         example = next(iter(raced.values()), None)
         if example is None or not example.baseline:
             return Race(outcomes)
         return Race(outcomes, (Baseline(example.baseline, example.baseline_timing),))
+
+    def _screened(self, config: Config) -> Outcome:
+        recorded = self._answers[Stage.SCREEN].get(config)
+        if recorded is None:
+            return Outcome(config=config, status=Status.INVALID, message=f"not recorded for {self._source}")
+        return recorded.outcome
 
     def close(self) -> None:
         self._queue.clear()

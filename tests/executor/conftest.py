@@ -7,10 +7,22 @@ from textwrap import dedent
 
 import pytest
 
+from autotune import hardware
+from autotune.executor import worker_keeper
 from autotune.executor.child import Child
 from tests.executor.processes import Processes, watch
 
 StartChild = Callable[[str], Child]
+
+
+def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on there is a GPU, whose worker is the fake one."""
+
+    def start_fake(module: str, *arguments: str) -> Child:
+        return Child({"autotune.executor.worker": "tests.executor.fake_worker"}[module], *arguments)
+
+    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
+    monkeypatch.setattr(worker_keeper, "Child", start_fake)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,11 +21,18 @@ from autotune.space import Config, Parameter, Space
 
 SHAPE: Final = AttentionShape(batch=1, heads=1, seq_q=32, head_dim=16, dtype="bfloat16")
 GATE: Final = "AUTOTUNE_TEST_GATE"  # names a file that the compile of "gate" waits for
-COMPILES: Final = ("fine", "raise", "print", "exit", "segfault", "huge", "nothing", "gate", "hang", "grandchild")
-RUNS: Final = (
-    *("fine", "wrong", "nan", "raise", "print", "split", "illegal", "die", "hang", "die_idle"),
-    *("race_die", "race_hang", "race_illegal", "race_raise"),
+COMPILES: Final = (
+    *("fine", "raise", "print", "exit", "segfault", "abort", "huge", "nothing", "gate", "hang", "grandchild"),
+    *("killed", "killed_once", "starved", "twin"),
 )
+RUNS: Final = (
+    *("fine", "wrong", "nan", "raise", "print", "split", "illegal", "trap", "die", "killed", "hang", "die_idle"),
+    *("race_die", "race_hang", "race_illegal", "race_raise", "race_void", "race_unopened"),
+)
+
+
+def config(*, compile: str = "fine", run: str = "fine", **others: int) -> Config:
+    return Config(compile=compile, run=run, **others)
 
 
 def _default(shape: AttentionShape, device: Device) -> Config:
@@ -41,6 +49,42 @@ OPERATION: Final = Operation(
 )
 register("faulty", operation=f"{__name__}:OPERATION", kernel=f"{__name__}:KERNEL")
 
+# Each fault of a suite ten times, and ten configs that are fine: the fastest has no extra microsecond.
+SUITE: Final = {
+    "hang": config(run="hang"),
+    "illegal access": config(run="illegal"),
+    "trap": config(run="trap"),
+    "out of shared memory": config(compile="huge"),
+    "wrong numbers": config(run="wrong"),
+    "NaN": config(run="nan"),
+    "compiler hangs": config(compile="hang"),
+    "compiler's child hangs": config(compile="grandchild"),
+    "compiler crashes": config(compile="segfault"),
+    "worker killed": config(run="killed"),
+    "fine": config(),
+}
+EXTRA_US: Final = range(10)
+
+
+def _reject_others(config: Config, shape: AttentionShape, device: Device) -> str | None:
+    kind = Config(compile=config["compile"], run=config["run"])
+    return None if kind in SUITE.values() else "not in the suite"
+
+
+def _slowest(shape: AttentionShape, device: Device) -> Config:
+    return config(extra_us=EXTRA_US[-1])
+
+
+SUITE_OPERATION: Final = Operation(
+    name="fault_suite",
+    shape_class=AttentionShape,
+    space=Space((*OPERATION.space.parameters, Parameter("extra_us", tuple(EXTRA_US))), _reject_others, _slowest),
+    cost=OPERATION.cost,
+    sources=OPERATION.sources,
+    entry=("_slowest",),
+)
+register("fault_suite", operation=f"{__name__}:SUITE_OPERATION", kernel=f"{__name__}:KERNEL")
+
 UNLOADABLE: Final = Operation(
     name="unloadable",
     shape_class=AttentionShape,
@@ -50,10 +94,6 @@ UNLOADABLE: Final = Operation(
     entry=OPERATION.entry,
 )
 register("unloadable", operation=f"{__name__}:UNLOADABLE", kernel=f"{__name__}:NO_SUCH_KERNEL")
-
-
-def config(*, compile: str = "fine", run: str = "fine") -> Config:
-    return Config(compile=compile, run=run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +127,8 @@ class FaultyKernel:
                 out[0].copy_(2.1 * inputs.x)
             case "raise":
                 raise RuntimeError("the launch was refused")
+            case "illegal":
+                raise RuntimeError("CUDA error: an illegal memory access was encountered")
             case "die":
                 print("last words", file=sys.stderr, flush=True)
                 os._exit(9)
@@ -107,6 +149,19 @@ class FaultyKernel:
                 os._exit(3)
             case "segfault":
                 ctypes.string_at(0)
+            case "abort":
+                os.abort()
+            case "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "killed_once":
+                killed = Path(os.environ[GATE] + ".killed")
+                if not killed.exists():
+                    killed.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+            case "starved":
+                raise RuntimeError("`ptxas` failed with error code -9")
+            case "twin":
+                return _compiled(shared=1024, cubin=b"always the same")
             case "huge":
                 return _compiled(shared=10**6)
             case "nothing":
@@ -121,8 +176,8 @@ class FaultyKernel:
         return _compiled(shared=1024)
 
 
-def _compiled(*, shared: int) -> Any:
-    return SimpleNamespace(metadata=SimpleNamespace(shared=shared), asm={})
+def _compiled(*, shared: int, **asm: bytes) -> Any:
+    return SimpleNamespace(metadata=SimpleNamespace(shared=shared), asm=asm)
 
 
 def _sleep() -> None:

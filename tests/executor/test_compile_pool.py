@@ -4,13 +4,16 @@ import os
 import select
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
 from autotune.device import NVIDIA_H200
+from autotune.executor import compile_pool
 from autotune.executor.child import ChildDiedError
-from autotune.executor.compile_pool import CompilePool
+from autotune.executor.compile_pool import CompilePool, Jobs, limit_jobs
 from autotune.registry import get_operation
 from autotune.shape import AttentionShape
 from autotune.space import Config
@@ -20,6 +23,7 @@ from tests.executor.processes import Processes, watch
 
 PATIENCE_SECONDS = 60.0
 TIMEOUT_SECONDS = 2.0
+ALONE = "also when it ran alone, as where the host's memory runs out; free some"
 
 
 def receive(pool: CompilePool) -> Outcome:
@@ -54,7 +58,12 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Config, 
         ("print", Status.OK, ""),
         ("raise", Status.COMPILE_ERROR, "ValueError: no such instruction in line 2"),
         ("exit", Status.COMPILE_ERROR, "the compiler ended with exit status 3"),
-        ("segfault", Status.COMPILE_ERROR, "the compiler ended with exit status -11"),
+        ("segfault", Status.COMPILE_ERROR, "the compiler was ended by SIGSEGV"),
+        ("abort", Status.COMPILE_ERROR, "the compiler was ended by SIGABRT"),
+        ("killed_once", Status.OK, ""),
+        ("killed", Status.OUT_OF_MEMORY, f"the compiler was killed from outside (SIGKILL), {ALONE}"),
+        ("starved", Status.OUT_OF_MEMORY, f"RuntimeError: `ptxas` failed with error code -9, {ALONE}"),
+        ("twin", Status.OK, ""),
         ("nothing", Status.COMPILE_ERROR, "the compiler ended with exit status 1"),
         ("huge", Status.OUT_OF_RESOURCES, "1000000 bytes of shared memory, sm_90 has 232448"),
         ("hang", Status.COMPILE_TIMEOUT, "compiling took longer than 2 s"),
@@ -66,9 +75,11 @@ def test_a_compile_ends_with_its_status(
 ) -> None:
     outcome = outcomes[config(compile=fault)]
     assert (outcome.status, outcome.message) == (status, message)
-    assert (outcome.compile_seconds is not None) == (fault in ("fine", "gate", "print", "raise", "huge"))
+    ended = ("fine", "gate", "print", "raise", "huge", "killed_once", "starved", "twin")
+    assert (outcome.compile_seconds is not None) == (fault in ended)
     shared = {"huge": 10**6}.get(fault, 1024 if status is Status.OK else None)
-    assert outcome.resources == Resources(shared_bytes=shared)
+    assert replace(outcome.resources, binary=None) == Resources(shared_bytes=shared)
+    assert (outcome.resources.binary is not None) == (fault == "twin")
 
 
 def test_every_fault_was_tried(outcomes: dict[Config, Outcome]) -> None:
@@ -111,6 +122,56 @@ def test_an_answer_to_the_last_problem_is_dropped(pool: CompilePool, processes: 
     os.kill(pool._child.pid, signal.SIGCONT)
     pool.submit(config(compile="raise"))
     assert receive(pool).config == config(compile="raise")
+
+
+def test_stopping_ends_what_was_compiling_and_the_problem_stays_open(pool: CompilePool, processes: Processes) -> None:
+    pool.open(OPERATION, SHAPE)
+    for fault in ("fine", "grandchild", "hang", "raise"):
+        pool.submit(config(compile=fault))
+    processes.wait_for(4)
+    pool.stop()
+    processes.wait_for(1)
+    pool.submit(config(compile="huge"))
+    assert receive(pool).config == config(compile="huge")
+    assert pool.receive(0.0) is None
+
+
+def test_a_killed_compiler_is_tried_again_when_no_other_runs(
+    pool: CompilePool, processes: Processes, tmp_path: Path
+) -> None:
+    pool.open(OPERATION, SHAPE)
+    for fault in ("gate", "killed_once", "fine"):
+        pool.submit(config(compile=fault))
+    processes.wait_until(lambda _: (tmp_path / "gate.killed").exists())
+    assert pool.receive(0.3) is None  # not even the one that waited: it must not run beside it
+    (tmp_path / "gate").touch()
+    assert [receive(pool) for _ in range(3)] == [
+        Outcome(config=config(compile=fault), status=Status.OK, resources=Resources(1024), compile_seconds=ANY)
+        for fault in ("gate", "killed_once", "fine")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "free_mib", "jobs", "reason"),
+    [
+        (None, 64_000, 3, "4 cores"),
+        (None, 1_100, 2, "1100 MiB of free memory at 500 MiB a compiler"),
+        (None, 10, 1, "10 MiB of free memory at 500 MiB a compiler"),
+        (None, None, 3, "4 cores"),
+        (2, 64_000, 2, "jobs=2"),
+        (50, 64_000, 50, "jobs=50"),
+        (50, 5_000, 10, "5000 MiB of free memory at 500 MiB a compiler"),
+    ],
+)
+def test_jobs_are_limited_by_cores_and_by_free_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: int | None, free_mib: int | None, jobs: int, reason: str
+) -> None:
+    meminfo = tmp_path / "meminfo"
+    if free_mib is not None:
+        meminfo.write_text(f"MemTotal: 1 kB\nMemFree: 2 kB\nMemAvailable:  {free_mib * 1024} kB\nBuffers: 3 kB\n")
+    monkeypatch.setattr(compile_pool, "MEMORY_FILE", meminfo)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(4)))
+    assert limit_jobs(wanted) == Jobs(jobs, reason)
 
 
 def test_closing_ends_compilers_and_what_they_started(pool: CompilePool, processes: Processes) -> None:

@@ -5,6 +5,7 @@ The worker is a fake that speaks the protocol, so that no GPU is needed; the com
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,57 +15,64 @@ import pytest
 
 from autotune import hardware
 from autotune.device import NVIDIA_H200
-from autotune.errors import MissingDependencyError
-from autotune.executor import gpu
-from autotune.executor.child import Child
-from autotune.executor.compile_pool import COMPILE_SECONDS, CompilePool
+from autotune.errors import MissingDependencyError, SearchError
+from autotune.executor import gpu, racing, worker_keeper
+from autotune.executor.compile_pool import CompilePool, Jobs
 from autotune.executor.gpu import GpuExecutor
+from autotune.executor.worker_keeper import LOST
 from autotune.search import Limits, search
 from autotune.space import Config
 from autotune.table import Store
 from autotune.trial import Outcome, Resources, Stage, Status
-from tests.executor.fake_worker import START, TIMING
+from tests.executor.conftest import fake_gpu
+from tests.executor.fake_worker import TROUBLE, timing
 from tests.executor.faulty import OPERATION, SHAPE, UNLOADABLE, config
 from tests.executor.processes import Processes, watch
 
+TIMING = timing(config())
 FINE = Outcome(config=config(), status=Status.OK, timing=TIMING, resources=Resources(shared_bytes=1024))
+PATIENCE = {"jobs": 2, "screen_seconds": 2.0, "compile_seconds": 20.0}
 
 
-def start_fake(module: str, *arguments: str) -> Child:
-    return Child({"autotune.executor.worker": "tests.executor.fake_worker"}[module], *arguments)
-
-
-def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on there is a GPU, and patience is short."""
-    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
-    monkeypatch.setattr(gpu, "Child", start_fake)
-    monkeypatch.setattr(gpu, "SCREEN_SECONDS", 2.0)
-    monkeypatch.setattr(gpu, "RACE_MARGIN_SECONDS", 0.5)
+def start(**changes: Any) -> GpuExecutor:
+    return GpuExecutor(**{**PATIENCE, **changes})
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[GpuExecutor]:
+def shared() -> Iterator[tuple[GpuExecutor, Processes]]:
     """One executor for all faults in turn: that it goes on is what is tested."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         fake_gpu(monkeypatch)
         watched = watch(monkeypatch)
-        next(watched)
-        executor = GpuExecutor(jobs=2)
-        yield executor
+        processes = next(watched)
+        executor = start()
+        yield executor, processes
         executor.close()
         executor.close()
         next(watched, None)
 
 
 @pytest.fixture
-def executor(shared: GpuExecutor) -> GpuExecutor:
-    shared.open(OPERATION, SHAPE)
-    return shared
+def executor(shared: tuple[GpuExecutor, Processes]) -> GpuExecutor:
+    shared[0].open(OPERATION, SHAPE)
+    return shared[0]
+
+
+@pytest.fixture
+def own(shared: tuple[GpuExecutor, Processes]) -> Processes:
+    """The processes of the shared executor."""
+    return shared[1]
+
+
+def collect(executor: GpuExecutor) -> Outcome:
+    outcome = executor.collect()
+    assert outcome is not None
+    return outcome
 
 
 def answer(executor: GpuExecutor, wanted: Config) -> Outcome:
     executor.submit(wanted)
-    return executor.collect()
+    return collect(executor)
 
 
 def assert_works(executor: GpuExecutor) -> None:
@@ -81,7 +89,7 @@ def assert_works(executor: GpuExecutor) -> None:
 
 def test_it_says_who_measures_and_where(executor: GpuExecutor) -> None:
     assert (executor.name, executor.device, executor.toolchain.triton) == ("gpu", NVIDIA_H200, "3.6.0")
-    assert executor.worker.endswith(f":{executor._worker.pid}")
+    assert executor.worker.endswith(f":{executor._workers.pid}")
     assert executor.capacity == 4
 
 
@@ -92,8 +100,11 @@ def test_it_says_who_measures_and_where(executor: GpuExecutor) -> None:
         ("print", Status.OK, ""),
         ("split", Status.OK, ""),
         ("wrong", Status.WRONG_RESULT, "off by one"),
+        ("nan", Status.NAN_RESULT, "1 of 1 elements are NaN"),
         ("illegal", Status.ILLEGAL_ACCESS, "an illegal memory access"),
+        ("trap", Status.ILLEGAL_ACCESS, "unspecified launch failure"),
         ("die", Status.WORKER_DIED, "exit status 9: last words"),
+        ("killed", Status.WORKER_DIED, "exit status -9"),
         ("hang", Status.HANG, "no answer within 2 s"),
     ],
 )
@@ -105,7 +116,7 @@ def test_a_screening_ends_with_its_status(executor: GpuExecutor, run: str, statu
     assert outcome.compile_seconds is not None
     assert executor.worker == before  # who measured it
     assert_works(executor)
-    assert (executor.worker != before) == (run in ("illegal", "die", "hang"))
+    assert (executor.worker != before) == (status in LOST)
 
 
 def test_a_config_that_does_not_compile_never_reaches_the_worker(executor: GpuExecutor) -> None:
@@ -118,7 +129,7 @@ def test_many_in_flight_end_once_each(executor: GpuExecutor) -> None:
     wanted = [config(compile=c, run=r) for c in ("fine", "huge") for r in ("fine", "die")]
     for each in wanted:
         executor.submit(each)
-    found = {outcome.config: outcome.status for outcome in (executor.collect() for _ in wanted)}
+    found = {outcome.config: outcome.status for outcome in (collect(executor) for _ in wanted)}
     assert found == {
         config(): Status.OK,
         config(run="die"): Status.WORKER_DIED,
@@ -130,7 +141,7 @@ def test_many_in_flight_end_once_each(executor: GpuExecutor) -> None:
 def test_a_worker_that_died_while_idle_is_nobodys_fault(executor: GpuExecutor) -> None:
     def die_idle() -> None:
         assert answer(executor, config(run="die_idle")).status is Status.OK
-        os.waitid(os.P_PID, executor._worker.pid, os.WEXITED | os.WNOWAIT)
+        os.waitid(os.P_PID, executor._workers.pid, os.WEXITED | os.WNOWAIT)
 
     die_idle()
     assert_works(executor)
@@ -145,32 +156,139 @@ def test_a_worker_that_died_while_idle_is_nobodys_fault(executor: GpuExecutor) -
     ("run", "status", "message"),
     [
         ("race_die", Status.WORKER_DIED, "exit status 9"),
-        ("race_hang", Status.HANG, "the race did not end within 1 s"),
+        ("race_hang", Status.HANG, "the race stood still for 2 s"),
         ("race_illegal", Status.ILLEGAL_ACCESS, "race_illegal"),
         ("race_raise", Status.LAUNCH_ERROR, "race_raise"),
     ],
 )
-def test_a_race_that_fails_gives_every_finalist_the_reason(
+def test_a_race_goes_on_without_the_one_that_ended_it(
     executor: GpuExecutor, run: str, status: Status, message: str
 ) -> None:
-    race = executor.race([config(), config(run=run)], seconds=0.1)
+    guilty = [config(run=run), config(run=run, extra_us=1)]
+    fine = [config(extra_us=extra_us) for extra_us in range(2)]
+    race = executor.race([fine[0], guilty[0], fine[1], guilty[1]], seconds=0.1)
     assert [(o.config, o.status, o.message, o.timing) for o in race.outcomes] == [
-        (config(), status, message, None),
-        (config(run=run), status, message, None),
+        (fine[0], Status.OK, "", timing(fine[0])),
+        (guilty[0], status, message, None),
+        (fine[1], Status.OK, "", timing(fine[1])),
+        (guilty[1], status, message, None),
     ]
+    assert race.fastest_baseline.name == "sdpa_flash"
+    assert_works(executor)
+
+
+def test_a_race_of_none_but_the_guilty_ends(executor: GpuExecutor) -> None:
+    race = executor.race([config(run="race_die"), config(run="race_raise")], seconds=0.1)
+    assert [outcome.status for outcome in race.outcomes] == [Status.WORKER_DIED, Status.LAUNCH_ERROR]
     assert race.baselines == ()
     assert_works(executor)
 
 
+def test_a_race_that_ends_at_nobodys_turn_is_void(executor: GpuExecutor) -> None:
+    race = executor.race([config(), config(run="race_void")], seconds=0.1)
+    assert [(o.config, o.status, o.message, o.timing) for o in race.outcomes] == [
+        (config(), Status.WORKER_DIED, "exit status 9", None),
+        (config(run="race_void"), Status.WORKER_DIED, "exit status 9", None),
+    ]
+    assert_works(executor)
+
+
+def test_a_race_that_never_ends_is_ended(executor: GpuExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(racing, "MARGIN_SECONDS", 0.3)
+    race = executor.race([config(run="race_hang"), config()], seconds=0.1)
+    assert [outcome.status for outcome in race.outcomes] == [Status.HANG, Status.OK]
+    assert_works(executor)
+
+
+def test_a_full_shape_that_does_not_fit_is_nobodys_fault(executor: GpuExecutor) -> None:
+    with pytest.raises(SearchError, match="faulty cannot be made on this GPU: the full shape does not fit; free its"):
+        executor.race([config(run="race_unopened")], seconds=0.1)
+    assert_works(executor)
+
+
+def leave_screening(executor: GpuExecutor, wanted: Config) -> None:
+    executor._workers.await_ready()
+    executor._screen(Outcome(config=wanted, status=Status.OK))
+
+
 @pytest.mark.parametrize("run", ["fine", "hang", "die"])
 def test_what_nobody_collected_does_not_disturb_the_next(executor: GpuExecutor, run: str) -> None:
-    executor._screen(Outcome(config=config(run=run), status=Status.OK))  # a deadline passed, or Ctrl-C
+    """A deadline passed, or Ctrl-C; what hangs is not waited for until its time is up."""
+    leave_screening(executor, config(run=run))
     race = executor.race([config()], seconds=0.1)
     assert [outcome.status for outcome in race.outcomes] == [Status.OK]
     executor.submit(config(run=run))
-    executor._screen(Outcome(config=config(run=run), status=Status.OK))
+    leave_screening(executor, config(run=run))
     executor.open(OPERATION, SHAPE)
     assert_works(executor)
+
+
+def test_a_race_ends_what_is_compiling(executor: GpuExecutor, own: Processes) -> None:
+    idle = own.living()
+    for fault in ("grandchild", "hang", "fine"):
+        executor.submit(config(compile=fault))
+    own.wait_for(len(idle) + 3)  # two compilers, and what one of them started
+    assert executor.race([config()], seconds=0.1).outcomes[0].status is Status.OK
+    own.wait_for(len(idle))
+    assert_works(executor)
+    assert executor.collect(0.1) is None
+
+
+def test_collecting_takes_no_longer_than_asked(executor: GpuExecutor, tmp_path: Path) -> None:
+    assert_works(executor)
+    executor.submit(config(compile="hang"))
+    assert executor.collect(0.0) is None
+    assert executor.collect(0.2) is None
+    executor.open(OPERATION, SHAPE)
+    executor.submit(config(run="hang"))
+    while executor._screening is None:
+        assert executor.collect(0.05) is None
+    assert executor.collect(0.2) is None
+    assert (collect(executor).status, executor.collect(0.0)) == (Status.HANG, None)  # it was still in flight
+
+
+def test_one_binary_is_judged_once(executor: GpuExecutor) -> None:
+    def twin(run: str = "fine", **options: int) -> Config:
+        return config(compile="twin", run=run, **options)
+
+    first = answer(executor, twin(num_warps=4, extra_us=7))
+    second = answer(executor, twin(num_warps=8, extra_us=7))
+    assert (second.config, second.status, second.timing) == (twin(num_warps=8, extra_us=7), Status.OK, first.timing)
+    assert second.message == f"same binary as {first.config}"
+    assert (second.resources, second.judge_seconds) == (first.resources, 0.0)
+    assert second.compile_seconds not in (None, first.compile_seconds)
+    other_grid = answer(executor, twin(num_warps=8, extra_us=6))
+    assert (other_grid.message, other_grid.timing) == ("", timing(other_grid.config))
+    assert answer(executor, twin(num_warps=4, extra_us=7)).message == ""  # asked again, measured again
+    wrong = [answer(executor, twin("wrong", num_stages=stages)) for stages in (1, 2)]
+    assert wrong[1].message == f"same binary as {wrong[0].config}: off by one"
+    assert (wrong[1].status, wrong[1].error) == (Status.WRONG_RESULT, 1.0)
+    for run, status in (("die", Status.WORKER_DIED), ("illegal", Status.ILLEGAL_ACCESS)):
+        lost = [answer(executor, twin(run, num_stages=stages)) for stages in (1, 2)]
+        assert [outcome.status for outcome in lost] == [status, status]
+        assert "same binary" not in lost[1].message
+    executor.open(OPERATION, SHAPE)
+    assert answer(executor, twin(num_warps=8, extra_us=7)).message == ""
+
+
+def test_a_standby_takes_over_and_another_stands_by(executor: GpuExecutor, own: Processes) -> None:
+    assert_works(executor)
+    standby = executor._workers._standby.pid
+    assert answer(executor, config(run="die")).status is Status.WORKER_DIED
+    assert_works(executor)
+    assert executor._workers.pid == standby
+    assert {standby, executor._workers._standby.pid} <= own.living()
+    assert executor._workers._standby.pid != standby
+
+
+def test_a_standby_that_died_is_replaced_by_a_fresh_start(executor: GpuExecutor) -> None:
+    assert_works(executor)
+    standby = executor._workers._standby.pid
+    os.kill(standby, signal.SIGKILL)
+    os.waitid(os.P_PID, standby, os.WEXITED | os.WNOWAIT)
+    assert answer(executor, config(run="die")).status is Status.WORKER_DIED
+    assert_works(executor)
+    assert executor._workers.pid != standby
 
 
 def test_an_interrupted_race_is_not_answered_later(executor: GpuExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +296,7 @@ def test_an_interrupted_race_is_not_answered_later(executor: GpuExecutor, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(executor._worker, "receive", interrupt)
+        patch.setattr(executor._workers, "receive", interrupt)
         with pytest.raises(KeyboardInterrupt):
             executor.race([config()], seconds=0.1)
     executor.open(OPERATION, SHAPE)
@@ -196,7 +314,7 @@ def test_a_dead_compile_server_is_replaced_with_what_it_had(executor: GpuExecuto
         executor.submit(config(compile="huge"))
         if when == "while compiling":
             os.kill(executor._pool._child.pid, signal.SIGKILL)
-        found = {outcome.config: outcome.status for outcome in (executor.collect(), executor.collect())}
+        found = {outcome.config: outcome.status for outcome in (collect(executor), collect(executor))}
         assert found == {config(): Status.OK, config(compile="huge"): Status.OUT_OF_RESOURCES}
 
 
@@ -212,8 +330,8 @@ def test_a_silent_compile_server_is_replaced(executor: GpuExecutor, monkeypatch:
         return started[0]
 
     monkeypatch.setattr(executor, "_start_pool", start_with_patience)
-    monkeypatch.setattr(gpu, "START_SECONDS", 0.2 - COMPILE_SECONDS)
-    assert executor.collect().status is Status.OUT_OF_RESOURCES
+    monkeypatch.setattr(executor, "_pool_deadline", time.monotonic() + 0.2)
+    assert collect(executor).status is Status.OUT_OF_RESOURCES
     assert started == [executor._pool]
 
 
@@ -242,13 +360,20 @@ def _only(configs: set[Config]) -> Any:
     return replace(OPERATION, space=space)
 
 
-# Without a GPU
+# An executor of its own
 
 
 @pytest.fixture
 def watched(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> Processes:
     fake_gpu(monkeypatch)
     return processes
+
+
+@pytest.fixture
+def trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What is written here makes every worker fail before it is asked anything."""
+    monkeypatch.setenv(TROUBLE, str(tmp_path / "trouble"))
+    return tmp_path / "trouble"
 
 
 def test_no_gpu_is_an_error_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,36 +383,76 @@ def test_no_gpu_is_an_error_with_the_way_out(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("start", "message"),
+    ("word", "message"),
     [
         ("die", "the GPU cannot be opened: exit status 1: the driver is gone; run `autotune doctor`"),
-        ("hang", "the GPU did not open within 1 s; run `autotune doctor`"),
+        ("hang", "the GPU cannot be opened: no answer within 1 s; run `autotune doctor`"),
     ],
 )
 def test_a_gpu_that_does_not_open_is_an_error(
-    watched: Processes, monkeypatch: pytest.MonkeyPatch, start: str, message: str
+    watched: Processes, trouble: Path, monkeypatch: pytest.MonkeyPatch, word: str, message: str
 ) -> None:
-    monkeypatch.setenv(START, start)
-    monkeypatch.setattr(gpu, "START_SECONDS", 1.0)
+    trouble.write_text(word)
+    monkeypatch.setattr(worker_keeper, "START_SECONDS", 1.0)
     with pytest.raises(MissingDependencyError) as caught:
-        GpuExecutor()
+        start()
     assert str(caught.value) == message
     watched.wait_for(0)
 
 
-def test_the_config_that_lost_the_gpu_is_known_before_the_error(
-    watched: Processes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    executor = GpuExecutor(jobs=1)
+def test_the_config_that_lost_the_gpu_is_known_before_the_error(watched: Processes, trouble: Path) -> None:
+    executor = start()
     executor.open(OPERATION, SHAPE)
-    monkeypatch.setenv(START, "die")
+    assert_works(executor)
+    trouble.write_text("die")
     assert answer(executor, config(run="die")).status is Status.WORKER_DIED
     for _ in range(2):
         with pytest.raises(MissingDependencyError, match="the driver is gone"):
             answer(executor, config())
         executor.open(OPERATION, SHAPE)
-    monkeypatch.delenv(START)
+    trouble.unlink()
     assert_works(executor)
+    executor.close()
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("refuse to open", "out of memory"),
+        ("die when opening", "exit status 1: killed"),
+        ("hang when opening", "no answer within 1 s"),
+    ],
+)
+def test_a_problem_that_does_not_open_is_no_configs_fault(
+    watched: Processes, trouble: Path, monkeypatch: pytest.MonkeyPatch, word: str, message: str
+) -> None:
+    monkeypatch.setattr(worker_keeper, "OPEN_SECONDS", 1.0)
+    executor = start()
+    trouble.write_text(word)
+    executor.open(OPERATION, SHAPE)
+    expected = f"the inputs of faulty cannot be made on this GPU: {message}; free its memory or choose a smaller shape"
+    with pytest.raises(SearchError) as caught:
+        answer(executor, config())
+    assert str(caught.value) == expected
+    with pytest.raises(SearchError, match=message):
+        executor.race([config()], seconds=0.1)
+    trouble.unlink()
+    assert_works(executor)  # without another ``open``
+    executor.close()
+
+
+def test_a_worker_that_died_once_while_opening_is_forgiven(watched: Processes) -> None:
+    executor = start()
+    executor.open(OPERATION, SHAPE)
+    os.kill(executor._workers.pid, signal.SIGKILL)
+    assert_works(executor)
+    executor.close()
+
+
+def test_the_limit_of_compilers_is_told(watched: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "limit_jobs", lambda wanted: Jobs(1, "900 MiB of free memory"))
+    executor = start()
+    assert (executor.jobs.reason, executor.capacity) == ("900 MiB of free memory", 2)
     executor.close()
 
 
@@ -295,7 +460,7 @@ def test_a_compile_server_that_dies_of_its_problem_is_given_up(
     watched: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu, "MAX_POOL_DEATHS", 1)
-    executor = GpuExecutor(jobs=1)
+    executor = start()
     executor.open(UNLOADABLE, SHAPE)
     executor.submit(config())
     with pytest.raises(MissingDependencyError, match=r"compilers do not work: exit status 1: .*NO_SUCH_KERNEL"):

@@ -1,0 +1,224 @@
+"""In the worker: one operation and shape on this GPU, and what is judged there: numbers, screening times, races."""
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Final
+
+import torch
+import triton
+
+from autotune import hardware
+from autotune.correctness import Case, Verdict, check_config, judge, make_case, make_cases
+from autotune.executor import Baseline, Race
+from autotune.operation import Kernel, Operation
+from autotune.roofline import why_implausible
+from autotune.shape import Shape
+from autotune.space import Config
+from autotune.timing import Launch, Stopwatch, race, screen
+from autotune.trial import Conditions, Outcome, Policy, Status, Timing
+
+MESSAGE_LIMIT: Final = 500
+COLD_FACTOR: Final = 2  # input sets together exceed the L2 this many times
+MAX_SETS: Final = 64
+GIVE_UP: Final = 1.5  # a config this much slower than the best so far cannot win a race
+REPEATS: Final = 3  # bitwise equal runs that a finalist owes
+STICKY: Final = ("illegal", "misaligned", "unspecified launch failure", "device-side assert", "invalid program counter")
+
+Announce = Callable[[int | None], None]  # the place of the finalist that the GPU runs next; None: nobody's
+
+
+class UnopenedError(RuntimeError):
+    """Inputs or references could not be made: no config is to blame."""
+
+
+class Problem:
+    """One operation and shape on this GPU: its check cases, its timing inputs, and the best time so far.
+
+    Raises:
+        UnopenedError: they do not fit the GPU, or cannot be made.
+    """
+
+    def __init__(
+        self, operation: Operation[Any], kernel: Kernel, shape: Shape, policy: Policy, own_pid: int | None
+    ) -> None:
+        self._kernel = kernel
+        self._shape = shape
+        self._policy = policy
+        self._own_pid = own_pid
+        self._cost = operation.cost(shape)
+        self._best_us = math.inf
+        try:
+            self._cases = make_cases(kernel, shape, device="cuda")
+            self._sets = self._make_sets()
+            torch.cuda.synchronize()
+        except Exception as error:
+            raise UnopenedError(one_line(error)) from error
+
+    def _make_sets(self) -> list[tuple[Any, tuple[torch.Tensor, ...]]]:
+        """Inputs and outputs to rotate over: together larger than the L2, so that every launch reads memory."""
+        cache_bytes = torch.cuda.get_device_properties(0).L2_cache_size
+        count = math.ceil(COLD_FACTOR * cache_bytes / self._cost.bytes) if self._policy.cache == "cold" else 1
+        sets = []
+        for seed in range(min(count, MAX_SETS)):
+            inputs = self._kernel.make_inputs(self._shape, seed=seed, device="cuda")
+            sets.append((inputs, self._kernel.empty_output(inputs)))
+        return sets
+
+    @cached_property
+    def _full_case(self) -> Case:
+        """The shape itself, for finalists only: its reference costs more than a screening."""
+        try:
+            return make_case(self._kernel, self._shape, "normal", device="cuda", seed=1)
+        except Exception as error:
+            raise UnopenedError(one_line(error)) from error
+
+    def screen(self, config: Config, *, early_stop: bool) -> Outcome:
+        """Check a config's numbers, then take a short time."""
+        started = time.monotonic()
+        outcome = self._screen(config, early_stop=early_stop)
+        return replace(outcome, judge_seconds=time.monotonic() - started)
+
+    def _screen(self, config: Config, *, early_stop: bool) -> Outcome:
+        outcome = _judged(config, check_config(self._kernel, config, self._cases))
+        if outcome.status is not Status.OK:
+            return outcome
+        give_up = GIVE_UP * self._best_us if early_stop else math.inf
+        with Stopwatch(self._launches(config), self._policy) as stopwatch:
+            watch = hardware.Watch(self._own_pid)
+            timing, stopped = screen(stopwatch, give_up_us=give_up)
+            conditions = watch.end()
+        return self._judge_time(replace(outcome, status=Status.SLOW if stopped else Status.OK), timing, conditions)
+
+    def race(self, configs: list[Config], *, seconds: float, every_baseline: bool, announce: Announce) -> Race:
+        """Check finalists on the full shape, then measure them and the baselines interleaved.
+
+        Raises:
+            UnopenedError: the reference of the full shape cannot be made.
+        """
+        deadline = time.monotonic() + seconds
+        verdicts: list[Outcome] = []
+        entrants: dict[int, Stopwatch] = {}
+        announce(None)
+        case = self._full_case
+        with ExitStack() as stack:
+            for place, config in enumerate(configs):
+                announce(place)
+                verdict, stopwatch = self._admit(config, case, stack)
+                verdicts.append(verdict)
+                if stopwatch is not None:
+                    entrants[place] = stopwatch
+            announce(None)
+            baselines, refused = self._open_baselines(stack, every=every_baseline)
+            everyone = [*entrants.values(), *baselines.values()]
+            places = [*entrants, *(None for _ in baselines)]
+            watch = hardware.Watch(self._own_pid)
+            timings = race(
+                everyone,
+                contenders=len(entrants),
+                seconds=deadline - time.monotonic(),
+                on_turn=lambda index: announce(places[index]),
+            )
+            announce(None)
+            conditions = watch.end()
+        for place, timing in zip(entrants, timings, strict=False):
+            verdicts[place] = self._judge_time(verdicts[place], timing, conditions)
+        timed = zip(baselines, timings[len(entrants) :], strict=True)
+        return Race(tuple(verdicts), (*(Baseline(name, timing) for name, timing in timed), *refused))
+
+    def _judge_time(self, outcome: Outcome, timing: Timing, conditions: Conditions) -> Outcome:
+        reason = why_implausible(self._cost, timing.median_us, hardware.current_device())
+        if reason is not None:
+            return replace(outcome, status=Status.IMPLAUSIBLE, message=reason)
+        self._best_us = min(self._best_us, timing.median_us)
+        return replace(outcome, timing=timing, conditions=conditions)
+
+    def _admit(self, config: Config, case: Case, stack: ExitStack) -> tuple[Outcome, Stopwatch | None]:
+        """Check a finalist; one that passes comes with its stopwatch, ready to be read."""
+        try:
+            outcome = self._check_finalist(config, case)
+            if outcome.status is not Status.OK:
+                return outcome, None
+            stopwatch = stack.enter_context(Stopwatch(self._launches(config), self._policy))
+            stopwatch.warm_up()
+        except Exception as error:
+            if classify(error) is Status.ILLEGAL_ACCESS:
+                raise  # it took the context, and with it the whole race
+            return refusal(config, error), None
+        return outcome, stopwatch
+
+    def _check_finalist(self, config: Config, case: Case) -> Outcome:
+        runs = []
+        for _ in range(REPEATS):
+            outputs = self._kernel.empty_output(case.inputs)
+            self._kernel.launch(config, case.inputs, outputs)
+            runs.append(outputs)
+        outcome = _judged(config, judge(runs[0], case))
+        equal = all(torch.equal(a, b) for run in runs[1:] for a, b in zip(runs[0], run, strict=True))
+        if outcome.status is Status.OK and not equal:
+            return replace(outcome, status=Status.NONDETERMINISTIC, message=f"{REPEATS} runs are not bitwise equal")
+        return outcome
+
+    def _open_baselines(self, stack: ExitStack, *, every: bool) -> tuple[dict[str, Stopwatch], list[Baseline]]:
+        """Baselines ready to be timed (the fastest by a short screening unless every), and those that refuse."""
+        calls = [self._kernel.baselines(inputs) for inputs, _ in self._sets]
+        found: dict[str, Stopwatch] = {}
+        screened: dict[str, float] = {}
+        refused: list[Baseline] = []
+        for name in calls[0]:
+            try:
+                found[name] = stack.enter_context(Stopwatch([by_name[name] for by_name in calls], self._policy))
+                found[name].warm_up()
+                screened[name] = screen(found[name], give_up_us=GIVE_UP * self._best_us, samples=3)[0].median_us
+            except RuntimeError as error:
+                if classify(error) is Status.ILLEGAL_ACCESS:
+                    raise
+                found.pop(name, None)
+                refused.append(Baseline(name, message=one_line(error)))
+        if found and not every:
+            fastest = min(screened, key=lambda name: screened[name])
+            found = {fastest: found[fastest]}
+        return found, refused
+
+    def _launches(self, config: Config) -> list[Launch]:
+        def bind(inputs: Any, outputs: tuple[torch.Tensor, ...]) -> Launch:
+            return lambda: self._kernel.launch(config, inputs, outputs)
+
+        return [bind(inputs, outputs) for inputs, outputs in self._sets]
+
+
+def classify(error: Exception) -> Status:
+    """Which status an exception of a launch is, by its type and CUDA's words."""
+    text = str(error).lower()
+    if isinstance(error, triton.runtime.errors.OutOfResources):
+        return Status.OUT_OF_RESOURCES
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return Status.OUT_OF_MEMORY
+    if isinstance(error, triton.CompilationError) or "passmanager" in text:
+        return Status.COMPILE_ERROR
+    if any(word in text for word in STICKY):
+        return Status.ILLEGAL_ACCESS
+    return Status.LAUNCH_ERROR
+
+
+def one_line(error: Exception) -> str:
+    """An exception as a row's message."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:MESSAGE_LIMIT]
+
+
+def refusal(config: Config, error: Exception) -> Outcome:
+    """An exception as a verdict on the config."""
+    return Outcome(config=config, status=classify(error), message=one_line(error))
+
+
+def _judged(config: Config, verdict: Verdict) -> Outcome:
+    return Outcome(
+        config=config,
+        status=verdict.status,
+        message=verdict.message,
+        error=verdict.error,
+        error_limit=verdict.error_limit,
+    )

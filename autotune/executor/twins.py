@@ -1,0 +1,48 @@
+"""Configs that compile to one binary are judged once."""
+
+from dataclasses import replace
+from typing import Final
+
+from autotune.space import Config
+from autotune.trial import Outcome, Status
+
+# What reaches a launch through the binary alone. Any other parameter may change the grid or what the host does.
+COMPILE_OPTIONS: Final = frozenset(
+    ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
+)
+# The worker was lost, or the machine's memory ran out: what one config met, its twin need not meet.
+NOT_SHARED: Final = (Status.WORKER_DIED, Status.HANG, Status.ILLEGAL_ACCESS, Status.OUT_OF_MEMORY)
+
+
+class Twins:
+    """Verdicts of one problem by what was launched: the binary, and the parameters that are not in it."""
+
+    def __init__(self) -> None:
+        self._verdicts: dict[tuple[str, Config], Outcome] = {}
+
+    def keep(self, outcome: Outcome) -> None:
+        """Remember a verdict for configs to come."""
+        if outcome.resources.binary is not None and outcome.status not in NOT_SHARED:
+            self._verdicts.setdefault(_launched(outcome), outcome)
+
+    def find(self, compiled: Outcome) -> Outcome | None:
+        """The verdict on a config that was compiled, if a twin has one; a config asked again is measured again."""
+        if compiled.resources.binary is None:
+            return None
+        twin = self._verdicts.get(_launched(compiled))
+        if twin is None or twin.config == compiled.config:
+            return None
+        return replace(
+            twin,
+            config=compiled.config,
+            message=": ".join(filter(None, (f"same binary as {twin.config}", twin.message))),
+            resources=compiled.resources,
+            compile_seconds=compiled.compile_seconds,
+            judge_seconds=0.0,
+        )
+
+
+def _launched(outcome: Outcome) -> tuple[str, Config]:
+    assert outcome.resources.binary is not None
+    rest = {name: value for name, value in outcome.config.items() if name not in COMPILE_OPTIONS}
+    return outcome.resources.binary, Config(rest)

@@ -1,0 +1,48 @@
+"""Stands in for ``torch.cuda``: a clock that launches move, and graphs that record them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+
+class FakeCuda:
+    """What of ``torch.cuda`` a stopwatch uses; ``now`` are microseconds, and every graph is counted."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.graphs = 0
+        self._recording: list[float] | None = None
+
+    def launch(self, microseconds: float) -> None:
+        if self._recording is not None:
+            self._recording.append(microseconds)
+        else:
+            self.now += microseconds
+
+    def synchronize(self) -> None:
+        pass
+
+    def empty_cache(self) -> None:
+        pass
+
+    def get_device_properties(self, index: int) -> Any:
+        return SimpleNamespace(L2_cache_size=1)
+
+    def Event(self, *, enable_timing: bool) -> Any:  # noqa: N802 - torch's name
+        event = SimpleNamespace(synchronize=lambda: None)
+        event.record = lambda: setattr(event, "at", self.now)
+        event.elapsed_time = lambda stop: (stop.at - event.at) / 1000.0
+        return event
+
+    def CUDAGraph(self) -> Any:  # noqa: N802
+        self.graphs += 1
+        graph = SimpleNamespace(launches=[])
+        graph.replay = lambda: self.launch(sum(graph.launches))
+        return graph
+
+    @contextmanager
+    def graph(self, graph: Any) -> Iterator[None]:
+        self._recording = graph.launches
+        yield
+        self._recording = None

@@ -1,0 +1,183 @@
+"""What the worker does with a config, over a fake CUDA: whom it is at, what it says of failures, and whose they are."""
+
+import io
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from autotune import hardware
+from autotune.device import NVIDIA_H200
+from autotune.executor import worker
+from autotune.executor.messages import outcome_from_json, problem_to_json, race_from_json
+from autotune.executor.problem import Problem
+from autotune.space import Config
+from autotune.trial import Conditions, Policy, Status
+from tests.executor import faulty
+from tests.executor.fake_cuda import FakeCuda
+from tests.executor.faulty import OPERATION, SHAPE, config
+
+CONDITIONS = Conditions(sm_clock_mhz=1980)
+
+
+@dataclass
+class SlowKernel(faulty.FaultyKernel):
+    """The faulty kernel on the CPU, each launch of which takes 500 us and what its config adds."""
+
+    cuda: FakeCuda
+    baseline_error: str = ""
+    is_memory_full: bool = False
+
+    def make_inputs(self, shape: Any, *, seed: int, device: str, data: str = "normal") -> faulty.Inputs:
+        if self.is_memory_full:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
+        return super().make_inputs(shape, seed=seed, device="cpu", data=data)
+
+    def launch(self, config: Config, inputs: faulty.Inputs, out: tuple[torch.Tensor, ...]) -> None:
+        super().launch(config, inputs, out)
+        self.cuda.launch(500.0 + (config.integer("extra_us") if "extra_us" in config else 0))
+
+    def baselines(self, inputs: faulty.Inputs) -> dict[str, Callable[[], object]]:
+        return {"slow": lambda: self.cuda.launch(900.0), "fast": self._fast}
+
+    def _fast(self) -> None:
+        if self.baseline_error:
+            raise RuntimeError(self.baseline_error)
+        self.cuda.launch(400.0)
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> SlowKernel:
+    cuda = FakeCuda()
+    for name in ("Event", "CUDAGraph", "graph", "synchronize", "empty_cache", "get_device_properties"):
+        monkeypatch.setattr(torch.cuda, name, getattr(cuda, name))
+    monkeypatch.setattr(hardware, "current_device", lambda: NVIDIA_H200)
+    monkeypatch.setattr(hardware.Watch, "__init__", lambda self, own_pid: None)
+    monkeypatch.setattr(hardware.Watch, "end", lambda self: CONDITIONS)
+    return SlowKernel(cuda)
+
+
+@pytest.fixture
+def problem(kernel: SlowKernel) -> Problem:
+    return Problem(OPERATION, kernel, SHAPE, Policy(), own_pid=1)  # type: ignore[arg-type]
+
+
+def race(problem: Problem, *configs: Config, every: bool = False) -> tuple[Any, list[int | None]]:
+    """The race or what it raised, and whom it said it was at."""
+    said: list[int | None] = []
+    try:
+        found: Any = problem.race(list(configs), seconds=0.0, every_baseline=every, announce=said.append)
+    except Exception as error:
+        found = error
+    return found, said
+
+
+def test_a_fine_config_has_an_error_a_time_and_conditions(problem: Problem) -> None:
+    outcome = problem.screen(config(), early_stop=True)
+    assert (outcome.status, outcome.conditions) == (Status.OK, CONDITIONS)
+    assert outcome.timing is not None
+    assert outcome.timing.median_us == pytest.approx(500.0)
+    assert outcome.error is not None
+    assert outcome.judge_seconds is not None
+
+
+def test_a_config_far_behind_is_slow_unless_all_is_measured(problem: Problem) -> None:
+    for early_stop, extra_us, status in (
+        (True, 0, "ok"),
+        (True, 400, "slow"),
+        (True, 5000, "slow"),
+        (False, 5000, "ok"),
+    ):
+        outcome = problem.screen(config(extra_us=extra_us), early_stop=early_stop)
+        assert outcome.status == status
+        assert outcome.timing is not None
+        assert outcome.timing.median_us == pytest.approx(500.0 + extra_us)
+
+
+def test_a_race_says_whom_it_is_at_and_refuses_in_place(problem: Problem) -> None:
+    entrants = (config(extra_us=9), config(run="raise"), config(run="wrong"), config())
+    found, said = race(problem, *entrants)
+    assert [outcome.config for outcome in found.outcomes] == list(entrants)
+    assert [outcome.status for outcome in found.outcomes] == [
+        *(Status.OK, Status.LAUNCH_ERROR, Status.WRONG_RESULT, Status.OK),
+    ]
+    assert [outcome.conditions for outcome in found.outcomes if outcome.timing] == [CONDITIONS, CONDITIONS]
+    assert [baseline.name for baseline in found.baselines] == ["fast"]
+    assert said[:6] == [None, 0, 1, 2, 3, None]  # the reference, the checks, the baselines
+    assert said[6:9] == [0, 3, None]  # warmed up: the two that are left, and a baseline
+    assert set(said[9:]) == {0, 3, None}
+    assert said[-1] is None
+
+
+def test_every_baseline_is_measured_if_asked(problem: Problem, kernel: SlowKernel) -> None:
+    assert [baseline.name for baseline in race(problem, config(), every=True)[0].baselines] == ["slow", "fast"]
+    kernel.baseline_error = "no kernel for this shape"
+    found, _ = race(problem, config(), every=True)
+    assert [(baseline.name, baseline.message) for baseline in found.baselines] == [
+        ("slow", ""),
+        ("fast", "RuntimeError: no kernel for this shape"),
+    ]
+
+
+def test_who_breaks_the_context_is_the_last_that_was_named(problem: Problem, kernel: SlowKernel) -> None:
+    error, said = race(problem, config(), config(run="illegal"), config())
+    assert "illegal memory access" in str(error)
+    assert said == [None, 0, 1]
+    kernel.baseline_error = "CUDA error: an illegal memory access was encountered"
+    error, said = race(problem, config())
+    assert "illegal memory access" in str(error)
+    assert said == [None, 0, None]  # nobody's turn
+
+
+# The worker's answers
+
+
+@pytest.fixture
+def served(kernel: SlowKernel, monkeypatch: pytest.MonkeyPatch) -> SlowKernel:
+    """The kernel as the worker finds it."""
+    monkeypatch.setattr(worker, "open_problem", lambda data: (OPERATION, kernel, SHAPE))
+    monkeypatch.setattr(os, "_exit", lambda code: None)
+    return kernel
+
+
+def ask(function: Callable[..., Any], *arguments: Any) -> tuple[Any, list[dict[str, Any]]]:
+    """What it returned, and the messages it sent."""
+    stream = io.BytesIO()
+    returned = function(*arguments, stream)
+    return returned, [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def open_problem() -> tuple[Problem | None, list[dict[str, Any]]]:
+    request = {"number": 3, "problem": problem_to_json(OPERATION, SHAPE)}
+    return ask(worker.open_requested, request, Policy(), 1)
+
+
+def test_the_worker_answers_as_its_parent_expects(served: SlowKernel) -> None:
+    opened, said = open_problem()
+    assert said == [{"opened": True, "number": 3}]
+    _, (answer,) = ask(worker.screen, opened, {"configs": [dict(config())], "early_stop": True})
+    assert outcome_from_json(answer["outcome"]).status is Status.OK
+    _, (answer,) = ask(worker.screen, opened, {"configs": [dict(config(run="illegal"))], "early_stop": True})
+    outcome = outcome_from_json(answer["outcome"])
+    assert (outcome.config, outcome.status) == (config(run="illegal"), Status.ILLEGAL_ACCESS)
+    request = {"configs": [dict(config()), dict(config(extra_us=9))], "seconds": 0.0, "every_baseline": False}
+    _, (*progress, answer) = ask(worker.race, opened, request)
+    assert progress[:3] == [{"working_on": None}, {"working_on": 0}, {"working_on": 1}]
+    assert [outcome.status for outcome in race_from_json(answer["race"]).outcomes] == [Status.OK, Status.OK]
+    request["configs"] = [dict(config(run="illegal"))]
+    _, (*progress, answer) = ask(worker.race, opened, request)
+    assert progress[-1] == {"working_on": 0}
+    assert (answer["status"], "illegal memory access" in answer["message"]) == ("illegal_access", True)
+
+
+def test_the_worker_says_what_cannot_be_opened(served: SlowKernel) -> None:
+    opened, _ = open_problem()
+    served.is_memory_full = True
+    message = "OutOfMemoryError: CUDA out of memory. Tried to allocate"
+    assert open_problem() == (None, [{"unopened": message, "number": 3}])
+    request = {"configs": [dict(config())], "seconds": 0.0, "every_baseline": False}
+    assert ask(worker.race, opened, request)[1] == [{"working_on": None}, {"unopened": message}]
