@@ -33,15 +33,21 @@ from autotune.trial import Outcome
 OPERATION: Final = get_operation("flash_attention")
 SHAPE: Final = AttentionShape(batch=4, heads=16, seq_q=4096, head_dim=128, dtype="bfloat16", causal=True)
 SEED: Final = 0
-WATCH_SECONDS: Final = 0.5
+WATCH_SECONDS: Final = 1.0
 
 
 class Scale:
-    """Weighs every descendant of this process while it is entered, by proportional set size in MB."""
+    """Weighs every descendant of this process while it is entered, by proportional set size in MB.
 
-    def __init__(self) -> None:
+    ``heaviest_mb`` is that of the samples with all the compilers at work; ``alone_mb`` is the heaviest of all samples:
+    the server before its first compiler, which has nobody to share its libraries with.
+    """
+
+    def __init__(self, jobs: int) -> None:
         self.heaviest_mb = 0.0
+        self.alone_mb = 0.0
         self.total_mb = 0.0
+        self._jobs = jobs
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch)
 
@@ -56,7 +62,9 @@ class Scale:
     def _watch(self) -> None:
         while not self._done.wait(WATCH_SECONDS):
             weights = [proportional_mb(pid) for pid in descendants(os.getpid())]
-            self.heaviest_mb = max([self.heaviest_mb, *weights])
+            self.alone_mb = max([self.alone_mb, *weights])
+            if len(weights) > self._jobs:  # the server and its compilers
+                self.heaviest_mb = max([self.heaviest_mb, *weights])
             self.total_mb = max(self.total_mb, sum(weights))
 
 
@@ -126,7 +134,7 @@ def main() -> None:
     say(f"the sample with 1 process: {alone:.1f} s")
     together, _ = timed(jobs, sample)
     say(f"the sample with {jobs} processes: {together:.1f} s, {alone / together:.1f} times as fast")
-    with Scale() as scale:
+    with Scale(jobs) as scale:
         whole, outcomes = timed(jobs, space)
     seconds = {outcome.config: outcome.compile_seconds or COMPILE_SECONDS for outcome in outcomes}
     share = sum(seconds[config] for config in sample) / sum(seconds.values())
@@ -134,7 +142,8 @@ def main() -> None:
     say(f"the space with {jobs} processes: {whole:.1f} s ({statuses})")
     say(f"the space with 1 process, from the sample's share of {share:.1%}: {alone / share:.1f} s")
     say(f"speed-up: {alone / share / whole:.1f}")
-    say(f"heaviest process: {scale.heaviest_mb:.0f} MB of proportional set size; together {scale.total_mb:.0f} MB")
+    say(f"heaviest of {jobs} compilers and their server: {scale.heaviest_mb:.0f} MB of proportional set size")
+    say(f"the server alone, before its first compiler: {scale.alone_mb:.0f} MB; all together {scale.total_mb:.0f} MB")
 
 
 if __name__ == "__main__":

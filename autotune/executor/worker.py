@@ -78,10 +78,11 @@ def main() -> None:
     die_with_parent()
     policy = Policy(**json.loads(sys.argv[1]))
     messages = take_standard_output()
+    tools = hardware.toolchain()  # asks the assembler, so before there is haste
     if not sys.stdin.buffer.readline():
         return  # it was never needed
     own_pid = hardware.open_context()
-    send(messages, {"device": asdict(hardware.current_device()), "toolchain": asdict(hardware.toolchain())})
+    send(messages, {"device": asdict(hardware.current_device()), "toolchain": asdict(tools)})
     problem: Problem | None = None
     with torch.no_grad():
         for line in sys.stdin.buffer:

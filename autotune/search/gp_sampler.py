@@ -93,6 +93,7 @@ class FiniteSpaceSampler(BaseSampler):
         values = np.array([observed[index] for index in seen])
         best = float(values.min())
         values = np.minimum(values - best, WORST) if np.isfinite(best) else np.zeros(len(seen))
+        self._surrogate.learn(seen, values)
         if pending:
             believed = self._surrogate.predict(seen, values, np.array(pending))
             expected = sum(weight * mean for weight, mean, _ in believed)

@@ -51,15 +51,17 @@ def make_proposals(
         first: configs to try before the sampler is asked, in order; the space's default belongs at the head.
         past: outcomes of earlier runs: learned from, never proposed again.
     """
-    if sampler == "exhaustive":
-        valid = dict.fromkeys(space.configs(shape, device))
-        begin = [config for config in first if config in valid]
-        return Exhaustive([*begin, *valid], seen=[outcome.config for outcome in past])
+    if sampler in ("exhaustive", "random"):
+        valid = list(space.configs(shape, device))
+        begin = [config for config in first if config in set(valid)]
+        if sampler == "random":
+            random.Random(seed).shuffle(valid)
+        return Listed([*begin, *valid], seen=[outcome.config for outcome in past])
     return StudyProposals(space, shape, device, sampler=sampler, seed=seed, first=first, past=past)
 
 
-class Exhaustive:
-    """Every valid config in the order given: for sweeps, and for spaces smaller than the budget."""
+class Listed:
+    """Every config in the order given: all of a space for a sweep, shuffled for a random search."""
 
     def __init__(self, configs: Iterable[Config], *, seen: Iterable[Config] = ()) -> None:
         known = set(seen)
@@ -162,8 +164,6 @@ class StudyProposals:
 def _optuna_sampler(
     sampler: Sampler, encoding: Encoding, space: Space[Any], shape: Shape, device: Device, *, seed: int
 ) -> optuna.samplers.BaseSampler:
-    if sampler == "random":
-        return optuna.samplers.RandomSampler(seed=seed)
     if sampler == "gp":
         configs = list(space.configs(shape, device))
         features = feature_matrix(encoding, space, shape, device, configs)

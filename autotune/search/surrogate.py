@@ -16,6 +16,7 @@ DRAWS: Final = 30  # random hyperparameters tried at first, and a third of them 
 MUTATIONS: Final = 12  # variations of the best ones tried at every later fit
 WEIGHT_SPREAD: Final = 1.5  # of the log-normal prior of inverse squared length scales, for features within [0, 1]
 NOISE: Final = (1e-4, 1e-1)  # of the signal's variance; timing noise and what the features cannot tell
+RELEARN: Final = 1.05  # growth of the observations that is worth another search: it costs five predictions
 MIN_VARIANCE: Final = 1e-12
 
 
@@ -42,8 +43,8 @@ class _Fit(NamedTuple):
 class GaussianProcess:
     """Regression with a Matern-5/2 kernel, one length scale a feature (Rasmussen and Williams 2006, chapters 2, 4, 5).
 
-    Hyperparameters are searched at random and kept from fit to fit; the prediction averages the best few, weighted by
-    their posterior probability.
+    ``learn`` searches hyperparameters at random, from those that it found before; ``predict`` averages the best few,
+    weighted by their posterior probability.
 
     Args:
         points: all points ``[n, features]``, each feature within [0, 1].
@@ -53,30 +54,45 @@ class GaussianProcess:
         self._points = points
         self._random = random
         self._known: list[Hyperparameters] = []
+        self._learned_from = 0
+
+    def learn(self, seen: Sequence[int], values: Array) -> None:
+        """Fit to observations, unless there are hardly more of them than at the last time.
+
+        Args:
+            seen: indices of the observed points.
+            values: what was observed there.
+        """
+        if len(seen) < RELEARN * self._learned_from:
+            return
+        self._learned_from = len(seen)
+        with _blas_threads().limit(limits=1, user_api="blas"):
+            fits = self._fits(self._points[list(seen)], values - values.mean(), self._candidates(self._points.shape[1]))
+        self._known = [fit.hyperparameters for fit in fits[:MODELS]]
 
     def predict(self, seen: Sequence[int], values: Array, wanted: Indices) -> list[tuple[float, Array, Array]]:
-        """Mean and standard deviation at the points ``wanted``, for each model with its weight.
+        """Mean and standard deviation at the points ``wanted`` for each model with its weight; ``learn`` comes first.
 
         Args:
             seen: indices of the observed points.
             values: what was observed there.
             wanted: indices of the points to predict.
         """
+        points, mean = self._points[list(seen)], float(values.mean())
         with _blas_threads().limit(limits=1, user_api="blas"):
-            return self._predict(self._points[list(seen)], values, self._points[wanted])
+            fits = self._fits(points, values - mean, self._known)
+            across = _squared_differences(self._points[wanted], points)
+            probabilities = np.exp(np.array([fit.score - fits[0].score for fit in fits]))
+            return [
+                (float(weight), *_predict(fit, across, mean))
+                for weight, fit in zip(probabilities / probabilities.sum(), fits, strict=True)
+            ]
 
-    def _predict(self, points: Array, values: Array, wanted: Array) -> list[tuple[float, Array, Array]]:
-        mean = float(values.mean())
+    def _fits(self, points: Array, values: Array, candidates: Sequence[Hyperparameters]) -> list[_Fit]:
+        """One fit for each of the hyperparameters that are well-conditioned, the most probable first."""
         squares = _squared_differences(points, points)
-        fits = [self._fit(squares, values - mean, candidate) for candidate in self._candidates(points.shape[1])]
-        best = sorted((fit for fit in fits if fit is not None), key=lambda fit: fit.score, reverse=True)[:MODELS]
-        self._known = [fit.hyperparameters for fit in best]
-        across = _squared_differences(wanted, points)
-        probabilities = np.exp(np.array([fit.score - best[0].score for fit in best]))
-        return [
-            (float(weight), *_predict(fit, across, mean))
-            for weight, fit in zip(probabilities / probabilities.sum(), best, strict=True)
-        ]
+        fits = [self._fit(squares, values, candidate) for candidate in candidates]
+        return sorted((fit for fit in fits if fit is not None), key=lambda fit: fit.score, reverse=True)
 
     def _candidates(self, features: int) -> list[Hyperparameters]:
         draws = DRAWS if not self._known else DRAWS // 3

@@ -32,7 +32,8 @@ def run_shared_memory(work: Path) -> Findings:
     compiled = compile_all(operation(), MAIN, optimum().device, configs)
     listing = write_configs(work / "valid.json", configs)
     finished = processes.run("benchmarks.live.launches", str(listing), seconds=240)
-    answers = {from_plain(row.pop("config")): row for row in map(json.loads, finished.output.splitlines())}
+    rows = [json.loads(line) for line in finished.output.splitlines() if line.startswith('{"config"')]
+    answers = {from_plain(row.pop("config")): row for row in rows}  # Triton prints what ptxas refuses between them
     differences = [difference for outcome in compiled if (difference := compare(outcome, answers.get(outcome.config)))]
     predicted = Counter(PREDICTIONS.get(outcome.status, outcome.status) for outcome in compiled)
     answered = Counter(row["answer"] for row in answers.values())

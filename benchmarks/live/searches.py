@@ -21,7 +21,7 @@ from benchmarks.record import grid_shape
 
 LENGTHS: Final = "128,...,16384"
 SEEDS: Final = (1, 2)
-REPEAT_LIMITS: Final = Limits(trials=60, seconds=15)
+REPEAT_LIMITS: Final = Limits(trials=120, seconds=60, converge=True)  # those of `autotune search`
 REPEAT_RACE_SECONDS: Final = 3.0
 SAME: Final = 0.02
 NEEDED: Final = 9  # of the ten shapes

@@ -90,7 +90,7 @@ def assert_works(executor: GpuExecutor) -> None:
 def test_it_says_who_measures_and_where(executor: GpuExecutor) -> None:
     assert (executor.name, executor.device, executor.toolchain.triton) == ("gpu", NVIDIA_H200, "3.6.0")
     assert executor.worker.endswith(f":{executor._workers.pid}")
-    assert executor.capacity == 4
+    assert executor.capacity == 3
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.device import NVIDIA_H200, Device
-from autotune.search.proposals import CONSTRAINT, DEFAULT_SAMPLER, Exhaustive, Proposals, Sampler, StudyProposals
+from autotune.search.proposals import CONSTRAINT, DEFAULT_SAMPLER, Listed, Proposals, Sampler, StudyProposals
 from autotune.space import Config
 from autotune.trial import Outcome, Status
 from tests.search.synthetic import FASTEST_US, OPERATION, SHAPE, SMALL, default, median_us, timing, valid
@@ -158,6 +158,6 @@ def test_slow_configs_have_a_time_to_learn_from() -> None:
 
 
 def test_exhaustive_proposals_are_the_space_in_order_without_what_is_known() -> None:
-    assert drain(Exhaustive(SMALL_SPACE)) == SMALL_SPACE
-    assert drain(Exhaustive(SMALL_SPACE, seen=SMALL_SPACE[:4])) == SMALL_SPACE[4:]
-    assert drain(Exhaustive(SMALL_SPACE, seen=SMALL_SPACE)) == []
+    assert drain(Listed(SMALL_SPACE)) == SMALL_SPACE
+    assert drain(Listed(SMALL_SPACE, seen=SMALL_SPACE[:4])) == SMALL_SPACE[4:]
+    assert drain(Listed(SMALL_SPACE, seen=SMALL_SPACE)) == []

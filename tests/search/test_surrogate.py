@@ -28,6 +28,7 @@ def test_a_prediction_is_that_of_the_textbook(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(process, "_candidates", lambda features: [Hyperparameters(WEIGHTS, NOISE)])
     seen, wanted = [0, 9, 30, 44, 63], np.array([5, 20, 50])
     values = np.array([1.0, 0.2, -0.5, 0.4, 2.0])
+    process.learn(seen, values)
     ((weight, mean, deviation),) = process.predict(seen, values, wanted)
     inverse = np.linalg.inv(
         np.array([[matern(POINTS[a], POINTS[b]) for b in seen] for a in seen]) + NOISE * np.eye(len(seen))
@@ -46,6 +47,7 @@ def test_a_smooth_function_is_learned() -> None:
     process = GaussianProcess(POINTS, np.random.default_rng(0))
     seen = list(range(0, 64, 3))
     unseen = np.setdiff1d(np.arange(64), seen)
+    process.learn(seen, truth[seen])
     models = process.predict(seen, truth[seen], unseen)
     mean = sum(weight * mean for weight, mean, _ in models)
     assert sum(weight for weight, _, _ in models) == pytest.approx(1.0)

@@ -1,0 +1,143 @@
+"""Recorded sweeps as arrays: what every config of a space takes to compile, to judge and to run."""
+
+import math
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.device import Device
+from autotune.operation import Operation
+from autotune.registry import get_operation
+from autotune.shape import AttentionShape
+from autotune.space import Config
+from autotune.table import shipped_sweeps
+from autotune.trial import Outcome, Stage, Status
+from benchmarks.search_efficiency.metrics import RandomSearch
+
+Floats = NDArray[np.float64]
+Half = Literal["training", "held-out"]
+HALVES: Final[tuple[Half, Half]] = ("training", "held-out")
+Screened = tuple[str, list[Outcome]]  # the name of a sweep and the verdict on every valid config
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One sweep. Arrays are in the order of ``outcomes``, and an index into them stands for a config.
+
+    ``times_us`` is NaN where a config failed; ``compile_seconds`` are those of a cold cache.
+    """
+
+    name: str
+    half: Half
+    operation: Operation[Any]
+    shape: AttentionShape
+    device: Device
+    outcomes: tuple[Outcome, ...]
+    times_us: Floats
+    compile_seconds: Floats
+    judge_seconds: Floats
+
+    @property
+    def size(self) -> int:
+        return len(self.outcomes)
+
+    @cached_property
+    def index(self) -> dict[Config, int]:
+        return {outcome.config: index for index, outcome in enumerate(self.outcomes)}
+
+    @cached_property
+    def default(self) -> int:
+        """The index of the space's default."""
+        return self.index[self.operation.space.default(self.shape, self.device)]
+
+    def seed(self, number: int) -> int:
+        """The seed of a run: the sweep's own, or sweeps of one space would all begin with the same draws."""
+        return zlib.crc32(f"{self.name}:{number}".encode())
+
+    @cached_property
+    def random_search(self) -> RandomSearch:
+        return RandomSearch(self.times_us)
+
+    @property
+    def budget(self) -> int:
+        """How many configs a sampler may evaluate: half of them, or more where the P score looks further."""
+        return max(math.ceil(self.size / 2), self.random_search.budget)
+
+
+def load(operation: str = "flash_attention") -> list[Recording]:
+    """Every shipped sweep of an operation that searches attention shapes, by name.
+
+    Raises:
+        ValueError: a sweep does not hold the very configs that its space calls valid today.
+    """
+    screened, shapes, devices = {}, {}, {}
+    for sweep in shipped_sweeps(operation):
+        rows = [trial for trial in sweep.trials() if trial.stage is Stage.SCREEN]
+        assert isinstance(rows[0].shape, AttentionShape)
+        screened[sweep.name], shapes[sweep.name] = [row.outcome for row in rows], rows[0].shape
+        devices[sweep.name] = rows[0].device
+    compiled = cold_compile_seconds([((s.head_dim, s.causal), screened[name]) for name, s in shapes.items()])
+    halves = split(shapes)
+    recordings = []
+    for (name, outcomes), seconds in zip(screened.items(), compiled, strict=True):
+        recording = Recording(
+            name=name,
+            half=halves[name],
+            operation=get_operation(operation),
+            shape=shapes[name],
+            device=devices[name],
+            outcomes=tuple(outcomes),
+            times_us=np.array([_time(outcome) for outcome in outcomes]),
+            compile_seconds=seconds,
+            judge_seconds=np.array([outcome.judge_seconds or 0.0 for outcome in outcomes]),
+        )
+        if set(recording.index) != set(recording.operation.space.configs(recording.shape, recording.device)):
+            raise ValueError(f"{name} was recorded for another space; record it again: python -m benchmarks.record")
+        recordings.append(recording)
+    return sorted(recordings, key=lambda recording: recording.name)
+
+
+def split(shapes: dict[str, AttentionShape]) -> dict[str, Half]:
+    """Which half each sweep belongs to: a fixed rule, made before any sampler was compared.
+
+    Sweeps of one head_dim and mask form a family and share binaries. Within a family, by name, they alternate between
+    the halves, so both halves have every family; which half begins alternates over head dims and masks like a
+    chessboard, or one half would get all the short sequences.
+    """
+    families = defaultdict(list)
+    for name in sorted(shapes):
+        families[shapes[name].head_dim, shapes[name].causal].append(name)
+    head_dims = sorted({shape.head_dim for shape in shapes.values()})
+    return {
+        name: HALVES[(head_dims.index(head_dim) + causal + position) % 2]
+        for (head_dim, causal), names in families.items()
+        for position, name in enumerate(names)
+    }
+
+
+def cold_compile_seconds(sweeps: Sequence[tuple[object, Iterable[Outcome]]]) -> list[Floats]:
+    """Seconds that each config takes to compile with a cold cache; a sweep is its family and its outcomes.
+
+    Later sweeps found the binaries of earlier ones in Triton's cache, so the largest of a binary's times is the cold
+    one. What did not compile has no binary and is known by its family and config.
+    """
+
+    def key(family: object, outcome: Outcome) -> object:
+        return outcome.resources.binary or (family, outcome.config)
+
+    known = [(family, list(outcomes)) for family, outcomes in sweeps]
+    longest: dict[object, float] = defaultdict(float)
+    for family, outcomes in known:
+        for outcome in outcomes:
+            longest[key(family, outcome)] = max(longest[key(family, outcome)], outcome.compile_seconds or 0.0)
+    return [np.array([longest[key(family, outcome)] for outcome in outcomes]) for family, outcomes in known]
+
+
+def _time(outcome: Outcome) -> float:
+    return outcome.timing.median_us if outcome.status is Status.OK and outcome.timing else math.nan

@@ -1,0 +1,79 @@
+"""The work of a comparison in pieces, run by worker processes."""
+
+import functools
+import multiprocessing
+import os
+import sys
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks.search_efficiency import kernel_tuner
+from benchmarks.search_efficiency.recordings import Recording, load
+from benchmarks.search_efficiency.samplers import Run, run_sampler
+
+SEEDS_A_TASK: Final = 5
+
+
+@dataclass(frozen=True)
+class Task:
+    """Some runs of one sampler on one recording, by number."""
+
+    sampler: str
+    recording: str
+    numbers: tuple[int, ...]
+    kernel_tuner_python: Path
+
+    def run(self) -> list[Run]:
+        """All of them, one after the other.
+
+        Raises:
+            ImportError: the sampler needs a package that is not installed.
+            KernelTunerError: its subprocess failed.
+        """
+        recording = recordings()[self.recording]
+        seeds = [recording.seed(number) for number in self.numbers]
+        if self.sampler.startswith(kernel_tuner.PREFIX):
+            strategy = self.sampler.removeprefix(kernel_tuner.PREFIX)
+            return kernel_tuner.run_strategy(self.kernel_tuner_python, strategy, recording, seeds)
+        return [run_sampler(self.sampler, recording, seed) for seed in seeds]
+
+
+@functools.cache
+def recordings() -> dict[str, Recording]:
+    """Decoded once in each process: a config that was pickled would carry the hash of another process."""
+    return {recording.name: recording for recording in load()}
+
+
+def make_tasks(seeds: dict[str, int], sweeps: Sequence[str], kernel_tuner_python: Path) -> list[Task]:
+    """Tasks for so many seeds of each sampler on every sweep."""
+    return [
+        Task(sampler, sweep, tuple(range(start, min(start + SEEDS_A_TASK, count))), kernel_tuner_python)
+        for sampler, count in seeds.items()
+        for sweep in sweeps
+        for start in range(0, count, SEEDS_A_TASK)
+    ]
+
+
+def run_all(tasks: Sequence[Task], jobs: int) -> tuple[list[Run], dict[str, str]]:
+    """The runs in the order of the tasks, and for each sampler that could not run why."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # before a worker loads numpy or torch: the processes fill the cores
+    runs: list[Run] = []
+    failed: dict[str, str] = {}
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = [pool.submit(task.run) for task in tasks]
+        _show_progress(futures)
+        for task, future in zip(tasks, futures, strict=True):
+            try:
+                runs += future.result()
+            except (ImportError, kernel_tuner.KernelTunerError) as error:
+                failed.setdefault(task.sampler, f"{type(error).__name__}: {error}")
+    return runs, failed
+
+
+def _show_progress(futures: Sequence[Future[list[Run]]]) -> None:
+    for done, _ in enumerate(as_completed(futures), 1):
+        print(f"\r{done}/{len(futures)} tasks", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
