@@ -23,6 +23,7 @@ _references: dict[str, Reference] = {
     "flash_attention": Reference(
         "autotune.search_spaces.flash_attention:OPERATION", "autotune.kernels.flash_attention:KERNEL"
     ),
+    "paged_decode": Reference("autotune.search_spaces.paged_decode:OPERATION", "autotune.kernels.paged_decode:KERNEL"),
 }
 
 

@@ -10,6 +10,12 @@ ITEM_BYTES: Final = {"float16": 2, "bfloat16": 2, "float32": 4}
 DTYPE_ALIASES: Final = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32"}
 MAX_LENGTH: Final = 2**31 - 1  # lengths are int32 in the kernels; offsets are not
 
+# What a paged cache may hold: the types of queries, or one byte an element.
+KV_ITEM_BYTES: Final = {**ITEM_BYTES, "float8_e4m3fn": 1, "float8_e5m2": 1, "int8": 1}
+MAX_CONTEXT: Final = 2**30  # tokens: capacities are rounded up to powers of two, and a tile's end must fit an int32
+MAX_PAGED_QUERIES: Final = 8  # a sequence's queries in one decode step: speculative decoding asks for a few
+LAYOUTS: Final = ("NHD", "HND")
+
 _FOLLOWS: Any = None  # the default of a field that follows another one; resolved at construction
 
 
@@ -19,6 +25,15 @@ def parse_dtype(name: str) -> str:
     if dtype not in ITEM_BYTES:
         allowed = ", ".join([*ITEM_BYTES, *DTYPE_ALIASES])
         raise UnknownNameError(f"dtype={name!r} is unknown; allowed: {allowed}")
+    return dtype
+
+
+def parse_kv_dtype(name: str) -> str:
+    """As ``parse_dtype``, of a cache: torch's names of one-byte types are allowed too."""
+    dtype = DTYPE_ALIASES.get(name, name)
+    if dtype not in KV_ITEM_BYTES:
+        allowed = ", ".join([*KV_ITEM_BYTES, *DTYPE_ALIASES])
+        raise UnknownNameError(f"kv_dtype={name!r} is unknown; allowed: {allowed}")
     return dtype
 
 
@@ -127,3 +142,97 @@ class AttentionShape(Shape):
         ]
         mask = "causal" if self.causal else "full"
         return f"batch {self.batch}, {heads} of {dims}, {lengths}, {self.dtype}, {mask}{''.join(extras)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagedShape(Shape):
+    """A decode step over a paged cache: ``seq_q`` new queries of each sequence against all its keys so far.
+
+    A page is ``[page_size, kv_heads, head_dim]`` in the layout ``NHD``, ``[kv_heads, page_size, head_dim]`` in ``HND``.
+    Only the GPU knows the lengths: ``max_context`` bounds every sequence's, ``mean_context`` is their mean, in tokens;
+    both are hints of how the work is spread, never read from the device. ``kv_heads``, ``mean_context``, ``head_dim_v``
+    and ``kv_dtype`` follow ``heads``, ``max_context``, ``head_dim`` and ``dtype`` where they are not given. Queries are
+    a sequence's last ``seq_q`` positions and see the keys up to their own; a ``window`` of W leaves the last W of them.
+    ``softcap``, ``sinks`` and ``alibi`` say whether the feature is on; its values are given at the call.
+
+    Example:
+        >>> PagedShape(batch=64, heads=32, kv_heads=8, max_context=8192, head_dim=128, page_size=16).mean_context
+        8192
+
+    Raises:
+        InvalidShapeError: a field is out of range; the message names it, its value and what is allowed.
+        UnknownNameError: a dtype does not exist.
+    """
+
+    batch: int
+    heads: int
+    kv_heads: int = _FOLLOWS
+    seq_q: int = 1
+    max_context: int
+    mean_context: int = _FOLLOWS
+    head_dim: int
+    head_dim_v: int = _FOLLOWS
+    page_size: int = 16
+    dtype: str = "bfloat16"
+    kv_dtype: str = _FOLLOWS
+    window: int | None = None
+    softcap: bool = False
+    sinks: bool = False
+    alibi: bool = False
+    layout: str = "NHD"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", parse_dtype(self.dtype))
+        followed = {"kv_heads": "heads", "mean_context": "max_context", "head_dim_v": "head_dim", "kv_dtype": "dtype"}
+        for name, source in followed.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, getattr(self, source))
+        object.__setattr__(self, "kv_dtype", parse_kv_dtype(self.kv_dtype))
+        for name in ("batch", "heads", "kv_heads"):
+            self._require_int(name, 1)
+        self._require_int("seq_q", 1, MAX_PAGED_QUERIES)
+        self._require_int("max_context", 1, MAX_CONTEXT)
+        self._require_int("mean_context", 1, self.max_context)
+        self._require_int("page_size", 1, 1024)
+        for name in ("head_dim", "head_dim_v"):
+            self._require_int(name, 8, 512)
+            width = getattr(self, name)
+            if width % 8 or 256 < width < 512:
+                raise InvalidShapeError(
+                    f"{name}={width} is not allowed; expected a multiple of 8 from 8 to 256, or 512"
+                )
+        if self.heads % self.kv_heads:
+            raise InvalidShapeError(f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}")
+        if self.window is not None:
+            self._require_int("window", 1)
+        self._require_bool("softcap", "sinks", "alibi")
+        if self.layout not in LAYOUTS:
+            raise InvalidShapeError(f"layout={self.layout!r} is not allowed; expected {' or '.join(LAYOUTS)}")
+
+    @property
+    def group(self) -> int:
+        """Query heads per KV head."""
+        return self.heads // self.kv_heads
+
+    def family(self) -> tuple[object, ...]:
+        types = (self.dtype, self.kv_dtype, self.head_dim, self.head_dim_v, self.page_size, self.layout)
+        return (*types, self.window, self.softcap, self.sinks, self.alibi)
+
+    def coordinates(self) -> tuple[float, ...]:
+        sizes = (self.batch, self.group, self.kv_heads, self.seq_q, self.max_context, self.mean_context)
+        return tuple(math.log2(size) for size in sizes)
+
+    def __str__(self) -> str:
+        heads = f"{self.heads} heads" if self.group == 1 else f"{self.heads}/{self.kv_heads} heads"
+        dims = f"{self.head_dim}" if self.head_dim == self.head_dim_v else f"{self.head_dim}/{self.head_dim_v}"
+        queries = f"{self.seq_q} queries, " if self.seq_q > 1 else ""
+        context = f"context {self.max_context}"
+        if self.mean_context != self.max_context:
+            context += f" (mean {self.mean_context})"
+        dtype = self.dtype if self.kv_dtype == self.dtype else f"{self.dtype} over {self.kv_dtype}"
+        features = [name for name in ("softcap", "sinks", "alibi") if getattr(self, name)]
+        extras = "".join(f", {item}" for item in [*([f"window {self.window}"] if self.window else []), *features])
+        return (
+            f"batch {self.batch}, {heads} of {dims}, {queries}{context}, {self.layout} pages of {self.page_size}, "
+            f"{dtype}{extras}"
+        )

@@ -23,7 +23,7 @@ def test_everything_public_is_documented() -> None:
 
 
 def test_the_command_line_has_the_commands_of_the_design() -> None:
-    assert COMMANDS == ["bench", "doctor", "export", "lookup", "search", "show", "sweep"]
+    assert COMMANDS == ["bench", "doctor", "explain", "export", "lookup", "search", "show", "sweep"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

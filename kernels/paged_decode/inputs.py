@@ -1,0 +1,163 @@
+"""Random problems for paged decode: ragged lengths, shuffled pages, NaN wherever nothing may be read."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import torch
+
+from autotune.shape import PagedShape
+
+SOFTCAP: Final = 20.0  # a typical cap, for inputs of shapes that have one (Gemma-2 uses 50, Grok-1 30)
+SPARE_PAGES: Final = 5  # of a pool, that no sequence uses
+CHECK_CONTEXT: Final = 600  # beyond two tiles of the longest block, and a multiple of none
+CHECK_SM_COUNT: Final = 6  # few programs for the lengths above, so that they cross from sequence to sequence
+NO_PAGE: Final = -1  # in a page table, where a sequence has no page
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Queries ``[B, S_q, H, D]``, the caches in ``layout``, and what the call says about them.
+
+    ``page_table`` is int32 ``[B, max_pages]``, ``seq_lens`` int32 ``[B]``, ``sinks`` and ``alibi_slopes`` are fp32
+    ``[H]`` or None. ``sm_count`` is what the launch takes the device to have; None: as many as it has.
+    """
+
+    q: torch.Tensor
+    k_cache: torch.Tensor
+    v_cache: torch.Tensor
+    page_table: torch.Tensor
+    seq_lens: torch.Tensor
+    layout: str
+    scale: float
+    window: int | None
+    softcap: float | None
+    sinks: torch.Tensor | None
+    alibi_slopes: torch.Tensor | None
+    sm_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckShape(PagedShape):
+    """A small problem: its sequences have these lengths, and the launch takes the device to have that many SMs."""
+
+    lengths: tuple[int, ...]
+    sm_count: int | None = None
+
+
+def check_shapes(shape: PagedShape) -> Sequence[CheckShape]:
+    """Two small problems of the same layout; lengths and batch are not specialized, so the binaries are the same.
+
+    The first has few sequences of some hundred keys; the second the lengths at which something ends or is missing:
+    keys, pages, tiles, and of more queries than keys.
+    """
+    context = min(shape.max_context, CHECK_CONTEXT + shape.page_size)
+    page = shape.page_size
+    edges = (0, 1, shape.seq_q, page - 1, page, page + 1, 63, 257, context, context - 1, 0)
+    kv_heads = min(shape.kv_heads, 2)
+    fields = shape.as_dict() | {"kv_heads": kv_heads, "heads": kv_heads * shape.group}
+
+    def small(lengths: tuple[int, ...], sm_count: int | None) -> CheckShape:
+        lengths = tuple(min(length, context) for length in lengths)
+        sizes = {"batch": len(lengths), "max_context": context, "mean_context": max(1, sum(lengths) // len(lengths))}
+        return CheckShape(**{**fields, **sizes}, lengths=lengths, sm_count=sm_count)  # type: ignore[arg-type]
+
+    return small((context, context * 2 // 3, context // 7), None), small(edges, CHECK_SM_COUNT)
+
+
+def make_inputs(shape: PagedShape, *, seed: int, device: str, data: str = "normal") -> Inputs:
+    """Random tensors; whatever must not be read is NaN, or a page that does not exist.
+
+    ``large``: scores far apart; ``tails``: the scores grow along the keys, so that the running maximum moves with every
+    tile and the last keys carry the weight.
+    """
+    generator = torch.Generator(device=device).manual_seed(seed)
+    dtype = getattr(torch, shape.dtype)
+    lengths = _draw_lengths(shape, generator)
+    counts = -(-lengths // shape.page_size)
+    used = int(counts.sum())
+    pages = torch.randperm(used + SPARE_PAGES, generator=generator, device=device)
+    sequence = torch.repeat_interleave(torch.arange(shape.batch, device=device), counts)
+    place = torch.arange(used, device=device) - (counts.cumsum(0) - counts)[sequence]  # of a page in its sequence
+    page_table = torch.full(
+        (shape.batch, -(-shape.max_context // shape.page_size)), NO_PAGE, dtype=torch.int32, device=device
+    )
+    page_table[sequence, place] = pages[:used].int()
+
+    k_cache, v_cache = allocate_caches(shape, used + SPARE_PAGES, device)
+    q = torch.empty(shape.batch, shape.seq_q, shape.heads, shape.head_dim, dtype=dtype, device=device)
+    for tensor in (q, k_cache, v_cache):
+        tensor.normal_(generator=generator)
+    k_slots, v_slots = (cache if shape.layout == "NHD" else cache.transpose(1, 2) for cache in (k_cache, v_cache))
+    keys = place[:, None] * shape.page_size + torch.arange(shape.page_size, device=device)  # [used pages, page_size]
+    if data == "large":
+        q *= 6.0
+        k_cache *= 2.0
+    elif data == "tails":
+        fraction = keys / lengths[sequence][:, None]
+        q.mul_(0.5).add_(1.0)
+        k_slots[pages[:used]] = k_slots[pages[:used]] * 0.3 + (4.0 * fraction - 2.0)[:, :, None, None].to(dtype)
+    page, slot = (keys >= lengths[sequence][:, None]).nonzero(as_tuple=True)
+    for slots in (k_slots, v_slots):
+        slots[pages[:used][page], slot] = math.nan
+        slots[pages[used:]] = math.nan
+    per_head = torch.arange(1, shape.heads + 1, dtype=torch.float32, device=device)
+    return Inputs(
+        q,
+        k_cache,
+        v_cache,
+        page_table,
+        lengths.int(),
+        layout=shape.layout,
+        scale=shape.head_dim**-0.5,
+        window=shape.window,
+        softcap=SOFTCAP if shape.softcap else None,
+        sinks=torch.randn(shape.heads, generator=generator, device=device) if shape.sinks else None,
+        # The slopes of Press et al., arXiv 2108.12409, section 3, for a number of heads that is a power of two.
+        alibi_slopes=torch.exp2(-8.0 * per_head / shape.heads) if shape.alibi else None,
+        sm_count=shape.sm_count if isinstance(shape, CheckShape) else None,
+    )
+
+
+def allocate_caches(shape: PagedShape, pages: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Room for keys and values of so many pages; of one width they share a buffer, page by page, as in FlashInfer."""
+    dtype = getattr(torch, shape.kv_dtype)
+    middle = (shape.page_size, shape.kv_heads) if shape.layout == "NHD" else (shape.kv_heads, shape.page_size)
+    if shape.head_dim == shape.head_dim_v:
+        both = torch.empty(pages, 2, *middle, shape.head_dim, dtype=dtype, device=device)
+        return both[:, 0], both[:, 1]
+    k_cache = torch.empty(pages, *middle, shape.head_dim, dtype=dtype, device=device)
+    return k_cache, torch.empty(pages, *middle, shape.head_dim_v, dtype=dtype, device=device)
+
+
+def permute_pages(inputs: Inputs, *, seed: int) -> Inputs:
+    """The same problem with its pages elsewhere in the pool: the same answer, to the bit."""
+    generator = torch.Generator(device=inputs.q.device).manual_seed(seed)
+    order = torch.randperm(inputs.k_cache.shape[0], generator=generator, device=inputs.q.device)
+    caches = [torch.empty_like(cache) for cache in (inputs.k_cache, inputs.v_cache)]
+    for moved, cache in zip(caches, (inputs.k_cache, inputs.v_cache), strict=True):
+        moved[order] = cache
+    table = torch.where(inputs.page_table < 0, inputs.page_table, order.int()[inputs.page_table.clamp(min=0).long()])
+    return replace(inputs, k_cache=caches[0], v_cache=caches[1], page_table=table)
+
+
+def _draw_lengths(shape: PagedShape, generator: torch.Generator) -> torch.Tensor:
+    """Lengths ``[batch]`` of which one is ``max_context`` and whose mean is about ``mean_context``.
+
+    The others are ``max_context * u ** p``, one u from each of as many equal parts of (0, 1): the mean of ``u ** p`` is
+    ``1 / (p + 1)``.
+    """
+    device = generator.device
+    if isinstance(shape, CheckShape):
+        return torch.tensor(shape.lengths, device=device)
+    others = shape.batch - 1
+    lengths = torch.full((shape.batch,), shape.max_context, device=device)
+    if others and shape.mean_context < shape.max_context:
+        mean = max(1.0, (shape.mean_context * shape.batch - shape.max_context) / others)
+        parts = torch.randperm(others, generator=generator, device=device)
+        uniform = (parts + torch.rand(others, generator=generator, device=device)) / others
+        drawn = shape.max_context * uniform.double() ** (shape.max_context / mean - 1.0)
+        place = torch.randperm(shape.batch, generator=generator, device=device)
+        lengths[place[1:]] = drawn.ceil().long().clamp(1, shape.max_context)
+    return lengths

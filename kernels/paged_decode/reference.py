@@ -1,0 +1,67 @@
+"""Decode attention over a paged cache as eager torch computes it: the definition of correct, runs on a CPU."""
+
+import math
+
+import torch
+
+
+def gather_keys(cache: torch.Tensor, pages: torch.Tensor, length: int, *, layout: str) -> torch.Tensor:
+    """The first ``length`` rows ``[length, H_kv, D]`` of a sequence whose page indices are ``pages``."""
+    if layout == "HND":
+        cache = cache.transpose(1, 2)
+    page_size = cache.shape[1]
+    used = pages[: -(-length // page_size)].long()
+    return cache[used].flatten(0, 1)[:length]
+
+
+def paged_decode_reference(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    page_table: torch.Tensor,
+    seq_lens: torch.Tensor,
+    *,
+    layout: str = "NHD",
+    scale: float | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention of ``q [B, S_q, H, D]`` over the pages of each sequence, one sequence at a time.
+
+    Computes in ``dtype`` (fp64 by default), every intermediate result included. Returns the output ``[B, S_q, H, D_v]``
+    and the natural logarithm of the softmax's denominator ``[B, S_q, H]``, a sink included, both in that type. A query
+    that sees no key has the output 0 and the logarithm -inf, or its sink.
+    """
+    dtype = dtype or torch.float64
+    batch, seq_q, heads, head_dim = q.shape
+    scale = head_dim**-0.5 if scale is None else scale
+    out = torch.zeros(batch, seq_q, heads, v_cache.shape[3], dtype=dtype, device=q.device)
+    lse = torch.full((batch, seq_q, heads), -math.inf, dtype=dtype, device=q.device)
+    for sequence, length in enumerate(seq_lens.tolist()):
+        keys, values = (
+            gather_keys(cache, page_table[sequence], length, layout=layout).to(dtype).transpose(0, 1)
+            for cache in (k_cache, v_cache)
+        )  # [H_kv, length, D]
+        rows = q[sequence].to(dtype).transpose(0, 1).reshape(keys.shape[0], -1, head_dim)  # [H_kv, group * S_q, D]
+        scores = (rows @ keys.transpose(1, 2) * scale).reshape(heads, seq_q, length)
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        position = torch.arange(length - seq_q, length, device=q.device)[:, None]
+        ahead = torch.arange(length, device=q.device)[None, :] - position
+        if alibi_slopes is not None:
+            scores = scores + alibi_slopes.to(dtype)[:, None, None] * ahead
+        hidden = ahead > 0
+        if window is not None:
+            hidden |= ahead <= -window
+        scores = scores.masked_fill(hidden, -math.inf)
+        if sinks is not None:  # one more logit, without a value
+            scores = torch.cat([scores, sinks.to(dtype)[:, None, None].expand(heads, seq_q, 1)], 2)
+        blind = (scores == -math.inf).all(2, keepdim=True)
+        weights = torch.softmax(scores, 2).masked_fill(blind, 0.0)[:, :, :length]
+        attended = weights.reshape(*rows.shape[:2], length) @ values
+        out[sequence] = attended.reshape(heads, seq_q, values.shape[2]).transpose(0, 1)
+        lse[sequence] = torch.logsumexp(scores, 2).transpose(0, 1)
+    return out, lse

@@ -1,0 +1,160 @@
+"""The problems that paged decode is checked on: every pair of feature values, without triton or torch.
+
+One list feeds both runs, see ``tests.kernels.cases``: the interpreter takes fp16 and fp32, a GPU these and bf16.
+"""
+
+import itertools
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Final
+
+from autotune.search_spaces.flash_attention import padded_widths
+from autotune.search_spaces.paged_decode import row_blocks
+
+MIN_CASES: Final = 160
+CANDIDATES: Final = 40  # rows that compete for each place in the list
+SM_COUNT: Final = 4  # what launches take the device to have: few programs, which cross from sequence to sequence
+OTHER_LENGTHS: Final = (37, 0, 130)  # of the sequences after the first
+PAGE_LENGTHS: Final = {"page - 1": -1, "page": 0, "page + 1": 1}
+
+Row = dict[str, Any]
+
+FACTORS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "dtype": ("float16", "float32"),
+    "schedule": ("split", "flat"),
+    "block_k": (16, 32, 64, 128),
+    "work": (1, 2, 8),
+    "num_stages": (1, 3),
+    "head_dims": ((64, 64), (96, 96), (128, 128), (256, 256), (128, 64), (72, 96)),
+    "page_size": (1, 3, 16, 64, 528),
+    "layout": ("NHD", "HND"),
+    "group": (1, 4, 5, 7, 8, 71),
+    "kv_heads": (1, 2),
+    "seq_q": (1, 2, 5),
+    "first": (0, 1, "page - 1", "page", "page + 1", 1000),  # length of the first sequence
+    "batch": (1, 4),
+    "window": (None, 1, 9, 70),
+    "softcap": (None, 20.0),
+    "sinks": (False, True),
+    "alibi": (False, True),
+    "lse": (False, True),
+    "scale": (None, 0.3),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One call of the launcher: sizes, features, config and the lengths of its sequences."""
+
+    dtype: str
+    schedule: str
+    block_k: int
+    work: int
+    num_stages: int
+    head_dim: int
+    head_dim_v: int
+    page_size: int
+    layout: str
+    group: int
+    kv_heads: int
+    seq_q: int
+    lengths: tuple[int, ...]
+    window: int | None
+    softcap: float | None
+    sinks: bool
+    alibi: bool
+    lse: bool
+    scale: float | None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The config as the launcher takes it."""
+        return {
+            "schedule": self.schedule,
+            "BLOCK_K": self.block_k,
+            "WORK": self.work,
+            "num_warps": 4,
+            "num_stages": self.num_stages,
+        }
+
+    def __str__(self) -> str:
+        features = [
+            *([f"w{self.window}"] if self.window else []),
+            *(["cap"] if self.softcap else []),
+            *(name for name in ("sinks", "alibi", "lse") if getattr(self, name)),
+            *(["scale"] if self.scale else []),
+        ]
+        return (
+            f"{self.dtype}-d{self.head_dim}v{self.head_dim_v}-h{self.kv_heads}g{self.group}q{self.seq_q}-"
+            f"{'x'.join(map(str, self.lengths))}-{self.layout}{self.page_size}-{'-'.join(features) or 'plain'}-"
+            f"{self.schedule}{self.work}-{self.block_k}s{self.num_stages}"
+        )
+
+
+@cache
+def interpreted_cases() -> tuple[Case, ...]:
+    """At least ``MIN_CASES`` cases in fp16 and fp32 that cover every pair of feature values."""
+    return tuple(map(case_of, cover()))
+
+
+@cache
+def gpu_cases() -> tuple[Case, ...]:
+    """The cases that compile in seconds (dots in fp32 are unrolled), and those of them in fp16 again in bf16."""
+    cases = [
+        case
+        for case in interpreted_cases()
+        if case.dtype != "float32" or case.block_k * max(padded_widths(case.head_dim, case.head_dim_v)) <= 4096
+    ]
+    return (*cases, *(replace(case, dtype="bfloat16") for case in cases if case.dtype == "float16"))
+
+
+def case_of(row: Row) -> Case:
+    """A row of the covering list as a case."""
+    fields = {name: value for name, value in row.items() if name not in {"head_dims", "first", "batch"}}
+    head_dim, head_dim_v = row["head_dims"]
+    return Case(**fields, head_dim=head_dim, head_dim_v=head_dim_v, lengths=lengths_of(row))
+
+
+def lengths_of(row: Row) -> tuple[int, ...]:
+    first, page = row["first"], row["page_size"]
+    first = page + PAGE_LENGTHS[first] if first in PAGE_LENGTHS else first
+    return (first, *OTHER_LENGTHS)[: row["batch"]]
+
+
+def cover() -> list[Row]:
+    """Rows that together hold every pair of values: each is the best of a few random ones, by pairs for their work.
+
+    Deterministic: the generator has a fixed seed, and nothing iterates over a set.
+    """
+    rng = random.Random(1)
+    missing = dict.fromkeys(
+        ((one, a), (two, b))
+        for one, two in itertools.combinations(FACTORS, 2)
+        for a, b in itertools.product(FACTORS[one], FACTORS[two])
+    )
+    rows: list[Row] = []
+    while missing or len(rows) < MIN_CASES:
+        goal = dict(next(iter(missing), ()))
+        drawn = [{name: rng.choice(values) for name, values in FACTORS.items()} | goal for _ in range(CANDIDATES)]
+        best = max(drawn, key=lambda row: (1 + sum(pair in missing for pair in pairs(row))) / (40 + work(row)))
+        rows.append(best)
+        for pair in pairs(best):
+            missing.pop(pair, None)
+    return rows
+
+
+def pairs(row: Row) -> list[tuple[tuple[str, Any], tuple[str, Any]]]:
+    """The pairs of values that a row holds."""
+    return list(itertools.combinations([(name, row[name]) for name in FACTORS], 2))
+
+
+def work(row: Row) -> float:
+    """What a case costs the interpreter, in tiles of keys: those, and rows that a second kernel finishes."""
+    rows = row["group"] * row["seq_q"]
+    blocks, _ = row_blocks(rows)
+    tiles = sum(-(-length // row["block_k"]) for length in lengths_of(row))
+    finished = row["batch"] * rows * (row["work"] > 1 or row["schedule"] == "flat")
+    step = 1 + row["block_k"] * sum(row["head_dims"]) / 16384
+    return float(row["kv_heads"] * (blocks * tiles * step + finished))

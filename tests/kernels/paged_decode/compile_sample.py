@@ -1,0 +1,67 @@
+"""Compiles configs of paged decode for one architecture without a GPU; a process, since Triton has one target.
+
+The first argument names the architecture; the outcomes are printed as one JSON list.
+"""
+
+import json
+import re
+import sys
+from typing import Any
+
+from autotune.device import Device, architecture
+from autotune.executor.compiler import compile_config, use_target
+from autotune.executor.messages import outcome_to_json, take_standard_output
+from autotune.kernels.paged_decode import KERNEL
+from autotune.search_spaces.paged_decode import OPERATION
+from autotune.shape import PagedShape
+from autotune.space import Config
+from tests.kernels.compile_sample import device_of
+
+SIZES: dict[str, Any] = {"batch": 64, "heads": 32, "kv_heads": 8, "max_context": 8192, "head_dim": 128}
+SHAPES = {
+    "page 16": PagedShape(**SIZES),
+    "page 64": PagedShape(**SIZES, page_size=64),
+    "page 528": PagedShape(**SIZES, page_size=528, layout="HND"),
+    "narrow": PagedShape(**{**SIZES, "head_dim": 64, "heads": 71, "kv_heads": 1}, seq_q=2),
+    "wide": PagedShape(**{**SIZES, "head_dim": 512}, dtype="float16"),
+    "all features": PagedShape(**SIZES, window=512, softcap=True, sinks=True, alibi=True, seq_q=5),
+}
+FEW = ("page 16", "wide")  # where another architecture compiles all of them
+THOROUGH = "sm_90"
+DEPTHS = (("split", 3), ("split", 4), ("flat", 4))  # schedule, num_stages
+
+
+def problems(device: Device) -> list[tuple[str, PagedShape, Config]]:
+    """Defaults; of the thorough architecture those of every shape, and both schedules with pipelines of some depths."""
+    space = OPERATION.space
+    names = SHAPES if device.arch == THOROUGH else FEW
+    found = [(f"default {name}", SHAPES[name], space.default(SHAPES[name], device)) for name in names]
+    shape = SHAPES["page 16"]
+    for schedule, stages in DEPTHS if device.arch == THOROUGH else ():
+        changes: dict[str, int | str] = {"schedule": schedule, "BLOCK_K": 32, "WORK": 2, "num_stages": stages}
+        config = Config({**space.default(shape, device), **changes})
+        found.append((f"{schedule} with {stages} stages", shape, config))
+    return found
+
+
+def count_buffers(config: Config, shape: PagedShape) -> list[int]:
+    """How many tiles of keys, and of values, the compiled loop holds: the first sizes of its buffers."""
+    text = KERNEL.warmup(config, shape).asm["ttgir"]
+    tile = rf"memdesc<(\d+)x{config['BLOCK_K']}x{shape.head_dim}x"
+    return [int(count) for count in re.findall(rf"ttg.local_alloc : \(\) -> !ttg.{tile}", text)]
+
+
+def main() -> None:
+    messages = take_standard_output()
+    device = device_of(sys.argv[1])
+    use_target(architecture(device.arch))
+    outcomes: dict[str, Any] = {}
+    for name, shape, config in problems(device):
+        outcomes[name] = outcome_to_json(compile_config(KERNEL, config, shape, device))
+        if name.endswith("stages"):
+            outcomes[name]["buffers"] = count_buffers(config, shape)
+    messages.write(json.dumps(outcomes).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""What the tests of paged decode share: a process in which Triton interprets."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from autotune.executor.child import Child
+from tests.kernels.conftest import ANSWER_SECONDS, Interpreter
+
+
+@pytest.fixture(scope="session")
+def interpreter() -> Iterator[Interpreter]:
+    """Runs a task of ``tests.kernels.paged_decode.interpreter`` in its process."""
+    child = Child("tests.kernels.paged_decode.interpreter", environment={"TRITON_INTERPRET": "1"})
+
+    def run(task: str, *arguments: object) -> Any:
+        child.send({"task": task, "arguments": arguments})
+        reply = child.receive(ANSWER_SECONDS)
+        assert reply is not None, f"no answer within {ANSWER_SECONDS} s"
+        assert "raised" not in reply, reply.get("raised")
+        return reply["answer"]
+
+    yield run
+    child.close()

@@ -1,0 +1,37 @@
+"""A child process that runs paged decode in Triton's interpreter; see ``tests.kernels.interpreter``."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.kernels.interpreter import TASKS, main
+from tests.kernels.paged_decode.cases import Case
+from tests.kernels.paged_decode.mutants import MUTANTS, judge_copy
+from tests.kernels.paged_decode.numerics import call_failure, case_failure, distant_failure, order_failure
+
+
+def run_case(fields: dict[str, Any]) -> str | None:
+    return case_failure(Case(**{**fields, "lengths": tuple(fields["lengths"])}), "cpu")
+
+
+def run_call() -> str | None:
+    return call_failure("cpu")
+
+
+def run_distant(axis: str, stride: int) -> str | None:
+    return distant_failure(axis, stride, "cpu")
+
+
+def run_order(schedule: str) -> str | None:
+    return order_failure(schedule, "cpu")
+
+
+def run_gate(mutant: str | None, schedule: str, shape: str, folder: str) -> tuple[str, str]:
+    chosen = next((item for item in MUTANTS if item.name == mutant), None)
+    verdict = judge_copy(chosen, schedule, shape, Path(folder), "cpu")
+    return verdict.status, verdict.message
+
+
+TASKS.update({"case": run_case, "call": run_call, "distant": run_distant, "order": run_order, "gate": run_gate})
+
+if __name__ == "__main__":
+    main()

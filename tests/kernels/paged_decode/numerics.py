@@ -1,0 +1,253 @@
+"""Runs the launcher and compares with dense attention in fp64, written here and nowhere near the kernel.
+
+A slot that no key fills is NaN, a page index that no key needs leads far outside the cache.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import torch
+
+from autotune.correctness import error_limit
+from autotune.kernels.paged_decode import KERNEL
+from autotune.kernels.paged_decode.inputs import CheckShape, permute_pages
+from autotune.kernels.paged_decode.launch import launch
+from autotune.space import Config
+from tests.kernels.numerics import compare, multiply
+from tests.kernels.paged_decode.cases import SM_COUNT, Case
+
+FAR_PAGE: Final = 2**31 - 1  # where nothing is mapped
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Dense keys and values ``[length, H_kv, D]`` of each sequence, and the same in pages."""
+
+    q: torch.Tensor
+    keys: list[torch.Tensor]
+    values: list[torch.Tensor]
+    k_cache: torch.Tensor
+    v_cache: torch.Tensor
+    page_table: torch.Tensor
+    seq_lens: torch.Tensor
+
+
+def dense_decode(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    dtype: torch.dtype = torch.float64,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention of the last queries ``[S_q, H, D]`` of one sequence over all its keys ``[length, H_kv, D]``.
+
+    Positions are counted from the end, where the last query and the last key meet.
+    """
+    group = q.shape[1] // k.shape[1]
+    q, k, v = (tensor.to(dtype).transpose(0, 1) for tensor in (q, k, v))
+    k, v = k.repeat_interleave(group, 0), v.repeat_interleave(group, 0)
+    scores = multiply(q, k.mT) * scale
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    query_age = torch.arange(q.shape[1], device=q.device).flip(0)[:, None]  # 0: the last one
+    key_age = torch.arange(k.shape[1], device=q.device).flip(0)[None, :]
+    if alibi_slopes is not None:
+        scores = scores - alibi_slopes.to(dtype)[:, None, None] * (key_age - query_age)
+    scores = scores.masked_fill(key_age < query_age, -math.inf)
+    if window is not None:
+        scores = scores.masked_fill(key_age - query_age >= window, -math.inf)
+    denominators = scores
+    if sinks is not None:
+        denominators = torch.cat([scores, sinks.to(dtype)[:, None, None].expand(-1, q.shape[1], 1)], 2)
+    lse = torch.logsumexp(denominators, 2)
+    weights = torch.exp(scores - lse[:, :, None]).nan_to_num(0.0)  # NaN: a query that sees nothing at all
+    return multiply(weights, v).transpose(0, 1), lse.transpose(0, 1)
+
+
+def make_problem(case: Case, device: str) -> Problem:
+    """Random keys in shuffled pages of a pool of NaN."""
+    generator = torch.Generator(device=device).manual_seed(1)
+    dtype, page = getattr(torch, case.dtype), case.page_size
+
+    def draw(*sizes: int) -> torch.Tensor:
+        return torch.randn(*sizes, generator=generator, device=device).to(dtype)
+
+    counts = [-(-length // page) for length in case.lengths]
+    order = torch.randperm(sum(counts) + 2, generator=generator, device=device)
+    middle = (page, case.kv_heads) if case.layout == "NHD" else (case.kv_heads, page)
+    # Rows of both caches are longer than their widths: no stride is what the sizes say.
+    k_cache, v_cache = (
+        torch.full((len(order), *middle, width + 16), math.nan, dtype=dtype, device=device)[..., :width]
+        for width in (case.head_dim, case.head_dim_v)
+    )
+    table = torch.full((len(counts), max(counts) + 3), FAR_PAGE, dtype=torch.int32, device=device)
+    table[:, 1::2] = -1
+    keys: list[torch.Tensor] = []
+    values: list[torch.Tensor] = []
+    taken = 0
+    for sequence, (length, count) in enumerate(zip(case.lengths, counts, strict=True)):
+        pages = order[taken : taken + count]
+        taken += count
+        unseen = 0 if case.window is None else max(0, length - case.seq_q - case.window + 1) // page
+        table[sequence, unseen:count] = pages[unseen:].int()  # pages before every window are gone
+        for cache, rows in ((k_cache, keys), (v_cache, values)):
+            rows.append(draw(length, case.kv_heads, cache.shape[3]))
+            slots = cache if case.layout == "NHD" else cache.transpose(1, 2)
+            for index in range(unseen, count):
+                part = rows[-1][index * page : (index + 1) * page]
+                slots[pages[index], : len(part)] = part
+    q = draw(len(counts), case.seq_q, case.group * case.kv_heads, case.head_dim)
+    lengths = torch.tensor(case.lengths, dtype=torch.int32, device=device)
+    return Problem(q, keys, values, k_cache, v_cache, table, lengths)
+
+
+def case_failure(case: Case, device: str) -> str | None:
+    """Run a case; what is wrong with its result, or None."""
+    problem = make_problem(case, device)
+    heads, dtype = case.group * case.kv_heads, getattr(torch, case.dtype)
+    generator = torch.Generator(device=device).manual_seed(2)
+    features: dict[str, Any] = {
+        "scale": case.head_dim**-0.5 if case.scale is None else case.scale,
+        "window": case.window,
+        "softcap": case.softcap,
+        "sinks": torch.randn(heads, generator=generator, device=device) if case.sinks else None,
+        "alibi_slopes": torch.rand(heads, generator=generator, device=device) if case.alibi else None,
+    }
+    out = problem.q.new_full((*problem.q.shape[:3], case.head_dim_v), math.nan)
+    lse = problem.q.new_full(problem.q.shape[:3], math.nan, dtype=torch.float32)
+    launch(
+        *(problem.q, problem.k_cache, problem.v_cache, problem.page_table, problem.seq_lens, out),
+        lse if case.lse else None,
+        **features,
+        layout=case.layout,
+        options=case.options,
+        sm_count=SM_COUNT,
+    )
+
+    def truth(dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+        sequences = zip(problem.q, problem.keys, problem.values, strict=True)
+        results = [dense_decode(*tensors, **features, dtype=dtype) for tensors in sequences]
+        return tuple(map(torch.stack, zip(*results, strict=True)))
+
+    expected, expected_lse = truth(torch.float64)
+    found = compare(out, expected, error_limit(expected, truth(dtype)[0], dtype))
+    if found is None and case.lse:
+        limit = error_limit(expected_lse, truth(torch.float32)[1], torch.float32)
+        if case.softcap:  # tanh is as exact as its largest value, not as each of its own
+            limit += 2 * torch.finfo(torch.float32).eps * case.softcap
+        found = compare(lse, expected_lse, limit)
+    return found
+
+
+def distant_failure(axis: str, stride: int, device: str) -> str | None:
+    """Run over a cache whose neighbours along ``axis`` lie ``stride`` elements apart; as ``case_failure``.
+
+    Both caches live in one allocation of which a CPU gives out only the pages that are touched.
+    """
+    lengths, width = (40, 25), 32
+    shape = {"page": (5, 16, 1, width), "slot": (5, 16, 1, width), "head": (5, 16, 3, width)}[axis]
+    place = ("page", "slot", "head").index(axis)
+    strides = [shape[1] * shape[2] * width, shape[2] * width, width, 1]
+    strides[place] = stride
+    if axis == "slot":
+        strides[0] = width  # pages between the slots
+    gap = 2**17
+    buffer = torch.empty(shape[place] * stride + 2 * gap, dtype=torch.float16, device=device)
+    generator = torch.Generator(device=device).manual_seed(0)
+
+    def draw(*sizes: int) -> torch.Tensor:
+        return torch.randn(*sizes, generator=generator, device=device).half()
+
+    k_cache, v_cache = (buffer.as_strided(shape, strides, start).copy_(draw(*shape)) for start in (0, gap))
+    table = torch.tensor([[4, 0, 2], [1, 3, FAR_PAGE]], dtype=torch.int32, device=device)
+    q, seq_lens = draw(2, 1, shape[2], width), torch.tensor(lengths, dtype=torch.int32, device=device)
+    out = torch.full_like(q, math.nan)
+    options = {"schedule": "split", "BLOCK_K": 32, "WORK": 1, "num_warps": 4, "num_stages": 1}
+    features: dict[str, Any] = {"window": None, "softcap": None, "sinks": None, "alibi_slopes": None}
+    launch(q, k_cache, v_cache, table, seq_lens, out, None, layout="NHD", scale=0.2, **features, options=options)
+    for sequence, length in enumerate(lengths):
+        pages = table[sequence, : -(-length // 16)].long()
+        k, v = (torch.cat([cache[page] for page in pages.tolist()])[:length] for cache in (k_cache, v_cache))
+        expected, eager = (
+            dense_decode(q[sequence], k, v, scale=0.2, dtype=t)[0] for t in (torch.float64, torch.float16)
+        )
+        if (found := compare(out[sequence], expected, error_limit(expected, eager, torch.float16))) is not None:
+            return found
+    return None
+
+
+def graph_failure(schedule: str) -> str | None:
+    """Capture a launch, change lengths and pages under it, replay: what the graph computes must follow."""
+    sizes: dict[str, Any] = {"batch": 5, "heads": 8, "kv_heads": 2, "max_context": 900, "head_dim": 64}
+    lengths = ((900, 0, 33, 64, 1), (16, 900, 0, 200, 450))
+    shapes = [CheckShape(**sizes, dtype="float16", lengths=chosen) for chosen in lengths]
+    captured, later = (KERNEL.make_inputs(shape, seed=0, device="cuda") for shape in shapes)
+    config = Config(schedule=schedule, BLOCK_K=32, WORK=2, num_warps=4, num_stages=3)
+    captured = replace(captured, k_cache=later.k_cache, v_cache=later.v_cache)
+    (out,) = KERNEL.empty_output(captured)
+    KERNEL.launch(config, later, (out,))  # compiles
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        KERNEL.launch(config, captured, (out,))
+    captured.seq_lens.copy_(later.seq_lens)
+    captured.page_table.copy_(later.page_table)
+    captured.q.copy_(later.q)
+    out.fill_(math.nan)
+    graph.replay()
+    (expected,), (eager,) = KERNEL.reference(later), KERNEL.reference(later, dtype=torch.float16)
+    return compare(out, expected, error_limit(expected, eager, torch.float16))
+
+
+def order_failure(schedule: str, device: str) -> str | None:
+    """Move the pages about: the result must be the same to the bit."""
+    lengths = (40, 0, 200, 3, 129)
+    sizes: dict[str, Any] = {"batch": 5, "heads": 8, "kv_heads": 2, "max_context": 200, "head_dim": 64}
+    shape = CheckShape(**sizes, dtype="float16", lengths=lengths, sm_count=4)
+    inputs = KERNEL.make_inputs(shape, seed=0, device=device)
+    config = Config(schedule=schedule, BLOCK_K=32, WORK=4, num_warps=4, num_stages=3)
+    outputs = []
+    for problem in (inputs, inputs, permute_pages(inputs, seed=1)):
+        outputs.append(KERNEL.empty_output(problem))
+        KERNEL.launch(config, problem, outputs[-1])
+    return (
+        None if all(torch.equal(outputs[0][0], other[0]) for other in outputs[1:]) else "the bits depend on the order"
+    )
+
+
+def call_failure(device: str) -> str | None:
+    """Call what ``bind`` returns: ``q`` with and without its axis of queries, with and without the logarithm."""
+    config = Config(schedule="flat", BLOCK_K=32, WORK=2, num_warps=2, num_stages=1, kpack=None)
+    lengths = (40, 1, 75)
+    shape = CheckShape(
+        batch=3, heads=4, kv_heads=2, max_context=75, head_dim=24, head_dim_v=16, dtype="float16", lengths=lengths
+    )  # fmt: skip
+    checks: list[tuple[dict[str, Any], Callable[[Any], dict[str, Any]]]] = [
+        ({}, lambda inputs: {}),
+        (
+            {"softcap": True, "sinks": True, "alibi": True, "window": 30},
+            lambda inputs: {name: getattr(inputs, name) for name in ("softcap", "sinks", "alibi_slopes")},
+        ),
+    ]
+    for fields, options in checks:
+        changed = replace(shape, **fields)
+        inputs = KERNEL.make_inputs(changed, seed=0, device=device)
+        tensors = (inputs.k_cache, inputs.v_cache, inputs.page_table, inputs.seq_lens)
+        call = KERNEL.bind(config, changed)
+        features = options(inputs)
+        out, lse = call(inputs.q, *tensors, **features, return_lse=True, check=True)
+        alone, alone_lse = call(inputs.q[:, 0], *tensors, **features, return_lse=True)
+        if not torch.equal(out[:, 0], alone) or not torch.equal(lse[:, 0], alone_lse):
+            return "q [B, H, D] is not q [B, 1, H, D]"
+        if not torch.equal(out, call(inputs.q, *tensors, **features)):
+            return "the output depends on return_lse"
+        expected, eager = KERNEL.reference(inputs), KERNEL.reference(inputs, dtype=torch.float16)
+        if (found := compare(out, expected[0], error_limit(expected[0], eager[0], torch.float16))) is not None:
+            return f"{fields}: {found}"
+    return None

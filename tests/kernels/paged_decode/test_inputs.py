@@ -1,0 +1,58 @@
+"""The random problems of paged decode: lengths about their mean, pages in any order, NaN where nothing may be read."""
+
+import pytest
+import torch
+
+from autotune.kernels.paged_decode import KERNEL
+from autotune.kernels.paged_decode.inputs import NO_PAGE, SPARE_PAGES
+from autotune.shape import PagedShape
+
+
+def shape_of(batch: int = 64, max_context: int = 8192, mean_context: int | None = None, **fields: object) -> PagedShape:
+    sizes = {"batch": batch, "heads": 1, "head_dim": 8, "dtype": "float16", "max_context": max_context}
+    return PagedShape(**sizes, mean_context=mean_context, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mean", [200, 1000, 4096, 7000, 8192])
+@pytest.mark.parametrize("batch", [8, 64])
+def test_lengths_are_about_their_mean_and_one_is_the_longest(batch: int, mean: int) -> None:
+    # One sequence of the longest alone is a mean of max_context / batch.
+    lengths = KERNEL.make_inputs(shape_of(batch, mean_context=mean), seed=3, device="cpu").seq_lens
+    assert int(lengths.max()) == 8192
+    assert int(lengths.min()) >= 1
+    assert lengths.float().mean().item() == pytest.approx(max(mean, 8192 / batch), rel=0.1)
+
+
+@pytest.mark.parametrize("data", ["normal", "large", "tails"])
+@pytest.mark.parametrize("layout", ["NHD", "HND"])
+def test_what_no_key_fills_is_nan_and_all_else_is_not(layout: str, data: str) -> None:
+    shape = shape_of(9, 100, 40, page_size=7, layout=layout, kv_heads=1)
+    inputs = KERNEL.make_inputs(shape, seed=0, device="cpu", data=data)
+    for cache in (inputs.k_cache, inputs.v_cache):
+        slots = cache if layout == "NHD" else cache.transpose(1, 2)
+        assert int((~slots.isnan()).all(3).all(2).sum()) == int(inputs.seq_lens.sum())
+        assert slots.isnan().all(3).all(2).any(1).sum() >= SPARE_PAGES
+        assert not cache.is_contiguous()  # keys and values share a buffer
+        for sequence, length in enumerate(inputs.seq_lens.tolist()):
+            pages = inputs.page_table[sequence]
+            assert (pages[-(-length // 7) :] == NO_PAGE).all()
+            assert not slots[pages[: -(-length // 7)].long()].flatten(0, 1)[:length].isnan().any()
+
+
+def test_pages_are_shuffled_and_the_seed_decides() -> None:
+    tables = [KERNEL.make_inputs(shape_of(4, 300), seed=seed, device="cpu").page_table for seed in (0, 0, 1)]
+    assert torch.equal(tables[0], tables[1])
+    assert not torch.equal(tables[0], tables[2])
+    used = tables[0][tables[0] >= 0]
+    assert len(set(used.tolist())) == used.numel()
+    assert not torch.equal(used, used.sort().values)
+
+
+@pytest.mark.parametrize("page_size", [1, 16, 528])
+def test_checks_hold_the_lengths_at_which_something_ends(page_size: int) -> None:
+    _, edges = KERNEL.check_shapes(shape_of(page_size=page_size, seq_q=2, window=9))
+    lengths = KERNEL.make_inputs(edges, seed=0, device="cpu").seq_lens.tolist()
+    assert {0, 1, 2, page_size - 1, page_size, page_size + 1} <= set(lengths)
+    assert any(length % 16 for length in lengths if length > 256)
+    assert edges.page_size == page_size
+    assert edges.window == 9

@@ -1,0 +1,148 @@
+"""Paged decode's numbers: every pair of features, any order of pages, and the reference itself."""
+
+import itertools
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+import torch
+
+from autotune.kernels.paged_decode import KERNEL
+from autotune.kernels.paged_decode.inputs import CheckShape
+from tests.kernels.conftest import Interpreter
+from tests.kernels.paged_decode.cases import FACTORS, Case, cover, gpu_cases, interpreted_cases
+from tests.kernels.paged_decode.numerics import (
+    case_failure,
+    dense_decode,
+    distant_failure,
+    graph_failure,
+    order_failure,
+)
+
+SCHEDULES = FACTORS["schedule"]
+
+
+@pytest.mark.parametrize("case", interpreted_cases(), ids=str)
+def test_interpreted_case(case: Case, interpreter: Interpreter) -> None:
+    assert interpreter("case", asdict(case)) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", gpu_cases(), ids=str)
+def test_gpu_case(case: Case) -> None:
+    assert case_failure(case, "cuda") is None
+
+
+def test_every_pair_of_features_is_covered() -> None:
+    rows = cover()
+    missing = [
+        ((one, a), (two, b))
+        for one, two in itertools.combinations(FACTORS, 2)
+        for a, b in itertools.product(FACTORS[one], FACTORS[two])
+        if not any(row[one] == a and row[two] == b for row in rows)
+    ]
+    assert missing == []
+
+
+def test_there_are_enough_cases_and_each_is_named() -> None:
+    assert len(interpreted_cases()) >= 150
+    assert len({str(case) for case in gpu_cases()}) == len(gpu_cases())
+    count = {dtype: sum(case.dtype == dtype for case in gpu_cases()) for dtype in ("float16", "float32", "bfloat16")}
+    assert count["bfloat16"] == count["float16"] > 60
+    assert count["float32"] > 20
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_interpreted_bits_do_not_depend_on_the_order_of_pages(schedule: str, interpreter: Interpreter) -> None:
+    assert interpreter("order", schedule) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_gpu_bits_do_not_depend_on_the_order_of_pages(schedule: str) -> None:
+    assert order_failure(schedule, "cuda") is None
+
+
+DISTANT = [
+    ("page", 2**30),  # the stride fits 32 bits, its multiples do not
+    ("page", 2**31 + 16),
+    ("slot", 2**28),
+    ("head", 2**31 + 16),
+]
+
+
+@pytest.mark.parametrize(("axis", "stride"), DISTANT)
+def test_interpreted_offsets_beyond_32_bits(axis: str, stride: int, interpreter: Interpreter) -> None:
+    try:
+        torch.empty(16 * stride if axis == "slot" else 5 * stride + 2**18, dtype=torch.float16)
+    except RuntimeError:
+        pytest.skip("the machine gives out no address space of this size")
+    assert interpreter("distant", axis, stride) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("axis", "stride"), DISTANT)
+def test_gpu_offsets_beyond_32_bits(axis: str, stride: int) -> None:
+    assert distant_failure(axis, stride, "cuda") is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_gpu_graph_follows_the_lengths(schedule: str) -> None:
+    assert graph_failure(schedule) is None
+
+
+FEATURES: list[dict[str, Any]] = [
+    {},
+    {"window": 5},
+    {"softcap": True},
+    {"sinks": True},
+    {"alibi": True},
+    {"window": 3, "softcap": True, "sinks": True, "alibi": True},
+]
+
+
+@pytest.mark.parametrize("layout", ["NHD", "HND"])
+@pytest.mark.parametrize("features", FEATURES, ids=lambda features: "-".join(features) or "plain")
+@pytest.mark.parametrize("seq_q", [1, 3])
+def test_reference_is_dense_attention(seq_q: int, features: dict[str, Any], layout: str) -> None:
+    lengths = (0, 1, 4, 5, 33)
+    sizes: dict[str, Any] = {"batch": 5, "heads": 6, "kv_heads": 2, "seq_q": seq_q, "max_context": 33, "head_dim": 24}
+    sizes |= {"head_dim_v": 16, "page_size": 5, "dtype": "float32", "layout": layout}
+    shape = CheckShape(**sizes, **features, lengths=lengths)
+    inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")
+    (out,) = KERNEL.reference(inputs)
+    for sequence, length in enumerate(lengths):
+        k, v = (
+            dense_rows(cache, inputs.page_table[sequence], length, layout) for cache in (inputs.k_cache, inputs.v_cache)
+        )
+        expected, _ = dense_decode(
+            inputs.q[sequence],
+            k,
+            v,
+            scale=inputs.scale,
+            window=inputs.window,
+            softcap=inputs.softcap,
+            sinks=inputs.sinks,
+            alibi_slopes=inputs.alibi_slopes,
+        )
+        torch.testing.assert_close(out[sequence], expected, rtol=0, atol=1e-13)
+
+
+def dense_rows(cache: torch.Tensor, pages: torch.Tensor, length: int, layout: str) -> torch.Tensor:
+    """Keys one by one: key j of a sequence lies in slot ``j % 5`` of its page ``j // 5``."""
+    slots = cache if layout == "NHD" else cache.transpose(1, 2)
+    rows = [slots[int(pages[key // 5]), key % 5] for key in range(length)]
+    return torch.stack(rows) if rows else slots.new_zeros(0, *slots.shape[2:])
+
+
+def test_dense_attention_by_hand() -> None:
+    """The truth of these tests, against sums that are written out: one query, a window of two of three keys, a sink."""
+    q, v = torch.tensor([[[2.0]]]), torch.tensor([1.0, 10.0, 100.0]).reshape(3, 1, 1)
+    k = torch.tensor([5.0, 0.5, 1.0]).reshape(3, 1, 1)
+    out, lse = dense_decode(
+        q, k, v, window=2, scale=1.0, sinks=torch.tensor([3.0]), alibi_slopes=torch.tensor([0.5])
+    )  # fmt: skip
+    older, newer, sink = torch.tensor([1.0 - 0.5, 2.0, 3.0], dtype=torch.float64).exp()
+    assert out.item() == pytest.approx((older * 10 + newer * 100).item() / (older + newer + sink).item())
+    assert lse.item() == pytest.approx((older + newer + sink).log().item())

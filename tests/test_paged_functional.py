@@ -1,0 +1,123 @@
+"""``autotune.paged_decode`` picks by its tensors; ``merge_attention`` is attention over the union of keys."""
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from autotune import dispatch, merge_attention, paged_decode
+from autotune.device import NVIDIA_H200
+from autotune.errors import InputMismatchError, InvalidShapeError, UnknownNameError
+from autotune.shape import PagedShape
+from tests.kernels.paged_decode.numerics import dense_decode
+from tests.report import sample
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An H200 without tables; nothing is launched."""
+    sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
+    monkeypatch.setattr(dispatch, "current_device", lambda: NVIDIA_H200)
+    dispatch.reload()
+    yield
+    dispatch.reload()
+
+
+@pytest.fixture
+def picked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The shapes that kernels are bound to, and what the last of these was called with."""
+    shapes: list[Any] = []
+
+    class FakeKernel:
+        def bind(self, config: object, shape: object) -> Callable[..., object]:
+            shapes.append(shape)
+            return lambda *tensors, **options: (tensors, options)
+
+    monkeypatch.setattr(dispatch, "load_kernel", lambda name: FakeKernel())
+    return shapes
+
+
+def tensors(layout: str = "NHD", **replaced: torch.Tensor) -> dict[str, Any]:
+    middle = (16, 2) if layout == "NHD" else (2, 16)
+    given = {
+        "q": torch.zeros(3, 8, 64, dtype=torch.float16),
+        "k_cache": torch.zeros(40, *middle, 64, dtype=torch.float16),
+        "v_cache": torch.zeros(40, *middle, 32, dtype=torch.float16),
+        "page_table": torch.zeros(3, 10, dtype=torch.int32),
+        "seq_lens": torch.zeros(3, dtype=torch.int32),
+    }
+    return given | replaced
+
+
+def test_the_pick_is_made_once_for_each_shape(picked: list[Any]) -> None:
+    sizes: dict[str, Any] = {"batch": 3, "heads": 8, "kv_heads": 2, "head_dim": 64, "head_dim_v": 32, "dtype": "fp16"}
+    for _ in range(3):
+        given, options = paged_decode(**tensors(), scale=2.0)
+    assert len(given) == 5
+    unset = {"softcap": None, "sinks": None, "alibi_slopes": None, "return_lse": False, "check": False}
+    assert options == {"scale": 2.0, **unset}
+    assert picked == [PagedShape(**sizes, max_context=256)]  # 10 pages of 16, rounded up
+    paged_decode(**tensors(page_table=torch.zeros(3, 16, dtype=torch.int32)))
+    assert len(picked) == 1
+    paged_decode(**tensors("HND"), layout="HND")
+    assert picked[-1] == PagedShape(**sizes, max_context=256, layout="HND")
+    paged_decode(**tensors(q=torch.zeros(3, 4, 8, 64, dtype=torch.float16)), mean_context=100, window=5)
+    assert picked[-1] == PagedShape(**sizes, max_context=256, mean_context=100, seq_q=4, window=5)
+    paged_decode(**tensors(), softcap=3.0, sinks=torch.zeros(8), alibi_slopes=torch.zeros(8))
+    assert picked[-1] == PagedShape(**sizes, max_context=256, softcap=True, sinks=True, alibi=True)
+
+
+BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "rank": (tensors(q=torch.zeros(8, 64)), InputMismatchError, "have 2, 4, 4 and 2 dimensions; expected"),
+    "layout": ({**tensors(), "layout": "NDH"}, InputMismatchError, "layout='NDH' is not allowed; expected 'NHD' or"),
+    "scales": ({**tensors(), "k_scale": 0.5}, InputMismatchError, "quantized caches are not supported yet"),
+    "queries": (tensors(q=torch.zeros(3, 9, 8, 64).half()), InvalidShapeError, "seq_q=9 is not allowed; .* 1 to 8"),
+    "KV type": (
+        tensors(k_cache=torch.zeros(40, 16, 2, 64, dtype=torch.int8)),
+        InvalidShapeError,
+        "kv_dtype='int8' is not supported by paged_decode; expected that of dtype, 'float16'",
+    ),
+    "type": (tensors(q=torch.zeros(3, 8, 64).double()), UnknownNameError, "dtype='float64'"),
+    "heads": (tensors(q=torch.zeros(3, 7, 64).half()), InvalidShapeError, "heads=7 is not a multiple of kv_heads=2"),
+    "value type": (tensors(v_cache=torch.zeros(40, 16, 2, 32)), InputMismatchError, "v_cache is .* float32"),
+    "CPU": (tensors(), InputMismatchError, "the tensors are on the CPU"),
+}
+
+
+@pytest.mark.parametrize(("given", "error", "message"), BAD.values(), ids=BAD)
+def test_what_does_not_fit_is_refused(given: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        paged_decode(**given)
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return dense_decode(q, k, v, scale=0.3)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5])
+def test_merged_results_are_attention_over_all_keys(parts: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(*sizes, generator=generator).double() for sizes in ((1, 6, 8), (50, 2, 8), (50, 2, 4)))
+    expected, expected_lse = attend(q, k, v)
+    pieces = [attend(q, *piece) for piece in zip(k.chunk(parts), v.chunk(parts), strict=True)]
+    outs, lses = zip(*pieces, strict=True)
+    for merged, lse in (merge_attention(outs, lses), merge_attention(torch.stack(outs), torch.stack(lses))):
+        torch.testing.assert_close(merged, expected, rtol=0, atol=1e-13)
+        torch.testing.assert_close(lse, expected_lse, rtol=0, atol=1e-13)
+
+
+def test_empty_parts_count_for_nothing() -> None:
+    out = torch.tensor([[[1.0, 2.0], [math.nan, math.nan]], [[math.nan, math.nan]] * 2]).half()
+    lse = torch.tensor([[3.0, -math.inf], [-math.inf, -math.inf]])
+    merged, merged_lse = merge_attention(out, lse)
+    assert merged.dtype == torch.float16
+    assert merged.tolist() == [[1.0, 2.0], [0.0, 0.0]]
+    assert merged_lse.tolist() == [3.0, -math.inf]
+
+
+def test_parts_of_other_sizes_are_refused() -> None:
+    with pytest.raises(InputMismatchError, match=r"outs is \(2, 3, 4\) and lses \(2, 4\); expected \[n, \.\.\., D\]"):
+        merge_attention(torch.zeros(2, 3, 4), torch.zeros(2, 4))

@@ -1,0 +1,104 @@
+"""``PagedShape`` says no in one line, follows its own fields, and lies as far from others as its sizes."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotune.errors import InvalidShapeError, UnknownNameError
+from autotune.shape import KV_ITEM_BYTES, AttentionShape, PagedShape
+
+SIZES: dict[str, Any] = {"batch": 64, "heads": 32, "kv_heads": 8, "max_context": 8192, "head_dim": 128}
+
+BAD: list[tuple[dict[str, Any], list[str]]] = [
+    *(({name: value}, [f"{name}={value}", "from 1 to 2147483647"]) for name in ("batch", "heads") for value in (0, -1)),
+    *(({"seq_q": value}, [f"seq_q={value}", "from 1 to 8"]) for value in (0, 9)),
+    *(({"max_context": value}, [f"max_context={value}", "from 1 to 1073741824"]) for value in (0, 2**30 + 1)),
+    *(({"mean_context": value}, [f"mean_context={value}", "from 1 to 8192"]) for value in (0, 8193)),
+    *(({"page_size": value}, [f"page_size={value}", "from 1 to 1024"]) for value in (0, 1025)),
+    *(({name: 100}, [f"{name}=100", "a multiple of 8"]) for name in ("head_dim", "head_dim_v")),
+    *(({name: 264}, [f"{name}=264", "from 8 to 256, or 512"]) for name in ("head_dim", "head_dim_v")),
+    *(({"head_dim": value}, [f"head_dim={value}", "8 to 512"]) for value in (0, 4, 520)),
+    ({"batch": 2.0}, ["batch=2.0", "an integer from"]),
+    ({"kv_heads": 5}, ["heads=32", "kv_heads=5", "multiple"]),
+    ({"window": 0}, ["window=0", "from 1"]),
+    ({"layout": "nhd"}, ["layout='nhd'", "NHD or HND"]),
+    *(({name: 1}, [f"{name}=1", "True or False"]) for name in ("softcap", "sinks", "alibi")),
+]
+
+
+@pytest.mark.parametrize(("fields", "words"), BAD, ids=lambda item: "-".join(map(str, item)) if item else "")
+def test_bad_fields_are_named_with_value_and_what_is_allowed(fields: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(InvalidShapeError) as caught:
+        PagedShape(**{**SIZES, **fields})
+    message = str(caught.value)
+    assert all(word in message for word in words), message
+    assert "\n" not in message
+
+
+def test_unknown_dtypes_list_the_known_ones() -> None:
+    with pytest.raises(UnknownNameError, match=r"kv_dtype='int4' is unknown; allowed: float16, .* int8, fp16"):
+        PagedShape(**SIZES, kv_dtype="int4")
+    with pytest.raises(UnknownNameError, match="dtype='int8' is unknown; allowed: float16, bfloat16, float32"):
+        PagedShape(**SIZES, dtype="int8")
+
+
+def test_fields_follow_those_that_are_given() -> None:
+    shape = PagedShape(batch=1, heads=4, max_context=100, head_dim=64, dtype="fp16")
+    assert (shape.kv_heads, shape.mean_context, shape.head_dim_v, shape.kv_dtype) == (4, 100, 64, "float16")
+    assert (shape.seq_q, shape.page_size, shape.layout) == (1, 16, "NHD")
+    given = replace(shape, kv_heads=2, mean_context=50, head_dim_v=512, kv_dtype="bf16")
+    assert (given.kv_heads, given.mean_context, given.head_dim_v, given.kv_dtype) == (2, 50, 512, "bfloat16")
+
+
+@pytest.mark.parametrize("kv_dtype", KV_ITEM_BYTES)
+def test_every_type_of_cache_is_a_name(kv_dtype: str) -> None:
+    shape = PagedShape(**SIZES, kv_dtype=kv_dtype)
+    assert PagedShape(**shape.as_dict()) == shape  # type: ignore[arg-type]
+
+
+def test_columns_are_the_fields_in_order() -> None:
+    names = "batch heads kv_heads seq_q max_context mean_context head_dim head_dim_v page_size dtype kv_dtype window"
+    assert list(PagedShape(**SIZES).as_dict()) == [*names.split(), "softcap", "sinks", "alibi", "layout"]
+
+
+def test_distance_is_that_of_the_logarithms() -> None:
+    shape = PagedShape(**SIZES, mean_context=4096, seq_q=2)
+    assert shape.coordinates() == (6.0, 2.0, 3.0, 1.0, 13.0, 12.0)
+    assert shape.distance(replace(shape, mean_context=2048)) == 1.0
+    assert shape.distance(replace(shape, batch=16, seq_q=1)) == pytest.approx(math.sqrt(5))
+    assert shape.distance(AttentionShape(batch=1, heads=1, seq_q=1, head_dim=64)) == math.inf
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dtype": "float16"},
+        {"kv_dtype": "int8"},
+        {"head_dim": 64},
+        {"head_dim_v": 64},
+        {"page_size": 32},
+        {"window": 128},
+        {"softcap": True},
+        {"sinks": True},
+        {"alibi": True},
+        {"layout": "HND"},
+    ],
+    ids=str,
+)
+def test_other_families_are_infinitely_far(change: dict[str, Any]) -> None:
+    shape = PagedShape(**SIZES)
+    assert shape.distance(replace(shape, **change)) == math.inf
+
+
+def test_text_says_what_is_unusual() -> None:
+    shape = PagedShape(**SIZES)
+    assert str(shape) == "batch 64, 32/8 heads of 128, context 8192, NHD pages of 16, bfloat16"
+    changed = replace(
+        shape, kv_heads=32, seq_q=4, mean_context=50, head_dim_v=64, kv_dtype="int8", window=9, sinks=True
+    )
+    assert str(changed) == (
+        "batch 64, 32 heads of 128/64, 4 queries, context 8192 (mean 50), NHD pages of 16, bfloat16 over int8, "
+        "window 9, sinks"
+    )
