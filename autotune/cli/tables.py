@@ -18,13 +18,19 @@ from autotune.errors import AutotuneError, UnknownNameError, UsageError
 from autotune.registry import get_operation
 from autotune.report.summary import policy_text, speed_up, trial_data
 from autotune.table import export as export_text
-from autotune.table import served_winners
+from autotune.table import served_winners, shipped_sweeps, to_t4
 from autotune.trial import Trial
 
 NO_WINNERS: Final = "no winners yet: run `autotune search --seq 1024`"
 
 From = Annotated[Path | None, typer.Option("--from", help="Folder of the tables [default: $AUTOTUNE_HOME].")]
-Form = Annotated[str, typer.Option("--format", help="json, csv, or triton: a Python list of triton.Config.")]
+Form = Annotated[
+    str, typer.Option("--format", help="json, csv, triton (a Python list of triton.Config), or t4 with --sweep.")
+]
+SweepName = Annotated[
+    str | None,
+    typer.Option("--sweep", help="With --format t4: a recorded sweep, every config of it."),
+]
 
 
 def show(
@@ -88,18 +94,24 @@ def lookup(
 def export(
     operation: options.OperationName = "flash_attention",
     form: Form = "json",
+    sweep: SweepName = None,
     device: options.DeviceName = None,
     source: From = None,
     out: Annotated[Path | None, typer.Option("--out", help="File to write [default: standard output].")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write the winners as JSON, CSV or a Python list of triton.Config, to copy anywhere."""
-    rows = _winners(operation, device, source)
-    if not rows:
-        raise AutotuneError(NO_WINNERS)
+    """Write the winners as JSON, CSV or a Python list of triton.Config, to copy anywhere; or a whole sweep as T4."""
     if as_json and form != "json":
         raise UsageError(f"json=True and format={form!r} exclude each other; name one")
-    text = export_text(rows, "json" if as_json else form)
+    if (form == "t4") != (sweep is not None):
+        raise UsageError(f"format={form!r} and sweep={sweep!r} do not fit; expected --format t4 --sweep NAME together")
+    if sweep is not None:
+        text = json.dumps(to_t4(_recorded(operation, sweep)), indent=2)
+    else:
+        rows = _winners(operation, device, source)
+        if not rows:
+            raise AutotuneError(NO_WINNERS)
+        text = export_text(rows, "json" if as_json else form)
     if out is None:
         print(text, end="" if text.endswith("\n") else "\n")
         return
@@ -107,6 +119,14 @@ def export(
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"out={str(out)!r} cannot be written: {error.strerror}") from error
+
+
+def _recorded(operation: str, name: str) -> list[Trial]:
+    """The rows of a shipped sweep by the name of its file."""
+    sweeps = {sweep.name: sweep for sweep in shipped_sweeps(get_operation(operation).name)}
+    if name not in sweeps:
+        raise UnknownNameError(f"sweep={name!r} is unknown; recorded: {', '.join(sweeps) or 'none'}")
+    return sweeps[name].trials()
 
 
 def require_folder(source: Path | None) -> None:

@@ -48,7 +48,13 @@ class CompileServer:
         self._selector = selectors.DefaultSelector()
 
     def serve(self) -> None:
-        """Run until standard input ends."""
+        """Run until standard input ends, or nobody reads the answers any more; no compiler outlives it."""
+        try:
+            self._serve()
+        finally:
+            self._stop()
+
+    def _serve(self) -> None:
         os.set_blocking(0, False)
         self._selector.register(0, selectors.EVENT_READ)
         received = b""
@@ -57,7 +63,7 @@ class CompileServer:
                 if key.fd == 0:
                     chunk = os.read(0, 1 << 16)
                     if not chunk:
-                        return self._stop()
+                        return
                     received += chunk
                     *lines, received = received.split(b"\n")
                     for line in lines:
@@ -169,7 +175,8 @@ def main() -> None:
     device = Device(**settings["device"])
     messages = take_standard_output()
     use_target(device.architecture)
-    CompileServer(device, messages, jobs=settings["jobs"], timeout=settings["timeout"]).serve()
+    with contextlib.suppress(BrokenPipeError):  # the parent was killed while it was answered
+        CompileServer(device, messages, jobs=settings["jobs"], timeout=settings["timeout"]).serve()
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class _Fit(NamedTuple):
     score: float
     hyperparameters: Hyperparameters
     factor: Array  # Cholesky factor of the kernel matrix
-    solved: Array  # kernel matrix \ observations
+    whitened: Array  # factor \ observations
     variance: float
 
 
@@ -122,11 +122,11 @@ class GaussianProcess:
             factor: Array = np.linalg.cholesky(matrix)
         except np.linalg.LinAlgError:
             return None
-        solved = np.linalg.solve(factor.T, np.linalg.solve(factor, values))
-        variance = max(float(values @ solved) / count, 1e-6)
+        whitened = np.linalg.solve(factor, values)
+        variance = max(float(whitened @ whitened) / count, 1e-6)
         likelihood = -0.5 * count * np.log(variance) - np.log(np.diag(factor)).sum()
         prior = -0.5 * (np.log(hyperparameters.weights) ** 2).sum() / WEIGHT_SPREAD**2
-        return _Fit(float(likelihood + prior), hyperparameters, factor, solved, variance)
+        return _Fit(float(likelihood + prior), hyperparameters, factor, whitened, variance)
 
 
 def expected_improvement(best: float, mean: Array, deviation: Array) -> Array:
@@ -139,8 +139,10 @@ def expected_improvement(best: float, mean: Array, deviation: Array) -> Array:
 def _predict(fit: _Fit, across: Array, mean: float) -> tuple[Array, Array]:
     distances: Array = np.tensordot(fit.hyperparameters.weights, across, 1)
     kernel = _matern(distances)
-    explained = (np.linalg.solve(fit.factor, kernel.T) ** 2).sum(axis=0)
-    return kernel @ fit.solved + mean, np.sqrt(np.maximum(fit.variance * (1.0 - explained), MIN_VARIANCE))
+    projected = np.linalg.solve(fit.factor, kernel.T)
+    explained = np.square(projected).sum(axis=0)
+    deviation = np.sqrt(np.maximum(fit.variance * (1.0 - explained), MIN_VARIANCE))
+    return fit.whitened @ projected + mean, deviation
 
 
 def _squared_differences(a: Array, b: Array) -> Array:

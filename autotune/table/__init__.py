@@ -6,6 +6,7 @@ from autotune.table.misses import read_misses, record_miss
 from autotune.table.served import Served, served_winners
 from autotune.table.shipped import Sweep, shipped_sweeps, shipped_winners, write_shipped
 from autotune.table.store import Store, home, raise_damaged, warn_damaged
+from autotune.table.t4 import to_t4
 from autotune.table.winners import tie_set, winners
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "shipped_sweeps",
     "shipped_winners",
     "tie_set",
+    "to_t4",
     "warn_damaged",
     "winners",
     "write_shipped",

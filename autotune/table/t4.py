@@ -1,12 +1,9 @@
 """Trials in T4, the results format of the auto-tuning community (github.com/odgaard/TuningSchema, version 1.0.0)."""
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from autotune.errors import UsageError
-from autotune.table.files import write_bytes
 from autotune.trial import Outcome, Stage, Status, Timing, Trial
 
 T4_VERSION: Final = "1.0.0"
@@ -56,16 +53,6 @@ def to_t4(trials: Sequence[Trial]) -> dict[str, Any]:
         },
         "results": [_result(trial) for trial in screened or trials],
     }
-
-
-def write_t4(path: Path, trials: Sequence[Trial]) -> None:
-    """Write ``to_t4(trials)`` as JSON; a reader finds the whole file or none.
-
-    Raises:
-        UsageError: as ``to_t4``.
-        TableError: the file cannot be written.
-    """
-    write_bytes(path, (json.dumps(to_t4(trials), indent=2) + "\n").encode())
 
 
 def _result(trial: Trial) -> dict[str, Any]:

@@ -142,6 +142,16 @@ def test_an_export_for_triton_is_python(run: Run, tuned: Machine, tmp_path: Path
     assert [(config.num_warps, config.num_stages) for config in configs] == [(8, 2), (8, 2)]
 
 
+def test_a_sweep_is_exported_as_t4(run: Run, machine: Machine) -> None:
+    machine.ship_sweep(1024)
+    document = json.loads(run("export", "--format", "t4", "--sweep", "seq_1024").out)
+    assert {result["invalidity"] for result in document["results"]} >= {"correct"}
+    assert "recorded: seq_1024" in run("export", "--format", "t4", "--sweep", "absent").err
+    for options in (("--format", "t4"), ("--sweep", "seq_1024")):
+        ran = run("export", *options)
+        assert (ran.code, "expected --format t4 --sweep NAME together" in ran.err) == (2, True)
+
+
 def test_readers_write_nothing(run: Run, tuned: Machine) -> None:
     def files() -> dict[Path, bytes]:
         folders = (tuned.home, tuned.results)
