@@ -158,9 +158,15 @@ def get_kernel(
     return kernel
 
 
-def neighbour_configs(operation: Operation[Any], shape: Shape, device: Device, *, count: int = 3) -> list[Config]:
-    """Configs of the nearest tuned shapes of a model of device, nearest first: where a search should begin."""
-    rows = [row.trial for row in _rows(operation.name, _generation) if row.trial.device.model == device.model]
+def neighbour_configs(
+    operation: Operation[Any], shape: Shape, device: Device, *, count: int = 3, shipped: bool = True
+) -> list[Config]:
+    """Configs of the nearest tuned shapes of a model of device, nearest first: where a search should begin.
+
+    ``shipped=False`` leaves out the rows that ship.
+    """
+    served = [row for row in _rows(operation.name, _generation) if shipped or row.origin == "user"]
+    rows = [row.trial for row in served if row.trial.device.model == device.model]
     near = sorted(rows, key=lambda trial: (shape.distance(trial.shape), repr(trial.shape)))
     return list(dict.fromkeys(trial.config for trial in near if shape.distance(trial.shape) < math.inf))[:count]
 

@@ -94,6 +94,27 @@ def open_context(index: int = 0) -> int | None:
     return os.getpid() if os.getpid() in now else None
 
 
+def is_context_alive(index: int = 0) -> bool:
+    """Whether this process's context on the GPU still works; an error that stuck to it comes back at every call.
+
+    Asked twice, since an error that did not stick may have been left for the first call to report.
+    """
+    return _can_compute(index) or _can_compute(index)
+
+
+def _can_compute(index: int) -> bool:
+    import torch
+
+    try:
+        torch.cuda.synchronize(index)
+        torch.zeros(1, device=f"cuda:{index}").add_(1).item()
+    except torch.cuda.OutOfMemoryError:
+        return True  # full, not broken
+    except Exception:
+        return False
+    return True
+
+
 class Watch:
     """The GPU's state over a stretch of time: read at its two ends, of which the worse counts; empty without NVML.
 

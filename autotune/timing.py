@@ -153,6 +153,8 @@ def race(
 
 def _is_decided(samples: Sequence[Sequence[float]]) -> bool:
     """Whether every entry either lost clearly or is so close to the fastest that more rounds would not part them."""
+    if not samples:
+        return True
     timings = sorted((summarize(values) for values in samples), key=lambda timing: timing.median_us)
     fastest = timings[0]
     return all(

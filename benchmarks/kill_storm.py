@@ -26,7 +26,7 @@ from autotune.table import Store
 from autotune.trial import Stage, Trial
 from benchmarks.victim import FORK, OPERATION, After, Before, Life, Moment, Phase, run
 
-SEARCHES: Final[tuple[Sampler, ...]] = ("tpe", "random")
+SEARCHES: Final[tuple[Sampler, ...]] = ("gp", "tpe", "random")
 SWEEP: Final[Sampler] = "exhaustive"
 SAMPLERS: Final = (*SEARCHES, SWEEP)
 LANES_PER_CORE: Final = 2  # a victim often waits for the disk

@@ -64,7 +64,7 @@ def record_sweeps(executor: GpuExecutor, store: Store, head_dims: list[int], res
     for head_dim, causal, seq in SWEEPS:
         if head_dim in head_dims:
             result = run(executor, store, grid_shape(head_dim, causal, seq), Limits(), sampler="exhaustive")
-            ship_sweep(result, store, results)
+            ship_sweep(result, results)
 
 
 def run(

@@ -24,7 +24,12 @@ from autotune.trial import Trial
 
 OPERATION: Final = get_operation("flash_attention")
 RECORDED: Final = min((sweep.trials() for sweep in shipped_sweeps(OPERATION.name)), key=len)
-TRIALS: Final[dict[Sampler, int]] = {"tpe": 14, "random": 24, "exhaustive": 24}  # lives of a quarter of a second
+TRIALS: Final[dict[Sampler, int]] = {
+    "gp": 14,
+    "tpe": 14,
+    "random": 24,
+    "exhaustive": 24,
+}  # lives of a quarter of a second
 CHANGES: Final = ("mkdir", "write", "fsync", "replace", "unlink")  # what a store asks of the disk
 FORK: Final = multiprocessing.get_context("fork")  # everything is imported once
 

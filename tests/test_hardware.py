@@ -315,3 +315,29 @@ def test_a_ptxas_that_does_not_run_has_no_version(monkeypatch: pytest.MonkeyPatc
     for path in ("/nonexistent/ptxas", "/bin/false"):
         monkeypatch.setenv("TRITON_PTXAS_PATH", path)
         assert hardware._ptxas_version() == ""
+
+
+@pytest.mark.parametrize(
+    ("errors", "is_alive"),
+    [
+        ([], True),
+        ([RuntimeError("an error that was left behind")], True),
+        ([RuntimeError("unknown error")] * 2, False),
+        ([MemoryError("the GPU is full")], True),
+    ],
+)
+def test_a_context_is_dead_when_every_call_fails(
+    monkeypatch: pytest.MonkeyPatch, errors: list[Exception], is_alive: bool
+) -> None:
+    left = list(errors)
+
+    def synchronize(index: int) -> None:
+        if left:
+            raise left.pop(0)
+
+    tensor = SimpleNamespace(item=lambda: 1.0)
+    tensor.add_ = lambda value: tensor
+    cuda = SimpleNamespace(synchronize=synchronize, OutOfMemoryError=MemoryError)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, zeros=lambda count, device: tensor))
+    assert hardware.is_context_alive() is is_alive
+    assert left == []

@@ -61,6 +61,7 @@ def around(center: float, *, spread: float) -> list[float]:
 @pytest.mark.parametrize(
     ("entries", "decided"),
     [
+        ([], True),
         ([around(100, spread=5)], True),
         ([around(100, spread=1), around(110, spread=1)], True),  # the second lost
         ([around(110, spread=1), around(100, spread=1)], True),  # in any order

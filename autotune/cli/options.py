@@ -86,6 +86,9 @@ def make_shapes(
         UsageError: a value is out of range or unknown; the message names it.
     """
     found = get_operation(operation)
+    if found.shape_class is not AttentionShape:
+        kind = found.shape_class.__name__
+        raise UsageError(f"operation={operation!r} takes a {kind}, which no option describes yet; use Python")
     if model is None and tp != 1:
         raise UsageError(f"tp={tp} splits a model's heads; name one with --model")
     if model is None:

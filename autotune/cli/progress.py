@@ -20,11 +20,18 @@ PLAIN_EVERY = 10  # trials between two plain lines, where nothing better was fou
 
 
 class Progress:
-    """Implements ``autotune.search.Observer`` on a console."""
+    """Implements ``autotune.search.Observer`` on a console.
 
-    def __init__(self, console: Console, limits: Limits) -> None:
+    Args:
+        console: where it is shown.
+        limits: those of the search; their seconds are counted down.
+        started: ``time.monotonic()`` at which the budget began to run; when the search says that it starts by default.
+    """
+
+    def __init__(self, console: Console, limits: Limits, started: float | None = None) -> None:
         self._console = console
         self._limits = limits
+        self._budget_began = started
         self._live: Live | None = None
         self._reset()
 
@@ -39,7 +46,7 @@ class Progress:
             self._live.stop()
 
     def _reset(self) -> None:
-        self._started = time.monotonic()
+        self._started = time.monotonic() if self._budget_began is None else self._budget_began
         self._counts: Counter[Status] = Counter()
         self._best: Trial | None = None
         self._space = 0

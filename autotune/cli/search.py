@@ -17,7 +17,15 @@ from autotune.table import read_misses
 DEFAULT_TRIALS, DEFAULT_BUDGET = 120, "60s"
 NO_MISSES: Final = "nothing to tune: no shape was noted by get_kernel(shape, on_miss='record')"
 
-Trials = Annotated[int, typer.Option("--trials", min=1, help="Configs to measure at most, for each shape.")]
+Trials = Annotated[
+    int | None,
+    typer.Option(
+        "--trials",
+        min=1,
+        help=f"Configs to measure at most, for each shape [default: {DEFAULT_TRIALS}; all if exhaustive]. "
+        "A search that has converged ends earlier.",
+    ),
+]
 Budget = Annotated[str, typer.Option("--budget", help="Time for each shape, race included: 60, 60s, 2m.")]
 Sampler = Annotated[
     str | None, typer.Option("--sampler", help="Who proposes: gp, tpe, random or exhaustive [default: gp].")
@@ -36,7 +44,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be 
 def search(
     *,
     wanted: options.Wanted,
-    trials: Trials = DEFAULT_TRIALS,
+    trials: Trials = None,
     budget: Budget = DEFAULT_BUDGET,
     sampler: Sampler = None,
     seed: Seed = 0,
@@ -68,6 +76,8 @@ def search(
     if target is not None:
         architecture(target)  # refuses an unknown one before anything is searched
     chosen = next((name for name in SAMPLERS if name == sampler), DEFAULT_SAMPLER)
+    if trials is None and chosen != "exhaustive":
+        trials = DEFAULT_TRIALS
     task = Task(
         problems=problems,
         limits=Limits(trials, options.parse_seconds(budget), converge=chosen != "exhaustive"),
@@ -97,9 +107,12 @@ def sweep(
 ) -> None:
     """Measure every valid config of each shape on this GPU: the ground truth that searches are judged by."""
     from autotune.cli.studies import Task, run
-    from autotune.search import Limits
+    from autotune.search import Limits, SearchResult
     from autotune.search.sweeps import ship_sweep
-    from autotune.table import Store, home
+
+    def ship(result: SearchResult) -> None:
+        if results is not None:
+            ship_sweep(result, results)
 
     task = Task(
         problems=[(wanted.operation, shape) for shape in wanted.shapes],
@@ -107,9 +120,8 @@ def sweep(
         settings=replace(settings, early_stop=False),
         sampler="exhaustive",
         must_measure=True,
+        ship=ship,
         out=out,
         as_json=as_json,
     )
-    for result in run(task):
-        if results is not None:
-            ship_sweep(result, Store(out or home()), results)
+    run(task)

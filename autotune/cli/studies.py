@@ -4,7 +4,7 @@ import contextlib
 import json
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from autotune.cli import interrupts
 from autotune.cli.output import make_console
 from autotune.cli.progress import Progress
 from autotune.device import Device
-from autotune.dispatch import get_kernel, neighbour_configs, reload
-from autotune.errors import AutotuneError, SearchError, UsageError
+from autotune.dispatch import MAX_DISTANCE, get_kernel, neighbour_configs, reload
+from autotune.errors import AutotuneError, SearchError, TableError, UsageError
 from autotune.executor import Executor
 from autotune.executor.compile_pool import limit_jobs
 from autotune.executor.replay import ReplayExecutor
@@ -37,7 +37,7 @@ Problem = tuple[Operation[Any], Shape]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a command was asked to do. ``must_measure``: a replay is no answer."""
+    """What a command was asked to do. ``must_measure``: a replay is no answer; ``ship`` takes each finished result."""
 
     problems: list[Problem]
     limits: Limits
@@ -47,6 +47,7 @@ class Task:
     device: str | None = None
     target: str | None = None
     must_measure: bool = False
+    ship: Callable[[SearchResult], None] | None = None
     out: Path | None = None
     as_json: bool = False
 
@@ -79,7 +80,7 @@ def run(task: Task) -> list[SearchResult]:
     """One study for each problem over one executor; prints each result as it comes.
 
     Raises:
-        AutotuneError: a study found no winner, or one that does not hold here.
+        AutotuneError: a study found no winner, one that could not be shipped, or one that does not hold here.
         typer.Exit: a signal ended it; what was measured is kept.
     """
     console, started = make_console(task.as_json), time.monotonic()
@@ -88,8 +89,8 @@ def run(task: Task) -> list[SearchResult]:
     try:
         opened = open_gpu(task.settings) if task.must_measure else open_executor(task.device, task.settings)
         with contextlib.closing(opened) as executor:
-            for operation, shape in _answerable(task, executor, console):
-                studies.run(executor, operation, shape, None if studies.results else started)
+            for number, (operation, shape) in enumerate(_answerable(task, executor, console)):
+                studies.run(executor, operation, shape, time.monotonic() if number else started)
                 if studies.interrupted:
                     break
     except KeyboardInterrupt:
@@ -100,7 +101,7 @@ def run(task: Task) -> list[SearchResult]:
     if studies.interrupted:
         raise typer.Exit(interrupts.exit_code())
     if studies.failed:
-        raise SearchError(f"{studies.failed} of {len(task.problems)} shapes have no winner: see the lines `failed`")
+        raise SearchError(f"{studies.failed} of {len(task.problems)} shapes failed: see the lines `failed`")
     if studies.refuted:
         raise AutotuneError("a winner does not hold on this machine: see the lines `compiled` and `checked`")
     return studies.results
@@ -118,8 +119,8 @@ class Studies:
     refuted: bool = False
     interrupted: bool = False
 
-    def run(self, executor: Executor, operation: Operation[Any], shape: Shape, started: float | None) -> None:
-        """One study, told of; ``started`` is when its budget began to run, if not now."""
+    def run(self, executor: Executor, operation: Operation[Any], shape: Shape, started: float) -> None:
+        """One study, told of; ``started`` is when its budget began to run."""
         try:
             result = self._search(executor, operation, shape, started)
         except SearchError as error:
@@ -137,12 +138,13 @@ class Studies:
         if result.winner is not None:
             self._tell_saved(executor, result)
         self.data.append({**result_data(result), "confirmation": confirmation_data(confirmation)})
+        if not result.interrupted:
+            self._ship(result)
 
-    def _search(
-        self, executor: Executor, operation: Operation[Any], shape: Shape, started: float | None
-    ) -> SearchResult:
+    def _search(self, executor: Executor, operation: Operation[Any], shape: Shape, started: float) -> SearchResult:
         task = self.task
-        with Progress(self.console, task.limits) as progress:
+        measures = executor.name == "gpu"  # a replay that began with the shipped winner would show nothing
+        with Progress(self.console, task.limits, started) as progress:
             return search(
                 operation,
                 shape,
@@ -150,8 +152,8 @@ class Studies:
                 task.store,
                 limits=task.limits,
                 seed=task.seed,
-                served=_served(operation, shape, executor.device),
-                neighbours=neighbour_configs(operation, shape, executor.device),
+                served=_served(operation, shape, executor.device) if measures else None,
+                neighbours=neighbour_configs(operation, shape, executor.device, shipped=measures),
                 sampler=task.sampler,
                 observer=progress,
                 started=started,
@@ -193,6 +195,15 @@ class Studies:
             self.console.print("interrupted: the winner stands, but not all of it was compiled and checked here")
         return confirmation
 
+    def _ship(self, result: SearchResult) -> None:
+        """Hand a finished result on, if the command wants that; what cannot be shipped is said."""
+        try:
+            if self.task.ship is not None:
+                self.task.ship(result)
+        except (SearchError, TableError) as error:
+            self.console.print(f"failed    {error}\n")
+            self.failed += 1
+
     def _tell_saved(self, executor: Executor, result: SearchResult) -> None:
         note = "`autotune show` lists it"
         if executor.name == "replay":
@@ -230,7 +241,13 @@ def _answerable(task: Task, executor: Any, console: Console) -> Iterator[Problem
         is_tuned = (operation.name, recorded) in tuned
         if recorded != shape:
             what = "which is tuned above already" if is_tuned else "tuning that"
-            console.print(f"not recorded: {shape}; the nearest sweep is {shape.distance(recorded):.2f} away, {what}")
+            distance = shape.distance(recorded)
+            far = (
+                "" if distance <= MAX_DISTANCE else f" (beyond {MAX_DISTANCE:g} a winner is not served for your shape)"
+            )
+            console.print(
+                f"not recorded: {shape}; the nearest sweep is {distance:.2f} away in powers of two{far}, {what}"
+            )
         if not is_tuned:
             tuned.add((operation.name, recorded))
             yield operation, recorded

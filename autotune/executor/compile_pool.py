@@ -19,6 +19,7 @@ from autotune.trial import Outcome
 COMPILE_SECONDS: Final = 60.0  # longer than any config of a bounded space has taken
 COMPILER_MIB: Final = 500  # of memory that a compiler takes for itself, with what it starts
 MEMORY_FILE: Final = Path("/proc/meminfo")
+CGROUP: Final = Path("/sys/fs/cgroup")  # version 2, as a container sees its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +31,53 @@ class Jobs:
 
 
 def limit_jobs(wanted: int | None) -> Jobs:
-    """What was asked for (by default all cores but one), as far as the free memory goes; one always runs."""
+    """What was asked for (by default all cores but one), as far as the free memory goes; one always runs.
+
+    Of the machine's limits and those of the cgroup the least counts.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     jobs = Jobs(max(1, cores - 1), f"{cores} cores") if wanted is None else Jobs(wanted, f"jobs={wanted}")
-    free = _free_mib()
-    if free is None or free >= jobs.count * COMPILER_MIB:
-        return jobs
-    return Jobs(max(1, free // COMPILER_MIB), f"{free} MiB of free memory at {COMPILER_MIB} MiB a compiler")
+    quota = _cgroup_cores()
+    if wanted is None and quota is not None and quota < cores:
+        jobs = Jobs(max(1, quota - 1), f"{quota} cores of the cgroup")
+    for free, where in ((_free_mib(), "free memory"), (_cgroup_free_mib(), "free memory of the cgroup")):
+        if free is not None and free < jobs.count * COMPILER_MIB:
+            jobs = Jobs(max(1, free // COMPILER_MIB), f"{free} MiB of {where} at {COMPILER_MIB} MiB a compiler")
+    return jobs
 
 
 def _free_mib() -> int | None:
     """Memory that can be had without swapping, where Linux tells."""
-    try:
-        found = re.search(r"^MemAvailable:\s+(\d+) kB", MEMORY_FILE.read_text(), re.MULTILINE)
-    except OSError:
+    free = _number(r"^MemAvailable:\s+(\d+) kB", MEMORY_FILE)
+    return None if free is None else free // 1024
+
+
+def _cgroup_cores() -> int | None:
+    """Whole cores that the cgroup may use, if it is limited."""
+    found = re.match(r"(\d+) (\d+)", _read(CGROUP / "cpu.max"))
+    return max(1, int(found[1]) // int(found[2])) if found else None
+
+
+def _cgroup_free_mib() -> int | None:
+    """Memory that the cgroup may still take, if it is limited; cached files that nobody uses give way."""
+    limit, used = (_number(r"^(\d+)", CGROUP / name) for name in ("memory.max", "memory.current"))
+    if limit is None or used is None:
         return None
-    return int(found[1]) // 1024 if found else None
+    cached = _number(r"^inactive_file (\d+)", CGROUP / "memory.stat") or 0
+    return max(0, limit - used + cached) // 2**20
+
+
+def _number(pattern: str, path: Path) -> int | None:
+    """What the pattern finds in a file; None where there is no such file or number."""
+    found = re.search(pattern, _read(path), re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 class CompilePool:

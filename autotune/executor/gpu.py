@@ -118,13 +118,15 @@ class GpuExecutor:
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
-            if self._screening is None and self._workers.is_ready(0.0) and self._compiled:
+            is_worker_idle = self._screening is None and self._workers.is_ready(0.0)
+            if is_worker_idle and self._compiled:
                 compiled = self._compiled.popleft()
                 twin = self._twins.find(compiled)
                 if twin is not None:
                     return twin
-                self._screen(compiled)
-            self._wait(deadline)
+                if not self._screen(compiled):
+                    continue
+            self._wait(deadline, is_worker_idle=is_worker_idle)
             outcome = self._next_screened() or self._next_compiled()
             if outcome is not None:
                 return outcome
@@ -136,21 +138,28 @@ class GpuExecutor:
 
         Raises:
             MissingDependencyError: the GPU does not work.
-            SearchError: the worker cannot make the problem's inputs.
+            SearchError: the worker cannot make the problem's inputs, or the race failed while no finalist ran.
         """
         self._drop()
         with contextlib.suppress(ChildDiedError):  # found by the next ``collect``
             self._pool.stop()
         return race(
-            self._workers, configs, seconds=seconds, every_baseline=every_baseline, patience=self._screen_seconds
+            self._workers,
+            configs,
+            seconds=seconds,
+            baselines="every" if every_baseline else "fastest",
+            patience=self._screen_seconds,
         )
 
     def close(self) -> None:
         self._pool.close()
         self._workers.close()
 
-    def _wait(self, deadline: float) -> None:
-        """Until a process that owes an answer speaks, or the first deadline passes."""
+    def _wait(self, deadline: float, *, is_worker_idle: bool) -> None:
+        """Until a process that owes an answer speaks, or the first deadline passes.
+
+        ``is_worker_idle`` is as of before a screening began: asking again here could swallow what is waited for.
+        """
         if self._pool.has_message:
             return
         with selectors.DefaultSelector() as selector:
@@ -160,18 +169,20 @@ class GpuExecutor:
             if self._screening is not None:
                 selector.register(self._workers, selectors.EVENT_READ)
                 deadline = min(deadline, self._screening_deadline)
-            elif not self._workers.is_ready(0.0):
+            elif not is_worker_idle:
                 selector.register(self._workers, selectors.EVENT_READ)
                 deadline = min(deadline, self._workers.deadline)
             selector.select(None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
 
-    def _screen(self, compiled: Outcome) -> None:
-        """Ask the worker for a verdict; a worker that died meanwhile is asked again when it was replaced."""
+    def _screen(self, compiled: Outcome) -> bool:
+        """Ask the worker for a verdict; False if it died meanwhile: it is asked again when it was replaced."""
         self._screening, self._screening_deadline = compiled, time.monotonic() + self._screen_seconds
         request = {"do": "screen", "configs": [dict(compiled.config)], "early_stop": self._early_stop}
-        if not self._workers.ask(request):
-            self._screening = None
-            self._compiled.appendleft(compiled)
+        if self._workers.ask(request):
+            return True
+        self._screening = None
+        self._compiled.appendleft(compiled)
+        return False
 
     def _next_screened(self, wait: float = 0.0) -> Outcome | None:
         """The outcome of the screening, if it ended or its time did."""

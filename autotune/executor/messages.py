@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Literal
 
 from autotune import registry
 from autotune.executor import Baseline, Race
@@ -15,6 +15,9 @@ from autotune.operation import Kernel, Operation
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Conditions, Outcome, Resources, Status, Timing
+
+Baselines = Literal["none", "fastest", "every"]  # which of them take part in a race
+Turn = int | str | None  # whom the GPU runs next in a race: a finalist's place, a baseline's name, nobody
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 

@@ -14,6 +14,7 @@ import triton
 from autotune import hardware
 from autotune.correctness import Case, Verdict, check_config, judge, make_case, make_cases
 from autotune.executor import Baseline, Race
+from autotune.executor.messages import Baselines, Turn
 from autotune.operation import Kernel, Operation
 from autotune.roofline import why_implausible
 from autotune.shape import Shape
@@ -26,9 +27,9 @@ COLD_FACTOR: Final = 2  # input sets together exceed the L2 this many times
 MAX_SETS: Final = 64
 GIVE_UP: Final = 1.5  # a config this much slower than the best so far cannot win a race
 REPEATS: Final = 3  # bitwise equal runs that a finalist owes
-STICKY: Final = ("illegal", "misaligned", "unspecified launch failure", "device-side assert", "invalid program counter")
+ALL_BASELINES: Final = "baselines"  # the name under which they are made
 
-Announce = Callable[[int | None], None]  # the place of the finalist that the GPU runs next; None: nobody's
+Announce = Callable[[Turn], None]
 
 
 class UnopenedError(RuntimeError):
@@ -93,8 +94,8 @@ class Problem:
             conditions = watch.end()
         return self._judge_time(replace(outcome, status=Status.SLOW if stopped else Status.OK), timing, conditions)
 
-    def race(self, configs: list[Config], *, seconds: float, every_baseline: bool, announce: Announce) -> Race:
-        """Check finalists on the full shape, then measure them and the baselines interleaved.
+    def race(self, configs: list[Config], *, seconds: float, baselines: Baselines, announce: Announce) -> Race:
+        """Check finalists on the full shape, then measure those that pass and the baselines interleaved.
 
         Raises:
             UnopenedError: the reference of the full shape cannot be made.
@@ -111,22 +112,24 @@ class Problem:
                 verdicts.append(verdict)
                 if stopwatch is not None:
                     entrants[place] = stopwatch
+            if not entrants:
+                return Race(tuple(verdicts))
+            opened, refused = self._open_baselines(stack, baselines, announce)
             announce(None)
-            baselines, refused = self._open_baselines(stack, every=every_baseline)
-            everyone = [*entrants.values(), *baselines.values()]
-            places = [*entrants, *(None for _ in baselines)]
+            everyone = [*entrants.values(), *opened.values()]
+            turns: list[Turn] = [*entrants, *opened]
             watch = hardware.Watch(self._own_pid)
             timings = race(
                 everyone,
                 contenders=len(entrants),
                 seconds=deadline - time.monotonic(),
-                on_turn=lambda index: announce(places[index]),
+                on_turn=lambda index: announce(turns[index]),
             )
             announce(None)
             conditions = watch.end()
         for place, timing in zip(entrants, timings, strict=False):
             verdicts[place] = self._judge_time(verdicts[place], timing, conditions)
-        timed = zip(baselines, timings[len(entrants) :], strict=True)
+        timed = zip(opened, timings[len(entrants) :], strict=True)
         return Race(tuple(verdicts), (*(Baseline(name, timing) for name, timing in timed), *refused))
 
     def _judge_time(self, outcome: Outcome, timing: Timing, conditions: Conditions) -> Outcome:
@@ -162,23 +165,34 @@ class Problem:
             return replace(outcome, status=Status.NONDETERMINISTIC, message=f"{REPEATS} runs are not bitwise equal")
         return outcome
 
-    def _open_baselines(self, stack: ExitStack, *, every: bool) -> tuple[dict[str, Stopwatch], list[Baseline]]:
+    def _open_baselines(
+        self, stack: ExitStack, wanted: Baselines, announce: Announce
+    ) -> tuple[dict[str, Stopwatch], list[Baseline]]:
         """Baselines ready to be timed (the fastest by a short screening unless every), and those that refuse."""
-        calls = [self._kernel.baselines(inputs) for inputs, _ in self._sets]
+        if wanted == "none":
+            return {}, []
+        announce(ALL_BASELINES)
+        try:
+            calls = [self._kernel.baselines(inputs) for inputs, _ in self._sets]
+        except Exception as error:
+            if classify(error) is Status.ILLEGAL_ACCESS:
+                raise
+            return {}, [Baseline(ALL_BASELINES, message=one_line(error))]
         found: dict[str, Stopwatch] = {}
         screened: dict[str, float] = {}
         refused: list[Baseline] = []
         for name in calls[0]:
+            announce(name)
             try:
                 found[name] = stack.enter_context(Stopwatch([by_name[name] for by_name in calls], self._policy))
                 found[name].warm_up()
                 screened[name] = screen(found[name], give_up_us=GIVE_UP * self._best_us, samples=3)[0].median_us
-            except RuntimeError as error:
+            except Exception as error:
                 if classify(error) is Status.ILLEGAL_ACCESS:
                     raise
                 found.pop(name, None)
                 refused.append(Baseline(name, message=one_line(error)))
-        if found and not every:
+        if found and wanted == "fastest":
             fastest = min(screened, key=lambda name: screened[name])
             found = {fastest: found[fastest]}
         return found, refused
@@ -191,16 +205,15 @@ class Problem:
 
 
 def classify(error: Exception) -> Status:
-    """Which status an exception of a launch is, by its type and CUDA's words."""
-    text = str(error).lower()
+    """Which status an exception of a launch is: by whether the context survived it, then by its type."""
+    if not hardware.is_context_alive():
+        return Status.ILLEGAL_ACCESS
     if isinstance(error, triton.runtime.errors.OutOfResources):
         return Status.OUT_OF_RESOURCES
     if isinstance(error, torch.cuda.OutOfMemoryError):
         return Status.OUT_OF_MEMORY
-    if isinstance(error, triton.CompilationError) or "passmanager" in text:
+    if isinstance(error, triton.CompilationError) or "passmanager" in str(error).lower():
         return Status.COMPILE_ERROR
-    if any(word in text for word in STICKY):
-        return Status.ILLEGAL_ACCESS
     return Status.LAUNCH_ERROR
 
 

@@ -1,61 +1,80 @@
 """The parent's side of a race: finalists are raced until all that remain come to the end of it together."""
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from autotune.executor import Race
+from autotune.errors import SearchError
+from autotune.executor import Baseline, Race
 from autotune.executor.child import ChildDiedError
-from autotune.executor.messages import race_from_json
+from autotune.executor.messages import Baselines, Turn, race_from_json
 from autotune.executor.worker_keeper import LOST, WorkerKeeper
 from autotune.space import Config
 from autotune.trial import Outcome, Status
 
-MARGIN_SECONDS: Final = 120.0  # references of the full shape, checks and captures of the finalists
+MARGIN_SECONDS: Final = 120.0  # references of the full shape, checks and captures of the finalists; a baseline's turn
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """A race that came to no end: at whose turn, and how."""
+
+    turn: Turn
+    status: Status
+    message: str
 
 
 def race(
-    workers: WorkerKeeper, configs: list[Config], *, seconds: float, every_baseline: bool, patience: float
+    workers: WorkerKeeper, configs: list[Config], *, seconds: float, baselines: Baselines, patience: float
 ) -> Race:
     """Race these configs; one that takes the worker along is blamed, and the others are raced again without it.
 
-    The worker says whom it works on, so the one is known; where it was at none of them, all are void. The others get
-    what is left of ``seconds``. A race is over after that and ``MARGIN_SECONDS``, and each loss takes one config away,
-    so that the whole ends within ``seconds + (1 + losses) * MARGIN_SECONDS`` and the start of a worker a loss.
+    The worker says whose turn it is, so the one is known. Where it was a baseline's or nobody's, all are raced again
+    without baselines: no finalist is blamed for that. The others get what is left of ``seconds``. A race is over after
+    that and ``MARGIN_SECONDS``, and each loss takes one config or the baselines away, so that the whole ends within
+    ``seconds + (1 + losses) * MARGIN_SECONDS``, and the patience with one config and the start of a worker a loss.
 
     Args:
         patience: for how many seconds the worker may be silent over one config.
 
     Raises:
         MissingDependencyError: the GPU does not work.
-        SearchError: the worker cannot make the problem's inputs.
+        SearchError: the worker cannot make the problem's inputs, or the race was lost at nobody's turn again.
     """
     ends = time.monotonic() + seconds
-    found = _race_once(workers, configs, seconds=seconds, every_baseline=every_baseline, patience=patience)
+    found = _race_once(workers, configs, seconds=seconds, baselines=baselines, patience=patience)
     if isinstance(found, Race):
         return found
-    others = [config for config in configs if config != found.config]
-    rest = Race(())
-    if others:
+
+    def again(those: list[Config], with_baselines: Baselines) -> Race:
         left = max(0.0, ends - time.monotonic())
-        rest = race(workers, others, seconds=left, every_baseline=every_baseline, patience=patience)
-    outcomes = {outcome.config: outcome for outcome in (found, *rest.outcomes)}
-    return replace(rest, outcomes=tuple(outcomes[config] for config in configs))
+        return race(workers, those, seconds=left, baselines=with_baselines, patience=patience)
+
+    if isinstance(found.turn, int):
+        guilty = Outcome(config=configs[found.turn], status=found.status, message=found.message)
+        others = [config for config in configs if config != guilty.config]
+        rest = again(others, baselines) if others else Race(())
+        outcomes = {outcome.config: outcome for outcome in (guilty, *rest.outcomes)}
+        return replace(rest, outcomes=tuple(outcomes[config] for config in configs))
+    if baselines == "none":
+        raise SearchError(f"the race failed while no finalist ran: {found.status}: {found.message}")
+    rest = again(configs, "none")
+    return rest if found.turn is None else replace(rest, baselines=(Baseline(found.turn, message=found.message),))
 
 
 def _race_once(
-    workers: WorkerKeeper, configs: list[Config], *, seconds: float, every_baseline: bool, patience: float
-) -> Race | Outcome:
-    """A race to its end, or the outcome of the config that ended it."""
+    workers: WorkerKeeper, configs: list[Config], *, seconds: float, baselines: Baselines, patience: float
+) -> Race | _Lost:
+    """A race to its end, or who ended it."""
     plain = [dict(config) for config in configs]
     workers.await_ready()
-    while not workers.ask({"do": "race", "configs": plain, "seconds": seconds, "every_baseline": every_baseline}):
+    while not workers.ask({"do": "race", "configs": plain, "seconds": seconds, "baselines": baselines}):
         workers.await_ready()
     ends = time.monotonic() + seconds + MARGIN_SECONDS
-    suspect: Config | None = None
+    turn: Turn = None
     while True:
         left = max(0.0, ends - time.monotonic())
-        wait = left if suspect is None else min(left, patience)
+        wait = patience if isinstance(turn, int) else min(left, MARGIN_SECONDS) if turn else left
         try:
             message = workers.receive(wait)
         except KeyboardInterrupt:
@@ -69,10 +88,8 @@ def _race_once(
             return race_from_json(message["race"])
         if "status" in message:
             break
-        suspect = None if message["working_on"] is None else configs[message["working_on"]]
-    status, reason = Status(message["status"]), message["message"]
-    if status in LOST:
+        turn = message["working_on"] if time.monotonic() < ends else None  # whose turn it is did not make it late
+    lost = _Lost(turn, Status(message["status"]), message["message"])
+    if lost.status in LOST:
         workers.lose()
-    if suspect is None:
-        return Race(tuple(Outcome(config=config, status=status, message=reason) for config in configs))
-    return Outcome(config=suspect, status=status, message=reason)
+    return lost

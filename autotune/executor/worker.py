@@ -59,8 +59,8 @@ def race(problem: Problem, request: dict[str, Any], messages: BinaryIO) -> None:
         found = problem.race(
             configs,
             seconds=request["seconds"],
-            every_baseline=request["every_baseline"],
-            announce=lambda place: send(messages, {"working_on": place}),
+            baselines=request["baselines"],
+            announce=lambda turn: send(messages, {"working_on": turn}),
         )
     except UnopenedError as error:
         send(messages, {"unopened": str(error)})

@@ -20,6 +20,7 @@ from autotune.trial import Policy, Status, Toolchain
 
 START_SECONDS: Final = 120.0  # importing torch and opening the GPU on a loaded machine
 OPEN_SECONDS: Final = 120.0  # references in fp64 and the inputs of a problem
+MAX_STARTS: Final = 2  # by workers that died of it: a standby, and the next
 MAX_OPENINGS: Final = 2  # of one problem by workers that died of it, or just before it
 LOST: Final = (Status.WORKER_DIED, Status.HANG, Status.ILLEGAL_ACCESS)  # after these a worker is of no more use
 
@@ -36,6 +37,7 @@ class WorkerKeeper:
         self._problem: dict[str, Any] | None = None
         self._number = 0  # of the problem: an answer to an earlier one is none
         self._openings = 0
+        self._starts = 0  # since a worker last said who it is
         self._stage: Literal["lost", "starting", "opening", "ready"] = "lost"
         self._deadline = math.inf
         self.device: Device
@@ -88,7 +90,10 @@ class WorkerKeeper:
             try:
                 message = self._worker.receive(max(0.0, min(until, self._deadline) - time.monotonic()))
             except ChildDiedError as error:
-                if self._stage == "opening" and self._openings < MAX_OPENINGS:
+                tries, limit = (
+                    (self._starts, MAX_STARTS) if self._stage == "starting" else (self._openings, MAX_OPENINGS)
+                )
+                if tries < limit:
                     self.lose()
                     continue
                 raise self._failure(str(error)) from None
@@ -139,6 +144,7 @@ class WorkerKeeper:
         """Make the standby the worker, and prepare another."""
         self._worker, self._standby = self._standby, self._prepare()
         self._stage, self._deadline = "starting", time.monotonic() + START_SECONDS
+        self._starts += 1
         try:
             self._worker.send({"do": "start"})
         except ChildDiedError:  # while it waited
@@ -150,6 +156,7 @@ class WorkerKeeper:
     def _take(self, message: dict[str, Any]) -> None:
         """Hear what a worker says that is not ready."""
         if self._stage == "starting":
+            self._starts = 0
             self.device, self.toolchain = Device(**message["device"]), Toolchain(**message["toolchain"])
             self._open()
         elif message["number"] == self._number:
@@ -169,6 +176,7 @@ class WorkerKeeper:
     def _failure(self, reason: str) -> AutotuneError:
         """Why the worker did not come to be ready; it is ended, so that the next request begins afresh."""
         starting = self._stage == "starting"
+        self._starts = 0
         self.lose()
         if starting or self._problem is None:
             return MissingDependencyError(f"the GPU cannot be opened: {reason}; run `autotune doctor`")

@@ -110,7 +110,7 @@ def _judge(operation: Operation[Any], shape: Shape, device: Device, config: Conf
     """What became of a config that was tried: its last race decides, or its screening where it was not raced."""
     best = _winner(source.trials)
     trial = max((t for t in source.trials if t.config == config), key=lambda t: (t.stage is Stage.RACE, t.started_at))
-    field = [t for t in source.trials if (t.stage, t.race_id, t.policy) == (trial.stage, trial.race_id, trial.policy)]
+    field = [t for t in source.trials if _group(t) == _group(trial)]
     timed = sorted((t for t in field if t.timing and t.status in (Status.OK, Status.SLOW)), key=_median)
     rival = next(iter(timed), None)
     if trial.stage is Stage.RACE:
@@ -125,6 +125,8 @@ def _judge(operation: Operation[Any], shape: Shape, device: Device, config: Conf
         fate = Fate.WON if best.config == config else Fate.LOST
     else:
         fate = Fate.LEADING if rival is trial else Fate.LOST
+    if fate is Fate.LOST and rival is trial:
+        rival = None  # the winner is of another source or Triton: no row here is comparable
     return Explanation(
         operation=operation.name,
         shape=shape,
@@ -188,6 +190,8 @@ def _verdict(found: Explanation) -> str:
     if trial is None:
         others = "1 other config was" if found.compared == 1 else f"{found.compared} other configs were"
         return f"never tried: it is valid, and {others} tried at this shape"
+    if found.fate is Fate.LOST and found.rival is None and trial.stage is Stage.SCREEN:
+        return f"lost: the fastest of {found.compared} screened of its source and Triton, and a race of others decides"
     stage = "in the race" if trial.stage is Stage.RACE else "at screening"
     if found.fate is Fate.FAILED:
         return f"failed {stage} as {trial.status}: {found.reason or 'no message'}"
@@ -232,6 +236,11 @@ def _recorded(trial: Trial) -> str:
 
 def _winner(trials: Sequence[Trial]) -> Trial | None:
     return next(iter(winners(trials)), None)
+
+
+def _group(trial: Trial) -> tuple[object, ...]:
+    """What two trials share whose times may be compared."""
+    return trial.stage, trial.race_id, trial.policy, trial.source_hash, trial.toolchain.triton
 
 
 def _is_tied(trial: Trial, rival: Trial) -> bool:

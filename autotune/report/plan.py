@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 def plan_lines(plan: "Plan") -> list[str]:
     """What would be pruned, tried and known, and about how long it would take."""
     pruned = plan.size - plan.valid
+    trials = f"{plan.trials} {'trial' if plan.trials == 1 else 'trials'}"
     lines = [
         f"{plan.operation}: {plan.shape}",
         f"space     {plan.size} configs on {plan.device.name}: {pruned} pruned before compiling, {plan.valid} valid",
@@ -20,7 +21,7 @@ def plan_lines(plan: "Plan") -> list[str]:
         *lines,
         f"default   {plan.default}",
         f"known     {plan.known} {'config' if plan.known == 1 else 'configs'} from earlier runs",
-        f"sampler   {plan.sampler}, {plan.trials} {'trial' if plan.trials == 1 else 'trials'} at most",
+        f"sampler   {plan.sampler}, {trials} at most that reach the device",
         f"expected  {_expected(plan)}",
     ]
 

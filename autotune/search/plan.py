@@ -11,7 +11,7 @@ from autotune.executor import Executor
 from autotune.operation import Operation
 from autotune.search.proposals import Sampler
 from autotune.search.recorder import Recorder
-from autotune.search.session import Limits
+from autotune.search.session import Limits, _reached_device
 from autotune.shape import Shape
 from autotune.space import Config, Space
 from autotune.table import Store, shipped_sweeps
@@ -58,8 +58,8 @@ class Pace(NamedTuple):
 class Plan:
     """What a search of one shape would do.
 
-    ``trials`` are new configs at most; ``seconds`` estimates how long all of them and the race take, which ``budget``
-    may cut short.
+    ``trials`` are new configs at most, of which those count that reach the device; ``seconds`` estimates how long so
+    many and the race take, which ``budget`` may cut short.
     """
 
     operation: str
@@ -102,9 +102,12 @@ def make_plan(
     refused = [(config, why) for config, why in _judged(space, shape, device) if why is not None]
     valid = space.size(device) - len(refused)
     recorder = Recorder(operation, shape, cast(Executor, site), store, seed=0)  # asks it for what a site has
-    recorder.resume()
+    recorder.resume(measured_fully=sampler == "exhaustive")
     known = len(recorder.screened)
-    trials = max(0, min(valid, valid if limits.trials is None else limits.trials) - known)
+    left = trials = valid - known
+    if limits.trials is not None:
+        reached = sum(_reached_device(trial.outcome) for trial in recorder.screened.values())
+        trials = max(0, min(left, limits.trials - reached))
     pace = find_pace(shape, device, _recorded(operation.name, device))
     seconds = max(trials * pace.compile_seconds / jobs, trials * pace.judge_seconds)
     return Plan(

@@ -1,4 +1,4 @@
-"""Which config to try next: one Optuna study over a space, told of everything that was learned."""
+"""Which config to try next: an Optuna study over a space, told of everything that was learned, or a list."""
 
 import math
 import random
@@ -75,11 +75,11 @@ class Listed:
 
 
 class StudyProposals:
-    """Proposals of an Optuna TPE study over log-time (Bergstra et al., NeurIPS 2011).
+    """Proposals of an Optuna study over log-time.
 
-    Parameters with ordered values are integers, the index of the value, so that the sampler sees neighbours as
-    neighbours. An invalid or failed config is told as pruned with a constraint, which TPE learns from; told as failed
-    it would be proposed for ever. The study lives in memory and is rebuilt from ``past`` outcomes.
+    ``gp`` is a Gaussian process over the listed configs, ``tpe`` that of Bergstra et al. (NeurIPS 2011). An invalid or
+    failed config is told as pruned with a constraint, which a sampler learns from; told as failed it would be proposed
+    for ever. The study lives in memory and is rebuilt from ``past`` outcomes.
 
     Args:
         first: configs to try before the sampler is asked, in order; the space's default belongs at the head.

@@ -35,8 +35,11 @@ class Recorder:
         key = repr((self.operation.name, self.executor.device, self.shape, self.executor.policy))
         return f"{self.operation.name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
-    def resume(self) -> list[Trial]:
-        """Take up what the store holds of this study, for this source and toolchain; returns the rows of its races."""
+    def resume(self, *, measured_fully: bool = False) -> list[Trial]:
+        """Take up what the store holds of this study, for this source and toolchain; returns the rows of its races.
+
+        With ``measured_fully`` a config that an earlier search stopped early is not known: a sweep measures it whole.
+        """
         tools, space = self.executor.toolchain, self.operation.space
         past = [
             trial
@@ -46,7 +49,8 @@ class Recorder:
             and (trial.toolchain.triton, trial.toolchain.ptxas) == (tools.triton, tools.ptxas)
             and space.why_invalid(trial.config, self.shape, self.executor.device) is None  # the space may have changed
         ]
-        verdicts = [trial for trial in past if trial.status not in NO_VERDICT]
+        unknown = (*NO_VERDICT, Status.SLOW) if measured_fully else NO_VERDICT
+        verdicts = [trial for trial in past if trial.status not in unknown]
         self.screened = {trial.config: trial for trial in verdicts if trial.stage is Stage.SCREEN}
         self.number = max((trial.number for trial in past), default=0)
         return [trial for trial in past if trial.stage is Stage.RACE]

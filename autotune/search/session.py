@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
+from autotune.device import Device
 from autotune.errors import SearchError
 from autotune.executor import Executor
 from autotune.operation import Operation
+from autotune.search.convergence import Convergence
 from autotune.search.proposals import DEFAULT_SAMPLER, Proposals, Sampler, make_proposals
 from autotune.search.recorder import Recorder
 from autotune.shape import Shape
@@ -23,11 +25,6 @@ SWEEP_FINALISTS: Final = 24  # a sweep is the ground truth of its shape: screeni
 FINALIST_RATIO: Final = 1.10  # screening errs by a few percent; what is 10 % behind the best does not win a race
 RACE_SHARE: Final = 0.3  # of a budget in seconds
 MIN_RACE_SECONDS, MAX_RACE_SECONDS = 2.0, 12.0
-# Converged: this share of the valid configs was tried, and the last so many brought no gain worth the time. At a
-# quarter of the space the default sampler is within 1 % of every recorded optimum (docs/search-efficiency.md).
-CONVERGED_SHARE: Final = 0.25
-PATIENCE: Final = 30
-WORTHWHILE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +80,8 @@ class Silent:
 class SearchResult:
     """How a search ended. ``winner`` is None only if it was interrupted before a race.
 
-    ``contended`` counts the rows of this run that were timed while another process used the GPU.
+    ``recorded`` are the verdicts that it rests on, one a config, and its last race; ``contended`` counts the rows of
+    this run that were timed while another process used the GPU.
     """
 
     operation: Operation[Any]
@@ -96,6 +94,7 @@ class SearchResult:
     resumed: int
     seconds: float
     ending: Ending
+    recorded: tuple[Trial, ...] = ()
     contended: int = 0
 
     @property
@@ -139,9 +138,11 @@ def search(
     observer = observer or Silent()
     executor.open(operation, shape)  # before resuming: a replay's toolchain is that of the sweep it opens
     recorder = Recorder(operation, shape, executor, store, seed)
-    rows = recorder.resume()
+    rows = recorder.resume(measured_fully=sampler == "exhaustive")
     resumed, resumed_number = len(recorder.screened), recorder.number
     valid = list(operation.space.configs(shape, executor.device))
+    if not valid:
+        raise SearchError(_why_nothing_is_valid(operation, shape, executor.device))
     observer.on_start(operation, shape, space=len(valid), resumed=resumed)
     proposals = make_proposals(
         sampler,
@@ -181,6 +182,7 @@ def search(
         resumed=resumed,
         seconds=time.monotonic() - started,
         ending=ending,
+        recorded=(*recorder.screened.values(), *_last_race(rows)),
         contended=sum(trial.outcome.conditions.contended for trial in new),
     )
 
@@ -199,8 +201,9 @@ def choose_finalists(
         return [] if default in failed else [default]
     bound = FINALIST_RATIO * _median(timed[0])
     close = [trial.config for trial in timed[:count] if _median(trial) <= bound]
-    always = [config for config in (default, served) if config is not None and config not in failed]
-    return list(dict.fromkeys([*close, *always]))
+    tried = {trial.config for trial in trials}
+    always = [default, *([served] if served in tried else [])]
+    return list(dict.fromkeys([*close, *(config for config in always if config not in failed)]))
 
 
 def _screen(
@@ -209,11 +212,12 @@ def _screen(
     """Keep the executor full until a limit is reached or every config was tried; says which."""
     deadline = math.inf if limits.seconds is None else started + limits.seconds - limits.race_seconds
     reached = sum(_reached_device(trial.outcome) for trial in recorder.screened.values())
-    progress = _Progress(recorder.screened.values(), valid)
+    past = sorted(recorder.screened.values(), key=lambda trial: trial.number)
+    convergence = Convergence([trial.outcome for trial in past], valid)
     in_flight, ending = 0, None
     while True:
         while ending is None and in_flight < recorder.executor.capacity:
-            if limits.converge and progress.has_converged:
+            if limits.converge and convergence.is_reached:
                 ending = Ending.CONVERGED
             elif limits.trials is not None and reached + in_flight >= limits.trials:
                 break  # until one of those in flight turns out not to count
@@ -230,30 +234,9 @@ def _screen(
             return Ending.SECONDS
         in_flight -= 1
         reached += _reached_device(outcome)
-        progress.note(outcome)
+        convergence.note(outcome)
         observer.on_trial(recorder.keep_screened(outcome))
         proposals.tell(outcome)
-
-
-class _Progress:
-    """Whether more trials are worth their time: how many were tried, and when the best one last fell by 1 %."""
-
-    def __init__(self, screened: Iterable[Trial], valid: int) -> None:
-        self._tried, self._last_gain, self._best_us = 0, 0, math.inf
-        self._share = CONVERGED_SHARE * valid
-        for trial in sorted(screened, key=lambda trial: trial.number):
-            self.note(trial.outcome)
-
-    @property
-    def has_converged(self) -> bool:
-        return self._tried >= self._share and self._tried - self._last_gain >= PATIENCE
-
-    def note(self, outcome: Outcome) -> None:
-        self._tried += 1
-        if outcome.status is Status.OK and outcome.timing is not None:
-            if outcome.timing.median_us < (1.0 - WORTHWHILE) * self._best_us:
-                self._last_gain = self._tried
-            self._best_us = min(self._best_us, outcome.timing.median_us)
 
 
 def _reached_device(outcome: Outcome) -> bool:
@@ -271,7 +254,9 @@ def _race_seconds(limits: Limits, started: float) -> float:
 
 
 def _is_decided(race: Sequence[Trial], finalists: Sequence[Config]) -> bool:
-    """Whether a race had all these finalists and came to a result; one that its worker did not survive has none."""
+    """Whether a race had all these finalists, the GPU to itself, and came to a result (not if it lost its worker)."""
+    if any(trial.outcome.conditions.contended for trial in race):
+        return False
     return {trial.config for trial in race} >= set(finalists) and (bool(tie_set(race)) or not finalists)
 
 
@@ -288,6 +273,13 @@ def _median(trial: Trial) -> float:
 def _rank(trial: Trial) -> tuple[float, str]:
     """By time; equal times by config, so that the order in which trials ended decides nothing."""
     return _median(trial), str(trial.config)
+
+
+def _why_nothing_is_valid(operation: Operation[Any], shape: Shape, device: Device) -> str:
+    """What to say where the space has no config for a shape: the reason against its default."""
+    default = operation.space.default(shape, device)
+    why = operation.space.why_invalid(default, shape, device)
+    return f"no config of {operation.name} is valid for {shape} on {device.name}; of the default: {why}"
 
 
 def _why_nothing(screened: Iterable[Trial], rows: Sequence[Trial]) -> str:

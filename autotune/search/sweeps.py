@@ -3,24 +3,35 @@
 from pathlib import Path
 from typing import Any
 
+from autotune.errors import SearchError
 from autotune.operation import Operation
+from autotune.search.recorder import NO_VERDICT
 from autotune.search.session import SearchResult
 from autotune.shape import Shape
-from autotune.table import Store, write_shipped
-from autotune.trial import Policy
+from autotune.table import write_shipped
+from autotune.trial import Policy, Stage
 
 
-def ship_sweep(result: SearchResult, store: Store, results: Path) -> None:
-    """Write every row of a finished sweep below ``results`` as a shipped table.
+def ship_sweep(result: SearchResult, results: Path) -> None:
+    """Write a finished sweep below ``results`` as a shipped table: a verdict on every valid config, and the last race.
 
     Raises:
+        SearchError: it is not complete, or another process used the GPU; nothing is written.
         TableError: a file cannot be written.
     """
     winner = result.winner
-    assert winner is not None
-    rows = [row for row in store.trials(winner.operation, winner.device) if row.study == winner.study]
-    name = f"{sweep_name(result.operation, result.shape, winner.policy)}.parquet"
-    write_shipped(Path(winner.device.slug) / "sweeps" / name, rows, results=results)
+    name = f"sweep of {result.shape}"
+    if winner is None:
+        raise SearchError(f"the {name} has no winner yet; run it again to continue")
+    valid = set(result.operation.space.configs(result.shape, winner.device))
+    screened = (trial for trial in result.recorded if trial.stage is Stage.SCREEN)
+    missing = valid - {trial.config for trial in screened if trial.status not in NO_VERDICT}
+    contended = sum(trial.outcome.conditions.contended for trial in result.recorded)
+    if missing or contended:
+        why = f"{len(missing)} of {len(valid)} configs have no verdict, {contended} rows were contended"
+        raise SearchError(f"the {name} does not ship: {why}; run it again on a quiet GPU")
+    file = f"{sweep_name(result.operation, result.shape, winner.policy)}.parquet"
+    write_shipped(Path(winner.device.slug) / "sweeps" / file, result.recorded, results=results)
 
 
 def sweep_name(operation: Operation[Any], shape: Shape, policy: Policy) -> str:

@@ -33,8 +33,9 @@ ladder (150 s), ladder_shipped (100 s)
     Wall time of the command ``autotune search --seq 128,...,16384``, eight lengths, from an empty store and an empty
     Triton cache. ``ladder``, which is judged, hides the shipped winners: neighbours come from the run itself alone.
 repeat (260 s)
-    Ten shapes are searched twice with different seeds, each time from an empty store (60 trials, 15 s; Triton's cache
-    is shared). The two winners are raced; the same config differs by 0.
+    Ten shapes are searched twice with different seeds, each time from an empty store (120 trials, 60 s, ends when
+    converged, as ``autotune search``; Triton's cache is shared). The two winners are raced; the same config differs
+    by 0.
 
 ``overhead``, ``triton_autotune`` and ``helion`` take the figures of ``search`` from the JSON file, or run it first.
 """

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from autotune.search import DEFAULT_SAMPLER
 from benchmarks.search_efficiency import kernel_tuner, report
-from benchmarks.search_efficiency.samplers import OURS, PLAIN, UNIFORM, Run
+from benchmarks.search_efficiency.samplers import OURS, PLAIN, Run
 from benchmarks.search_efficiency.summary import summarise
 from benchmarks.search_efficiency.tasks import make_tasks, recordings, run_all
 
 KERNEL_TUNER = tuple(kernel_tuner.PREFIX + strategy for strategy in kernel_tuner.STRATEGIES)
-ALL = (*OURS, UNIFORM, *PLAIN, *KERNEL_TUNER)
+ALL = (*OURS, *PLAIN, *KERNEL_TUNER)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol
 from benchmarks.search_efficiency.recordings import Recording
 
 COMPILERS: Final = 15  # a host with 16 cores: one keeps the search and the GPU worker going
-IN_FLIGHT: Final = 2 * COMPILERS
+IN_FLIGHT: Final = COMPILERS + 1  # as `GpuExecutor.capacity` has it
 
 
 class Source(Protocol):

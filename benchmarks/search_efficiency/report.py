@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.search_efficiency.machine import COMPILERS
 from benchmarks.search_efficiency.metrics import Interval
 from benchmarks.search_efficiency.recordings import Half, Recording
-from benchmarks.search_efficiency.samplers import UNIFORM, Run
+from benchmarks.search_efficiency.samplers import CONTROL, Run
 from benchmarks.search_efficiency.summary import (
     CURVE,
     FRACTIONS,
@@ -104,8 +104,8 @@ def verdict(training: Sequence[Summary], held_out: Sequence[Summary], default: s
     leads = {s.sampler: s.lead for s in others if s.lead}
     ahead = ", ".join(f"{name} by {_interval(_negated(lead))}" for name, lead in leads.items() if lead.high < 0)
     lines.append(f"- ahead of {default} when paired by sweep: {ahead or 'none'}")
-    if lead := leads.get(UNIFORM):
-        lines.append(_target(lead.low > 0, f"clearly above random search ({UNIFORM}): lead {_interval(lead)}"))
+    if lead := leads.get(CONTROL):
+        lines.append(_target(lead.low > 0, f"clearly above random search ({CONTROL}): lead {_interval(lead)}"))
     return "\n".join(lines)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, NSGAIISampler, TPESampler
@@ -15,11 +14,11 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, NSGAIISampler,
 from autotune.search import SAMPLERS, Sampler
 from autotune.search.proposals import make_proposals
 from autotune.space import Config
-from benchmarks.search_efficiency.machine import COMPILERS, IN_FLIGHT, Batches, Judged, Source, simulate
+from benchmarks.search_efficiency.machine import COMPILERS, IN_FLIGHT, Judged, Source, simulate
 from benchmarks.search_efficiency.recordings import Recording
 
 OURS: Final[dict[str, Sampler]] = {name: name for name in SAMPLERS if name != "exhaustive"}
-UNIFORM: Final = "uniform"  # the default, then valid configs drawn uniformly: the control
+CONTROL: Final = "random"  # the default, then valid configs drawn uniformly
 PLAIN: Final[dict[str, Callable[[int], BaseSampler]]] = {
     "optuna-tpe": lambda seed: TPESampler(seed=seed),
     "optuna-gp": lambda seed: GPSampler(seed=seed),
@@ -61,7 +60,7 @@ def run_sampler(sampler: str, recording: Recording, seed: int) -> Run:
     trace = replay(open_source(sampler, recording, seed), recording.budget)
     seconds = time.perf_counter() - start
     pipelined = None
-    if sampler in OURS or sampler == UNIFORM:
+    if sampler in OURS:
         source = open_source(sampler, recording, seed)
         pipelined = simulate(recording, source, compilers=COMPILERS, in_flight=IN_FLIGHT)
     return Run(sampler, recording.name, seed, [[index] for index in trace], seconds, pipelined)
@@ -84,9 +83,6 @@ def replay(source: Source, budget: int) -> list[int]:
 
 def open_source(sampler: str, recording: Recording, seed: int) -> Source:
     """A fresh search of a recording."""
-    if sampler == UNIFORM:
-        drawn = np.random.default_rng(seed).permutation(recording.size)
-        return Batches([[recording.default, *(int(index) for index in drawn if index != recording.default)]])
     return OurSource(OURS[sampler], recording, seed) if sampler in OURS else PlainSource(sampler, recording, seed)
 
 

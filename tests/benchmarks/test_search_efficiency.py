@@ -21,7 +21,7 @@ from benchmarks.search_efficiency.metrics import (
     regret,
 )
 from benchmarks.search_efficiency.recordings import Recording, cold_compile_seconds, load, split
-from benchmarks.search_efficiency.samplers import OURS, UNIFORM, open_source, replay
+from benchmarks.search_efficiency.samplers import OURS, open_source, replay
 from benchmarks.search_efficiency.summary import regret_at_seconds
 
 TIMES = np.array([4.0, 1.0, math.nan, 2.0])  # the failure counts as 4
@@ -147,7 +147,7 @@ def test_regret_at_a_moment_is_that_of_the_verdicts_known(recordings: list[Recor
     assert [regret_at_seconds(recording, judged, second) for second in (0, 2, 5)] == pytest.approx([most, most, 0])
 
 
-@pytest.mark.parametrize("sampler", [*OURS, UNIFORM, "optuna-tpe", "optuna-nsga2"])
+@pytest.mark.parametrize("sampler", [*OURS, "optuna-tpe", "optuna-nsga2"])
 def test_a_replay_never_asks_twice(recordings: list[Recording], sampler: str) -> None:
     recording = min(recordings, key=lambda recording: recording.size)
     trace = replay(open_source(sampler, recording, seed=1), REPLAYED)

@@ -1,6 +1,7 @@
 """``search``, ``sweep`` and ``bench``: by replay of a synthetic sweep, and by a made-up GPU."""
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,15 +9,17 @@ from typing import Any
 
 import pytest
 
+import autotune.search
 from autotune import hardware
 from autotune.cli import studies
 from autotune.correctness import Verdict
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel
+from autotune.errors import SearchError
 from autotune.executor import Baseline, Race
 from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import Settings
-from autotune.search import DEFAULT_SAMPLER, SAMPLERS, Confirmation
+from autotune.search import DEFAULT_SAMPLER, SAMPLERS, Confirmation, SearchResult, sweeps
 from autotune.search_spaces.flash_attention import OPERATION
 from autotune.space import Config
 from autotune.table import shipped_sweeps
@@ -103,7 +106,10 @@ def test_a_length_that_was_not_recorded_is_answered_by_the_nearest_and_said(
     machine.ship_sweep(1024)
     machine.ship_sweep(64)
     out = run("search", "--seq", "1500", "--trials", "5").out
-    assert f"not recorded: {sample.shape(1500)}; the nearest sweep is 1.03 away, tuning that\n" in out
+    assert (
+        f"not recorded: {sample.shape(1500)}; the nearest sweep is 1.03 away in powers of two (beyond 1 a winner is not served for your shape), tuning that\n"
+        in out
+    )
     assert f"flash_attention: {sample.shape(1024)}\n" in out
     assert {row.shape for row in machine.kept()} == {sample.shape(1024)}  # no time of one shape stands under another
     assert "not recorded" not in run("search", "--seq", "64", "--trials", "5").out
@@ -160,6 +166,30 @@ def test_each_length_begins_with_the_winners_of_the_ones_before(
     assert second["winner"]["config"] == first["winner"]["config"]
 
 
+def test_a_first_length_that_fails_leaves_the_others_their_budget(
+    run: Run, machine: Machine, confirmed: list[list[Config]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seq in (64, 128, 256):
+        machine.ship_sweep(seq)
+    search, failed_at = autotune.search.search, 0.0
+    started: list[float] = []
+
+    def fail_first(*arguments: Any, **options: Any) -> SearchResult:
+        nonlocal failed_at
+        started.append(options["started"])
+        if len(started) == 1:
+            failed_at = time.monotonic()
+            raise SearchError("no config is valid")
+        return search(*arguments, **options)
+
+    monkeypatch.setattr(studies, "search", fail_first)
+    ran = run("search", "--seq", "64,128,256", "--trials", "3", "--json")
+    assert started[0] <= failed_at <= started[1] < started[2]  # the budget of each runs from its own start
+    assert (ran.code, ran.err.count("failed    ")) == (1, 1)
+    assert "1 of 3 shapes failed" in ran.err
+    assert [(found["shape"]["seq_q"], found["measured"]) for found in json.loads(ran.out)] == [(128, 3), (256, 3)]
+
+
 def test_missed_shapes_are_tuned(run: Run, machine: Machine, confirmed: list[list[Config]]) -> None:
     machine.ship_sweep(64)
     machine.ship_sweep(32)
@@ -214,14 +244,18 @@ class FakeGPU(ReplayExecutor):
         return Race(race.outcomes, baselines)
 
 
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with an H200 that answers like the sweep at 64."""
-    executor = FakeGPU(NVIDIA_H200, sample.sweep(sample.shape(64)))
+def open_gpu(monkeypatch: pytest.MonkeyPatch, *lengths: int) -> None:
+    """A machine with an H200 that answers like the sweeps at these lengths."""
+    executor = FakeGPU(NVIDIA_H200, [row for seq in lengths for row in sample.sweep(sample.shape(seq))])
     monkeypatch.setattr(hardware, "has_gpu", lambda: True)
     for opener in ("studies.open_gpu", "bench.open_gpu"):
         monkeypatch.setattr(f"autotune.cli.{opener}", lambda settings: executor)
     monkeypatch.setattr(studies, "open_executor", lambda device, settings: executor)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    open_gpu(monkeypatch, 64)
 
 
 @pytest.mark.usefixtures("gpu")
@@ -266,6 +300,48 @@ def test_a_sweep_tries_every_config_and_can_be_shipped(
     (sweep,) = shipped_sweeps("flash_attention", results=tmp_path / "shipped")
     assert (sweep.name, sweep.device) == ("flash_attention_b256_h16_s64_d128_causal_bfloat16", "nvidia_h200")
     assert {trial.config for trial in sweep.trials()} == set(space)
+
+
+@pytest.mark.parametrize("failing", ["search", "ship"])
+def test_a_sweep_that_fails_keeps_no_other_from_being_shipped(
+    run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: str
+) -> None:
+    open_gpu(monkeypatch, 64, 128)
+    module, name, place = (studies, "search", 1) if failing == "search" else (sweeps, "ship_sweep", 0)
+    original = getattr(module, name)
+
+    def fail_first(*arguments: Any, **options: Any) -> Any:
+        subject = arguments[place]
+        if getattr(subject, "shape", subject) == sample.shape(64):
+            raise SearchError("incomplete")
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(module, name, fail_first)
+    ran = run("sweep", "--seq", "64,128", "--results", tmp_path / "shipped")
+    assert ran.code == 1
+    assert "failed    incomplete\n" in ran.out
+    assert "1 of 2 shapes failed" in ran.err
+    (sweep,) = shipped_sweeps("flash_attention", results=tmp_path / "shipped")
+    assert sweep.name == "flash_attention_b128_h16_s128_d128_causal_bfloat16"
+
+
+def test_of_sweeps_that_were_interrupted_the_finished_are_shipped(
+    run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    open_gpu(monkeypatch, 64, 128)
+    collect, configs = ReplayExecutor.collect, len(list(OPERATION.space.configs(sample.shape(64), NVIDIA_H200)))
+    answered: list[Outcome] = []
+
+    def collect_until_stopped(executor: ReplayExecutor, timeout: float | None = None) -> Outcome:
+        if len(answered) == configs + 5:
+            raise KeyboardInterrupt
+        answered.append(collect(executor, timeout))
+        return answered[-1]
+
+    monkeypatch.setattr(ReplayExecutor, "collect", collect_until_stopped)
+    assert run("sweep", "--seq", "64,128", "--results", tmp_path / "shipped").code == 130
+    (sweep,) = shipped_sweeps("flash_attention", results=tmp_path / "shipped")
+    assert sweep.name == "flash_attention_b256_h16_s64_d128_causal_bfloat16"
 
 
 @pytest.mark.usefixtures("gpu")

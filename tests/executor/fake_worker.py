@@ -14,7 +14,14 @@ from typing import Any, BinaryIO
 
 from autotune.device import NVIDIA_H200
 from autotune.executor import Baseline, Race
-from autotune.executor.messages import die_with_parent, outcome_to_json, race_to_json, send, take_standard_output
+from autotune.executor.messages import (
+    Baselines,
+    die_with_parent,
+    outcome_to_json,
+    race_to_json,
+    send,
+    take_standard_output,
+)
 from autotune.space import Config
 from autotune.trial import Outcome, Status, Timing, Toolchain
 
@@ -60,14 +67,17 @@ def screen(config: Config, messages: BinaryIO) -> None:
         os._exit(1)
 
 
-def race(configs: list[Config], messages: BinaryIO) -> None:
+def race(configs: list[Config], baselines: Baselines, messages: BinaryIO) -> None:
     send(messages, {"working_on": None})
     for place, config in enumerate(configs):
         send(messages, {"working_on": place})
         match config["run"]:
-            case "race_void":
+            case "race_void" | "race_void_once" as run:
                 send(messages, {"working_on": None})
-                os._exit(9)
+                if run == "race_void" or baselines != "none":
+                    os._exit(9)
+            case "race_slow":
+                time.sleep(0.8)
             case "race_die":
                 os._exit(9)
             case "race_hang":
@@ -80,6 +90,16 @@ def race(configs: list[Config], messages: BinaryIO) -> None:
             case "race_unopened":
                 return send(messages, {"unopened": "the full shape does not fit"})
     outcomes = tuple(Outcome(config=config, status=Status.OK, timing=timing(config)) for config in configs)
+    if baselines == "none":
+        return send(messages, {"race": race_to_json(Race(outcomes))})
+    send(messages, {"working_on": "sdpa_flash"})
+    match configs[-1]["run"]:
+        case "baseline_die":
+            os._exit(9)
+        case "baseline_hang":
+            time.sleep(600)
+        case "baseline_raise":
+            return send(messages, {"status": Status.LAUNCH_ERROR, "message": "refused"})
     return send(messages, {"race": race_to_json(Race(outcomes, (Baseline("sdpa_flash", outcomes[0].timing),)))})
 
 
@@ -107,6 +127,9 @@ def main() -> None:
     match trouble():
         case "die":
             sys.exit("the driver is gone")
+        case "die once":
+            Path(os.environ[TROUBLE]).unlink()
+            sys.exit("killed for its memory")
         case "hang":
             time.sleep(600)
     send(messages, {"device": asdict(NVIDIA_H200), "toolchain": asdict(Toolchain("0", triton="3.6.0"))})
@@ -122,7 +145,7 @@ def main() -> None:
         if request["do"] == "screen":
             screen(configs[0], messages)
         else:
-            race(configs, messages)
+            race(configs, request["baselines"], messages)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ COMPILES: Final = (
 RUNS: Final = (
     *("fine", "wrong", "nan", "raise", "print", "split", "illegal", "trap", "die", "killed", "hang", "die_idle"),
     *("race_die", "race_hang", "race_illegal", "race_raise", "race_void", "race_unopened"),
+    *("race_void_once", "race_slow", "baseline_die", "baseline_hang", "baseline_raise"),
 )
 
 

@@ -170,7 +170,43 @@ def test_jobs_are_limited_by_cores_and_by_free_memory(
     if free_mib is not None:
         meminfo.write_text(f"MemTotal: 1 kB\nMemFree: 2 kB\nMemAvailable:  {free_mib * 1024} kB\nBuffers: 3 kB\n")
     monkeypatch.setattr(compile_pool, "MEMORY_FILE", meminfo)
+    monkeypatch.setattr(compile_pool, "CGROUP", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(4)))
+    assert limit_jobs(wanted) == Jobs(jobs, reason)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "cpu", "limit_mib", "jobs", "reason"),
+    [
+        (None, "max 100000", "max", 7, "8 cores"),
+        (None, "350000 100000", "max", 2, "3 cores of the cgroup"),
+        (None, "50000 100000", "max", 1, "1 cores of the cgroup"),
+        (None, "1600000 100000", "max", 7, "8 cores"),
+        (None, "350000 100000", 4000, 2, "3 cores of the cgroup"),
+        (None, "max 100000", 4000, 6, "3100 MiB of free memory of the cgroup at 500 MiB a compiler"),
+        (None, "max 100000", 64_000, 7, "8 cores"),
+        (20, "350000 100000", 64_000, 16, "8000 MiB of free memory at 500 MiB a compiler"),
+        (4, "350000 100000", "max", 4, "jobs=4"),
+    ],
+)
+def test_jobs_are_limited_by_the_cgroup(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: int | None,
+    cpu: str,
+    limit_mib: int | str,
+    jobs: int,
+    reason: str,
+) -> None:
+    limit = limit_mib * 2**20 if isinstance(limit_mib, int) else limit_mib
+    files = {"cpu.max": cpu, "memory.max": limit, "memory.current": 1000 * 2**20}
+    files["memory.stat"] = f"file {200 * 2**20}\ninactive_file {100 * 2**20}\n"
+    for name, text in files.items():
+        (tmp_path / name).write_text(f"{text}\n")
+    (tmp_path / "meminfo").write_text(f"MemAvailable: {8000 * 1024} kB\n")
+    monkeypatch.setattr(compile_pool, "MEMORY_FILE", tmp_path / "meminfo")
+    monkeypatch.setattr(compile_pool, "CGROUP", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
     assert limit_jobs(wanted) == Jobs(jobs, reason)
 
 

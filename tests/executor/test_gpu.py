@@ -4,6 +4,7 @@ The worker is a fake that speaks the protocol, so that no GPU is needed; the com
 """
 
 import os
+import select
 import signal
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pytest
 from autotune import hardware
 from autotune.device import NVIDIA_H200
 from autotune.errors import MissingDependencyError, SearchError
-from autotune.executor import gpu, racing, worker_keeper
+from autotune.executor import Baseline, gpu, racing, worker_keeper
 from autotune.executor.compile_pool import CompilePool, Jobs
 from autotune.executor.gpu import GpuExecutor
 from autotune.executor.worker_keeper import LOST
@@ -184,12 +185,30 @@ def test_a_race_of_none_but_the_guilty_ends(executor: GpuExecutor) -> None:
     assert_works(executor)
 
 
-def test_a_race_that_ends_at_nobodys_turn_is_void(executor: GpuExecutor) -> None:
-    race = executor.race([config(), config(run="race_void")], seconds=0.1)
-    assert [(o.config, o.status, o.message, o.timing) for o in race.outcomes] == [
-        (config(), Status.WORKER_DIED, "exit status 9", None),
-        (config(run="race_void"), Status.WORKER_DIED, "exit status 9", None),
-    ]
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        ("baseline_die", "exit status 9"),
+        ("baseline_hang", "the race stood still for 1 s"),
+        ("baseline_raise", "refused"),
+    ],
+)
+def test_a_broken_baseline_is_no_finalists_fault(
+    executor: GpuExecutor, monkeypatch: pytest.MonkeyPatch, run: str, message: str
+) -> None:
+    monkeypatch.setattr(racing, "MARGIN_SECONDS", 1.0)
+    race = executor.race([config(), config(run=run)], seconds=5.0)
+    assert [outcome.status for outcome in race.outcomes] == [Status.OK, Status.OK]
+    assert race.baselines == (Baseline("sdpa_flash", message=message),)
+    assert_works(executor)
+
+
+def test_a_race_that_ends_at_nobodys_turn_is_tried_again_and_nobodys_fault(executor: GpuExecutor) -> None:
+    race = executor.race([config(), config(run="race_void_once")], seconds=0.1)
+    assert [outcome.status for outcome in race.outcomes] == [Status.OK, Status.OK]
+    assert race.baselines == ()
+    with pytest.raises(SearchError, match="the race failed while no finalist ran: worker_died: exit status 9"):
+        executor.race([config(), config(run="race_void")], seconds=0.1)
     assert_works(executor)
 
 
@@ -197,6 +216,15 @@ def test_a_race_that_never_ends_is_ended(executor: GpuExecutor, monkeypatch: pyt
     monkeypatch.setattr(racing, "MARGIN_SECONDS", 0.3)
     race = executor.race([config(run="race_hang"), config()], seconds=0.1)
     assert [outcome.status for outcome in race.outcomes] == [Status.HANG, Status.OK]
+    assert_works(executor)
+
+
+def test_a_finalist_that_is_within_its_patience_does_not_hang(
+    executor: GpuExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(racing, "MARGIN_SECONDS", 0.3)  # others took the time
+    race = executor.race([config(), config(run="race_slow")], seconds=0.1)
+    assert [outcome.status for outcome in race.outcomes] == [Status.OK, Status.OK]
     assert_works(executor)
 
 
@@ -245,6 +273,26 @@ def test_collecting_takes_no_longer_than_asked(executor: GpuExecutor, tmp_path: 
         assert executor.collect(0.05) is None
     assert executor.collect(0.2) is None
     assert (collect(executor).status, executor.collect(0.0)) == (Status.HANG, None)  # it was still in flight
+
+
+def test_a_worker_that_is_ready_between_two_looks_is_not_waited_for(
+    executor: GpuExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its one message arrives after ``collect`` looked: who looks again takes it, and waits for another for ever."""
+    is_ready, looks = executor._workers.is_ready, []
+
+    def look(timeout: float) -> bool:
+        looks.append(timeout)
+        if len(looks) > 1:
+            return is_ready(timeout)
+        select.select([executor._workers], [], [], 20.0)
+        return False
+
+    monkeypatch.setattr(executor._workers, "is_ready", look)
+    executor._compiled.append(Outcome(config=config(), status=Status.OK))
+    outcome = executor.collect(20.0)
+    assert outcome is not None
+    assert outcome.timing == TIMING
 
 
 def test_one_binary_is_judged_once(executor: GpuExecutor) -> None:
@@ -446,6 +494,17 @@ def test_a_worker_that_died_once_while_opening_is_forgiven(watched: Processes) -
     executor.open(OPERATION, SHAPE)
     os.kill(executor._workers.pid, signal.SIGKILL)
     assert_works(executor)
+    executor.close()
+
+
+def test_a_worker_that_died_once_while_starting_is_forgiven(watched: Processes, trouble: Path) -> None:
+    executor = start()
+    executor.open(OPERATION, SHAPE)
+    for _ in range(2):
+        trouble.write_text("die once")
+        assert answer(executor, config(run="die")).status is Status.WORKER_DIED
+        assert_works(executor)
+        assert not trouble.exists()
     executor.close()
 
 

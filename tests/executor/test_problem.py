@@ -12,9 +12,9 @@ import torch
 
 from autotune import hardware
 from autotune.device import NVIDIA_H200
-from autotune.executor import worker
-from autotune.executor.messages import outcome_from_json, problem_to_json, race_from_json
-from autotune.executor.problem import Problem
+from autotune.executor import Baseline, worker
+from autotune.executor.messages import Baselines, Turn, outcome_from_json, problem_to_json, race_from_json
+from autotune.executor.problem import Problem, classify
 from autotune.space import Config
 from autotune.trial import Conditions, Policy, Status
 from tests.executor import faulty
@@ -29,7 +29,9 @@ class SlowKernel(faulty.FaultyKernel):
     """The faulty kernel on the CPU, each launch of which takes 500 us and what its config adds."""
 
     cuda: FakeCuda
-    baseline_error: str = ""
+    baseline_error: Exception | None = None
+    is_baseline_making_broken: bool = False
+    is_context_alive: bool = True
     is_memory_full: bool = False
 
     def make_inputs(self, shape: Any, *, seed: int, device: str, data: str = "normal") -> faulty.Inputs:
@@ -38,15 +40,19 @@ class SlowKernel(faulty.FaultyKernel):
         return super().make_inputs(shape, seed=seed, device="cpu", data=data)
 
     def launch(self, config: Config, inputs: faulty.Inputs, out: tuple[torch.Tensor, ...]) -> None:
+        self.is_context_alive &= config["run"] != "illegal"
         super().launch(config, inputs, out)
         self.cuda.launch(500.0 + (config.integer("extra_us") if "extra_us" in config else 0))
 
     def baselines(self, inputs: faulty.Inputs) -> dict[str, Callable[[], object]]:
+        if self.is_baseline_making_broken:
+            raise ImportError("no such library")
         return {"slow": lambda: self.cuda.launch(900.0), "fast": self._fast}
 
     def _fast(self) -> None:
         if self.baseline_error:
-            raise RuntimeError(self.baseline_error)
+            self.is_context_alive &= "hardware stack" not in str(self.baseline_error)
+            raise self.baseline_error
         self.cuda.launch(400.0)
 
 
@@ -58,7 +64,9 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> SlowKernel:
     monkeypatch.setattr(hardware, "current_device", lambda: NVIDIA_H200)
     monkeypatch.setattr(hardware.Watch, "__init__", lambda self, own_pid: None)
     monkeypatch.setattr(hardware.Watch, "end", lambda self: CONDITIONS)
-    return SlowKernel(cuda)
+    slow = SlowKernel(cuda)
+    monkeypatch.setattr(hardware, "is_context_alive", lambda: slow.is_context_alive)
+    return slow
 
 
 @pytest.fixture
@@ -66,11 +74,11 @@ def problem(kernel: SlowKernel) -> Problem:
     return Problem(OPERATION, kernel, SHAPE, Policy(), own_pid=1)  # type: ignore[arg-type]
 
 
-def race(problem: Problem, *configs: Config, every: bool = False) -> tuple[Any, list[int | None]]:
+def race(problem: Problem, *configs: Config, baselines: Baselines = "fastest") -> tuple[Any, list[Turn]]:
     """The race or what it raised, and whom it said it was at."""
-    said: list[int | None] = []
+    said: list[Turn] = []
     try:
-        found: Any = problem.race(list(configs), seconds=0.0, every_baseline=every, announce=said.append)
+        found: Any = problem.race(list(configs), seconds=0.0, baselines=baselines, announce=said.append)
     except Exception as error:
         found = error
     return found, said
@@ -107,30 +115,55 @@ def test_a_race_says_whom_it_is_at_and_refuses_in_place(problem: Problem) -> Non
     ]
     assert [outcome.conditions for outcome in found.outcomes if outcome.timing] == [CONDITIONS, CONDITIONS]
     assert [baseline.name for baseline in found.baselines] == ["fast"]
-    assert said[:6] == [None, 0, 1, 2, 3, None]  # the reference, the checks, the baselines
-    assert said[6:9] == [0, 3, None]  # warmed up: the two that are left, and a baseline
-    assert set(said[9:]) == {0, 3, None}
+    assert said[:5] == [None, 0, 1, 2, 3]  # the reference, the checks
+    assert said[5:9] == ["baselines", "slow", "fast", None]
+    assert said[9:12] == [0, 3, "fast"]  # warmed up: the two that are left, and a baseline
+    assert set(said[12:-1]) == {0, 3, "fast"}
     assert said[-1] is None
 
 
+def test_a_race_that_nobody_is_left_to_run_ends_with_its_verdicts(problem: Problem) -> None:
+    found, said = race(problem, config(run="wrong"), config(run="raise"))
+    assert [outcome.status for outcome in found.outcomes] == [Status.WRONG_RESULT, Status.LAUNCH_ERROR]
+    assert (found.baselines, said) == ((), [None, 0, 1])
+
+
 def test_every_baseline_is_measured_if_asked(problem: Problem, kernel: SlowKernel) -> None:
-    assert [baseline.name for baseline in race(problem, config(), every=True)[0].baselines] == ["slow", "fast"]
-    kernel.baseline_error = "no kernel for this shape"
-    found, _ = race(problem, config(), every=True)
+    found, _ = race(problem, config(), baselines="every")
+    assert [baseline.name for baseline in found.baselines] == ["slow", "fast"]
+    assert race(problem, config(), baselines="none")[0].baselines == ()
+
+
+def test_a_baseline_that_refuses_is_named_and_the_rest_are_raced(problem: Problem, kernel: SlowKernel) -> None:
+    kernel.baseline_error = TypeError("no kernel for this shape")
+    found, _ = race(problem, config(), baselines="every")
+    assert found.outcomes[0].status is Status.OK
     assert [(baseline.name, baseline.message) for baseline in found.baselines] == [
         ("slow", ""),
-        ("fast", "RuntimeError: no kernel for this shape"),
+        ("fast", "TypeError: no kernel for this shape"),
     ]
+    kernel.is_baseline_making_broken = True
+    found, _ = race(problem, config())
+    assert found.outcomes[0].timing is not None
+    assert found.baselines == (Baseline("baselines", message="ImportError: no such library"),)
 
 
 def test_who_breaks_the_context_is_the_last_that_was_named(problem: Problem, kernel: SlowKernel) -> None:
     error, said = race(problem, config(), config(run="illegal"), config())
     assert "illegal memory access" in str(error)
     assert said == [None, 0, 1]
-    kernel.baseline_error = "CUDA error: an illegal memory access was encountered"
+    kernel.is_context_alive = True  # of another worker
+    kernel.baseline_error = RuntimeError("CUDA error: hardware stack error")
     error, said = race(problem, config())
-    assert "illegal memory access" in str(error)
-    assert said == [None, 0, None]  # nobody's turn
+    assert error is kernel.baseline_error
+    assert said[-1] == "fast"
+
+
+def test_what_broke_the_context_is_illegal_whatever_it_says(problem: Problem, kernel: SlowKernel) -> None:
+    error = RuntimeError("Triton Error [CUDA]: operation not supported on global/shared address space")
+    assert classify(error) is Status.LAUNCH_ERROR
+    kernel.is_context_alive = False
+    assert classify(error) is Status.ILLEGAL_ACCESS
 
 
 # The worker's answers
@@ -164,7 +197,7 @@ def test_the_worker_answers_as_its_parent_expects(served: SlowKernel) -> None:
     _, (answer,) = ask(worker.screen, opened, {"configs": [dict(config(run="illegal"))], "early_stop": True})
     outcome = outcome_from_json(answer["outcome"])
     assert (outcome.config, outcome.status) == (config(run="illegal"), Status.ILLEGAL_ACCESS)
-    request = {"configs": [dict(config()), dict(config(extra_us=9))], "seconds": 0.0, "every_baseline": False}
+    request = {"configs": [dict(config()), dict(config(extra_us=9))], "seconds": 0.0, "baselines": "fastest"}
     _, (*progress, answer) = ask(worker.race, opened, request)
     assert progress[:3] == [{"working_on": None}, {"working_on": 0}, {"working_on": 1}]
     assert [outcome.status for outcome in race_from_json(answer["race"]).outcomes] == [Status.OK, Status.OK]
@@ -179,5 +212,5 @@ def test_the_worker_says_what_cannot_be_opened(served: SlowKernel) -> None:
     served.is_memory_full = True
     message = "OutOfMemoryError: CUDA out of memory. Tried to allocate"
     assert open_problem() == (None, [{"unopened": message, "number": 3}])
-    request = {"configs": [dict(config())], "seconds": 0.0, "every_baseline": False}
+    request = {"configs": [dict(config())], "seconds": 0.0, "baselines": "fastest"}
     assert ask(worker.race, opened, request)[1] == [{"working_on": None}, {"unopened": message}]

@@ -93,6 +93,21 @@ def test_the_winner_of_an_earlier_race_lost_to_a_newer_one() -> None:
     assert verdict(found) == "lost: it won an earlier race, and a newer one decides"
 
 
+@pytest.mark.parametrize(
+    "older",
+    [{"source_hash": "0" * 64}, {"toolchain": replace(sample.TOOLCHAIN, triton="3.5.0")}],
+    ids=["source", "triton"],
+)
+def test_screenings_of_another_source_or_triton_are_not_compared(older: dict[str, Any]) -> None:
+    then = [screened(SLOWER, 100, **older), screened(sample.FAST, 90, **older)]
+    now = [screened(SLOW, 300), screened(sample.FAST, 210), raced(sample.FAST, 200)]
+    found = explained(SLOW, *then, *now)
+    assert (found.rival, found.faster, found.compared) == (now[1], 1, 2)
+    alone = explained(SLOWER, then[0], *now)
+    assert (alone.fate, alone.rival, alone.compared) == (Fate.LOST, None, 1)
+    assert verdict(alone) == ("lost: the fastest of 1 screened of its source and Triton, and a race of others decides")
+
+
 def test_without_a_race_the_fastest_leads_and_the_others_trail() -> None:
     trials = [screened(sample.FAST, 200), screened(SLOW, 300)]
     assert verdict(explained(sample.FAST, *trials)) == (

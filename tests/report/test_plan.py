@@ -40,7 +40,7 @@ def test_a_plan_in_words() -> None:
         f"          for example {sample.FAST}: too 7",
         f"default   {sample.FAST}",
         "known     1 config from earlier runs",
-        "sampler   tpe, 6 trials at most",
+        "sampler   tpe, 6 trials at most that reach the device",
         "expected  about 16 s with 2 compilers, race included: "
         "1.25 s to compile a config and 0.50 s to judge it, as recorded in a_sweep",
     ]

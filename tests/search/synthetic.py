@@ -12,7 +12,7 @@ from autotune.operation import Cost, Operation
 from autotune.registry import register
 from autotune.shape import AttentionShape, Shape
 from autotune.space import Config, Parameter, Space
-from autotune.trial import Outcome, Policy, Resources, Status, Timing, Toolchain
+from autotune.trial import Conditions, Outcome, Policy, Resources, Status, Timing, Toolchain
 
 SHAPE: Final = AttentionShape(batch=2, heads=8, seq_q=1024, head_dim=64, causal=True)
 FASTEST_US: Final = 100.0
@@ -90,6 +90,7 @@ class FakeExecutor:
         failures: configs that do not end ``ok`` when they are screened.
         race_failures: configs that do not end ``ok`` when they are raced.
         interrupt_at: which of the calls of ``collect`` and ``race``, from 1, Ctrl-C falls into.
+        contended: whether another process uses the GPU all the while.
         trial_seconds: how far each ``collect`` moves ``elapsed``, the clock of this executor.
     """
 
@@ -109,6 +110,7 @@ class FakeExecutor:
         trial_seconds: float = 0.0,
         toolchain: Toolchain | None = None,
         policy: Policy | None = None,
+        contended: bool = False,
     ) -> None:
         self.capacity = capacity
         self.toolchain = toolchain or Toolchain("0.1.0", triton="3.6.0", ptxas="12.8.93", driver="580")
@@ -122,6 +124,7 @@ class FakeExecutor:
         self._failures = failures or {}
         self._race_failures = race_failures or {}
         self._interrupt_at = interrupt_at
+        self._conditions = Conditions(contended=contended)
         self._calls = 0
         self._trial_seconds = trial_seconds
         self._order = random.Random(order)
@@ -173,6 +176,7 @@ class FakeExecutor:
             status=status,
             message="" if status is Status.OK else message(status),
             timing=timing(self._time_us(config)) if status in TIMED else None,
+            conditions=self._conditions,
             **fields,
         )
 

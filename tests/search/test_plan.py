@@ -19,7 +19,7 @@ from autotune.search_spaces.flash_attention import OPERATION
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import Store
-from autotune.trial import Policy, Trial
+from autotune.trial import Policy, Stage, Status, Trial
 from tests.report import sample
 
 SITE = Site("gpu", NVIDIA_H200, hardware.toolchain(), Policy())
@@ -74,6 +74,34 @@ def test_what_an_earlier_run_found_is_known_and_not_tried_again(tmp_path: Path) 
     assert plan(tmp_path, site=executor, limits=Limits(trials=5)).trials == 0
     assert plan(tmp_path, site=executor, limits=Limits(trials=5)).seconds == 0.0
     assert plan(tmp_path, site=executor, limits=Limits()).trials == found.valid - 7
+
+
+def test_what_did_not_reach_the_device_is_known_but_spends_no_trials(tmp_path: Path) -> None:
+    sweep = [
+        replace(t, outcome=replace(t.outcome, status=Status.COMPILE_ERROR, timing=None))
+        if t.outcome.config["num_stages"] == 3
+        else t
+        for t in sample.sweep(sample.shape(64))
+    ]
+    executor = ReplayExecutor(NVIDIA_H200, sweep)
+    search(OPERATION, sample.shape(64), executor, Store(tmp_path), limits=Limits(trials=7))
+    executor.open(OPERATION, sample.shape(64))
+    found = plan(tmp_path, site=executor)
+    assert found.known > 7
+    assert found.trials == 13
+    assert plan(tmp_path, site=executor, limits=Limits(trials=1000)).trials == found.valid - found.known
+
+
+def test_to_a_sweep_what_was_stopped_early_is_not_known(tmp_path: Path) -> None:
+    sweep = [
+        replace(t, outcome=replace(t.outcome, status=Status.SLOW)) if t.stage is Stage.SCREEN else t
+        for t in sample.sweep(sample.shape(64))
+    ]
+    executor = ReplayExecutor(NVIDIA_H200, sweep)
+    search(OPERATION, sample.shape(64), executor, Store(tmp_path), limits=Limits(trials=7))
+    executor.open(OPERATION, sample.shape(64))
+    assert plan(tmp_path, site=executor).known == 7
+    assert plan(tmp_path, site=executor, sampler="exhaustive").known == 0
 
 
 def test_a_shape_that_the_operation_does_not_support_is_refused(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ import pytest
 from autotune.device import NVIDIA_H200
 from autotune.errors import SearchError
 from autotune.operation import Operation
-from autotune.search import SAMPLERS, Limits, Sampler, SearchResult, Silent, search, session
+from autotune.search import SAMPLERS, Ending, Limits, Sampler, SearchResult, Silent, search, session
+from autotune.search.convergence import PATIENCE, Convergence
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store
-from autotune.trial import Policy, Stage, Status, Trial
+from autotune.trial import Outcome, Policy, Stage, Status, Trial
 from tests.search.synthetic import OPERATION, SHAPE, SMALL, FakeExecutor, default, median_us, message, timing, valid
 
 UNREACHED = (Status.INVALID, Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.OUT_OF_RESOURCES)
@@ -37,9 +38,10 @@ def run(
     *,
     trials: int | None = 12,
     seconds: float | None = None,
+    converge: bool = False,
     **options: Any,
 ) -> SearchResult:
-    return search(operation, SHAPE, executor, store, limits=Limits(trials, seconds), **options)
+    return search(operation, SHAPE, executor, store, limits=Limits(trials, seconds, converge), **options)
 
 
 def rows(store: Store, stage: Stage, operation: Operation[Any] = OPERATION) -> list[Trial]:
@@ -415,3 +417,50 @@ def test_a_search_leaves_one_file(store: Store) -> None:
     run(FakeExecutor(), store, SMALL, trials=None)
     run(FakeExecutor(), store, SMALL, trials=None)
     assert len([path for path in store.root.rglob("*") if path.is_file()]) == 1
+
+
+# When to stop, and what to say
+
+
+def test_a_search_that_converged_stops(store: Store) -> None:
+    result = run(FakeExecutor(), store, trials=None, converge=True)
+    assert result.ending is Ending.CONVERGED
+    assert len(valid(OPERATION)) / 4 <= result.measured < len(valid(OPERATION)) / 2
+    assert result.winner is not None
+
+
+def test_gains_put_convergence_off() -> None:
+    convergence = Convergence((), valid=40)
+    time_us = 1000.0
+    for _ in range(60):
+        assert not convergence.is_reached
+        time_us *= 0.98
+        convergence.note(Outcome(config=SPACE[0], status=Status.OK, timing=timing(time_us)))
+    for _ in range(PATIENCE):
+        assert not convergence.is_reached
+        convergence.note(Outcome(config=SPACE[0], status=Status.OK, timing=timing(0.995 * time_us)))
+    assert convergence.is_reached
+
+
+def test_a_contended_race_is_repeated(store: Store) -> None:
+    assert run(FakeExecutor(contended=True), store).contended > 0
+    again = FakeExecutor()
+    result = run(again, store)
+    assert (len(again.races), again.submitted) == (1, [])
+    assert result.winner is not None
+    assert not result.winner.outcome.conditions.contended
+
+
+def test_a_sweep_measures_what_a_search_stopped_early(store: Store) -> None:
+    slow = dict.fromkeys(SPACE[::3], Status.SLOW)
+    run(FakeExecutor(failures=slow), store, SMALL, trials=None)
+    sweep = FakeExecutor()
+    result = run(sweep, store, SMALL, trials=None, sampler="exhaustive")
+    assert set(sweep.submitted) == set(slow)
+    assert {trial.status for trial in result.recorded} == {Status.OK}
+
+
+def test_a_space_without_a_valid_config_says_why(store: Store) -> None:
+    barren = replace(SMALL, space=replace(SMALL.space, reject=lambda config, shape, device: "nothing fits"))
+    with pytest.raises(SearchError, match=r"no config of .* is valid .*: nothing fits"):
+        run(FakeExecutor(), store, barren)

@@ -1,11 +1,18 @@
-"""A shipped sweep is named after its problem, and after its policy where that is not the usual one."""
+"""A sweep ships whole or not at all, under the name of its problem, and of its policy where that is not the usual."""
+
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from autotune.search.sweeps import sweep_name
+from autotune.errors import SearchError
+from autotune.search import Limits, SearchResult, search
+from autotune.search.sweeps import ship_sweep, sweep_name
 from autotune.search_spaces.flash_attention import OPERATION
 from autotune.shape import AttentionShape
-from autotune.trial import Policy
+from autotune.table import Store, shipped_sweeps
+from autotune.trial import Policy, Stage
+from tests.search.synthetic import SHAPE, SMALL, FakeExecutor, valid
 
 PLAIN = {"batch": 2, "heads": 8, "seq_q": 64, "head_dim": 128}
 
@@ -23,3 +30,31 @@ PLAIN = {"batch": 2, "heads": 8, "seq_q": 64, "head_dim": 128}
 def test_a_sweep_is_named_after_its_problem(changes: dict[str, object], policy: Policy, name: str) -> None:
     shape = AttentionShape(**{**PLAIN, **changes})  # type: ignore[arg-type]
     assert sweep_name(OPERATION, shape, policy) == f"flash_attention_{name}"
+
+
+def swept(store: Store, *, contended: bool = False) -> SearchResult:
+    executor = FakeExecutor(contended=contended)
+    return search(SMALL, SHAPE, executor, store, limits=Limits(), sampler="exhaustive")
+
+
+def test_a_sweep_ships_one_verdict_a_config_and_its_race(tmp_path: Path) -> None:
+    store, results = Store(tmp_path / "home"), tmp_path / "results"
+    search(SMALL, SHAPE, FakeExecutor(), store, limits=Limits(trials=5))  # its race is older and does not ship
+    ship_sweep(swept(store), results)
+    (sweep,) = shipped_sweeps(SMALL.name, results=results)
+    rows = sweep.trials()
+    screened = [trial.config for trial in rows if trial.stage is Stage.SCREEN]
+    assert sorted(map(str, screened)) == sorted(map(str, valid(SMALL)))
+    assert len({trial.race_id for trial in rows if trial.stage is Stage.RACE}) == 1
+
+
+def test_a_sweep_that_is_incomplete_or_contended_does_not_ship(tmp_path: Path) -> None:
+    result = swept(Store(tmp_path / "a"))
+    for bad, why in (
+        (replace(result, recorded=result.recorded[1:]), "1 of .* configs have no verdict"),
+        (swept(Store(tmp_path / "b"), contended=True), "rows were contended"),
+        (replace(result, winner=None), "has no winner yet"),
+    ):
+        with pytest.raises(SearchError, match=why):
+            ship_sweep(bad, tmp_path / "results")
+    assert not (tmp_path / "results").exists()
