@@ -32,7 +32,7 @@ def main() -> None:
         name: count for pattern, count in arguments.seeds_for for name in chosen(names, [pattern])
     }
     sweeps = chosen(recordings(), arguments.sweeps)
-    runs, failed = run_all(make_tasks(seeds, sweeps, python), arguments.jobs)
+    runs, failed = run_all(make_tasks(seeds, sweeps, python), arguments.jobs, arguments.keep)
     print("\n".join([*(f"- {name} is left out: {reason}" for name, reason in failed.items()), *cut_short(runs)]))
 
     used = [recordings()[sweep] for sweep in sweeps]
@@ -78,6 +78,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         pattern, _, count = text.rpartition("=")
         return pattern, int(count)
 
+    def made_folder(text: str) -> Path:
+        folder = Path(text)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.search_efficiency", description=__doc__, epilog=f"Samplers: {', '.join(ALL)}."
     )
@@ -90,6 +95,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--default", default=DEFAULT_SAMPLER, help="the sampler that the targets are for")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--kernel-tuner-python", type=Path, default=Path("/tmp/ktenv/bin/python"))
+    parser.add_argument("--keep", type=made_folder, help="folder of runs, to stop and resume; empty it if code changed")
     parser.add_argument("--json", type=Path, help="write the summaries to this file")
     parser.add_argument("--plot", type=Path, help="draw regret against the fraction evaluated; needs matplotlib")
     return parser.parse_args(words)

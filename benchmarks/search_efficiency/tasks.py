@@ -1,16 +1,18 @@
 """The work of a comparison in pieces, run by worker processes."""
 
 import functools
+import json
 import multiprocessing
 import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.search_efficiency import kernel_tuner
+from benchmarks.search_efficiency.machine import Judged
 from benchmarks.search_efficiency.recordings import Recording, load
 from benchmarks.search_efficiency.samplers import Run, run_sampler
 
@@ -25,6 +27,23 @@ class Task:
     recording: str
     numbers: tuple[int, ...]
     kernel_tuner_python: Path
+
+    def run_once(self, kept: Path | None) -> list[Run]:
+        """As `run`, but from ``kept`` if this task's runs stand there; else they are written there as they end.
+
+        Raises:
+            ImportError, KernelTunerError: as for `run`.
+        """
+        if kept is None:
+            return self.run()
+        file = kept / f"{self.sampler}-{self.recording}-{self.numbers[0]}-{self.numbers[-1]}.json"
+        if file.exists():
+            return [_decode(document) for document in json.loads(file.read_text())]
+        runs = self.run()
+        partial = file.with_suffix(".partial")
+        partial.write_text(json.dumps([asdict(run) for run in runs]))
+        partial.replace(file)
+        return runs
 
     def run(self) -> list[Run]:
         """All of them, one after the other.
@@ -57,13 +76,16 @@ def make_tasks(seeds: dict[str, int], sweeps: Sequence[str], kernel_tuner_python
     ]
 
 
-def run_all(tasks: Sequence[Task], jobs: int) -> tuple[list[Run], dict[str, str]]:
-    """The runs in the order of the tasks, and for each sampler that could not run why."""
+def run_all(tasks: Sequence[Task], jobs: int, kept: Path | None = None) -> tuple[list[Run], dict[str, str]]:
+    """The runs in the order of the tasks, and for each sampler that could not run why.
+
+    Runs that stand in the folder ``kept`` are read instead, so that a comparison of hours can be stopped and resumed.
+    """
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # before a worker loads numpy or torch: the processes fill the cores
     runs: list[Run] = []
     failed: dict[str, str] = {}
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = [pool.submit(task.run) for task in tasks]
+        futures = [pool.submit(task.run_once, kept) for task in tasks]
         _show_progress(futures)
         for task, future in zip(tasks, futures, strict=True):
             try:
@@ -71,6 +93,11 @@ def run_all(tasks: Sequence[Task], jobs: int) -> tuple[list[Run], dict[str, str]
             except (ImportError, kernel_tuner.KernelTunerError) as error:
                 failed.setdefault(task.sampler, f"{type(error).__name__}: {error}")
     return runs, failed
+
+
+def _decode(document: dict[str, Any]) -> Run:
+    pipelined = document.pop("pipelined")
+    return Run(**document, pipelined=pipelined and [Judged(*judged) for judged in pipelined])
 
 
 def _show_progress(futures: Sequence[Future[list[Run]]]) -> None:

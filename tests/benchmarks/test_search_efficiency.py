@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from benchmarks.search_efficiency.metrics import (
 from benchmarks.search_efficiency.recordings import Recording, cold_compile_seconds, load, split
 from benchmarks.search_efficiency.samplers import OURS, open_source, replay
 from benchmarks.search_efficiency.summary import regret_at_seconds
+from benchmarks.search_efficiency.tasks import Task
 
 TIMES = np.array([4.0, 1.0, math.nan, 2.0])  # the failure counts as 4
 REPLAYED = 30  # evaluations: enough for a sampler to have left its start
@@ -173,3 +175,13 @@ def test_a_cache_file_keeps_the_order_and_the_failures(recordings: list[Recordin
             assert entry["time"] in ("CompilationFailedConfig", "RuntimeFailedConfig")
         else:
             assert entry["time"] == pytest.approx(time_us / 1000)
+
+
+@pytest.mark.parametrize("sampler", ["random", "optuna-nsga2"])
+def test_kept_runs_are_read_and_not_run_again(
+    sampler: str, recordings: list[Recording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task(sampler, recordings[0].name, (0, 1), tmp_path)
+    fresh = task.run_once(tmp_path)
+    monkeypatch.setattr(Task, "run", lambda task: pytest.fail("it was run again"))
+    assert task.run_once(tmp_path) == fresh
