@@ -13,7 +13,6 @@ MAX_LENGTH: Final = 2**31 - 1  # lengths are int32 in the kernels; offsets are n
 # What a paged cache may hold: the types of queries, or one byte an element.
 KV_ITEM_BYTES: Final = {**ITEM_BYTES, "float8_e4m3fn": 1, "float8_e5m2": 1, "int8": 1}
 MAX_CONTEXT: Final = 2**30  # tokens: capacities are rounded up to powers of two, and a tile's end must fit an int32
-MAX_PAGED_QUERIES: Final = 8  # a sequence's queries in one decode step: speculative decoding asks for a few
 LAYOUTS: Final = ("NHD", "HND")
 
 _FOLLOWS: Any = None  # the default of a field that follows another one; resolved at construction
@@ -146,13 +145,14 @@ class AttentionShape(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagedShape(Shape):
-    """A decode step over a paged cache: ``seq_q`` new queries of each sequence against all its keys so far.
+    """Attention over a paged cache: ``seq_q`` new queries of each sequence against all its keys so far.
 
     A page is ``[page_size, kv_heads, head_dim]`` in the layout ``NHD``, ``[kv_heads, page_size, head_dim]`` in ``HND``.
     Only the GPU knows the lengths: ``max_context`` bounds every sequence's, ``mean_context`` is their mean, in tokens;
     both are hints of how the work is spread, never read from the device. ``kv_heads``, ``mean_context``, ``head_dim_v``
     and ``kv_dtype`` follow ``heads``, ``max_context``, ``head_dim`` and ``dtype`` where they are not given. Queries are
-    a sequence's last ``seq_q`` positions and see the keys up to their own; a ``window`` of W leaves the last W of them.
+    a sequence's last ``seq_q`` positions (their mean, rounded up, where sequences have different numbers of them) and
+    see the keys up to their own; a ``window`` of W leaves the last W of them.
     ``softcap``, ``sinks`` and ``alibi`` say whether the feature is on; its values are given at the call.
 
     Example:
@@ -190,7 +190,7 @@ class PagedShape(Shape):
         object.__setattr__(self, "kv_dtype", parse_kv_dtype(self.kv_dtype))
         for name in ("batch", "heads", "kv_heads"):
             self._require_int(name, 1)
-        self._require_int("seq_q", 1, MAX_PAGED_QUERIES)
+        self._require_int("seq_q", 1)
         self._require_int("max_context", 1, MAX_CONTEXT)
         self._require_int("mean_context", 1, self.max_context)
         self._require_int("page_size", 1, 1024)

@@ -25,6 +25,7 @@ PARAMETERS: Final = (
     Parameter("kpack", (1, 2), backend="hip"),
 )
 
+MAX_QUERIES: Final = 8  # of a sequence in one step: speculative decoding asks for a few
 MIN_BLOCK_ROWS: Final = 16  # of matrix instructions: fewer rows are padded
 MAX_BLOCK_ROWS: Final = 64
 
@@ -54,6 +55,8 @@ def row_blocks(rows: int) -> tuple[int, int]:
 
 def unsupported(shape: PagedShape) -> str | None:
     """What of a shape the kernel cannot compute, or None."""
+    if shape.seq_q > MAX_QUERIES:
+        return f"seq_q={shape.seq_q} is not supported by paged_decode; expected 1 to {MAX_QUERIES}"
     if shape.kv_dtype != shape.dtype:
         return f"kv_dtype={shape.kv_dtype!r} is not supported by paged_decode; expected that of dtype, {shape.dtype!r}"
     return None
