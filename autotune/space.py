@@ -1,7 +1,5 @@
 """Configs and the spaces they come from, as data and pure functions."""
 
-import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -10,7 +8,7 @@ from autotune.device import Backend, Device
 from autotune.errors import InvalidConfigError
 from autotune.shape import Shape
 
-Value = int | str | None  # None: the parameter does not apply to this device
+Value = int | str | None  # None: the parameter does not apply to this device, or to what another one has chosen
 ShapeT = TypeVar("ShapeT", bound=Shape)
 
 
@@ -59,20 +57,31 @@ class Config(Mapping[str, Value]):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A tunable parameter: its values in order, and the only backend it exists on (None: all)."""
+    """A tunable parameter: its values in order, and the only backend it exists on (None: all).
+
+    One with ``only=(name, value)`` exists only where that parameter, declared before it, has that value.
+
+    Example:
+        >>> Parameter("NUM_SPLITS", (1, 2, 4), only=("schedule", "split")).choices(NVIDIA_H200, {"schedule": "flat"})
+        (None,)
+    """
 
     name: str
     values: tuple[int | str, ...]
     backend: Backend | None = None
+    only: tuple[str, int | str] | None = None
 
     @property
     def is_ordered(self) -> bool:
         """Whether a sampler should see the values as an ordered range rather than as categories."""
         return all(isinstance(value, int) for value in self.values)
 
-    def choices(self, device: Device) -> tuple[Value, ...]:
-        """The values on that device: a parameter of another backend has only None."""
-        return self.values if self.backend in (None, device.backend) else (None,)
+    def choices(self, device: Device, chosen: Mapping[str, Value] | None = None) -> tuple[Value, ...]:
+        """The values on that device, beside what was chosen of other parameters; only None where there is no choice."""
+        exists = self.backend in (None, device.backend)
+        if self.only is not None and chosen is not None:
+            exists = exists and chosen.get(self.only[0]) == self.only[1]
+        return self.values if exists else (None,)
 
 
 def _no_hints(config: Config, shape: Shape, device: Device) -> tuple[float, ...]:
@@ -96,13 +105,23 @@ class Space(Generic[ShapeT]):
 
     def size(self, device: Device) -> int:
         """The number of configs before validity."""
-        return math.prod(len(parameter.choices(device)) for parameter in self.parameters)
+        return sum(1 for _ in self.combinations(device))
+
+    def combinations(self, device: Device) -> Iterator[Config]:
+        """Every config before validity, in parameter order."""
+
+        def extend(chosen: dict[str, Value], left: tuple[Parameter, ...]) -> Iterator[Config]:
+            if not left:
+                yield Config(chosen)
+                return
+            for value in left[0].choices(device, chosen):
+                yield from extend({**chosen, left[0].name: value}, left[1:])
+
+        return extend({}, self.parameters)
 
     def configs(self, shape: ShapeT, device: Device) -> Iterator[Config]:
         """Every valid config, in parameter order."""
-        names = [parameter.name for parameter in self.parameters]
-        for values in itertools.product(*(parameter.choices(device) for parameter in self.parameters)):
-            config = Config(dict(zip(names, values, strict=True)))
+        for config in self.combinations(device):
             if self.reject(config, shape, device) is None:
                 yield config
 
@@ -111,8 +130,9 @@ class Space(Generic[ShapeT]):
         if list(config) != [parameter.name for parameter in self.parameters]:
             return f"parameters are {list(config)}, expected {[parameter.name for parameter in self.parameters]}"
         for parameter in self.parameters:
-            if config[parameter.name] not in parameter.choices(device):
-                return f"{parameter.name}={config[parameter.name]!r} is not one of {parameter.choices(device)}"
+            choices = parameter.choices(device, config)
+            if config[parameter.name] not in choices:
+                return f"{parameter.name}={config[parameter.name]!r} is not one of {choices}"
         return self.reject(config, shape, device)
 
     def order(self, config: Config) -> tuple[int, ...]:

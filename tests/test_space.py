@@ -121,3 +121,24 @@ def test_a_config_is_found_again_in_another_interpreter() -> None:
     environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     data = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=environment).stdout
     assert pickle.loads(data) in {Config(tile=16)}
+
+
+CONDITIONAL: Space[AttentionShape] = Space(
+    (
+        Parameter("schedule", ("split", "flat")),
+        Parameter("splits", (1, 2), only=("schedule", "split")),
+        Parameter("warps", (4, 8)),
+    ),
+    lambda config, shape, device: None,
+    lambda shape, device: Config(schedule="flat", splits=None, warps=4),
+)
+
+
+def test_a_conditional_parameter_is_none_where_it_does_not_exist() -> None:
+    configs = list(CONDITIONAL.configs(SHAPE, NVIDIA_H200))
+    amounts = [(config["schedule"], config["splits"]) for config in configs]
+    assert amounts == [("split", 1)] * 2 + [("split", 2)] * 2 + [("flat", None)] * 2
+    assert CONDITIONAL.size(NVIDIA_H200) == len(configs) == len(set(configs))
+    wrong = Config(schedule="flat", splits=2, warps=4)
+    assert CONDITIONAL.why_invalid(wrong, SHAPE, NVIDIA_H200) == "splits=2 is not one of (None,)"
+    assert CONDITIONAL.why_invalid(configs[-1], SHAPE, NVIDIA_H200) is None

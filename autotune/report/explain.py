@@ -76,7 +76,7 @@ def parse_config(text: str, space: Space[Any], device: Device) -> Config:
     given = _from_json(text) if text.lstrip().startswith("{") else _from_words(text)
     values: dict[str, Value] = {}
     for parameter in space.parameters:
-        choices = parameter.choices(device)
+        choices = parameter.choices(device, values)
         if parameter.name not in given and choices != (None,):
             allowed = ", ".join(map(str, choices))
             raise InvalidConfigError(f"config={text!r} has no {parameter.name}; allowed: {allowed}")

@@ -9,19 +9,20 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 
 from autotune.device import Device
 from autotune.shape import Shape
-from autotune.space import Config, Parameter, Space
+from autotune.space import Config, Parameter, Space, Value
 
 
 class Encoding:
     """Configs as Optuna parameters and back; parameters without a choice on the device are left out.
 
-    Parameters with ordered values are integers, the index of the value: a sampler sees neighbours as neighbours.
+    Parameters with ordered values are integers, the index of the value: a sampler sees neighbours as neighbours. One
+    that another's value leaves without a choice is told as its first value, and what is proposed for it is ignored.
     """
 
     def __init__(self, space: Space[Any], device: Device) -> None:
         self._parameters = space.parameters
+        self._device = device
         self._free = {p.name: p for p in space.parameters if len(p.choices(device)) > 1}
-        self._fixed = {p.name: p.choices(device)[0] for p in space.parameters if p.name not in self._free}
         self.distributions: dict[str, BaseDistribution] = {
             name: _distribution(parameter) for name, parameter in self._free.items()
         }
@@ -29,24 +30,26 @@ class Encoding:
     def encode(self, config: Config) -> dict[str, Any]:
         """The parameters of a config."""
         return {
-            name: parameter.values.index(value) if parameter.is_ordered else value
+            name: index if parameter.is_ordered else parameter.values[index]
             for name, parameter in self._free.items()
-            if (value := config[name]) is not None
+            if (index := _index(parameter, config)) is not None
         }
 
     def decode(self, params: Mapping[str, Any]) -> Config:
         """The config of such parameters."""
-        values = {
-            name: parameter.values[params[name]] if parameter.is_ordered else params[name]
-            for name, parameter in self._free.items()
-        }
-        return Config({p.name: values.get(p.name, self._fixed.get(p.name)) for p in self._parameters})
+        chosen: dict[str, Value] = {}
+        for parameter in self._parameters:
+            choices = parameter.choices(self._device, chosen)
+            value = params.get(parameter.name) if len(choices) > 1 else choices[0]
+            is_index = len(choices) > 1 and parameter.is_ordered
+            chosen[parameter.name] = parameter.values[value] if is_index else value  # type: ignore[index]
+        return Config(chosen)
 
     def features(self, config: Config) -> list[float]:
         """Where a config lies in the unit cube: ordered values by their index, others one axis a value."""
         found: list[float] = []
-        for name, parameter in self._free.items():
-            index = parameter.values.index(config[name])
+        for parameter in self._free.values():
+            index = _index(parameter, config) or 0
             if parameter.is_ordered:
                 found.append(index / (len(parameter.values) - 1))
             else:
@@ -66,6 +69,14 @@ def feature_matrix(
     low, high = matrix.min(axis=0), matrix.max(axis=0)
     scaled: NDArray[np.float64] = (matrix - low) / np.where(high > low, high - low, 1.0)
     return scaled
+
+
+def _index(parameter: Parameter, config: Config) -> int | None:
+    """The place of a config's value in its parameter; 0 where another parameter leaves it none, None if unknown."""
+    value = config[parameter.name]
+    if value is None:
+        return None if parameter.only is None else 0
+    return parameter.values.index(value)
 
 
 def _distribution(parameter: Parameter) -> BaseDistribution:

@@ -1,6 +1,5 @@
 """What a search would do, before it does anything: what is pruned and why, what is left, what is known, how long."""
 
-import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -164,7 +163,5 @@ def _recorded(operation: str, device: Device) -> list[tuple[str, list[Trial]]]:
 
 def _judged(space: Space[Any], shape: Shape, device: Device) -> Iterator[tuple[Config, str | None]]:
     """Every config of a space, and why it is refused."""
-    names = [parameter.name for parameter in space.parameters]
-    for values in itertools.product(*(parameter.choices(device) for parameter in space.parameters)):
-        config = Config(dict(zip(names, values, strict=True)))
+    for config in space.combinations(device):
         yield config, space.reject(config, shape, device)

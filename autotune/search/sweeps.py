@@ -37,11 +37,20 @@ def ship_sweep(result: SearchResult, results: Path) -> None:
 def sweep_name(operation: Operation[Any], shape: Shape, policy: Policy) -> str:
     """A file name that says which problem a sweep is of, and the policy of its times where it is not the usual one."""
     fields = shape.as_dict()
-    mask = "causal" if fields["causal"] else "full"
-    sizes = f"b{fields['batch']}_h{fields['heads']}_s{fields['seq_q']}_d{fields['head_dim']}"
-    follows = {"kv_heads": "heads", "seq_kv": "seq_q", "head_dim_v": "head_dim"}
-    others = [f"_{name}{fields[name]}" for name, source in follows.items() if fields[name] != fields[source]]
+    is_paged = "max_context" in fields
+    length = f"c{fields['max_context']}" if is_paged else f"s{fields['seq_q']}"
+    sizes = f"b{fields['batch']}_h{fields['heads']}_{length}_d{fields['head_dim']}"
+    follows = {"kv_heads": "heads", "seq_kv": "seq_q", "mean_context": "max_context", "head_dim_v": "head_dim"}
+    follows |= {"kv_dtype": "dtype"}
+    others = [
+        f"_{name}{fields[name]}"
+        for name, source in follows.items()
+        if fields.get(name) not in (None, fields.get(source))
+    ]
+    usual = {"seq_q": 1, "page_size": 16, "layout": "NHD"} if is_paged else {}
+    others += [f"_{name}{fields[name]}" for name, value in usual.items() if fields[name] != value]
     others += [f"_window{fields['window']}"] if fields["window"] else []
-    others += [f"_{name}" for name in ("softcap", "varlen") if fields[name]]
+    others += [f"_{name}" for name in ("softcap", "varlen", "sinks", "alibi") if fields.get(name)]
+    mask = "" if is_paged else "_causal" if fields["causal"] else "_full"
     how = "" if policy == Policy() else f"_{policy.mode}_{policy.cache}"
-    return f"{operation.name}_{sizes}{''.join(others)}_{mask}_{fields['dtype']}{how}"
+    return f"{operation.name}_{sizes}{''.join(others)}{mask}_{fields['dtype']}{how}"

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from autotune.device import NVIDIA_H200, Device
+from autotune.search.encoding import Encoding
 from autotune.search.proposals import CONSTRAINT, DEFAULT_SAMPLER, Listed, Proposals, Sampler, StudyProposals
-from autotune.space import Config
+from autotune.shape import AttentionShape
+from autotune.space import Config, Parameter, Space
 from autotune.trial import Outcome, Status
 from tests.search.synthetic import FASTEST_US, OPERATION, SHAPE, SMALL, default, median_us, timing, valid
 
@@ -161,3 +163,26 @@ def test_exhaustive_proposals_are_the_space_in_order_without_what_is_known() -> 
     assert drain(Listed(SMALL_SPACE)) == SMALL_SPACE
     assert drain(Listed(SMALL_SPACE, seen=SMALL_SPACE[:4])) == SMALL_SPACE[4:]
     assert drain(Listed(SMALL_SPACE, seen=SMALL_SPACE)) == []
+
+
+def test_conditional_parameters_are_encoded_decoded_and_exhausted() -> None:
+    space: Space[AttentionShape] = Space(
+        (
+            Parameter("schedule", ("split", "flat")),
+            Parameter("splits", (1, 2, 4), only=("schedule", "split")),
+            Parameter("warps", (4, 8)),
+        ),
+        lambda config, shape, device: None,
+        lambda shape, device: Config(schedule="flat", splits=None, warps=4),
+    )
+    configs = list(space.configs(SHAPE, NVIDIA_H200))
+    encoding = Encoding(space, NVIDIA_H200)
+    assert [encoding.decode(encoding.encode(config)) for config in configs] == configs
+    assert encoding.decode({"schedule": "flat", "splits": 2, "warps": 1}) == configs[-1]
+    for sampler in ("gp", "tpe"):
+        proposals = StudyProposals(space, SHAPE, NVIDIA_H200, sampler=sampler, seed=0)
+        asked: list[Config] = []
+        while (config := proposals.ask()) is not None:
+            proposals.tell(Outcome(config=config, status=Status.OK, timing=timing(1.0 + len(asked))))
+            asked.append(config)
+        assert sorted(map(str, asked)) == sorted(map(str, configs))
