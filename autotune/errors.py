@@ -11,7 +11,9 @@
     │   └── NotDifferentiableError       an input requires gradients and there is no backward kernel
     ├── TableError                       a table is damaged, foreign or cannot be written
     ├── MissingDependencyError           a package, tool or device that this call needs is absent
+    ├── BaselineUnavailableError         an implementation to compare with cannot do this problem, or not here
     ├── NoTunedKernelError               ``on_miss="error"`` and no tuned row serves the shape
+    ├── OutOfPagesError                  a paged cache has too few free pages
     └── SearchError                      a search ended without one valid config
 """
 
@@ -52,8 +54,16 @@ class MissingDependencyError(AutotuneError):
     """A package, tool or device that this call needs is absent; the message says how to get it."""
 
 
+class BaselineUnavailableError(AutotuneError):
+    """An implementation to compare with cannot do this problem, or not on this machine; the message says why."""
+
+
 class NoTunedKernelError(AutotuneError):
     """No tuned row serves the shape, and the caller asked for an error instead of the default."""
+
+
+class OutOfPagesError(AutotuneError):
+    """The pool of a paged cache has fewer free pages than a call needs; nothing was changed."""
 
 
 class SearchError(AutotuneError):

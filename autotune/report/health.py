@@ -1,5 +1,6 @@
 """What works on this machine, what is missing, and the command that mends it."""
 
+import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -32,6 +33,7 @@ def examine() -> list[Finding]:
         _triton,
         _gpu,
         _nvml,
+        _cudnn,
         _interpreter,
         _folder,
         _user_tables,
@@ -100,6 +102,21 @@ def _nvml() -> Finding:
         return Finding("nvml", False, "clocks and other processes are not recorded", "pip install nvidia-ml-py")
     driver = hardware.toolchain().driver
     return Finding("nvml", True, f"driver {driver}" if driver else "installed; no NVIDIA driver here")
+
+
+def _cudnn() -> Finding:
+    version = _cudnn_frontend_version()
+    if not version:
+        text = "its Python frontend is not installed: paged attention is not compared with cuDNN"
+        return Finding("cudnn", False, text, "pip install 'attention-autotune[cudnn]'")
+    return Finding("cudnn", True, f"Python frontend {version}")
+
+
+def _cudnn_frontend_version() -> str:
+    try:
+        return importlib.metadata.version("nvidia-cudnn-frontend")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _interpreter() -> Finding:

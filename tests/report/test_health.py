@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(hardware, "has_gpu", lambda: True)
     monkeypatch.setattr(hardware, "current_device", lambda: NVIDIA_H200)
     monkeypatch.setattr(health, "_numpy_version", lambda: (2, 3))
+    monkeypatch.setattr(health, "_cudnn_frontend_version", lambda: "1.32.0")
     return tmp_path
 
 
@@ -44,6 +46,7 @@ def test_a_machine_in_order_needs_nothing(machine: Path) -> None:
     assert finding("gpu").text == "NVIDIA H200 (sm_90), 132 SMs, 143771 MiB, 700 W"
     assert finding("torch").text == "2.13.0, built for 13.0"
     assert finding("nvml").text == "driver 580.1"
+    assert finding("cudnn").text == "Python frontend 1.32.0"
     assert "flash_attention: 1 winners, 0 sweeps" in finding("shipped tables").text
     assert finding("toolchain").text == "measured on NVIDIA H200: triton 3.6.0, torch 2.13.0"
 
@@ -77,6 +80,13 @@ def test_absent_libraries_come_with_the_command_that_installs_them(monkeypatch: 
         assert not finding(subject).ok
         assert finding(subject).fix == "pip install 'attention-autotune[gpu]'"
     assert finding("nvml").fix == "pip install nvidia-ml-py"
+
+
+def test_an_absent_baseline_comes_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr("importlib.metadata.version", fail(PackageNotFoundError("nvidia-cudnn-frontend")))
+    found = finding("cudnn")
+    assert (found.ok, found.fix) == (False, "pip install 'attention-autotune[cudnn]'")
 
 
 def test_no_gpu_is_no_obstacle_to_replay(monkeypatch: pytest.MonkeyPatch) -> None:

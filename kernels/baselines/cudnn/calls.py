@@ -1,0 +1,196 @@
+"""cuDNN's attention as baselines: callables over given tensors, ready to be timed and to be captured."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import torch
+
+from autotune.errors import AutotuneError, BaselineUnavailableError, InputMismatchError, MissingDependencyError
+from autotune.kernels.baselines.cudnn.graph import Operand
+from autotune.kernels.baselines.cudnn.plans import Operands, planned
+from autotune.kernels.baselines.cudnn.problem import INSTALL, MAX_OFFSET, VECTOR, Problem, Strides, unsupported
+
+FIRST: Final = "cudnn"
+BEST: Final = "cudnn best plan"
+
+Call = Callable[[], object]  # returns the output; ``object`` is what the contract of a kernel's baselines says
+
+
+def dense(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> dict[str, Call]:
+    """cuDNN's attention of ``q [B, S_q, H, D]`` over ``k [B, S_kv, H_kv, D]`` and ``v [B, S_kv, H_kv, D_v]``, by name.
+
+    fp16 or bf16, any strides with a unit last one; masks are bottom-right aligned. Each call returns the output
+    ``[B, S_q, H, D_v]``, the same tensor each time. What cannot be had raises when it is called:
+
+    Raises:
+        MissingDependencyError: the frontend, cuDNN or an NVIDIA GPU is absent.
+        BaselineUnavailableError: cuDNN cannot do this problem, or not on this GPU.
+    """
+    problem = Problem(
+        batch=q.shape[0],
+        heads=q.shape[2],
+        kv_heads=k.shape[2],
+        seq_q=q.shape[1],
+        seq_kv=k.shape[1],
+        head_dim=q.shape[3],
+        head_dim_v=v.shape[3],
+        dtype=_name(q.dtype),
+        kv_dtype=_name(k.dtype),
+        scale=scale,
+        causal=causal,
+        window=window,
+        softcap=softcap is not None,
+        q_strides=_strides(q, (0, 2, 1)),
+        k_strides=_strides(k, (0, 2, 1)),
+        v_strides=_strides(v, (0, 2, 1)),
+    )
+    return _calls(problem, q, k, v, dict)
+
+
+def paged(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    page_table: torch.Tensor,
+    seq_lens: torch.Tensor,
+    *,
+    layout: str,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    cu_seqlens_q: torch.Tensor | None = None,
+    max_seqlen_q: int | None = None,
+) -> dict[str, Call]:
+    """cuDNN's attention over a paged cache: the last positions of each sequence against all its keys, by name.
+
+    ``q`` is ``[B, S_q, H, D]``, or packed ``[T, H, D]`` with ``cu_seqlens_q`` int32 ``[B + 1]`` and ``max_seqlen_q``;
+    the caches have the layout ``NHD`` or ``HND``; ``page_table`` is int32 ``[B, max_pages]``, with any number where a
+    sequence has no page; ``seq_lens`` int32 ``[B]``, of which cuDNN defines no result for 0. What a page holds behind
+    its sequence's end must be finite. The table and ``cu_seqlens_q`` are copied here, all else is read at each call,
+    which returns the output of ``q``'s sizes with ``D_v`` last. Dtypes, strides and errors are those of ``dense``.
+
+    Example (on a GPU):
+        >>> calls = paged(q, k_cache, v_cache, page_table, seq_lens, layout="NHD", scale=head_dim**-0.5)
+        >>> out = calls["cudnn"]()
+    """
+    axes = (0, 2, 1) if layout == "NHD" else (0, 1, 2)  # of page, head and slot
+    is_packed = cu_seqlens_q is not None
+    if is_packed != (max_seqlen_q is not None):
+        raise InputMismatchError(f"max_seqlen_q={max_seqlen_q}; expected a number with cu_seqlens_q, None without")
+    seq_q = q.shape[1] if max_seqlen_q is None else max_seqlen_q
+    page_size = k_cache.shape[axes[2]]
+    problem = Problem(
+        batch=seq_lens.shape[0],
+        heads=q.shape[-2],
+        kv_heads=k_cache.shape[axes[1]],
+        seq_q=seq_q,
+        seq_kv=page_table.shape[1] * page_size,
+        head_dim=q.shape[-1],
+        head_dim_v=v_cache.shape[3],
+        dtype=_name(q.dtype),
+        kv_dtype=_name(k_cache.dtype),
+        scale=scale,
+        causal=True,
+        window=window,
+        softcap=softcap is not None,
+        alibi=alibi_slopes is not None,
+        sinks=sinks is not None,
+        page_size=page_size,
+        # Rounded up, so that pools of about one size share a graph; no page of the table lies beyond the pool.
+        pages=1 << (k_cache.shape[0] - 1).bit_length(),
+        packed=is_packed,
+        q_strides=(seq_q * q.stride(0), q.stride(1), q.stride(0)) if is_packed else _strides(q, (0, 2, 1)),
+        k_strides=_strides(k_cache, axes),
+        v_strides=_strides(v_cache, axes),
+    )
+
+    def more_operands() -> dict[int, torch.Tensor]:
+        table = page_table.clamp(0, k_cache.shape[0] - 1).contiguous()  # cuDNN may load what it does not use
+        operands = {Operand.PAGES_K: table, Operand.PAGES_V: table, Operand.LENGTHS_KV: seq_lens.contiguous()}
+        if cu_seqlens_q is None:
+            operands[Operand.LENGTHS_Q] = torch.full_like(seq_lens, seq_q)
+        else:
+            operands[Operand.LENGTHS_Q] = cu_seqlens_q.diff().contiguous()
+            operands[Operand.OFFSETS_Q] = cu_seqlens_q * q.stride(0)
+            operands[Operand.OFFSETS_OUT] = cu_seqlens_q * (q.shape[1] * v_cache.shape[3])
+        if sinks is not None:
+            operands[Operand.SINKS] = sinks.float().contiguous()
+        return {int(operand): tensor for operand, tensor in operands.items()}
+
+    return _calls(problem, q, k_cache, v_cache, more_operands)
+
+
+def find_refusal(problem: Problem, tensors: Sequence[torch.Tensor]) -> AutotuneError | None:
+    """Why cuDNN cannot be asked for a problem over these tensors (queries, keys, values); None: it can."""
+    reason = unsupported(problem)
+    if reason is None and any(tensor.data_ptr() % (2 * VECTOR) for tensor in tensors):
+        reason = "a tensor does not begin at a multiple of 16 bytes, which cuDNN reads at once"
+    if reason is None and problem.packed and tensors[0].shape[0] * tensors[0].stride(0) > MAX_OFFSET:
+        reason = f"{tensors[0].shape[0]} packed queries: their offsets exceed 32 bits"
+    if reason is not None:
+        return BaselineUnavailableError(reason)
+    try:
+        import cudnn
+    except ImportError as error:
+        return MissingDependencyError(f"cuDNN's Python frontend is missing ({error}): {INSTALL}")
+    if tensors[0].device.type != "cuda" or torch.version.cuda is None:
+        return MissingDependencyError(f"the tensors are on {tensors[0].device}: cuDNN needs an NVIDIA GPU")
+    try:
+        version = int(cudnn.backend_version())
+    except RuntimeError as error:
+        return MissingDependencyError(f"the frontend finds no cuDNN, which comes with torch's CUDA builds: {error}")
+    reason = unsupported(problem, version)
+    return None if reason is None else BaselineUnavailableError(reason)
+
+
+def _calls(
+    problem: Problem, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, more: Callable[[], dict[int, torch.Tensor]]
+) -> dict[str, Call]:
+    """Both baselines. Operands are prepared here, so that no call but the first of a problem does more than launch."""
+    refusal = find_refusal(problem, (q, k, v))
+    if refusal is not None:
+        return {name: _refuse(refusal) for name in (FIRST, BEST)}
+    out = q.new_empty((*q.shape[:-1], problem.head_dim_v))
+    operands = {int(Operand.Q): q, int(Operand.K): k, int(Operand.V): v, int(Operand.OUT): out} | more()
+
+    def call(name: str) -> Call:
+        def run() -> torch.Tensor:
+            _run(name, problem, operands, q.device)
+            return out
+
+        return run
+
+    return {name: call(name) for name in (FIRST, BEST)}
+
+
+def _run(name: str, problem: Problem, operands: Operands, device: torch.device) -> None:
+    plans = planned(problem, device)
+    plan = plans.first() if name == FIRST else plans.best(operands)
+    plan.run(operands)
+
+
+def _refuse(error: AutotuneError) -> Call:
+    def run() -> torch.Tensor:
+        raise type(error)(*error.args)
+
+    return run
+
+
+def _strides(tensor: torch.Tensor, axes: tuple[int, int, int]) -> Strides:
+    batch, head, position = (tensor.stride(axis) for axis in axes)
+    return batch, head, position
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
