@@ -18,9 +18,10 @@ class ModelShape:
     """The attention sizes of one model, as its configuration states them.
 
     ``window`` and ``softcap`` are those of the layers that have one; where ``mixes_windows`` (Gemma, GPT-OSS) the other
-    layers run full attention. ``head_dim_v`` follows ``head_dim``. ALiBi (MPT, BLOOM, Baichuan), sinks (GPT-OSS) and
-    chunked attention (Llama 4) change no size and are not said here. ``source`` is the Hugging Face repository whose
-    ``config.json`` holds the numbers, or says where else they are from.
+    layers run full attention. ``head_dim_v`` follows ``head_dim``. ``sinks``: each head has a learned logit without a
+    value; ``alibi``: scores are biased by distance; ``latent``: what is cached are latents that keys and values are
+    computed from (MLA). Chunked attention (Llama 4) changes no size and is not said here. ``source`` is the Hugging
+    Face repository whose ``config.json`` holds the numbers, or says where else they are from.
 
     Example:
         >>> model = get_model("qwen2.5-7b")
@@ -37,6 +38,9 @@ class ModelShape:
     softcap: float | None = None
     mixes_windows: bool = False
     causal: bool = True
+    sinks: bool = False
+    alibi: bool = False
+    latent: bool = False
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -109,21 +113,22 @@ MODELS: Final = {
         ModelShape("gemma-3-4b", 8, 4, 256, window=1024, mixes_windows=True, source="google/gemma-3-4b-it"),
         ModelShape("gemma-3-12b", 16, 8, 256, window=1024, mixes_windows=True, source="google/gemma-3-12b-it"),
         ModelShape("gemma-3-27b", 32, 16, 128, window=1024, mixes_windows=True, source="google/gemma-3-27b-it"),
-        ModelShape("gpt-oss-20b", 64, 8, 64, window=128, mixes_windows=True, source="openai/gpt-oss-20b"),
-        ModelShape("gpt-oss-120b", 64, 8, 64, window=128, mixes_windows=True, source="openai/gpt-oss-120b"),
+        ModelShape("gpt-oss-20b", 64, 8, 64, window=128, mixes_windows=True, sinks=True, source="openai/gpt-oss-20b"),
+        ModelShape("gpt-oss-120b", 64, 8, 64, window=128, mixes_windows=True, sinks=True, source="openai/gpt-oss-120b"),
         ModelShape("phi-3-mini-4k", 32, 32, 96, window=2047, source="microsoft/Phi-3-mini-4k-instruct"),
         ModelShape("phi-4", 40, 10, 128, source="microsoft/phi-4"),
         # Multi-head latent attention, as its prefill computes it: 128 + 64 rotary dimensions against values of 128.
-        ModelShape("deepseek-v3", 128, 128, 192, head_dim_v=128, source="deepseek-ai/DeepSeek-V3"),
-        ModelShape("kimi-k2", 64, 64, 192, head_dim_v=128, source="moonshotai/Kimi-K2-Instruct"),
+        ModelShape("deepseek-v3", 128, 128, 192, head_dim_v=128, latent=True, source="deepseek-ai/DeepSeek-V3"),
+        ModelShape("kimi-k2", 64, 64, 192, head_dim_v=128, latent=True, source="moonshotai/Kimi-K2-Instruct"),
         ModelShape("glm-4-9b", 32, 2, 128, source="THUDM/glm-4-9b"),
         ModelShape("glm-4.5", 96, 8, 128, source="zai-org/GLM-4.5"),
         ModelShape("falcon-7b", 71, 1, 64, source="tiiuae/falcon-7b"),
         ModelShape("falcon-40b", 128, 8, 64, source="tiiuae/falcon-40b"),
         ModelShape("starcoder2-15b", 48, 4, 128, window=4096, source="bigcode/starcoder2-15b"),
-        ModelShape("mpt-7b", 32, 32, 128, source="mosaicml/mpt-7b"),
-        ModelShape("bloom-176b", 112, 112, 128, source="bigscience/bloom"),
-        ModelShape("baichuan-13b", 40, 40, 128, source="baichuan-inc/Baichuan-13B-Base"),
+        ModelShape("mpt-7b", 32, 32, 128, alibi=True, source="mosaicml/mpt-7b"),
+        # That both use ALiBi stands in their papers and code (modeling_bloom.py, modeling_baichuan.py), not the config.
+        ModelShape("bloom-176b", 112, 112, 128, alibi=True, source="bigscience/bloom"),
+        ModelShape("baichuan-13b", 40, 40, 128, alibi=True, source="baichuan-inc/Baichuan-13B-Base"),
         ModelShape("grok-1", 48, 8, 128, softcap=30.0, source="github.com/xai-org/grok-1, run.py and model.py"),
         ModelShape("flux.1", 24, 24, 128, causal=False, source="black-forest-labs/FLUX.1-dev, transformer/config.json"),
         ModelShape("wan2.1-14b", 40, 40, 128, causal=False, source="Wan-AI/Wan2.1-T2V-14B"),
@@ -210,6 +215,9 @@ class _ConfigFile:
             window=window,
             softcap=self._softcap(),
             mixes_windows=window is not None and self._mixes_windows(),
+            sinks=self._fields.get("model_type") == "gpt_oss",  # by its code alone
+            alibi=self._has_alibi(),
+            latent=self._fields.get("qk_nope_head_dim") is not None,
             source=str(self._path),
         )
 
@@ -280,6 +288,14 @@ class _ConfigFile:
             any(pattern not in (None, 1) for pattern in patterns)  # Gemma 3, Cohere 2, EXAONE 4
             or self._fields.get("max_window_layers") not in (None, 0)  # Qwen 2: the layers below it have none
             or self._fields.get("model_type") == "gemma2"  # every second layer, by its code alone
+        )
+
+    def _has_alibi(self) -> bool:
+        nested = self._fields.get("attn_config")  # MPT
+        return (
+            self._fields.get("alibi") is True  # Falcon
+            or (isinstance(nested, dict) and nested.get("alibi") is True)
+            or self._fields.get("model_type") == "bloom"  # by its code alone
         )
 
     def _softcap(self) -> float | None:

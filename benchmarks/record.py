@@ -1,111 +1,186 @@
 """Records what ships in ``results/`` on the GPU here: ``python -m benchmarks.record winners`` or ``sweeps``.
 
-The grid is FlashAttention's benchmark: batch x seq = 16,384 and heads x head_dim = 2048, bf16, forward. A recording may
-be split over several runs with ``--head-dim``; tables that are already there are merged with.
+The problems are those of ``benchmarks.grids``. A recording may be split over several runs by ``--only``, ``--head-dim``
+and ``--missing``: every result is written as it comes, and tables that are there already are merged with.
 """
 
 import argparse
+import os
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from autotune.cli.progress import Progress
-from autotune.dispatch import neighbour_configs
+from autotune.dispatch import neighbour_configs, reload
+from autotune.errors import SearchError
+from autotune.executor import Executor
 from autotune.executor.gpu import GpuExecutor
+from autotune.operation import Operation
 from autotune.registry import get_operation
 from autotune.report.summary import winner_lines
-from autotune.search import DEFAULT_SAMPLER, Limits, Sampler, SearchResult, search
+from autotune.search import DEFAULT_SAMPLER, Limits, SearchResult, search
 from autotune.search.sweeps import ship_sweep
-from autotune.shape import AttentionShape
-from autotune.table import Store, shipped_winners, winners, write_shipped
+from autotune.shape import Shape
+from autotune.table import Store, home, shipped_winners, winners, write_shipped
+from benchmarks.grids import SWEEPS, WINNERS, Cell
+from benchmarks.grids import grid_shape as grid_shape  # where the other benchmarks look for it
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 OPERATION = "flash_attention"
-TOKENS, WIDTH = 16384, 2048
-HEAD_DIMS = (64, 128, 256)
-LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 WINNER_SECONDS = 20.0
-SWEEPS = tuple(  # head_dim, causal, seq: a short and a long one of each kind
-    (head_dim, causal, seq)
-    for head_dim, causal, lengths in (
-        (64, False, (1024, 16384)),
-        (64, True, (512, 4096)),
-        (128, False, (1024, 8192)),
-        (128, True, (1024, 4096)),
-        (256, False, (1024, 16384)),
-        (256, True, (512, 4096)),
-    )
-    for seq in lengths
-)
 
 
-def grid_shape(head_dim: int, causal: bool, seq: int) -> AttentionShape:
-    """One cell of the grid."""
-    return AttentionShape(
-        batch=TOKENS // seq, heads=WIDTH // head_dim, seq_q=seq, head_dim=head_dim, dtype="bfloat16", causal=causal
-    )
+class Recording:
+    """Records problems of one operation one after the other, until a deadline; ``home()`` holds its trials.
+
+    Args:
+        executor: where they are measured.
+        operation: theirs.
+        results: the folder of the tables that ship.
+        seconds: the budget of each search.
+        deadline: ``time.monotonic()`` after which nothing is measured any more.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        operation: Operation[Any],
+        results: Path,
+        *,
+        seconds: float = WINNER_SECONDS,
+        deadline: float | None = None,
+    ) -> None:
+        self._executor = executor
+        self._operation = operation
+        self._results = results
+        self._seconds = seconds
+        self._deadline = deadline
+        self._store = Store(home())
+        self._console = Console(soft_wrap=True, highlight=False, markup=False)
+
+    def winners(self, cells: Sequence[Cell]) -> bool:
+        """Search each problem and merge its winner into the shipped table; whether none failed or is left."""
+        return self._run(cells, is_sweep=False)
+
+    def sweeps(self, cells: Sequence[Cell]) -> bool:
+        """Measure every valid config of each problem; whether none failed or is left.
+
+        One that the deadline cuts short does not ship; over the same store a later run continues it.
+        """
+        return self._run(cells, is_sweep=True)
+
+    def missing(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Those without a shipped winner of this source on this device."""
+        source = self._operation.source_hash
+        shipped = shipped_winners(self._operation.name, results=self._results)
+        done = {t.shape for t in shipped if (t.device, t.source_hash) == (self._executor.device, source)}
+        return [cell for cell in cells if cell.shape not in done]
+
+    def _run(self, cells: Sequence[Cell], *, is_sweep: bool) -> bool:
+        failed = 0
+        for number, cell in enumerate(cells):
+            left = None if self._deadline is None else self._deadline - time.monotonic()
+            if left is not None and left < (0.0 if is_sweep else self._seconds):
+                self._console.print(f"time is up: {len(cells) - number} of {len(cells)} are left")
+                return False
+            limits = Limits(seconds=left if is_sweep else self._seconds)
+            try:
+                result = self._search(cell.shape, limits, is_sweep=is_sweep)
+                if result.interrupted:
+                    return False
+                self._ship(result, is_sweep=is_sweep)
+            except SearchError as error:
+                self._console.print(f"{cell}: failed, {error}")
+                failed += 1
+                continue
+            assert result.winner is not None
+            self._console.print(
+                f"{cell}: {result.measured} configs in {result.seconds:.0f} s", *winner_lines(result.winner), sep="\n  "
+            )
+        return failed == 0
+
+    def _search(self, shape: Shape, limits: Limits, *, is_sweep: bool) -> SearchResult:
+        reload()  # the winners of this recording so far are neighbours
+        with Progress(Console(file=sys.stderr, quiet=True), limits) as progress:
+            return search(
+                self._operation,
+                shape,
+                self._executor,
+                self._store,
+                limits=limits,
+                neighbours=neighbour_configs(self._operation, shape, self._executor.device),
+                sampler="exhaustive" if is_sweep else DEFAULT_SAMPLER,
+                observer=progress,
+            )
+
+    def _ship(self, result: SearchResult, *, is_sweep: bool) -> None:
+        if is_sweep:
+            ship_sweep(result, self._results)
+            return
+        name, device = self._operation.name, self._executor.device
+        found = winners([*shipped_winners(name, results=self._results), *self._store.trials(name, device)])
+        here = [trial for trial in found if trial.device.slug == device.slug]
+        write_shipped(Path(device.slug) / f"{name}.parquet", here, results=self._results)
 
 
-def record_winners(executor: GpuExecutor, store: Store, head_dims: list[int], results: Path) -> None:
-    """Search every cell of the grid and merge its winner into the shipped table."""
-    for head_dim in head_dims:
-        for causal in (False, True):
-            for seq in LENGTHS:
-                run(executor, store, grid_shape(head_dim, causal, seq), Limits(seconds=WINNER_SECONDS))
-    found = winners([*shipped_winners(OPERATION, results=results), *store.trials(OPERATION, executor.device)])
-    here = [trial for trial in found if trial.device == executor.device]
-    write_shipped(Path(executor.device.slug) / f"{OPERATION}.parquet", here, results=results)
+def choose(cells: Sequence[Cell], only: Sequence[str], head_dims: Sequence[int]) -> list[Cell]:
+    """The problems whose text has one of these parts, and whose head dimension is one of these; of none, all."""
+    return [
+        cell
+        for cell in cells
+        if (not only or any(part.lower() in str(cell).lower() for part in only))
+        and (not head_dims or cell.shape.as_dict()["head_dim"] in head_dims)
+    ]
 
 
-def record_sweeps(executor: GpuExecutor, store: Store, head_dims: list[int], results: Path) -> None:
-    """Measure every valid config of the sweeps' shapes."""
-    for head_dim, causal, seq in SWEEPS:
-        if head_dim in head_dims:
-            result = run(executor, store, grid_shape(head_dim, causal, seq), Limits(), sampler="exhaustive")
-            ship_sweep(result, results)
-
-
-def run(
-    executor: GpuExecutor, store: Store, shape: AttentionShape, limits: Limits, *, sampler: Sampler = DEFAULT_SAMPLER
-) -> SearchResult:
-    """One study, its result printed."""
-    operation = get_operation(OPERATION)
-    console = Console(soft_wrap=True, highlight=False)
-    with Progress(Console(file=sys.stderr, quiet=True), limits) as progress:
-        neighbours = neighbour_configs(operation, shape, executor.device)
-        result = search(
-            operation,
-            shape,
-            executor,
-            store,
-            limits=limits,
-            neighbours=neighbours,
-            sampler=sampler,
-            observer=progress,
-        )
-    assert result.winner is not None
-    console.print(
-        f"{shape}: {result.measured} configs in {result.seconds:.0f} s", *winner_lines(result.winner), sep="\n  "
-    )
-    return result
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command's arguments."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("winners", "sweeps"))
+    parser.add_argument("--operation", choices=sorted(WINNERS), default=OPERATION)
+    parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="problems with this in their text")
+    parser.add_argument("--head-dim", type=int, action="append", default=[], help="problems of this head dimension")
+    parser.add_argument("--missing", action="store_true", help="winners that are not there yet, of this source")
+    parser.add_argument("--list", action="store_true", help="only list the problems; needs no GPU")
+    parser.add_argument("--seconds", type=float, default=WINNER_SECONDS, help="the budget of each winner")
+    parser.add_argument("--max-minutes", type=float, help="begin nothing that would end later; cuts a sweep short")
+    parser.add_argument("--store", type=Path, help="keep the trials here, and continue from them")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    return parser.parse_args(arguments)
 
 
 def main() -> None:
     """Entry of the command."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("winners", "sweeps"))
-    parser.add_argument("--head-dim", type=int, action="append", choices=HEAD_DIMS, help="only these")
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    arguments = parser.parse_args()
+    started, arguments = time.monotonic(), parse()
+    grid = WINNERS if arguments.what == "winners" else SWEEPS
+    cells = choose(grid[arguments.operation], arguments.only, arguments.head_dim)
+    if arguments.list or not cells:
+        print(*cells, f"{len(cells)} of {len(grid[arguments.operation])} problems", sep="\n")
+        sys.exit(0 if cells else 2)
+    deadline = None if arguments.max_minutes is None else started + 60 * arguments.max_minutes
     executor = GpuExecutor(early_stop=arguments.what == "winners")
     with tempfile.TemporaryDirectory() as folder:
-        record = record_winners if arguments.what == "winners" else record_sweeps
+        # What this recording finds stands for the user's tables, whose own winners are no neighbours of what ships.
+        os.environ["AUTOTUNE_HOME"] = str(arguments.store or folder)
+        recording = Recording(
+            executor,
+            get_operation(arguments.operation),
+            arguments.results,
+            seconds=arguments.seconds,
+            deadline=deadline,
+        )
         try:
-            record(executor, Store(Path(folder)), arguments.head_dim or list(HEAD_DIMS), arguments.results)
+            if arguments.missing and arguments.what == "winners":
+                cells = recording.missing(cells)
+            complete = recording.winners(cells) if arguments.what == "winners" else recording.sweeps(cells)
         finally:
             executor.close()
+    sys.exit(0 if complete else 1)
 
 
 if __name__ == "__main__":

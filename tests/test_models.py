@@ -3,6 +3,7 @@
 import doctest
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import autotune.models
 from autotune.errors import InvalidShapeError, UnknownNameError, UsageError
 from autotune.models import MODELS, ModelShape, find_model, get_model, load_config
-from autotune.shape import AttentionShape
+from autotune.shape import AttentionShape, PagedShape
 
 # Fields as published in each model's config.json; what is irrelevant here is left out.
 LLAMA: dict[str, Any] = {"num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096}
@@ -84,7 +85,10 @@ CONFIGS: dict[str, tuple[dict[str, Any], ModelShape]] = {
     ),
     "text-config-without-heads": ({**LLAMA, "text_config": {"hidden_size": 2560}}, ModelShape("", 32, 8, 128)),
     "gpt-2": ({"n_head": 12, "n_embd": 768}, ModelShape("", 12, 12, 64)),
-    "bloom": ({"n_head": 112, "hidden_size": 14336}, ModelShape("", 112, 112, 128)),
+    "bloom": (
+        {"model_type": "bloom", "n_head": 112, "hidden_size": 14336},
+        ModelShape("", 112, 112, 128, alibi=True),
+    ),
     "gpt-bigcode": ({"n_head": 48, "n_embd": 6144, "multi_query": True}, ModelShape("", 48, 1, 128)),
     "falcon-7b": (
         {
@@ -107,7 +111,14 @@ CONFIGS: dict[str, tuple[dict[str, Any], ModelShape]] = {
         ModelShape("", 128, 8, 64),
     ),
     "falcon-old-names": ({"n_head": 128, "n_head_kv": 8, "hidden_size": 8192}, ModelShape("", 128, 8, 64)),
-    "mpt": ({"n_heads": 32, "d_model": 4096, "attn_config": {"kv_n_heads": 4}}, ModelShape("", 32, 4, 128)),
+    "mpt": (
+        {"n_heads": 32, "d_model": 4096, "attn_config": {"kv_n_heads": 4, "alibi": True}},
+        ModelShape("", 32, 4, 128, alibi=True),
+    ),
+    "mpt-without-alibi": (
+        {"n_heads": 32, "d_model": 4096, "attn_config": {"alibi": False}},
+        ModelShape("", 32, 32, 128),
+    ),
     "chatglm": (
         {
             "num_attention_heads": 32,
@@ -137,8 +148,25 @@ CONFIGS: dict[str, tuple[dict[str, Any], ModelShape]] = {
             "qk_rope_head_dim": 64,
             "v_head_dim": 128,
         },
-        ModelShape("", 128, 128, 192, head_dim_v=128),
+        ModelShape("", 128, 128, 192, head_dim_v=128, latent=True),
     ),
+    "gpt-oss": (
+        {
+            "model_type": "gpt_oss",
+            "num_attention_heads": 64,
+            "num_key_value_heads": 8,
+            "hidden_size": 2880,
+            "head_dim": 64,
+            "sliding_window": 128,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+        ModelShape("", 64, 8, 64, window=128, mixes_windows=True, sinks=True),
+    ),
+    "falcon-alibi": (
+        {"num_attention_heads": 32, "hidden_size": 2048, "alibi": True},
+        ModelShape("", 32, 32, 64, alibi=True),
+    ),
+    "falcon-no-alibi": ({"num_attention_heads": 32, "hidden_size": 2048, "alibi": False}, ModelShape("", 32, 32, 64)),
 }
 
 WRONG_FIELDS: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -179,6 +207,35 @@ def test_named_model_is_a_valid_shape_with_a_source(model: ModelShape) -> None:
     assert model.source
 
 
+@pytest.mark.parametrize(
+    "model", [model for model in MODELS.values() if model.causal and not model.latent], ids=lambda model: model.name
+)
+def test_named_model_with_a_cache_is_a_valid_paged_shape(model: ModelShape) -> None:
+    shape = PagedShape(
+        batch=1,
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        max_context=1024,
+        head_dim=model.head_dim,
+        head_dim_v=model.head_dim_v,
+        window=model.window,
+        softcap=model.softcap is not None,
+        sinks=model.sinks,
+        alibi=model.alibi,
+    )
+    assert shape.group * model.kv_heads == model.heads
+
+
+def test_what_no_size_tells_of_a_model() -> None:
+    def having(feature: str) -> list[str]:
+        return [name for name, model in MODELS.items() if getattr(model, feature)]
+
+    assert having("sinks") == ["gpt-oss-20b", "gpt-oss-120b"]
+    assert having("alibi") == ["mpt-7b", "bloom-176b", "baichuan-13b"]
+    assert having("latent") == ["deepseek-v3", "kimi-k2"]
+    assert get_model("gpt-oss-120b").tensor_parallel(8).sinks
+
+
 def test_get_model_ignores_case_and_names_the_closest() -> None:
     assert get_model("LLaMA-3.1-8B") is MODELS["llama-3.1-8b"]
     with pytest.raises(UnknownNameError, match=r"model='llama-3\.1-8' is unknown; did you mean llama-3\.1-8b"):
@@ -202,8 +259,7 @@ def test_load_config(tmp_path: Path, fields: dict[str, Any], expected: ModelShap
     path.write_text(json.dumps(fields))
     model = load_config(path)
     assert model.name == model.source == str(path)
-    names = ("heads", "kv_heads", "head_dim", "head_dim_v", "window", "softcap", "mixes_windows", "causal")
-    assert {name: getattr(model, name) for name in names} == {name: getattr(expected, name) for name in names}
+    assert model == replace(expected, name=str(path), source=str(path))
 
 
 @pytest.mark.parametrize(("fields", "parts"), WRONG_FIELDS.values(), ids=WRONG_FIELDS)

@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from autotune import hardware
-from autotune.cli import options
+from autotune.cli import options, shapes
 from autotune.cli.output import make_console
-from autotune.cli.tables import From, require_folder
+from autotune.cli.tables import From, find_device, require_folder
 from autotune.device import NVIDIA_H200, Device
-from autotune.errors import UnknownNameError
 from autotune.report.explain import Source, explain_config, explanation_data, explanation_lines, parse_config
 from autotune.shape import Shape
 from autotune.table import Store, home, shipped_sweeps, shipped_winners
@@ -22,11 +21,11 @@ ConfigText = Annotated[
 ]
 
 
-@options.takes_shapes
+@shapes.takes_shapes
 def explain(
     config: ConfigText,
     *,
-    wanted: options.Wanted,
+    wanted: shapes.Wanted,
     device: options.DeviceName = None,
     source: From = None,
     as_json: options.Json = False,
@@ -37,13 +36,14 @@ def explain(
     out. Nothing is measured.
     """
     require_folder(source)
-    sources = _read_sources(wanted.operation.name, source or home())
-    target = _find_device(device, sources)
-    parsed = parse_config(config, wanted.operation.space, target)
+    operation = wanted.problems[0][0]  # of all of them
+    sources = _read_sources(operation.name, source or home())
+    target = _find_device(device, sources, source)
+    parsed = parse_config(config, operation.space, target)
     console, data = make_console(as_json), []
-    for shape in wanted.shapes:
-        found = explain_config(wanted.operation, shape, target, parsed, _narrow(sources, shape, target))
-        console.print(*explanation_lines(found), sep="\n", end="\n\n" if len(wanted.shapes) > 1 else "\n")
+    for _, shape in wanted.problems:
+        found = explain_config(operation, shape, target, parsed, _narrow(sources, shape, target))
+        console.print(*explanation_lines(found), sep="\n", end="\n\n" if len(wanted.problems) > 1 else "\n")
         data.append(explanation_data(found))
     if as_json:
         print(json.dumps(data, indent=2))
@@ -67,17 +67,12 @@ def _narrow(sources: list[Source], shape: Shape, device: Device) -> list[Source]
     return [Source(place, [t for t in trials if t.policy == policy]) for policy in policies for place, trials in kept]
 
 
-def _find_device(name: str | None, sources: list[Source]) -> Device:
-    """The device of that name with the highest power cap; by default the GPU here, or the H200.
+def _find_device(name: str | None, sources: list[Source], root: Path | None) -> Device:
+    """The named device; by default the GPU here, or the H200.
 
     Raises:
         UnknownNameError: no row is of such a device.
     """
     if name is None:
         return hardware.current_device() if hardware.has_gpu() else NVIDIA_H200
-    devices = {trial.device for source in sources for trial in source.trials}
-    named = [device for device in devices if device.name == name]
-    if not named:
-        known = ", ".join(sorted({device.name for device in devices})) or "none"
-        raise UnknownNameError(f"device={name!r} has no rows; devices with rows: {known}")
-    return max(named, key=lambda device: device.power_cap_watts or 0)
+    return find_device(name, (trial for source in sources for trial in source.trials), root)

@@ -2,16 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from autotune.cli import options
+from autotune.cli import options, shapes
 from autotune.device import architecture
 from autotune.errors import UnknownNameError
 from autotune.executor.select import Settings
-from autotune.operation import Operation
-from autotune.shape import Shape
 from autotune.table import read_misses
 
 DEFAULT_TRIALS, DEFAULT_BUDGET = 120, "60s"
@@ -39,11 +37,11 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be 
 # Imports of autotune.search stand inside the functions: it loads Optuna, which no other command should wait for.
 
 
-@options.takes_shapes
+@shapes.takes_models
 @options.takes_settings
 def search(
     *,
-    wanted: options.Wanted,
+    wanted: shapes.Wanted,
     trials: Trials = None,
     budget: Budget = DEFAULT_BUDGET,
     sampler: Sampler = None,
@@ -58,6 +56,8 @@ def search(
 ) -> None:
     """Search the fastest correct config for each shape and save it.
 
+    A --model without an --operation is tuned for prefill and for decode.
+
     With a GPU every config is compiled, checked and timed here. Without one, a sweep that was recorded on the named
     device answers the times, the finalists are compiled for it, and the winner's numbers are checked in Triton's
     interpreter. Press Ctrl-C to stop: what was measured is kept, and the next run continues.
@@ -67,7 +67,7 @@ def search(
 
     if sampler is not None and sampler not in SAMPLERS:
         raise UnknownNameError(f"sampler={sampler!r} is unknown; allowed: {', '.join(SAMPLERS)}")
-    problems: list[tuple[Operation[Any], Shape]] = [(wanted.operation, shape) for shape in wanted.shapes]
+    problems = list(wanted.problems)
     if from_misses:
         problems = read_misses()
         if not problems:
@@ -95,11 +95,11 @@ def search(
         run(task)
 
 
-@options.takes_shapes
+@shapes.takes_shapes
 @options.takes_settings
 def sweep(
     *,
-    wanted: options.Wanted,
+    wanted: shapes.Wanted,
     settings: Settings,
     out: Out = None,
     results: Annotated[Path | None, typer.Option("--results", help="Also write results/<device>/sweeps here.")] = None,
@@ -115,7 +115,7 @@ def sweep(
             ship_sweep(result, results)
 
     task = Task(
-        problems=[(wanted.operation, shape) for shape in wanted.shapes],
+        problems=list(wanted.problems),
         limits=Limits(),
         settings=replace(settings, early_stop=False),
         sampler="exhaustive",

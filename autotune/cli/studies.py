@@ -4,7 +4,7 @@ import contextlib
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,13 @@ from rich.console import Console
 from autotune.cli import interrupts
 from autotune.cli.output import make_console
 from autotune.cli.progress import Progress
+from autotune.cli.turns import Problem, take_turns
 from autotune.device import Device
-from autotune.dispatch import MAX_DISTANCE, get_kernel, neighbour_configs, reload
+from autotune.dispatch import get_kernel, neighbour_configs, reload
 from autotune.errors import AutotuneError, SearchError, TableError, UsageError
 from autotune.executor import Executor
 from autotune.executor.compile_pool import limit_jobs
-from autotune.executor.replay import ReplayExecutor
-from autotune.executor.select import Settings, find_site, open_executor, open_gpu
+from autotune.executor.select import Settings, Site, find_site, open_executor, open_gpu
 from autotune.operation import Operation
 from autotune.report.confirmation import compiled_text, confirmation_data, confirmation_lines
 from autotune.report.plan import plan_data, plan_lines
@@ -31,8 +31,6 @@ from autotune.search.plan import make_plan
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store, home
-
-Problem = tuple[Operation[Any], Shape]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +58,15 @@ def preview(task: Task) -> None:
     """Print what ``run`` would do; opens no GPU and writes nothing."""
     console, data = make_console(task.as_json), []
     site = find_site(task.device, task.settings.policy)
-    for operation, shape in _answerable(task, site, console):
+    for operation, shape, missing in take_turns(task.problems, site, console):
+        here = site
+        if missing is not None:
+            console.print(f"not recorded: a search of this needs the GPU; planned as on an {site.device.name}")
+            here = Site("gpu", site.device, site.toolchain, site.policy)
         plan = make_plan(
             operation,
             shape,
-            site,
+            here,
             task.store,
             limits=task.limits,
             sampler=task.sampler,
@@ -89,7 +91,10 @@ def run(task: Task) -> list[SearchResult]:
     try:
         opened = open_gpu(task.settings) if task.must_measure else open_executor(task.device, task.settings)
         with contextlib.closing(opened) as executor:
-            for number, (operation, shape) in enumerate(_answerable(task, executor, console)):
+            for number, (operation, shape, missing) in enumerate(take_turns(task.problems, executor, console)):
+                if missing is not None:
+                    studies.fail(missing)
+                    continue
                 studies.run(executor, operation, shape, time.monotonic() if number else started)
                 if studies.interrupted:
                     break
@@ -124,10 +129,7 @@ class Studies:
         try:
             result = self._search(executor, operation, shape, started)
         except SearchError as error:
-            if len(self.task.problems) == 1:
-                raise
-            self.console.print(f"failed    {error}\n")
-            self.failed += 1
+            self.fail(error)
             return
         self.results.append(result)
         reload()  # the next shape begins with what this one found
@@ -140,6 +142,13 @@ class Studies:
         self.data.append({**result_data(result), "confirmation": confirmation_data(confirmation)})
         if not result.interrupted:
             self._ship(result)
+
+    def fail(self, error: AutotuneError) -> None:
+        """Say why a problem has no result and go on, unless it is the only one."""
+        if len(self.task.problems) == 1:
+            raise error
+        self.console.print(f"failed    {error}\n")
+        self.failed += 1
 
     def _search(self, executor: Executor, operation: Operation[Any], shape: Shape, started: float) -> SearchResult:
         task = self.task
@@ -224,33 +233,6 @@ def require_writable(root: Path) -> None:
             pass
     except OSError as error:
         raise UsageError(f"out={str(root)!r} cannot be written: {error.strerror}; name a folder with --out") from error
-
-
-def _answerable(task: Task, executor: Any, console: Console) -> Iterator[Problem]:
-    """The problems, or in a replay the recorded ones that are nearest to them, each once; says which."""
-    if not isinstance(executor, ReplayExecutor):
-        yield from task.problems
-        return
-    console.print(
-        f"no GPU here: times come from a sweep recorded on an {executor.device.name}; "
-        "compiling and checking happen on this CPU"
-    )
-    tuned: set[tuple[str, Shape]] = set()
-    for operation, shape in task.problems:
-        recorded = executor.nearest(operation, shape)
-        is_tuned = (operation.name, recorded) in tuned
-        if recorded != shape:
-            what = "which is tuned above already" if is_tuned else "tuning that"
-            distance = shape.distance(recorded)
-            far = (
-                "" if distance <= MAX_DISTANCE else f" (beyond {MAX_DISTANCE:g} a winner is not served for your shape)"
-            )
-            console.print(
-                f"not recorded: {shape}; the nearest sweep is {distance:.2f} away in powers of two{far}, {what}"
-            )
-        if not is_tuned:
-            tuned.add((operation.name, recorded))
-            yield operation, recorded
 
 
 def _served(operation: Operation[Any], shape: Shape, device: Device) -> Config | None:

@@ -1,27 +1,25 @@
 """``autotune show``, ``lookup`` and ``export``: read the tables; no GPU, no torch, no triton."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from autotune import hardware
-from autotune.cli import options
+from autotune.cli import options, shapes
 from autotune.cli.output import make_console
-from autotune.device import NVIDIA_H200
+from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import get_kernel
 from autotune.errors import AutotuneError, UnknownNameError, UsageError
-from autotune.registry import get_operation
-from autotune.report.summary import policy_text, speed_up, trial_data
+from autotune.registry import get_operation, operation_names
+from autotune.report.summary import is_memory_bound, policy_text, speed_up, trial_data
 from autotune.table import export as export_text
 from autotune.table import served_winners, shipped_sweeps, to_t4
 from autotune.trial import Trial
-
-NO_WINNERS: Final = "no winners yet: run `autotune search --seq 1024`"
 
 From = Annotated[Path | None, typer.Option("--from", help="Folder of the tables [default: $AUTOTUNE_HOME].")]
 Form = Annotated[
@@ -46,26 +44,27 @@ def show(
         return
     console = make_console()
     if not rows:
-        console.print(NO_WINNERS)
+        console.print(_no_winners(operation))
         return
     for name in dict.fromkeys(trial.device.name for trial in rows):
         console.print(_table(name, [trial for trial in rows if trial.device.name == name]))
 
 
-@options.takes_shapes
+@shapes.takes_shapes
 def lookup(
     *,
-    wanted: options.Wanted,
+    wanted: shapes.Wanted,
     device: options.DeviceName = None,
     as_json: options.Json = False,
 ) -> None:
     """Say what get_kernel answers for a shape, from which row, and why."""
     name = device or (None if hardware.has_gpu() else NVIDIA_H200.name)
-    _winners(wanted.operation.name, device, None)  # refuses unknown devices and damaged tables
+    for asked in dict.fromkeys(operation.name for operation, _ in wanted.problems):
+        _winners(asked, device, None)  # refuses unknown devices and damaged tables
     data = []
     console = make_console(as_json)
-    for shape in wanted.shapes:
-        kernel = get_kernel(shape, device=name)
+    for operation, shape in wanted.problems:
+        kernel = get_kernel(shape, device=name, operation=operation.name)
         why = kernel.provenance
         console.print(f"shape   {shape}")
         console.print(f"device  {name or 'the GPU here'}")
@@ -110,7 +109,7 @@ def export(
     else:
         rows = _winners(operation, device, source)
         if not rows:
-            raise AutotuneError(NO_WINNERS)
+            raise AutotuneError(_no_winners(operation))
         text = export_text(rows, "json" if as_json else form)
     if out is None:
         print(text, end="" if text.endswith("\n") else "\n")
@@ -139,16 +138,37 @@ def require_folder(source: Path | None) -> None:
         raise UsageError(f"from={str(source)!r} is not a folder; expected one that `autotune search --out` wrote")
 
 
+def find_device(name: str, rows: Iterable[Trial], root: Path | None) -> Device:
+    """The device of that name with the highest power cap, of these rows or else of any operation's winners.
+
+    Raises:
+        UnknownNameError: no row is of such a device.
+    """
+    devices = {trial.device for trial in rows}
+    if all(device.name != name for device in devices):
+        tables = (served_winners(other, root=root, on_damaged=lambda error: None) for other in operation_names())
+        devices |= {row.trial.device for table in tables for row in table}
+    named = [device for device in devices if device.name == name]
+    if not named and name == NVIDIA_H200.name:  # what is asked where there is no GPU
+        return NVIDIA_H200
+    if not named:
+        known = ", ".join(sorted({device.name for device in devices})) or "none"
+        raise UnknownNameError(f"device={name!r} has no rows; devices with rows: {known}")
+    return max(named, key=lambda device: device.power_cap_watts or 0)
+
+
+def _no_winners(operation: str) -> str:
+    return f"no winners of {operation} yet: run `autotune search --operation {operation}`"
+
+
 def _winners(operation: str, device: str | None, source: Path | None) -> list[Trial]:
     """The winners that would be served, in the order of their shapes."""
     get_operation(operation)  # an unknown one has no rows, which is not what is wrong
     require_folder(source)
     rows = [row.trial for row in served_winners(operation, root=source)]
     if device is not None:
-        known = sorted({trial.device.name for trial in rows})
-        rows = [trial for trial in rows if trial.device.name == device]
-        if not rows:
-            raise UnknownNameError(f"device={device!r} has no rows; devices with rows: {', '.join(known) or 'none'}")
+        name = find_device(device, rows, source).name
+        rows = [trial for trial in rows if trial.device.name == name]
     return sorted(rows, key=_place)
 
 
@@ -160,15 +180,17 @@ def _place(trial: Trial) -> tuple[Any, ...]:
 def _table(device: str, rows: Sequence[Trial]) -> Table:
     table = Table(title=device, title_justify="left", box=None, pad_edge=False, header_style="bold")
     parameters = [name for name in rows[0].config if any(trial.config[name] is not None for trial in rows)]
-    for header in ("shape", *parameters, "time", "TFLOP/s", "vs default", "vs SDPA", "from"):
-        table.add_column(header, justify="right" if header in ("time", "TFLOP/s") else "left", overflow="fold")
+    in_bytes = all(is_memory_bound(trial.tflops, trial.gbps) for trial in rows)
+    unit = "GB/s" if in_bytes else "TFLOP/s"
+    for header in ("shape", *parameters, "time", unit, "vs default", "vs SDPA", "from"):
+        table.add_column(header, justify="right" if header in ("time", unit) else "left", overflow="fold")
     for trial in rows:
         assert trial.timing is not None
         table.add_row(
             str(trial.shape),
             *("" if trial.config[name] is None else str(trial.config[name]) for name in parameters),
             f"{trial.timing.median_us:.0f} us",
-            "" if trial.tflops is None else f"{trial.tflops:.0f}",
+            "" if (rate := trial.gbps if in_bytes else trial.tflops) is None else f"{rate:.0f}",
             "" if trial.default_timing is None else f"{speed_up(trial.default_timing, trial.timing).value:.2f}x",
             ""
             if trial.baseline_timing is None

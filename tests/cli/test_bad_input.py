@@ -1,20 +1,17 @@
 """Whatever is wrong with a command is said in one line, changes nothing, and is told by the exit code."""
 
-import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from autotune.cli import options
-from autotune.errors import UsageError
 from autotune.search import DEFAULT_SAMPLER, SAMPLERS
-from autotune.shape import AttentionShape
 from tests.cli.conftest import Machine, Ran
 from tests.report import sample
 
@@ -45,12 +42,42 @@ BAD_SHAPES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
     ("--model", "/nonexistent/config.json"): ("/nonexistent/config.json", "does not exist"),
     ("--model", "llama-3.1-8b", "--tp", "5"): ("tp=5", "1, 2, 4"),
     ("--tp", "2"): ("tp=2", "--model"),
+    ("--batch", "two"): ("batch='two'", "512,1024"),
+    ("--batch", "8,...,1"): ("batch=8,...,1", "1,...,8"),
     ("--model", "llama-3.1-8b", "--heads", "4"): ("heads=4", "8 KV heads of llama-3.1-8b", "--kv-heads"),
     ("--model", "llama-3.1-8b", "--tp", "2", "--heads", "6"): ("heads=6", "4 KV heads of llama-3.1-8b tp2"),
     ("--model", "llama-3.1-8b", "--kv-heads", "5"): ("kv_heads=5", "32 heads of llama-3.1-8b", "--heads"),
     ("--model", "llama-3.1-8b", "--kv-heads", "0"): ("kv_heads=0", "from 1"),
     ("--seq", "512,...,300"): ("seq=512,...,300", "ends below its start", "300,...,512"),
 }
+
+# The same of paged decode.
+BAD_PAGED_SHAPES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
+    ("--context", "0"): ("max_context=0", "from 1 to 1073741824"),
+    ("--context", "8k"): ("context='8k'", "512,1024"),
+    ("--context", "8192,...,512"): ("context=8192,...,512", "512,...,8192"),
+    ("--mean-context", "0"): ("mean_context=0", "from 1 to 8192"),
+    ("--mean-context", "9000"): ("mean_context=9000", "from 1 to 8192"),
+    ("--ragged", "--mean-context", "4096"): ("ragged=True", "mean_context=4096", "exclude"),
+    ("--queries", "0"): ("seq_q=0", "from 1"),
+    ("--page-size", "0"): ("page_size=0", "from 1 to 1024"),
+    ("--kv-dtype", "fp4"): ("kv_dtype='fp4'", "float8_e4m3fn"),
+    ("--layout", "nhd"): ("layout='nhd'", "NHD or HND"),
+    ("--batch", ""): ("batch=''", "512,1024"),
+    ("--batch", "1,0"): ("batch=0", "from 1"),
+    ("--heads", "30", "--kv-heads", "8"): ("heads=30", "not a multiple of kv_heads=8"),
+    ("--model", "flux.1"): ("model='flux.1'", "not causal"),
+    ("--model", "deepseek-v3"): ("model='deepseek-v3'", "latents"),
+    ("--seq", "512"): ("seq='512'", "--seq is for --operation", "flash_attention"),
+    ("--seq-kv", "512"): ("seq_kv=512", "--seq-kv is for --operation", "flash_attention"),
+    ("--causal",): ("causal=True", "--causal is for --operation", "flash_attention"),
+    ("--no-causal",): ("causal=False", "--no-causal is for --operation", "flash_attention"),
+}
+# Options of caches, which dense attention refuses.
+PAGED_OPTIONS: Final = (
+    *(("--context", "8192"), ("--mean-context", "64"), ("--ragged",), ("--queries", "2"), ("--page-size", "16")),
+    *(("--kv-dtype", "bf16"), ("--layout", "NHD"), ("--sinks",), ("--no-sinks",), ("--alibi",), ("--no-alibi",)),
+)
 
 # Options of measuring and what the line must name.
 BAD_SETTINGS: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
@@ -79,6 +106,37 @@ def test_a_bad_shape_is_refused(
 ) -> None:
     machine.ship_sweep(64)
     assert_refused(run(command, *arguments), 2, *words)
+    assert not machine.home.exists()
+
+
+@pytest.mark.parametrize("command", ["lookup", "bench"])
+@pytest.mark.parametrize(
+    ("arguments", "words"), BAD_PAGED_SHAPES.items(), ids=lambda value: " ".join(value)[:30] or "empty"
+)
+def test_a_bad_paged_shape_is_refused(
+    run: Run, machine: Machine, command: str, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    machine.ship_sweep(64)
+    assert_refused(run(command, "--operation", "paged_decode", *arguments), 2, *words)
+    assert not machine.home.exists()
+
+
+@pytest.mark.parametrize("arguments", PAGED_OPTIONS, ids=" ".join)
+def test_dense_attention_refuses_options_of_caches(run: Run, machine: Machine, arguments: tuple[str, ...]) -> None:
+    machine.ship_sweep(64)
+    names = f"{arguments[0]} is for --operation"
+    assert_refused(run("search", *arguments), 2, "is not for flash_attention; ", names)
+    assert_refused(run("search", "--model", "flux.1", *arguments), 2, "is not for flash_attention; ", names)
+    assert not machine.home.exists()
+
+
+def test_a_search_refuses_what_the_kernel_cannot_compute_before_anything_is_searched(
+    run: Run, machine: Machine
+) -> None:
+    machine.ship_sweep(64)
+    for command in ("search", "lookup"):
+        ran = run(command, "--operation", "paged_decode", "--queries", "9")
+        assert_refused(ran, 2, "seq_q=9", "paged_decode", "expected 1 to 8")
     assert not machine.home.exists()
 
 
@@ -187,7 +245,8 @@ def test_measuring_without_a_gpu_fails(run: Run, machine: Machine, command: str)
 
 
 def test_nothing_to_export_is_no_wrong_usage(run: Run) -> None:
-    assert_refused(run("export"), 1, "no winners yet", "autotune search --seq 1024")
+    for name in ("flash_attention", "paged_decode"):
+        assert_refused(run("export", "--operation", name), 1, f"no winners of {name} yet", f"--operation {name}`")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +254,7 @@ def test_nothing_to_export_is_no_wrong_usage(run: Run) -> None:
     [
         (("tune",), ("'tune'", "`autotune --help`")),
         (("search", "--sequence", "1"), ("--sequence", "--seq", "`autotune search --help`")),
-        (("search", "--batch", "two"), ("--batch", "integer", "'two'")),
+        (("search", "--heads", "two"), ("--heads", "integer", "'two'")),
         (("search", "--batch"), ("--batch", "requires")),
         (("search", "--trials", "0"), ("--trials", "1", "'0'")),
         (("search", "--seed", "-1"), ("--seed", "0", "'-1'")),
@@ -244,8 +303,10 @@ def test_no_command_is_a_plea_for_help(run: Run) -> None:
 @pytest.mark.parametrize("command", SHAPED)
 def test_the_shape_options_come_first_and_keep_their_order(run: Run, command: str) -> None:
     text = run(command, "--help").out
-    options = ["--operation", "--seq ", "--seq-kv", "--batch", "--heads", "--kv-heads", "--head-dim", "--dtype"]
-    options += ["--causal / --no-causal", "--window", "--softcap / --no-softcap", "--model", "--tp", "--json"]
+    options = ["--operation", "--seq ", "--seq-kv", "--context", "--mean-context", "--ragged", "--queries", "--batch"]
+    options += ["--heads", "--kv-heads", "--head-dim", "--dtype", "--kv-dtype", "--page-size", "--layout"]
+    options += ["--causal / --no-causal", "--window", "--softcap / --no-softcap", "--sinks / --no-sinks"]
+    options += ["--alibi / --no-alibi", "--model", "--tp", "--json"]
     places = [text.index(f"\n  {option}") for option in options]
     assert places == sorted(places)
     assert "wanted" not in text
@@ -293,71 +354,6 @@ def test_a_reader_that_leaves_early_is_no_traceback(machine: Machine, tmp_path: 
     assert (result.stdout, result.stderr) == ("[\n", "")
 
 
-@pytest.mark.parametrize(
-    ("text", "lengths"),
-    [
-        ("1024", [1024]),
-        ("512, 1024", [512, 1024]),
-        ("512,...,4096", [512, 1024, 2048, 4096]),
-        ("512,...,3000", [512, 1024, 2048, 3000]),
-        ("64,512,...,1024,64", [64, 512, 1024]),
-        ("512,...,512", [512]),
-    ],
-)
-def test_lengths_are_read_as_they_are_written(text: str, lengths: list[int]) -> None:
-    assert options.parse_lengths(text) == lengths
-
-
-@pytest.mark.parametrize("text", ["...", "...,512", "512,...", "512,,1024", "1024;2048", "1e3", "1.5"])
-def test_lengths_of_another_form_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="seq="):
-        options.parse_lengths(text)
-
-
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("1.5s", 1.5), ("2m", 120), ("1 h", 3600)])
 def test_budgets_are_read_as_they_are_written(text: str, seconds: float) -> None:
     assert options.parse_seconds(text) == seconds
-
-
-def shape_of(**given: Any) -> AttentionShape:
-    (shape,) = options.make_shapes(seq="512", **given).shapes
-    return shape
-
-
-def test_a_model_gives_what_is_not_said() -> None:
-    shape = shape_of(model="deepseek-v3", tp=8)
-    assert (shape.heads, shape.kv_heads, shape.head_dim, shape.head_dim_v) == (16, 16, 192, 128)
-    shape = shape_of(model="flux.1", head_dim=64, heads=8, kv_heads=2)
-    assert (shape.heads, shape.kv_heads, shape.head_dim, shape.head_dim_v) == (8, 2, 64, 64)
-    assert not shape.causal
-    assert shape_of(model="flux.1", causal=True).causal
-
-
-def test_a_model_gives_its_window_and_softcap_unless_they_are_said() -> None:
-    assert shape_of(model="mistral-7b-v0.1").window == 4096
-    assert shape_of(model="mistral-7b-v0.1", window=128).window == 128
-    assert shape_of(model="grok-1").softcap
-    assert not shape_of(model="grok-1", softcap=False).softcap
-    assert shape_of(softcap=True).softcap
-    assert not shape_of().softcap
-
-
-def test_a_window_of_some_layers_is_left_out_and_said(run: Run, machine: Machine) -> None:
-    shape = shape_of(model="gemma-2-9b")
-    assert (shape.window, shape.softcap) == (None, True)
-    machine.ship(sample.trial())
-    ran = run("lookup", "--model", "gemma-2-9b")
-    first = ran.out.splitlines()[0]
-    assert first.startswith("only some layers of gemma-2-9b have its window of 4096 keys")
-    assert "--window 4096" in first
-    as_json = run("lookup", "--model", "gemma-2-9b", "--json")
-    assert as_json.err.splitlines()[0] == first
-    assert json.loads(as_json.out)[0]["shape"]["window"] is None
-    named = run("lookup", "--model", "gemma-2-9b", "--window", "4096").out
-    assert "only some layers" not in named
-    assert "window 4096, softcap" in named
-
-
-def test_the_defaults_are_16384_tokens_of_16_causal_heads_of_128() -> None:
-    shapes = options.make_shapes(seq="1024,32768").shapes
-    assert shapes == (sample.shape(1024), sample.shape(32768, batch=1))

@@ -65,7 +65,10 @@ def test_show_keeps_devices_apart(run: Run, tuned: Machine) -> None:
 
 
 def test_show_without_winners_says_how_to_get_some(run: Run, machine: Machine) -> None:
-    assert run("show") == (0, "no winners yet: run `autotune search --seq 1024`\n", "")
+    for name in ("flash_attention", "paged_decode"):
+        hint = f"no winners of {name} yet: run `autotune search --operation {name}`\n"
+        assert run("show", "--operation", name) == (0, hint, "")
+    assert run("show").out == run("show", "--operation", "flash_attention").out
     assert json.loads(run("show", "--json").out) == []
     assert not machine.home.exists()
 

@@ -1,0 +1,253 @@
+"""What the shape options describe: the problems of one operation, or of all phases of serving a model."""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeVar
+
+from autotune.cli.options import Command, with_options
+from autotune.cli.output import make_console
+from autotune.cli.shape_options import BATCH, CONTEXT, OPERATION, PAGE_SIZE, SEQ, TOKENS, ShapeOptions, parse_sizes
+from autotune.cli.turns import Problem
+from autotune.errors import UsageError
+from autotune.models import ModelShape, find_model
+from autotune.operation import Operation
+from autotune.registry import get_operation, operation_names
+from autotune.shape import AttentionShape, PagedShape, Shape
+
+# What serves a model, in the words of serving: `search --model NAME` tunes all of them.
+PHASES: Final = {"prefill": OPERATION, "decode": "paged_decode"}
+
+T = TypeVar("T")
+
+
+class Wanted(NamedTuple):
+    """What the options describe: problems in their order, and what is to be said of them."""
+
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...] = ()
+
+
+def takes_shapes(command: Command) -> Command:
+    """Give a command the shape options in place of its parameter ``wanted``, and call it with what they describe."""
+    return _takes(command, describe)
+
+
+def takes_models(command: Command) -> Command:
+    """As ``takes_shapes``; a model without an operation is all phases of its serving."""
+    return _takes(command, describe_model)
+
+
+def _takes(command: Command, make: Callable[[ShapeOptions], Wanted]) -> Command:
+    @functools.wraps(command)
+    def run(*, wanted: ShapeOptions, **others: Any) -> None:
+        found = make(wanted)
+        for note in found.notes:
+            make_console(others["as_json"]).print(note)
+        command(wanted=found, **others)
+
+    return with_options(run, "wanted", ShapeOptions)
+
+
+def describe(options: ShapeOptions) -> Wanted:
+    """One operation and its shapes; a model gives what is not said explicitly.
+
+    Raises:
+        UsageError: a value is out of range or unknown, or not of this operation; the message names it.
+    """
+    operation = get_operation(_given(options.operation, OPERATION))
+    _require_taken(options, [operation])
+    model = _find_model(options)
+    kind = _kind(operation)
+    if model is not None and kind.is_cached and (why := _why_not_cached(model)):
+        raise UsageError(f"model={options.model!r} {why}: {operation.name} cannot serve it")
+    return _describe(operation, options, model)
+
+
+def describe_model(options: ShapeOptions) -> Wanted:
+    """As ``describe``; where a model and no operation is named, its prefill and its decode.
+
+    Raises:
+        UsageError: as ``describe`` does.
+    """
+    model = _find_model(options)
+    if model is None or options.operation is not None:
+        return describe(options)
+    operations = {phase: get_operation(name) for phase, name in PHASES.items()}
+    notes: tuple[str, ...] = ()
+    if why := _why_not_cached(model):
+        operations = {phase: found for phase, found in operations.items() if not _kind(found).is_cached}
+        notes = (f"{model.name} {why}: only its {' and '.join(operations)} is tuned",)
+    _require_taken(options, operations.values())
+    parts = {phase: _describe(operation, options, model) for phase, operation in operations.items()}
+    if len(parts) > 1:
+        notes = (
+            f"{model.name}: {' and '.join(parts)}; --operation names one of them, "
+            "--seq, --context and --batch other sizes",
+            *(f"{phase:9} {found.name}: {shape}" for phase, part in parts.items() for found, shape in part.problems),
+        )
+    notes += tuple(note for part in parts.values() for note in part.notes)
+    return Wanted(tuple(p for part in parts.values() for p in part.problems), tuple(dict.fromkeys(notes)))
+
+
+class Kind(NamedTuple):
+    """How the shapes of one class are described.
+
+    ``own`` are the options that no other class has, ``usual`` the heads where no model is named, ``is_cached`` whether
+    the keys lie in a cache, which only a model that generates has.
+    """
+
+    own: tuple[str, ...]
+    usual: ModelShape
+    is_cached: bool
+    make: Callable[[ShapeOptions, ModelShape], Iterable[Shape]]
+
+
+def _dense(options: ShapeOptions, base: ModelShape) -> Iterator[AttentionShape]:
+    for seq in parse_sizes(_given(options.seq, SEQ), "seq"):
+        for batch in parse_sizes(_given(options.batch, str(max(1, TOKENS // max(1, seq)))), "batch"):
+            yield AttentionShape(
+                batch=batch,
+                seq_q=seq,
+                seq_kv=_given(options.seq_kv, seq),
+                causal=_given(options.causal, base.causal),
+                **_shared(options, base),
+            )
+
+
+def _paged(options: ShapeOptions, base: ModelShape) -> Iterator[PagedShape]:
+    if options.ragged and options.mean_context is not None:
+        raise UsageError(f"ragged=True and mean_context={options.mean_context} exclude each other; name one")
+    shared = _shared(options, base)
+    for context in parse_sizes(_given(options.context, CONTEXT), "context"):
+        for batch in parse_sizes(_given(options.batch, BATCH), "batch"):
+            # One sequence is as long as the longest.
+            mean = max(1, context // 2) if options.ragged and batch > 1 else context
+            yield PagedShape(
+                batch=batch,
+                seq_q=_given(options.queries, 1),
+                max_context=context,
+                mean_context=_given(options.mean_context, mean),
+                page_size=_given(options.page_size, PAGE_SIZE),
+                kv_dtype=_given(options.kv_dtype, shared["dtype"]),
+                layout=_given(options.layout, "NHD"),
+                sinks=_given(options.sinks, base.sinks),
+                alibi=_given(options.alibi, base.alibi),
+                **shared,
+            )
+
+
+def _shared(options: ShapeOptions, base: ModelShape) -> dict[str, Any]:
+    """The fields that all shapes of attention have and that are no lengths."""
+    return {
+        "heads": _given(options.heads, base.heads),
+        "kv_heads": _given(options.kv_heads, base.kv_heads),
+        "head_dim": _given(options.head_dim, base.head_dim),
+        "head_dim_v": _given(options.head_dim, base.head_dim_v),
+        "dtype": _given(options.dtype, "bfloat16"),
+        "window": base.window if options.window is None and not base.mixes_windows else options.window,
+        "softcap": _given(options.softcap, base.softcap is not None),
+    }
+
+
+PAGED_OWN: Final = ("context", "mean_context", "ragged", "queries", "page_size", "kv_dtype", "layout", "sinks", "alibi")
+KINDS: Final[Mapping[type[Shape], Kind]] = {
+    AttentionShape: Kind(("seq", "seq_kv", "causal"), ModelShape("", 16, 16, 128), False, _dense),
+    PagedShape: Kind(PAGED_OWN, ModelShape("", 32, 8, 128), True, _paged),
+}
+# What is usual for an operation, where it is not what is usual for its kind: a step of chunked prefill.
+USUAL: Final[Mapping[str, Mapping[str, Any]]] = {"paged_prefill": {"queries": 2048, "batch": "8"}}
+
+
+def _describe(operation: Operation[Any], options: ShapeOptions, model: ModelShape | None) -> Wanted:
+    """The shapes of one operation."""
+    kind = _kind(operation)
+    options = replace(options, **{**USUAL.get(operation.name, {}), **options.given()})
+    notes = []
+    if model is not None:
+        base = model
+        notes = _left_out(operation, kind, options, model)
+    else:
+        base = kind.usual
+        if options.heads is not None:
+            base = replace(base, heads=options.heads, kv_heads=options.heads)
+    return Wanted(tuple((operation, shape) for shape in kind.make(options, base)), tuple(notes))
+
+
+def _left_out(operation: Operation[Any], kind: Kind, options: ShapeOptions, model: ModelShape) -> list[str]:
+    """What of a model its shapes do not say."""
+    notes = [
+        f"{model.name} has {feature}, which {operation.name} does not compute: left out"
+        for feature in ("sinks", "alibi")
+        if getattr(model, feature) and feature not in kind.own
+    ]
+    if model.mixes_windows and options.window is None:
+        notes.append(
+            f"only some layers of {model.name} have its window of {model.window} keys: "
+            f"this is for the others; --window {model.window} names those"
+        )
+    return notes
+
+
+def _kind(operation: Operation[Any]) -> Kind:
+    """How an operation's shapes are described.
+
+    Raises:
+        UsageError: they cannot be.
+    """
+    if operation.shape_class not in KINDS:
+        name = operation.shape_class.__name__
+        raise UsageError(f"operation={operation.name!r} takes a {name}, which no option describes; use Python")
+    return KINDS[operation.shape_class]
+
+
+def _require_taken(options: ShapeOptions, operations: Iterable[Operation[Any]]) -> None:
+    """Refuse an option that none of these operations takes, by the names of those that do."""
+    wanted = {operation.name: _kind(operation) for operation in operations}
+    for option, value in options.given().items():
+        owners = [shape_class for shape_class, kind in KINDS.items() if option in kind.own]
+        if owners and not any(option in kind.own for kind in wanted.values()):
+            others = [name for name in operation_names() if get_operation(name).shape_class in owners]
+            flag = f"--{'no-' if value is False else ''}{option.replace('_', '-')}"
+            raise UsageError(
+                f"{option}={value!r} is not for {' or '.join(wanted)}; "
+                f"{flag} is for --operation {' or '.join(others) or 'of your own'}"
+            )
+
+
+def _find_model(options: ShapeOptions) -> ModelShape | None:
+    """The named model's share of one of ``--tp`` GPUs, if a model is named."""
+    if options.model is None:
+        if options.tp != 1:
+            raise UsageError(f"tp={options.tp} splits a model's heads; name one with --model")
+        return None
+    model = find_model(options.model).tensor_parallel(options.tp)
+    _require_fit(model, options.heads, options.kv_heads)
+    return model
+
+
+def _require_fit(base: ModelShape, heads: int | None, kv_heads: int | None) -> None:
+    """Refuse heads that do not share the KV heads of the model, or the other way round, by the model's name."""
+    if heads is not None and kv_heads is None and heads % base.kv_heads:
+        raise UsageError(
+            f"heads={heads} is not a multiple of the {base.kv_heads} KV heads of {base.name}; "
+            f"expected {base.kv_heads}, {2 * base.kv_heads}, ... or --kv-heads as well"
+        )
+    if kv_heads is not None and kv_heads > 0 and heads is None and base.heads % kv_heads:
+        raise UsageError(
+            f"kv_heads={kv_heads} does not divide the {base.heads} heads of {base.name}; "
+            "expected one that does, or --heads as well"
+        )
+
+
+def _why_not_cached(model: ModelShape) -> str | None:
+    """Why a model has no cache of keys and values, or None."""
+    if not model.causal:
+        return "is not causal and has no cache"
+    if model.latent:
+        return "caches latents (MLA), not keys and values"
+    return None
+
+
+def _given(value: T | None, otherwise: T) -> T:
+    return otherwise if value is None else value

@@ -1,0 +1,61 @@
+"""Which problems are tuned, in which order: those asked for, or in a replay the recorded ones nearest to them."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from autotune.dispatch import MAX_DISTANCE
+from autotune.errors import MissingDependencyError
+from autotune.executor.replay import ReplayExecutor
+from autotune.operation import Operation
+from autotune.shape import Shape
+
+Problem = tuple[Operation[Any], Shape]
+
+
+class Turn(NamedTuple):
+    """A problem that can be answered; or, in a replay, one that cannot and why."""
+
+    operation: Operation[Any]
+    shape: Shape
+    missing: MissingDependencyError | None = None
+
+
+def take_turns(problems: Sequence[Problem], executor: Any, console: Console) -> Iterator[Turn]:
+    """The problems, or in a replay the recorded ones that are nearest to them, each once; says which.
+
+    Raises:
+        UsageError: a shape is not supported by its operation; before any other is searched.
+    """
+    for operation, shape in problems:
+        operation.space.default(shape, executor.device)  # refuses what the kernel cannot compute
+    if not isinstance(executor, ReplayExecutor):
+        yield from itertools.starmap(Turn, problems)
+        return
+    console.print(
+        f"no GPU here: times come from a sweep recorded on an {executor.device.name}; "
+        "compiling and checking happen on this CPU"
+    )
+    tuned: set[tuple[str, Shape]] = set()
+    for operation, shape in problems:
+        try:
+            recorded = executor.nearest(operation, shape)
+        except MissingDependencyError as error:
+            yield Turn(operation, shape, error)
+            continue
+        is_tuned = (operation.name, recorded) in tuned
+        if recorded != shape:
+            console.print(_distance_text(shape, recorded, is_tuned))
+        if not is_tuned:
+            tuned.add((operation.name, recorded))
+            yield Turn(operation, recorded)
+
+
+def _distance_text(shape: Shape, recorded: Shape, is_tuned: bool) -> str:
+    """That another shape is tuned than the one asked for, and how far it is."""
+    what = "which is tuned above already" if is_tuned else "tuning that"
+    distance = shape.distance(recorded)
+    far = "" if distance <= MAX_DISTANCE else f" (beyond {MAX_DISTANCE:g} a winner is not served for your shape)"
+    return f"not recorded: {shape}; the nearest sweep is {distance:.2f} away in powers of two{far}, {what}"

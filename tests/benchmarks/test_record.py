@@ -1,0 +1,228 @@
+"""Recording what ships: which problems, one table after each of them, and an end before the time is up."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+
+from autotune import dispatch
+from autotune.device import NVIDIA_H200
+from autotune.errors import SearchError
+from autotune.registry import get_operation
+from autotune.search_spaces.flash_attention import OPERATION
+from autotune.search_spaces.paged_decode import OPERATION as PAGED_DECODE
+from autotune.shape import AttentionShape, PagedShape
+from autotune.table import Store, home, shipped_winners
+from autotune.trial import Trial
+from benchmarks import record
+from benchmarks.grids import SWEEPS, WINNERS, Cell, grid_shape
+from benchmarks.record import Recording, choose, parse
+from tests.report import sample
+
+CELLS: Final = [Cell("causal", grid_shape(128, True, seq)) for seq in (512, 1024, 2048)]
+
+
+@pytest.mark.parametrize("operation", WINNERS)
+def test_a_grid_names_each_problem_once_and_its_operation_supports_all(operation: str) -> None:
+    found = get_operation(operation)
+    for cells in (WINNERS[operation], SWEEPS[operation]):
+        assert len({cell.shape for cell in cells}) == len(cells)
+        for cell in cells:
+            assert type(cell.shape) is found.shape_class
+            default = found.space.default(cell.shape, NVIDIA_H200)
+            assert found.space.why_invalid(default, cell.shape, NVIDIA_H200) is None
+
+
+def test_the_grid_of_flash_attention_is_that_of_its_authors() -> None:
+    grid = [cell for cell in WINNERS["flash_attention"] if cell.group != "chunk"]
+    assert len(grid) == 36
+    for cell in grid:
+        shape = cell.shape
+        assert isinstance(shape, AttentionShape)
+        assert (shape.batch * shape.seq_q, shape.heads * shape.head_dim) == (16384, 2048)
+    shapes = {cell.shape for cell in grid}
+    assert len(SWEEPS["flash_attention"]) == 12
+    assert {cell.shape for cell in SWEEPS["flash_attention"]} <= shapes
+
+
+def test_the_grid_of_paged_decode_covers_what_is_served() -> None:
+    shapes = [cell.shape for cell in WINNERS["paged_decode"] if isinstance(cell.shape, PagedShape)]
+    assert {(s.heads, s.kv_heads, s.head_dim) for s in shapes} == {
+        *((32, 8, 128), (8, 1, 128), (28, 4, 128), (32, 32, 128), (64, 8, 64), (32, 8, 256)),
+    }
+    assert {1, 16, 64, 256} <= {s.batch for s in shapes}
+    assert {512, 8192, 131072} <= {s.max_context for s in shapes}
+    assert {s.page_size for s in shapes} == {1, 16, 64, 128}
+    assert {s.kv_dtype for s in shapes} == {"bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"}
+    assert {s.sinks for s in shapes if s.head_dim == 64} == {True}
+
+
+def test_only_what_is_named_is_recorded() -> None:
+    cells = WINNERS["paged_decode"]
+    assert choose(cells, [], []) == list(cells)
+    assert {cell.group for cell in choose(cells, ["GPT-OSS"], [])} == {"gpt-oss-120b"}
+    assert {cell.group for cell in choose(cells, ["mha", "wide"], [])} == {"mha", "wide"}
+    assert {cell.group for cell in choose(cells, [], [256])} == {"wide"}
+    assert choose(cells, ["mha"], [256]) == []
+
+
+def test_flash_attention_is_the_default_and_an_unknown_operation_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse(["winners"]).operation == "flash_attention"
+    assert parse(["sweeps", "--operation", "paged_decode"]).operation == "paged_decode"
+    with pytest.raises(SystemExit):
+        parse(["winners", "--operation", "conv"])
+    assert "paged_decode" in capsys.readouterr().err
+
+
+def test_listing_needs_no_gpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["record", "sweeps", "--operation", "paged_decode", "--list"])
+    with pytest.raises(SystemExit) as ended:
+        record.main()
+    assert ended.value.code == 0
+    *lines, count = capsys.readouterr().out.splitlines()
+    assert lines == [str(cell) for cell in SWEEPS["paged_decode"]]
+    assert count == "2 of 2 problems"
+
+
+class Searches:
+    """In place of a search: stores the row of a winner; an exception in place of one is raised."""
+
+    def __init__(self, *endings: Exception | None) -> None:
+        self.endings = list(endings)
+        self.asked: list[dict[str, Any]] = []
+
+    def __call__(self, operation: Any, shape: Any, executor: Any, store: Store, **options: Any) -> Any:
+        self.asked.append({"shape": shape, **options})
+        ending = self.endings.pop(0) if self.endings else None
+        if ending is not None:
+            raise ending
+        trial = sample.trial(shape, sample.config(num_warps=4 + 4 * (len(self.asked) % 2)))
+        store.append([trial])
+        return SimpleNamespace(winner=trial, measured=3, seconds=1.0, interrupted=False)
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Searches]:
+    sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "shipped")
+    made = Searches()
+    monkeypatch.setattr(record, "search", made)
+    yield made
+    dispatch.reload()
+
+
+def recording(results: Path, **options: Any) -> Recording:
+    executor: Any = SimpleNamespace(device=NVIDIA_H200)
+    return Recording(executor, OPERATION, results, **options)
+
+
+def recorded(results: Path) -> list[Trial]:
+    return shipped_winners("flash_attention", results=results)
+
+
+def test_each_winner_is_written_as_it_comes_and_is_a_neighbour_of_the_next(
+    searches: Searches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches.endings = [None, None, KeyboardInterrupt()]  # type: ignore[list-item]
+    with pytest.raises(KeyboardInterrupt):
+        recording(tmp_path / "results", seconds=7.0).winners(CELLS)
+    assert {trial.shape for trial in recorded(tmp_path / "results")} == {cell.shape for cell in CELLS[:2]}
+    first, second, third = searches.asked
+    assert first["neighbours"] == []
+    assert len(second["neighbours"]) == 1
+    assert len(third["neighbours"]) == 2
+    assert {asked["limits"].seconds for asked in searches.asked} == {7.0}
+
+
+def test_a_table_that_is_there_is_merged_with_and_what_it_has_is_not_missing(
+    searches: Searches, tmp_path: Path
+) -> None:
+    results = tmp_path / "results"
+    assert recording(results).winners(CELLS[:1])
+    again = recording(results)
+    assert again.missing(CELLS) == CELLS[1:]
+    assert again.winners(CELLS[1:2])
+    assert len(recorded(results)) == 2
+
+
+def test_a_winner_of_another_source_is_missing(
+    searches: Searches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert recording(tmp_path).winners(CELLS[:1])
+    monkeypatch.setattr(type(OPERATION), "source_hash", property(lambda self: "another"))
+    assert recording(tmp_path).missing(CELLS) == CELLS
+
+
+def test_nothing_begins_that_would_end_too_late(
+    searches: Searches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = iter([0.0, 25.0, 45.0])
+    monkeypatch.setattr(record, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    assert not recording(tmp_path, seconds=20.0, deadline=60.0).winners(CELLS)
+    assert len(recorded(tmp_path)) == 2
+    assert capsys.readouterr().out.endswith("time is up: 1 of 3 are left\n")
+
+
+def test_a_problem_that_fails_is_said_and_the_others_are_recorded(
+    searches: Searches, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    searches.endings = [None, SearchError("no config is valid")]
+    assert not recording(tmp_path).winners(CELLS)
+    assert {trial.shape for trial in recorded(tmp_path)} == {CELLS[0].shape, CELLS[2].shape}
+    assert f"{CELLS[1]}: failed, no config is valid\n" in capsys.readouterr().out
+
+
+def test_a_sweep_has_the_time_that_is_left_and_is_handed_on(
+    searches: Searches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped: list[Any] = []
+    monkeypatch.setattr(record, "ship_sweep", lambda result, results: shipped.append(result.winner.shape))
+    monkeypatch.setattr(record, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    assert recording(tmp_path, deadline=160.0).sweeps(CELLS[:2])
+    assert shipped == [cell.shape for cell in CELLS[:2]]
+    assert [(asked["limits"].seconds, asked["sampler"]) for asked in searches.asked] == [(60.0, "exhaustive")] * 2
+    assert not recording(tmp_path, deadline=99.0).sweeps(CELLS[:2])
+    assert len(searches.asked) == 2
+
+
+def test_the_command_records_the_missing_over_a_store_of_its_own(
+    searches: Searches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[bool] = []
+    executor = SimpleNamespace(device=NVIDIA_H200, close=lambda: closed.append(True))
+    monkeypatch.setattr(record, "GpuExecutor", lambda early_stop: executor)
+    users, store, results = home(), tmp_path / "store", tmp_path / "results"
+    command = ["record", "winners", "--only", "causal: batch 16, 16 heads", "--store", str(store)]
+    command += ["--results", str(results), "--missing", "--seconds", "5"]
+    for expected in (1, 1):  # the second time nothing is missing
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as ended:
+            record.main()
+        assert (ended.value.code, len(searches.asked)) == (0, expected)
+    assert {trial.shape for trial in recorded(results)} == {grid_shape(128, True, 1024)}
+    assert len(closed) == 2
+    assert store.is_dir()
+    assert os.environ["AUTOTUNE_HOME"] == str(store)  # undone by the fixture
+    assert not users.exists()
+
+
+def test_winners_of_paged_decode_ship_in_a_table_of_their_own(
+    searches: Searches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = WINNERS["paged_decode"][0]
+
+    def find(operation: Any, shape: Any, executor: Any, store: Store, **options: Any) -> Any:
+        config = PAGED_DECODE.space.default(shape, NVIDIA_H200)
+        identity: dict[str, Any] = {"operation": operation.name, "source_hash": operation.source_hash}
+        trial = sample.trial(shape, config, **identity)
+        store.append([trial])
+        return SimpleNamespace(winner=trial, measured=1, seconds=1.0, interrupted=False)
+
+    monkeypatch.setattr(record, "search", find)
+    executor: Any = SimpleNamespace(device=NVIDIA_H200)
+    assert Recording(executor, PAGED_DECODE, tmp_path).winners([cell])
+    assert (tmp_path / "nvidia_h200" / "paged_decode.parquet").is_file()
+    assert [trial.shape for trial in shipped_winners("paged_decode", results=tmp_path)] == [cell.shape]

@@ -1,0 +1,189 @@
+"""Paged decode, and models that need it beside their prefill, through the commands: planned, searched, shown."""
+
+import json
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from autotune import dispatch, hardware
+from autotune.cli import studies
+from autotune.device import NVIDIA_H200
+from autotune.executor import Race, select
+from autotune.executor.replay import ReplayExecutor
+from autotune.search_spaces.paged_decode import OPERATION
+from autotune.shape import PagedShape
+from autotune.space import Config
+from autotune.table import write_shipped
+from autotune.trial import Stage, Trial
+from tests.cli.conftest import Machine, Ran
+from tests.report import sample
+
+Run = Callable[..., Ran]
+
+SHAPE: Final = PagedShape(batch=64, heads=32, kv_heads=8, max_context=8192, head_dim=128)
+CONFIGS: Final = 12  # recorded ones beside the default: replays answer the others as invalid
+
+
+def row(shape: PagedShape, chosen: Config, **changes: Any) -> Trial:
+    fields: dict[str, Any] = {"baseline": "", "baseline_timing": None, "tflops": 3.0, "gbps": 3000.0}
+    identity = {"operation": OPERATION.name, "source_hash": OPERATION.source_hash}
+    return sample.trial(shape, chosen, **{**fields, **identity, **changes})  # type: ignore[arg-type]
+
+
+def sweep(shape: PagedShape = SHAPE) -> list[Trial]:
+    """A few configs of a shape, screened and raced, the later the faster."""
+    default = OPERATION.space.default(shape, NVIDIA_H200)
+    configs = list(dict.fromkeys([default, *islice(OPERATION.space.configs(shape, NVIDIA_H200), CONFIGS)]))
+    return [
+        row(
+            shape,
+            chosen,
+            number=number,
+            stage=stage,
+            race_id="" if stage is Stage.SCREEN else "race-1",
+            timing=sample.timing(300.0 - 5 * number),
+            default_timing=sample.timing(300.0),
+            is_default=chosen == default,
+        )
+        for stage in (Stage.SCREEN, Stage.RACE)
+        for number, chosen in enumerate(configs)
+    ]
+
+
+def ship(machine: Machine, shape: PagedShape = SHAPE) -> None:
+    write_shipped(Path("nvidia_h200/sweeps/paged.parquet"), sweep(shape), results=machine.results)
+
+
+def test_a_replayed_search_finds_saves_and_shows_a_winner(
+    run: Run, machine: Machine, confirmed: list[list[Config]]
+) -> None:
+    ship(machine)
+    ran = run("search", "--operation", "paged_decode", "--trials", "3")
+    assert (ran.code, ran.err) == (0, "")
+    assert f"paged_decode: {SHAPE}\n" in ran.out
+    assert " GB/s\n" in ran.out
+    assert "TFLOP/s" not in ran.out
+    (shown,) = json.loads(run("show", "--operation", "paged_decode", "--json").out)
+    assert shown["shape"] == SHAPE.as_dict()
+    table = run("show", "--operation", "paged_decode").out
+    assert " GB/s " in table
+    assert "why     exact: " in run("lookup", "--operation", "paged_decode").out
+    for form in ("json", "csv", "triton"):
+        assert run("export", "--operation", "paged_decode", "--format", form).code == 0
+
+
+def test_the_nearest_recorded_cache_is_tuned_and_said(
+    run: Run, machine: Machine, confirmed: list[list[Config]]
+) -> None:
+    ship(machine)
+    out = run("search", "--operation", "paged_decode", "--context", "4096", "--trials", "3").out
+    assert "not recorded: batch 64, 32/8 heads of 128, context 4096, " in out
+    assert f"paged_decode: {SHAPE}\n" in out
+
+
+def test_a_cache_that_nothing_recorded_resembles_fails_and_says_what_was(run: Run, machine: Machine) -> None:
+    machine.ship_sweep(64)
+    nothing = run("search", "--operation", "paged_decode")
+    assert (nothing.code, nothing.err.count("\n")) == (1, 1)
+    assert nothing.err.startswith(f"autotune: no recorded sweep resembles {SHAPE}; recorded on NVIDIA H200: none.")
+    ship(machine)
+    other = run("search", "--operation", "paged_decode", "--page-size", "64")
+    assert other.code == 1
+    assert f"recorded on NVIDIA H200: {SHAPE}." in other.err
+    assert not machine.home.exists()
+
+
+def test_a_model_is_tuned_for_prefill_and_decode(run: Run, machine: Machine, confirmed: list[list[Config]]) -> None:
+    machine.ship_sweep(1024)
+    ship(machine)
+    ran = run("search", "--model", "llama-3.1-8b", "--trials", "3", "--json")
+    assert ran.code == 0
+    first, *phases = ran.err.splitlines()[:3]
+    assert first.startswith("llama-3.1-8b: prefill and decode; --operation names one of them, ")
+    assert [line.split()[:2] for line in phases] == [
+        ["prefill", "flash_attention:"],
+        ["decode", "paged_decode:"],
+    ]
+    assert [found["operation"] for found in json.loads(ran.out)] == ["flash_attention", "paged_decode"]
+
+
+def test_a_phase_that_was_not_recorded_fails_and_the_other_is_kept(
+    run: Run, machine: Machine, confirmed: list[list[Config]]
+) -> None:
+    machine.ship_sweep(1024)
+    ran = run("search", "--model", "llama-3.1-8b", "--trials", "3", "--json")
+    assert ran.code == 1
+    assert "failed    no recorded sweep resembles batch 64, 32/8 heads of 128, context 8192" in ran.err
+    assert ran.err.endswith("autotune: 1 of 2 shapes failed: see the lines `failed`\n")
+    assert [found["operation"] for found in json.loads(ran.out)] == ["flash_attention"]
+    assert len(machine.kept()) > 0
+
+
+def test_a_dry_run_of_what_was_not_recorded_plans_it_as_on_the_gpu(run: Run, machine: Machine) -> None:
+    machine.ship_sweep(64)
+    command = ("search", "--operation", "paged_decode", "--context", "512,2048", "--dry-run")
+    ran = run(*command)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.count("not recorded: a search of this needs the GPU; planned as on an NVIDIA H200\n") == 2
+    assert "seconds, as a replay measures nothing" not in ran.out
+    plans = json.loads(run(*command, "--json").out)
+    assert [(plan["operation"], plan["shape"]["max_context"], plan["executor"]) for plan in plans] == [
+        ("paged_decode", 512, "gpu"),
+        ("paged_decode", 2048, "gpu"),
+    ]
+    assert all(plan["valid"] > 0 for plan in plans)
+    assert not machine.home.exists()
+
+
+def test_a_dry_run_of_a_model_beside_a_gpu_plans_both_phases(
+    run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
+    monkeypatch.setattr(hardware, "current_device", lambda: NVIDIA_H200)
+    monkeypatch.delattr(select, "GpuExecutor")
+    plans = json.loads(run("search", "--model", "gpt-oss-120b", "--dry-run", "--json").out)
+    assert [(plan["operation"], plan["shape"].get("sinks")) for plan in plans] == [
+        ("flash_attention", None),
+        ("paged_decode", True),
+    ]
+
+
+def test_bench_tells_gigabytes_where_memory_is_the_limit(
+    run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FakeGPU(ReplayExecutor):
+        name = "gpu"
+
+        def race(self, configs: list[Config], *, seconds: float, every_baseline: bool = False) -> Race:
+            return super().race(configs, seconds=seconds)
+
+    monkeypatch.setattr("autotune.cli.bench.open_gpu", lambda settings: FakeGPU(NVIDIA_H200, sweep()))
+    ran = run("bench", "--operation", "paged_decode")
+    assert (ran.code, ran.err) == (0, "")
+    header, ours = ran.out.splitlines()[2:4]
+    assert header.split("  ")[-2].strip() == "GB/s"
+    # 2 x 2 bytes of 64 x 8192 keys of 8 x 128, and of the queries and outputs of 64 x 32 x 128, in 300 us
+    assert ours.split()[-1] == f"{(2**6 * 2**13 * 8 * 128 * 4 + 64 * 32 * 128 * 4) / 300e-6 / 1e9:.0f}"
+    (data,) = json.loads(run("bench", "--operation", "paged_decode", "--json").out)
+    assert data["rows"][0]["gbps"] > data["rows"][0]["tflops"] > 0
+
+
+def test_what_was_tuned_for_a_cache_seeds_its_neighbours(
+    run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ship(machine)
+    fastest = sweep()[-1]
+    machine.tune(row(SHAPE, fastest.config))
+    asked: list[list[Config]] = []
+
+    def note(*arguments: Any, neighbours: list[Config], **options: Any) -> Any:
+        asked.append(neighbours)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(studies, "search", note)
+    dispatch.reload()
+    assert run("search", "--operation", "paged_decode", "--context", "16384").code == 130
+    assert asked == [[fastest.config]]

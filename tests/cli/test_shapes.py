@@ -1,0 +1,275 @@
+"""The shape options: what each of them becomes, what a model gives, and what a model alone stands for."""
+
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune import dispatch, registry
+from autotune.cli.shape_options import ShapeOptions, parse_sizes
+from autotune.cli.shapes import KINDS, USUAL, describe, describe_model
+from autotune.errors import UsageError
+from autotune.search_spaces.paged_decode import OPERATION as PAGED_DECODE
+from autotune.shape import AttentionShape, PagedShape, Shape
+from tests.cli.conftest import Machine, Ran
+from tests.report import sample
+
+Run = Callable[..., Ran]
+
+DECODE = PagedShape(batch=64, heads=32, kv_heads=8, max_context=8192, head_dim=128)
+
+
+def shapes_of(**given: Any) -> list[Shape]:
+    return [shape for _, shape in describe(ShapeOptions(**given)).problems]
+
+
+def shape_of(**given: Any) -> AttentionShape:
+    (shape,) = shapes_of(seq="512", **given)
+    assert isinstance(shape, AttentionShape)
+    return shape
+
+
+def paged_of(**given: Any) -> PagedShape:
+    (shape,) = shapes_of(operation="paged_decode", **given)
+    assert isinstance(shape, PagedShape)
+    return shape
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("1024", [1024]),
+        ("512, 1024", [512, 1024]),
+        ("512,...,4096", [512, 1024, 2048, 4096]),
+        ("512,...,3000", [512, 1024, 2048, 3000]),
+        ("64,512,...,1024,64", [64, 512, 1024]),
+        ("512,...,512", [512]),
+    ],
+)
+def test_sizes_are_read_as_they_are_written(text: str, sizes: list[int]) -> None:
+    assert parse_sizes(text, "seq") == sizes
+
+
+@pytest.mark.parametrize("text", ["...", "...,512", "512,...", "512,,1024", "1024;2048", "1e3", "1.5"])
+def test_sizes_of_another_form_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^context="):
+        parse_sizes(text, "context")
+
+
+def test_a_model_gives_what_is_not_said() -> None:
+    shape = shape_of(model="deepseek-v3", tp=8)
+    assert (shape.heads, shape.kv_heads, shape.head_dim, shape.head_dim_v) == (16, 16, 192, 128)
+    shape = shape_of(model="flux.1", head_dim=64, heads=8, kv_heads=2)
+    assert (shape.heads, shape.kv_heads, shape.head_dim, shape.head_dim_v) == (8, 2, 64, 64)
+    assert not shape.causal
+    assert shape_of(model="flux.1", causal=True).causal
+
+
+def test_a_model_gives_its_window_and_softcap_unless_they_are_said() -> None:
+    assert shape_of(model="mistral-7b-v0.1").window == 4096
+    assert shape_of(model="mistral-7b-v0.1", window=128).window == 128
+    assert shape_of(model="grok-1").softcap
+    assert not shape_of(model="grok-1", softcap=False).softcap
+    assert shape_of(softcap=True).softcap
+    assert not shape_of().softcap
+
+
+def test_a_window_of_some_layers_is_left_out_and_said(run: Run, machine: Machine) -> None:
+    shape = shape_of(model="gemma-2-9b")
+    assert (shape.window, shape.softcap) == (None, True)
+    machine.ship(sample.trial())
+    ran = run("lookup", "--model", "gemma-2-9b")
+    first = ran.out.splitlines()[0]
+    assert first.startswith("only some layers of gemma-2-9b have its window of 4096 keys")
+    assert "--window 4096" in first
+    as_json = run("lookup", "--model", "gemma-2-9b", "--json")
+    assert as_json.err.splitlines()[0] == first
+    assert json.loads(as_json.out)[0]["shape"]["window"] is None
+    named = run("lookup", "--model", "gemma-2-9b", "--window", "4096").out
+    assert "only some layers" not in named
+    assert "window 4096, softcap" in named
+
+
+def test_the_defaults_are_16384_tokens_of_16_causal_heads_of_128() -> None:
+    assert shapes_of(seq="1024,32768") == [sample.shape(1024), sample.shape(32768, batch=1)]
+
+
+def test_the_defaults_of_a_cache_are_64_sequences_of_8192_tokens_of_32_heads() -> None:
+    assert paged_of() == DECODE
+
+
+PAGED_OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "context": ({"context": "512"}, {"max_context": 512, "mean_context": 512}),
+    "mean-context": ({"mean_context": 100}, {"mean_context": 100}),
+    "ragged": ({"ragged": True}, {"mean_context": 4096}),
+    "ragged-odd": ({"ragged": True, "context": "5"}, {"max_context": 5, "mean_context": 2}),
+    "ragged-least": ({"ragged": True, "context": "1"}, {"max_context": 1, "mean_context": 1}),
+    "ragged-alone": ({"ragged": True, "batch": "1"}, {"batch": 1, "mean_context": 8192}),
+    "queries": ({"queries": 4}, {"seq_q": 4}),
+    "batch": ({"batch": "3"}, {"batch": 3}),
+    "heads": ({"heads": 40}, {"heads": 40, "kv_heads": 40}),
+    "kv-heads": ({"kv_heads": 4}, {"kv_heads": 4}),
+    "head-dim": ({"head_dim": 256}, {"head_dim": 256, "head_dim_v": 256}),
+    "dtype": ({"dtype": "fp16"}, {"dtype": "float16", "kv_dtype": "float16"}),
+    "kv-dtype": ({"kv_dtype": "float8_e4m3fn"}, {"kv_dtype": "float8_e4m3fn"}),
+    "page-size": ({"page_size": 64}, {"page_size": 64}),
+    "layout": ({"layout": "HND"}, {"layout": "HND"}),
+    "window": ({"window": 128}, {"window": 128}),
+    "softcap": ({"softcap": True}, {"softcap": True}),
+    "sinks": ({"sinks": True}, {"sinks": True}),
+    "alibi": ({"alibi": True}, {"alibi": True}),
+    "model": ({"model": "qwen2.5-7b"}, {"heads": 28, "kv_heads": 4}),
+    "tp": ({"model": "llama-3.1-70b", "tp": 8}, {"heads": 8, "kv_heads": 1}),
+    "model-sinks": ({"model": "gpt-oss-20b"}, {"heads": 64, "head_dim": 64, "head_dim_v": 64, "sinks": True}),
+    "model-no-sinks": ({"model": "gpt-oss-20b", "sinks": False}, {"heads": 64, "head_dim": 64, "head_dim_v": 64}),
+    "model-alibi": ({"model": "mpt-7b"}, {"kv_heads": 32, "alibi": True}),
+    "model-window": ({"model": "mistral-7b-v0.1"}, {"window": 4096}),
+}
+
+
+@pytest.mark.parametrize(("given", "changes"), PAGED_OPTIONS.values(), ids=PAGED_OPTIONS)
+def test_each_option_of_a_cache_reaches_the_shape(given: dict[str, Any], changes: dict[str, Any]) -> None:
+    assert paged_of(**given).as_dict() == {**DECODE.as_dict(), **changes}
+
+
+def test_every_option_is_shared_or_of_one_kind_and_a_field_of_no_shape_is_forgotten() -> None:
+    names = {field.name for field in fields(ShapeOptions)}
+    own = [option for kind in KINDS.values() for option in kind.own]
+    assert sorted(own) == sorted(set(own))
+    assert set(own) < names
+    aliases = {"seq": "seq_q", "queries": "seq_q", "context": "max_context", "tp": "batch"}
+    said = {aliases.get(name, name) for name in names}
+    for shape_class in KINDS:
+        # Values' width follows the model; varlen has no benchmark of its own.
+        assert {field.name for field in fields(shape_class)} - said <= {"head_dim_v", "varlen"}
+
+
+def test_lists_of_batches_and_contexts_are_all_combined() -> None:
+    found = shapes_of(operation="paged_decode", batch="1,...,4", context="512,2048", ragged=True)
+    assert [
+        (shape.batch, shape.max_context, shape.mean_context) for shape in found if isinstance(shape, PagedShape)
+    ] == [
+        *((1, 512, 512), (2, 512, 256), (4, 512, 256)),
+        *((1, 2048, 2048), (2, 2048, 1024), (4, 2048, 1024)),
+    ]
+    assert [shape.as_dict()["batch"] for shape in shapes_of(batch="1,2", seq="64,128")] == [1, 2, 1, 2]
+
+
+PREFILL = "paged_prefill_of_a_test"
+
+
+@pytest.fixture
+def prefill(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An operation of one's own that takes paged shapes."""
+    reference = registry.Reference(
+        "autotune.search_spaces.paged_decode:OPERATION", "autotune.kernels.paged_decode:KERNEL"
+    )
+    monkeypatch.setitem(registry._references, PREFILL, reference)
+    return PREFILL
+
+
+def test_an_operation_of_ones_own_takes_the_options_of_its_shape_class(run: Run, prefill: str) -> None:
+    assert shapes_of(operation=prefill, context="512") == [paged_of(context="512")]
+    ran = run("lookup", "--context", "512")
+    assert (ran.code, ran.out) == (2, "")
+    assert "--context is for --operation paged_decode or " in ran.err
+    assert f" or {prefill}\n" in ran.err
+
+
+def test_an_operation_may_have_usual_sizes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert USUAL["paged_prefill"] == {"queries": 2048, "batch": "8"}
+    monkeypatch.setattr("autotune.cli.shapes.USUAL", {"paged_decode": {"queries": 3, "batch": "5"}})
+    assert (paged_of().seq_q, paged_of().batch) == (3, 5)
+    assert (paged_of(queries=2).seq_q, paged_of(batch="7").batch) == (2, 7)
+
+
+def test_a_shape_class_that_no_option_describes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.cli.shapes.KINDS", {AttentionShape: KINDS[AttentionShape]})
+    with pytest.raises(UsageError, match="operation='paged_decode' takes a PagedShape, which no option describes"):
+        shapes_of(operation="paged_decode")
+
+
+def test_a_model_alone_is_its_prefill_and_its_decode() -> None:
+    problems, notes = describe_model(ShapeOptions(model="llama-3.1-70b", tp=8, seq="512,1024", context="2048"))
+    assert [(operation.name, str(shape)) for operation, shape in problems] == [
+        ("flash_attention", "batch 32, 8/1 heads of 128, seq 512, bfloat16, causal"),
+        ("flash_attention", "batch 16, 8/1 heads of 128, seq 1024, bfloat16, causal"),
+        ("paged_decode", "batch 64, 8/1 heads of 128, context 2048, NHD pages of 16, bfloat16"),
+    ]
+    first, *others = notes
+    assert first.startswith("llama-3.1-70b tp8: prefill and decode; --operation names one of them, ")
+    expected = zip(("prefill", "prefill", "decode"), problems, strict=True)
+    assert others == [f"{phase:9} {operation.name}: {shape}" for phase, (operation, shape) in expected]
+
+
+def test_a_model_with_an_operation_is_that_alone() -> None:
+    for name in ("flash_attention", "paged_decode"):
+        problems, notes = describe_model(ShapeOptions(model="llama-3.1-8b", operation=name))
+        assert ([operation.name for operation, _ in problems], notes) == ([name], ())
+
+
+@pytest.mark.parametrize(("model", "why"), [("flux.1", "is not causal"), ("kimi-k2", "caches latents")])
+def test_a_model_without_a_cache_is_its_prefill_alone(model: str, why: str) -> None:
+    problems, (note,) = describe_model(ShapeOptions(model=model))
+    assert [operation.name for operation, _ in problems] == ["flash_attention"]
+    assert note.startswith(f"{model} {why}")
+    assert note.endswith("only its prefill is tuned")
+
+
+def test_what_dense_attention_leaves_out_of_a_model_is_said() -> None:
+    problems, notes = describe_model(ShapeOptions(model="gpt-oss-120b"))
+    assert [shape.as_dict().get("sinks") for _, shape in problems] == [None, True]
+    assert notes[3:] == (
+        "gpt-oss-120b has sinks, which flash_attention does not compute: left out",
+        "only some layers of gpt-oss-120b have its window of 128 keys: this is for the others; "
+        "--window 128 names those",
+    )
+    assert describe(ShapeOptions(model="mpt-7b")).notes == (
+        "mpt-7b has alibi, which flash_attention does not compute: left out",
+    )
+    assert describe(ShapeOptions(model="mpt-7b", operation="paged_decode")).notes == ()
+
+
+def test_options_of_either_phase_are_taken_with_a_model(run: Run, machine: Machine) -> None:
+    problems, _ = describe_model(ShapeOptions(model="phi-4", causal=False, page_size=64, batch="2"))
+    dense, paged = (shape.as_dict() for _, shape in problems)
+    assert (dense["causal"], dense["batch"], paged["page_size"], paged["batch"]) == (False, 2, 64, 2)
+    ran = run("lookup", "--model", "phi-4", "--context", "512")  # one operation a call
+    assert (ran.code, "context='512' is not for flash_attention" in ran.err) == (2, True)
+
+
+def test_lookup_of_a_cache_answers_the_default_and_says_why(run: Run, machine: Machine) -> None:
+    machine.ship(sample.trial())
+    for device in ("NVIDIA H200", None):
+        named = () if device is None else ("--device", device)
+        ran = run("lookup", "--operation", "paged_decode", "--context", "8192", *named)
+        assert (ran.code, ran.err) == (0, "")
+        assert ran.out.startswith(f"shape   {DECODE}\ndevice  NVIDIA H200\nconfig  schedule=")
+        assert "\nwhy     default: " in ran.out
+
+
+def test_what_is_served_is_asked_of_the_operation_that_was_named(
+    run: Run, machine: Machine, prefill: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+    get_kernel = dispatch.get_kernel
+
+    def note(shape: Shape, *, device: str | None, operation: str | None) -> Any:
+        asked.append(operation)
+        return get_kernel(shape, device=device, operation=operation)
+
+    monkeypatch.setattr("autotune.cli.tables.get_kernel", note)
+    assert run("lookup", "--operation", "paged_decode").code == 0
+    assert asked == [PAGED_DECODE.name]
+
+
+def test_explain_knows_configs_of_a_cache(run: Run, machine: Machine, tmp_path: Path) -> None:
+    (found,) = json.loads(run("lookup", "--operation", "paged_decode", "--json").out)
+    config = json.dumps(found["config"])
+    ran = run("explain", config, "--operation", "paged_decode", "--device", "NVIDIA H200")
+    assert (ran.code, ran.err) == (0, "")
+    assert f"shape     {DECODE}\n" in ran.out
+    assert "verdict   never tried: it is valid" in ran.out
