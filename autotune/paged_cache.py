@@ -3,14 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from autotune.errors import AutotuneError, InputMismatchError, UnknownNameError, UsageError
+from autotune.errors import InputMismatchError, OutOfPagesError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     import torch
-
-
-class OutOfPagesError(AutotuneError):
-    """The pool has fewer free pages than a call needs; nothing was changed."""
 
 
 class PagedKVCache:
@@ -25,10 +21,13 @@ class PagedKVCache:
         kv_heads, head_dim, head_dim_v: of a token; ``head_dim_v`` follows ``head_dim``.
         layout: pages are ``[page_size, kv_heads, head_dim]`` in ``"NHD"``, ``[kv_heads, page_size, head_dim]`` in
             ``"HND"``.
-        dtype, device: torch's; bfloat16 on the current GPU by default.
+        dtype, device: torch's; bfloat16 on the current GPU by default. Tokens are quantized where the dtype is int8,
+            float8_e4m3fn or float8_e5m2.
+        k_scale, v_scale: of an 8-bit float's cache alone: fp32 ``[kv_heads]`` or of no dimension; 1 by default.
 
     Attributes:
         k_cache, v_cache: all pages, as ``autotune.paged_decode`` takes them. A slot that holds no token is undefined.
+        k_scale, v_scale: what it takes with a quantized cache, None with any other.
 
     Example (on a GPU):
         >>> cache = autotune.PagedKVCache(pages=1024, page_size=16, kv_heads=8, head_dim=128)
@@ -49,6 +48,8 @@ class PagedKVCache:
         layout: Literal["NHD", "HND"] = "NHD",
         dtype: "torch.dtype | None" = None,
         device: "torch.device | str" = "cuda",
+        k_scale: "torch.Tensor | None" = None,
+        v_scale: "torch.Tensor | None" = None,
     ) -> None:
         import torch
 
@@ -65,6 +66,8 @@ class PagedKVCache:
             torch.empty(pages, *middle, width, dtype=dtype or torch.bfloat16, device=device)
             for width in (head_dim, head_dim if head_dim_v is None else head_dim_v)
         )
+        self.k_scale = _make_scale("k_scale", k_scale, self.k_cache, kv_heads)
+        self.v_scale = _make_scale("v_scale", v_scale, self.v_cache, kv_heads)
         self._free = list(range(pages - 1, -1, -1))  # taken from the end
         self._owners = [0] * pages
         self._pages: dict[int, list[int]] = {}
@@ -103,21 +106,23 @@ class PagedKVCache:
         """
         import torch
 
+        from autotune.kernels.paged_cache.quantization import quantize
+
         pages = self._owned(sequence)
-        k_slots, v_slots = (x if self.layout == "NHD" else x.transpose(1, 2) for x in (self.k_cache, self.v_cache))
-        for name, tokens, slots in (("k", k, k_slots), ("v", v, v_slots)):
-            if tuple(tokens.shape) != (k.shape[0], *slots.shape[2:]) or tokens.dtype != slots.dtype:
-                raise InputMismatchError(
-                    f"{name} is {tuple(tokens.shape)} {tokens.dtype}; expected "
-                    f"{(k.shape[0], *slots.shape[2:])} {slots.dtype}"
-                )
+        self._check_tokens(k, v)
         start = self._lengths[sequence]
         stop = start + k.shape[0]
         self._reserve(sequence, stop)
         positions = torch.arange(start, stop, device=k.device)
-        where = torch.tensor(pages, dtype=torch.int64, device=k.device)[positions // self.page_size]
-        k_slots[where, positions % self.page_size] = k
-        v_slots[where, positions % self.page_size] = v
+        page = torch.tensor(pages, dtype=torch.int64, device=k.device)[positions // self.page_size]
+        where = page, positions % self.page_size
+        for tokens, cache, scale in ((k, self.k_cache, self.k_scale), (v, self.v_cache, self.v_scale)):
+            values = tokens
+            if scale is not None and cache.dtype == torch.int8:
+                values, self._by_slot(scale)[where] = quantize(tokens, cache.dtype)
+            elif scale is not None:
+                values, _ = quantize(tokens, cache.dtype, scale)
+            self._by_slot(cache)[where] = _as_bytes(values)
         self._lengths[sequence] = stop
 
     def page_table(self, sequences: Sequence[int], *, width: int | None = None) -> "torch.Tensor":
@@ -144,6 +149,22 @@ class PagedKVCache:
         lengths = [self._lengths[sequence] for sequence in sequences]
         return torch.tensor(lengths, dtype=torch.int32, device=self.k_cache.device)
 
+    def _check_tokens(self, k: "torch.Tensor", v: "torch.Tensor") -> None:
+        """Refuse tokens of other sizes than the cache's, and of another dtype unless they are quantized."""
+        import torch
+
+        for name, tokens, cache in (("k", k, self.k_cache), ("v", v, self.v_cache)):
+            sizes = (k.shape[0], *self._by_slot(cache).shape[2:])
+            dtypes = [cache.dtype] if self.k_scale is None else [torch.float16, torch.bfloat16, torch.float32]
+            if tuple(tokens.shape) != sizes or tokens.dtype not in dtypes:
+                raise InputMismatchError(
+                    f"{name} is {tuple(tokens.shape)} {tokens.dtype}; expected {sizes} {' or '.join(map(str, dtypes))}"
+                )
+
+    def _by_slot(self, pool: "torch.Tensor") -> "torch.Tensor":
+        """A cache, or the scales of one, as ``[pages, page_size, H_kv, ...]``; one-byte elements as bytes."""
+        return _as_bytes(pool) if self.layout == "NHD" else _as_bytes(pool).transpose(1, 2)
+
     def _reserve(self, sequence: int, length: int) -> None:
         """Give a sequence pages for that many tokens, and one of its own where it will write into a shared one."""
         pages, start = self._pages[sequence], self._lengths[sequence]
@@ -157,8 +178,9 @@ class PagedKVCache:
             )
         if copies:
             shared, pages[last] = pages[last], self._take()
-            for cache in (self.k_cache, self.v_cache):
-                cache[pages[last]] = cache[shared]
+            for pool in (self.k_cache, self.v_cache, self.k_scale, self.v_scale):
+                if pool is not None and pool.ndim >= 3:  # a scale of fewer dimensions is not of a page
+                    pool[pages[last]] = pool[shared]
             self._release(shared)
         pages.extend(self._take() for _ in range(needed - copies))
 
@@ -181,3 +203,37 @@ class PagedKVCache:
         self._owners[page] -= 1
         if self._owners[page] == 0:
             self._free.append(page)
+
+
+def _as_bytes(tensor: "torch.Tensor") -> "torch.Tensor":
+    """One-byte elements as bytes, which torch stores by index; 8-bit floats it does not."""
+    import torch
+
+    return tensor.view(torch.uint8) if tensor.itemsize == 1 else tensor
+
+
+def _make_scale(name: str, given: "torch.Tensor | None", cache: "torch.Tensor", kv_heads: int) -> "torch.Tensor | None":
+    """The scales of a cache: those that were given, or room for one a slot and head of int8.
+
+    Raises:
+        InputMismatchError: the cache has no scale that is given, or has others.
+    """
+    import torch
+
+    from autotune.kernels.paged_cache.quantization import LARGEST
+
+    takes_one = cache.dtype in LARGEST and cache.is_floating_point()
+    if given is not None and not (
+        takes_one
+        and isinstance(given, torch.Tensor)
+        and given.dtype == torch.float32
+        and given.shape in ((), (kv_heads,))
+    ):
+        wanted = f"a float32 tensor of () or ({kv_heads},)" if takes_one else "None"
+        state = f"{tuple(given.shape)} {given.dtype}" if isinstance(given, torch.Tensor) else given
+        raise InputMismatchError(f"{name}={state} is not allowed; expected {wanted} for a cache of {cache.dtype}")
+    if cache.dtype == torch.int8:
+        return torch.empty(cache.shape[:3], dtype=torch.float32, device=cache.device)
+    if not takes_one:
+        return None
+    return torch.ones((), device=cache.device) if given is None else given.to(cache.device)

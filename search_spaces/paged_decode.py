@@ -14,11 +14,15 @@ from autotune.space import Config, Parameter, Space
 PARAMETERS: Final = (
     # split: programs take equal shares of each sequence; flat: equal shares of the list of all sequences' tiles.
     Parameter("schedule", ("split", "flat")),
-    Parameter("BLOCK_K", (16, 32, 64, 128, 256)),
-    # split: the shares of each sequence; flat: the programs of an SM, which KV heads and blocks of rows divide.
-    Parameter("WORK", (1, 2, 4, 8, 16, 32)),
+    Parameter("BLOCK_ROWS", (16, 32, 64)),  # query heads of a KV head, times queries, in one tile
+    Parameter("HEADS", (1, 2, 4, 8, 16)),  # KV heads in one tile
+    Parameter("BLOCK_K", (16, 32, 64, 128, 256)),  # keys in one tile, of all its heads together
+    Parameter("NUM_SPLITS", (1, 2, 4, 8, 16, 32, 64, 128), only=("schedule", "split")),
+    Parameter("PROGRAMS_PER_SM", (1, 2, 4, 8), only=("schedule", "flat")),
+    Parameter("COMBINE", ("kernel", "last")),  # who merges partial results: a second kernel, or who finishes last
+    Parameter("PARTIALS", ("float32", "float16", "bfloat16")),  # their type
     Parameter("num_warps", (1, 2, 4, 8)),
-    Parameter("num_stages", (1, 2, 3, 4, 5, 6)),
+    Parameter("num_stages", (1, 2, 3, 4, 6)),
     # AMD only, see flash_attention.
     Parameter("waves_per_eu", (0, 2), backend="hip"),
     Parameter("matrix_instr_nonkdim", (16, 32), backend="hip"),
@@ -28,48 +32,51 @@ PARAMETERS: Final = (
 MAX_QUERIES: Final = 8  # of a sequence in one step: speculative decoding asks for a few
 MIN_BLOCK_ROWS: Final = 16  # of matrix instructions: fewer rows are padded
 MAX_BLOCK_ROWS: Final = 64
+MIN_BLOCK_K: Final = 32  # shorter tiles spend their time on beginning and ending
+WIDE: Final = 256  # of wider heads a tile fills shared memory and registers sooner
+WARP_COLUMNS: Final = 8  # keys that a matrix instruction of one warp takes
 
 MAX_LIVE_VALUES: Final = 256  # fp32 values of accumulator and scores: a thread has 255 registers
 # 16-byte loads of a tile of keys and one of values, whose addresses a thread holds at once.
-MAX_LOADS: Final = 64
+MAX_LOADS: Final = 32
+MAX_SPLITS_LAST: Final = 8  # that one program merges: with 16 and more it took longer than a second kernel
+MIN_SPLITS_HALF: Final = 8  # below, partial results are too few for their type to matter
+# Programs for each SM: fewer leave SMs idle, more only begin more often (NVIDIA H200, 2026-11-21, batch 1 to 128).
+MIN_PROGRAMS, MAX_PROGRAMS = 0.5, 16
+USUAL_PROGRAMS, USUAL_TILES = 2, 4  # programs an SM, and tiles of each: where splitting further no longer paid
 
 SM_REGISTERS: Final = 65536
 MAX_REGISTERS: Final = 255  # a thread
 LOAD_REGISTERS: Final = 3  # of one load in flight: 64 bits of address, and its mask; typical of compiled configs
 OTHER_REGISTERS: Final = 40
 
-LARGE_SHARED_MEMORY: Final = 227 * 1024  # bytes: sm_90 and sm_100
-PARTIAL_BYTES: Final = 4  # partial results are fp32
-
-
-def row_blocks(rows: int) -> tuple[int, int]:
-    """How the rows of one KV head, ``group * seq_q``, are tiled: number of blocks, and rows of each, a power of two.
-
-    Example:
-        >>> row_blocks(4), row_blocks(71)
-        ((1, 16), (2, 64))
-    """
-    blocks = -(-rows // MAX_BLOCK_ROWS)
-    return blocks, max(MIN_BLOCK_ROWS, _power_of_two(-(-rows // blocks)))
+PARTIAL_BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def unsupported(shape: PagedShape) -> str | None:
     """What of a shape the kernel cannot compute, or None."""
     if shape.seq_q > MAX_QUERIES:
         return f"seq_q={shape.seq_q} is not supported by paged_decode; expected 1 to {MAX_QUERIES}"
-    if shape.kv_dtype != shape.dtype:
-        return f"kv_dtype={shape.kv_dtype!r} is not supported by paged_decode; expected that of dtype, {shape.dtype!r}"
+    allowed = [shape.dtype]
+    if shape.dtype != "float32":
+        allowed += [name for name, size in KV_ITEM_BYTES.items() if size == 1]
+    if shape.kv_dtype not in allowed:
+        return (
+            f"kv_dtype={shape.kv_dtype!r} is not supported by paged_decode with dtype={shape.dtype!r}; "
+            f"expected {', '.join(allowed)}"
+        )
     return None
 
 
 def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
     """Why a config cannot pay for this shape on this device, by bounds that need no compiler; None if it may."""
-    block_k, work, warps, stages = (config.integer(name) for name in ("BLOCK_K", "WORK", "num_warps", "num_stages"))
-    if (problem := unsupported(shape)) is not None:
+    rows, block_k, warps, stages = (
+        config.integer(name) for name in ("BLOCK_ROWS", "BLOCK_K", "num_warps", "num_stages")
+    )
+    if (problem := unsupported(shape) or _lacks_type(shape, device)) is not None:
         return problem
-    if block_k > max(16, _power_of_two(shape.max_context)):
-        return f"BLOCK_K={block_k} is longer than the padded context of {shape.max_context}"
-    blocks, rows = row_blocks(shape.group * shape.seq_q)
+    if (reason := _bad_tile(config, shape)) is not None:
+        return reason
     width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
     threads = warps * device.warp_size
     live = rows * (width_v + block_k) // threads
@@ -84,63 +91,155 @@ def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
         return f"K and V tiles take {held} bytes of shared memory, {device.arch} has {device.shared_memory_bytes}"
     if device.backend == "hip" and stages > 2:
         return "num_stages above 2 does not pay on AMD: there is no asynchronous copy to hide"
-    if work > 1:
-        return _idle_work(config, shape, device, blocks * rows)
+    if device.backend == "cuda" and stages == 1:
+        return "num_stages=1 has no load in flight while a tile is computed"
+    return _needless_partials(config, shape) or _idle_work(config, shape, device)
+
+
+def _lacks_type(shape: PagedShape, device: Device) -> str | None:
+    """Why a device cannot convert the cache's type; None if it can."""
+    if shape.kv_dtype == "float8_e4m3fn" and device.arch in ("sm_80", "sm_86"):
+        return f"kv_dtype='float8_e4m3fn' needs sm_89 or newer, this is {device.arch}; float8_e5m2 and int8 do not"
     return None
 
 
-def _idle_work(config: Config, shape: PagedShape, device: Device, rows: int) -> str | None:
+def _bad_tile(config: Config, shape: PagedShape) -> str | None:
+    """Why the heads, rows and keys of a tile do not fit each other or the shape; None if they do."""
+    rows, heads, block_k, warps = (config.integer(name) for name in ("BLOCK_ROWS", "HEADS", "BLOCK_K", "num_warps"))
+    needed = heads * shape.group * shape.seq_q
+    if shape.kv_heads % heads:
+        return f"HEADS={heads} does not divide the {shape.kv_heads} KV heads"
+    if heads > 1 and needed > MIN_BLOCK_ROWS:
+        return f"HEADS={heads} has {needed} rows, more than the {MIN_BLOCK_ROWS} that a tile has anyhow"
+    if rows > max(MIN_BLOCK_ROWS, power_of_two(needed)):
+        return f"BLOCK_ROWS={rows} is more than the padded {needed} rows of HEADS={heads}"
+    if block_k < WARP_COLUMNS * warps and not _is_wide(shape):  # wide heads need the registers
+        return f"BLOCK_K={block_k} gives some of num_warps={warps} no column of {WARP_COLUMNS} keys"
+    if block_k < MIN_BLOCK_K and not _is_wide(shape):
+        return f"BLOCK_K={block_k} is shorter than {MIN_BLOCK_K}, which only heads wider than {WIDE} make up for"
+    if block_k > max(MIN_BLOCK_K, heads * power_of_two(shape.max_context)):
+        return f"BLOCK_K={block_k} is longer than the padded context of {shape.max_context} for HEADS={heads}"
+    return None
+
+
+def _needless_partials(config: Config, shape: PagedShape) -> str | None:
+    """Why partial results of this type, or merged so, make no sense; None if they do."""
+    partials, combine = config["PARTIALS"], config["COMBINE"]
+    if partials not in ("float32", shape.dtype):
+        return f"PARTIALS={partials} is neither float32 nor the dtype, {shape.dtype}"
+    splits = config["NUM_SPLITS"]
+    if not isinstance(splits, int):
+        return "PARTIALS are few where schedule=flat: only float32" if partials != "float32" else None
+    if splits == 1 and (partials, combine) != ("float32", "kernel"):
+        return f"PARTIALS={partials} and COMBINE={combine} change nothing: NUM_SPLITS=1 leaves no partial results"
+    if combine == "last" and splits > MAX_SPLITS_LAST:
+        return f"COMBINE=last: one program would merge NUM_SPLITS={splits} partial results, more than {MAX_SPLITS_LAST}"
+    if partials != "float32" and splits < MIN_SPLITS_HALF:
+        return f"PARTIALS={partials} of NUM_SPLITS={splits}, fewer than {MIN_SPLITS_HALF}, are too few to matter"
+    return None
+
+
+def _idle_work(config: Config, shape: PagedShape, device: Device) -> str | None:
     """Why the tiles do not suffice for more than one split, or program of an SM; None if they may."""
-    work, tiles = config.integer("WORK"), -(-shape.max_context // config.integer("BLOCK_K"))
+    tokens, lanes = max(1, config.integer("BLOCK_K") // config.integer("HEADS")), _lanes(config, shape)
+    tiles = -(-shape.max_context // tokens)
     if config["schedule"] == "flat":
-        programs = work * device.sm_count // (shape.kv_heads * row_blocks(shape.group * shape.seq_q)[0])
-        if programs > shape.batch * tiles:
-            return f"WORK={work}: {programs} programs of a KV head for at most {shape.batch * tiles} tiles"
+        programs = config.integer("PROGRAMS_PER_SM") * device.sm_count // lanes
+        if config["PROGRAMS_PER_SM"] != 1 and programs > shape.batch * tiles:
+            return f"{programs} programs of a KV head for at most {shape.batch * tiles} tiles"
         return None
-    if work > tiles:
-        return f"WORK={work}: as many splits of at most {tiles} tiles"
-    partial_bytes = work * rows * shape.head_dim_v * PARTIAL_BYTES
+    splits = config.integer("NUM_SPLITS")
+    if splits > tiles:
+        return f"NUM_SPLITS={splits} of at most {tiles} tiles"
+    programs = splits * shape.batch * lanes
+    if splits > 1 and programs > MAX_PROGRAMS * device.sm_count:
+        return (
+            f"NUM_SPLITS={splits} makes {programs} programs, more than {MAX_PROGRAMS} for each of {device.sm_count} SMs"
+        )
+    if programs < MIN_PROGRAMS * device.sm_count and USUAL_TILES * splits < tiles:
+        return f"NUM_SPLITS={splits} makes {programs} programs, which leave most of {device.sm_count} SMs idle"
+    partial_bytes = splits * shape.group * shape.seq_q * shape.head_dim_v * PARTIAL_BYTES[str(config["PARTIALS"])]
     key_bytes = shape.mean_context * (shape.head_dim + shape.head_dim_v) * KV_ITEM_BYTES[shape.kv_dtype]
-    if partial_bytes > key_bytes:
-        return f"WORK={work}: partial results of {partial_bytes} bytes for keys and values of {key_bytes} bytes"
+    if splits > 1 and partial_bytes > key_bytes:
+        return f"NUM_SPLITS={splits}: partial results of {partial_bytes} bytes for keys and values of {key_bytes} bytes"
     return None
+
+
+def _is_wide(shape: PagedShape) -> bool:
+    return max(shape.head_dim, shape.head_dim_v) > WIDE
+
+
+def _most_rows(shape: PagedShape) -> int:
+    """Rows of a tile that hold all rows of a KV head, or as many as a tile may have."""
+    return min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, power_of_two(shape.group * shape.seq_q)))
+
+
+def _lanes(config: Config, shape: PagedShape) -> int:
+    """Programs that read the same sequence: its KV heads by HEADS, times the blocks of rows of those."""
+    heads = config.integer("HEADS")
+    return shape.kv_heads // heads * -(-heads * shape.group * shape.seq_q // config.integer("BLOCK_ROWS"))
 
 
 def default(shape: PagedShape, device: Device) -> Config:
     """A config that fits every GPU of its family: 99 KB of shared memory on NVIDIA (227 KB from sm_90), 64 KB on AMD.
 
+    Ragged batches take the balanced list; others as many splits as give each SM two programs, of tiles enough to fill a
+    pipeline. Of the 20 to 100 configs that were tried for each of twelve shapes, the fastest was this or at most 7 %
+    faster (NVIDIA H200, 2026-11-21; batch 1 to 64, pages of 1 and 16, uniform and ragged, bf16, e4m3 and int8).
+
     Raises:
         InvalidShapeError: the kernel does not support the shape.
     """
-    if (problem := unsupported(shape)) is not None:
+    if (problem := unsupported(shape) or _lacks_type(shape, device)) is not None:
         raise InvalidShapeError(problem)
     width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
-    width, item_bytes = max(width_k, width_v), ITEM_BYTES[shape.dtype]
+    width, item_bytes = max(width_k, width_v), KV_ITEM_BYTES[shape.kv_dtype]
     is_hip = device.backend == "hip"
-    block_k = min(128, 16384 // width // item_bytes, _power_of_two(shape.max_context))
-    block_k = max(16, block_k)
-    _, rows = row_blocks(shape.group * shape.seq_q)
+    block_k = min(128, 16384 // width // item_bytes, power_of_two(shape.max_context))
+    block_k = max(16 if _is_wide(shape) else MIN_BLOCK_K, block_k)
+    rows = _most_rows(shape)
     # Beside the tiles in flight lie the queries and the weights of one tile.
-    room = device.shared_memory_bytes - rows * (width_k + block_k) * item_bytes
+    room = device.shared_memory_bytes - rows * (width_k + block_k) * ITEM_BYTES[shape.dtype]
     stages = room // (block_k * (width_k + width_v) * item_bytes) + 1
-    config = Config(
+    heads = 2 if shape.kv_heads % 2 == 0 and 2 * shape.group * shape.seq_q <= MIN_BLOCK_ROWS else 1
+    flat = Config(
         schedule="flat",
+        BLOCK_ROWS=rows,
+        HEADS=heads,
         BLOCK_K=block_k,
-        WORK=2,
+        NUM_SPLITS=None,
+        PROGRAMS_PER_SM=2,
+        COMBINE="kernel",
+        PARTIALS="float32",
         num_warps=4 if width <= 256 else 8,
-        num_stages=1 if is_hip else max(1, min(4 if device.shared_memory_bytes >= LARGE_SHARED_MEMORY else 3, stages)),
+        num_stages=1 if is_hip else max(2, min(3, stages)),
         waves_per_eu=0 if is_hip else None,
         matrix_instr_nonkdim=16 if is_hip else None,
         kpack=1 if is_hip else None,
     )
-    return config if reject(config, shape, device) is None else Config({**config, "WORK": 1})
+    few = Config({**flat, "PROGRAMS_PER_SM": 1})
+    if shape.mean_context < shape.max_context:
+        candidates = [flat, few]
+    else:
+        splits = _usual_splits(flat, shape, device)
+        split = Config({**flat, "schedule": "split", "PROGRAMS_PER_SM": None, "NUM_SPLITS": splits})
+        candidates = [split, flat, few]
+    return next((config for config in candidates if reject(config, shape, device) is None), few)
+
+
+def _usual_splits(config: Config, shape: PagedShape, device: Device) -> int:
+    """Splits of a sequence for two programs an SM or nearly so, each with four tiles at least; a power of two."""
+    tiles = shape.max_context * config.integer("HEADS") // config.integer("BLOCK_K")
+    wanted = min(USUAL_PROGRAMS * device.sm_count // (shape.batch * _lanes(config, shape)), tiles // USUAL_TILES, 128)
+    return 1 << max(0, wanted.bit_length() - 1)
 
 
 def hints(config: Config, shape: PagedShape, device: Device) -> tuple[float, ...]:
     """Estimates that the time depends on smoothly: log2 of the live values a thread, of the bytes that an SM has in
     flight, of the blocks that it holds at once, and of the programs for each of those."""
-    block_k, work, warps, stages = (config.integer(name) for name in ("BLOCK_K", "WORK", "num_warps", "num_stages"))
-    blocks, rows = row_blocks(shape.group * shape.seq_q)
+    rows, block_k, warps, stages = (
+        config.integer(name) for name in ("BLOCK_ROWS", "BLOCK_K", "num_warps", "num_stages")
+    )
     width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
     threads = warps * device.warp_size
     tile_bytes = block_k * (width_k + width_v) * KV_ITEM_BYTES[shape.kv_dtype]
@@ -150,8 +249,10 @@ def hints(config: Config, shape: PagedShape, device: Device) -> tuple[float, ...
     resident = max(
         0.5, min(device.shared_memory_bytes / held, SM_REGISTERS / (min(MAX_REGISTERS, registers) * threads))
     )
-    lanes = shape.batch * shape.kv_heads * blocks
-    programs = work * (device.sm_count if config["schedule"] == "flat" else lanes)
+    if config["schedule"] == "flat":
+        programs = config.integer("PROGRAMS_PER_SM") * device.sm_count
+    else:
+        programs = config.integer("NUM_SPLITS") * shape.batch * _lanes(config, shape)
     return tuple(math.log2(value) for value in (live, held * resident, resident, programs / resident / device.sm_count))
 
 
@@ -173,11 +274,12 @@ def cost(shape: PagedShape) -> Cost:
     return Cost(flops=flops, bytes=keys + queries)
 
 
-def _power_of_two(value: int) -> int:
+def power_of_two(value: int) -> int:
     """The least power of two that is not smaller."""
     return 1 << (value - 1).bit_length()
 
 
+_FILES: Final = ("forward", "combine", "early", "packing", "partials", "softmax", "tiles", "launch", "counters")
 _KERNEL_FOLDERS: Final = Path(__file__).parent.parent / "kernels"
 
 OPERATION: Final = Operation(
@@ -186,11 +288,11 @@ OPERATION: Final = Operation(
     space=Space(PARAMETERS, reject, default, hints),
     cost=cost,
     sources=(
-        *(_KERNEL_FOLDERS / "paged_decode" / f"{name}.py" for name in ("forward", "combine", "softmax", "tiles")),
-        _KERNEL_FOLDERS / "paged_decode" / "launch.py",
+        *(_KERNEL_FOLDERS / "paged_decode" / f"{name}.py" for name in _FILES),
         _KERNEL_FOLDERS / "flash_attention" / "forward.py",  # the helpers that both kernels use
         Path(__file__).with_name("flash_attention.py"),
         Path(__file__),
     ),
     entry=("launch",),
+    unsupported=unsupported,
 )

@@ -8,13 +8,20 @@ import torch
 
 from autotune import OutOfPagesError, PagedKVCache
 from autotune.errors import InputMismatchError, UnknownNameError, UsageError
+from autotune.kernels.paged_cache.quantization import dequantize, quantize
 from autotune.kernels.paged_decode.reference import gather_keys
 
 
-def cache_of(pages: int = 8, page_size: int = 4, layout: Literal["NHD", "HND"] = "NHD") -> PagedKVCache:
+def cache_of(
+    pages: int = 8,
+    page_size: int = 4,
+    layout: Literal["NHD", "HND"] = "NHD",
+    dtype: torch.dtype = torch.float32,
+    **scales: torch.Tensor,
+) -> PagedKVCache:
     return PagedKVCache(
         pages=pages, page_size=page_size, kv_heads=2, head_dim=8, head_dim_v=16, layout=layout,
-        dtype=torch.float32, device="cpu",
+        dtype=dtype, device="cpu", **scales,
     )  # fmt: skip
 
 
@@ -26,15 +33,34 @@ def tokens(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 def read(cache: PagedKVCache, sequence: int) -> list[torch.Tensor]:
     """What a kernel would read of a sequence."""
     (pages,), (length,) = cache.page_table([sequence]), cache.seq_lens([sequence]).tolist()
-    return [gather_keys(x, pages, length, layout=cache.layout) for x in (cache.k_cache, cache.v_cache)]
+    pools = ((cache.k_cache, cache.k_scale), (cache.v_cache, cache.v_scale))
+    return [gather_keys(x, pages, length, layout=cache.layout, scale=y, dtype=torch.float32) for x, y in pools]
+
+
+def stored(rows: torch.Tensor, cache: PagedKVCache, scale: torch.Tensor | None) -> torch.Tensor:
+    """What tokens are once the cache has quantized them."""
+    if scale is None:
+        return rows
+    values, scale = quantize(rows, cache.k_cache.dtype, None if scale.ndim == 3 else scale)
+    return dequantize(values, scale, torch.float32)
+
+
+HEADS = torch.tensor([0.1, 2.0])
+KINDS: dict[str, tuple[torch.dtype, dict[str, torch.Tensor]]] = {
+    "float32": (torch.float32, {}),
+    "int8": (torch.int8, {}),
+    "e4m3": (torch.float8_e4m3fn, {}),
+    "e5m2": (torch.float8_e5m2, {"k_scale": HEADS, "v_scale": torch.tensor(0.5)}),
+}
 
 
 @pytest.mark.parametrize("layout", ["NHD", "HND"])
-@pytest.mark.parametrize("seed", range(4))
-def test_any_history_reads_back(layout: Literal["NHD", "HND"], seed: int) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_history_reads_back(layout: Literal["NHD", "HND"], kind: str) -> None:
     """Two hundred random calls, against a list of tokens for each sequence."""
-    rng = random.Random(seed)
-    cache = cache_of(pages=20, page_size=3, layout=layout)
+    rng = random.Random(f"{layout} {kind}")
+    dtype, scales = KINDS[kind]
+    cache = cache_of(20, 3, layout, dtype, **scales)
     alive: dict[int, list[torch.Tensor]] = {}
     refused = 0
     for step in range(200):
@@ -47,7 +73,9 @@ def test_any_history_reads_back(layout: Literal["NHD", "HND"], seed: int) -> Non
             free = cache.free_pages
             try:
                 cache.append(chosen, *added)
-                alive[chosen] = [torch.cat(pair) for pair in zip(alive[chosen], added, strict=True)]
+                pairs = zip(added, (cache.k_scale, cache.v_scale), strict=True)
+                new = [stored(rows, cache, scale) for rows, scale in pairs]
+                alive[chosen] = [torch.cat(pair) for pair in zip(alive[chosen], new, strict=True)]
             except OutOfPagesError:
                 refused += 1
                 assert cache.free_pages == free
@@ -90,6 +118,44 @@ def test_a_fork_at_the_end_of_a_page_copies_nothing() -> None:
     assert cache.free_pages == 6
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_any_floats_are_quantized(dtype: torch.dtype) -> None:
+    cache = cache_of(dtype=torch.int8)
+    sequence = cache.allocate()
+    k, v = (rows.to(dtype) for rows in tokens(5))
+    cache.append(sequence, k, v)
+    assert cache.k_scale is not None
+    assert cache.k_scale.shape == (8, 4, 2)
+    for rows, kept in zip((k, v), read(cache, sequence), strict=True):
+        limit = rows.float().abs().amax(-1, keepdim=True) / 254 * 1.001
+        assert ((kept - rows.float()).abs() <= limit).all()
+
+
+def test_scales_are_those_that_were_given_or_one() -> None:
+    assert cache_of(dtype=torch.float32).k_scale is None
+    cache = cache_of(dtype=torch.float8_e5m2, v_scale=HEADS)
+    assert cache.k_scale is not None
+    assert cache.k_scale.dtype == torch.float32
+    assert torch.equal(cache.k_scale, torch.ones(()))
+    assert cache.v_scale is HEADS
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale", "message"),
+    [
+        (torch.float32, torch.ones(()), "k_scale=.* is not allowed; expected None for a cache of torch.float32"),
+        (torch.int8, torch.ones(8, 4, 2), "k_scale=.* is not allowed; expected None for a cache of torch.int8"),
+        (torch.float8_e5m2, torch.ones(3), r"expected a float32 tensor of \(\) or \(2,\) for a cache of"),
+        (torch.float8_e5m2, torch.ones(()).half(), r"expected a float32 tensor of \(\) or \(2,\) for a cache of"),
+        (torch.float8_e4m3fn, 0.5, r"k_scale=0.5 is not allowed; expected a float32 tensor"),
+    ],
+)
+def test_scales_that_do_not_fit_are_refused(dtype: torch.dtype, scale: torch.Tensor, message: str) -> None:
+    with pytest.raises(InputMismatchError, match=message) as caught:
+        cache_of(dtype=dtype, k_scale=scale)
+    assert "\n" not in str(caught.value)
+
+
 def test_tables_are_padded() -> None:
     cache = cache_of()
     short, long, empty = (cache.allocate() for _ in range(3))
@@ -119,6 +185,12 @@ def test_what_does_not_fit_is_refused() -> None:
         cache.append(sequence, k, v[:2])
     with pytest.raises(InputMismatchError, match=r"k is .* torch.float16; expected .* torch.float32"):
         cache.append(sequence, k.half(), v)
+    other = cache_of(dtype=torch.int8)
+    empty = other.allocate()
+    with pytest.raises(
+        InputMismatchError, match=r"k is .* torch.int32; expected .* torch.float16 or torch.bfloat16 or"
+    ):
+        other.append(empty, k.int(), v)
     cache.free(sequence)
     for call in (cache.free, cache.fork, lambda number: cache.page_table([number])):
         with pytest.raises(UnknownNameError, match="sequence=0 is unknown; it was never allocated, or was freed"):

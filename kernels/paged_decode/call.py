@@ -44,6 +44,8 @@ class BoundDecode:
         softcap: float | None = None,
         sinks: torch.Tensor | None = None,
         alibi_slopes: torch.Tensor | None = None,
+        k_scale: torch.Tensor | None = None,
+        v_scale: torch.Tensor | None = None,
         return_lse: bool = False,
         check: bool = False,
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
@@ -61,7 +63,9 @@ class BoundDecode:
         tensors = {"q": queries, "k_cache": k_cache, "v_cache": v_cache, "page_table": page_table, "seq_lens": seq_lens}
         self._check_tensors(tensors)
         self._check_features(scale, softcap, sinks, alibi_slopes)
-        features = {"sinks": sinks, "alibi_slopes": alibi_slopes}
+        for name, scale_of, cache in (("k_scale", k_scale, k_cache), ("v_scale", v_scale, v_cache)):
+            _check_scale(name, scale_of, cache, shape)
+        features = {"sinks": sinks, "alibi_slopes": alibi_slopes, "k_scale": k_scale, "v_scale": v_scale}
         _check_places(tensors | {name: values for name, values in features.items() if values is not None})
         if check:
             check_pages(page_table, seq_lens, pages=k_cache.shape[0], page_size=shape.page_size)
@@ -81,6 +85,8 @@ class BoundDecode:
             softcap=softcap,
             sinks=sinks,
             alibi_slopes=alibi_slopes,
+            k_scale=k_scale,
+            v_scale=v_scale,
             options=self._options,
         )
         if q.ndim == 3:
@@ -136,6 +142,21 @@ def _check_per_head(name: str, values: torch.Tensor | None, expected: bool, head
     if tuple(values.shape) != (heads,) or not values.is_floating_point() or not values.is_contiguous():
         raise InputMismatchError(
             f"{name} is {tuple(values.shape)} {_name(values.dtype)}; expected ({heads},), contiguous, of floating point"
+        )
+
+
+def _check_scale(name: str, scale: torch.Tensor | None, cache: torch.Tensor, shape: PagedShape) -> None:
+    """Refuse the scale of a cache that is not quantized, and none or another than its type has."""
+    if (scale is not None) != (shape.kv_dtype != shape.dtype):
+        state = "None" if scale is None else "given"
+        raise InputMismatchError(f"{name} is {state}; this kernel was picked for kv_dtype={shape.kv_dtype!r}")
+    if scale is None:
+        return
+    allowed = [tuple(cache.shape[:3])] if cache.dtype == torch.int8 else [(), (shape.kv_heads,)]
+    if tuple(scale.shape) not in allowed or scale.dtype != torch.float32:
+        raise InputMismatchError(
+            f"{name} is {tuple(scale.shape)} {_name(scale.dtype)}; expected float32 of "
+            f"{' or '.join(map(str, allowed))} for a cache of {_name(cache.dtype)}"
         )
 
 

@@ -3,15 +3,17 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import torch
 
+from autotune.kernels.paged_cache.quantization import LARGEST, quantize
 from autotune.shape import PagedShape
 
 SOFTCAP: Final = 20.0  # a typical cap, for inputs of shapes that have one (Gemma-2 uses 50, Grok-1 30)
 SPARE_PAGES: Final = 5  # of a pool, that no sequence uses
 CHECK_CONTEXT: Final = 600  # beyond two tiles of the longest block, and a multiple of none
+MAX_TILED_HEADS: Final = 16
 CHECK_SM_COUNT: Final = 6  # few programs for the lengths above, so that they cross from sequence to sequence
 NO_PAGE: Final = -1  # in a page table, where a sequence has no page
 
@@ -21,7 +23,8 @@ class Inputs:
     """Queries ``[B, S_q, H, D]``, the caches in ``layout``, and what the call says about them.
 
     ``page_table`` is int32 ``[B, max_pages]``, ``seq_lens`` int32 ``[B]``, ``sinks`` and ``alibi_slopes`` are fp32
-    ``[H]`` or None. ``sm_count`` is what the launch takes the device to have; None: as many as it has.
+    ``[H]`` or None. Scales are those of a quantized cache, fp32 ``[H_kv]``, or one a slot and head in the order of the
+    cache's axes for int8. ``sm_count`` is what the launch takes the device to have; None: as many as it has.
     """
 
     q: torch.Tensor
@@ -35,6 +38,8 @@ class Inputs:
     softcap: float | None
     sinks: torch.Tensor | None
     alibi_slopes: torch.Tensor | None
+    k_scale: torch.Tensor | None = None
+    v_scale: torch.Tensor | None = None
     sm_count: int | None = None
 
 
@@ -55,7 +60,7 @@ def check_shapes(shape: PagedShape) -> Sequence[CheckShape]:
     context = min(shape.max_context, CHECK_CONTEXT + shape.page_size)
     page = shape.page_size
     edges = (0, 1, shape.seq_q, page - 1, page, page + 1, 63, 257, context, context - 1, 0)
-    kv_heads = min(shape.kv_heads, 2)
+    kv_heads = min(shape.kv_heads, MAX_TILED_HEADS)  # any number of heads in a tile divides them
     fields = shape.as_dict() | {"kv_heads": kv_heads, "heads": kv_heads * shape.group}
 
     def small(lengths: tuple[int, ...], sm_count: int | None) -> CheckShape:
@@ -85,7 +90,7 @@ def make_inputs(shape: PagedShape, *, seed: int, device: str, data: str = "norma
     )
     page_table[sequence, place] = pages[:used].int()
 
-    k_cache, v_cache = allocate_caches(shape, used + SPARE_PAGES, device)
+    k_cache, v_cache = allocate_caches(shape, used + SPARE_PAGES, device, dtype)
     q = torch.empty(shape.batch, shape.seq_q, shape.heads, shape.head_dim, dtype=dtype, device=device)
     for tensor in (q, k_cache, v_cache):
         tensor.normal_(generator=generator)
@@ -102,6 +107,11 @@ def make_inputs(shape: PagedShape, *, seed: int, device: str, data: str = "norma
     for slots in (k_slots, v_slots):
         slots[pages[:used][page], slot] = math.nan
         slots[pages[used:]] = math.nan
+    k_scale = v_scale = None
+    if shape.kv_dtype != shape.dtype:
+        stored = allocate_caches(shape, used + SPARE_PAGES, device)
+        k_scale, v_scale = (_quantize_cache(*caches, shape) for caches in zip((k_cache, v_cache), stored, strict=True))
+        k_cache, v_cache = stored
     per_head = torch.arange(1, shape.heads + 1, dtype=torch.float32, device=device)
     return Inputs(
         q,
@@ -116,13 +126,20 @@ def make_inputs(shape: PagedShape, *, seed: int, device: str, data: str = "norma
         sinks=torch.randn(shape.heads, generator=generator, device=device) if shape.sinks else None,
         # The slopes of Press et al., arXiv 2108.12409, section 3, for a number of heads that is a power of two.
         alibi_slopes=torch.exp2(-8.0 * per_head / shape.heads) if shape.alibi else None,
+        k_scale=k_scale,
+        v_scale=v_scale,
         sm_count=shape.sm_count if isinstance(shape, CheckShape) else None,
     )
 
 
-def allocate_caches(shape: PagedShape, pages: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Room for keys and values of so many pages; of one width they share a buffer, page by page, as in FlashInfer."""
-    dtype = getattr(torch, shape.kv_dtype)
+def allocate_caches(
+    shape: PagedShape, pages: int, device: str, dtype: torch.dtype | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Room for keys and values of so many pages; of one width they share a buffer, page by page, as in FlashInfer.
+
+    In the cache's own type by default.
+    """
+    dtype = dtype or getattr(torch, shape.kv_dtype)
     middle = (shape.page_size, shape.kv_heads) if shape.layout == "NHD" else (shape.kv_heads, shape.page_size)
     if shape.head_dim == shape.head_dim_v:
         both = torch.empty(pages, 2, *middle, shape.head_dim, dtype=dtype, device=device)
@@ -131,15 +148,39 @@ def allocate_caches(shape: PagedShape, pages: int, device: str) -> tuple[torch.T
     return k_cache, torch.empty(pages, *middle, shape.head_dim_v, dtype=dtype, device=device)
 
 
+def empty_scales(shape: PagedShape, caches: Sequence[torch.Tensor]) -> Sequence[torch.Tensor | None]:
+    """Room for the scales of these caches, as ``make_inputs`` has them; None of what is not quantized."""
+    if shape.kv_dtype == shape.dtype:
+        return [None] * len(caches)
+    sizes = [cache.shape[:3] if cache.dtype == torch.int8 else (shape.kv_heads,) for cache in caches]
+    return [torch.empty(size, device=cache.device) for size, cache in zip(sizes, caches, strict=True)]
+
+
+def _quantize_cache(source: torch.Tensor, target: torch.Tensor, shape: PagedShape) -> torch.Tensor:
+    """Fill ``target`` with the quantized ``source``; the scales: one a KV head, or of int8 one a slot and head."""
+    rows = source if shape.layout == "NHD" else source.transpose(1, 2)  # [pages, page_size, H_kv, D]
+    scale = None
+    if target.dtype != torch.int8:
+        peaks = rows.nan_to_num(0.0).abs().amax((0, 1, 3)).float()
+        scale = torch.where(peaks > 0.0, peaks, 1.0) / LARGEST[target.dtype]
+    values, scale = quantize(rows, target.dtype, scale)
+    target.copy_(values if shape.layout == "NHD" else values.transpose(1, 2))
+    return scale.transpose(1, 2) if scale.ndim == 3 and shape.layout == "HND" else scale
+
+
 def permute_pages(inputs: Inputs, *, seed: int) -> Inputs:
     """The same problem with its pages elsewhere in the pool: the same answer, to the bit."""
     generator = torch.Generator(device=inputs.q.device).manual_seed(seed)
     order = torch.randperm(inputs.k_cache.shape[0], generator=generator, device=inputs.q.device)
-    caches = [torch.empty_like(cache) for cache in (inputs.k_cache, inputs.v_cache)]
-    for moved, cache in zip(caches, (inputs.k_cache, inputs.v_cache), strict=True):
-        moved[order] = cache
+    names = ["k_cache", "v_cache", *(["k_scale", "v_scale"] if inputs.k_cache.dtype == torch.int8 else [])]
+    moved: dict[str, Any] = {name: torch.empty_like(getattr(inputs, name)) for name in names}
+    for name, target in moved.items():
+        source = getattr(inputs, name)
+        if target.itemsize == 1:  # torch moves no rows of 8-bit floats by index
+            source, target = source.view(torch.uint8), target.view(torch.uint8)
+        target[order] = source
     table = torch.where(inputs.page_table < 0, inputs.page_table, order.int()[inputs.page_table.clamp(min=0).long()])
-    return replace(inputs, k_cache=caches[0], v_cache=caches[1], page_table=table)
+    return replace(inputs, **moved, page_table=table)
 
 
 def _draw_lengths(shape: PagedShape, generator: torch.Generator) -> torch.Tensor:

@@ -5,8 +5,16 @@ from typing import Any, Final
 
 import torch
 
+from autotune.kernels.baselines import cudnn
 from autotune.kernels.paged_decode.call import BoundDecode
-from autotune.kernels.paged_decode.inputs import SOFTCAP, Inputs, allocate_caches, check_shapes, make_inputs
+from autotune.kernels.paged_decode.inputs import (
+    SOFTCAP,
+    Inputs,
+    allocate_caches,
+    check_shapes,
+    empty_scales,
+    make_inputs,
+)
 from autotune.kernels.paged_decode.launch import launch, launch_options
 from autotune.kernels.paged_decode.reference import paged_decode_reference
 from autotune.shape import PagedShape
@@ -41,6 +49,8 @@ class PagedDecode:
             softcap=inputs.softcap,
             sinks=inputs.sinks,
             alibi_slopes=inputs.alibi_slopes,
+            k_scale=inputs.k_scale,
+            v_scale=inputs.v_scale,
             options=launch_options(config),
             sm_count=inputs.sm_count,
         )
@@ -58,6 +68,8 @@ class PagedDecode:
             softcap=inputs.softcap,
             sinks=inputs.sinks,
             alibi_slopes=inputs.alibi_slopes,
+            k_scale=inputs.k_scale,
+            v_scale=inputs.v_scale,
             dtype=dtype,
         )[:1]
 
@@ -69,9 +81,11 @@ class PagedDecode:
 
         dtype = getattr(torch, shape.dtype)
         per_head = empty(shape.heads, dtype=torch.float32)
+        caches = allocate_caches(shape, 2, "meta")
+        k_scale, v_scale = empty_scales(shape, caches)
         return launch(
             empty(shape.batch, shape.seq_q, shape.heads, shape.head_dim, dtype=dtype),
-            *allocate_caches(shape, 2, "meta"),
+            *caches,
             empty(shape.batch, -(-shape.max_context // shape.page_size), dtype=torch.int32),
             empty(shape.batch, dtype=torch.int32),
             empty(shape.batch, shape.seq_q, shape.heads, shape.head_dim_v, dtype=dtype),
@@ -82,6 +96,8 @@ class PagedDecode:
             softcap=SOFTCAP if shape.softcap else None,
             sinks=per_head if shape.sinks else None,
             alibi_slopes=per_head if shape.alibi else None,
+            k_scale=k_scale,
+            v_scale=v_scale,
             options=launch_options(config),
             compile_only=True,
         )
@@ -90,7 +106,19 @@ class PagedDecode:
         return BoundDecode(config, shape)
 
     def baselines(self, inputs: Inputs) -> dict[str, Callable[[], object]]:
-        return {}
+        return cudnn.paged(
+            inputs.q,
+            inputs.k_cache,
+            inputs.v_cache,
+            inputs.page_table,
+            inputs.seq_lens,
+            layout=inputs.layout,
+            scale=inputs.scale,
+            window=inputs.window,
+            softcap=inputs.softcap,
+            sinks=inputs.sinks,
+            alibi_slopes=inputs.alibi_slopes,
+        )
 
 
 KERNEL: Final = PagedDecode()

@@ -5,17 +5,19 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 import torch
+import triton
 
 from autotune.kernels.paged_decode.combine import combine_partials
+from autotune.kernels.paged_decode.counters import take_counters
 from autotune.kernels.paged_decode.forward import paged_decode_flat, paged_decode_split
 from autotune.search_spaces.flash_attention import padded_widths
-from autotune.search_spaces.paged_decode import row_blocks
+from autotune.search_spaces.paged_decode import power_of_two
 from autotune.space import Config
 
 LOG2_E: Final = math.log2(math.e)
 COMBINE_WARPS: Final = 4
 
-# Where page, slot and head lie in a cache.
+# Where page, slot and head lie in a cache, and in the scales of one.
 AXES: Final = {"NHD": (0, 1, 2), "HND": (0, 2, 1)}
 
 
@@ -48,11 +50,14 @@ def launch(
     sinks: torch.Tensor | None,
     alibi_slopes: torch.Tensor | None,
     options: dict[str, Any],
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
     sm_count: int | None = None,
     compile_only: bool = False,
 ) -> Any:
     """Launch one decode over checked tensors: ``q [B, S_q, H, D]``, ``out [B, S_q, H, D_v]``, ``lse [B, S_q, H]``.
 
+    Scales are fp32, one for all (0 dimensions), one a KV head, or one a slot and head in the order of the cache's axes.
     ``options`` are the parameters of a config without those that do not apply. The grid depends on shapes, options and
     the number of SMs alone (the device's own by default), so a CUDA graph may hold the launch. With ``compile_only``
     nothing runs and the tensors may be on the meta device; the compiled kernel is returned.
@@ -61,35 +66,45 @@ def launch(
         return None
     batch, seq_q, heads, head_dim = q.shape
     page_size, kv_heads = (k_cache.shape[axis] for axis in AXES[layout][1:])
-    head_dim_v = v_cache.shape[3]
-    blocks, block_rows = row_blocks(seq_q * heads // kv_heads)
-    block_d, block_dv = padded_widths(head_dim, head_dim_v)
     options = dict(options)
-    plan = _plan(
-        options.pop("schedule"), options.pop("WORK"), batch, kv_heads * blocks, sm_count or _sm_count(q.device)
-    )
-    partials = q.new_empty((plan.partials, block_rows, block_dv), dtype=torch.float32)
+    head_dim_v, tiled_heads, block_rows = v_cache.shape[3], options.pop("HEADS"), options.pop("BLOCK_ROWS")
+    rows = tiled_heads * seq_q * heads // kv_heads
+    lanes = kv_heads // tiled_heads * -(-rows // block_rows)
+    tokens = options["BLOCK_K"] // tiled_heads
+    is_packed = _can_pack(q, k_cache, v_cache)
+    elements = 2 if is_packed else 1  # in a word, of which tiles are made
+    block_d, block_dv = (elements * width for width in padded_widths(head_dim // elements, head_dim_v // elements))
+    plan = _plan(options, batch, lanes, sm_count or _sm_count(q.device))
+    partial_type = getattr(torch, options.pop("PARTIALS"))
+    in_last = options.pop("COMBINE") == "last" and plan.partials > 0
+    partials = q.new_empty((plan.partials, block_rows, block_dv), dtype=partial_type)
     statistics = q.new_empty((plan.partials, 2, block_rows), dtype=torch.float32)
+    counters = take_counters(batch * lanes, q.device) if in_last else None
     # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
     reach = min(window or 0, page_table.shape[1] * page_size + seq_q)
+    is_early = _has_dependent_launch(q.device)
+    launching = {"launch_pdl": True} if is_early else {}
     constants = {
         "SEQ_Q": seq_q,
         "GROUP": heads // kv_heads,
         "HEAD_DIM_V": head_dim_v,
         "BLOCK_DV": block_dv,
         "BLOCK_ROWS": block_rows,
-        "BLOCK_K": options.pop("BLOCK_K"),
         "WINDOW": window is not None,
+        "HEADS": tiled_heads,
         "SPLITS": plan.splits,
+        "EARLY": is_early,
     }
     compiled = _run(
         plan.kernel,
         plan.grid,
         (
-            *(q, k_cache, v_cache, page_table, seq_lens, sinks, alibi_slopes, out, lse, partials, statistics),
+            *(q, k_cache, v_cache, k_scale, v_scale, page_table, seq_lens),
+            *(sinks, alibi_slopes, out, lse, partials, statistics, counters),
             q.stride()[:3],
             *(tuple(cache.stride(axis) for axis in AXES[layout]) for cache in (k_cache, v_cache)),
-            *(page_table.stride(0), batch, kv_heads, reach),
+            *(_scale_strides(scales, layout) for scales in (k_scale, v_scale)),
+            *(page_table.stride(0), page_table.shape[1] * page_size, batch, kv_heads, reach),
             *((scale / softcap, softcap * LOG2_E) if softcap else (scale * LOG2_E, 0.0)),
         ),
         constants
@@ -97,32 +112,45 @@ def launch(
             "HEAD_DIM": head_dim,
             "BLOCK_D": block_d,
             "PAGE_SIZE": page_size,
-            "RUN": math.gcd(page_size, constants["BLOCK_K"]),
+            "RUN": math.gcd(page_size, tokens),
             "SOFTCAP": softcap is not None,
             "PRECISE": q.dtype == torch.float32,
+            "KEY_SCALES": k_scale is not None and k_scale.ndim == 3,
+            "PACKED": is_packed,
+            "ROWS": min(block_rows, power_of_two(rows)),
         }
-        | options,
+        | options
+        | launching,
         compile_only,
     )
-    if plan.partials:
+    if plan.partials and not in_last:
         arguments = (partials, statistics, seq_lens, sinks, out, lse, batch, kv_heads, plan.programs, reach)
         _run(
             combine_partials,
             (batch * seq_q * heads,),
             arguments,
-            constants | {"num_warps": COMBINE_WARPS},
+            constants | {"TOKENS": tokens, "num_warps": COMBINE_WARPS} | launching,
             compile_only,
         )
     return compiled
 
 
-def _plan(schedule: str, work: int, batch: int, lanes: int, sm_count: int) -> Plan:
-    """The grid over ``lanes``, the KV heads' blocks of rows."""
-    if schedule == "split":
-        sequences = batch * lanes
-        return Plan(paged_decode_split, (sequences, work), work, 0, sequences * work if work > 1 else 0)
-    programs = max(1, work * sm_count // lanes)
+def _plan(options: dict[str, Any], batch: int, lanes: int, sm_count: int) -> Plan:
+    """The grid over ``lanes``, the KV heads' blocks of rows; takes the schedule's parameters out of the options."""
+    if options.pop("schedule") == "split":
+        splits, sequences = options.pop("NUM_SPLITS"), batch * lanes
+        return Plan(paged_decode_split, (sequences, splits), splits, 0, sequences * splits if splits > 1 else 0)
+    programs = max(1, options.pop("PROGRAMS_PER_SM") * sm_count // lanes)
     return Plan(paged_decode_flat, (programs * lanes,), 0, programs, 2 * programs * lanes)
+
+
+def _scale_strides(scales: torch.Tensor | None, layout: str) -> tuple[int, ...]:
+    """The strides of page, slot and head of a cache's scales; 0 where one scale serves all."""
+    if scales is None or scales.ndim == 0:
+        return (0, 0, 0)
+    if scales.ndim == 1:
+        return (0, 0, scales.stride(0))
+    return tuple(scales.stride(axis) for axis in AXES[layout])
 
 
 def _run(
@@ -131,6 +159,38 @@ def _run(
     if compile_only:
         return kernel.warmup(*arguments, **constants, grid=grid)
     return kernel[grid](*arguments, **constants)
+
+
+def _can_pack(q: torch.Tensor, *caches: torch.Tensor) -> bool:
+    """Whether one-byte caches can be read two bytes at a time, and converted as NVIDIA's GPUs do."""
+    strides = [stride for cache in caches for stride in cache.stride()[:3]]
+    return (
+        caches[0].itemsize == 1
+        and q.dtype != torch.float32
+        and all(stride % 2 == 0 for stride in strides)
+        and all(cache.data_ptr() % 2 == 0 for cache in caches)
+        and _is_nvidia(q.device)
+    )
+
+
+def _has_dependent_launch(device: torch.device) -> bool:
+    """Whether a kernel may be launched before the one that it waits for has ended: NVIDIA's GPUs since sm_90."""
+    if device.type == "meta":
+        target = triton.runtime.driver.active.get_current_target()
+        return target.backend == "cuda" and int(target.arch) >= 90
+    return _is_nvidia(device) and _capability(device) >= 9
+
+
+def _is_nvidia(device: torch.device) -> bool:
+    """Whether kernels run on an NVIDIA GPU; tensors of the meta device are compiled for Triton's active target."""
+    if device.type == "meta":
+        return bool(triton.runtime.driver.active.get_current_target().backend == "cuda")
+    return device.type == "cuda" and torch.version.hip is None
+
+
+@cache
+def _capability(device: torch.device) -> int:
+    return torch.cuda.get_device_capability(device)[0]
 
 
 @cache

@@ -4,14 +4,30 @@ import math
 
 import torch
 
+from autotune.kernels.paged_cache.quantization import dequantize
 
-def gather_keys(cache: torch.Tensor, pages: torch.Tensor, length: int, *, layout: str) -> torch.Tensor:
-    """The first ``length`` rows ``[length, H_kv, D]`` of a sequence whose page indices are ``pages``."""
-    if layout == "HND":
-        cache = cache.transpose(1, 2)
-    page_size = cache.shape[1]
-    used = pages[: -(-length // page_size)].long()
-    return cache[used].flatten(0, 1)[:length]
+
+def gather_keys(
+    cache: torch.Tensor,
+    pages: torch.Tensor,
+    length: int,
+    *,
+    layout: str,
+    scale: torch.Tensor | None = None,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """The first ``length`` rows ``[length, H_kv, D]`` of a sequence whose page indices are ``pages``, dequantized."""
+
+    def gather(paged: torch.Tensor) -> torch.Tensor:
+        slots = paged if layout == "NHD" else paged.transpose(1, 2)
+        used = pages[: -(-length // slots.shape[1])].long()
+        if slots.itemsize == 1:  # torch gathers no 8-bit floats
+            return slots.view(torch.uint8)[used].view(slots.dtype).flatten(0, 1)[:length]
+        return slots[used].flatten(0, 1)[:length]
+
+    if scale is None:
+        return gather(cache).to(dtype)
+    return dequantize(gather(cache), gather(scale) if scale.ndim == 3 else scale, dtype)
 
 
 def paged_decode_reference(
@@ -27,6 +43,8 @@ def paged_decode_reference(
     softcap: float | None = None,
     sinks: torch.Tensor | None = None,
     alibi_slopes: torch.Tensor | None = None,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
     dtype: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention of ``q [B, S_q, H, D]`` over the pages of each sequence, one sequence at a time.
@@ -42,8 +60,8 @@ def paged_decode_reference(
     lse = torch.full((batch, seq_q, heads), -math.inf, dtype=dtype, device=q.device)
     for sequence, length in enumerate(seq_lens.tolist()):
         keys, values = (
-            gather_keys(cache, page_table[sequence], length, layout=layout).to(dtype).transpose(0, 1)
-            for cache in (k_cache, v_cache)
+            gather_keys(cache, page_table[sequence], length, layout=layout, scale=scale_of, dtype=dtype).transpose(0, 1)
+            for cache, scale_of in ((k_cache, k_scale), (v_cache, v_scale))
         )  # [H_kv, length, D]
         rows = q[sequence].to(dtype).transpose(0, 1).reshape(keys.shape[0], -1, head_dim)  # [H_kv, group * S_q, D]
         scores = (rows @ keys.transpose(1, 2) * scale).reshape(heads, seq_q, length)

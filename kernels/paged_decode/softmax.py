@@ -8,14 +8,12 @@ from autotune.kernels.flash_attention.forward import LN_2, LOG2_E
 
 
 @triton.jit
-def fold_scores(scores, row_max, row_sum):
-    """Fold scores ``[rows, keys]`` in: weights, the factor of what was accumulated before, new maximum, new sum."""
+def fold_scores(scores, row_max):
+    """Weights of scores ``[rows, keys]``, the factor of what was accumulated before, and the new maximum."""
     new_max = tl.maximum(row_max, tl.max(scores, 1))
     # A row that has seen no key yet keeps the maximum -inf; subtracting it would make NaN.
     shift = tl.where(new_max == float("-inf"), 0.0, new_max)
-    weights = tl.exp2(scores - shift[:, None])
-    rescale = tl.exp2(row_max - shift)
-    return weights, rescale, new_max, row_sum * rescale + tl.sum(weights, 1)
+    return tl.exp2(scores - shift[:, None]), tl.exp2(row_max - shift)[:, None], new_max
 
 
 @triton.jit

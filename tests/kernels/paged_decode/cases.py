@@ -3,35 +3,38 @@
 One list feeds both runs, see ``tests.kernels.cases``: the interpreter takes fp16 and fp32, a GPU these and bf16.
 """
 
-import itertools
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
 from autotune.search_spaces.flash_attention import padded_widths
-from autotune.search_spaces.paged_decode import row_blocks
+from tests.kernels.covering import Row, cover
 
-MIN_CASES: Final = 160
-CANDIDATES: Final = 40  # rows that compete for each place in the list
+MIN_CASES: Final = 780
+ON_GPU: Final = 450  # of them, from the first: those hold every pair
 SM_COUNT: Final = 4  # what launches take the device to have: few programs, which cross from sequence to sequence
 OTHER_LENGTHS: Final = (37, 0, 130)  # of the sequences after the first
 PAGE_LENGTHS: Final = {"page - 1": -1, "page": 0, "page + 1": 1}
 
-Row = dict[str, Any]
-
 FACTORS: Final[Mapping[str, tuple[Any, ...]]] = {
-    "dtype": ("float16", "float32"),
+    "dtypes": (
+        *(("float16", kv_dtype) for kv_dtype in (None, "int8", "float8_e4m3fn", "float8_e5m2")),
+        ("float32", None),
+    ),
     "schedule": ("split", "flat"),
     "block_k": (16, 32, 64, 128),
-    "work": (1, 2, 8),
+    "work": (1, 2, 8),  # splits of a sequence, or programs of an SM
+    "combine": ("kernel", "last"),
+    "half_partials": (False, True),
+    "block_rows": (16, 64),
     "num_stages": (1, 3),
     "head_dims": ((64, 64), (96, 96), (128, 128), (256, 256), (128, 64), (72, 96)),
     "page_size": (1, 3, 16, 64, 528),
     "layout": ("NHD", "HND"),
     "group": (1, 4, 5, 7, 8, 71),
-    "kv_heads": (1, 2),
+    "kv_heads": (1, 2, 4),
+    "tiled_heads": (1, 2, 4),  # KV heads in a tile, where they divide the heads and their rows fit
     "seq_q": (1, 2, 5),
     "first": (0, 1, "page - 1", "page", "page + 1", 1000),  # length of the first sequence
     "batch": (1, 4),
@@ -49,9 +52,14 @@ class Case:
     """One call of the launcher: sizes, features, config and the lengths of its sequences."""
 
     dtype: str
+    kv_dtype: str | None
     schedule: str
     block_k: int
     work: int
+    combine: str
+    half_partials: bool
+    block_rows: int
+    tiled_heads: int
     num_stages: int
     head_dim: int
     head_dim_v: int
@@ -73,8 +81,12 @@ class Case:
         """The config as the launcher takes it."""
         return {
             "schedule": self.schedule,
+            "BLOCK_ROWS": self.block_rows,
+            "HEADS": self.tiled_heads,
             "BLOCK_K": self.block_k,
-            "WORK": self.work,
+            "NUM_SPLITS" if self.schedule == "split" else "PROGRAMS_PER_SM": self.work,
+            "COMBINE": self.combine,
+            "PARTIALS": self.dtype if self.half_partials else "float32",
             "num_warps": 4,
             "num_stages": self.num_stages,
         }
@@ -87,16 +99,24 @@ class Case:
             *(["scale"] if self.scale else []),
         ]
         return (
-            f"{self.dtype}-d{self.head_dim}v{self.head_dim_v}-h{self.kv_heads}g{self.group}q{self.seq_q}-"
+            f"{self.dtype}-{self.kv_dtype or 'same'}-d{self.head_dim}v{self.head_dim_v}-"
+            f"h{self.kv_heads}g{self.group}q{self.seq_q}-"
             f"{'x'.join(map(str, self.lengths))}-{self.layout}{self.page_size}-{'-'.join(features) or 'plain'}-"
-            f"{self.schedule}{self.work}-{self.block_k}s{self.num_stages}"
+            f"{self.schedule}{self.work}-{self.combine}{'-half' if self.half_partials else ''}-"
+            f"{self.block_rows}x{self.block_k}h{self.tiled_heads}s{self.num_stages}"
         )
 
 
 @cache
 def interpreted_cases() -> tuple[Case, ...]:
-    """At least ``MIN_CASES`` cases in fp16 and fp32 that cover every pair of feature values."""
-    return tuple(map(case_of, cover()))
+    """Cases in fp16 and fp32: those that cover every pair of feature values, but for the types it cannot compute."""
+    return tuple(case for case in all_cases() if "float8" not in str(case.kv_dtype))
+
+
+@cache
+def all_cases() -> tuple[Case, ...]:
+    """At least ``MIN_CASES`` cases that cover every pair of feature values."""
+    return tuple(map(case_of, rows()))
 
 
 @cache
@@ -107,7 +127,7 @@ def gpu_cases() -> tuple[Case, ...]:
     """
     cases = [
         replace(case, num_stages=1) if tile_elements(case) > 128 * 128 else case
-        for case in interpreted_cases()
+        for case in all_cases()[:ON_GPU]
         if case.dtype != "float32" or tile_elements(case) <= 4096
     ]
     return (*cases, *(replace(case, dtype="bfloat16") for case in cases if case.dtype == "float16"))
@@ -118,11 +138,20 @@ def tile_elements(case: Case) -> int:
     return case.block_k * max(padded_widths(case.head_dim, case.head_dim_v))
 
 
+def rows() -> list[Row]:
+    """The covering list."""
+    return cover(FACTORS, work, at_least=MIN_CASES)
+
+
 def case_of(row: Row) -> Case:
     """A row of the covering list as a case."""
-    fields = {name: value for name, value in row.items() if name not in {"head_dims", "first", "batch"}}
-    head_dim, head_dim_v = row["head_dims"]
-    return Case(**fields, head_dim=head_dim, head_dim_v=head_dim_v, lengths=lengths_of(row))
+    fields = {name: value for name, value in row.items() if name not in {"dtypes", "head_dims", "first", "batch"}}
+    (dtype, kv_dtype), (head_dim, head_dim_v) = row["dtypes"], row["head_dims"]
+    heads = row["tiled_heads"]
+    if row["kv_heads"] % heads or heads * row["group"] * row["seq_q"] > row["block_rows"]:
+        fields["tiled_heads"] = 1
+    sizes = {"head_dim": head_dim, "head_dim_v": head_dim_v, "lengths": lengths_of(row)}
+    return Case(**fields, **sizes, dtype=dtype, kv_dtype=kv_dtype)
 
 
 def lengths_of(row: Row) -> tuple[int, ...]:
@@ -131,37 +160,10 @@ def lengths_of(row: Row) -> tuple[int, ...]:
     return (first, *OTHER_LENGTHS)[: row["batch"]]
 
 
-def cover() -> list[Row]:
-    """Rows that together hold every pair of values: each is the best of a few random ones, by pairs for their work.
-
-    Deterministic: the generator has a fixed seed, and nothing iterates over a set.
-    """
-    rng = random.Random(1)
-    missing = dict.fromkeys(
-        ((one, a), (two, b))
-        for one, two in itertools.combinations(FACTORS, 2)
-        for a, b in itertools.product(FACTORS[one], FACTORS[two])
-    )
-    rows: list[Row] = []
-    while missing or len(rows) < MIN_CASES:
-        goal = dict(next(iter(missing), ()))
-        drawn = [{name: rng.choice(values) for name, values in FACTORS.items()} | goal for _ in range(CANDIDATES)]
-        best = max(drawn, key=lambda row: (1 + sum(pair in missing for pair in pairs(row))) / (40 + work(row)))
-        rows.append(best)
-        for pair in pairs(best):
-            missing.pop(pair, None)
-    return rows
-
-
-def pairs(row: Row) -> list[tuple[tuple[str, Any], tuple[str, Any]]]:
-    """The pairs of values that a row holds."""
-    return list(itertools.combinations([(name, row[name]) for name in FACTORS], 2))
-
-
 def work(row: Row) -> float:
     """What a case costs the interpreter, in tiles of keys: those, and rows that a second kernel finishes."""
     rows = row["group"] * row["seq_q"]
-    blocks, _ = row_blocks(rows)
+    blocks = -(-rows // row["block_rows"])
     tiles = sum(-(-length // row["block_k"]) for length in lengths_of(row))
     finished = row["batch"] * rows * (row["work"] > 1 or row["schedule"] == "flat")
     step = 1 + row["block_k"] * sum(row["head_dims"]) / 16384

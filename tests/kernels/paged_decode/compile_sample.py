@@ -14,7 +14,7 @@ from autotune.executor.messages import outcome_to_json, take_standard_output
 from autotune.kernels.paged_decode import KERNEL
 from autotune.search_spaces.paged_decode import OPERATION
 from autotune.shape import PagedShape
-from autotune.space import Config
+from autotune.space import Config, Value
 from tests.kernels.compile_sample import device_of
 
 SIZES: dict[str, Any] = {"batch": 64, "heads": 32, "kv_heads": 8, "max_context": 8192, "head_dim": 128}
@@ -24,6 +24,9 @@ SHAPES = {
     "page 528": PagedShape(**SIZES, page_size=528, layout="HND"),
     "narrow": PagedShape(**{**SIZES, "head_dim": 64, "heads": 71, "kv_heads": 1}, seq_q=2),
     "wide": PagedShape(**{**SIZES, "head_dim": 512}, dtype="float16"),
+    "int8": PagedShape(**SIZES, kv_dtype="int8"),
+    "e4m3": PagedShape(**SIZES, kv_dtype="float8_e4m3fn"),
+    "e5m2": PagedShape(**SIZES, kv_dtype="float8_e5m2", dtype="float16"),
     "all features": PagedShape(**SIZES, window=512, softcap=True, sinks=True, alibi=True, seq_q=5),
 }
 FEW = ("page 16", "wide")  # where another architecture compiles all of them
@@ -38,7 +41,9 @@ def problems(device: Device) -> list[tuple[str, PagedShape, Config]]:
     found = [(f"default {name}", SHAPES[name], space.default(SHAPES[name], device)) for name in names]
     shape = SHAPES["page 16"]
     for schedule, stages in DEPTHS if device.arch == THOROUGH else ():
-        changes: dict[str, int | str] = {"schedule": schedule, "BLOCK_K": 32, "WORK": 2, "num_stages": stages}
+        splits, programs = (2, None) if schedule == "split" else (None, 2)
+        amounts = {"NUM_SPLITS": splits, "PROGRAMS_PER_SM": programs}
+        changes: dict[str, Value] = {"schedule": schedule, **amounts, "BLOCK_K": 32, "num_stages": stages}
         config = Config({**space.default(shape, device), **changes})
         found.append((f"{schedule} with {stages} stages", shape, config))
     return found

@@ -9,10 +9,9 @@ from autotune.executor.child import Child
 from tests.kernels.conftest import ANSWER_SECONDS, Interpreter
 
 
-@pytest.fixture(scope="session")
-def interpreter() -> Iterator[Interpreter]:
-    """Runs a task of ``tests.kernels.paged_decode.interpreter`` in its process."""
-    child = Child("tests.kernels.paged_decode.interpreter", environment={"TRITON_INTERPRET": "1"})
+def interpret(module: str) -> Iterator[Interpreter]:
+    """Yields what runs a task of that module in its process, which lives until the generator is closed."""
+    child = Child(module, environment={"TRITON_INTERPRET": "1"})
 
     def run(task: str, *arguments: object) -> Any:
         child.send({"task": task, "arguments": arguments})
@@ -23,3 +22,9 @@ def interpreter() -> Iterator[Interpreter]:
 
     yield run
     child.close()
+
+
+@pytest.fixture(scope="session")
+def interpreter() -> Iterator[Interpreter]:
+    """Runs a task of ``tests.kernels.paged_decode.interpreter`` in its process."""
+    yield from interpret("tests.kernels.paged_decode.interpreter")

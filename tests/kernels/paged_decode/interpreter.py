@@ -21,8 +21,8 @@ def run_distant(axis: str, stride: int) -> str | None:
     return distant_failure(axis, stride, "cpu")
 
 
-def run_order(schedule: str) -> str | None:
-    return order_failure(schedule, "cpu")
+def run_order(schedule: str, combine: str) -> str | None:
+    return order_failure(schedule, combine, "cpu")
 
 
 def run_gate(mutant: str | None, schedule: str, shape: str, folder: str) -> tuple[str, str]:

@@ -23,7 +23,10 @@ CAUGHT: Final = (Status.NAN_RESULT, Status.WRONG_RESULT)  # which of them may de
 
 
 def config_of(schedule: str) -> Config:
-    return Config(schedule=schedule, BLOCK_K=64, WORK=2, num_warps=4, num_stages=3)
+    """``split`` merges in a second kernel, ``flat`` in the program that finishes last."""
+    amount, combine = {"split": ("NUM_SPLITS", "kernel"), "flat": ("PROGRAMS_PER_SM", "last")}[schedule]
+    tile = {"BLOCK_ROWS": 16, "HEADS": 1, "BLOCK_K": 64, "num_warps": 4, "num_stages": 3}
+    return Config({"schedule": schedule, amount: 2, "COMBINE": combine, "PARTIALS": "float32", **tile})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,9 @@ MUTANTS: Final = (
     Mutant("window too long", "forward.py", "ahead > -window", "ahead >= -window", "split", "window"),
     Mutant("wrong half", "forward.py", "(before >= begin)", "(before > begin)", "flat", "plain"),
     Mutant("lost tile", "forward.py", "first + after - before,", "first + after - before - 1,", "flat", "plain"),
-    Mutant("unweighted parts", "combine.py", "parts * weights[:, None]", "parts", "split", "plain"),
-    Mutant("no empty sequence", "combine.py", "if count == 1:", "if count <= 1:", "flat", "plain"),
+    Mutant("unweighted parts", "partials.py", "parts * weights[:, :, None]", "parts", "split", "plain"),
+    Mutant("no empty sequence", "forward.py", "if tiles == 0:", "if tiles < 0:", "flat", "plain"),
+    Mutant("merges too early", "partials.py", "== count - 1", "== count - 2", "flat", "plain"),
     Mutant("sink per part", "softmax.py", "row_sum * rescale + tl.exp2(sinks", "row_sum * rescale + 2 * tl.exp2(sinks",
            "split", "window"),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 
 from autotune.correctness import error_limit
+from autotune.kernels.paged_cache.quantization import dequantize, quantize
 from autotune.kernels.paged_decode import KERNEL
 from autotune.kernels.paged_decode.inputs import CheckShape, permute_pages
 from autotune.kernels.paged_decode.launch import launch
@@ -23,13 +24,15 @@ FAR_PAGE: Final = 2**31 - 1  # where nothing is mapped
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Dense keys and values ``[length, H_kv, D]`` of each sequence, and the same in pages."""
+    """Dense keys and values ``[length, H_kv, D]`` of each sequence, and the same in pages, quantized or not."""
 
     q: torch.Tensor
     keys: list[torch.Tensor]
     values: list[torch.Tensor]
     k_cache: torch.Tensor
     v_cache: torch.Tensor
+    k_scale: torch.Tensor | None
+    v_scale: torch.Tensor | None
     page_table: torch.Tensor
     seq_lens: torch.Tensor
 
@@ -83,10 +86,12 @@ def make_problem(case: Case, device: str) -> Problem:
     order = torch.randperm(sum(counts) + 2, generator=generator, device=device)
     middle = (page, case.kv_heads) if case.layout == "NHD" else (case.kv_heads, page)
     # Rows of both caches are longer than their widths: no stride is what the sizes say.
+    kv_dtype = getattr(torch, case.kv_dtype or case.dtype)
     k_cache, v_cache = (
-        torch.full((len(order), *middle, width + 16), math.nan, dtype=dtype, device=device)[..., :width]
+        poisoned(len(order), *middle, width + 16, dtype=kv_dtype, device=device)[..., :width]
         for width in (case.head_dim, case.head_dim_v)
     )
+    k_scale, v_scale = (empty_scale(case, cache, draw) for cache in (k_cache, v_cache))
     table = torch.full((len(counts), max(counts) + 3), FAR_PAGE, dtype=torch.int32, device=device)
     table[:, 1::2] = -1
     keys: list[torch.Tensor] = []
@@ -97,15 +102,45 @@ def make_problem(case: Case, device: str) -> Problem:
         taken += count
         unseen = 0 if case.window is None else max(0, length - case.seq_q - case.window + 1) // page
         table[sequence, unseen:count] = pages[unseen:].int()  # pages before every window are gone
-        for cache, rows in ((k_cache, keys), (v_cache, values)):
-            rows.append(draw(length, case.kv_heads, cache.shape[3]))
-            slots = cache if case.layout == "NHD" else cache.transpose(1, 2)
-            for index in range(unseen, count):
-                part = rows[-1][index * page : (index + 1) * page]
-                slots[pages[index], : len(part)] = part
+        for cache, scale, rows in ((k_cache, k_scale, keys), (v_cache, v_scale, values)):
+            tokens = draw(length, case.kv_heads, cache.shape[3])
+            row_scale = None
+            if scale is not None:
+                tokens, row_scale = quantize(tokens, kv_dtype, None if kv_dtype == torch.int8 else scale)
+            rows.append(tokens if row_scale is None else dequantize(tokens, row_scale, torch.float64))
+            store(cache, tokens, pages, unseen, case)
+            if scale is not None and row_scale is not None and scale.ndim == 3:
+                store(scale, row_scale, pages, unseen, case)
     q = draw(len(counts), case.seq_q, case.group * case.kv_heads, case.head_dim)
     lengths = torch.tensor(case.lengths, dtype=torch.int32, device=device)
-    return Problem(q, keys, values, k_cache, v_cache, table, lengths)
+    return Problem(q, keys, values, k_cache, v_cache, k_scale, v_scale, table, lengths)
+
+
+def poisoned(*sizes: int, dtype: torch.dtype, device: str) -> torch.Tensor:
+    """NaN everywhere, or the largest number of a type that has none."""
+    if dtype.itemsize > 1:
+        return torch.full(sizes, math.nan, dtype=dtype, device=device)
+    return torch.full(sizes, 0x7F, dtype=torch.uint8, device=device).view(dtype)
+
+
+def empty_scale(case: Case, cache: torch.Tensor, draw: Callable[..., torch.Tensor]) -> torch.Tensor | None:
+    """NaN for each slot and head of int8, a scale for each head of other one-byte types, or one for all heads."""
+    if case.kv_dtype is None:
+        return None
+    if cache.dtype == torch.int8:
+        return torch.full(cache.shape[:3], math.nan, device=cache.device)
+    scale = draw(case.kv_heads).float().abs() + 0.25
+    return scale if case.lse else scale[:1].squeeze()
+
+
+def store(cache: torch.Tensor, rows: torch.Tensor, pages: torch.Tensor, unseen: int, case: Case) -> None:
+    """Put a sequence's rows ``[length, H_kv, ...]`` into its pages, but for those before every window."""
+    if cache.itemsize == 1:
+        cache, rows = cache.view(torch.uint8), rows.view(torch.uint8)
+    slots = cache if case.layout == "NHD" else cache.transpose(1, 2)
+    for index in range(unseen, len(pages)):
+        part = rows[index * case.page_size : (index + 1) * case.page_size]
+        slots[pages[index], : len(part)] = part
 
 
 def case_failure(case: Case, device: str) -> str | None:
@@ -126,6 +161,8 @@ def case_failure(case: Case, device: str) -> str | None:
         *(problem.q, problem.k_cache, problem.v_cache, problem.page_table, problem.seq_lens, out),
         lse if case.lse else None,
         **features,
+        k_scale=problem.k_scale,
+        v_scale=problem.v_scale,
         layout=case.layout,
         options=case.options,
         sm_count=SM_COUNT,
@@ -140,10 +177,19 @@ def case_failure(case: Case, device: str) -> str | None:
     found = compare(out, expected, error_limit(expected, truth(dtype)[0], dtype))
     if found is None and case.lse:
         limit = error_limit(expected_lse, truth(torch.float32)[1], torch.float32)
+        if case.kv_dtype == "int8":  # a scale's exponent, of 2**-8 or more, is added to the largest score and taken off
+            limit += 8 * torch.finfo(torch.float32).eps
         if case.softcap:  # tanh is as exact as its largest value, not as each of its own
             limit += 2 * torch.finfo(torch.float32).eps * case.softcap
         found = compare(lse, expected_lse, limit)
     return found
+
+
+def config_of(schedule: str, *, work: int, combine: str = "kernel", num_stages: int = 3) -> dict[str, int | str]:
+    """A config as the launcher takes it; ``work`` are splits or programs of an SM."""
+    amount = {"split": "NUM_SPLITS", "flat": "PROGRAMS_PER_SM"}[schedule]
+    tile = {"BLOCK_ROWS": 16, "HEADS": 1, "BLOCK_K": 32, "num_warps": 4, "num_stages": num_stages}
+    return {"schedule": schedule, amount: work, "COMBINE": combine, "PARTIALS": "float32", **tile}
 
 
 def distant_failure(axis: str, stride: int, device: str) -> str | None:
@@ -169,7 +215,7 @@ def distant_failure(axis: str, stride: int, device: str) -> str | None:
     table = torch.tensor([[4, 0, 2], [1, 3, FAR_PAGE]], dtype=torch.int32, device=device)
     q, seq_lens = draw(2, 1, shape[2], width), torch.tensor(lengths, dtype=torch.int32, device=device)
     out = torch.full_like(q, math.nan)
-    options = {"schedule": "split", "BLOCK_K": 32, "WORK": 1, "num_warps": 4, "num_stages": 1}
+    options = config_of("split", work=1, num_stages=1)
     features: dict[str, Any] = {"window": None, "softcap": None, "sinks": None, "alibi_slopes": None}
     launch(q, k_cache, v_cache, table, seq_lens, out, None, layout="NHD", scale=0.2, **features, options=options)
     for sequence, length in enumerate(lengths):
@@ -183,13 +229,13 @@ def distant_failure(axis: str, stride: int, device: str) -> str | None:
     return None
 
 
-def graph_failure(schedule: str) -> str | None:
+def graph_failure(schedule: str, combine: str) -> str | None:
     """Capture a launch, change lengths and pages under it, replay: what the graph computes must follow."""
     sizes: dict[str, Any] = {"batch": 5, "heads": 8, "kv_heads": 2, "max_context": 900, "head_dim": 64}
     lengths = ((900, 0, 33, 64, 1), (16, 900, 0, 200, 450))
     shapes = [CheckShape(**sizes, dtype="float16", lengths=chosen) for chosen in lengths]
     captured, later = (KERNEL.make_inputs(shape, seed=0, device="cuda") for shape in shapes)
-    config = Config(schedule=schedule, BLOCK_K=32, WORK=2, num_warps=4, num_stages=3)
+    config = Config(config_of(schedule, work=2, combine=combine))
     captured = replace(captured, k_cache=later.k_cache, v_cache=later.v_cache)
     (out,) = KERNEL.empty_output(captured)
     KERNEL.launch(config, later, (out,))  # compiles
@@ -205,13 +251,13 @@ def graph_failure(schedule: str) -> str | None:
     return compare(out, expected, error_limit(expected, eager, torch.float16))
 
 
-def order_failure(schedule: str, device: str) -> str | None:
+def order_failure(schedule: str, combine: str, device: str) -> str | None:
     """Move the pages about: the result must be the same to the bit."""
     lengths = (40, 0, 200, 3, 129)
     sizes: dict[str, Any] = {"batch": 5, "heads": 8, "kv_heads": 2, "max_context": 200, "head_dim": 64}
     shape = CheckShape(**sizes, dtype="float16", lengths=lengths, sm_count=4)
     inputs = KERNEL.make_inputs(shape, seed=0, device=device)
-    config = Config(schedule=schedule, BLOCK_K=32, WORK=4, num_warps=4, num_stages=3)
+    config = Config(config_of(schedule, work=4, combine=combine))
     outputs = []
     for problem in (inputs, inputs, permute_pages(inputs, seed=1)):
         outputs.append(KERNEL.empty_output(problem))
@@ -223,7 +269,7 @@ def order_failure(schedule: str, device: str) -> str | None:
 
 def call_failure(device: str) -> str | None:
     """Call what ``bind`` returns: ``q`` with and without its axis of queries, with and without the logarithm."""
-    config = Config(schedule="flat", BLOCK_K=32, WORK=2, num_warps=2, num_stages=1, kpack=None)
+    config = Config({**config_of("flat", work=2, num_stages=1), "kpack": None})
     lengths = (40, 1, 75)
     shape = CheckShape(
         batch=3, heads=4, kv_heads=2, max_context=75, head_dim=24, head_dim_v=16, dtype="float16", lengths=lengths

@@ -11,10 +11,10 @@ from autotune.kernels.paged_decode.call import check_pages
 from autotune.shape import PagedShape
 from autotune.space import Config
 from tests.kernels.conftest import Interpreter
-from tests.kernels.paged_decode.numerics import call_failure
+from tests.kernels.paged_decode.numerics import call_failure, config_of
 
 HALF = torch.float16
-CONFIG = Config(schedule="split", BLOCK_K=16, WORK=1, num_warps=1, num_stages=1)
+CONFIG = Config(config_of("split", work=1, num_stages=1))
 SIZES: dict[str, Any] = {"batch": 2, "heads": 4, "kv_heads": 2, "max_context": 64, "head_dim": 16, "head_dim_v": 24}
 SHAPE = PagedShape(**SIZES, page_size=8, dtype="float16")
 CALL = KERNEL.bind(CONFIG, SHAPE)

@@ -10,7 +10,8 @@ import torch
 from autotune.kernels.paged_decode import KERNEL
 from autotune.kernels.paged_decode.inputs import CheckShape
 from tests.kernels.conftest import Interpreter
-from tests.kernels.paged_decode.cases import FACTORS, Case, cover, gpu_cases, interpreted_cases
+from tests.kernels.covering import all_pairs, pairs
+from tests.kernels.paged_decode.cases import FACTORS, ON_GPU, Case, gpu_cases, interpreted_cases, rows
 from tests.kernels.paged_decode.numerics import (
     case_failure,
     dense_decode,
@@ -19,10 +20,19 @@ from tests.kernels.paged_decode.numerics import (
     order_failure,
 )
 
-SCHEDULES = FACTORS["schedule"]
+each_way = pytest.mark.parametrize(
+    ("schedule", "combine"), list(itertools.product(FACTORS["schedule"], FACTORS["combine"]))
+)
 
 
-@pytest.mark.parametrize("case", interpreted_cases(), ids=str)
+QUICK = 200  # cases of the interpreter in the quick suite, from the first; the others are slow together
+INTERPRETED = [
+    pytest.param(case, marks=[pytest.mark.slow] if number >= QUICK else [])
+    for number, case in enumerate(interpreted_cases())
+]
+
+
+@pytest.mark.parametrize("case", INTERPRETED, ids=str)
 def test_interpreted_case(case: Case, interpreter: Interpreter) -> None:
     assert interpreter("case", asdict(case)) is None
 
@@ -34,33 +44,29 @@ def test_gpu_case(case: Case) -> None:
 
 
 def test_every_pair_of_features_is_covered() -> None:
-    rows = cover()
-    missing = [
-        ((one, a), (two, b))
-        for one, two in itertools.combinations(FACTORS, 2)
-        for a, b in itertools.product(FACTORS[one], FACTORS[two])
-        if not any(row[one] == a and row[two] == b for row in rows)
-    ]
-    assert missing == []
+    held = {pair for row in rows()[:ON_GPU] for pair in pairs(row)}
+    assert [pair for pair in all_pairs(FACTORS) if pair not in held] == []
 
 
 def test_there_are_enough_cases_and_each_is_named() -> None:
-    assert len(interpreted_cases()) >= 150
+    assert len(interpreted_cases()) >= 450
     assert len({str(case) for case in gpu_cases()}) == len(gpu_cases())
     count = {dtype: sum(case.dtype == dtype for case in gpu_cases()) for dtype in ("float16", "float32", "bfloat16")}
     assert count["bfloat16"] == count["float16"] > 60
     assert count["float32"] > 20
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_interpreted_bits_do_not_depend_on_the_order_of_pages(schedule: str, interpreter: Interpreter) -> None:
-    assert interpreter("order", schedule) is None
+@each_way
+def test_interpreted_bits_do_not_depend_on_the_order_of_pages(
+    schedule: str, combine: str, interpreter: Interpreter
+) -> None:
+    assert interpreter("order", schedule, combine) is None
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_gpu_bits_do_not_depend_on_the_order_of_pages(schedule: str) -> None:
-    assert order_failure(schedule, "cuda") is None
+@each_way
+def test_gpu_bits_do_not_depend_on_the_order_of_pages(schedule: str, combine: str) -> None:
+    assert order_failure(schedule, combine, "cuda") is None
 
 
 DISTANT = [
@@ -87,9 +93,9 @@ def test_gpu_offsets_beyond_32_bits(axis: str, stride: int) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_gpu_graph_follows_the_lengths(schedule: str) -> None:
-    assert graph_failure(schedule) is None
+@each_way
+def test_gpu_graph_follows_the_lengths(schedule: str, combine: str) -> None:
+    assert graph_failure(schedule, combine) is None
 
 
 FEATURES: list[dict[str, Any]] = [

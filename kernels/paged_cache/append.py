@@ -1,0 +1,63 @@
+"""Launches what appends tokens to a paged cache, over checked tensors."""
+
+from typing import Any, Final
+
+import torch
+import triton
+
+from autotune.kernels.paged_cache.quantization import LARGEST
+from autotune.kernels.paged_cache.store import store_tokens
+from autotune.kernels.paged_decode.launch import AXES, _scale_strides
+
+TILE: Final = 1024  # elements of a program's tile of keys, where a token has as many: 16 bytes of fp16 a thread
+ELEMENTS_PER_WARP: Final = 256
+
+
+def append(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    slots: torch.Tensor,
+    *,
+    layout: str,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+    compile_only: bool = False,
+) -> Any:
+    """Put keys ``[T, H_kv, D]`` and values ``[T, H_kv, D_v]`` into the slots of the caches, quantized as these are.
+
+    ``slots`` are ``page * page_size + slot``, int32 or int64 ``[T]``; negative ones are skipped. Scales of int8 are
+    written, one a slot and head; those of 8-bit floats are read, 1 by default. The grid depends on shapes alone, so a
+    CUDA graph may hold the launch. With ``compile_only`` nothing runs and the tensors may be on the meta device; the
+    compiled kernel is returned.
+    """
+    if slots.numel() == 0:
+        return None
+    page_size, kv_heads = (k_cache.shape[axis] for axis in AXES[layout][1:])
+    block_d, block_dv = (triton.next_power_of_2(width) for width in (k.shape[2], v.shape[2]))
+    heads = max(1, min(triton.next_power_of_2(kv_heads), TILE // max(block_d, block_dv)))
+    cache_strides = [tuple(cache.stride(axis) for axis in AXES[layout]) for cache in (k_cache, v_cache)]
+    if k_cache.is_floating_point() and k_cache.itemsize == 1:  # stored as bits
+        k_bits, v_bits = k_cache.view(torch.uint8), v_cache.view(torch.uint8)
+    else:
+        k_bits, v_bits = k_cache, v_cache
+    arguments = (
+        *(k, v, k_bits, v_bits, k_scale, v_scale, slots, slots.stride(0), k.stride()[:2], v.stride()[:2]),
+        *(*cache_strides, _scale_strides(k_scale, layout), _scale_strides(v_scale, layout)),
+    )
+    constants = {
+        "PAGE_SIZE": page_size,
+        "KV_HEADS": kv_heads,
+        "HEADS": heads,
+        "KIND": str(k_cache.dtype).removeprefix("torch.") if k_cache.dtype in LARGEST else "",
+        "HEAD_DIM": k.shape[2],
+        "BLOCK_D": block_d,
+        "HEAD_DIM_V": v.shape[2],
+        "BLOCK_DV": block_dv,
+        "num_warps": min(4, max(1, heads * block_d // ELEMENTS_PER_WARP)),
+    }
+    grid = (slots.shape[0], -(-kv_heads // heads))
+    if compile_only:
+        return store_tokens.warmup(*arguments, **constants, grid=grid)
+    return store_tokens[grid](*arguments, **constants)

@@ -1,0 +1,173 @@
+"""Appending to a paged cache: every byte as torch stores it, and nothing else written."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from autotune import append_kv
+from autotune.errors import InputMismatchError, NotDifferentiableError
+from tests.kernels.conftest import Interpreter
+from tests.kernels.paged_cache.numerics import (
+    Case,
+    attention_failure,
+    case_failure,
+    distant_failure,
+    every_half_failure,
+    graph_failure,
+)
+
+QUANTIZED = ["int8", "float8_e4m3fn", "float8_e5m2"]
+FLOATS = QUANTIZED[1:]
+
+
+def cases() -> list[Case]:
+    """Each type of token in each type of cache; odd widths and heads, both layouts, strides, pages of one slot."""
+    found = []
+    for dtype in ("float16", "float32"):
+        for kv_dtype in (None, *QUANTIZED):
+            plain = Case(dtype=dtype, kv_dtype=kv_dtype)
+            odd = replace(plain, head_dim=72, head_dim_v=40, kv_heads=3, layout="HND", slots="int32", strided=True)
+            found += [plain, odd, replace(plain, kv_heads=17, head_dim=8, head_dim_v=128, page_size=7)]
+            if kv_dtype in FLOATS:
+                found += [replace(plain, scale="one"), replace(odd, scale="heads", layout="NHD")]
+    return [*found, Case(kv_dtype="int8", head_dim=512, head_dim_v=256, strided=True, page_size=3)]
+
+
+def gpu_cases() -> list[Case]:
+    return [*cases(), *(replace(case, dtype="bfloat16") for case in cases() if case.dtype == "float16")]
+
+
+@pytest.mark.parametrize("case", cases(), ids=str)
+def test_interpreted_case(case: Case, interpreter: Interpreter) -> None:
+    assert interpreter("case", asdict(case)) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", gpu_cases(), ids=str)
+def test_gpu_case(case: Case) -> None:
+    assert case_failure(case, "cuda") is None
+
+
+@pytest.mark.parametrize("kv_dtype", FLOATS)
+def test_interpreted_rounding_of_every_half(kv_dtype: str, interpreter: Interpreter) -> None:
+    assert interpreter("every half", kv_dtype) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kv_dtype", FLOATS)
+def test_gpu_rounding_of_every_half(kv_dtype: str) -> None:
+    assert every_half_failure(kv_dtype, "cuda") is None
+
+
+def test_interpreted_offsets_beyond_32_bits(interpreter: Interpreter) -> None:
+    try:
+        torch.empty(4 * 2**30 + 64, dtype=torch.float16)
+    except RuntimeError:
+        pytest.skip("the machine gives out no address space of this size")
+    assert interpreter("distant") is None
+
+
+@pytest.mark.gpu
+def test_gpu_offsets_beyond_32_bits() -> None:
+    assert distant_failure("cuda") is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kv_dtype", QUANTIZED)
+def test_gpu_graph_follows_tokens_and_slots(kv_dtype: str) -> None:
+    assert graph_failure(kv_dtype) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kv_dtype", QUANTIZED)
+def test_gpu_attention_over_what_was_appended(kv_dtype: str) -> None:
+    assert attention_failure(kv_dtype) is None
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "gfx942"])
+def test_all_types_compile_and_no_product_is_fused_with_a_sum(arch: str, tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "tests.kernels.paged_cache.compile_sample", arch],
+        env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path)},
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    fused = json.loads(result.stdout)
+    assert sorted(fused) == sorted(["bfloat16", *QUANTIZED])
+    if arch.startswith("sm"):  # AMD's divisions are made of fused products
+        assert fused == dict.fromkeys(fused, 0)
+
+
+def tensors(kv_dtype: torch.dtype = torch.float16, **replaced: Any) -> dict[str, Any]:
+    given = {
+        "k": torch.zeros(3, 2, 16, dtype=torch.float16),
+        "v": torch.zeros(3, 2, 24, dtype=torch.float16),
+        "k_cache": torch.zeros(5, 8, 2, 16, dtype=kv_dtype),
+        "v_cache": torch.zeros(5, 8, 2, 24, dtype=kv_dtype),
+        "slots": torch.zeros(3, dtype=torch.int64),
+    }
+    return given | replaced
+
+
+ONE = torch.ones(())
+E4M3 = torch.float8_e4m3fn
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "rank": (tensors(k=torch.zeros(3, 16)), r"k is \(3, 16\); expected 3 dimensions"),
+    "tokens": (
+        tensors(v=torch.zeros(2, 2, 24).half()),
+        r"v is \(2, 2, 24\) float16; expected \(3, 2, 24\) float16",
+    ),
+    "type": (tensors(k=torch.zeros(3, 2, 16).double()), "k is .* float64; expected .* float16 or bfloat16 or float32"),
+    "types": (tensors(v=torch.zeros(3, 2, 24)), r"v is .* float32; expected \(3, 2, 24\) float16"),
+    "cache type": (
+        tensors(torch.float32),
+        "k_cache is .* float32; expected .* float16 or int8 or float8_e4m3fn or float8_e5m2",
+    ),
+    "cache types": (tensors(v_cache=torch.zeros(5, 8, 2, 24).char()), "v_cache is .* int8; expected .* float16"),
+    "layout": (
+        tensors(k_cache=torch.zeros(5, 2, 8, 16).half()),
+        r"k_cache is \(5, 2, 8, 16\) float16; expected \(5, 2, 2, 16\)",
+    ),
+    "layout name": ({**tensors(), "layout": "NDH"}, "layout='NDH' is not allowed; expected 'NHD' or 'HND'"),
+    "pages": (tensors(v_cache=torch.zeros(4, 8, 2, 24).half()), r"v_cache is \(4, .* expected \(5, 8, 2, 24\)"),
+    "stride": (tensors(k=torch.zeros(3, 16, 2).half().mT), "k has the strides .*; expected 1 in the last dimension"),
+    "slot type": (tensors(slots=torch.zeros(3)), r"slots is \(3,\) float32; expected \(3,\) int64 or int32"),
+    "slot count": (tensors(slots=torch.zeros(4).long()), r"slots is \(4,\) int64; expected \(3,\) int64 or int32"),
+    "number": (tensors(E4M3, k_scale=0.5), r"k_scale=0.5 is not allowed; expected a tensor of float32, or None"),
+    "needless scale": (tensors(v_scale=ONE), r"v_scale is \(\) float32; expected None for a cache of float16"),
+    "no scale": (tensors(torch.int8), r"k_scale is None; expected float32 of \(5, 8, 2\) for a cache of int8"),
+    "scale": (
+        tensors(E4M3, v_scale=torch.ones(3)),
+        r"v_scale is \(3,\) float32; expected float32 of \(\) or \(2,\) for a cache of float8_e4m3fn",
+    ),
+    "scale type": (tensors(E4M3, k_scale=ONE.half()), r"k_scale is \(\) float16; expected float32 of"),
+    "device": (tensors(slots=torch.zeros(3, device="meta").long()), "k_cache is on cpu, slots on meta; expected one"),
+    "slot": (
+        tensors(slots=torch.tensor([39, -1, 40])) | {"check": True},
+        r"slots\[2\]=40 is not in the cache; expected 0 to 39 for 5 pages of 8, or a negative number",
+    ),
+    "no GPU": (tensors(), "the tensors are on the CPU; expected a GPU"),
+}
+
+
+@pytest.mark.parametrize(("given", "message"), BAD.values(), ids=[name.replace(" ", "-") for name in BAD])
+def test_what_does_not_fit_is_refused(given: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "check" in given:  # a slot is read where the tensors are
+        monkeypatch.setattr("triton.knobs.runtime.interpret", True)
+    with pytest.raises(InputMismatchError, match=message):
+        append_kv(**given)
+
+
+def test_gradients_are_refused() -> None:
+    with pytest.raises(NotDifferentiableError, match="an input requires gradients"):
+        append_kv(**tensors(k=torch.zeros(3, 2, 16, dtype=torch.float16, requires_grad=True)))
