@@ -26,11 +26,17 @@ class Cost:
     bytes: int
 
 
+def _supports_all(shape: Any) -> str | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[ShapeT]):
     """What is computed, without triton: name, shape class, space, cost, and where its kernel's source lies.
 
     ``sources`` are the files that the launch reaches; ``entry`` names the functions it starts from.
+    ``unsupported(shape)`` says what of a shape it cannot compute, or returns None: of several operations that take the
+    same shapes, the first that supports one solves it.
     """
 
     name: str
@@ -39,6 +45,7 @@ class Operation(Generic[ShapeT]):
     cost: Callable[[ShapeT], Cost]
     sources: tuple[Path, ...]
     entry: tuple[str, ...]
+    unsupported: Callable[[ShapeT], str | None] = _supports_all
 
     @property
     def source_hash(self) -> str:

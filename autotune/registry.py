@@ -5,7 +5,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
-from autotune.errors import UnknownNameError
+from autotune.errors import InvalidShapeError, UnknownNameError
 from autotune.operation import Kernel, Operation
 from autotune.shape import Shape
 
@@ -24,6 +24,9 @@ _references: dict[str, Reference] = {
         "autotune.search_spaces.flash_attention:OPERATION", "autotune.kernels.flash_attention:KERNEL"
     ),
     "paged_decode": Reference("autotune.search_spaces.paged_decode:OPERATION", "autotune.kernels.paged_decode:KERNEL"),
+    "paged_prefill": Reference(
+        "autotune.search_spaces.paged_prefill:OPERATION", "autotune.kernels.paged_prefill:KERNEL"
+    ),
 }
 
 
@@ -65,11 +68,21 @@ def load_kernel(name: str) -> Kernel:
 
 
 def operation_for(shape: Shape) -> Operation[Any]:
-    """The operation that solves shapes of this class: of several, ours, then the one that was registered first."""
+    """The operation that solves this shape: of several that support it, ours, then the one that was registered first.
+
+    Raises:
+        UnknownNameError: no operation takes shapes of this class.
+        InvalidShapeError: those that do support other ones; the message says what each expects.
+    """
+    problems = []
     for name in [*_references, *(point.name for point in _points())]:
         operation = get_operation(name)
         if type(shape) is operation.shape_class:
-            return operation
+            if (problem := operation.unsupported(shape)) is None:
+                return operation
+            problems.append(problem)
+    if problems:
+        raise InvalidShapeError("; ".join(problems))
     raise UnknownNameError(f"shape={shape!r}: no operation takes a {type(shape).__name__}")
 
 

@@ -30,7 +30,7 @@ FLOORS: Final = (
     ("correctness timing roofline hardware",),
     ("executor",),
     ("search", "dispatch"),
-    ("functional paged_cache",),
+    ("functional paged paged_cache",),
     ("report", "integrations"),
     ("cli __main__",),
 )

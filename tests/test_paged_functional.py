@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune import dispatch, merge_attention, paged_decode
+from autotune import dispatch, merge_attention, paged_decode, paged_prefill
 from autotune.device import NVIDIA_H200
 from autotune.errors import InputMismatchError, InvalidShapeError, UnknownNameError
 from autotune.shape import PagedShape
@@ -57,8 +57,8 @@ def test_the_pick_is_made_once_for_each_shape(picked: list[Any]) -> None:
     for _ in range(3):
         given, options = paged_decode(**tensors(), scale=2.0)
     assert len(given) == 5
-    unset = {"softcap": None, "sinks": None, "alibi_slopes": None, "return_lse": False, "check": False}
-    assert options == {"scale": 2.0, **unset}
+    unset = dict.fromkeys(("softcap", "sinks", "alibi_slopes", "k_scale", "v_scale"))
+    assert options == {"scale": 2.0, **unset, "return_lse": False, "check": False}
     assert picked == [PagedShape(**sizes, max_context=256)]  # 10 pages of 16, rounded up
     paged_decode(**tensors(page_table=torch.zeros(3, 16, dtype=torch.int32)))
     assert len(picked) == 1
@@ -70,16 +70,85 @@ def test_the_pick_is_made_once_for_each_shape(picked: list[Any]) -> None:
     assert picked[-1] == PagedShape(**sizes, max_context=256, softcap=True, sinks=True, alibi=True)
 
 
+def quantized(dtype: torch.dtype, **replaced: torch.Tensor) -> dict[str, Any]:
+    """As ``tensors``, with one-byte caches and scales that fit them."""
+    given = tensors()
+    caches = {name: given[name].to(dtype) for name in ("k_cache", "v_cache")}
+    sizes = (40, 16, 2) if dtype == torch.int8 else (2,)
+    return given | caches | {"k_scale": torch.ones(sizes), "v_scale": torch.ones(sizes)} | replaced
+
+
+ONE_BYTE = [torch.int8, torch.float8_e4m3fn, torch.float8_e5m2]
+
+
+@pytest.mark.parametrize("dtype", ONE_BYTE, ids=str)
+def test_quantized_caches_have_a_pick_of_their_own(dtype: torch.dtype, picked: list[Any]) -> None:
+    given = quantized(dtype)
+    options: Any = paged_decode(**given)[1]
+    assert picked[-1].kv_dtype == str(dtype).removeprefix("torch.")
+    assert options["k_scale"] is given["k_scale"]
+    assert options["v_scale"] is given["v_scale"]
+
+
+@pytest.mark.parametrize("dtype", ONE_BYTE, ids=str)
+def test_prefill_takes_no_quantized_cache(dtype: torch.dtype) -> None:
+    given = {name: tensor for name, tensor in quantized(dtype).items() if not name.endswith("scale")}
+    offsets = torch.arange(4, dtype=torch.int32)
+    with pytest.raises(
+        InvalidShapeError, match=r"is not supported by paged_prefill; expected that of dtype, 'float16'"
+    ):
+        paged_prefill(**given, cu_seqlens_q=offsets)
+    half = tensors() | {"cu_seqlens_q": offsets}
+    shape = PagedShape(batch=3, heads=8, kv_heads=2, head_dim=64, head_dim_v=32, max_context=256, dtype="float16")
+    kernel = dispatch.get_kernel(shape, operation="paged_prefill")
+    with pytest.raises(InputMismatchError, match=r"k_cache is .*; this kernel takes .* float16"):
+        kernel(**half | {"k_cache": given["k_cache"]})
+
+
 BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "rank": (tensors(q=torch.zeros(8, 64)), InputMismatchError, "have 2, 4, 4 and 2 dimensions; expected"),
     "layout": ({**tensors(), "layout": "NDH"}, InputMismatchError, "layout='NDH' is not allowed; expected 'NHD' or"),
-    "scales": ({**tensors(), "k_scale": 0.5}, InputMismatchError, "quantized caches are not supported yet"),
-    "queries": (tensors(q=torch.zeros(3, 9, 8, 64).half()), InvalidShapeError, "seq_q=9 is not allowed; .* 1 to 8"),
-    "KV type": (
-        tensors(k_cache=torch.zeros(40, 16, 2, 64, dtype=torch.int8)),
-        InvalidShapeError,
-        "kv_dtype='int8' is not supported by paged_decode; expected that of dtype, 'float16'",
+    "scale of a number": (
+        quantized(torch.int8) | {"k_scale": 0.5},
+        InputMismatchError,
+        "k_scale=0.5 is not allowed; expected a tensor of float32",
     ),
+    "needless scale": (
+        tensors(v_scale=torch.ones(2)),
+        InputMismatchError,
+        "v_scale is given; this kernel was picked for kv_dtype='float16'",
+    ),
+    "no scale": (
+        tensors(**{name: tensors()[name].char() for name in ("k_cache", "v_cache")}),
+        InputMismatchError,
+        "k_scale is None; this kernel was picked for kv_dtype='int8'",
+    ),
+    "scale sizes": (
+        quantized(torch.int8, v_scale=torch.ones(2)),
+        InputMismatchError,
+        r"v_scale is \(2,\) float32; expected float32 of \(40, 16, 2\) for a cache of int8",
+    ),
+    "scale type": (
+        quantized(torch.float8_e5m2, k_scale=torch.ones(()).half()),
+        InputMismatchError,
+        r"k_scale is \(\) float16; expected float32 of \(\) or \(2,\) for a cache of float8_e5m2",
+    ),
+    "queries": (
+        tensors(q=torch.zeros(3, 9, 8, 64).half()),
+        InvalidShapeError,
+        "seq_q=9 is not supported by paged_decode; expected 1 to 8",
+    ),
+    "KV type": (
+        quantized(torch.int8, q=torch.zeros(3, 8, 64)),
+        InvalidShapeError,
+        "kv_dtype='int8' is not supported by paged_decode with dtype='float32'; expected float32$",
+    ),
+    "wider KV type": (
+        tensors(k_cache=torch.zeros(40, 16, 2, 64)),
+        InvalidShapeError,
+        "kv_dtype='float32' is not supported by paged_decode with dtype='float16'; expected float16, ",
+    ),
+    "quantized CPU": (quantized(torch.float8_e4m3fn), InputMismatchError, "the tensors are on the CPU"),
     "type": (tensors(q=torch.zeros(3, 8, 64).double()), UnknownNameError, "dtype='float64'"),
     "heads": (tensors(q=torch.zeros(3, 7, 64).half()), InvalidShapeError, "heads=7 is not a multiple of kv_heads=2"),
     "value type": (tensors(v_cache=torch.zeros(40, 16, 2, 32)), InputMismatchError, "v_cache is .* float32"),

@@ -1,0 +1,299 @@
+"""Functions over a paged cache: attention, which picks a kernel by its tensors and caches the pick, and appending."""
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+from autotune.dispatch import CACHED_PICKS, get_kernel
+from autotune.errors import InputMismatchError
+from autotune.shape import LAYOUTS, MAX_CONTEXT, PagedShape
+
+if TYPE_CHECKING:
+    import torch
+
+
+def paged_decode(
+    q: "torch.Tensor",
+    k_cache: "torch.Tensor",
+    v_cache: "torch.Tensor",
+    page_table: "torch.Tensor",
+    seq_lens: "torch.Tensor",
+    *,
+    layout: Literal["NHD", "HND"] = "NHD",
+    scale: float | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: "torch.Tensor | None" = None,
+    alibi_slopes: "torch.Tensor | None" = None,
+    k_scale: "torch.Tensor | None" = None,
+    v_scale: "torch.Tensor | None" = None,
+    mean_context: int | None = None,
+    return_lse: bool = False,
+    check: bool = False,
+) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]":
+    """Softmax attention of one query a sequence, ``q [B, H, D]``, or of its last few, ``q [B, S_q, H, D]`` with ``S_q``
+    up to 8, over a paged cache that holds their keys already.
+
+    Forward only; fp16, bf16 or fp32, ``H`` a multiple of ``H_kv``, unit last strides. Nothing on the GPU is read by the
+    host, and the grid depends on no length: a CUDA graph may hold the call.
+
+    Args:
+        k_cache: ``[pages, page_size, H_kv, D]``, or ``[pages, H_kv, page_size, D]`` with ``layout="HND"``; any strides.
+            Of the dtype of ``q``, or of one byte an element where that is fp16 or bf16: int8, float8_e4m3fn or
+            float8_e5m2.
+        v_cache: the same with ``D_v`` for ``D``.
+        page_table: int32 ``[B, max_pages]``: page ``i`` of a sequence holds its keys from ``i * page_size``. What lies
+            past a sequence's length, or wholly outside its window, may be anything.
+        seq_lens: int32 ``[B]``: keys of each sequence, those of its queries included; 0 is allowed.
+        scale: what scores are multiplied by; ``D ** -0.5`` by default.
+        window: see only this many last keys, one's own included.
+        softcap: bound scaled scores by ``softcap * tanh(score / softcap)``.
+        sinks: ``[H]``: a logit of each head that adds to the softmax's denominator and has no value.
+        alibi_slopes: ``[H]``: added to a score is the slope times the key's position less the query's.
+        k_scale, v_scale: what the caches' values are multiplied by, fp32, of one-byte caches and required there: for
+            int8 one a slot and head, of the cache's first three sizes; for 8-bit floats ``[H_kv]``, or one for all, of
+            no dimension. ``append_kv`` and ``PagedKVCache`` write such caches.
+        mean_context: a hint for picking the kernel: keys of a sequence on average; the table's capacity by default.
+        return_lse: also return the natural logarithm of the softmax's denominator, a sink included, fp32 ``[B, H]`` or
+            ``[B, S_q, H]``; see ``merge_attention``.
+        check: also read lengths and page indices and refuse those that lead outside the cache; waits for the GPU.
+
+    Returns:
+        The output ``[B, H, D_v]`` or ``[B, S_q, H, D_v]`` in the dtype of ``q``; a query that sees no key gets 0, and
+        the logarithm -inf or its sink.
+
+    Raises:
+        InputMismatchError: tensors that do not fit each other.
+        InvalidShapeError: a problem that the kernel cannot compute.
+        NotDifferentiableError: gradients are required.
+
+    Example:
+        >>> out = autotune.paged_decode(q, cache.k_cache, cache.v_cache, cache.page_table(ids), cache.seq_lens(ids))
+    """
+    _check_ranks(q, k_cache, v_cache, page_table, q_forms={3: "[B, H, D]", 4: "[B, S_q, H, D]"})
+    _check_layout(layout)
+    _check_scales(k_scale=k_scale, v_scale=v_scale)
+    shape = _paged_shape_of(
+        (q.shape[0], 1, *q.shape[1:]) if q.ndim == 3 else tuple(q.shape),
+        tuple(k_cache.shape[1:]),
+        v_cache.shape[3],
+        page_table.shape[1],
+        (str(q.dtype)[6:], str(k_cache.dtype)[6:]),
+        (window, softcap is not None, sinks is not None, alibi_slopes is not None),
+        layout,
+        mean_context,
+    )
+    kernel = get_kernel(shape, operation="paged_decode")
+    return kernel(  # type: ignore[no-any-return]
+        q,
+        k_cache,
+        v_cache,
+        page_table,
+        seq_lens,
+        scale=scale,
+        softcap=softcap,
+        sinks=sinks,
+        alibi_slopes=alibi_slopes,
+        k_scale=k_scale,
+        v_scale=v_scale,
+        return_lse=return_lse,
+        check=check,
+    )
+
+
+def paged_prefill(
+    q: "torch.Tensor",
+    k_cache: "torch.Tensor",
+    v_cache: "torch.Tensor",
+    page_table: "torch.Tensor",
+    seq_lens: "torch.Tensor",
+    cu_seqlens_q: "torch.Tensor",
+    *,
+    layout: Literal["NHD", "HND"] = "NHD",
+    scale: float | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: "torch.Tensor | None" = None,
+    alibi_slopes: "torch.Tensor | None" = None,
+    mean_context: int | None = None,
+    return_lse: bool = False,
+    check: bool = False,
+) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]":
+    """Causal softmax attention of any number of new queries of each sequence, packed one sequence after another into
+    ``q [T, H, D]``, over a paged cache that holds their keys already: chunked prefill, and chunks mixed with decode
+    steps in one launch.
+
+    A sequence's queries are its last positions, and see the keys up to their own. Forward only; fp16, bf16 or fp32,
+    ``H`` a multiple of ``H_kv``, unit last strides. Nothing on the GPU is read by the host, and the grid depends on no
+    length: a CUDA graph may hold the call.
+
+    Args:
+        k_cache, v_cache, page_table: as in ``paged_decode``, the caches of the dtype of ``q``.
+        seq_lens: int32 ``[B]``: keys of each sequence, those of its queries included. Queries before the first key, if
+            there are more of them than keys, see none.
+        cu_seqlens_q: int32 ``[B + 1]``: the queries of sequence ``i`` are ``q[cu_seqlens_q[i] : cu_seqlens_q[i + 1]]``;
+            none is allowed. What lies past the last offset is neither read nor written.
+        layout, scale, window, softcap, sinks, alibi_slopes: as in ``paged_decode``.
+        mean_context: a hint for picking the kernel: keys of a sequence on average; the table's capacity by default.
+        return_lse: also return the natural logarithm of the softmax's denominator, a sink included, fp32 ``[T, H]``;
+            see ``merge_attention``.
+        check: also read lengths, page indices and ``cu_seqlens_q`` and refuse those that lead outside the cache or the
+            queries; waits for the GPU.
+
+    Returns:
+        The output ``[T, H, D_v]`` in the dtype of ``q``; a query that sees no key gets 0, and the logarithm -inf or its
+        sink.
+
+    Raises:
+        InputMismatchError: tensors that do not fit each other.
+        InvalidShapeError: a problem that the kernel cannot compute, such as a quantized cache.
+        NotDifferentiableError: gradients are required.
+
+    Example:
+        >>> table, lengths = cache.page_table(ids), cache.seq_lens(ids)
+        >>> out = autotune.paged_prefill(q, cache.k_cache, cache.v_cache, table, lengths, cu_seqlens_q)
+    """
+    _check_ranks(q, k_cache, v_cache, page_table, q_forms={3: "[T, H, D]"})
+    _check_layout(layout)
+    batch = page_table.shape[0]
+    # Serving packs another number of queries in every step: few picks, and shapes that are found in a table, need a
+    # mean that is rounded.
+    mean_queries = max(1, -(-q.shape[0] // max(1, batch)))
+    shape = _paged_shape_of(
+        (batch, 1 << (mean_queries - 1).bit_length(), *q.shape[1:]),
+        tuple(k_cache.shape[1:]),
+        v_cache.shape[3],
+        page_table.shape[1],
+        (str(q.dtype)[6:], str(k_cache.dtype)[6:]),
+        (window, softcap is not None, sinks is not None, alibi_slopes is not None),
+        layout,
+        mean_context,
+    )
+    kernel = get_kernel(shape, operation="paged_prefill")
+    return kernel(  # type: ignore[no-any-return]
+        q,
+        k_cache,
+        v_cache,
+        page_table,
+        seq_lens,
+        cu_seqlens_q,
+        scale=scale,
+        softcap=softcap,
+        sinks=sinks,
+        alibi_slopes=alibi_slopes,
+        return_lse=return_lse,
+        check=check,
+    )
+
+
+def append_kv(
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    k_cache: "torch.Tensor",
+    v_cache: "torch.Tensor",
+    slots: "torch.Tensor",
+    *,
+    layout: Literal["NHD", "HND"] = "NHD",
+    k_scale: "torch.Tensor | None" = None,
+    v_scale: "torch.Tensor | None" = None,
+    check: bool = False,
+) -> None:
+    """Write new keys ``k [T, H_kv, D]`` and values ``v [T, H_kv, D_v]`` into the slots of a paged cache, in one launch
+    that quantizes them on the way where the cache is.
+
+    fp16, bf16 or fp32, any strides with a unit last one. Nothing on the GPU is read by the host: a CUDA graph may hold
+    the call.
+
+    Args:
+        k_cache: ``[pages, page_size, H_kv, D]``, or ``[pages, H_kv, page_size, D]`` with ``layout="HND"``, of the dtype
+            of ``k``, or int8, float8_e4m3fn or float8_e5m2; any strides with a unit last one.
+        v_cache: the same with ``D_v`` for ``D``, of the same dtype.
+        slots: int32 or int64 ``[T]``: ``page * page_size + slot`` for each token. One with a negative slot is skipped.
+            Of two tokens with one slot, either may remain; a slot past the cache writes somewhere else, see ``check``.
+        k_scale, v_scale: fp32. Of an int8 cache, of its first three sizes, written beside it: a token's and head's
+            largest absolute value over 127. Of an 8-bit float's, ``[H_kv]`` or of no dimension, 1 by default: values
+            are divided by it, rounded to the nearest, ties to even, and clamped.
+        check: also read the slots and refuse those outside the cache; waits for the GPU.
+
+    Raises:
+        InputMismatchError: tensors that do not fit each other.
+        NotDifferentiableError: gradients are required.
+
+    Example:
+        >>> last = seq_lens - 1  # the new token of each sequence counts already
+        >>> pages = page_table.gather(1, (last // page_size).long()[:, None])[:, 0]
+        >>> autotune.append_kv(k, v, k_cache, v_cache, pages * page_size + last % page_size)
+    """
+    _check_layout(layout)
+    _check_scales(k_scale=k_scale, v_scale=v_scale)
+    from autotune.kernels.paged_cache.append import append  # loads torch and triton
+    from autotune.kernels.paged_cache.call import check_append, check_slots
+
+    check_append(k, v, k_cache, v_cache, slots, layout=layout, k_scale=k_scale, v_scale=v_scale)
+    if check:
+        check_slots(slots, pages=k_cache.shape[0], page_size=k_cache.shape[1 if layout == "NHD" else 2])
+    append(k, v, k_cache, v_cache, slots, layout=layout, k_scale=k_scale, v_scale=v_scale)
+
+
+def _check_ranks(
+    q: "torch.Tensor",
+    k_cache: "torch.Tensor",
+    v_cache: "torch.Tensor",
+    page_table: "torch.Tensor",
+    *,
+    q_forms: dict[int, str],
+) -> None:
+    """Refuse what has no shape; the kernel checks the sizes against the shape it was picked for."""
+    if q.ndim not in q_forms or k_cache.ndim != 4 or v_cache.ndim != 4 or page_table.ndim != 2:
+        raise InputMismatchError(
+            f"q, k_cache, v_cache and page_table have {q.ndim}, {k_cache.ndim}, {v_cache.ndim} and {page_table.ndim} "
+            f"dimensions; expected {' or '.join(q_forms.values())}, two caches of 4, and [B, max_pages]"
+        )
+
+
+def _check_layout(layout: str) -> None:
+    if layout not in LAYOUTS:
+        raise InputMismatchError(f"layout={layout!r} is not allowed; expected {' or '.join(map(repr, LAYOUTS))}")
+
+
+def _check_scales(**scales: object) -> None:
+    """Refuse plain numbers: what waits for them on the GPU would have to be copied there at every call."""
+    import torch
+
+    for name, scale in scales.items():
+        if not isinstance(scale, torch.Tensor | None):
+            raise InputMismatchError(f"{name}={scale!r} is not allowed; expected a tensor of float32, or None")
+
+
+@lru_cache(maxsize=CACHED_PICKS)
+def _paged_shape_of(
+    q: tuple[int, ...],  # batch, queries of a sequence, heads, width
+    k_page: tuple[int, ...],
+    head_dim_v: int,
+    max_pages: int,
+    dtypes: tuple[str, str],
+    features: tuple[int | None, bool, bool, bool],
+    layout: str,
+    mean_context: int | None,
+) -> PagedShape:
+    """The shape of a call; the table's capacity, rounded up to a power of two, bounds the context."""
+    page_size, kv_heads = k_page[:2] if layout == "NHD" else (k_page[1], k_page[0])
+    capacity = max(1, max_pages * page_size)
+    window, softcap, sinks, alibi = features
+    return PagedShape(
+        batch=q[0],
+        heads=q[2],
+        kv_heads=kv_heads,
+        seq_q=q[1],
+        max_context=min(MAX_CONTEXT, 1 << (capacity - 1).bit_length()),
+        mean_context=mean_context,  # type: ignore[arg-type] # None: as max_context
+        head_dim=q[3],
+        head_dim_v=head_dim_v,
+        page_size=page_size,
+        dtype=dtypes[0],
+        kv_dtype=dtypes[1],
+        window=window,
+        softcap=softcap,
+        sinks=sinks,
+        alibi=alibi,
+        layout=layout,
+    )

@@ -1,0 +1,82 @@
+"""Random problems for paged prefill: those of paged decode, with queries packed one sequence after another."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+import torch
+
+from autotune.kernels.paged_decode import inputs as decode
+from autotune.shape import PagedShape
+
+CHECK_CONTEXT: Final = 600  # beyond two tiles of the longest block, and a multiple of none
+CHECK_QUERIES: Final = 290  # beyond one tile of the most rows, and a multiple of none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs(decode.Inputs):
+    """Queries ``[T, H, D]``; those of sequence ``i`` are ``cu_seqlens_q[i]`` to ``cu_seqlens_q[i + 1]``, int32
+    ``[B + 1]``. The rest is as in paged decode."""
+
+    cu_seqlens_q: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckShape(decode.CheckShape):
+    """A small problem: its sequences have these lengths, and these numbers of new queries."""
+
+    query_lengths: tuple[int, ...]
+
+
+def check_shape(shape: PagedShape, lengths: Sequence[int], query_lengths: Sequence[int]) -> CheckShape:
+    """``shape`` with sequences of exactly these lengths and numbers of queries."""
+    batch = len(lengths)
+    sizes = {
+        "batch": batch,
+        "seq_q": max(1, -(-sum(query_lengths) // batch)),
+        "max_context": max(1, *lengths),
+        "mean_context": max(1, sum(lengths) // batch),
+    }
+    values = shape.as_dict() | sizes | {"lengths": tuple(lengths), "query_lengths": tuple(query_lengths)}
+    return CheckShape(**{name: value for name, value in values.items() if name != "sm_count"})  # type: ignore[arg-type]
+
+
+def check_shapes(shape: PagedShape) -> Sequence[CheckShape]:
+    """Two small problems of the same layout; lengths and batch are not specialized, so the binaries are the same.
+
+    The first has a few chunks; the second decode rows among chunks, and the lengths at which something ends or is
+    missing: keys, pages, tiles, new queries, and keys where there are more queries than those.
+    """
+    context = min(shape.max_context, CHECK_CONTEXT + shape.page_size)
+    queries = min(shape.seq_q, CHECK_QUERIES)
+    page = shape.page_size
+    kv_heads = min(shape.kv_heads, 2)
+    small = replace(shape, kv_heads=kv_heads, heads=kv_heads * shape.group)
+    chunks = {context: queries, context * 2 // 3: queries // 2 + 1, context // 7: queries}
+    edges = (
+        *((0, 0), (1, 1), (page - 1, page - 1), (page, 1), (page + 1, 2), (33, 37), (257, 0), (0, 3)),
+        *((context, 1), (context - 1, 70), (63, 64)),
+    )
+    mixed = [(min(length, context), min(count, 70)) for length, count in edges]
+    return (
+        check_shape(small, list(chunks), list(chunks.values())),
+        check_shape(small, [length for length, _ in mixed], [count for _, count in mixed]),
+    )
+
+
+def make_inputs(shape: PagedShape, *, seed: int, device: str, data: str = "normal") -> Inputs:
+    """Random tensors; whatever must not be read is NaN, or a page that does not exist; see paged decode for ``data``.
+
+    Every sequence has ``shape.seq_q`` new queries, unless a ``CheckShape`` says otherwise, and where ``max_context``
+    allows it no fewer keys.
+    """
+    if not isinstance(shape, CheckShape):
+        generator = torch.Generator(device=device).manual_seed(seed)
+        lengths = decode._draw_lengths(shape, generator).clamp(min=min(shape.seq_q, shape.max_context)).tolist()
+        shape = check_shape(shape, lengths, [shape.seq_q] * shape.batch)
+    counts = shape.query_lengths
+    padded = decode.make_inputs(replace(shape, seq_q=max(1, *counts)), seed=seed, device=device, data=data)
+    values = {field.name: getattr(padded, field.name) for field in fields(padded)}
+    values["q"] = torch.cat([queries[:count] for queries, count in zip(padded.q, counts, strict=True)])
+    ends = torch.tensor((0, *counts), device=device).cumsum(0).int()
+    return Inputs(**values, cu_seqlens_q=ends)

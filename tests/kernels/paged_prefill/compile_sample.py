@@ -1,0 +1,74 @@
+"""Compiles configs of paged prefill for one architecture without a GPU; a process, since Triton has one target.
+
+The first argument names the architecture; the outcomes are printed as one JSON list.
+"""
+
+import json
+import re
+import sys
+from typing import Any, Final
+
+from autotune.device import Device, architecture
+from autotune.executor.compiler import compile_config, use_target
+from autotune.executor.messages import outcome_to_json, take_standard_output
+from autotune.kernels.paged_prefill import KERNEL
+from autotune.search_spaces.paged_prefill import OPERATION
+from autotune.shape import PagedShape
+from autotune.space import Config
+from tests.kernels.compile_sample import device_of
+
+SIZES: Final[dict[str, Any]] = {"batch": 1, "heads": 32, "kv_heads": 8, "seq_q": 2048, "max_context": 32768}
+SHAPES: Final = {
+    "chunk": PagedShape(**SIZES, head_dim=128),
+    "mixed": PagedShape(**{**SIZES, "batch": 64, "seq_q": 33}, head_dim=128, page_size=528, layout="HND"),
+    "narrow": PagedShape(**{**SIZES, "heads": 71, "kv_heads": 1}, head_dim=64, page_size=64),
+    "wide values": PagedShape(**SIZES, head_dim=192, head_dim_v=128),
+    "256": PagedShape(**SIZES, head_dim=256),
+    "512": PagedShape(**SIZES, head_dim=512, dtype="float16"),
+    "float32": PagedShape(**SIZES, head_dim=128, dtype="float32"),
+    "all features": PagedShape(**SIZES, head_dim=128, window=512, softcap=True, sinks=True, alibi=True),
+}
+FEW: Final = ("chunk", "512")  # where another architecture compiles all of them
+THOROUGH: Final = "sm_90"
+DEPTHS: Final = (2, 3, 4)  # num_stages
+
+
+def problems(device: Device) -> list[tuple[str, PagedShape, Config]]:
+    """Defaults; of the thorough architecture those of every shape, and pipelines of some depths."""
+    space = OPERATION.space
+    names = SHAPES if device.arch == THOROUGH else FEW
+    found = [(f"default {name}", SHAPES[name], space.default(SHAPES[name], device)) for name in names]
+    shape = SHAPES["chunk"]
+    for stages in DEPTHS if device.arch == THOROUGH else ():
+        config = Config({**space.default(shape, device), "num_stages": stages})
+        found.append((f"chunk with {stages} stages", shape, config))
+    return found
+
+
+def describe_code(config: Config, shape: PagedShape) -> dict[str, Any]:
+    """Buffers of keys and values in each loop, and how the code copies and multiplies."""
+    compiled = KERNEL.warmup(config, shape)
+    tile = rf"memdesc<(\d+)x{config['BLOCK_K']}x{shape.head_dim}x"
+    ptx = compiled.asm["ptx"]
+    return {
+        "buffers": [int(n) for n in re.findall(rf"ttg.local_alloc : \(\) -> !ttg.{tile}", compiled.asm["ttgir"])],
+        "async_copies_of": sorted({int(n, 16) for n in re.findall(r"cp\.async\.c[ag].*?\], (0x\w+)", ptx)}),
+        "has_wgmma": "wgmma.mma_async" in ptx,
+        "has_mma": "mma.sync" in ptx,
+    }
+
+
+def main() -> None:
+    messages = take_standard_output()
+    device = device_of(sys.argv[1])
+    use_target(architecture(device.arch))
+    outcomes: dict[str, Any] = {}
+    for name, shape, config in problems(device):
+        outcomes[name] = outcome_to_json(compile_config(KERNEL, config, shape, device))
+        if name.endswith("stages"):
+            outcomes[name]["code"] = describe_code(config, shape)
+    messages.write(json.dumps(outcomes).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,14 @@
+"""What the tests of paged prefill share: a process in which Triton interprets."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kernels.conftest import Interpreter
+from tests.kernels.paged_decode.conftest import interpret
+
+
+@pytest.fixture(scope="session")
+def interpreter() -> Iterator[Interpreter]:
+    """Runs a task of ``tests.kernels.paged_prefill.interpreter`` in its process."""
+    yield from interpret("tests.kernels.paged_prefill.interpreter")

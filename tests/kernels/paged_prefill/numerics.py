@@ -1,0 +1,198 @@
+"""Runs the launcher and compares with dense attention in fp64, written in the tests of paged decode.
+
+A slot that no key fills is NaN, a page index that no key needs leads far outside the cache.
+"""
+
+import math
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+
+from autotune.correctness import error_limit
+from autotune.kernels.paged_decode.inputs import permute_pages
+from autotune.kernels.paged_prefill import KERNEL
+from autotune.kernels.paged_prefill.inputs import Inputs, check_shape
+from autotune.kernels.paged_prefill.launch import launch
+from autotune.shape import PagedShape
+from autotune.space import Config
+from tests.kernels.numerics import compare
+from tests.kernels.paged_decode.numerics import FAR_PAGE, dense_decode
+from tests.kernels.paged_prefill.cases import Case
+
+PADDING: Final = 16  # elements between the rows of a cache
+
+
+def make_problem(case: Case, device: str) -> Inputs:
+    """The kernel's own inputs, in caches whose strides are not what their sizes say, under a hostile page table."""
+    shape = PagedShape(
+        batch=1,
+        heads=case.group * case.kv_heads,
+        kv_heads=case.kv_heads,
+        max_context=1,
+        head_dim=case.head_dim,
+        head_dim_v=case.head_dim_v,
+        page_size=case.page_size,
+        dtype=case.dtype,
+        window=case.window,
+        softcap=case.softcap is not None,
+        sinks=case.sinks,
+        alibi=case.alibi,
+        layout=case.layout,
+    )
+    inputs = KERNEL.make_inputs(check_shape(shape, case.lengths, case.query_lengths), seed=1, device=device)
+    caches = []
+    for cache in (inputs.k_cache, inputs.v_cache):
+        wide = cache.new_full((*cache.shape[:3], cache.shape[3] + PADDING), math.nan)
+        caches.append(wide[..., : cache.shape[3]].copy_(cache))
+    table = torch.nn.functional.pad(inputs.page_table, (0, 3), value=FAR_PAGE)
+    if case.window is not None:  # pages before every window are gone
+        for row, length, queries in zip(table, case.lengths, case.query_lengths, strict=True):
+            row[: max(0, length - queries - case.window + 1) // case.page_size] = FAR_PAGE
+    return replace(
+        inputs,
+        k_cache=caches[0],
+        v_cache=caches[1],
+        page_table=table,
+        scale=case.head_dim**-0.5 if case.scale is None else case.scale,
+        softcap=case.softcap,
+    )
+
+
+def dense_rows(cache: torch.Tensor, pages: torch.Tensor, length: int, layout: str) -> torch.Tensor:
+    """A sequence's keys or values ``[length, H_kv, D]``: number j lies in slot ``j % page_size`` of its page."""
+    slots = cache if layout == "NHD" else cache.transpose(1, 2)
+    place = torch.arange(length, device=cache.device)
+    found = pages.long()[place // slots.shape[1]]
+    inside = (found >= 0) & (found < len(slots))  # not so where nobody may look
+    return torch.where(inside[:, None, None], slots[found * inside, place % slots.shape[1]], 0.0)
+
+
+def truth(inputs: Inputs, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output and logarithm, sequence by sequence."""
+    bounds, results = inputs.cu_seqlens_q.tolist(), []
+    for sequence, length in enumerate(inputs.seq_lens.tolist()):
+        k, v = (
+            dense_rows(cache, inputs.page_table[sequence], length, inputs.layout)
+            for cache in (inputs.k_cache, inputs.v_cache)
+        )
+        results.append(
+            dense_decode(
+                inputs.q[bounds[sequence] : bounds[sequence + 1]],
+                k,
+                v,
+                scale=inputs.scale,
+                window=inputs.window,
+                softcap=inputs.softcap,
+                sinks=inputs.sinks,
+                alibi_slopes=inputs.alibi_slopes,
+                dtype=dtype,
+            )
+        )
+    out, lse = (torch.cat(parts) for parts in zip(*results, strict=True))
+    return out, lse
+
+
+def case_failure(case: Case, device: str) -> str | None:
+    """Run a case; what is wrong with its result, or None."""
+    inputs, dtype = make_problem(case, device), getattr(torch, case.dtype)
+    (out,) = KERNEL.empty_output(inputs)
+    lse = torch.full(out.shape[:2], math.nan, device=device)
+    features = ("layout", "scale", "window", "softcap", "sinks", "alibi_slopes")
+    caches = inputs.k_cache, inputs.v_cache
+    launch(
+        *(inputs.q, *caches, inputs.page_table, inputs.seq_lens, inputs.cu_seqlens_q, out),
+        lse if case.lse else None,
+        **{name: getattr(inputs, name) for name in features},
+        options=case.options,
+    )
+    expected, expected_lse = truth(inputs, torch.float64)
+    found = compare(out, expected, error_limit(expected, truth(inputs, dtype)[0], dtype))
+    if found is None and case.lse:
+        limit = error_limit(expected_lse, truth(inputs, torch.float32)[1], torch.float32)
+        if case.softcap:  # tanh is as exact as its largest value, not as each of its own
+            limit += 2 * torch.finfo(torch.float32).eps * case.softcap
+        found = compare(lse, expected_lse, limit)
+    return found
+
+
+SIZES: Final[dict[str, Any]] = {"batch": 1, "heads": 8, "kv_heads": 2, "max_context": 1, "head_dim": 64}
+HALF: Final = PagedShape(**SIZES, dtype="float16")
+
+
+def config_of(order: str) -> Config:
+    return Config(BLOCK_Q=64, SMALL_Q=16, BLOCK_K=32, order=order, num_warps=4, num_stages=3)
+
+
+def order_failure(order: str, device: str) -> str | None:
+    """Run twice, then with the pages moved about: the result must be the same to the bit."""
+    shape = check_shape(HALF, (40, 0, 200, 3, 129), (40, 0, 60, 1, 1))
+    inputs = KERNEL.make_inputs(shape, seed=0, device=device)
+    outputs = []
+    for problem in (inputs, inputs, permute_pages(inputs, seed=1)):
+        assert isinstance(problem, Inputs)
+        outputs.append(KERNEL.empty_output(problem))
+        KERNEL.launch(config_of(order), problem, outputs[-1])
+    return (
+        None if all(torch.equal(outputs[0][0], other[0]) for other in outputs[1:]) else "the bits depend on the order"
+    )
+
+
+def many_failure(device: str) -> str | None:
+    """More sequences than a program looks at together, most of them without a query, and rows past the last offset."""
+    counts = [3 if sequence % 90 == 89 else 1 if sequence % 7 == 0 else 0 for sequence in range(300)]
+    shape = check_shape(replace(HALF, heads=2, head_dim=16, head_dim_v=16), [5] * 300, counts)
+    inputs = KERNEL.make_inputs(shape, seed=0, device=device)
+    padded = replace(inputs, q=torch.nn.functional.pad(inputs.q, (0, 0, 0, 0, 0, 70)))  # as a CUDA graph may have them
+    (out,) = KERNEL.empty_output(padded)
+    KERNEL.launch(Config({**config_of("head"), "BLOCK_K": 16}), padded, (out,))
+    if not out[len(inputs.q) :].isnan().all():
+        return "rows past the last offset were written"
+    expected, eager = truth(inputs, torch.float64)[0], truth(inputs, torch.float16)[0]
+    return compare(out[: len(inputs.q)], expected, error_limit(expected, eager, torch.float16))
+
+
+def graph_failure(order: str) -> str | None:
+    """Capture a launch, change lengths, pages and the division of the queries under it, replay: the graph follows."""
+    lengths = ((900, 0, 64, 64, 1), (16, 900, 0, 200, 450))
+    queries = ((60, 0, 3, 1, 1), (1, 40, 1, 23, 0))  # as many in all
+    captured, later = (
+        KERNEL.make_inputs(check_shape(HALF, *sizes), seed=0, device="cuda")
+        for sizes in zip(lengths, queries, strict=True)
+    )
+    captured = replace(captured, k_cache=later.k_cache, v_cache=later.v_cache)
+    (out,) = KERNEL.empty_output(captured)
+    KERNEL.launch(config_of(order), later, (out,))  # compiles
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        KERNEL.launch(config_of(order), captured, (out,))
+    for name in ("seq_lens", "page_table", "q", "cu_seqlens_q"):
+        getattr(captured, name).copy_(getattr(later, name))
+    out.fill_(math.nan)
+    graph.replay()
+    expected, eager = truth(later, torch.float64)[0], truth(later, torch.float16)[0]
+    return compare(out, expected, error_limit(expected, eager, torch.float16))
+
+
+def call_failure(device: str) -> str | None:
+    """Call what ``bind`` returns, with and without features and the logarithm, and without any query."""
+    config = Config(BLOCK_Q=32, SMALL_Q=16, BLOCK_K=32, order="head", num_warps=4, num_stages=1, kpack=None)
+    sizes: dict[str, Any] = {**SIZES, "heads": 4, "head_dim": 24, "head_dim_v": 16, "dtype": "float16"}
+    everything: dict[str, Any] = {"softcap": True, "sinks": True, "alibi": True, "window": 30}
+    for fields in ({}, everything):
+        shape = check_shape(PagedShape(**sizes, **fields), (40, 1, 75), (40, 1, 30))
+        inputs = KERNEL.make_inputs(shape, seed=0, device=device)
+        tensors = (inputs.k_cache, inputs.v_cache, inputs.page_table, inputs.seq_lens)
+        call = KERNEL.bind(config, shape)
+        features = {name: getattr(inputs, name) for name in ("softcap", "sinks", "alibi_slopes")}
+        out, lse = call(inputs.q, *tensors, inputs.cu_seqlens_q, **features, return_lse=True, check=True)
+        if not torch.equal(out, call(inputs.q, *tensors, inputs.cu_seqlens_q, **features)):
+            return "the output depends on return_lse"
+        (expected, expected_lse), (eager, _) = truth(inputs, torch.float64), truth(inputs, torch.float16)
+        found = compare(out, expected, error_limit(expected, eager, torch.float16)) or compare(lse, expected_lse, 1e-5)
+        if found is not None:
+            return f"{fields}: {found}"
+        none = call(inputs.q[:0], *tensors, torch.zeros_like(inputs.cu_seqlens_q), **features, check=True)
+        if none.shape != (0, 4, 16):
+            return f"no query gives {tuple(none.shape)}"
+    return None

@@ -1,0 +1,95 @@
+"""Paged prefill's numbers: every pair of features, any order of pages and division of queries, the reference itself."""
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+import torch
+
+from autotune.kernels.paged_prefill import KERNEL
+from autotune.kernels.paged_prefill.inputs import check_shape
+from autotune.kernels.paged_prefill.reference import paged_prefill_reference
+from autotune.shape import PagedShape
+from tests.kernels.conftest import Interpreter
+from tests.kernels.covering import all_pairs, pairs
+from tests.kernels.paged_prefill.cases import FACTORS, Case, covering_rows, gpu_cases, interpreted_cases
+from tests.kernels.paged_prefill.numerics import case_failure, graph_failure, many_failure, order_failure, truth
+
+ORDERS = FACTORS["order"]
+
+
+@pytest.mark.parametrize("case", interpreted_cases(), ids=str)
+def test_interpreted_case(case: Case, interpreter: Interpreter) -> None:
+    assert interpreter("case", asdict(case)) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", gpu_cases(), ids=str)
+def test_gpu_case(case: Case) -> None:
+    assert case_failure(case, "cuda") is None
+
+
+def test_every_pair_of_features_is_covered() -> None:
+    found = {pair for row in covering_rows() for pair in pairs(row)}
+    assert [pair for pair in all_pairs(FACTORS) if pair not in found] == []
+
+
+def test_there_are_enough_cases_and_each_is_named() -> None:
+    assert len(interpreted_cases()) >= 120
+    assert len({str(case) for case in gpu_cases()}) == len(gpu_cases()) >= 150
+    count = {dtype: sum(case.dtype == dtype for case in gpu_cases()) for dtype in ("float16", "float32", "bfloat16")}
+    assert count["bfloat16"] == count["float16"] > 60
+    assert count["float32"] > 15
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_interpreted_bits_do_not_depend_on_the_order_of_pages(order: str, interpreter: Interpreter) -> None:
+    assert interpreter("order", order) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("order", ORDERS)
+def test_gpu_bits_do_not_depend_on_the_order_of_pages(order: str) -> None:
+    assert order_failure(order, "cuda") is None
+
+
+def test_interpreted_sequences_are_found_among_many(interpreter: Interpreter) -> None:
+    assert interpreter("many") is None
+
+
+@pytest.mark.gpu
+def test_gpu_sequences_are_found_among_many() -> None:
+    assert many_failure("cuda") is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("order", ORDERS)
+def test_gpu_graph_follows_lengths_and_division(order: str) -> None:
+    assert graph_failure(order) is None
+
+
+FEATURES: list[dict[str, Any]] = [
+    {},
+    {"window": 5},
+    {"softcap": True},
+    {"sinks": True},
+    {"alibi": True},
+    {"window": 3, "softcap": True, "sinks": True, "alibi": True},
+]
+
+
+@pytest.mark.parametrize("max_scores", [2**26, 100])
+@pytest.mark.parametrize("layout", ["NHD", "HND"])
+@pytest.mark.parametrize("features", FEATURES, ids=lambda features: "-".join(features) or "plain")
+def test_reference_is_dense_attention(features: dict[str, Any], layout: str, max_scores: int) -> None:
+    sizes: dict[str, Any] = {"batch": 1, "heads": 6, "kv_heads": 2, "max_context": 1, "head_dim": 24}
+    sizes |= {"head_dim_v": 16, "page_size": 5, "dtype": "float32", "layout": layout}
+    shape = check_shape(PagedShape(**sizes, **features), (0, 1, 4, 5, 33, 7), (2, 1, 9, 5, 12, 0))
+    inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")
+    inputs = replace(inputs, page_table=inputs.page_table.clamp(min=0))
+    names = ("k_cache", "v_cache", "page_table", "seq_lens", "cu_seqlens_q", "layout", "scale", "window", "softcap")
+    values = {name: getattr(inputs, name) for name in (*names, "sinks", "alibi_slopes")}
+    out, lse = paged_prefill_reference(inputs.q, **values, max_scores=max_scores)
+    expected, expected_lse = truth(inputs, torch.float64)
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-13)
+    torch.testing.assert_close(lse, expected_lse, rtol=0, atol=1e-13)
