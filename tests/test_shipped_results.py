@@ -17,7 +17,7 @@ from autotune.table import Sweep, shipped_sweeps, shipped_winners
 from autotune.trial import Status, Trial
 
 RESULTS: Final = Path(__file__).resolve().parent.parent / "results"
-SHIPPED: Final = ("flash_attention",)
+SHIPPED: Final = ("flash_attention", "paged_prefill")
 DEVICE: Final = "NVIDIA H200"
 REGENERATE: Final = "python -m benchmarks.record winners"
 TABLES: Final = sorted(path.relative_to(RESULTS).as_posix() for path in RESULTS.rglob("*.parquet"))
@@ -53,14 +53,12 @@ def test_every_table_is_listed_whole_and_read() -> None:
 
 def test_winners_were_measured_with_this_source() -> None:
     stale = {
-        f"{trial.operation} on {trial.device.name}"
+        (trial.operation, trial.device.name)
         for trial in shipped()
         if trial.source_hash != get_operation(trial.operation).source_hash
     }
-    assert not stale, (
-        f"the kernel's source has changed since the shipped winners of {', '.join(sorted(stale))} were measured; "
-        f"on that device, run `{REGENERATE}`"
-    )
+    commands = [f"on {device}, run `{REGENERATE} --operation {name}`" for name, device in sorted(stale)]
+    assert not stale, f"a kernel's source has changed since its shipped winners were measured; {'; '.join(commands)}"
 
 
 def test_winners_are_valid_correct_and_measured() -> None:

@@ -1,0 +1,183 @@
+"""Compares the shipped winners of the paged operations on the GPU here: ``python -m benchmarks.paged [PART...]``.
+
+Paged decode stands beside cuDNN's paged attention (its first plan, and the best of all its plans) in one interleaved
+race for each problem, and beside a tuned kernel that only reads as many bytes; caches rotate past the L2, launches are
+replayed by CUDA graph. Paged prefill stands beside our dense flash attention of the same shape, and for a mixed batch
+beside a launch for the decode rows and one for the chunk. Prints Markdown.
+"""
+
+import argparse
+import itertools
+import statistics
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from autotune.dispatch import get_kernel
+from autotune.executor.gpu import GpuExecutor
+from autotune.registry import get_operation, load_kernel
+from autotune.shape import PagedShape, Shape
+from autotune.space import Config
+from autotune.timing import Stopwatch
+from autotune.trial import Policy
+from benchmarks.grids import (
+    BESIDE_SHORT,
+    CACHED,
+    CHUNK,
+    LLAMA,
+    MHA,
+    TP8,
+    dense_chunk,
+    paged_shape,
+    prefill_shape,
+    ragged,
+)
+
+SECONDS: Final = 3.0  # of each race
+PARTS: Final[dict[str, tuple[tuple[str, PagedShape], ...]]] = {
+    "uniform": (
+        ("32/8, page 16, 16 x 4096", paged_shape(LLAMA, 16, 4096)),
+        ("32/8, page 16, 64 x 2048", paged_shape(LLAMA, 64, 2048)),
+        ("32/8, page 16, 64 x 4096", paged_shape(LLAMA, 64, 4096)),
+        ("32/8, page 64, 128 x 8192", paged_shape(LLAMA, 128, 8192, page_size=64)),
+        ("32/32, page 64, 32 x 4096", paged_shape(MHA, 32, 4096, page_size=64)),
+        ("8/1, page 16, 64 x 4096", paged_shape(TP8, 64, 4096)),
+    ),
+    "ragged": (
+        ("32/8, 64 x 1..8192", ragged(LLAMA)),
+        ("8/1, 64 x 1..8192", ragged(TP8)),
+        ("32/8, one of 65536 among 63 short", BESIDE_SHORT),
+        ("32/8, uniform of that total", paged_shape(LLAMA, 64, 1500)),
+    ),
+    "one": tuple(
+        (f"1 x {context}", paged_shape(LLAMA, 1, context)) for context in (512, 2048, 4096, 8192, 32768, 131072)
+    ),
+    "pages": tuple((f"page {size}", paged_shape(LLAMA, 64, 4096, page_size=size)) for size in (1, 16, 128)),
+    "quantized": tuple(
+        (kv_dtype, paged_shape(LLAMA, 64, 4096, kv_dtype=kv_dtype))
+        for kv_dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
+    ),
+}
+MIXED_CONTEXTS: Final = tuple(130 * number for number in range(1, 64))  # cached tokens of 63 sequences that decode
+
+
+def main() -> None:
+    """Entry of the command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.paged", description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS, "prefill", "mixed"], default=[])
+    wanted = parser.parse_args().parts or [*PARTS, "prefill", "mixed"]
+    executor = GpuExecutor()
+    print(f"{executor.device.name}, {executor.toolchain}")
+    try:
+        for part in wanted:
+            if part in PARTS:
+                compare_decode(executor, part)
+            elif part == "prefill":
+                compare_prefill(executor)
+    finally:
+        executor.close()
+    if "mixed" in wanted:
+        compare_mixed()
+
+
+def compare_decode(executor: GpuExecutor, part: str) -> None:
+    """A table of one part's problems."""
+    from benchmarks.stream_read import fastest_read
+
+    print(
+        f"\n## {part}\n\n| problem | MB | us | TB/s | of reading | default | cuDNN | best plan | ours faster | config |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    operation = get_operation("paged_decode")
+    for name, shape in PARTS[part]:
+        config, default = served(shape), operation.space.default(shape, executor.device)
+        ours, usual, peers = race(executor, shape, "paged_decode", [config, default])
+        size = operation.cost(shape).bytes
+        reading, _ = fastest_read(size / 1e6)
+        found = [peers.get(peer) for peer in ("cudnn", "cudnn best plan")]
+        best = min((time for time in found if time), default=None)
+        cells = [
+            name,
+            f"{size / 1e6:.0f}",
+            f"{ours:.1f}",
+            f"{size / ours / 1e6:.2f}",
+            f"{reading / ours:.3f}",
+            f"{usual:.1f}",
+            *("" if time is None else f"{time:.1f}" for time in found),
+            "" if best is None else f"{best / ours:.3f}",
+            str(config),
+        ]
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def compare_prefill(executor: GpuExecutor) -> None:
+    """A chunk over pages against the same over contiguous tensors."""
+    print(f"\n## prefill: {CHUNK} new tokens, 32/8 heads of 128\n")
+    print("| cached | paged us | dense us | of dense | config |\n|---|---|---|---|---|")
+    for cached in (0, CACHED):
+        paged, dense = prefill_shape(cached), dense_chunk(cached)
+        config = served(paged)
+        pages, _, _ = race(executor, paged, "paged_prefill", [config])
+        tensors, _, _ = race(executor, dense, "flash_attention", [served(dense)])
+        print(f"| {cached} | {pages:.1f} | {tensors:.1f} | {tensors / pages:.3f} | {config} |", flush=True)
+
+
+def compare_mixed() -> None:
+    """63 sequences that decode and one chunk: one launch against two, each in a graph."""
+    from autotune.kernels.paged_prefill.inputs import check_shape
+
+    prefill, decode = load_kernel("paged_prefill"), load_kernel("paged_decode")
+    chunk = prefill_shape(0)
+    rows = paged_shape(LLAMA, len(MIXED_CONTEXTS), max(MIXED_CONTEXTS), mean_context=statistics.mean(MIXED_CONTEXTS))
+    mixed = check_shape(
+        paged_shape(LLAMA, 64, max(MIXED_CONTEXTS)), (*MIXED_CONTEXTS, CHUNK), (*(1 for _ in MIXED_CONTEXTS), CHUNK)
+    )
+    together = prefill.make_inputs(mixed, seed=0, device="cuda")
+    alone = [
+        (kernel, served(shape), kernel.make_inputs(shape, seed=0, device="cuda"))
+        for kernel, shape in ((decode, rows), (prefill, chunk))
+    ]
+    outputs = [kernel.empty_output(inputs) for kernel, _, inputs in alone]
+
+    def apart() -> None:
+        for (kernel, config, inputs), out in zip(alone, outputs, strict=True):
+            kernel.launch(config, inputs, out)
+
+    out = prefill.empty_output(together)
+    times: dict[Config, float] = {}
+    for few_rows, order in itertools.product((0, 16), ("head", "tile")):
+        config = Config({**served(chunk), "SMALL_Q": few_rows, "order": order})
+        times[config] = measure(partial(prefill.launch, config, together, out))
+    best, separate = min(times, key=lambda config: times[config]), measure(apart)
+    print("\n## mixed: 63 sequences that decode and one chunk\n")
+    print("| one launch us | two launches us | ratio | config |\n|---|---|---|---|")
+    print(f"| {times[best]:.1f} | {separate:.1f} | {separate / times[best]:.3f} | {best} |")
+
+
+def served(shape: Shape) -> Config:
+    """The config of the shipped winner."""
+    return get_kernel(shape).config
+
+
+def race(
+    executor: GpuExecutor, shape: Shape, operation: str, configs: Sequence[Config]
+) -> tuple[float, float, dict[str, float]]:
+    """Microseconds of the first config, of the last, and of every baseline, in one race."""
+    executor.open(get_operation(operation), shape)
+    found = executor.race(list(dict.fromkeys(configs)), seconds=SECONDS, every_baseline=True)
+    times = [outcome.timing for outcome in found.outcomes]
+    assert times[0] is not None, found.outcomes[0]
+    peers = {baseline.name: baseline.timing.median_us for baseline in found.baselines if baseline.timing}
+    last = times[-1] or times[0]
+    return times[0].median_us, last.median_us, peers
+
+
+def measure(launch: Callable[[], Any]) -> float:
+    """Microseconds of a launch that reads more than the L2 holds, by CUDA-graph replay."""
+    with Stopwatch([launch], Policy()) as stopwatch:
+        stopwatch.warm_up()
+        return statistics.median(stopwatch.sample() for _ in range(15))
+
+
+if __name__ == "__main__":
+    main()
