@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
-"""Partial results of paged decode in Triton: leaving them, counting them, merging them in the order of the keys.
+"""Partial results of paged decode in Triton: leaving them, counting them, merging them always in the same order.
 
 A partial result is the softmax state of one block of rows over some tiles of a sequence. In fp32 its accumulator is
 kept as it is; in 16 bits it is divided by its sum first, and so is no larger than the values it averages.
