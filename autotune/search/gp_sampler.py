@@ -6,13 +6,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 from optuna import Study
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.search.surrogate import GaussianProcess, expected_improvement
 
 INITIAL: Final = 6  # observations before the surrogate is asked: with fewer its length scales are the prior's
+CENTRAL: Final = 4  # of them, beside the default; 0 to 5 were tried on training sweeps (docs/search-efficiency.md)
 WORST: Final = 1.2  # in log-time above the best (3.3 times as slow): what is worse, or fails, is merely bad
 MAX_OBSERVATIONS: Final = 250  # a fit costs their cube: 30 ms at 250 (one core of a Xeon, 2026-11-21)
 MAX_CANDIDATES: Final = 4096
@@ -21,9 +22,10 @@ MAX_CANDIDATES: Final = 4096
 class FiniteSpaceSampler(BaseSampler):
     """Proposes the untried config of the largest expected improvement of log-time.
 
-    It never proposes a config twice. The first proposals fill the space; a config that is being measured counts as what
-    is expected of it (the kriging believer of Ginsbourger et al. 2010), so that parallel proposals differ. Failed
-    configs are observations like slow ones: the surrogate learns where configs fail.
+    It never proposes a config twice. The first proposals are centre points (Box and Wilson 1951), since who lists the
+    values of a parameter puts the likely ones in the middle, and then fill the space. A config that is being measured
+    counts as what is expected of it (the kriging believer of Ginsbourger et al. 2010), so that parallel proposals
+    differ. Failed configs are observations like slow ones: the surrogate learns where configs fail.
 
     Args:
         params: the Optuna parameters of every valid config.
@@ -43,6 +45,7 @@ class FiniteSpaceSampler(BaseSampler):
         self._distributions = distributions
         self._index = {tuple(sorted(param.items())): index for index, param in enumerate(params)}
         self._random = np.random.default_rng(seed)
+        self._central = self._centre_points()
         self._surrogate = GaussianProcess(features, self._random)
         self._independent = RandomSampler(seed=seed)
 
@@ -77,10 +80,18 @@ class FiniteSpaceSampler(BaseSampler):
         )
         return dict(self._params[chosen])
 
+    def _centre_points(self) -> list[int]:
+        """The configs nearest the middle of every ordered parameter, at random among equally near ones."""
+        ordered = [(name, d.high) for name, d in self._distributions.items() if isinstance(d, IntDistribution)]
+        squares = [sum((2 * param[name] / high - 1) ** 2 for name, high in ordered) for param in self._params]
+        shuffled = self._random.permutation(len(squares))
+        return [int(index) for index in shuffled[np.argsort(np.array(squares)[shuffled], kind="stable")][:CENTRAL]]
+
     def _fill(self, tried: list[int], untried: NDArray[np.int64]) -> int:
-        """An untried config far from all that were tried, at random among the far ones."""
-        if not tried:
-            return int(self._random.choice(untried))
+        """A centre point, or else an untried config far from all that were tried, at random among the far ones."""
+        left = [index for index in self._central if index in untried]
+        if left or not tried:
+            return left[0] if left else int(self._random.choice(untried))
         differences = self._features[untried][:, None, :] - self._features[tried][None, :, :]
         distance = np.square(differences).sum(axis=-1).min(axis=1)
         return int(untried[np.argmax(distance * self._random.uniform(0.5, 1.0, len(untried)))])
