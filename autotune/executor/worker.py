@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import torch
 
 from autotune import hardware
+from autotune.executor.compiler import settle_cache_keys
 from autotune.executor.messages import (
     die_with_parent,
     open_problem,
@@ -78,6 +79,7 @@ def main() -> None:
     die_with_parent()
     policy = Policy(**json.loads(sys.argv[1]))
     messages = take_standard_output()
+    settle_cache_keys()
     tools = hardware.toolchain()  # asks the assembler, so before there is haste
     if not sys.stdin.buffer.readline():
         return  # it was never needed
