@@ -68,6 +68,11 @@ def prefill_shape(cached: int) -> PagedShape:
     return replace(paged_shape(LLAMA, 1, cached + CHUNK), seq_q=CHUNK)
 
 
+def mixed_shape() -> PagedShape:
+    """63 sequences that decode and one chunk of about CHUNK tokens."""
+    return replace(paged_shape(LLAMA, 64, 8192, mean_context=4096), seq_q=CHUNK // 64 + 1)
+
+
 def dense_chunk(cached: int) -> AttentionShape:
     """The same attention over contiguous tensors."""
     return AttentionShape(
@@ -127,7 +132,10 @@ def _flash_sweeps() -> Iterator[Cell]:
 WINNERS: Final = {
     "flash_attention": tuple(_flash_cells()),
     "paged_decode": tuple(_paged_cells()),
-    "paged_prefill": tuple(Cell("chunk", prefill_shape(cached)) for cached in (0, CACHED)),
+    "paged_prefill": (
+        *(Cell("chunk", prefill_shape(cached)) for cached in (0, CACHED)),
+        Cell("mixed", mixed_shape()),
+    ),
 }
 SWEEPS: Final = {
     "flash_attention": tuple(_flash_sweeps()),

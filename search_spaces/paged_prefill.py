@@ -1,6 +1,7 @@
 """The space of the paged prefill kernel: parameters, validity, default and cost."""
 
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -141,30 +142,39 @@ def hints(config: Config, shape: PagedShape, device: Device) -> tuple[float, ...
     return tuple(math.log2(value) for value in estimates)
 
 
+def query_counts(shape: PagedShape) -> tuple[int, ...]:
+    """New queries of each sequence: ``seq_q``, or of a ragged batch one each but for the last, which has all others.
+
+    That is a mixed batch of serving: one chunk, no longer than ``max_context``, among sequences that decode.
+    """
+    if shape.batch == 1 or shape.mean_context == shape.max_context:
+        return (shape.seq_q,) * shape.batch
+    others = shape.batch - 1
+    return (*(1,) * others, min(shape.batch * shape.seq_q - others, shape.max_context))
+
+
 def cost(shape: PagedShape) -> Cost:
     """FLOPs of the two products over the visible part of the scores; bytes of q, the output, and the keys and values
     that are seen, once each.
 
-    Every sequence counts with ``seq_q`` queries and ``mean_context`` keys, aligned at their ends. 2 FLOPs a
-    multiply-add, softmax not counted, as in ``flash_attention``.
+    Every sequence counts with ``mean_context`` keys, or with as many as it has queries if those are more, aligned at
+    their ends. 2 FLOPs a multiply-add, softmax not counted, as in ``flash_attention``.
     """
     width = shape.head_dim + shape.head_dim_v
-    dense = AttentionShape(
-        batch=1,
-        heads=1,
-        seq_q=shape.seq_q,
-        seq_kv=shape.mean_context,
-        head_dim=8,  # not used
-        causal=True,
-        window=shape.window,
+    pairs = keys = queries = 0
+    for count, sequences in Counter(query_counts(shape)).items():
+        context = max(count, shape.mean_context) if shape.mean_context < shape.max_context else shape.mean_context
+        dense = AttentionShape(
+            batch=1, heads=1, seq_q=count, seq_kv=context, head_dim=8, causal=True, window=shape.window
+        )
+        seen = context if shape.window is None else min(context, shape.window + count - 1)
+        pairs += sequences * visible_pairs(dense)
+        keys += sequences * seen
+        queries += sequences * count
+    return Cost(
+        flops=2 * shape.heads * pairs * width,
+        bytes=(queries * shape.heads + keys * shape.kv_heads) * width * ITEM_BYTES[shape.dtype],
     )
-    reach = shape.mean_context
-    if shape.window is not None:
-        reach = min(reach, shape.window + shape.seq_q - 1)
-    queries = shape.batch * shape.heads * shape.seq_q * width
-    keys = shape.batch * shape.kv_heads * reach * width
-    flops = 2 * shape.batch * shape.heads * visible_pairs(dense) * width
-    return Cost(flops=flops, bytes=(queries + keys) * ITEM_BYTES[shape.dtype])
 
 
 def _power_of_two(value: int) -> int:

@@ -79,7 +79,7 @@ def test_reject_names_the_value_and_the_limit(
 @pytest.mark.parametrize("seq_q", [1, 3, 40])
 @pytest.mark.parametrize("context", [1, 2, 5, 50])
 def test_cost_is_what_counting_says(context: int, seq_q: int, window: int | None) -> None:
-    shape = shape_of(max_context=64, mean_context=context, seq_q=seq_q, window=window, head_dim_v=64)
+    shape = shape_of(max_context=context, seq_q=seq_q, window=window, head_dim_v=64)
     seen = [
         (query, key)
         for query in range(context - seq_q, context)
@@ -89,6 +89,16 @@ def test_cost_is_what_counting_says(context: int, seq_q: int, window: int | None
     keys = {key for _, key in seen}
     assert cost(shape).flops == 4 * 32 * len(seen) * (2 * 128 + 2 * 64)
     assert cost(shape).bytes == (4 * 32 * seq_q + 4 * 8 * len(keys)) * (128 + 64) * 2
+
+
+def test_cost_of_a_ragged_batch_is_that_of_a_chunk_and_of_decode_rows() -> None:
+    mixed = cost(shape_of(batch=4, max_context=64, mean_context=20, seq_q=10))
+    decode, chunk = (
+        cost(shape_of(batch=batch, max_context=context, seq_q=seq_q))
+        for batch, context, seq_q in ((3, 20, 1), (1, 37, 37))
+    )
+    assert mixed.flops == decode.flops + chunk.flops
+    assert mixed.bytes == decode.bytes + chunk.bytes
 
 
 def test_the_hash_knows_every_source_that_the_launch_reaches() -> None:

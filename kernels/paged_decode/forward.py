@@ -19,7 +19,8 @@ from autotune.kernels.paged_decode.partials import arrive, merge_partials, span_
 from autotune.kernels.paged_decode.softmax import fold_scores
 from autotune.kernels.paged_decode.tiles import count_list, count_tiles, find_sequence, share_tiles
 
-SMALLEST_SCALE = tl.constexpr((127 - 60) << 23)  # 2**-60, as the bits of an fp32 number
+LARGEST_QUERY = tl.constexpr(127.0 * 256.0 + 127.0)
+SMALLEST_SCALE = tl.constexpr(2.0**-60)
 
 
 @triton.jit
@@ -86,12 +87,12 @@ def _load_scales(
 def _split_scales(scales):
     """The exponents of scales to base 2, two to minus those, and what remains of the scales, in [1, 2).
 
-    Exponents below that of SMALLEST_SCALE are raised to it: 0 is the scale of a value that is all 0.
+    Scales are raised to 2**-60 first: smaller ones are those of values that are all 0.
     """
-    bits = tl.maximum(scales.to(tl.int32, bitcast=True), SMALLEST_SCALE)
-    fields = bits >> 23
-    remainders = ((bits & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True)
-    return (fields - 127).to(tl.float32), ((254 - fields) << 23).to(tl.float32, bitcast=True), remainders
+    scales = tl.maximum(scales, SMALLEST_SCALE)
+    fields = scales.to(tl.int32, bitcast=True) >> 23
+    inverses = ((254 - fields) << 23).to(tl.float32, bitcast=True)
+    return (fields - 127).to(tl.float32), inverses, scales * inverses
 
 
 @triton.jit
@@ -110,13 +111,35 @@ def _fit_half(low, high, score_scale):
 
 
 @triton.jit
+def _fit_bytes(queries, score_scale):
+    """Queries as 256 times one int8 tile plus another, and the factors of the rows' scores.
+
+    16 bits relative to a row's largest element, for products with int8 keys as they are: those need no conversion, and
+    int32 holds the sums of 512 products.
+    """
+    queries = queries.to(tl.float32)
+    peaks = tl.maximum(tl.max(tl.abs(queries), 1), 1e-30)
+    scaled = queries * (LARGEST_QUERY / peaks)[:, None]
+    rounded = tl.floor(scaled + 0.5)
+    high = tl.floor(rounded / 256.0 + 0.5)
+    low = rounded - 256.0 * high  # within -128 and 127
+    factors = score_scale * (peaks / LARGEST_QUERY) + 0.0 * tl.sum(queries, 1)  # what is not finite must be seen
+    return high.to(tl.int8), low.to(tl.int8), factors[:, None]
+
+
+@triton.jit
 def _hide_keys(
-    scores, keys, positions, is_same_head, slopes, softcap, window,
+    scores, exponents, keys, positions, is_same_head, slopes, softcap, window,
     WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
-    """Scores in base 2, -inf where a query may not see the key: another head's, in its future, outside its window."""
+    """Scores in base 2, -inf where a query may not see the key: another head's, in its future, outside its window.
+
+    The exponents of the values' scales are added, where there are any.
+    """
     if SOFTCAP:
         scores = softcap * _tanh(scores, PRECISE)
+    if exponents is not None:
+        scores += exponents[None, :]
     ahead = keys[None, :] - positions[:, None]
     if slopes is not None:
         scores += slopes[:, None] * ahead
@@ -156,12 +179,16 @@ def _attend(
     if WINDOW:
         low = tl.maximum(length - SEQ_Q - window + 1, 0)
 
-    parts: tl.constexpr = 2 if PACKED else 1
+    exact: tl.constexpr = PACKED and tl.int8 == k.dtype.element_ty  # keys are multiplied as they are
+    parts: tl.constexpr = 2 if PACKED and not exact else 1
     q_offsets = _offset(sequence, q_strides[0]) + _offset(queries, q_strides[1]) + _offset(heads, q_strides[2])
     q_tile = _load_rows(q, q_offsets, is_row, HEAD_DIM, BLOCK_D, parts)
     q_other = _load_rows(q + 2 * (parts - 1), q_offsets, is_row, HEAD_DIM - 2 * (parts - 1), BLOCK_D, parts)
     factors = score_scale
-    if k.dtype.element_ty != q.dtype.element_ty:
+    weight_type: tl.constexpr = q.dtype.element_ty if k.dtype.element_ty == q.dtype.element_ty else tl.float16
+    if exact:
+        q_tile, q_other, factors = _fit_bytes(q_tile, score_scale)
+    elif k.dtype.element_ty != q.dtype.element_ty:
         q_tile, q_other, factors = _fit_half(q_tile, q_other, score_scale)
     if k_scale is not None:
         k_scale += _offset(kv_head, ks_strides[2])
@@ -174,7 +201,7 @@ def _attend(
     v += _offset(kv_head, v_strides[2])
     table_row = page_table + _offset(sequence, stride_table)
 
-    accumulator = tl.zeros([BLOCK_ROWS, BLOCK_DV // parts], tl.float32)
+    accumulator = tl.zeros([BLOCK_ROWS, BLOCK_DV // 2 if PACKED else BLOCK_DV], tl.float32)
     other = accumulator
     row_max = tl.full([BLOCK_ROWS], float("-inf"), tl.float32)
     sums = tl.zeros([BLOCK_ROWS, BLOCK_K], tl.float32)  # of a row, still apart by their place in the tile
@@ -197,37 +224,39 @@ def _attend(
         v_offsets = _locate_keys(
             pages, tile, v_strides[0], v_strides[1], tokens, PAGE_SIZE, RUN, v_strides[2], HEADS
         )  # fmt: skip
-        if PACKED:
+        if exact:
+            k_tile = _load_rows(k, k_offsets, present, HEAD_DIM, BLOCK_D).T
+            scores = tl.dot(q_other, k_tile, tl.dot(q_tile, k_tile) * 256, out_dtype=tl.int32).to(tl.float32)
+        elif PACKED:
             k_words = load_packed(k, k_offsets, present, HEAD_DIM, BLOCK_D).T
             k_tile, k_other = unpack_pairs(k_words, k.dtype.element_ty)
             scores = tl.dot(q_other, k_other, tl.dot(q_tile, k_tile))
         else:
-            k_tile = _load_rows(k, k_offsets, present, HEAD_DIM, BLOCK_D, 1).to(q_tile.dtype)
+            k_tile = _load_rows(k, k_offsets, present, HEAD_DIM, BLOCK_D).to(weight_type)
             scores = tl.dot(q_tile, k_tile.T, input_precision="ieee")
         scores *= factors
+        exponents = None
         if KEY_SCALES:
             scores *= _load_scales(k_scale, ks_strides, pages, tile, present, tokens, PAGE_SIZE, RUN, HEADS)[None, :]
-        scores = _hide_keys(
-            scores, keys, positions, is_same_head, slopes, softcap, window, WINDOW, SOFTCAP, PRECISE
-        )  # fmt: skip
-        if KEY_SCALES:
             value_scales = _load_scales(v_scale, vs_strides, pages, tile, present, tokens, PAGE_SIZE, RUN, HEADS)
             exponents, inverses, remainders = _split_scales(value_scales)
-            scores += exponents[None, :]
+        scores = _hide_keys(
+            scores, exponents, keys, positions, is_same_head, slopes, softcap, window, WINDOW, SOFTCAP, PRECISE
+        )  # fmt: skip
         weights, rescale, row_max = fold_scores(scores, row_max)
         if KEY_SCALES:
             sums = sums * rescale + weights * inverses[None, :]
             weights *= remainders[None, :]
         else:
             sums = sums * rescale + weights
-        weights = weights.to(q_tile.dtype)
+        weights = weights.to(weight_type)
         if PACKED:
             v_words = load_packed(v, v_offsets, present, HEAD_DIM_V, BLOCK_DV)
             v_tile, v_other = unpack_bytes(v_words, v.dtype.element_ty)
             accumulator = tl.dot(weights, v_tile, accumulator * rescale)
             other = tl.dot(weights, v_other, other * rescale)
         else:
-            v_tile = _load_rows(v, v_offsets, present, HEAD_DIM_V, BLOCK_DV, 1).to(q_tile.dtype)
+            v_tile = _load_rows(v, v_offsets, present, HEAD_DIM_V, BLOCK_DV).to(weight_type)
             accumulator = tl.dot(weights, v_tile, accumulator * rescale, input_precision="ieee")
         pages = next_pages
     if PACKED:
@@ -281,7 +310,7 @@ def paged_decode_split(
         )  # fmt: skip
     else:
         number = lane * SPLITS
-        store_partial(partials, statistics, number + split, accumulator, row_max, row_sum, BLOCK_DV, BLOCK_ROWS)
+        store_partial(partials, statistics, number + split, accumulator, row_max, row_sum, BLOCK_DV, BLOCK_ROWS, ROWS)
         if counters is not None and arrive(counters + lane, SPLITS):
             merged, merged_max, merged_sum = merge_partials(
                 partials, statistics, number, number + 1, 1, SPLITS, 0, ROWS, BLOCK_ROWS, BLOCK_DV
@@ -359,7 +388,7 @@ def paged_decode_flat(
                 )  # fmt: skip
             else:
                 index = 2 * program + (before >= begin).to(tl.int32)
-                store_partial(partials, statistics, index, accumulator, row_max, row_sum, BLOCK_DV, BLOCK_ROWS)
+                store_partial(partials, statistics, index, accumulator, row_max, row_sum, BLOCK_DV, BLOCK_ROWS, ROWS)
                 if counters is not None:
                     owner, count = span_programs(before, tiles, share)
                     if arrive(counters + sequence * lanes + lane, count):

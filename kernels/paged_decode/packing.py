@@ -18,10 +18,7 @@ _CVT_BYTE = (
     "{ .reg .b32 word; .reg .b16 bytes, rest; prmt.b32 word, $1, 0, %s; "
     "mov.b32 {bytes, rest}, word; cvt.rn.f16x2.%s $0, bytes; }"
 )
-_INT8 = (
-    "{ .reg .b32 word, magic; mov.b32 magic, 0x64806480; prmt.b32 word, $1, 0, %s; "
-    "xor.b32 word, word, magic; sub.f16x2 $0, word, magic; }"
-)
+_INT8 = "{ .reg .b32 word, magic; mov.b32 magic, 0x64806480; %s sub.f16x2 $0, word, magic; }"
 # The first two bytes and the last two; the low byte of each word and the high one. An e5m2 number is the upper half of
 # an fp16 number.
 _E4M3_FIRST = tl.constexpr(_CVT_PAIR % ("e4m3x2", "low"))
@@ -32,10 +29,8 @@ _E5M2_FIRST = tl.constexpr("prmt.b32 $0, $1, 0, 0x1404;")
 _E5M2_LAST = tl.constexpr("prmt.b32 $0, $1, 0, 0x3424;")
 _E5M2_LOW = tl.constexpr("prmt.b32 $0, $1, 0, 0x2404;")
 _E5M2_HIGH = tl.constexpr("and.b32 $0, $1, 0xFF00FF00;")
-_INT8_FIRST = tl.constexpr(_INT8 % "0x4140")
-_INT8_LAST = tl.constexpr(_INT8 % "0x4342")
-_INT8_LOW = tl.constexpr(_INT8 % "0x4240")
-_INT8_HIGH = tl.constexpr(_INT8 % "0x4341")
+_INT8_LOW = tl.constexpr(_INT8 % "lop3.b32 word, $1, 0x00FF00FF, magic, 0x6A;")
+_INT8_HIGH = tl.constexpr(_INT8 % "prmt.b32 word, $1, 0, 0x4341; xor.b32 word, word, magic;")
 
 
 @triton.jit
@@ -52,8 +47,6 @@ def load_packed(rows_ptr, offsets, present, WIDTH: tl.constexpr, BLOCK_WIDTH: tl
 @triton.jit
 def unpack_pairs(words, KIND: tl.constexpr):
     """Of every two neighbours along the first axis, the bytes of the first and those of the second, as fp16."""
-    if tl.int8 == KIND:
-        return _convert(words, _INT8_FIRST), _convert(words, _INT8_LAST)
     if tl.float8e5 == KIND:
         return _convert(words, _E5M2_FIRST), _convert(words, _E5M2_LAST)
     return _convert(words, _E4M3_FIRST), _convert(words, _E4M3_LAST)

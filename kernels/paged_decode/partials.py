@@ -39,9 +39,10 @@ def store_output(
 
 @triton.jit
 def store_partial(
-    partials, statistics, index, accumulator, row_max, row_sum, BLOCK_DV: tl.constexpr, BLOCK_ROWS: tl.constexpr
+    partials, statistics, index, accumulator, row_max, row_sum,
+    BLOCK_DV: tl.constexpr, BLOCK_ROWS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Leave a block's softmax state; rows that saw no key leave no accumulator."""
+    """Leave a block's softmax state; padding rows, past ROWS, and rows that saw no key leave no accumulator."""
     rows = tl.arange(0, BLOCK_ROWS)
     columns = tl.arange(0, BLOCK_DV)
     statistics += _offset(index, 2 * BLOCK_ROWS)
@@ -50,7 +51,7 @@ def store_partial(
     if partials.dtype.element_ty != tl.float32:
         accumulator /= tl.where(row_sum > 0.0, row_sum, 1.0)[:, None]
     pointers = partials + _offset(index, BLOCK_ROWS * BLOCK_DV) + rows[:, None] * BLOCK_DV + columns[None, :]
-    tl.store(pointers, accumulator.to(partials.dtype.element_ty), mask=(row_sum > 0.0)[:, None])
+    tl.store(pointers, accumulator.to(partials.dtype.element_ty), mask=((row_sum > 0.0) & (rows < ROWS))[:, None])
 
 
 @triton.jit

@@ -7,6 +7,7 @@ from typing import Final
 import torch
 
 from autotune.kernels.paged_decode import inputs as decode
+from autotune.search_spaces.paged_prefill import query_counts
 from autotune.shape import PagedShape
 
 CHECK_CONTEXT: Final = 600  # beyond two tiles of the longest block, and a multiple of none
@@ -67,13 +68,15 @@ def check_shapes(shape: PagedShape) -> Sequence[CheckShape]:
 def make_inputs(shape: PagedShape, *, seed: int, device: str, data: str = "normal") -> Inputs:
     """Random tensors; whatever must not be read is NaN, or a page that does not exist; see paged decode for ``data``.
 
-    Every sequence has ``shape.seq_q`` new queries, unless a ``CheckShape`` says otherwise, and where ``max_context``
-    allows it no fewer keys.
+    Sequences have ``query_counts(shape)`` new queries, unless a ``CheckShape`` says otherwise, and where
+    ``max_context`` allows it no fewer keys.
     """
     if not isinstance(shape, CheckShape):
         generator = torch.Generator(device=device).manual_seed(seed)
-        lengths = decode._draw_lengths(shape, generator).clamp(min=min(shape.seq_q, shape.max_context)).tolist()
-        shape = check_shape(shape, lengths, [shape.seq_q] * shape.batch)
+        queries = query_counts(shape)
+        fewest = torch.tensor(queries, device=device).clamp(max=shape.max_context)
+        lengths = decode._draw_lengths(shape, generator).maximum(fewest).tolist()
+        shape = check_shape(shape, lengths, queries)
     counts = shape.query_lengths
     padded = decode.make_inputs(replace(shape, seq_q=max(1, *counts)), seed=seed, device=device, data=data)
     values = {field.name: getattr(padded, field.name) for field in fields(padded)}
