@@ -139,6 +139,6 @@ WINNERS: Final = {
 }
 SWEEPS: Final = {
     "flash_attention": tuple(_flash_sweeps()),
-    "paged_decode": (Cell("uniform", paged_shape(LLAMA, 16, 4096)), Cell("ragged", ragged(LLAMA))),
+    "paged_decode": (Cell("tp8", ragged(TP8)), Cell("tp8", paged_shape(TP8, 1, 8192))),
     "paged_prefill": (),
 }
