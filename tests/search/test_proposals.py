@@ -1,5 +1,6 @@
 """Proposals are valid and new, end when the space does, repeat with their seed, and learn from what they are told."""
 
+import itertools
 import random
 from collections.abc import Mapping
 from dataclasses import replace
@@ -87,6 +88,13 @@ def test_the_first_are_asked_first_where_they_are_valid_and_new() -> None:
 
 def test_a_seed_decides_the_sequence() -> None:
     assert ask(study(3), 30) == ask(study(3), 30) != ask(study(4), 30)
+
+
+def test_the_gaussian_process_begins_with_centre_points() -> None:
+    begun = ask(study(sampler="gp", first=(default(OPERATION),)), 5)
+    middle = {"BLOCK_Q": 64, "BLOCK_K": 64, "num_stages": 3, "kpack": None}
+    pairs = itertools.product((2, 4), ("pointer", "descriptor"))
+    assert set(begun[1:]) == {Config({**middle, "num_warps": warps, "loads": loads}) for warps, loads in pairs}
 
 
 def test_a_rebuilt_study_asks_for_nothing_of_the_past() -> None:
