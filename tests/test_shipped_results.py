@@ -17,7 +17,7 @@ from autotune.table import Sweep, shipped_sweeps, shipped_winners
 from autotune.trial import Status, Trial
 
 RESULTS: Final = Path(__file__).resolve().parent.parent / "results"
-SHIPPED: Final = ("flash_attention", "paged_prefill")
+SHIPPED: Final = ("flash_attention", "paged_decode", "paged_prefill")
 DEVICE: Final = "NVIDIA H200"
 REGENERATE: Final = "python -m benchmarks.record winners"
 TABLES: Final = sorted(path.relative_to(RESULTS).as_posix() for path in RESULTS.rglob("*.parquet"))
