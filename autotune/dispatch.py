@@ -1,5 +1,6 @@
 """What is served: ``get_kernel(shape)`` reads the tables once and answers in microseconds."""
 
+import difflib
 import importlib.metadata
 import math
 import threading
@@ -13,7 +14,7 @@ from autotune.device import NVIDIA_H200, Device
 from autotune.errors import AutotuneError, MissingDependencyError, NoTunedKernelError, UsageError
 from autotune.hardware import current_device
 from autotune.operation import Operation
-from autotune.registry import get_operation, load_kernel, operation_for
+from autotune.registry import get_operation, load_kernel, operation_for, operation_names
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Policy, Trial
@@ -136,7 +137,7 @@ def get_kernel(
     Args:
         shape: what will be computed.
         device: a name for asking off-GPU, such as ``"NVIDIA H200"`` (the highest power cap of that name); the current
-            GPU by default. An unknown name gets the default.
+            GPU by default. An unknown name gets the default, and a reason that says which names are like it.
         operation: the name of one of your own that takes the same shapes; ours by default.
         on_miss: what rung 5 does: serve the default, raise, or also note the shape for ``search --from-misses``.
 
@@ -152,6 +153,13 @@ def get_kernel(
     """
     if on_miss not in get_args(OnMiss):
         raise UsageError(f"on_miss={on_miss!r} is not allowed; expected {', '.join(map(repr, get_args(OnMiss)))}")
+    if not isinstance(shape, Shape):
+        allowed = _joined(get_operation(name).shape_class for name in operation_names())
+        raise UsageError(f"shape={shape!r} is {_article(type(shape))}; expected {allowed}")
+    if device is not None and (not isinstance(device, str) or not device.strip()):
+        raise UsageError(
+            f"device={device!r} is not allowed; expected a name such as {NVIDIA_H200.name!r}, or None: the GPU here"
+        )
     kernel = _pick(shape, device, operation, _generation)
     if kernel.provenance.rung == "default" and on_miss != "default":
         _miss(kernel, on_miss)
@@ -201,10 +209,15 @@ def _rows(operation: str, generation: int) -> "tuple[Served, ...]":
 @lru_cache(maxsize=CACHED_PICKS)
 def _pick(shape: Shape, device_name: str | None, name: str | None, generation: int) -> TunedKernel:
     operation = operation_for(shape) if name is None else get_operation(name)
+    if not isinstance(shape, operation.shape_class):
+        expected = _article(operation.shape_class)
+        raise UsageError(f"shape={shape!r} is {_article(type(shape))}; operation={name!r} takes {expected}")
     rows = _rows(operation.name, generation)
-    device = current_device() if device_name is None else _device_named(device_name, rows)
+    known = current_device() if device_name is None else _device_named(device_name, rows, generation)
+    device = known or _stranger(str(device_name))
     default = operation.space.default(shape, device)  # refuses a shape that the operation does not support
-    candidates = [*_climb(operation, shape, device, rows), (default, _default_provenance(rows, device_name, device))]
+    reason = _why_default(operation.name, rows, device) if known else _why_unknown(device.name, generation)
+    candidates = [*_climb(operation, shape, device, rows), (default, Provenance("default", reason))]
     best: dict[Config, Provenance] = {}  # a config that was refused once is not tried again for another row
     for config, provenance in candidates:
         best.setdefault(config, provenance)
@@ -243,24 +256,58 @@ def _remoteness(distance: float, row: "Served", device: Device) -> tuple[Any, ..
     return (found.device != device, gap, distance, found.policy != Policy(), repr(found.shape))
 
 
-def _device_named(name: str, rows: "Iterable[Served]") -> Device:
-    """The device of that name with the highest power cap; for a name in no table, one that only defaults fit."""
-    named = [row.trial.device for row in rows if row.trial.device.name == name]
-    if named:
-        return max(named, key=lambda device: device.power_cap_watts or 0)
+def _device_named(name: str, rows: "tuple[Served, ...]", generation: int) -> Device | None:
+    """The device of that name with the highest power cap, in an operation's tables or else in any; or the GPU here."""
+    for table in (rows, _all_rows(generation)):
+        named = [row.trial.device for row in table if row.trial.device.name == name]
+        if named:
+            return max(named, key=lambda device: device.power_cap_watts or 0)
     if name == NVIDIA_H200.name:
         return NVIDIA_H200
+    here = _device_here()
+    return here if here is not None and here.name == name else None
+
+
+def _stranger(name: str) -> Device:
+    """A device that no table knows: one that only defaults fit."""
+    here = _device_here()
+    return Device(name=name, arch="sm_80" if here is None else here.arch, sm_count=1, memory_mib=1)
+
+
+def _device_here() -> Device | None:
     try:
-        current = current_device()
+        return current_device()
     except MissingDependencyError:
-        current = Device(name=name, arch="sm_80", sm_count=1, memory_mib=1)
-    return current if current.name == name else Device(name=name, arch=current.arch, sm_count=1, memory_mib=1)
+        return None
 
 
-def _default_provenance(rows: "tuple[Served, ...]", name: str | None, device: Device) -> Provenance:
-    if not any(row.trial.device.model == device.model for row in rows):
-        return Provenance("default", f"no table knows the device {name or device.name}: the space's default")
-    return Provenance("default", f"no tuned shape on {device.name} is within {MAX_DISTANCE:g}: the space's default")
+def _all_rows(generation: int) -> "tuple[Served, ...]":
+    """The winners of all operations."""
+    return tuple(row for name in operation_names() for row in _rows(name, generation))
+
+
+def _why_default(operation: str, rows: "tuple[Served, ...]", device: Device) -> str:
+    where = f"no tuned shape of {operation} on {device.name}"
+    if any(row.trial.device.model == device.model for row in rows):
+        where += f" is within a distance of {MAX_DISTANCE:g} (a factor of two in one size)"
+    return f"{where}: the space's default"
+
+
+def _why_unknown(name: str, generation: int) -> str:
+    known = {row.trial.device.name for row in _all_rows(generation)} | {NVIDIA_H200.name}
+    by_lower = {found.lower(): found for found in sorted(known)}
+    near = [found for lower, found in by_lower.items() if name.lower() in lower]
+    near = near or [by_lower[lower] for lower in difflib.get_close_matches(name.lower(), by_lower)]
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"no table knows the device {name}: the space's default{hint}"
+
+
+def _article(kind: type) -> str:
+    return f"{'an' if kind.__name__[0] in 'AEIOUaeiou' else 'a'} {kind.__name__}"
+
+
+def _joined(kinds: Iterable[type]) -> str:
+    return " or ".join(dict.fromkeys(map(_article, kinds)))
 
 
 def _notes(operation: Operation[Any], trial: Trial) -> tuple[str, ...]:

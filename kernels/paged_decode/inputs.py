@@ -186,8 +186,8 @@ def permute_pages(inputs: Inputs, *, seed: int) -> Inputs:
 def _draw_lengths(shape: PagedShape, generator: torch.Generator) -> torch.Tensor:
     """Lengths ``[batch]`` of which one is ``max_context`` and whose mean is about ``mean_context``.
 
-    The others are ``max_context * u ** p``, one u from each of as many equal parts of (0, 1): the mean of ``u ** p`` is
-    ``1 / (p + 1)``.
+    The others are uniform from 1 to twice their mean, or where ``max_context`` is less than that
+    ``max_context * u ** p``, whose mean is ``max_context / (p + 1)``; one u from each of as many equal parts of (0, 1).
     """
     device = generator.device
     if isinstance(shape, CheckShape):
@@ -198,7 +198,10 @@ def _draw_lengths(shape: PagedShape, generator: torch.Generator) -> torch.Tensor
         mean = max(1.0, (shape.mean_context * shape.batch - shape.max_context) / others)
         parts = torch.randperm(others, generator=generator, device=device)
         uniform = (parts + torch.rand(others, generator=generator, device=device)) / others
-        drawn = shape.max_context * uniform.double() ** (shape.max_context / mean - 1.0)
+        if 2.0 * mean <= shape.max_context:
+            drawn = 2.0 * mean * uniform.double()
+        else:
+            drawn = shape.max_context * uniform.double() ** (shape.max_context / mean - 1.0)
         place = torch.randperm(shape.batch, generator=generator, device=device)
         lengths[place[1:]] = drawn.ceil().long().clamp(1, shape.max_context)
     return lengths

@@ -7,7 +7,7 @@ import torch
 
 from autotune.errors import AutotuneError, BaselineUnavailableError, InputMismatchError, MissingDependencyError
 from autotune.kernels.baselines.cudnn.graph import Operand
-from autotune.kernels.baselines.cudnn.plans import Operands, planned
+from autotune.kernels.baselines.cudnn.plans import Operands, Plan, planned
 from autotune.kernels.baselines.cudnn.problem import INSTALL, MAX_OFFSET, VECTOR, Problem, Strides, unsupported
 
 FIRST: Final = "cudnn"
@@ -77,8 +77,8 @@ def paged(
     ``q`` is ``[B, S_q, H, D]``, or packed ``[T, H, D]`` with ``cu_seqlens_q`` int32 ``[B + 1]`` and ``max_seqlen_q``;
     the caches have the layout ``NHD`` or ``HND``; ``page_table`` is int32 ``[B, max_pages]``, with any number where a
     sequence has no page; ``seq_lens`` int32 ``[B]``, of which cuDNN defines no result for 0. What a page holds behind
-    its sequence's end must be finite. The table and ``cu_seqlens_q`` are copied here, all else is read at each call,
-    which returns the output of ``q``'s sizes with ``D_v`` last. Dtypes, strides and errors are those of ``dense``.
+    its sequence's end must be finite. The table, ``cu_seqlens_q`` and sinks are copied here, all else is read at each
+    call, which returns the output of ``q``'s sizes with ``D_v`` last. Dtypes, strides, errors are those of ``dense``.
 
     Example (on a GPU):
         >>> calls = paged(q, k_cache, v_cache, page_table, seq_lens, layout="NHD", scale=head_dim**-0.5)
@@ -165,8 +165,10 @@ def _calls(
     operands = {int(Operand.Q): q, int(Operand.K): k, int(Operand.V): v, int(Operand.OUT): out} | more()
 
     def call(name: str) -> Call:
+        used: set[Plan] = set()  # kept as long as the call: a CUDA graph that holds it writes to their workspaces
+
         def run() -> torch.Tensor:
-            _run(name, problem, operands, q.device)
+            used.add(_run(name, problem, operands, q.device))
             return out
 
         return run
@@ -174,10 +176,11 @@ def _calls(
     return {name: call(name) for name in (FIRST, BEST)}
 
 
-def _run(name: str, problem: Problem, operands: Operands, device: torch.device) -> None:
+def _run(name: str, problem: Problem, operands: Operands, device: torch.device) -> Plan:
     plans = planned(problem, device)
     plan = plans.first() if name == FIRST else plans.best(operands)
     plan.run(operands)
+    return plan
 
 
 def _refuse(error: AutotuneError) -> Call:

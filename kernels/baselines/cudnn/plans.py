@@ -122,6 +122,7 @@ def planned(problem: Problem, device: torch.device) -> Planned:
         found = _KEPT.planned[key] = Planned(problem, device)
         if len(_KEPT.planned) > MAX_KEPT:
             _KEPT.planned.popitem(last=False)
+    _KEPT.planned.move_to_end(key)  # those that are used are dropped last
     return found
 
 
@@ -159,6 +160,7 @@ def _time_us(plan: Plan, operands: Operands) -> float | None:
                 stop.record()
                 stop.synchronize()
                 samples.append(start.elapsed_time(stop) * 1000.0)
-    except Exception:  # as above
+    except Exception:  # as above; one that broke the context breaks this too
+        torch.cuda.synchronize()
         return None
     return statistics.median(samples[1:])

@@ -359,3 +359,16 @@ def test_packed_queries_are_found_by_their_offsets(launched: Launched) -> None:
     assert {tensor.dtype for uid, tensor in operands.items() if uid > Operand.OUT} == {torch.int32}
     with pytest.raises(InputMismatchError, match="max_seqlen_q=None; expected a number"):
         baseline.paged(q, cache, cache, table, lengths, layout="NHD", scale=1.0, cu_seqlens_q=cu_seqlens)
+
+
+def test_plans_that_were_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device("cpu")
+    monkeypatch.setattr(plans, "MAX_KEPT", 2)
+    monkeypatch.setattr(plans, "_KEPT", plans._Kept())
+    monkeypatch.setattr(plans, "Planned", lambda problem, device: object())
+    first, second, third = (replace(DENSE, batch=batch) for batch in (1, 2, 3))
+    kept, dropped = planned(first, device), planned(second, device)
+    assert planned(first, device) is kept
+    planned(third, device)
+    assert planned(first, device) is kept
+    assert planned(second, device) is not dropped

@@ -23,6 +23,14 @@ def test_lengths_are_about_their_mean_and_one_is_the_longest(batch: int, mean: i
     assert lengths.float().mean().item() == pytest.approx(max(mean, 8192 / batch), rel=0.1)
 
 
+def test_one_long_sequence_among_short_ones_is_just_that() -> None:
+    lengths = KERNEL.make_inputs(shape_of(64, 65536, 1500, page_size=64), seed=0, device="cpu").seq_lens.sort().values
+    short = (64 * 1500 - 65536) / 63
+    assert lengths[-1] == 65536
+    assert lengths[-2] <= 2 * short
+    assert lengths[:-1].float().median().item() == pytest.approx(short, rel=0.1)
+
+
 @pytest.mark.parametrize("data", ["normal", "large", "tails"])
 @pytest.mark.parametrize("layout", ["NHD", "HND"])
 def test_what_no_key_fills_is_nan_and_all_else_is_not(layout: str, data: str) -> None:
