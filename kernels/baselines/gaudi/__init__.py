@@ -1,0 +1,15 @@
+"""Attention as Intel Gaudi runs it: its fused kernel, and vLLM's two PagedAttentions, which run anywhere torch does.
+
+No Gaudi was at hand: nothing here has run on one, and no figure of one is shipped. What needs it is tested against
+stand-ins of the documented interface; the two PagedAttentions are plain torch, tested against fp64 on CPU and CUDA.
+"""
+
+from typing import Final
+
+from autotune.kernels.baselines.gaudi.flat_paged import FlatPaged
+from autotune.kernels.baselines.gaudi.fused_sdpa import FusedSdpa
+from autotune.kernels.baselines.gaudi.initial_paged import InitialPaged
+
+BASELINES: Final = (FusedSdpa(), InitialPaged(), FlatPaged())
+
+__all__ = ["BASELINES", "FlatPaged", "FusedSdpa", "InitialPaged"]

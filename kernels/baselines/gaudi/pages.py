@@ -1,0 +1,53 @@
+"""What both PagedAttentions of Gaudi need of a paged cache: which pages are in use, and a copy of those alone."""
+
+from typing import Any, NamedTuple
+
+import torch
+
+from autotune.shape import PagedShape
+
+
+def unsupported(shape: Any) -> str | None:
+    """What of a shape neither of them computes, or None."""
+    if not isinstance(shape, PagedShape):
+        return f"{type(shape).__name__}: PagedAttention takes paged caches, PagedShape"
+    if shape.seq_q != 1:
+        return f"seq_q={shape.seq_q}: PagedAttention takes one query a sequence, seq_q=1"
+    if shape.kv_dtype != shape.dtype:
+        return f"kv_dtype={shape.kv_dtype}: PagedAttention takes caches of the queries' dtype, {shape.dtype}"
+    if shape.window is not None:
+        return f"window={shape.window}: PagedAttention sees all keys"
+    for name in ("softcap", "sinks", "alibi"):
+        if getattr(shape, name):
+            return f"{name}=True: PagedAttention has none here"
+    return None
+
+
+class UsedPages(NamedTuple):
+    """The pages that hold tokens, sequence by sequence, int64 ``[N]`` each: whose, which, and how many tokens."""
+
+    sequence: torch.Tensor
+    page: torch.Tensor
+    tokens: torch.Tensor
+
+
+def used_pages(page_table: torch.Tensor, seq_lens: torch.Tensor, *, page_size: int) -> UsedPages:
+    """Read a ``page_table [B, max_pages]`` as far as its sequences reach; waits for the device."""
+    starts = torch.arange(page_table.shape[1], device=page_table.device) * page_size
+    left = seq_lens.long()[:, None] - starts  # tokens of a sequence from each of its pages on
+    sequence, place = (left > 0).nonzero(as_tuple=True)
+    return UsedPages(sequence, page_table[sequence, place].long(), left[sequence, place].clamp(max=page_size))
+
+
+def copy_used(cache: torch.Tensor, used: UsedPages, *, layout: str) -> torch.Tensor:
+    """The cache as NHD, ``[pages, page_size, H_kv, D]``, with zeros where no sequence has a token.
+
+    Both algorithms read such slots and take them out afterwards, with a weight of 0: what they hold must be finite, as
+    it is in vLLM, but not in a pool that was never written to.
+    """
+    rows = cache if layout == "NHD" else cache.transpose(1, 2)
+    pages, page_size = rows.shape[:2]
+    filled = torch.zeros(pages, dtype=torch.int64, device=cache.device)
+    filled.scatter_reduce_(0, used.page, used.tokens, "amax")  # sequences may share a page
+    is_used = torch.arange(page_size, device=cache.device) < filled[:, None]
+    return torch.where(is_used[:, :, None, None], rows, 0.0).contiguous()
