@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-INSTALL: Final = "pip install 'attention-autotune[cudnn]'"
+INSTALL: Final = 'pip install ".[cudnn]" in the clone'
 DTYPES: Final = ("float16", "bfloat16")
 MAX_HEAD_DIM: Final = 256
 MAX_OFFSET: Final = 2**31 - 1  # of packed queries, in elements: cuDNN is given 32 bits

@@ -206,7 +206,7 @@ def test_a_missing_frontend_is_named_with_its_command(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "cudnn", None)
     error = paged_error()
     assert type(error) is MissingDependencyError
-    assert "pip install 'attention-autotune[cudnn]'" in str(error)
+    assert 'pip install ".[cudnn]"' in str(error)
 
 
 def test_a_missing_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

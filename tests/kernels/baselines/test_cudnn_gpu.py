@@ -22,7 +22,7 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
-    pytest.importorskip("cudnn", reason="pip install 'attention-autotune[cudnn]'")
+    pytest.importorskip("cudnn", reason='pip install ".[cudnn]"')
     yield
     plans._KEPT.planned.clear()
 

@@ -1,0 +1,112 @@
+"""Attention as separate torch operations, each from memory to memory, as GPT-2's code runs it."""
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from autotune.errors import BaselineUnavailableError, MissingDependencyError
+from autotune.shape import AttentionShape
+
+if TYPE_CHECKING:
+    import torch
+
+DTYPES: Final = ("float16", "bfloat16", "float32")
+
+
+class Eager:
+    """Product, scale, mask, softmax, product over ``AttentionShape``, every result in the tensors' dtype.
+
+    The order and the operations are those of GPT-2's attention (``modeling_gpt2.py`` of Hugging Face transformers),
+    with -inf for what it hides by the dtype's most negative number. A softcap comes between scale and mask, a window
+    joins the mask, and grouped keys and values are expanded to the queries' heads at each call, as ``repeat_kv`` does.
+    A query that sees no key has the output 0; where there is one, that is an operation more.
+
+    Example:
+        >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")  # of flash attention
+        >>> out = Eager().prepare(shape, inputs)()
+    """
+
+    name: Final = "eager"
+
+    def available(self) -> str | None:
+        try:
+            import torch  # noqa: F401
+        except Exception as error:  # a broken install raises more than ImportError
+            return f"eager needs torch ({error}): pip install torch"
+        return None
+
+    def unsupported(self, shape: Any) -> str | None:
+        if not isinstance(shape, AttentionShape):
+            return f"{type(shape).__name__}: eager computes an AttentionShape"
+        if shape.dtype not in DTYPES:
+            return f"dtype={shape.dtype}: eager takes {', '.join(DTYPES)}"
+        if shape.varlen:
+            return "varlen=True: eager takes sequences of one length"
+        return None
+
+    def prepare(self, shape: Any, inputs: Any) -> "Callable[[], torch.Tensor]":
+        """A call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; the mask is built here, once.
+
+        The call allocates its results ``[B, H, S_q, S_kv]``, and raises torch's ``OutOfMemoryError`` where they do not
+        fit.
+
+        Raises:
+            MissingDependencyError: ``available`` says why.
+            BaselineUnavailableError: ``unsupported`` says why.
+        """
+        if (missing := self.available()) is not None:
+            raise MissingDependencyError(missing)
+        if (reason := self.unsupported(shape)) is not None:
+            raise BaselineUnavailableError(reason)
+        q, k, v = (tensor.transpose(1, 2) for tensor in (inputs.q, inputs.k, inputs.v))
+        hidden = _hidden_keys(q.shape[2], k.shape[2], causal=inputs.causal, window=inputs.window, device=q.device)
+        blind = None
+        if hidden is not None and bool(hidden.all(1).any()):
+            blind = hidden.all(1)[:, None]
+
+        def run() -> "torch.Tensor":
+            out = _attend(q, k, v, hidden, scale=inputs.scale, softcap=inputs.softcap)
+            if blind is not None:
+                out = out.masked_fill(blind, 0.0)
+            return out.transpose(1, 2)
+
+        return run
+
+
+def _attend(
+    q: "torch.Tensor",
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    hidden: "torch.Tensor | None",
+    *,
+    scale: float,
+    softcap: float | None,
+) -> "torch.Tensor":
+    """Attention over ``[B, H, S, D]``; a query that sees no key makes NaN."""
+    import torch
+
+    group = q.shape[1] // k.shape[1]
+    if group > 1:
+        k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    scores = torch.matmul(q, k.transpose(2, 3))
+    scores = scores * scale
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, -math.inf)
+    weights = torch.softmax(scores, -1)
+    return torch.matmul(weights, v)
+
+
+def _hidden_keys(
+    seq_q: int, seq_kv: int, *, causal: bool, window: int | None, device: "torch.device"
+) -> "torch.Tensor | None":
+    """Which keys ``[S_q, S_kv]`` a query does not see, last query and last key aligned; None where it sees all."""
+    import torch
+
+    if window is None and not causal:
+        return None
+    position = torch.arange(seq_q, device=device)[:, None] + seq_kv - seq_q
+    ahead = torch.arange(seq_kv, device=device)[None, :] - position
+    hidden = ahead > 0 if causal else torch.zeros_like(ahead, dtype=torch.bool)
+    return hidden if window is None else hidden | (ahead.abs() >= window)

@@ -1,0 +1,91 @@
+"""Naive attention as a baseline: what it needs, what it cannot do, and its call."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from autotune.errors import BaselineUnavailableError, MissingDependencyError
+from autotune.shape import MAX_LENGTH, AttentionShape
+
+if TYPE_CHECKING:
+    import torch
+
+DTYPES: Final = ("float16", "bfloat16", "float32")
+MAX_PROGRAMS: Final = MAX_LENGTH  # of a grid's first axis, and a program's number is an int32
+
+
+class Naive:
+    """Attention by three Triton kernels over ``AttentionShape``: scores, softmax, weighted sum.
+
+    Scores and weights lie in memory in the tensors' own dtype, as in eager torch: it is what a half-precision model
+    stored before fusion, and half the traffic of fp32. Within a kernel all is computed in fp32 (fp32 tensors by IEEE
+    dots). A query that sees no key has the output 0.
+
+    Example (on a GPU):
+        >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cuda")  # of flash attention
+        >>> out = Naive().prepare(shape, inputs)()
+    """
+
+    name: Final = "naive"
+
+    def available(self) -> str | None:
+        try:
+            import torch
+            import triton
+        except Exception as error:  # a broken install raises more than ImportError
+            return f'naive needs torch and triton ({error}): pip install ".[gpu]" in the clone'
+        if not torch.cuda.is_available() and not triton.knobs.runtime.interpret:
+            return "naive needs a CUDA or ROCm GPU, and none is here (TRITON_INTERPRET=1 checks numbers without one)"
+        return None
+
+    def unsupported(self, shape: Any) -> str | None:
+        if not isinstance(shape, AttentionShape):
+            return f"{type(shape).__name__}: naive computes an AttentionShape"
+        if shape.dtype not in DTYPES:
+            return f"dtype={shape.dtype}: naive takes {', '.join(DTYPES)}"
+        if shape.window is not None:
+            return f"window={shape.window}: naive has no mask but the causal one"
+        for name in ("softcap", "varlen"):
+            if getattr(shape, name):
+                return f"{name}=True: naive has none"
+        rows = shape.batch * shape.heads * shape.seq_q
+        if rows > MAX_PROGRAMS:
+            return f"batch * heads * seq_q = {rows}: naive takes at most {MAX_PROGRAMS} rows of scores"
+        return None
+
+    def prepare(self, shape: Any, inputs: Any) -> "Callable[[], torch.Tensor]":
+        """A call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``, the same tensor each time.
+
+        Here the scores ``[B, H, S_q, S_kv]`` are allocated, and the kernels compiled by a first run.
+
+        Raises:
+            MissingDependencyError: ``available`` says why.
+            BaselineUnavailableError: ``unsupported`` says why, or the device cannot hold the scores.
+        """
+        if (missing := self.available()) is not None:
+            raise MissingDependencyError(missing)
+        if (reason := self.unsupported(shape)) is not None:
+            raise BaselineUnavailableError(reason)
+        import torch
+        import triton
+
+        from autotune.kernels.baselines.naive.launch import plan_launches
+
+        q, k, v = inputs.q, inputs.k, inputs.v
+        if q.device.type == "cpu" and not triton.knobs.runtime.interpret:
+            raise BaselineUnavailableError("the tensors are on cpu: naive takes a GPU's")
+        batch, seq_q, heads, _ = q.shape
+        sizes = (batch, heads, seq_q, k.shape[1])
+        try:
+            scores = q.new_empty(sizes)
+        except torch.OutOfMemoryError as error:
+            raise BaselineUnavailableError(f"naive holds {sizes} scores in memory: {error}") from error
+        out: torch.Tensor = q.new_empty((batch, seq_q, heads, v.shape[3]))
+        launches = plan_launches(q, k, v, scores, out, causal=inputs.causal, scale=inputs.scale)
+
+        def run() -> "torch.Tensor":
+            for launch in launches:
+                launch.run()
+            return out
+
+        run()
+        return run
