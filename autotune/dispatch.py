@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Rung = Literal["exact", "nearest", "same model", "default"]
 OnMiss = Literal["default", "error", "record"]
+ON_MISS: Final = get_args(OnMiss)
 
 MAX_DISTANCE: Final = 1.0  # log2 units: a factor of two in one size; until transfer regret has been measured
 CACHED_PICKS: Final = 4096
@@ -151,16 +152,13 @@ def get_kernel(
         >>> get_kernel(shape, device="NVIDIA H200").provenance.rung
         'exact'
     """
-    if on_miss not in get_args(OnMiss):
-        raise UsageError(f"on_miss={on_miss!r} is not allowed; expected {', '.join(map(repr, get_args(OnMiss)))}")
-    if not isinstance(shape, Shape):
-        allowed = _joined(get_operation(name).shape_class for name in operation_names())
-        raise UsageError(f"shape={shape!r} is {_article(type(shape))}; expected {allowed}")
-    if device is not None and (not isinstance(device, str) or not device.strip()):
-        raise UsageError(
-            f"device={device!r} is not allowed; expected a name such as {NVIDIA_H200.name!r}, or None: the GPU here"
-        )
-    kernel = _pick(shape, device, operation, _generation)
+    try:
+        kernel = _pick(shape, device, operation, _generation)
+    except TypeError:  # what cannot be hashed is neither a shape nor a name
+        _check_arguments(shape, device)
+        raise
+    if on_miss not in ON_MISS:
+        raise UsageError(f"on_miss={on_miss!r} is not allowed; expected {', '.join(map(repr, ON_MISS))}")
     if kernel.provenance.rung == "default" and on_miss != "default":
         _miss(kernel, on_miss)
     return kernel
@@ -206,12 +204,24 @@ def _rows(operation: str, generation: int) -> "tuple[Served, ...]":
     return tuple(served_winners(operation, on_damaged=warn_damaged))
 
 
+def _check_arguments(shape: object, device: object) -> None:
+    """Refuse what is no question."""
+    if not isinstance(shape, Shape):
+        classes = sorted({get_operation(name).shape_class.__name__ for name in operation_names()})
+        raise UsageError(f"shape={shape!r} is of type {type(shape).__name__}; expected {' or '.join(classes)}")
+    if device is not None and (not isinstance(device, str) or not device.strip()):
+        raise UsageError(
+            f"device={device!r} is not allowed; expected a name such as {NVIDIA_H200.name!r}, or None for the GPU here"
+        )
+
+
 @lru_cache(maxsize=CACHED_PICKS)
 def _pick(shape: Shape, device_name: str | None, name: str | None, generation: int) -> TunedKernel:
+    _check_arguments(shape, device_name)
     operation = operation_for(shape) if name is None else get_operation(name)
     if not isinstance(shape, operation.shape_class):
-        expected = _article(operation.shape_class)
-        raise UsageError(f"shape={shape!r} is {_article(type(shape))}; operation={name!r} takes {expected}")
+        expected = operation.shape_class.__name__
+        raise UsageError(f"shape={shape!r} is of type {type(shape).__name__}; operation={name!r} takes {expected}")
     rows = _rows(operation.name, generation)
     known = current_device() if device_name is None else _device_named(device_name, rows, generation)
     device = known or _stranger(str(device_name))
@@ -258,10 +268,10 @@ def _remoteness(distance: float, row: "Served", device: Device) -> tuple[Any, ..
 
 def _device_named(name: str, rows: "tuple[Served, ...]", generation: int) -> Device | None:
     """The device of that name with the highest power cap, in an operation's tables or else in any; or the GPU here."""
-    for table in (rows, _all_rows(generation)):
-        named = [row.trial.device for row in table if row.trial.device.name == name]
-        if named:
-            return max(named, key=lambda device: device.power_cap_watts or 0)
+    named = [device for device in _devices(rows) if device.name == name]
+    named = named or [device for device in _devices(_all_rows(generation)) if device.name == name]
+    if named:
+        return max(named, key=lambda device: device.power_cap_watts or 0)
     if name == NVIDIA_H200.name:
         return NVIDIA_H200
     here = _device_here()
@@ -281,33 +291,30 @@ def _device_here() -> Device | None:
         return None
 
 
-def _all_rows(generation: int) -> "tuple[Served, ...]":
+def _all_rows(generation: int) -> "Iterator[Served]":
     """The winners of all operations."""
-    return tuple(row for name in operation_names() for row in _rows(name, generation))
+    return (row for name in operation_names() for row in _rows(name, generation))
+
+
+def _devices(rows: "Iterable[Served]") -> list[Device]:
+    """Each once, in the order of the rows: the same in every process."""
+    return list(dict.fromkeys(row.trial.device for row in rows))
 
 
 def _why_default(operation: str, rows: "tuple[Served, ...]", device: Device) -> str:
     where = f"no tuned shape of {operation} on {device.name}"
-    if any(row.trial.device.model == device.model for row in rows):
+    if any(tuned.model == device.model for tuned in _devices(rows)):
         where += f" is within a distance of {MAX_DISTANCE:g} (a factor of two in one size)"
     return f"{where}: the space's default"
 
 
 def _why_unknown(name: str, generation: int) -> str:
-    known = {row.trial.device.name for row in _all_rows(generation)} | {NVIDIA_H200.name}
-    by_lower = {found.lower(): found for found in sorted(known)}
-    near = [found for lower, found in by_lower.items() if name.lower() in lower]
-    near = near or [by_lower[lower] for lower in difflib.get_close_matches(name.lower(), by_lower)]
-    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    """That no table knows a name, and which names are like it."""
+    known = [NVIDIA_H200, *_devices(_all_rows(generation))]
+    by_lower = {device.name.lower(): device.name for device in known}
+    near = [lower for lower in by_lower if name.lower() in lower] or difflib.get_close_matches(name.lower(), by_lower)
+    hint = f"; did you mean {' or '.join(repr(by_lower[lower]) for lower in sorted(near))}?" if near else ""
     return f"no table knows the device {name}: the space's default{hint}"
-
-
-def _article(kind: type) -> str:
-    return f"{'an' if kind.__name__[0] in 'AEIOUaeiou' else 'a'} {kind.__name__}"
-
-
-def _joined(kinds: Iterable[type]) -> str:
-    return " or ".join(dict.fromkeys(map(_article, kinds)))
 
 
 def _notes(operation: Operation[Any], trial: Trial) -> tuple[str, ...]:

@@ -1,12 +1,16 @@
 """Functions over dense tensors that pick a kernel by them and cache the pick: what most users call."""
 
 import math
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from autotune.device import NVIDIA_H200
 from autotune.dispatch import CACHED_PICKS, get_kernel
 from autotune.errors import InputMismatchError
+from autotune.registry import missing_package
 from autotune.shape import AttentionShape
 
 if TYPE_CHECKING:
@@ -26,7 +30,8 @@ def attention(
 ) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]":
     """Softmax attention of ``q [B, S_q, H, D]`` over ``k [B, S_kv, H_kv, D]`` and ``v [B, S_kv, H_kv, D_v]``.
 
-    Forward only; fp16, bf16 or fp32, any strides with a unit last one, ``H`` a multiple of ``H_kv``.
+    Forward only; fp16, bf16 or fp32, any strides with a unit last one, ``H`` a multiple of ``H_kv``. On the
+    CPU it needs ``TRITON_INTERPRET=1``, and computes fp16 and fp32, to check numbers.
 
     Args:
         causal: bottom-right aligned: query i sees keys up to ``i + S_kv - S_q``.
@@ -45,13 +50,48 @@ def attention(
     Example:
         >>> out = autotune.attention(q, k, v, causal=True)
     """
+    import torch
+
+    if not type(q) is type(k) is type(v) is torch.Tensor:
+        check_tensors(q=q, k=k, v=v)
     if q.ndim != 4 or k.ndim != 4 or v.ndim != 4:
         raise InputMismatchError(f"q, k and v have {q.ndim}, {k.ndim} and {v.ndim} dimensions; expected [B, S, H, D]")
     if 0 in (q.shape[0], q.shape[1], k.shape[1]):
         return _empty(q, k, v, scale, softcap, return_lse)
     shape = _shape_of(tuple(q.shape), tuple(k.shape), v.shape[3], str(q.dtype)[6:], causal, window, softcap is not None)
-    kernel = get_kernel(shape)  # keeps its picks, until reload()
+    kernel = get_kernel(shape, device=device_of(q))  # keeps its picks, until reload()
     return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse)  # type: ignore[no-any-return]
+
+
+def device_of(tensor: "torch.Tensor") -> str | None:
+    """For what to pick: None, the GPU that is there; or for tensors on the CPU the H200, whose numbers Triton's
+    interpreter then checks. Without the interpreter the kernel refuses them."""
+    if not tensor.is_cpu:
+        return None
+    require_packages("triton")
+    return NVIDIA_H200.name
+
+
+def check_tensors(**values: object) -> None:
+    """Refuse what is no tensor.
+
+    Raises:
+        InputMismatchError: the message names it.
+    """
+    from autotune.kernels import tensors  # loads torch
+
+    tensors.check_tensors(values)
+
+
+def require_packages(*names: str) -> None:
+    """Refuse to go on without packages that an installation may lack.
+
+    Raises:
+        MissingDependencyError: one is absent.
+    """
+    for name in names:
+        if sys.modules.get(name) is None and find_spec(name) is None:
+            raise missing_package(name)
 
 
 def merge_attention(
@@ -68,15 +108,15 @@ def merge_attention(
         saw no key in any set gets 0 and -inf.
 
     Raises:
-        InputMismatchError: as many outputs as logarithms, of the same sizes, were expected.
+        InputMismatchError: as many outputs as logarithms, one at least, of the same sizes, were expected.
 
     Example:
         >>> out, lse = autotune.merge_attention([prefix_out, suffix_out], [prefix_lse, suffix_lse])
     """
+    require_packages("torch")
     import torch
 
-    outs = outs if isinstance(outs, torch.Tensor) else torch.stack(tuple(outs))
-    lses = lses if isinstance(lses, torch.Tensor) else torch.stack(tuple(lses))
+    outs, lses = _stack("outs", outs), _stack("lses", lses)
     if outs.shape[:-1] != lses.shape or outs.ndim < 2:
         raise InputMismatchError(
             f"outs is {tuple(outs.shape)} and lses {tuple(lses.shape)}; expected [n, ..., D] and [n, ...]"
@@ -86,6 +126,30 @@ def merge_attention(
     weights = (lses.to(dtype) - lse.masked_fill(lse == -math.inf, 0.0)).exp()[..., None]
     parts = (weights * outs.to(dtype)).masked_fill(weights == 0.0, 0.0)
     return parts.sum(0).to(outs.dtype), lse
+
+
+def _stack(name: str, parts: "torch.Tensor | Sequence[torch.Tensor]") -> "torch.Tensor":
+    """Parts of one size and place as one tensor.
+
+    Raises:
+        InputMismatchError: there are none, or others.
+    """
+    import torch
+
+    parts = parts if isinstance(parts, torch.Tensor) else tuple(parts)
+    if len(parts) == 0:
+        raise InputMismatchError(f"{name} is empty; expected one result at least")
+    if isinstance(parts, torch.Tensor):
+        return parts
+    check_tensors(**{f"{name}[{index}]": part for index, part in enumerate(parts)})
+    first = parts[0]
+    for index, part in enumerate(parts):
+        if part.shape != first.shape or part.device != first.device:
+            raise InputMismatchError(
+                f"{name}[{index}] is {tuple(part.shape)} on {part.device}, {name}[0] {tuple(first.shape)} on "
+                f"{first.device}; expected one size and one device"
+            )
+    return torch.stack(parts)
 
 
 @lru_cache(maxsize=CACHED_PICKS)

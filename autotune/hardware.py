@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,11 +18,15 @@ from autotune.trial import Conditions, Toolchain
 from autotune.version import VERSION
 
 NO_GPU = "no GPU is visible; name a device (device='NVIDIA H200') or run `autotune doctor`"
+# What drivers offer on Linux: NVIDIA's on servers, on Jetson, and in WSL, and AMD's.
+DRIVER_FILES: Final = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
 SAMPLE_SECONDS: Final = 1.0  # NVML samples who computes about so often
 
 
 def has_gpu() -> bool:
     """Whether torch can use a CUDA or ROCm device; creates no context in this process."""
+    if sys.platform == "linux" and not any(map(os.path.exists, DRIVER_FILES)):
+        return False  # without torch, whose import takes a second or more
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     try:
         import torch
@@ -40,7 +45,7 @@ def current_device(index: int = 0) -> Device:
     try:
         import torch
     except ImportError:
-        raise MissingDependencyError("torch is not installed; `pip install attention-autotune[gpu]`") from None
+        raise MissingDependencyError('torch is not installed; pip install ".[gpu]" in the clone') from None
     if not torch.cuda.is_available():
         raise MissingDependencyError(NO_GPU)
     properties = torch.cuda.get_device_properties(index)

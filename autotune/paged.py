@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Literal
 
 from autotune.dispatch import CACHED_PICKS, get_kernel
 from autotune.errors import InputMismatchError
-from autotune.shape import LAYOUTS, MAX_CONTEXT, PagedShape
+from autotune.functional import check_tensors, device_of, require_packages
+from autotune.shape import MAX_CONTEXT, PagedShape, parse_layout
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +35,8 @@ def paged_decode(
     up to 8, over a paged cache that holds their keys already.
 
     Forward only; fp16, bf16 or fp32, ``H`` a multiple of ``H_kv``, unit last strides. Nothing on the GPU is read by the
-    host, and the grid depends on no length: a CUDA graph may hold the call.
+    host, and the grid depends on no length: a CUDA graph may hold the call. On the CPU it needs
+    ``TRITON_INTERPRET=1``, and computes fp16 and fp32, to check numbers.
 
     Args:
         k_cache: ``[pages, page_size, H_kv, D]``, or ``[pages, H_kv, page_size, D]`` with ``layout="HND"``; any strides.
@@ -70,8 +72,6 @@ def paged_decode(
         >>> out = autotune.paged_decode(q, cache.k_cache, cache.v_cache, cache.page_table(ids), cache.seq_lens(ids))
     """
     _check_ranks(q, k_cache, v_cache, page_table, q_forms={3: "[B, H, D]", 4: "[B, S_q, H, D]"})
-    _check_layout(layout)
-    _check_scales(k_scale=k_scale, v_scale=v_scale)
     shape = _paged_shape_of(
         (q.shape[0], 1, *q.shape[1:]) if q.ndim == 3 else tuple(q.shape),
         tuple(k_cache.shape[1:]),
@@ -79,10 +79,10 @@ def paged_decode(
         page_table.shape[1],
         (str(q.dtype)[6:], str(k_cache.dtype)[6:]),
         (window, softcap is not None, sinks is not None, alibi_slopes is not None),
-        layout,
+        parse_layout(layout),
         mean_context,
     )
-    kernel = get_kernel(shape, operation="paged_decode")
+    kernel = get_kernel(shape, device=device_of(q), operation="paged_decode")
     return kernel(  # type: ignore[no-any-return]
         q,
         k_cache,
@@ -153,7 +153,6 @@ def paged_prefill(
         >>> out = autotune.paged_prefill(q, cache.k_cache, cache.v_cache, table, lengths, cu_seqlens_q)
     """
     _check_ranks(q, k_cache, v_cache, page_table, q_forms={3: "[T, H, D]"})
-    _check_layout(layout)
     batch = page_table.shape[0]
     # Serving packs another number of queries in every step: few picks, and shapes that are found in a table, need a
     # mean that is rounded.
@@ -165,10 +164,10 @@ def paged_prefill(
         page_table.shape[1],
         (str(q.dtype)[6:], str(k_cache.dtype)[6:]),
         (window, softcap is not None, sinks is not None, alibi_slopes is not None),
-        layout,
+        parse_layout(layout),
         mean_context,
     )
-    kernel = get_kernel(shape, operation="paged_prefill")
+    kernel = get_kernel(shape, device=device_of(q), operation="paged_prefill")
     return kernel(  # type: ignore[no-any-return]
         q,
         k_cache,
@@ -216,6 +215,7 @@ def append_kv(
 
     Raises:
         InputMismatchError: tensors that do not fit each other.
+        InvalidShapeError: an unknown layout.
         NotDifferentiableError: gradients are required.
 
     Example:
@@ -223,15 +223,15 @@ def append_kv(
         >>> pages = page_table.gather(1, (last // page_size).long()[:, None])[:, 0]
         >>> autotune.append_kv(k, v, k_cache, v_cache, pages * page_size + last % page_size)
     """
-    _check_layout(layout)
-    _check_scales(k_scale=k_scale, v_scale=v_scale)
+    name = parse_layout(layout)
+    require_packages("torch", "triton")
     from autotune.kernels.paged_cache.append import append  # loads torch and triton
     from autotune.kernels.paged_cache.call import check_append, check_slots
 
-    check_append(k, v, k_cache, v_cache, slots, layout=layout, k_scale=k_scale, v_scale=v_scale)
+    check_append(k, v, k_cache, v_cache, slots, layout=name, k_scale=k_scale, v_scale=v_scale)
     if check:
-        check_slots(slots, pages=k_cache.shape[0], page_size=k_cache.shape[1 if layout == "NHD" else 2])
-    append(k, v, k_cache, v_cache, slots, layout=layout, k_scale=k_scale, v_scale=v_scale)
+        check_slots(slots, pages=k_cache.shape[0], page_size=k_cache.shape[1 if name == "NHD" else 2])
+    append(k, v, k_cache, v_cache, slots, layout=name, k_scale=k_scale, v_scale=v_scale)
 
 
 def _check_ranks(
@@ -243,25 +243,15 @@ def _check_ranks(
     q_forms: dict[int, str],
 ) -> None:
     """Refuse what has no shape; the kernel checks the sizes against the shape it was picked for."""
+    import torch
+
+    if not type(q) is type(k_cache) is type(v_cache) is type(page_table) is torch.Tensor:
+        check_tensors(q=q, k_cache=k_cache, v_cache=v_cache, page_table=page_table)
     if q.ndim not in q_forms or k_cache.ndim != 4 or v_cache.ndim != 4 or page_table.ndim != 2:
         raise InputMismatchError(
             f"q, k_cache, v_cache and page_table have {q.ndim}, {k_cache.ndim}, {v_cache.ndim} and {page_table.ndim} "
             f"dimensions; expected {' or '.join(q_forms.values())}, two caches of 4, and [B, max_pages]"
         )
-
-
-def _check_layout(layout: str) -> None:
-    if layout not in LAYOUTS:
-        raise InputMismatchError(f"layout={layout!r} is not allowed; expected {' or '.join(map(repr, LAYOUTS))}")
-
-
-def _check_scales(**scales: object) -> None:
-    """Refuse plain numbers: what waits for them on the GPU would have to be copied there at every call."""
-    import torch
-
-    for name, scale in scales.items():
-        if not isinstance(scale, torch.Tensor | None):
-            raise InputMismatchError(f"{name}={scale!r} is not allowed; expected a tensor of float32, or None")
 
 
 @lru_cache(maxsize=CACHED_PICKS)

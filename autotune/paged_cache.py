@@ -1,33 +1,46 @@
 """A paged cache of keys and values in plain torch: who owns which page, shared prefixes, the tables kernels read."""
 
+from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from autotune.errors import InputMismatchError, OutOfPagesError, UnknownNameError, UsageError
+from autotune.errors import InputMismatchError, MissingDependencyError, OutOfPagesError, UnknownNameError, UsageError
+from autotune.functional import require_packages
+from autotune.hardware import has_gpu
+from autotune.shape import PagedShape, parse_kv_dtype
 
 if TYPE_CHECKING:
     import torch
 
+NO_PAGE: Final = -1
+
 
 class PagedKVCache:
-    """A pool of pages and the sequences that live in it; the bookkeeping is Python's, so nothing waits for the GPU.
+    """A pool of pages and the sequences that live in it, for examples, tests and small programs.
+
+    The bookkeeping is Python's, sequence by sequence: it reads nothing from the GPU and does not wait for it, but a
+    server, which has tables of its own on the GPU, appends to all sequences in one launch of ``autotune.append_kv``.
 
     Pages may be shared: ``fork`` gives a second sequence the same pages, and the last of them is copied when one of the
     two appends to it.
 
     Args:
         pages: size of the pool.
-        page_size: tokens a page.
-        kv_heads, head_dim, head_dim_v: of a token; ``head_dim_v`` follows ``head_dim``.
+        page_size, kv_heads, head_dim, head_dim_v: as in ``PagedShape``; ``head_dim_v`` follows ``head_dim``.
         layout: pages are ``[page_size, kv_heads, head_dim]`` in ``"NHD"``, ``[kv_heads, page_size, head_dim]`` in
             ``"HND"``.
-        dtype, device: torch's; bfloat16 on the current GPU by default. Tokens are quantized where the dtype is int8,
-            float8_e4m3fn or float8_e5m2.
+        dtype: torch's or its name; tokens are quantized where it is int8, float8_e4m3fn (``"fp8"``) or float8_e5m2.
+        device: ``"cuda"``, the current GPU, by default; ``"cpu"`` needs none.
         k_scale, v_scale: of an 8-bit float's cache alone: fp32 ``[kv_heads]`` or of no dimension; 1 by default.
 
     Attributes:
         k_cache, v_cache: all pages, as ``autotune.paged_decode`` takes them. A slot that holds no token is undefined.
         k_scale, v_scale: what it takes with a quantized cache, None with any other.
+
+    Raises:
+        UsageError: a size, dtype, layout or device that no kernel takes.
+        InputMismatchError: scales that such a cache does not have.
+        MissingDependencyError: there is no torch, or no GPU for ``device="cuda"``.
 
     Example (on a GPU):
         >>> cache = autotune.PagedKVCache(pages=1024, page_size=16, kv_heads=8, head_dim=128)
@@ -46,33 +59,51 @@ class PagedKVCache:
         head_dim: int,
         head_dim_v: int | None = None,
         layout: Literal["NHD", "HND"] = "NHD",
-        dtype: "torch.dtype | None" = None,
+        dtype: "torch.dtype | str" = "bfloat16",
         device: "torch.device | str" = "cuda",
         k_scale: "torch.Tensor | None" = None,
         v_scale: "torch.Tensor | None" = None,
     ) -> None:
+        require_packages("torch")
         import torch
 
-        if layout not in ("NHD", "HND"):
-            raise UsageError(f"layout={layout!r} is not allowed; expected 'NHD' or 'HND'")
-        sizes = {"pages": pages, "page_size": page_size, "kv_heads": kv_heads, "head_dim": head_dim}
-        for name, value in sizes.items():
+        for name, value in (("pages", pages), ("kv_heads", kv_heads)):
             if type(value) is not int or value < 1:
                 raise UsageError(f"{name}={value!r} is not allowed; expected an integer from 1")
-        self.layout = layout
+        shape = PagedShape(  # refuses what no kernel takes
+            batch=1,
+            heads=kv_heads,
+            max_context=1,
+            head_dim=head_dim,
+            head_dim_v=head_dim if head_dim_v is None else head_dim_v,
+            page_size=page_size,
+            kv_dtype=parse_kv_dtype(dtype, field="dtype"),
+            layout=layout,
+        )
+        self.layout = shape.layout
         self.page_size = page_size
-        middle = (page_size, kv_heads) if layout == "NHD" else (kv_heads, page_size)
+        middle = (page_size, kv_heads) if self.layout == "NHD" else (kv_heads, page_size)
+        place = _parse_device(device)
         self.k_cache, self.v_cache = (
-            torch.empty(pages, *middle, width, dtype=dtype or torch.bfloat16, device=device)
-            for width in (head_dim, head_dim if head_dim_v is None else head_dim_v)
+            torch.empty(pages, *middle, width, dtype=getattr(torch, shape.kv_dtype), device=place)
+            for width in (shape.head_dim, shape.head_dim_v)
         )
         self.k_scale = _make_scale("k_scale", k_scale, self.k_cache, kv_heads)
         self.v_scale = _make_scale("v_scale", v_scale, self.v_cache, kv_heads)
         self._free = list(range(pages - 1, -1, -1))  # taken from the end
         self._owners = [0] * pages
-        self._pages: dict[int, list[int]] = {}
+        self._pages: dict[int, array[int]] = {}
         self._lengths: dict[int, int] = {}
         self._next = 0
+
+    def __repr__(self) -> str:
+        width, width_v = self.k_cache.shape[3], self.v_cache.shape[3]
+        kv_heads = self._by_slot(self.k_cache).shape[2]
+        return (
+            f"<PagedKVCache: {len(self._pages)} sequences in {len(self._owners) - len(self._free)} of "
+            f"{len(self._owners)} {self.layout} pages of {self.page_size}, {kv_heads} heads of "
+            f"{width if width == width_v else f'{width}/{width_v}'}, {self.k_cache.dtype}, {self.k_cache.device}>"
+        )
 
     @property
     def free_pages(self) -> int:
@@ -81,11 +112,11 @@ class PagedKVCache:
 
     def allocate(self) -> int:
         """A new empty sequence; it takes pages as it grows."""
-        return self._add([], 0)
+        return self._add(array("i"), 0)
 
     def fork(self, sequence: int) -> int:
         """A new sequence with the same tokens, in the same pages."""
-        pages = list(self._owned(sequence))
+        pages = self._owned(sequence)[: -(-self._lengths[sequence] // self.page_size)]
         for page in pages:
             self._owners[page] += 1
         return self._add(pages, self._lengths[sequence])
@@ -102,27 +133,23 @@ class PagedKVCache:
         Raises:
             OutOfPagesError: the pool has too few free pages; nothing was changed.
             InputMismatchError: tensors that do not fit the cache.
+            NotDifferentiableError: gradients are required, which a cache does not keep.
             UnknownNameError: no such sequence.
         """
-        import torch
-
-        from autotune.kernels.paged_cache.quantization import quantize
-
         pages = self._owned(sequence)
         self._check_tokens(k, v)
+        written = ((k, self.k_cache, self.k_scale), (v, self.v_cache, self.v_scale))
         start = self._lengths[sequence]
         stop = start + k.shape[0]
+        if start == stop:
+            return
+        stored = [(cache, scale, *self._quantize(tokens, cache, scale)) for tokens, cache, scale in written]
         self._reserve(sequence, stop)
-        positions = torch.arange(start, stop, device=k.device)
-        page = torch.tensor(pages, dtype=torch.int64, device=k.device)[positions // self.page_size]
-        where = page, positions % self.page_size
-        for tokens, cache, scale in ((k, self.k_cache, self.k_scale), (v, self.v_cache, self.v_scale)):
-            values = tokens
-            if scale is not None and cache.dtype == torch.int8:
-                values, self._by_slot(scale)[where] = quantize(tokens, cache.dtype)
-            elif scale is not None:
-                values, _ = quantize(tokens, cache.dtype, scale)
+        where = self._places(pages[start // self.page_size :], start % self.page_size, k.shape[0])
+        for cache, scale, values, row_scale in stored:
             self._by_slot(cache)[where] = _as_bytes(values)
+            if scale is not None and row_scale is not None:
+                self._by_slot(scale)[where] = row_scale
         self._lengths[sequence] = stop
 
     def page_table(self, sequences: Sequence[int], *, width: int | None = None) -> "torch.Tensor":
@@ -130,36 +157,79 @@ class PagedKVCache:
 
         ``width`` is that of the longest sequence by default; CUDA graphs need one that stays.
         """
-        import torch
-
         rows = [self._owned(sequence) for sequence in sequences]
         longest = max(map(len, rows), default=0)
         width = max(1, longest) if width is None else width
         if width < longest:
             raise UsageError(f"width={width} is not allowed; the longest of these sequences has {longest} pages")
-        padded = [[*row, *[-1] * (width - len(row))] for row in rows]
-        return torch.tensor(padded, dtype=torch.int32, device=self.k_cache.device).reshape(len(rows), width)
+        if width < 1:
+            raise UsageError(f"width={width} is not allowed; expected at least 1")
+        table = array("i")
+        for row in rows:
+            table += row + array("i", [NO_PAGE]) * (width - len(row))
+        return self._upload(table).reshape(len(rows), width)
 
     def seq_lens(self, sequences: Sequence[int]) -> "torch.Tensor":
         """Numbers of tokens, int32 ``[len(sequences)]``."""
-        import torch
-
         for sequence in sequences:
             self._owned(sequence)
-        lengths = [self._lengths[sequence] for sequence in sequences]
-        return torch.tensor(lengths, dtype=torch.int32, device=self.k_cache.device)
+        return self._upload(array("i", [self._lengths[sequence] for sequence in sequences]))
 
-    def _check_tokens(self, k: "torch.Tensor", v: "torch.Tensor") -> None:
-        """Refuse tokens of other sizes than the cache's, and of another dtype unless they are quantized."""
+    @staticmethod
+    def _quantize(
+        tokens: "torch.Tensor", cache: "torch.Tensor", scale: "torch.Tensor | None"
+    ) -> "tuple[torch.Tensor, torch.Tensor | None]":
+        """Tokens as the cache holds them, and the scale of each where it has one."""
         import torch
 
+        from autotune.kernels.paged_cache.quantization import quantize
+
+        if scale is None:
+            return tokens, None
+        if cache.dtype == torch.int8:
+            return quantize(tokens, cache.dtype)
+        return quantize(tokens, cache.dtype, scale)[0], None
+
+    def _check_tokens(self, k: "torch.Tensor", v: "torch.Tensor") -> None:
+        """Refuse tokens of other sizes or places than the cache's, of another dtype unless they are quantized, and
+        gradients."""
+        import torch
+
+        from autotune.kernels.tensors import check_gradients, check_tensors, describe, dtype_name
+
+        check_tensors({"k": k, "v": v})
         for name, tokens, cache in (("k", k, self.k_cache), ("v", v, self.v_cache)):
-            sizes = (k.shape[0], *self._by_slot(cache).shape[2:])
+            sizes = (*k.shape[:1], *self._by_slot(cache).shape[2:])
             dtypes = [cache.dtype] if self.k_scale is None else [torch.float16, torch.bfloat16, torch.float32]
             if tuple(tokens.shape) != sizes or tokens.dtype not in dtypes:
-                raise InputMismatchError(
-                    f"{name} is {tuple(tokens.shape)} {tokens.dtype}; expected {sizes} {' or '.join(map(str, dtypes))}"
-                )
+                wanted = " or ".join(map(dtype_name, dtypes))
+                raise InputMismatchError(f"{name} is {describe(tokens)}; expected {sizes} {wanted}")
+            if tokens.device != cache.device:
+                raise InputMismatchError(f"{name} is on {tokens.device}; expected {cache.device}, where the cache is")
+        check_gradients({"k": k, "v": v})
+
+    def _places(self, pages: "array[int]", first: int, count: int) -> "tuple[int | torch.Tensor, slice | torch.Tensor]":
+        """Pages and slots, as indices, of tokens that follow each other from the first of these pages' slot ``first``.
+
+        Tokens of one page, as of a decode step, need no index on the GPU.
+        """
+        import torch
+
+        if len(pages) == 1:
+            return pages[0], slice(first, first + count)
+        places = torch.arange(first, first + count, device=self.k_cache.device)
+        return self._upload(pages).long()[places // self.page_size], places % self.page_size
+
+    def _upload(self, integers: "array[int]") -> "torch.Tensor":
+        """Numbers that nobody changes any more as int32 where the cache is, without waiting for a GPU."""
+        import torch
+
+        device = self.k_cache.device
+        if not integers:
+            return torch.empty(0, dtype=torch.int32, device=device)
+        host = torch.frombuffer(integers, dtype=torch.int32)  # a C int has 32 bits wherever there is Triton
+        # Of memory that is not pinned, a copy ends only when the GPU has got to it.
+        return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
 
     def _by_slot(self, pool: "torch.Tensor") -> "torch.Tensor":
         """A cache, or the scales of one, as ``[pages, page_size, H_kv, ...]``; one-byte elements as bytes."""
@@ -184,12 +254,12 @@ class PagedKVCache:
             self._release(shared)
         pages.extend(self._take() for _ in range(needed - copies))
 
-    def _add(self, pages: list[int], length: int) -> int:
+    def _add(self, pages: "array[int]", length: int) -> int:
         sequence, self._next = self._next, self._next + 1
         self._pages[sequence], self._lengths[sequence] = pages, length
         return sequence
 
-    def _owned(self, sequence: int) -> list[int]:
+    def _owned(self, sequence: int) -> "array[int]":
         if sequence not in self._pages:
             raise UnknownNameError(f"sequence={sequence!r} is unknown; it was never allocated, or was freed")
         return self._pages[sequence]
@@ -203,6 +273,23 @@ class PagedKVCache:
         self._owners[page] -= 1
         if self._owners[page] == 0:
             self._free.append(page)
+
+
+def _parse_device(device: "torch.device | str") -> "torch.device":
+    """Where a cache may lie: on a GPU, if there is one, or on the CPU."""
+    import torch
+
+    try:
+        place = torch.device(device)
+    except (RuntimeError, TypeError):
+        place = None
+    if place is None or place.type not in ("cuda", "cpu"):
+        raise UsageError(f"device={str(device)!r} is not allowed; expected 'cuda', 'cuda:<index>' or 'cpu'")
+    if place.type == "cuda" and not has_gpu():
+        raise MissingDependencyError(
+            f"device={str(device)!r}: no GPU is visible; device='cpu' needs none, `autotune doctor` says what is there"
+        )
+    return place
 
 
 def _as_bytes(tensor: "torch.Tensor") -> "torch.Tensor":

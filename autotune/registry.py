@@ -5,7 +5,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
-from autotune.errors import InvalidShapeError, UnknownNameError
+from autotune.errors import InvalidShapeError, MissingDependencyError, UnknownNameError
 from autotune.operation import Kernel, Operation
 from autotune.shape import Shape
 
@@ -104,4 +104,16 @@ def _points() -> tuple[Any, ...]:
 @cache
 def _load(path: str) -> Any:
     module, _, attribute = path.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "triton"):
+            raise
+        raise missing_package(error.name) from None
+
+
+def missing_package(name: str) -> MissingDependencyError:
+    """That a package is absent which kernels need, and what to do."""
+    return MissingDependencyError(
+        f"{name} is not installed; `pip install torch triton`, and `autotune doctor` checks what is there"
+    )

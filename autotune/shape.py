@@ -2,9 +2,12 @@
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from autotune.errors import InvalidShapeError, UnknownNameError
+
+if TYPE_CHECKING:
+    import torch
 
 ITEM_BYTES: Final = {"float16": 2, "bfloat16": 2, "float32": 4}
 DTYPE_ALIASES: Final = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32"}
@@ -12,33 +15,66 @@ MAX_LENGTH: Final = 2**31 - 1  # lengths are int32 in the kernels; offsets are n
 
 # What a paged cache may hold: the types of queries, or one byte an element.
 KV_ITEM_BYTES: Final = {**ITEM_BYTES, "float8_e4m3fn": 1, "float8_e5m2": 1, "int8": 1}
+KV_DTYPE_ALIASES: Final = {"fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}
 MAX_CONTEXT: Final = 2**30  # tokens: capacities are rounded up to powers of two, and a tile's end must fit an int32
 LAYOUTS: Final = ("NHD", "HND")
 
 _FOLLOWS: Any = None  # the default of a field that follows another one; resolved at construction
 
 
-def parse_dtype(name: str) -> str:
-    """Return torch's name of a dtype given that name or a common short form (``"bf16"``)."""
-    dtype = DTYPE_ALIASES.get(name, name)
-    if dtype not in ITEM_BYTES:
-        allowed = ", ".join([*ITEM_BYTES, *DTYPE_ALIASES])
-        raise UnknownNameError(f"dtype={name!r} is unknown; allowed: {allowed}")
-    return dtype
+def parse_dtype(dtype: "str | torch.dtype") -> str:
+    """Torch's name of a dtype, given that name or a common short form (``"bf16"``) in any case, or torch's own dtype.
+
+    Raises:
+        UnknownNameError: no such dtype of queries.
+    """
+    return _parse_name("dtype", dtype, DTYPE_ALIASES, list(ITEM_BYTES))
 
 
-def parse_kv_dtype(name: str) -> str:
-    """As ``parse_dtype``, of a cache: torch's names of one-byte types are allowed too."""
-    dtype = DTYPE_ALIASES.get(name, name)
-    if dtype not in KV_ITEM_BYTES:
-        allowed = ", ".join([*KV_ITEM_BYTES, *DTYPE_ALIASES])
-        raise UnknownNameError(f"kv_dtype={name!r} is unknown; allowed: {allowed}")
-    return dtype
+def parse_kv_dtype(dtype: "str | torch.dtype", *, field: str = "kv_dtype") -> str:
+    """As ``parse_dtype``, of a cache: types of one byte are allowed too (``"int8"``, ``"fp8"``).
+
+    Raises:
+        UnknownNameError: no such dtype of a cache; the message calls it ``field``.
+    """
+    return _parse_name(field, dtype, DTYPE_ALIASES | KV_DTYPE_ALIASES, list(KV_ITEM_BYTES))
+
+
+def parse_layout(layout: str) -> str:
+    """``"NHD"`` or ``"HND"``, given in any case.
+
+    Raises:
+        InvalidShapeError: no such layout.
+    """
+    if layout in LAYOUTS:
+        return layout
+    if str(layout).upper() not in LAYOUTS:
+        raise InvalidShapeError(f"layout={layout!r} is not allowed; expected {' or '.join(map(repr, LAYOUTS))}")
+    return str(layout).upper()
+
+
+def _parse_name(field: str, given: object, aliases: dict[str, str], names: list[str]) -> str:
+    """The name that was meant; an error lists each once, with its aliases."""
+    spelled = str(given).removeprefix("torch.").lower()
+    name = aliases.get(spelled, spelled)
+    if name not in names:
+        short = {name: [alias for alias, meant in aliases.items() if meant == name] for name in names}
+        allowed = ", ".join(name + (f" ({', '.join(short[name])})" if short[name] else "") for name in names)
+        raise UnknownNameError(f"{field}={given!r} is unknown; allowed: {allowed}")
+    return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """Base of all shapes: plain, hashable, its fields are table columns."""
+
+    def __new__(cls, *_: object, **given: object) -> Self:
+        """Refuse a field that there is not, in words of shapes; what a dataclass generates takes the values."""
+        names = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in names:
+                raise InvalidShapeError(f"{name} is not a field of {cls.__name__}; allowed: {', '.join(names)}")
+        return object.__new__(cls)
 
     def as_dict(self) -> dict[str, int | str | bool | None]:
         """The fields by name, in declaration order."""
@@ -76,14 +112,15 @@ class AttentionShape(Shape):
     ``kv_heads``, ``seq_kv`` and ``head_dim_v`` follow ``heads``, ``seq_q`` and ``head_dim`` where they are not given.
     ``causal`` is bottom-right aligned: query i sees keys up to i + seq_kv - seq_q. A ``window`` of W leaves the keys
     closer than W positions to the query's own, which counts (``sliding_window`` in Hugging Face configs).
-    ``softcap`` and ``varlen`` say whether the feature is on; a softcap's value is given at the call.
+    ``softcap`` and ``varlen`` say whether the feature is on; a softcap's value is given at the call. ``dtype`` may be
+    torch's, or short: ``"bf16"``.
 
     Example:
         >>> AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True).seq_kv
         1024
 
     Raises:
-        InvalidShapeError: a field is out of range; the message names it, its value and what is allowed.
+        InvalidShapeError: a field is out of range or is none; the message names it, its value and what is allowed.
         UnknownNameError: the dtype does not exist.
     """
 
@@ -153,14 +190,15 @@ class PagedShape(Shape):
     and ``kv_dtype`` follow ``heads``, ``max_context``, ``head_dim`` and ``dtype`` where they are not given. Queries are
     a sequence's last ``seq_q`` positions (their mean, rounded up, where sequences have different numbers of them) and
     see the keys up to their own; a ``window`` of W leaves the last W of them.
-    ``softcap``, ``sinks`` and ``alibi`` say whether the feature is on; its values are given at the call.
+    ``softcap``, ``sinks`` and ``alibi`` say whether the feature is on; its values are given at the call. Dtypes may be
+    torch's, or short: ``"bf16"``, ``"fp8"``.
 
     Example:
         >>> PagedShape(batch=64, heads=32, kv_heads=8, max_context=8192, head_dim=128, page_size=16).mean_context
         8192
 
     Raises:
-        InvalidShapeError: a field is out of range; the message names it, its value and what is allowed.
+        InvalidShapeError: a field is out of range or is none; the message names it, its value and what is allowed.
         UnknownNameError: a dtype does not exist.
     """
 
@@ -188,6 +226,7 @@ class PagedShape(Shape):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, getattr(self, source))
         object.__setattr__(self, "kv_dtype", parse_kv_dtype(self.kv_dtype))
+        object.__setattr__(self, "layout", parse_layout(self.layout))
         for name in ("batch", "heads", "kv_heads"):
             self._require_int(name, 1)
         self._require_int("seq_q", 1)
@@ -206,8 +245,6 @@ class PagedShape(Shape):
         if self.window is not None:
             self._require_int("window", 1)
         self._require_bool("softcap", "sinks", "alibi")
-        if self.layout not in LAYOUTS:
-            raise InvalidShapeError(f"layout={self.layout!r} is not allowed; expected {' or '.join(LAYOUTS)}")
 
     @property
     def group(self) -> int:

@@ -8,12 +8,15 @@ beside a launch for the decode rows and one for the chunk. Prints Markdown.
 
 import argparse
 import statistics
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
+from autotune import hardware
 from autotune.dispatch import get_kernel
 from autotune.executor.gpu import GpuExecutor
+from autotune.executor.select import NO_GPU
 from autotune.registry import get_operation, load_kernel
 from autotune.shape import PagedShape, Shape
 from autotune.space import Config
@@ -58,14 +61,19 @@ PARTS: Final[dict[str, tuple[tuple[str, PagedShape], ...]]] = {
         for kv_dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
     ),
 }
+ALL_PARTS: Final = (*PARTS, "prefill", "mixed")
 MIXED_CONTEXTS: Final = tuple(130 * number for number in range(1, 64))  # cached tokens of 63 sequences that decode
 
 
 def main() -> None:
     """Entry of the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.paged", description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[[], *PARTS, "prefill", "mixed"], default=[])
-    wanted = parser.parse_args().parts or [*PARTS, "prefill", "mixed"]
+    parser.add_argument(
+        "parts", nargs="*", type=parse_part, metavar="PART", help=f"{', '.join(ALL_PARTS)} [default: all]"
+    )
+    wanted = parser.parse_args().parts or ALL_PARTS
+    if not hardware.has_gpu():
+        sys.exit(f"benchmarks.paged: {NO_GPU}")
     executor = GpuExecutor()
     print(f"{executor.device.name}, {executor.toolchain}")
     try:
@@ -78,6 +86,13 @@ def main() -> None:
         executor.close()
     if "mixed" in wanted:
         compare_mixed()
+
+
+def parse_part(name: str) -> str:
+    """The name of a part, as argparse wants to have it refused."""
+    if name not in ALL_PARTS:
+        raise argparse.ArgumentTypeError(f"{name!r} is unknown; allowed: {', '.join(ALL_PARTS)}")
+    return name
 
 
 def compare_decode(executor: GpuExecutor, part: str) -> None:

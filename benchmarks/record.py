@@ -1,7 +1,8 @@
 """Records what ships in ``results/`` on the GPU here: ``python -m benchmarks.record winners`` or ``sweeps``.
 
-The problems are those of ``benchmarks.grids``. A recording may be split over several runs by ``--only``, ``--head-dim``
-and ``--missing``: every result is written as it comes, and tables that are there already are merged with.
+The problems are those of ``benchmarks.grids``, of flash attention unless ``--operation`` names a paged one. A recording
+may be split over several runs by ``--only``, ``--head-dim`` and ``--missing``: every result is written as it comes, and
+tables that are there already are merged with.
 """
 
 import argparse
@@ -15,11 +16,13 @@ from typing import Any
 
 from rich.console import Console
 
+from autotune import hardware
 from autotune.cli.progress import Progress
 from autotune.dispatch import neighbour_configs, reload
 from autotune.errors import SearchError
 from autotune.executor import Executor
 from autotune.executor.gpu import GpuExecutor
+from autotune.executor.select import NO_GPU
 from autotune.operation import Operation
 from autotune.registry import get_operation
 from autotune.report.summary import winner_lines
@@ -162,6 +165,8 @@ def main() -> None:
     if arguments.list or not cells:
         print(*cells, f"{len(cells)} of {len(grid[arguments.operation])} problems", sep="\n")
         sys.exit(0 if cells else 2)
+    if not hardware.has_gpu():
+        sys.exit(f"benchmarks.record: {NO_GPU}")
     deadline = None if arguments.max_minutes is None else started + 60 * arguments.max_minutes
     executor = GpuExecutor(early_stop=arguments.what == "winners")
     with tempfile.TemporaryDirectory() as folder:

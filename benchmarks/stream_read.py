@@ -8,6 +8,7 @@ import argparse
 import itertools
 import math
 import statistics
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -16,6 +17,8 @@ import torch
 import triton
 import triton.language as tl
 
+from autotune import hardware
+from autotune.executor.select import NO_GPU
 from autotune.timing import Stopwatch
 from autotune.trial import Policy
 
@@ -66,7 +69,10 @@ def main() -> None:
     """Entry of the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stream_read", description=__doc__)
     parser.add_argument("megabytes", type=float, nargs="*", default=[34.0, 268.0, 1074.0, 4295.0])
-    for size in parser.parse_args().megabytes:
+    sizes = parser.parse_args().megabytes
+    if not hardware.has_gpu():
+        sys.exit(f"benchmarks.stream_read: {NO_GPU}")
+    for size in sizes:
         microseconds, config = fastest_read(size)
         print(f"{size:8.0f} MB  {microseconds:8.1f} us  {size / microseconds:5.2f} TB/s  {config}", flush=True)
 

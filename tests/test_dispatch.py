@@ -29,7 +29,7 @@ from autotune.errors import (
     UsageError,
 )
 from autotune.search_spaces.flash_attention import OPERATION
-from autotune.shape import AttentionShape, Shape
+from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.space import Config
 from autotune.table import Store, read_misses, write_shipped
 from autotune.trial import Trial
@@ -40,6 +40,7 @@ CAPPED: Final = replace(NVIDIA_H200, power_cap_watts=500)
 # Valid wherever FAST is, and told apart from it and from the default.
 SLOWER: Final = sample.config(BLOCK_K=64)
 THIRD: Final = sample.config(BLOCK_K=32)
+PAGED: Final = PagedShape(batch=4, heads=8, max_context=256, head_dim=64)
 NOBODY: Final = 65534
 
 
@@ -137,7 +138,10 @@ def test_a_shape_further_than_a_factor_of_two_is_not_borrowed(tables: Tables, ba
     why = get_kernel(sample.shape(batch=batch), device=H200).provenance
     assert why.rung == rung
     if rung == "default":
-        assert why.reason == "no tuned shape on NVIDIA H200 is within 1: the space's default"
+        assert why.reason == (
+            "no tuned shape of flash_attention on NVIDIA H200 is within a distance of 1 (a factor of two in one size): "
+            "the space's default"
+        )
 
 
 def test_a_config_that_is_invalid_here_is_passed_over(tables: Tables) -> None:
@@ -209,7 +213,10 @@ def test_a_name_ignores_the_cap_and_takes_the_highest(tables: Tables) -> None:
 def test_another_model_of_the_same_architecture_is_not_trusted(tables: Tables) -> None:
     tables.tune(sample.trial(device=replace(NVIDIA_H200, name="NVIDIA H100", memory_mib=81559)))
     why = get_kernel(sample.shape()).provenance
-    assert (why.rung, why.reason) == ("default", "no table knows the device NVIDIA H200: the space's default")
+    assert (why.rung, why.reason) == (
+        "default",
+        "no tuned shape of flash_attention on NVIDIA H200: the space's default",
+    )
 
 
 def test_an_unknown_name_gets_the_default(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,6 +227,52 @@ def test_an_unknown_name_gets_the_default(tables: Tables, monkeypatch: pytest.Mo
         kernel = get_kernel(sample.shape(), device="Voodoo 2")
         assert kernel.provenance.rung == "default"
         assert "Voodoo 2" in kernel.provenance.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("H200", "; did you mean 'NVIDIA H200'?"), ("nvidia h200", "; did you mean 'NVIDIA H200'?"), ("foo", "")],
+)
+def test_the_reason_of_an_unknown_name_says_which_are_like_it(tables: Tables, name: str, hint: str) -> None:
+    why = get_kernel(sample.shape(), device=name).provenance
+    assert (why.rung, why.reason) == ("default", f"no table knows the device {name}: the space's default{hint}")
+
+
+def test_a_device_that_another_operation_was_tuned_on_is_known(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "current_device", _no_gpu)
+    tables.tune(sample.trial(device=replace(NVIDIA_H200, name="NVIDIA B200")))
+    for name in ("NVIDIA B200", H200):
+        why = get_kernel(PAGED, device=name).provenance
+        assert why.reason == f"no tuned shape of paged_decode on {name}: the space's default"
+    why = get_kernel(PAGED, device="b200").provenance
+    assert why.reason == "no table knows the device b200: the space's default; did you mean 'NVIDIA B200'?"
+
+
+@pytest.mark.parametrize("device", ["", "  ", 3, ["NVIDIA H200"]])
+def test_a_device_that_is_no_name_is_refused(tables: Tables, device: Any) -> None:
+    with pytest.raises(UsageError) as refused:
+        get_kernel(sample.shape(), device=device)
+    assert str(refused.value) == (
+        f"device={device!r} is not allowed; expected a name such as 'NVIDIA H200', or None for the GPU here"
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "operation", "words"),
+    [
+        ({"batch": 1}, None, "is of type dict; expected AttentionShape or PagedShape"),
+        (None, "paged_decode", "is of type NoneType; expected AttentionShape or PagedShape"),
+        (PAGED, "flash_attention", "is of type PagedShape; operation='flash_attention' takes AttentionShape"),
+        (sample.shape(), "paged_decode", "is of type AttentionShape; operation='paged_decode' takes PagedShape"),
+    ],
+    ids=["dict", "none", "paged", "dense"],
+)
+def test_what_is_no_shape_of_the_operation_is_refused(
+    tables: Tables, shape: Any, operation: str | None, words: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        get_kernel(shape, device=H200, operation=operation)
+    assert str(refused.value) == f"shape={shape!r} {words}"
 
 
 def _no_gpu() -> Device:

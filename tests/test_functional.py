@@ -98,9 +98,9 @@ def compute(name: str) -> list[tuple[float, float]]:
 
 
 def main() -> None:
-    """Compute every case on the CPU, as if on an H200."""
+    """Compute every case on the CPU, which needs no GPU."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatch, "current_device", lambda: NVIDIA_H200)
+        patch.setattr(dispatch, "current_device", None)
         print(json.dumps({name: compute(name) for name in CASES}))
 
 
@@ -181,13 +181,14 @@ def change(index: int, edit: Callable[[torch.Tensor], torch.Tensor]) -> tuple[to
     return tuple(edit(tensor) if place == index else tensor for place, tensor in enumerate(SMALL))
 
 
-MISMATCHES: Final[dict[str, tuple[tuple[torch.Tensor, ...], str]]] = {
+MISMATCHES: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
     "batch": (change(1, lambda k: k[:1]), "k is (1, 12, 2, 16) float16; this kernel takes (2, 12, 2, 16) float16"),
     "seq_kv": (change(2, lambda v: v[:, :11]), "v is (2, 11, 2, 16) float16"),
     "kv_heads": (change(2, lambda v: v[:, :, :1]), "v is (2, 12, 1, 16) float16"),
     "head_dim": (change(1, lambda k: k[..., :8]), "k is (2, 12, 2, 8) float16"),
     "dtype": (change(1, torch.Tensor.float), "k is (2, 12, 2, 16) float32"),
-    "device": (change(1, lambda k: k.to("meta")), "q, k and v are on cpu, meta, cpu; expected one device"),
+    "device": (change(1, lambda k: k.to("meta")), "q is on cpu, k on meta; expected one device"),
+    "list": ((SMALL[0].tolist(), *SMALL[1:]), "q is a list; expected a tensor"),
     "rank": (change(0, lambda q: q[0]), "q, k and v have 3, 4 and 4 dimensions; expected [B, S, H, D]"),
     "strides": (
         change(2, lambda v: v.transpose(2, 3).contiguous().transpose(2, 3)),
@@ -227,7 +228,9 @@ def test_shapes_and_types_of_no_kernel_are_refused() -> None:
 
 @pytest.mark.parametrize("index", range(3), ids="qkv")
 def test_gradients_are_refused(index: int) -> None:
-    with pytest.raises(NotDifferentiableError, match="no backward kernel"):
+    with pytest.raises(
+        NotDifferentiableError, match=f"{'qkv'[index]} requires gradients, and there is no backward kernel"
+    ):
         attention(*change(index, lambda tensor: tensor.clone().requires_grad_()))
 
 

@@ -144,7 +144,19 @@ def test_an_amd_device_is_named_by_its_architecture(monkeypatch: pytest.MonkeyPa
     assert hardware.Watch(None).end() == Conditions()
 
 
+def test_without_a_driver_torch_is_not_even_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(hardware, "DRIVER_FILES", ("/nowhere/nvidiactl",))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert not hardware.has_gpu()
+    install(monkeypatch, torch=fake_torch(), pynvml=None)
+    assert not hardware.has_gpu()
+    monkeypatch.setattr(hardware, "DRIVER_FILES", ("/dev/null",))
+    assert hardware.has_gpu()
+
+
 def test_no_torch_and_no_gpu_are_missing_dependencies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "DRIVER_FILES", ("/dev/null",))
     install(monkeypatch, torch=None)
     assert not hardware.has_gpu()
     with pytest.raises(MissingDependencyError, match="torch is not installed"):

@@ -1,13 +1,21 @@
 """``PagedKVCache`` against lists of tokens: what every sequence reads back, shared prefixes, and an empty pool."""
 
 import random
-from typing import Literal
+import sys
+from array import array
+from typing import Any, Literal
 
 import pytest
 import torch
 
-from autotune import OutOfPagesError, PagedKVCache
-from autotune.errors import InputMismatchError, UnknownNameError, UsageError
+from autotune import OutOfPagesError, PagedKVCache, paged_cache
+from autotune.errors import (
+    InputMismatchError,
+    MissingDependencyError,
+    NotDifferentiableError,
+    UnknownNameError,
+    UsageError,
+)
 from autotune.kernels.paged_cache.quantization import dequantize, quantize
 from autotune.kernels.paged_decode.reference import gather_keys
 
@@ -169,6 +177,8 @@ def test_tables_are_padded() -> None:
     assert cache.page_table([short], width=3).tolist() == [[0, -1, -1]]
     with pytest.raises(UsageError, match="width=2 is not allowed; the longest of these sequences has 3 pages"):
         cache.page_table([short, long], width=2)
+    with pytest.raises(UsageError, match="width=0 is not allowed; expected at least 1"):
+        cache.page_table([empty], width=0)
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -179,23 +189,158 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(OutOfPagesError, match="needs 2 more pages for 12 tokens, 1 of 2 are free; free a sequence"):
         cache.append(sequence, *tokens(9))
     assert cache.seq_lens([sequence]).tolist() == [3]
-    with pytest.raises(InputMismatchError, match=r"v is \(3, 2, 8\) torch.float32; expected \(3, 2, 16\)"):
+    with pytest.raises(InputMismatchError, match=r"v is \(3, 2, 8\) float32; expected \(3, 2, 16\) float32"):
         cache.append(sequence, k, k)
     with pytest.raises(InputMismatchError, match=r"v is \(2, 2, 16\)"):
         cache.append(sequence, k, v[:2])
-    with pytest.raises(InputMismatchError, match=r"k is .* torch.float16; expected .* torch.float32"):
+    with pytest.raises(InputMismatchError, match=r"k is .* float16; expected .* float32"):
         cache.append(sequence, k.half(), v)
     other = cache_of(dtype=torch.int8)
     empty = other.allocate()
-    with pytest.raises(
-        InputMismatchError, match=r"k is .* torch.int32; expected .* torch.float16 or torch.bfloat16 or"
-    ):
+    with pytest.raises(InputMismatchError, match=r"k is .* int32; expected .* float16 or bfloat16 or float32"):
         other.append(empty, k.int(), v)
     cache.free(sequence)
     for call in (cache.free, cache.fork, lambda number: cache.page_table([number])):
         with pytest.raises(UnknownNameError, match="sequence=0 is unknown; it was never allocated, or was freed"):
             call(sequence)
-    with pytest.raises(UsageError, match="page_size=0 is not allowed; expected an integer from 1"):
-        cache_of(page_size=0)
-    with pytest.raises(UsageError, match="layout='NDH' is not allowed"):
-        cache_of(layout="NDH")  # type: ignore[arg-type]
+    for given in ([1.0], None, torch.zeros(())):
+        with pytest.raises(InputMismatchError, match=r"k is (a list|None|\(\) float32); expected (a tensor|\(2, 8\))"):
+            other.append(empty, given, v)  # type: ignore[arg-type]
+    with pytest.raises(InputMismatchError, match="v is on meta; expected cpu, where the cache is"):
+        other.append(empty, k, v.to("meta"))
+
+
+SIZES: dict[str, Any] = {"pages": 4, "page_size": 4, "kv_heads": 2, "head_dim": 8, "device": "cpu"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"pages": 0}, "pages=0 is not allowed; expected an integer from 1"),
+        ({"kv_heads": 2.0}, r"kv_heads=2\.0 is not allowed; expected an integer from 1"),
+        ({"page_size": 0}, "page_size=0 is not allowed; expected an integer from 1 to 1024"),
+        ({"page_size": 2048}, "page_size=2048 is not allowed; expected an integer from 1 to 1024"),
+        ({"head_dim": 12}, "head_dim=12 is not allowed; expected a multiple of 8 from 8 to 256, or 512"),
+        ({"head_dim_v": 7}, "head_dim_v=7 is not allowed; expected an integer from 8"),
+        ({"layout": "NDH"}, "layout='NDH' is not allowed; expected 'NHD' or 'HND'"),
+        ({"dtype": torch.float64}, "^dtype=torch.float64 is unknown; allowed: float16"),
+        ({"dtype": "int32"}, "^dtype='int32' is unknown; allowed: .* float8_e4m3fn \\(fp8, fp8_e4m3\\)"),
+        ({"device": "tpu"}, "device='tpu' is not allowed; expected 'cuda', 'cuda:<index>' or 'cpu'"),
+        ({"device": "meta"}, "device='meta' is not allowed"),
+    ],
+    ids=str,
+)
+def test_what_no_kernel_takes_is_no_cache(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        PagedKVCache(**SIZES | changed)
+
+
+def test_without_a_gpu_the_cpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paged_cache, "has_gpu", lambda: False)
+    with pytest.raises(MissingDependencyError, match="device='cuda': no GPU is visible; device='cpu' needs none"):
+        PagedKVCache(pages=4, page_size=4, kv_heads=2, head_dim=8)
+
+
+def test_without_torch_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingDependencyError, match="torch is not installed; `pip install torch triton`"):
+        PagedKVCache(**SIZES)
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype"),
+    [("int8", torch.int8), ("fp8", torch.float8_e4m3fn), ("BF16", torch.bfloat16), (torch.float16, torch.float16)],
+)
+def test_dtypes_have_names(given: torch.dtype | str, dtype: torch.dtype) -> None:
+    assert PagedKVCache(**SIZES, dtype=given).k_cache.dtype == dtype
+    assert PagedKVCache(**SIZES).k_cache.dtype == torch.bfloat16
+    assert PagedKVCache(**SIZES, layout="hnd").layout == "HND"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["k", "v"])
+def test_gradients_are_refused(name: str) -> None:
+    cache = cache_of()
+    sequence = cache.allocate()
+    given = dict(zip("kv", tokens(3), strict=True))
+    given[name].requires_grad_()
+    with pytest.raises(NotDifferentiableError, match=f"{name} requires gradients, and there is no backward kernel"):
+        cache.append(sequence, **given)
+    assert cache.seq_lens([sequence]).tolist() == [0]
+    with torch.no_grad():
+        cache.append(sequence, **given)
+    assert not cache.k_cache.requires_grad
+    assert not cache.v_cache.requires_grad
+    assert cache.seq_lens([sequence]).tolist() == [3]
+
+
+def test_no_tokens_change_nothing() -> None:
+    cache = cache_of()
+    sequence = cache.allocate()
+    for count in (0, 4, 0):  # before, and at the end of, a page
+        cache.append(sequence, *tokens(count))
+    assert cache.free_pages == 7
+    assert cache.page_table([]).shape == (0, 1)
+    assert cache.seq_lens([]).shape == (0,)
+
+
+def test_an_append_that_fails_leaves_forks_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = PagedKVCache(**{**SIZES, "pages": 9}, dtype=torch.float32)
+    first = cache.allocate()
+    rows = torch.arange(6 * 16, dtype=torch.float32).view(6, 2, 8)
+
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError("no room for indices")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PagedKVCache, "_places", fail)
+        with pytest.raises(torch.OutOfMemoryError):
+            cache.append(first, rows, rows)
+    second = cache.fork(first)
+    for sequence, change in ((first, 1.0), (second, 2.0)):
+        cache.append(sequence, rows + change, rows)
+    assert torch.equal(read(cache, first)[0], rows + 1.0)
+    assert torch.equal(read(cache, second)[0], rows + 2.0)
+
+
+def test_a_longer_sequence_uploads_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the pages that an append writes to are uploaded, and of a single one nothing."""
+    uploaded: list[int] = []
+    upload = PagedKVCache._upload
+
+    def count_uploads(cache: PagedKVCache, integers: "array[int]") -> torch.Tensor:
+        uploaded.append(len(integers))
+        return upload(cache, integers)
+
+    monkeypatch.setattr(PagedKVCache, "_upload", count_uploads)
+    cache = cache_of(pages=20)
+    sequence = cache.allocate()
+    for count in (50, 1, 1, 1, 9, 2):  # 4 tokens a page
+        cache.append(sequence, *tokens(count))
+    assert uploaded == [13, 3]
+    cache.page_table([sequence, cache.fork(sequence)])
+    assert uploaded == [13, 3, 32]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["bf16", "int8", "fp8"])
+def test_gpu_nothing_waits_for_it(dtype: str) -> None:
+    cache = PagedKVCache(**SIZES | {"pages": 64, "device": "cuda"}, dtype=dtype)
+    rows = [torch.randn(count, 2, 8, device="cuda").bfloat16() for count in (1, 30)]
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        first = cache.allocate()
+        for count in (1, 0, 1, 1):
+            cache.append(first, rows[count], rows[count])
+        cache.append(cache.fork(first), rows[0], rows[0])
+        table, lengths = cache.page_table([first, 1]), cache.seq_lens([first, 1])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert lengths.tolist() == [91, 92]
+    assert table.tolist() == [[*range(23)], [*range(22), 23]]
+
+
+def test_text_says_what_is_used() -> None:
+    cache = cache_of(layout="HND")
+    assert repr(cache) == ("<PagedKVCache: 0 sequences in 0 of 8 HND pages of 4, 2 heads of 8/16, torch.float32, cpu>")
+    cache.append(cache.allocate(), *tokens(5))
+    assert repr(cache).startswith("<PagedKVCache: 1 sequences in 2 of 8 HND pages")

@@ -1,6 +1,7 @@
 """``autotune.paged_decode`` picks by its tensors; ``merge_attention`` is attention over the union of keys."""
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from autotune import dispatch, merge_attention, paged_decode, paged_prefill
+from autotune import append_kv, attention, dispatch, merge_attention, paged_decode, paged_prefill
 from autotune.device import NVIDIA_H200
-from autotune.errors import InputMismatchError, InvalidShapeError, UnknownNameError
+from autotune.errors import InputMismatchError, InvalidShapeError, MissingDependencyError, UnknownNameError
 from autotune.shape import PagedShape
 from tests.kernels.paged_decode.numerics import dense_decode
 from tests.report import sample
@@ -62,7 +63,7 @@ def test_the_pick_is_made_once_for_each_shape(picked: list[Any]) -> None:
     assert picked == [PagedShape(**sizes, max_context=256)]  # 10 pages of 16, rounded up
     paged_decode(**tensors(page_table=torch.zeros(3, 16, dtype=torch.int32)))
     assert len(picked) == 1
-    paged_decode(**tensors("HND"), layout="HND")
+    paged_decode(**tensors("HND"), layout="hnd")  # type: ignore[arg-type] # any case will do
     assert picked[-1] == PagedShape(**sizes, max_context=256, layout="HND")
     paged_decode(**tensors(q=torch.zeros(3, 4, 8, 64, dtype=torch.float16)), mean_context=100, window=5)
     assert picked[-1] == PagedShape(**sizes, max_context=256, mean_context=100, seq_q=4, window=5)
@@ -107,31 +108,31 @@ def test_prefill_takes_no_quantized_cache(dtype: torch.dtype) -> None:
 
 BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "rank": (tensors(q=torch.zeros(8, 64)), InputMismatchError, "have 2, 4, 4 and 2 dimensions; expected"),
-    "layout": ({**tensors(), "layout": "NDH"}, InputMismatchError, "layout='NDH' is not allowed; expected 'NHD' or"),
+    "layout": ({**tensors(), "layout": "NDH"}, InvalidShapeError, "layout='NDH' is not allowed; expected 'NHD' or"),
     "scale of a number": (
         quantized(torch.int8) | {"k_scale": 0.5},
         InputMismatchError,
-        "k_scale=0.5 is not allowed; expected a tensor of float32",
+        r"k_scale is 0.5; expected a float32 tensor of \(40, 16, 2\) for a cache of int8",
     ),
     "needless scale": (
         tensors(v_scale=torch.ones(2)),
         InputMismatchError,
-        "v_scale is given; this kernel was picked for kv_dtype='float16'",
+        r"v_scale is \(2,\) float32; expected None for a cache of float16",
     ),
     "no scale": (
         tensors(**{name: tensors()[name].char() for name in ("k_cache", "v_cache")}),
         InputMismatchError,
-        "k_scale is None; this kernel was picked for kv_dtype='int8'",
+        r"k_scale is None; expected a float32 tensor of \(40, 16, 2\) for a cache of int8",
     ),
     "scale sizes": (
         quantized(torch.int8, v_scale=torch.ones(2)),
         InputMismatchError,
-        r"v_scale is \(2,\) float32; expected float32 of \(40, 16, 2\) for a cache of int8",
+        r"v_scale is \(2,\) float32; expected a float32 tensor of \(40, 16, 2\) for a cache of int8",
     ),
     "scale type": (
         quantized(torch.float8_e5m2, k_scale=torch.ones(()).half()),
         InputMismatchError,
-        r"k_scale is \(\) float16; expected float32 of \(\) or \(2,\) for a cache of float8_e5m2",
+        r"k_scale is \(\) float16; expected a float32 tensor of \(\) or \(2,\) for a cache of float8_e5m2",
     ),
     "queries": (
         tensors(q=torch.zeros(3, 9, 8, 64).half()),
@@ -152,7 +153,8 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "type": (tensors(q=torch.zeros(3, 8, 64).double()), UnknownNameError, "dtype='float64'"),
     "heads": (tensors(q=torch.zeros(3, 7, 64).half()), InvalidShapeError, "heads=7 is not a multiple of kv_heads=2"),
     "value type": (tensors(v_cache=torch.zeros(40, 16, 2, 32)), InputMismatchError, "v_cache is .* float32"),
-    "CPU": (tensors(), InputMismatchError, "the tensors are on the CPU"),
+    "list": (tensors() | {"q": [1.0]}, InputMismatchError, "q is a list; expected a tensor"),
+    "CPU": (tensors(), InputMismatchError, "the tensors are on the CPU; expected a GPU"),
 }
 
 
@@ -190,3 +192,52 @@ def test_empty_parts_count_for_nothing() -> None:
 def test_parts_of_other_sizes_are_refused() -> None:
     with pytest.raises(InputMismatchError, match=r"outs is \(2, 3, 4\) and lses \(2, 4\); expected \[n, \.\.\., D\]"):
         merge_attention(torch.zeros(2, 3, 4), torch.zeros(2, 4))
+    out, lse = torch.zeros(3, 4), torch.zeros(3)
+    for given, message in (
+        (([], []), "outs is empty; expected one result at least"),
+        ((torch.zeros(0, 3, 4), torch.zeros(0, 3)), "outs is empty; expected one result at least"),
+        (([out, out], []), "lses is empty"),
+        (
+            ([out, out], [lse, lse[:2]]),
+            r"lses\[1\] is \(2,\) on cpu, lses\[0\] \(3,\) on cpu; expected one size and one",
+        ),
+        (([out, out.to("meta")], [lse, lse]), r"outs\[1\] is \(3, 4\) on meta, outs\[0\] \(3, 4\) on cpu; expected"),
+        (([out, 1.0], [lse, lse]), r"outs\[1\] is 1.0; expected a tensor"),
+    ):
+        with pytest.raises(InputMismatchError, match=message):
+            merge_attention(*given)
+
+
+def test_without_torch_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingDependencyError, match="torch is not installed; `pip install torch triton`"):
+        merge_attention([], [])
+    with pytest.raises(MissingDependencyError, match="torch is not installed"):
+        append_kv(*[torch.zeros(())] * 5)
+
+
+def test_tensors_on_the_cpu_are_what_is_wrong_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise MissingDependencyError("no GPU is visible")
+
+    monkeypatch.setattr(dispatch, "current_device", refuse)
+    dense = torch.zeros(1, 8, 2, 16)
+    offsets = torch.arange(4, dtype=torch.int32)
+    calls: list[Callable[[], object]] = [
+        lambda: paged_decode(**tensors()),
+        lambda: paged_decode(**quantized(torch.float8_e4m3fn)),
+        lambda: paged_prefill(**tensors(), cu_seqlens_q=offsets),
+        lambda: attention(dense, dense, dense),
+        lambda: append_kv(dense[0], dense[0], dense, dense, torch.arange(8)),
+    ]
+    message = "the tensors are on the CPU; expected a GPU (or TRITON_INTERPRET=1, to check numbers)"
+    for call in calls:
+        with pytest.raises(InputMismatchError) as caught:
+            call()
+        assert str(caught.value) == message
+
+
+def test_without_triton_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(MissingDependencyError, match="triton is not installed; `pip install torch triton`"):
+        paged_decode(**tensors())

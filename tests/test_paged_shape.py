@@ -1,10 +1,13 @@
 """``PagedShape`` says no in one line, follows its own fields, and lies as far from others as its sizes."""
 
+import copy
 import math
+import pickle
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from autotune.errors import InvalidShapeError, UnknownNameError
 from autotune.shape import KV_ITEM_BYTES, AttentionShape, PagedShape
@@ -23,7 +26,9 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"batch": 2.0}, ["batch=2.0", "an integer from"]),
     ({"kv_heads": 5}, ["heads=32", "kv_heads=5", "multiple"]),
     ({"window": 0}, ["window=0", "from 1"]),
-    ({"layout": "nhd"}, ["layout='nhd'", "NHD or HND"]),
+    ({"layout": "NDH"}, ["layout='NDH'", "'NHD' or 'HND'"]),
+    ({"layout": None}, ["layout=None", "'NHD' or 'HND'"]),
+    ({"context": 8192}, ["context is not a field of PagedShape", "allowed: batch, heads", "max_context, mean_context"]),
     *(({name: 1}, [f"{name}=1", "True or False"]) for name in ("softcap", "sinks", "alibi")),
 ]
 
@@ -38,10 +43,45 @@ def test_bad_fields_are_named_with_value_and_what_is_allowed(fields: dict[str, A
 
 
 def test_unknown_dtypes_list_the_known_ones() -> None:
-    with pytest.raises(UnknownNameError, match=r"kv_dtype='int4' is unknown; allowed: float16, .* int8, fp16"):
+    queries = "float16 (fp16, half), bfloat16 (bf16), float32 (fp32, float)"
+    one_byte = "float8_e4m3fn (fp8, fp8_e4m3), float8_e5m2 (fp8_e5m2), int8"
+    with pytest.raises(UnknownNameError) as caught:
         PagedShape(**SIZES, kv_dtype="int4")
-    with pytest.raises(UnknownNameError, match="dtype='int8' is unknown; allowed: float16, bfloat16, float32"):
-        PagedShape(**SIZES, dtype="int8")
+    assert str(caught.value) == f"kv_dtype='int4' is unknown; allowed: {queries}, {one_byte}"
+    for dtype in ("int8", "fp8"):
+        with pytest.raises(UnknownNameError) as caught:
+            PagedShape(**SIZES, dtype=dtype)
+        assert str(caught.value) == f"dtype='{dtype}' is unknown; allowed: {queries}"
+    with pytest.raises(UnknownNameError, match=r"^kv_dtype=torch.float64 is unknown; allowed: float16"):
+        PagedShape(**SIZES, kv_dtype=torch.float64)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("fp8", "float8_e4m3fn"),
+        ("fp8_e4m3", "float8_e4m3fn"),
+        ("fp8_e5m2", "float8_e5m2"),
+        ("FP8", "float8_e4m3fn"),
+        ("INT8", "int8"),
+        ("bf16", "bfloat16"),
+        (torch.float8_e4m3fn, "float8_e4m3fn"),
+        (torch.int8, "int8"),
+    ],
+    ids=str,
+)
+def test_types_of_caches_have_short_names_in_any_case(name: Any, dtype: str) -> None:
+    assert PagedShape(**SIZES, kv_dtype=name) == PagedShape(**SIZES, kv_dtype=dtype)
+
+
+def test_layouts_ignore_case() -> None:
+    assert [PagedShape(**SIZES, layout=name).layout for name in ("nhd", "Hnd")] == ["NHD", "HND"]
+
+
+def test_shapes_are_copied_and_pickled() -> None:
+    shape = PagedShape(**SIZES)
+    assert copy.deepcopy(shape) == shape
+    assert pickle.loads(pickle.dumps(shape)) == shape
 
 
 def test_fields_follow_those_that_are_given() -> None:

@@ -97,7 +97,7 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         r"have 4, 4, 4 and 2 dim.*expected \[T, H, D\], two",
     ),
     "cache": (tensors(k_cache=torch.zeros(8, 64)), InputMismatchError, "have 3, 2, 4 and 2 dimensions; expected"),
-    "layout": ({**tensors(), "layout": "NDH"}, InputMismatchError, "layout='NDH' is not allowed; expected 'NHD' or"),
+    "layout": ({**tensors(), "layout": "NDH"}, InvalidShapeError, "layout='NDH' is not allowed; expected 'NHD' or"),
     "KV type": (
         tensors(k_cache=torch.zeros(40, 16, 2, 64, dtype=torch.int8)),
         InvalidShapeError,
@@ -107,7 +107,8 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "heads": (tensors(q=torch.zeros(90, 7, 64).half()), InvalidShapeError, "heads=7 is not a multiple of kv_heads=2"),
     "value type": (tensors(v_cache=torch.zeros(40, 16, 2, 32)), InputMismatchError, "v_cache is .* float32"),
     "offsets": (tensors(cu_seqlens_q=torch.zeros(3, dtype=torch.int32)), InputMismatchError, "cu_seqlens_q is .*4"),
-    "CPU": (tensors(), InputMismatchError, "the tensors are on the CPU"),
+    "list": (tensors() | {"page_table": [[0]]}, InputMismatchError, "page_table is a list; expected a tensor"),
+    "CPU": (tensors(), InputMismatchError, "the tensors are on the CPU; expected a GPU"),
 }
 
 

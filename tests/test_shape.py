@@ -5,6 +5,7 @@ from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
+import torch
 
 from autotune.errors import InvalidShapeError, UnknownNameError, UsageError
 from autotune.shape import AttentionShape, parse_dtype
@@ -23,6 +24,7 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"kv_heads": 24}, ["heads=12", "kv_heads=24", "multiple"]),
     ({"window": 0}, ["window=0", "from 1"]),
     ({"window": -1}, ["window=-1", "from 1"]),
+    ({"seq_len": 4}, ["seq_len is not a field of AttentionShape", "allowed: batch, heads, kv_heads, seq_q, seq_kv"]),
     *(({name: 1}, [f"{name}=1", "True or False"]) for name in ("causal", "softcap", "varlen")),
 ]
 
@@ -37,8 +39,10 @@ def test_bad_fields_are_named_with_value_and_what_is_allowed(fields: dict[str, A
 
 
 def test_unknown_dtype_lists_the_known_ones() -> None:
-    with pytest.raises(UnknownNameError, match=r"dtype='int8' is unknown; allowed: float16, bfloat16, float32, fp16"):
+    with pytest.raises(UnknownNameError) as caught:
         AttentionShape(**SIZES, dtype="int8")
+    allowed = "float16 (fp16, half), bfloat16 (bf16), float32 (fp32, float)"
+    assert str(caught.value) == f"dtype='int8' is unknown; allowed: {allowed}"
 
 
 def test_errors_of_shapes_are_usage_errors_and_value_errors() -> None:
@@ -49,9 +53,13 @@ def test_errors_of_shapes_are_usage_errors_and_value_errors() -> None:
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("fp16", "float16"), ("half", "float16"), ("bf16", "bfloat16"), ("fp32", "float32"), ("float16", "float16")],
+    [
+        *(("fp16", "float16"), ("half", "float16"), ("bf16", "bfloat16"), ("fp32", "float32"), ("float16", "float16")),
+        *(("BF16", "bfloat16"), ("Float32", "float32"), (torch.float32, "float32"), (torch.bfloat16, "bfloat16")),
+    ],
+    ids=str,
 )
-def test_short_names_of_dtypes(name: str, dtype: str) -> None:
+def test_names_of_dtypes(name: Any, dtype: str) -> None:
     assert parse_dtype(name) == dtype
     assert AttentionShape(**SIZES, dtype=name) == AttentionShape(**SIZES, dtype=dtype)
 

@@ -64,10 +64,24 @@ def main() -> None:
     except WrongUsage as error:
         print(_refusal(error), file=sys.stderr)
         code = 2
+    except UsageError as error:
+        print(f"autotune: {_with_option(' '.join(str(error).split()))}", file=sys.stderr)
+        code = 2
     except (AutotuneError, OSError) as error:
         print(f"autotune: {' '.join(str(error).split())}", file=sys.stderr)
-        code = 2 if isinstance(error, UsageError) else 1
+        code = 1
     sys.exit(interrupts.exit_code() if code == INTERRUPTED else code)
+
+
+def _with_option(text: str) -> str:
+    """A refusal that begins with the argument of a function, with the option that gave it: ``--format='xml' ...``."""
+    commands = getattr(typer.main.get_command(app), "commands", {}).values()
+    flags: dict[str, str] = {}
+    for parameter in (found for command in commands for found in command.params if found.param_type_name == "option"):
+        flag = parameter.opts[0]
+        flags |= {parameter.name: flag, flag.removeprefix("--").replace("-", "_"): flag}
+    name, sign, rest = text.partition("=")
+    return f"{flags.get(name, name)}{sign}{rest}"
 
 
 def _refusal(error: Any) -> str:

@@ -9,7 +9,7 @@ import typer
 from autotune import hardware
 from autotune.cli import options, shapes
 from autotune.cli.output import make_console
-from autotune.cli.tables import From, find_device, require_folder
+from autotune.cli.tables import ASSUMED, From, find_device, require_folder
 from autotune.device import NVIDIA_H200, Device
 from autotune.report.explain import Source, explain_config, explanation_data, explanation_lines, parse_config
 from autotune.shape import Shape
@@ -41,6 +41,8 @@ def explain(
     target = _find_device(device, sources, source)
     parsed = parse_config(config, operation.space, target)
     console, data = make_console(as_json), []
+    if device is None and not hardware.has_gpu():
+        console.print(ASSUMED)
     for _, shape in wanted.problems:
         found = explain_config(operation, shape, target, parsed, _narrow(sources, shape, target))
         console.print(*explanation_lines(found), sep="\n", end="\n\n" if len(wanted.problems) > 1 else "\n")

@@ -28,7 +28,9 @@ ScreenTimeout = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=1.0, help="For checking and screening it on the GPU.")
 ]
 
-DeviceName = Annotated[str | None, typer.Option("--device", help="A device by name [default: the GPU here].")]
+DeviceName = Annotated[
+    str | None, typer.Option("--device", help="A device by name [default: the GPU here, or NVIDIA H200].")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 
 Command = Callable[..., None]
@@ -74,6 +76,11 @@ def with_options(command: Command, name: str, make: Callable[..., Any]) -> Comma
     keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
     run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     return run
+
+
+def flag_of(name: str) -> str:
+    """How an option is typed: ``"kv_heads"`` is ``--kv-heads``."""
+    return f"--{name.replace('_', '-')}"
 
 
 def parse_seconds(text: str) -> float:

@@ -24,12 +24,28 @@ Context = Annotated[
 MeanContext = Annotated[
     int | None, typer.Option("--mean-context", help="Paged: tokens of a sequence in the mean [default: --context].")
 ]
-Ragged = Annotated[bool | None, typer.Option("--ragged", help="Paged: lengths uniform from 1 to --context.")]
+Ragged = Annotated[
+    bool | None,
+    typer.Option(
+        "--ragged",
+        help="Paged: lengths uniform from 1 to --context; of a prefill a mixed batch: one new token each, but the last "
+        "sequence has all others, at most --context. A batch of 1 stays as it is.",
+    ),
+]
 Queries = Annotated[
-    int | None, typer.Option("--queries", help="Paged: new tokens of each sequence [default: 1; of a prefill 2048].")
+    int | None,
+    typer.Option(
+        "--queries",
+        help="Paged: new tokens of a sequence, where ragged in the mean [default: 1; of a prefill 2048, at most "
+        "--context].",
+    ),
 ]
 Batch = Annotated[
-    str | None, typer.Option("--batch", help=f"Sequences, as --seq [default: max(1, {TOKENS} // seq); paged: {BATCH}].")
+    str | None,
+    typer.Option(
+        "--batch",
+        help=f"Sequences, as --seq [default: max(1, {TOKENS} // seq); paged: {BATCH}, of a prefill 8].",
+    ),
 ]
 Heads = Annotated[int | None, typer.Option("--heads", help="Query heads [default: 16; paged: 32].")]
 KvHeads = Annotated[
@@ -39,7 +55,13 @@ HeadDim = Annotated[int | None, typer.Option("--head-dim", help="Head dimension 
 Dtype = Annotated[
     str | None, typer.Option("--dtype", help="float16, bfloat16 or float32 (fp16, bf16, fp32) [default: bfloat16].")
 ]
-KvDtype = Annotated[str | None, typer.Option("--kv-dtype", help="Paged: dtype of the cache [default: --dtype].")]
+KvDtype = Annotated[
+    str | None,
+    typer.Option(
+        "--kv-dtype",
+        help="Paged: dtype of the cache; also int8, float8_e4m3fn (fp8) or float8_e5m2 [default: --dtype].",
+    ),
+]
 PageSize = Annotated[int | None, typer.Option("--page-size", help=f"Paged: tokens of a page [default: {PAGE_SIZE}].")]
 Layout = Annotated[str | None, typer.Option("--layout", help="Paged: of the cache, NHD or HND [default: NHD].")]
 Causal = Annotated[bool | None, typer.Option("--causal/--no-causal", help="Dense: mask the future [default: causal].")]

@@ -1,18 +1,21 @@
 """What the shape options describe: the problems of one operation, or of all phases of serving a model."""
 
+import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
-from autotune.cli.options import Command, with_options
+from autotune.cli.options import Command, flag_of, with_options
 from autotune.cli.output import make_console
 from autotune.cli.shape_options import BATCH, CONTEXT, OPERATION, PAGE_SIZE, SEQ, TOKENS, ShapeOptions, parse_sizes
 from autotune.cli.turns import Problem
-from autotune.errors import UsageError
+from autotune.errors import InvalidShapeError, UsageError
 from autotune.models import ModelShape, find_model
 from autotune.operation import Operation
 from autotune.registry import get_operation, operation_names
+from autotune.search_spaces.paged_prefill import query_counts
 from autotune.shape import AttentionShape, PagedShape, Shape
 
 # What serves a model, in the words of serving: `search --model NAME` tunes all of them.
@@ -79,7 +82,10 @@ def describe_model(options: ShapeOptions) -> Wanted:
         operations = {phase: found for phase, found in operations.items() if not _kind(found).is_cached}
         notes = (f"{model.name} {why}: only its {' and '.join(operations)} is tuned",)
     _require_taken(options, operations.values())
-    parts = {phase: _describe(operation, options, model) for phase, operation in operations.items()}
+    parts = {
+        phase: _describe(operation, options, model, of=f"the {phase} of {model.name}")
+        for phase, operation in operations.items()
+    }
     if len(parts) > 1:
         notes = (
             f"{model.name}: {' and '.join(parts)}; --operation names one of them, "
@@ -93,17 +99,25 @@ def describe_model(options: ShapeOptions) -> Wanted:
 class Kind(NamedTuple):
     """How the shapes of one class are described.
 
-    ``own`` are the options that no other class has, ``usual`` the heads where no model is named, ``is_cached`` whether
-    the keys lie in a cache, which only a model that generates has.
+    ``own`` are the options that no other class has, ``renamed`` the fields whose option has another name, ``usual`` the
+    heads where no model is named, ``is_cached`` whether the keys lie in a cache, which only a model that generates has.
     """
 
     own: tuple[str, ...]
+    renamed: Mapping[str, str]
     usual: ModelShape
     is_cached: bool
-    make: Callable[[ShapeOptions, ModelShape], Iterable[Shape]]
+    make: Callable[[ShapeOptions, ModelShape, "Usual"], Iterable[Shape]]
 
 
-def _dense(options: ShapeOptions, base: ModelShape) -> Iterator[AttentionShape]:
+class Usual(NamedTuple):
+    """What is usual for an operation over a cache."""
+
+    batch: str = BATCH
+    queries: int = 1
+
+
+def _dense(options: ShapeOptions, base: ModelShape, _: Usual) -> Iterator[AttentionShape]:
     for seq in parse_sizes(_given(options.seq, SEQ), "seq"):
         for batch in parse_sizes(_given(options.batch, str(max(1, TOKENS // max(1, seq)))), "batch"):
             yield AttentionShape(
@@ -115,17 +129,19 @@ def _dense(options: ShapeOptions, base: ModelShape) -> Iterator[AttentionShape]:
             )
 
 
-def _paged(options: ShapeOptions, base: ModelShape) -> Iterator[PagedShape]:
+def _paged(options: ShapeOptions, base: ModelShape, usual: Usual) -> Iterator[PagedShape]:
     if options.ragged and options.mean_context is not None:
-        raise UsageError(f"ragged=True and mean_context={options.mean_context} exclude each other; name one")
+        raise UsageError(f"--ragged and mean_context={options.mean_context} exclude each other; name one")
     shared = _shared(options, base)
     for context in parse_sizes(_given(options.context, CONTEXT), "context"):
-        for batch in parse_sizes(_given(options.batch, BATCH), "batch"):
+        if options.queries is not None and options.queries > context > 0:
+            raise UsageError(f"queries={options.queries} is more than context={context}, whose last tokens they are")
+        for batch in parse_sizes(_given(options.batch, usual.batch), "batch"):
             # One sequence is as long as the longest.
             mean = max(1, context // 2) if options.ragged and batch > 1 else context
             yield PagedShape(
                 batch=batch,
-                seq_q=_given(options.queries, 1),
+                seq_q=_given(options.queries, max(1, min(usual.queries, context))),
                 max_context=context,
                 mean_context=_given(options.mean_context, mean),
                 page_size=_given(options.page_size, PAGE_SIZE),
@@ -152,17 +168,25 @@ def _shared(options: ShapeOptions, base: ModelShape) -> dict[str, Any]:
 
 PAGED_OWN: Final = ("context", "mean_context", "ragged", "queries", "page_size", "kv_dtype", "layout", "sinks", "alibi")
 KINDS: Final[Mapping[type[Shape], Kind]] = {
-    AttentionShape: Kind(("seq", "seq_kv", "causal"), ModelShape("", 16, 16, 128), False, _dense),
-    PagedShape: Kind(PAGED_OWN, ModelShape("", 32, 8, 128), True, _paged),
+    AttentionShape: Kind(
+        ("seq", "seq_kv", "causal"), {"seq_q": "seq"}, ModelShape("", 16, 16, 128), is_cached=False, make=_dense
+    ),
+    PagedShape: Kind(
+        PAGED_OWN,
+        {"seq_q": "queries", "max_context": "context"},
+        ModelShape("", 32, 8, 128),
+        is_cached=True,
+        make=_paged,
+    ),
 }
-# What is usual for an operation, where it is not what is usual for its kind: a step of chunked prefill.
-USUAL: Final[Mapping[str, Mapping[str, Any]]] = {"paged_prefill": {"queries": 2048, "batch": "8"}}
+USUAL: Final = {"paged_prefill": Usual(batch="8", queries=2048)}  # a step of chunked prefill
+# Whose queries a ragged batch spreads unevenly, and how.
+QUERY_COUNTS: Final = {"paged_prefill": query_counts}
 
 
-def _describe(operation: Operation[Any], options: ShapeOptions, model: ModelShape | None) -> Wanted:
-    """The shapes of one operation."""
+def _describe(operation: Operation[Any], options: ShapeOptions, model: ModelShape | None, *, of: str = "") -> Wanted:
+    """The shapes of one operation, which are ``of`` something where they are not all that was asked for."""
     kind = _kind(operation)
-    options = replace(options, **{**USUAL.get(operation.name, {}), **options.given()})
     notes = []
     if model is not None:
         base = model
@@ -171,7 +195,44 @@ def _describe(operation: Operation[Any], options: ShapeOptions, model: ModelShap
         base = kind.usual
         if options.heads is not None:
             base = replace(base, heads=options.heads, kv_heads=options.heads)
-    return Wanted(tuple((operation, shape) for shape in kind.make(options, base)), tuple(notes))
+    with _named_by_options(kind):
+        shapes = tuple(kind.make(options, base, USUAL.get(operation.name, Usual())))
+        for shape in shapes:
+            if (problem := operation.unsupported(shape)) is not None:
+                raise InvalidShapeError(problem + (f"; it is for {of} alone, --operation names another" if of else ""))
+    notes += [note for shape in shapes if (note := _spread_text(operation, options, shape))]
+    return Wanted(tuple((operation, shape) for shape in shapes), tuple(dict.fromkeys(notes)))
+
+
+@contextlib.contextmanager
+def _named_by_options(kind: Kind) -> Iterator[None]:
+    """What refuses a field names the option that gave it: ``max_context=-5`` is ``--context=-5``."""
+    options = {**{field.name: field.name for field in fields(ShapeOptions)}, **kind.renamed}
+    try:
+        yield
+    except UsageError as error:
+        pattern = rf"(?<![\w-])({'|'.join(options)})="
+        text = re.sub(pattern, lambda match: f"{flag_of(options[match[1]])}=", str(error))
+        raise type(error)(text) from None
+
+
+def _spread_text(operation: Operation[Any], options: ShapeOptions, shape: Shape) -> str:
+    """How a ragged batch differs from what its sizes seem to say."""
+    if not isinstance(shape, PagedShape):
+        return ""
+    if options.ragged and shape.batch == 1:
+        return "--ragged changes nothing for a batch of 1: its sequence is as long as --context"
+    counts = QUERY_COUNTS[operation.name](shape) if operation.name in QUERY_COUNTS else (shape.seq_q,)
+    if len(set(counts)) == 1:
+        return ""
+    *others, chunk = counts
+    asked = shape.batch * shape.seq_q - len(others)
+    rest = f"{shape.seq_q} in the mean"
+    if chunk < asked:
+        rest = f"all of --context, where {rest} would be {asked}"
+    singles = "1 sequence" if len(others) == 1 else f"{len(others)} sequences"
+    text = f"batch {shape.batch} of context {shape.max_context} is mixed"
+    return f"{text}: {singles} with 1 query each, one with {chunk} ({rest})"
 
 
 def _left_out(operation: Operation[Any], kind: Kind, options: ShapeOptions, model: ModelShape) -> list[str]:
@@ -208,9 +269,10 @@ def _require_taken(options: ShapeOptions, operations: Iterable[Operation[Any]]) 
         owners = [shape_class for shape_class, kind in KINDS.items() if option in kind.own]
         if owners and not any(option in kind.own for kind in wanted.values()):
             others = [name for name in operation_names() if get_operation(name).shape_class in owners]
-            flag = f"--{'no-' if value is False else ''}{option.replace('_', '-')}"
+            flag = flag_of(f"no_{option}" if value is False else option)
+            given = flag if isinstance(value, bool) else f"{flag}={value!r}"
             raise UsageError(
-                f"{option}={value!r} is not for {' or '.join(wanted)}; "
+                f"{given} is not for {' or '.join(wanted)}; "
                 f"{flag} is for --operation {' or '.join(others) or 'of your own'}"
             )
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.table import Table
@@ -21,7 +21,10 @@ from autotune.table import export as export_text
 from autotune.table import served_winners, shipped_sweeps, to_t4
 from autotune.trial import Trial
 
+ASSUMED: Final = f"no GPU here: an {NVIDIA_H200.name} is assumed; --device names another"
+
 From = Annotated[Path | None, typer.Option("--from", help="Folder of the tables [default: $AUTOTUNE_HOME].")]
+RowsOf = Annotated[str | None, typer.Option("--device", help="A device by name [default: all].")]
 Form = Annotated[
     str, typer.Option("--format", help="json, csv, triton (a Python list of triton.Config), or t4 with --sweep.")
 ]
@@ -33,7 +36,7 @@ SweepName = Annotated[
 
 def show(
     operation: options.OperationName = "flash_attention",
-    device: options.DeviceName = None,
+    device: RowsOf = None,
     source: From = None,
     as_json: options.Json = False,
 ) -> None:
@@ -58,11 +61,14 @@ def lookup(
     as_json: options.Json = False,
 ) -> None:
     """Say what get_kernel answers for a shape, from which row, and why."""
-    name = device or (None if hardware.has_gpu() else NVIDIA_H200.name)
+    is_assumed = device is None and not hardware.has_gpu()
+    name = NVIDIA_H200.name if is_assumed else device
     for asked in dict.fromkeys(operation.name for operation, _ in wanted.problems):
         _winners(asked, device, None)  # refuses unknown devices and damaged tables
     data = []
     console = make_console(as_json)
+    if is_assumed:
+        console.print(ASSUMED)
     for operation, shape in wanted.problems:
         kernel = get_kernel(shape, device=name, operation=operation.name)
         why = kernel.provenance
@@ -94,16 +100,19 @@ def export(
     operation: options.OperationName = "flash_attention",
     form: Form = "json",
     sweep: SweepName = None,
-    device: options.DeviceName = None,
+    device: RowsOf = None,
     source: From = None,
     out: Annotated[Path | None, typer.Option("--out", help="File to write [default: standard output].")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Write the winners as JSON, CSV or a Python list of triton.Config, to copy anywhere; or a whole sweep as T4."""
     if as_json and form != "json":
-        raise UsageError(f"json=True and format={form!r} exclude each other; name one")
+        raise UsageError(f"--json and --format={form!r} exclude each other; name one")
     if (form == "t4") != (sweep is not None):
-        raise UsageError(f"format={form!r} and sweep={sweep!r} do not fit; expected --format t4 --sweep NAME together")
+        raise UsageError(
+            f"--format={form!r} {'without' if sweep is None else 'with'} --sweep is not allowed; "
+            "expected --format t4 --sweep NAME together"
+        )
     if sweep is not None:
         text = json.dumps(to_t4(_recorded(operation, sweep)), indent=2)
     else:
@@ -158,7 +167,11 @@ def find_device(name: str, rows: Iterable[Trial], root: Path | None) -> Device:
 
 
 def _no_winners(operation: str) -> str:
-    return f"no winners of {operation} yet: run `autotune search --operation {operation}`"
+    where = "" if shipped_sweeps(operation) else " on a GPU"  # without one, a search replays what is recorded
+    return (
+        f"no winners of {operation} yet: `autotune search --operation {operation}`{where} finds some; "
+        f"`autotune lookup --operation {operation}` says what is served"
+    )
 
 
 def _winners(operation: str, device: str | None, source: Path | None) -> list[Trial]:

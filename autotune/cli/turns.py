@@ -26,6 +26,8 @@ class Turn(NamedTuple):
 def take_turns(problems: Sequence[Problem], executor: Any, console: Console) -> Iterator[Turn]:
     """The problems, or in a replay the recorded ones that are nearest to them, each once; says which.
 
+    Those that a replay cannot answer come first, so that they are known before any other is searched.
+
     Raises:
         UsageError: a shape is not supported by its operation; before any other is searched.
     """
@@ -34,17 +36,19 @@ def take_turns(problems: Sequence[Problem], executor: Any, console: Console) -> 
     if not isinstance(executor, ReplayExecutor):
         yield from itertools.starmap(Turn, problems)
         return
-    console.print(
-        f"no GPU here: times come from a sweep recorded on an {executor.device.name}; "
-        "compiling and checking happen on this CPU"
-    )
-    tuned: set[tuple[str, Shape]] = set()
+    answered = []
     for operation, shape in problems:
         try:
-            recorded = executor.nearest(operation, shape)
+            answered.append((operation, shape, executor.nearest(operation, shape)))
         except MissingDependencyError as error:
             yield Turn(operation, shape, error)
-            continue
+    if answered:
+        console.print(
+            f"no GPU here: times come from a sweep recorded on an {executor.device.name}; "
+            "compiling and checking happen on this CPU"
+        )
+    tuned: set[tuple[str, Shape]] = set()
+    for operation, shape, recorded in answered:
         is_tuned = (operation.name, recorded) in tuned
         if recorded != shape:
             console.print(_distance_text(shape, recorded, is_tuned))

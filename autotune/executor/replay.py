@@ -56,12 +56,18 @@ class ReplayExecutor:
             MissingDependencyError: no recorded shape shares the family (dtype, head dims, masks).
         """
         shapes = {trial.shape for trial in self._recorded if trial.operation == operation.name}
-        found = min(shapes, key=lambda recorded: (shape.distance(recorded), repr(recorded)), default=None)
-        if found is None or shape.distance(found) == math.inf:
-            known = "; ".join(sorted(str(recorded) for recorded in shapes)) or "none"
+        if not shapes:
+            raise MissingDependencyError(
+                f"no sweep of {operation.name} is recorded on {self.device.name}: its search needs the GPU; "
+                f"`autotune search --operation {operation.name} --dry-run` plans one, "
+                f"`autotune lookup --operation {operation.name}` says what is served"
+            )
+        found = min(shapes, key=lambda recorded: (shape.distance(recorded), repr(recorded)))
+        if shape.distance(found) == math.inf:
+            known = "; ".join(sorted(str(recorded) for recorded in shapes))
             raise MissingDependencyError(
                 f"no recorded sweep resembles {shape}; recorded on {self.device.name}: {known}. "
-                "A search for other dtypes, head dims and masks needs the GPU"
+                "A search for other dtypes, head dims and masks needs the GPU; `--dry-run` plans one"
             )
         return found
 

@@ -77,13 +77,16 @@ def open_replay(device: str | None, policy: Policy) -> ReplayExecutor:
     """The recorded sweeps of a device by name, the H200's by default; of several power caps, the highest.
 
     Raises:
-        UnknownNameError: the device is neither here nor recorded.
+        UnknownNameError: the named device is neither here nor recorded.
+        MissingDependencyError: none was named, and the H200 is not recorded.
         UsageError: nothing was recorded on it with that policy.
     """
     name = device or NVIDIA_H200.name
     recorded = [t for operation in operation_names() for sweep in shipped_sweeps(operation) for t in sweep.trials()]
     devices = {trial.device for trial in recorded}
     named = [candidate for candidate in devices if candidate.name == name]
+    if not named and device is None:
+        raise MissingDependencyError(f"no GPU is visible, and no sweep of an {name} is recorded to replay instead")
     if not named:
         raise UnknownNameError(f"device={name!r} is neither here nor recorded; recorded: {_names(devices)}")
     here = max(named, key=lambda candidate: candidate.power_cap_watts or 0)

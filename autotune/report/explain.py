@@ -78,10 +78,21 @@ def parse_config(text: str, space: Space[Any], device: Device) -> Config:
     for parameter in space.parameters:
         choices = parameter.choices(device, values)
         if parameter.name not in given and choices != (None,):
+            _require_known(text, given, space)
             allowed = ", ".join(map(str, choices))
             raise InvalidConfigError(f"config={text!r} has no {parameter.name}; allowed: {allowed}")
         values[parameter.name] = given.pop(parameter.name, None)
     return Config({**values, **given})
+
+
+def _require_known(text: str, given: Iterable[str], space: Space[Any]) -> None:
+    """Of what is wrong with a config, a name that its space lacks says more than a parameter that is missing."""
+    names = [parameter.name for parameter in space.parameters]
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise InvalidConfigError(
+            f"config={text!r} has {', '.join(unknown)}, which is no parameter; expected {', '.join(names)}"
+        )
 
 
 def explain_config(
@@ -187,6 +198,8 @@ def _verdict(found: Explanation) -> str:
     trial = found.trial
     if found.fate is Fate.PRUNED:
         return f"pruned before compiling: {found.reason}"
+    if trial is None and not found.compared:
+        return "never tried: it is valid, but nothing was tried at this shape yet"
     if trial is None:
         others = "1 other config was" if found.compared == 1 else f"{found.compared} other configs were"
         return f"never tried: it is valid, and {others} tried at this shape"

@@ -7,11 +7,16 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from autotune import hardware
 from autotune.errors import TableError
 from autotune.registry import get_operation, operation_names
 from autotune.table import Store, home, shipped_sweeps, shipped_winners
+
+# No index has the distribution: its extras are installed from the source.
+INSTALL_GPU: Final = 'pip install ".[gpu]" in the clone'
+INSTALL_CUDNN: Final = 'pip install ".[cudnn]" in the clone'
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +73,14 @@ def _python() -> Finding:
 def _torch() -> Finding:
     tools = hardware.toolchain()
     if not tools.torch:
-        return Finding("torch", False, "not installed", "pip install 'attention-autotune[gpu]'")
+        return Finding("torch", False, "not installed", INSTALL_GPU)
     return Finding("torch", True, f"{tools.torch}, built for {tools.cuda or 'the CPU'}")
 
 
 def _triton() -> Finding:
     tools = hardware.toolchain()
     if not tools.triton:
-        return Finding("triton", False, "not installed", "pip install 'attention-autotune[gpu]'")
+        return Finding("triton", False, "not installed", INSTALL_GPU)
     if tools.triton.startswith("3.6") and _numpy_version() >= (2, 4):
         fix = "pip install 'numpy<2.4'"
         return Finding("triton", False, f"{tools.triton}: its interpreter fails on numpy 2.4 and newer", fix)
@@ -108,7 +113,7 @@ def _cudnn() -> Finding:
     version = _cudnn_frontend_version()
     if not version:
         text = "its Python frontend is not installed: paged attention is not compared with cuDNN"
-        return Finding("cudnn", False, text, "pip install 'attention-autotune[cudnn]'")
+        return Finding("cudnn", False, text, INSTALL_CUDNN)
     return Finding("cudnn", True, f"Python frontend {version}")
 
 
@@ -122,7 +127,7 @@ def _cudnn_frontend_version() -> str:
 def _interpreter() -> Finding:
     ok = importlib.util.find_spec("triton") is not None and importlib.util.find_spec("torch") is not None
     text = "numbers can be checked without a GPU (fp16, fp32)" if ok else "needs torch and triton"
-    return Finding("interpreter", ok, text, "" if ok else "pip install 'attention-autotune[gpu]'")
+    return Finding("interpreter", ok, text, "" if ok else INSTALL_GPU)
 
 
 def _folder() -> Finding:

@@ -1,10 +1,12 @@
 """A search that was only planned, in words and as plain data."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from autotune.search.plan import Plan, Pruned
+
+TOLD_RULES: Final = 3  # of those that prune most
 
 
 def plan_lines(plan: "Plan") -> list[str]:
@@ -15,8 +17,11 @@ def plan_lines(plan: "Plan") -> list[str]:
         f"{plan.operation}: {plan.shape}",
         f"space     {plan.size} configs on {plan.device.name}: {pruned} pruned before compiling, {plan.valid} valid",
     ]
-    for group in plan.pruned:
-        lines += [f"pruned    {group.count}: {group.rule}", f"          for example {group.example}: {group.reason}"]
+    for group in plan.pruned[:TOLD_RULES]:
+        lines += [f"pruned    {group.count}: {group.rule}", f"          for example {group.reason}"]
+    if others := plan.pruned[TOLD_RULES:]:
+        rules = "1 more rule" if len(others) == 1 else f"{len(others)} more rules"
+        lines.append(f"pruned    {sum(group.count for group in others)} by {rules}; --json has all, with examples")
     return [
         *lines,
         f"default   {plan.default}",

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from autotune.errors import BaselineUnavailableError, MissingDependencyError
+
 if TYPE_CHECKING:
     import torch
 
@@ -23,9 +25,23 @@ class Baseline(Protocol):
     def prepare(self, shape: Any, inputs: Any) -> "Callable[[], torch.Tensor]":
         """A call over the operation's inputs, with everything done that a user would do once, before the first step.
 
-        What is timed is the call alone. It returns the operation's first output, in its sizes.
+        What is timed is the call alone, so what compiles has been run once here. It returns the operation's first
+        output, in its sizes.
 
         Raises:
             MissingDependencyError: ``available`` says why.
             BaselineUnavailableError: ``unsupported`` says why, or this device cannot do it.
         """
+
+
+def refuse_unless_ready(baseline: Baseline, shape: Any) -> None:
+    """What ``prepare`` begins with.
+
+    Raises:
+        MissingDependencyError: ``available`` says why.
+        BaselineUnavailableError: ``unsupported`` says why.
+    """
+    if (missing := baseline.available()) is not None:
+        raise MissingDependencyError(missing)
+    if (reason := baseline.unsupported(shape)) is not None:
+        raise BaselineUnavailableError(reason)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from autotune.errors import BaselineUnavailableError, MissingDependencyError
+from autotune.kernels.baselines.baseline import refuse_unless_ready
 from autotune.shape import AttentionShape
 
 if TYPE_CHECKING:
@@ -54,10 +54,7 @@ class Eager:
             MissingDependencyError: ``available`` says why.
             BaselineUnavailableError: ``unsupported`` says why.
         """
-        if (missing := self.available()) is not None:
-            raise MissingDependencyError(missing)
-        if (reason := self.unsupported(shape)) is not None:
-            raise BaselineUnavailableError(reason)
+        refuse_unless_ready(self, shape)
         q, k, v = (tensor.transpose(1, 2) for tensor in (inputs.q, inputs.k, inputs.v))
         hidden = _hidden_keys(q.shape[2], k.shape[2], causal=inputs.causal, window=inputs.window, device=q.device)
         blind = None

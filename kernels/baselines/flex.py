@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
-from autotune.errors import BaselineUnavailableError, MissingDependencyError, UnknownNameError
+from autotune.errors import BaselineUnavailableError, UnknownNameError
+from autotune.kernels.baselines.baseline import refuse_unless_ready
 from autotune.shape import AttentionShape
 
 if TYPE_CHECKING:
@@ -171,10 +172,7 @@ class Flex:
             MissingDependencyError: ``available`` says why.
             BaselineUnavailableError: ``unsupported`` says why, or torch cannot compile or run it on this device.
         """
-        if (missing := self.available()) is not None:
-            raise MissingDependencyError(missing)
-        if (reason := self.unsupported(shape)) is not None:
-            raise BaselineUnavailableError(reason)
+        refuse_unless_ready(self, shape)
         try:
             return compile_attention(
                 inputs.q,

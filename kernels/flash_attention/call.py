@@ -3,10 +3,10 @@
 from typing import Any
 
 import torch
-import triton
 
-from autotune.errors import InputMismatchError, NotDifferentiableError
+from autotune.errors import InputMismatchError
 from autotune.kernels.flash_attention.launch import launch
+from autotune.kernels.tensors import check_device, check_positive, check_together, describe, refuse_options
 from autotune.shape import AttentionShape
 from autotune.space import Config
 
@@ -38,6 +38,7 @@ class BoundAttention:
         scale: float | None = None,
         softcap: float | None = None,
         return_lse: bool = False,
+        **unknown: object,
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """The output ``[B, S_q, H, D_v]`` in the inputs' dtype; with ``return_lse`` also the natural log-sum-exp of the
         scaled scores, fp32 ``[B, H, S_q]``. ``scale`` is ``head_dim ** -0.5`` by default.
@@ -46,11 +47,13 @@ class BoundAttention:
             InputMismatchError: a tensor or an option does not fit the shape.
             NotDifferentiableError: gradients are required.
         """
+        if unknown:
+            refuse_options(self.__call__, self._shape, unknown)
         for name, tensor in (("q", q), ("k", k), ("v", v)):
-            if tuple(tensor.shape) != self._expected[name] or tensor.dtype != self._dtype:
+            is_tensor = isinstance(tensor, torch.Tensor)
+            if not is_tensor or tuple(tensor.shape) != self._expected[name] or tensor.dtype != self._dtype:
                 raise InputMismatchError(
-                    f"{name} is {tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}; "
-                    f"this kernel takes {self._expected[name]} {self._shape.dtype}"
+                    f"{name} is {describe(tensor)}; this kernel takes {self._expected[name]} {self._shape.dtype}"
                 )
         check_call(q, k, v, scale=scale, softcap=softcap)
         if (softcap is not None) != self._shape.softcap:
@@ -72,18 +75,13 @@ def check_call(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float | None, softcap: float | None
 ) -> None:
     """Refuse what no shape says: devices, gradients, strides, and numbers that make no softmax."""
-    if q.device != k.device or q.device != v.device:
-        raise InputMismatchError(f"q, k and v are on {q.device}, {k.device}, {v.device}; expected one device")
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        raise NotDifferentiableError(
-            "an input requires gradients, and there is no backward kernel yet; call it under torch.no_grad()"
-        )
+    if q.device != k.device or q.device != v.device or q.requires_grad or k.requires_grad or v.requires_grad:
+        check_together({"q": q, "k": k, "v": v})
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.numel() and tensor.stride(3) != 1:
             raise InputMismatchError(f"{name} has the strides {tensor.stride()}; expected 1 in the last dimension")
-    for name, value in (("scale", scale), ("softcap", softcap)):
-        if value is not None and not 0.0 < value < float("inf"):
-            raise InputMismatchError(f"{name}={value} is not allowed; expected a positive number")
+    check_positive("scale", scale)
+    check_positive("softcap", softcap)
 
 
 def attend(
@@ -99,8 +97,7 @@ def attend(
     return_lse: bool,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Allocate and launch over tensors that were checked."""
-    if q.device.type == "cpu" and not triton.knobs.runtime.interpret:
-        raise InputMismatchError("q, k and v are on the CPU; expected a GPU (or TRITON_INTERPRET=1, to check numbers)")
+    check_device(q.device, q.dtype)
     out = torch.empty((*q.shape[:3], v.shape[3]), dtype=q.dtype, device=q.device)
     lse = None
     if return_lse:

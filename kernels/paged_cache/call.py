@@ -1,10 +1,10 @@
 """What appending checks before anything is launched: that tokens, caches, slots and scales fit each other."""
 
 import torch
-import triton
 
-from autotune.errors import InputMismatchError, NotDifferentiableError
+from autotune.errors import InputMismatchError
 from autotune.kernels.paged_cache.quantization import LARGEST
+from autotune.kernels.tensors import check_device, check_tensors, check_together, describe, dtype_name
 
 TOKEN_TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -22,31 +22,48 @@ def check_append(
 ) -> None:
     """Refuse what ``append`` cannot store; reads no tensor.
 
+    The caches were there first: tokens are judged by them, and ``v_cache`` by ``k_cache``.
+
     Raises:
         InputMismatchError: sizes, types, strides or places that do not fit.
         NotDifferentiableError: gradients are required.
     """
-    tensors = {"k": k, "v": v, "k_cache": k_cache, "v_cache": v_cache, "slots": slots}
-    for (name, tensor), ndim in zip(tensors.items(), (3, 3, 4, 4, 1), strict=True):
+    tensors = {"k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "slots": slots}
+    check_tensors(tensors)
+    for (name, tensor), ndim in zip(tensors.items(), (4, 4, 3, 3, 1), strict=True):
         if tensor.ndim != ndim:
             raise InputMismatchError(f"{name} is {tuple(tensor.shape)}; expected {ndim} dimensions")
-    tokens, kv_heads = k.shape[:2]
-    page_size = k_cache.shape[1 if layout == "NHD" else 2]
-    middle = (page_size, kv_heads) if layout == "NHD" else (kv_heads, page_size)
-    cache_types = (k.dtype, *LARGEST)
+    kv_heads = k_cache.shape[2 if layout == "NHD" else 1]
+    count = k.shape[0] if k.shape[0] == v.shape[0] else slots.shape[0]
+    is_quantized = k_cache.dtype in LARGEST
     expected = {
-        "k": (tuple(k.shape), TOKEN_TYPES),
-        "v": ((tokens, kv_heads, v.shape[2]), (k.dtype,)),
-        "k_cache": ((k_cache.shape[0], *middle, k.shape[2]), cache_types),
-        "v_cache": ((k_cache.shape[0], *middle, v.shape[2]), (k_cache.dtype,)),
-        "slots": ((tokens,), (torch.int64, torch.int32)),
+        "k_cache": (tuple(k_cache.shape), (*TOKEN_TYPES, *LARGEST)),
+        "v_cache": ((*k_cache.shape[:3], v_cache.shape[3]), (k_cache.dtype,)),
+        "k": ((count, kv_heads, k_cache.shape[3]), TOKEN_TYPES if is_quantized else (k_cache.dtype,)),
+        "v": ((count, kv_heads, v_cache.shape[3]), (k.dtype,)),
+        "slots": ((count,), (torch.int64, torch.int32)),
     }
     for name, (sizes, dtypes) in expected.items():
-        _check_tensor(name, tensors[name], sizes, dtypes)
-    scales = {"k_scale": (k_scale, k_cache), "v_scale": (v_scale, v_cache)}
-    for name, (scale, cache) in scales.items():
-        _check_scale(name, scale, cache, kv_heads)
-    _check_places(tensors | {name: scale for name, (scale, _) in scales.items() if scale is not None})
+        tensor = tensors[name]
+        if tuple(tensor.shape) != sizes or tensor.dtype not in dtypes:
+            wanted = f"{sizes} {' or '.join(map(dtype_name, dtypes))}"
+            raise InputMismatchError(
+                f"{name} is {describe(tensor)}; expected {wanted}{_reason(name, k, k_cache, layout)}"
+            )
+        if name != "slots" and tensor.numel() and tensor.stride(-1) != 1:
+            raise InputMismatchError(f"{name} has the strides {tensor.stride()}; expected 1 in the last dimension")
+    scales = {"k_scale": k_scale, "v_scale": v_scale}
+    for (name, scale), cache in zip(scales.items(), (k_cache, v_cache), strict=True):
+        check_scale(name, scale, cache, kv_heads)
+    check_together(tensors | {name: scale for name, scale in scales.items() if scale is not None})
+    check_device(k.device)
+
+
+def _reason(name: str, k: torch.Tensor, k_cache: torch.Tensor, layout: str) -> str:
+    """Why a tensor is expected to be as it is said."""
+    beside = f"k_cache is {describe(k_cache)} ({layout})"
+    reasons = {"v_cache": beside, "k": beside, "v": f"k is {describe(k)} and {beside}"}
+    return f", since {reasons[name]}" if name in reasons else ""
 
 
 def check_slots(slots: torch.Tensor, *, pages: int, page_size: int) -> None:
@@ -63,39 +80,29 @@ def check_slots(slots: torch.Tensor, *, pages: int, page_size: int) -> None:
         )
 
 
-def _check_tensor(name: str, tensor: torch.Tensor, sizes: tuple[int, ...], dtypes: tuple[torch.dtype, ...]) -> None:
-    if tuple(tensor.shape) != sizes or tensor.dtype not in dtypes:
-        raise InputMismatchError(
-            f"{name} is {tuple(tensor.shape)} {_name(tensor.dtype)}; expected {sizes} {' or '.join(map(_name, dtypes))}"
-        )
-    if name != "slots" and tensor.numel() and tensor.stride(-1) != 1:
-        raise InputMismatchError(f"{name} has the strides {tensor.stride()}; expected 1 in the last dimension")
+def check_scale(
+    name: str, scale: torch.Tensor | None, cache: torch.Tensor, kv_heads: int, *, is_required: bool = False
+) -> None:
+    """Refuse the scale of a cache that is not quantized, none of int8, and another than the cache's type has.
 
+    ``is_required``: 8-bit floats have no default of 1.
 
-def _check_scale(name: str, scale: torch.Tensor | None, cache: torch.Tensor, kv_heads: int) -> None:
-    """Refuse the scale of a cache that is not quantized, none of int8, and another than the cache's type has."""
-    if scale is None and cache.dtype != torch.int8:
+    Raises:
+        InputMismatchError: the message says which is expected.
+    """
+    if cache.dtype not in LARGEST:
+        if scale is not None:
+            raise InputMismatchError(
+                f"{name} is {describe(scale)}; expected None for a cache of {dtype_name(cache.dtype)}"
+            )
         return
-    allowed: list[tuple[int, ...]] = []
-    if cache.dtype in LARGEST:
-        allowed = [tuple(cache.shape[:3])] if cache.dtype == torch.int8 else [(), (kv_heads,)]
-    if scale is None or tuple(scale.shape) not in allowed or scale.dtype != torch.float32:
-        state = "None" if scale is None else f"{tuple(scale.shape)} {_name(scale.dtype)}"
-        wanted = f"float32 of {' or '.join(map(str, allowed))}" if allowed else "None"
-        raise InputMismatchError(f"{name} is {state}; expected {wanted} for a cache of {_name(cache.dtype)}")
-
-
-def _check_places(tensors: dict[str, torch.Tensor]) -> None:
-    """Refuse tensors of several devices or of none that runs kernels, and gradients."""
-    device = tensors["k_cache"].device
-    elsewhere = [f"{name} on {tensor.device}" for name, tensor in tensors.items() if tensor.device != device]
-    if elsewhere:
-        raise InputMismatchError(f"k_cache is on {device}, {', '.join(elsewhere)}; expected one device")
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors.values()):
-        raise NotDifferentiableError("an input requires gradients, which a cache keeps none of; use torch.no_grad()")
-    if device.type == "cpu" and not triton.knobs.runtime.interpret:
-        raise InputMismatchError("the tensors are on the CPU; expected a GPU (or TRITON_INTERPRET=1, to check numbers)")
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+    is_int8 = cache.dtype == torch.int8
+    if scale is None and not is_int8 and not is_required:
+        return
+    allowed = [tuple(cache.shape[:3])] if is_int8 else [(), (kv_heads,)]
+    fits = isinstance(scale, torch.Tensor) and tuple(scale.shape) in allowed and scale.dtype == torch.float32
+    if not fits:
+        wanted = f"a float32 tensor of {' or '.join(map(str, allowed))}"
+        raise InputMismatchError(
+            f"{name} is {describe(scale)}; expected {wanted} for a cache of {dtype_name(cache.dtype)}"
+        )

@@ -1,12 +1,22 @@
 """What a user's call does: checks that tensors fit, allocates the output, launches."""
 
 import torch
-import triton
 
-from autotune.errors import InputMismatchError, NotDifferentiableError
+from autotune.errors import InputMismatchError
+from autotune.kernels.paged_cache.call import check_scale
 from autotune.kernels.paged_decode.launch import launch, launch_options
+from autotune.kernels.tensors import (
+    check_device,
+    check_positive,
+    check_together,
+    describe,
+    dtype_name,
+    refuse_options,
+)
 from autotune.shape import PagedShape
 from autotune.space import Config
+
+Sizes = tuple[int | None, ...]  # a size of None may be any
 
 
 class BoundDecode:
@@ -23,14 +33,14 @@ class BoundDecode:
         self._options = launch_options(config)
         sizes = (shape.page_size, shape.kv_heads) if shape.layout == "NHD" else (shape.kv_heads, shape.page_size)
         dtype, kv_dtype = getattr(torch, shape.dtype), getattr(torch, shape.kv_dtype)
-        # A size of None may be any.
-        self._expected: dict[str, tuple[tuple[int | None, ...], torch.dtype]] = {
+        self._expected: dict[str, tuple[Sizes, torch.dtype]] = {
             "q": ((shape.batch, shape.seq_q, shape.heads, shape.head_dim), dtype),
             "k_cache": ((None, *sizes, shape.head_dim), kv_dtype),
             "v_cache": ((None, *sizes, shape.head_dim_v), kv_dtype),
             "page_table": ((shape.batch, None), torch.int32),
             "seq_lens": ((shape.batch,), torch.int32),
         }
+        self._expected_short = self._expected | {"q": ((shape.batch, shape.heads, shape.head_dim), dtype)}
 
     def __call__(
         self,
@@ -48,6 +58,7 @@ class BoundDecode:
         v_scale: torch.Tensor | None = None,
         return_lse: bool = False,
         check: bool = False,
+        **unknown: object,
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """The output ``[B, H, D_v]`` or ``[B, S_q, H, D_v]``, as ``q`` is, in its dtype; with ``return_lse`` also the
         natural logarithm of the softmax's denominator, fp32, of the output's shape without the last axis.
@@ -59,16 +70,20 @@ class BoundDecode:
             NotDifferentiableError: gradients are required.
         """
         shape = self._shape
-        queries = q[:, None] if q.ndim == 3 and shape.seq_q == 1 else q
-        tensors = {"q": queries, "k_cache": k_cache, "v_cache": v_cache, "page_table": page_table, "seq_lens": seq_lens}
-        self._check_tensors(tensors)
+        if unknown:
+            refuse_options(self.__call__, shape, unknown)
+        tensors = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "page_table": page_table, "seq_lens": seq_lens}
+        has_no_axis = shape.seq_q == 1 and getattr(q, "ndim", 0) == 3  # of queries
+        self._check_tensors(tensors, self._expected_short if has_no_axis else self._expected)
         self._check_features(scale, softcap, sinks, alibi_slopes)
-        for name, scale_of, cache in (("k_scale", k_scale, k_cache), ("v_scale", v_scale, v_cache)):
-            _check_scale(name, scale_of, cache, shape)
+        check_scale("k_scale", k_scale, k_cache, shape.kv_heads, is_required=True)
+        check_scale("v_scale", v_scale, v_cache, shape.kv_heads, is_required=True)
         features = {"sinks": sinks, "alibi_slopes": alibi_slopes, "k_scale": k_scale, "v_scale": v_scale}
-        _check_places(tensors | {name: values for name, values in features.items() if values is not None})
+        check_together(tensors | {name: values for name, values in features.items() if values is not None})
+        check_device(q.device, q.dtype)
         if check:
-            check_pages(page_table, seq_lens, pages=k_cache.shape[0], page_size=shape.page_size)
+            check_pages(shape, page_table, seq_lens, pages=k_cache.shape[0], queries=shape.seq_q)
+        queries = q[:, None] if has_no_axis else q
         out = torch.empty((*queries.shape[:3], shape.head_dim_v), dtype=q.dtype, device=q.device)
         lse = torch.empty(queries.shape[:3], dtype=torch.float32, device=q.device) if return_lse else None
         launch(
@@ -89,23 +104,25 @@ class BoundDecode:
             v_scale=v_scale,
             options=self._options,
         )
-        if q.ndim == 3:
+        if has_no_axis:
             out, lse = out[:, 0], None if lse is None else lse[:, 0]
         return out if lse is None else (out, lse)
 
-    def _check_tensors(self, tensors: dict[str, torch.Tensor]) -> None:
+    def _check_tensors(self, tensors: dict[str, torch.Tensor], expected: dict[str, tuple[Sizes, torch.dtype]]) -> None:
         """Refuse sizes, dtypes and strides that are not those of the shape."""
         for name, tensor in tensors.items():
-            sizes, dtype = self._expected[name]
-            fits = tensor.ndim == len(sizes) and all(
-                size is None or size == found for size, found in zip(sizes, tensor.shape, strict=True)
+            sizes, dtype = expected[name]
+            fits = (
+                isinstance(tensor, torch.Tensor)
+                and tensor.dtype == dtype
+                and tensor.ndim == len(sizes)
+                and all(size is None or size == found for size, found in zip(sizes, tensor.shape, strict=True))
             )
-            if not fits or tensor.dtype != dtype:
+            if not fits:
                 wanted = ", ".join("any" if size is None else str(size) for size in sizes)
                 layout = f" ({self._shape.layout})" if name.endswith("cache") else ""
                 raise InputMismatchError(
-                    f"{name} is {tuple(tensor.shape)} {_name(tensor.dtype)}; "
-                    f"this kernel takes ({wanted}) {_name(dtype)}{layout}"
+                    f"{name} is {describe(tensor)}; this kernel takes ({wanted}) {dtype_name(dtype)}{layout}"
                 )
             if tensor.numel() and tensor.stride(-1) != 1:
                 raise InputMismatchError(f"{name} has the strides {tensor.stride()}; expected 1 in the last dimension")
@@ -122,9 +139,8 @@ class BoundDecode:
     ) -> None:
         """Refuse features that the kernel was not picked for, and numbers that make no softmax."""
         shape = self._shape
-        for name, value in (("scale", scale), ("softcap", softcap)):
-            if value is not None and not 0.0 < value < float("inf"):
-                raise InputMismatchError(f"{name}={value} is not allowed; expected a positive number")
+        check_positive("scale", scale)
+        check_positive("softcap", softcap)
         if (softcap is not None) != shape.softcap:
             raise InputMismatchError(f"softcap={softcap}; this kernel was picked for softcap={shape.softcap}")
         _check_per_head("sinks", sinks, shape.sinks, shape.heads)
@@ -139,47 +155,24 @@ def _check_per_head(name: str, values: torch.Tensor | None, expected: bool, head
         raise InputMismatchError(f"{name} is {state}; this kernel was picked for {feature}={expected}")
     if values is None:
         return
-    if tuple(values.shape) != (heads,) or not values.is_floating_point() or not values.is_contiguous():
+    is_tensor = isinstance(values, torch.Tensor)
+    if not is_tensor or values.shape != (heads,) or not values.is_floating_point() or not values.is_contiguous():
         raise InputMismatchError(
-            f"{name} is {tuple(values.shape)} {_name(values.dtype)}; expected ({heads},), contiguous, of floating point"
+            f"{name} is {describe(values)}; expected a tensor of ({heads},), contiguous, of floating point"
         )
 
 
-def _check_scale(name: str, scale: torch.Tensor | None, cache: torch.Tensor, shape: PagedShape) -> None:
-    """Refuse the scale of a cache that is not quantized, and none or another than its type has."""
-    if (scale is not None) != (shape.kv_dtype != shape.dtype):
-        state = "None" if scale is None else "given"
-        raise InputMismatchError(f"{name} is {state}; this kernel was picked for kv_dtype={shape.kv_dtype!r}")
-    if scale is None:
-        return
-    allowed = [tuple(cache.shape[:3])] if cache.dtype == torch.int8 else [(), (shape.kv_heads,)]
-    if tuple(scale.shape) not in allowed or scale.dtype != torch.float32:
-        raise InputMismatchError(
-            f"{name} is {tuple(scale.shape)} {_name(scale.dtype)}; expected float32 of "
-            f"{' or '.join(map(str, allowed))} for a cache of {_name(cache.dtype)}"
-        )
-
-
-def _check_places(tensors: dict[str, torch.Tensor]) -> None:
-    """Refuse tensors of several devices or of none that runs kernels, and gradients."""
-    device = tensors["q"].device
-    elsewhere = [f"{name} on {tensor.device}" for name, tensor in tensors.items() if tensor.device != device]
-    if elsewhere:
-        raise InputMismatchError(f"q is on {device}, {', '.join(elsewhere)}; expected one device")
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors.values()):
-        raise NotDifferentiableError(
-            "an input requires gradients, and there is no backward kernel; call it under torch.no_grad()"
-        )
-    if device.type == "cpu" and not triton.knobs.runtime.interpret:
-        raise InputMismatchError("the tensors are on the CPU; expected a GPU (or TRITON_INTERPRET=1, to check numbers)")
-
-
-def check_pages(page_table: torch.Tensor, seq_lens: torch.Tensor, *, pages: int, page_size: int) -> None:
+def check_pages(
+    shape: PagedShape, page_table: torch.Tensor, seq_lens: torch.Tensor, *, pages: int, queries: int | torch.Tensor
+) -> None:
     """Read lengths and page indices, and refuse those that lead outside the cache; waits for the GPU.
+
+    ``queries`` are each sequence's: pages before all their windows are not read, and may be anything.
 
     Raises:
         InputMismatchError: a length is negative or more than the table holds, or the page of a key does not exist.
     """
+    page_size = shape.page_size
     capacity = page_table.shape[1] * page_size
     for sequence, length in enumerate(seq_lens.tolist()):
         if not 0 <= length <= capacity:
@@ -187,7 +180,11 @@ def check_pages(page_table: torch.Tensor, seq_lens: torch.Tensor, *, pages: int,
                 f"seq_lens[{sequence}]={length} is not allowed; page_table holds {page_table.shape[1]} pages of "
                 f"{page_size} a sequence: expected 0 to {capacity}"
             )
-    is_used = torch.arange(page_table.shape[1], device=page_table.device) * page_size < seq_lens[:, None]
+    first_keys = torch.arange(page_table.shape[1], device=page_table.device) * page_size
+    is_used = first_keys < seq_lens[:, None]
+    if shape.window is not None:
+        seen = seq_lens.long() - queries - shape.window + 1  # the first key that a query sees
+        is_used &= first_keys + page_size > seen[:, None]
     wrong = (is_used & ((page_table < 0) | (page_table >= pages))).nonzero().tolist()
     if wrong:
         row, column = wrong[0]
@@ -195,7 +192,3 @@ def check_pages(page_table: torch.Tensor, seq_lens: torch.Tensor, *, pages: int,
             f"page_table[{row}, {column}]={int(page_table[row, column])} is not a page; expected 0 to {pages - 1} "
             f"for the {int(seq_lens[row])} keys of the sequence"
         )
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -5,8 +5,9 @@ from itertools import pairwise
 import torch
 
 from autotune.errors import InputMismatchError
-from autotune.kernels.paged_decode.call import BoundDecode, _check_places, check_pages
+from autotune.kernels.paged_decode.call import BoundDecode, check_pages
 from autotune.kernels.paged_prefill.launch import launch
+from autotune.kernels.tensors import check_device, check_together, refuse_options
 from autotune.shape import PagedShape
 from autotune.space import Config
 
@@ -42,6 +43,7 @@ class BoundPrefill(BoundDecode):
         alibi_slopes: torch.Tensor | None = None,
         return_lse: bool = False,
         check: bool = False,
+        **unknown: object,
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """The output ``[T, H, D_v]`` in the dtype of ``q [T, H, D]``; with ``return_lse`` also the natural logarithm of
         the softmax's denominator, fp32 ``[T, H]``.
@@ -54,6 +56,8 @@ class BoundPrefill(BoundDecode):
             NotDifferentiableError: gradients are required.
         """
         shape = self._shape
+        if unknown:
+            refuse_options(self.__call__, shape, unknown)
         tensors = {
             "q": q,
             "k_cache": k_cache,
@@ -62,13 +66,14 @@ class BoundPrefill(BoundDecode):
             "seq_lens": seq_lens,
             "cu_seqlens_q": cu_seqlens_q,
         }
-        self._check_tensors(tensors)
+        self._check_tensors(tensors, self._expected)
         self._check_features(scale, softcap, sinks, alibi_slopes)
         features = {"sinks": sinks, "alibi_slopes": alibi_slopes}
-        _check_places(tensors | {name: values for name, values in features.items() if values is not None})
+        check_together(tensors | {name: values for name, values in features.items() if values is not None})
+        check_device(q.device, q.dtype)
         if check:
-            check_pages(page_table, seq_lens, pages=k_cache.shape[0], page_size=shape.page_size)
             check_offsets(cu_seqlens_q, tokens=q.shape[0])
+            check_pages(shape, page_table, seq_lens, pages=k_cache.shape[0], queries=cu_seqlens_q.diff())
         out = torch.empty((*q.shape[:2], shape.head_dim_v), dtype=q.dtype, device=q.device)
         lse = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device) if return_lse else None
         launch(

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from autotune import dispatch
+from autotune import dispatch, hardware
 from autotune.device import NVIDIA_H200
 from autotune.errors import SearchError
 from autotune.registry import get_operation
@@ -194,6 +194,7 @@ def test_the_command_records_the_missing_over_a_store_of_its_own(
     closed: list[bool] = []
     executor = SimpleNamespace(device=NVIDIA_H200, close=lambda: closed.append(True))
     monkeypatch.setattr(record, "GpuExecutor", lambda early_stop: executor)
+    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
     users, store, results = home(), tmp_path / "store", tmp_path / "results"
     command = ["record", "winners", "--only", "causal: batch 16, 16 heads", "--store", str(store)]
     command += ["--results", str(results), "--missing", "--seconds", "5"]

@@ -22,56 +22,59 @@ COMMANDS: Final = (*SHAPED, "explain", "show", "export", "doctor")
 
 # arguments: what the line must name
 BAD_SHAPES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
-    ("--seq", "0"): ("seq_q=0", "from 1 to 2147483647"),
-    ("--seq", "-1"): ("seq_q=-1", "from 1 to 2147483647"),
-    ("--seq", "1024,0"): ("seq_q=0",),
-    ("--seq", "0,...,8"): ("seq=0", "from 1"),
-    ("--seq", "1k"): ("seq='1k'", "512,1024"),
-    ("--seq", ""): ("seq=''", "512,1024"),
-    ("--seq", "9" * 5000): ("seq=", "512,1024"),
-    ("--seq-kv", "0"): ("seq_kv=0", "from 1"),
-    ("--batch", "0"): ("batch=0", "from 1"),
-    ("--heads", "0"): ("heads=0", "from 1"),
-    ("--heads", "16", "--kv-heads", "3"): ("heads=16", "not a multiple of kv_heads=3"),
-    ("--head-dim", "100"): ("head_dim=100", "a multiple of 8 from 8 to 256"),
-    ("--head-dim", "512"): ("head_dim=512", "from 8 to 256"),
-    ("--window", "0"): ("window=0", "from 1"),
-    ("--dtype", "fp8"): ("dtype='fp8'", "float16, bfloat16, float32"),
-    ("--operation", "conv"): ("operation='conv'", "flash_attention"),
-    ("--model", "llama-3.1-8c"): ("model='llama-3.1-8c'", "llama-3.1-8b"),
+    ("--seq", "0"): ("--seq=0", "from 1 to 2147483647"),
+    ("--seq", "-1"): ("--seq=-1", "from 1 to 2147483647"),
+    ("--seq", "1024,0"): ("--seq=0",),
+    ("--seq", "0,...,8"): ("--seq=0", "from 1"),
+    ("--seq", "1k"): ("--seq='1k'", "512,1024"),
+    ("--seq", ""): ("--seq=''", "512,1024"),
+    ("--seq", "9" * 5000): ("--seq=", "512,1024"),
+    ("--seq-kv", "0"): ("--seq-kv=0", "from 1"),
+    ("--batch", "0"): ("--batch=0", "from 1"),
+    ("--heads", "0"): ("--heads=0", "from 1"),
+    ("--heads", "16", "--kv-heads", "3"): ("--heads=16", "not a multiple of --kv-heads=3"),
+    ("--head-dim", "100"): ("--head-dim=100", "a multiple of 8 from 8 to 256"),
+    ("--head-dim", "512"): ("--head-dim=512", "from 8 to 256"),
+    ("--window", "0"): ("--window=0", "from 1"),
+    ("--dtype", "fp8"): ("--dtype='fp8'", "bfloat16"),
+    ("--operation", "conv"): ("--operation='conv'", "flash_attention"),
+    ("--model", "llama-3.1-8c"): ("--model='llama-3.1-8c'", "llama-3.1-8b"),
     ("--model", "/nonexistent/config.json"): ("/nonexistent/config.json", "does not exist"),
-    ("--model", "llama-3.1-8b", "--tp", "5"): ("tp=5", "1, 2, 4"),
-    ("--tp", "2"): ("tp=2", "--model"),
-    ("--batch", "two"): ("batch='two'", "512,1024"),
-    ("--batch", "8,...,1"): ("batch=8,...,1", "1,...,8"),
-    ("--model", "llama-3.1-8b", "--heads", "4"): ("heads=4", "8 KV heads of llama-3.1-8b", "--kv-heads"),
-    ("--model", "llama-3.1-8b", "--tp", "2", "--heads", "6"): ("heads=6", "4 KV heads of llama-3.1-8b tp2"),
-    ("--model", "llama-3.1-8b", "--kv-heads", "5"): ("kv_heads=5", "32 heads of llama-3.1-8b", "--heads"),
-    ("--model", "llama-3.1-8b", "--kv-heads", "0"): ("kv_heads=0", "from 1"),
-    ("--seq", "512,...,300"): ("seq=512,...,300", "ends below its start", "300,...,512"),
+    ("--model", "llama-3.1-8b", "--tp", "5"): ("--tp=5", "1, 2, 4"),
+    ("--tp", "2"): ("--tp=2", "--model"),
+    ("--batch", "two"): ("--batch='two'", "512,1024"),
+    ("--batch", "8,...,1"): ("--batch=8,...,1", "1,...,8"),
+    ("--model", "llama-3.1-8b", "--heads", "4"): ("--heads=4", "8 KV heads of llama-3.1-8b", "--kv-heads"),
+    ("--model", "llama-3.1-8b", "--tp", "2", "--heads", "6"): ("--heads=6", "4 KV heads of llama-3.1-8b tp2"),
+    ("--model", "llama-3.1-8b", "--kv-heads", "5"): ("--kv-heads=5", "32 heads of llama-3.1-8b", "--heads"),
+    ("--model", "llama-3.1-8b", "--kv-heads", "0"): ("--kv-heads=0", "from 1"),
+    ("--seq", "512,...,300"): ("--seq=512,...,300", "ends below its start", "300,...,512"),
 }
 
 # The same of paged decode.
 BAD_PAGED_SHAPES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
-    ("--context", "0"): ("max_context=0", "from 1 to 1073741824"),
-    ("--context", "8k"): ("context='8k'", "512,1024"),
-    ("--context", "8192,...,512"): ("context=8192,...,512", "512,...,8192"),
-    ("--mean-context", "0"): ("mean_context=0", "from 1 to 8192"),
-    ("--mean-context", "9000"): ("mean_context=9000", "from 1 to 8192"),
-    ("--ragged", "--mean-context", "4096"): ("ragged=True", "mean_context=4096", "exclude"),
-    ("--queries", "0"): ("seq_q=0", "from 1"),
-    ("--page-size", "0"): ("page_size=0", "from 1 to 1024"),
-    ("--kv-dtype", "fp4"): ("kv_dtype='fp4'", "float8_e4m3fn"),
-    ("--layout", "nhd"): ("layout='nhd'", "NHD or HND"),
-    ("--batch", ""): ("batch=''", "512,1024"),
-    ("--batch", "1,0"): ("batch=0", "from 1"),
-    ("--heads", "30", "--kv-heads", "8"): ("heads=30", "not a multiple of kv_heads=8"),
-    ("--model", "flux.1"): ("model='flux.1'", "not causal"),
-    ("--model", "deepseek-v3"): ("model='deepseek-v3'", "latents"),
-    ("--seq", "512"): ("seq='512'", "--seq is for --operation", "flash_attention"),
-    ("--seq-kv", "512"): ("seq_kv=512", "--seq-kv is for --operation", "flash_attention"),
-    ("--causal",): ("causal=True", "--causal is for --operation", "flash_attention"),
-    ("--no-causal",): ("causal=False", "--no-causal is for --operation", "flash_attention"),
+    ("--context", "0"): ("--context=0", "from 1 to 1073741824"),
+    ("--context", "8k"): ("--context='8k'", "512,1024"),
+    ("--context", "8192,...,512"): ("--context=8192,...,512", "512,...,8192"),
+    ("--mean-context", "0"): ("--mean-context=0", "from 1 to 8192"),
+    ("--mean-context", "9000"): ("--mean-context=9000", "from 1 to 8192"),
+    ("--ragged", "--mean-context", "4096"): ("--ragged and --mean-context=4096", "exclude"),
+    ("--context", "-5"): ("--context=-5", "from 1"),
+    ("--queries", "9"): ("--queries=9", "paged_decode", "expected 1 to 8"),
+    ("--queries", "4", "--context", "3"): ("--queries=4 is more than --context=3",),
+    ("--queries", "0"): ("--queries=0", "from 1"),
+    ("--page-size", "0"): ("--page-size=0", "from 1 to 1024"),
+    ("--kv-dtype", "fp4"): ("--kv-dtype='fp4'", "float8_e4m3fn"),
+    ("--layout", "DHN"): ("--layout='DHN'", "NHD", "HND"),
+    ("--batch", ""): ("--batch=''", "512,1024"),
+    ("--batch", "1,0"): ("--batch=0", "from 1"),
+    ("--heads", "30", "--kv-heads", "8"): ("--heads=30", "not a multiple of --kv-heads=8"),
+    ("--model", "flux.1"): ("--model='flux.1'", "not causal"),
+    ("--model", "deepseek-v3"): ("--model='deepseek-v3'", "latents"),
+    ("--seq", "512"): ("--seq='512'", "--seq is for --operation", "flash_attention"),
+    ("--seq-kv", "512"): ("--seq-kv=512", "--seq-kv is for --operation", "flash_attention"),
+    ("--causal",): ("--causal is not for paged_decode", "--causal is for --operation", "flash_attention"),
+    ("--no-causal",): ("--no-causal is not for paged_decode", "--no-causal is for --operation", "flash_attention"),
 }
 # Options of caches, which dense attention refuses.
 PAGED_OPTIONS: Final = (
@@ -81,7 +84,7 @@ PAGED_OPTIONS: Final = (
 
 # Options of measuring and what the line must name.
 BAD_SETTINGS: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
-    ("--policy", "lazy"): ("policy='lazy'", "graph, eager"),
+    ("--policy", "lazy"): ("--policy='lazy'", "graph, eager"),
     ("--cache", "hot"): ("cache='hot'", "cold, warm"),
     ("--jobs", "0"): ("--jobs", "'0'"),
     ("--compile-timeout", "0"): ("--compile-timeout", "'0'"),
@@ -136,7 +139,7 @@ def test_a_search_refuses_what_the_kernel_cannot_compute_before_anything_is_sear
     machine.ship_sweep(64)
     for command in ("search", "lookup"):
         ran = run(command, "--operation", "paged_decode", "--queries", "9")
-        assert_refused(ran, 2, "seq_q=9", "paged_decode", "expected 1 to 8")
+        assert_refused(ran, 2, "--queries=9 is not", "paged_decode", "expected 1 to 8")
     assert not machine.home.exists()
 
 
@@ -182,7 +185,7 @@ def test_an_unknown_operation_is_refused_by_readers(run: Run, command: str) -> N
 
 @pytest.mark.parametrize("budget", ["0", "-1", "soon", "1d", ""])
 def test_a_budget_that_is_no_time_is_refused(run: Run, machine: Machine, budget: str) -> None:
-    assert_refused(run("search", f"--budget={budget}"), 2, f"budget={budget!r}", "90s, 2m, 1h")
+    assert_refused(run("search", f"--budget={budget}"), 2, f"autotune: --budget={budget!r}", "90s, 2m, 1h")
     assert not machine.home.exists()
 
 
@@ -210,12 +213,12 @@ def test_a_file_that_cannot_be_written_is_refused(run: Run, machine: Machine, tm
 
 def test_a_folder_to_read_that_is_none_is_refused(run: Run, tmp_path: Path) -> None:
     for command in ("show", "export"):
-        assert_refused(run(command, "--from", tmp_path / "typo"), 2, f"from='{tmp_path / 'typo'}'", "--out")
+        assert_refused(run(command, "--from", tmp_path / "typo"), 2, f"autotune: --from='{tmp_path / 'typo'}'", "--out")
 
 
 def test_an_unknown_format_is_refused(run: Run, machine: Machine) -> None:
     machine.ship(sample.trial())
-    assert_refused(run("export", "--format", "yaml"), 2, "'yaml'", "csv, json, triton")
+    assert_refused(run("export", "--format", "yaml"), 2, "autotune: --format='yaml' ", "csv, json, triton")
 
 
 @pytest.mark.filterwarnings("ignore:.*damaged")  # a search first asks for hints, which serving would do without
@@ -341,7 +344,7 @@ def test_the_real_process_ends_in_the_same_way(tmp_path: Path) -> None:
         result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
         return Ran(result.returncode, result.stdout, result.stderr)
 
-    assert_refused(autotune("lookup", "--head-dim", "100"), 2, "head_dim=100")
+    assert_refused(autotune("lookup", "--head-dim", "100"), 2, "--head-dim=100")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "home").touch()
     assert_refused(autotune("show"), 1, f"{tmp_path / 'home'}: cannot be listed: Not a directory")

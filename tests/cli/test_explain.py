@@ -92,8 +92,9 @@ def test_the_gpu_here_is_the_default(run: Run, machine: Machine, monkeypatch: py
     [
         (("BLOCK_Q",), ("config='BLOCK_Q'", "NAME=VALUE")),
         (("BLOCK_Q=64",), ("has no BLOCK_K", "16, 32, 64, 128, 256")),
+        (("foo=64",), ("config='foo=64' has foo, which is no parameter", "BLOCK_Q, BLOCK_K")),
         ((FAST, "--device", "Voodoo 2"), ("device='Voodoo 2'", "none")),
-        ((FAST, "--seq", "0"), ("seq_q=0",)),
+        ((FAST, "--seq", "0"), ("--seq=0",)),
         ((FAST, "--from", "/nonexistent"), ("from='/nonexistent'", "not a folder")),
     ],
 )

@@ -140,8 +140,11 @@ def test_a_family_without_a_sweep_fails_and_lists_the_recorded(run: Run, machine
 
 def test_nothing_recorded_at_all_is_said(run: Run, machine: Machine) -> None:
     ran = run("search")
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "autotune: device='NVIDIA H200' is neither here nor recorded; recorded: none\n"
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "autotune: no GPU is visible, and no sweep of an NVIDIA H200 is recorded to replay instead\n"
+    named = run("search", "--device", "NVIDIA H200")
+    assert (named.code, named.out) == (2, "")
+    assert named.err == "autotune: --device='NVIDIA H200' is neither here nor recorded; recorded: none\n"
 
 
 def test_out_names_another_folder(run: Run, machine: Machine, tmp_path: Path, confirmed: list[list[Config]]) -> None:

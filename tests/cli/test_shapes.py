@@ -10,7 +10,7 @@ import pytest
 
 from autotune import dispatch, registry
 from autotune.cli.shape_options import ShapeOptions, parse_sizes
-from autotune.cli.shapes import KINDS, USUAL, describe, describe_model
+from autotune.cli.shapes import KINDS, USUAL, Usual, describe, describe_model
 from autotune.errors import UsageError
 from autotune.search_spaces.paged_decode import OPERATION as PAGED_DECODE
 from autotune.shape import AttentionShape, PagedShape, Shape
@@ -180,10 +180,66 @@ def test_an_operation_of_ones_own_takes_the_options_of_its_shape_class(run: Run,
 
 
 def test_an_operation_may_have_usual_sizes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert USUAL["paged_prefill"] == {"queries": 2048, "batch": "8"}
-    monkeypatch.setattr("autotune.cli.shapes.USUAL", {"paged_decode": {"queries": 3, "batch": "5"}})
+    assert USUAL["paged_prefill"] == Usual(batch="8", queries=2048)
+    monkeypatch.setattr("autotune.cli.shapes.USUAL", {"paged_decode": Usual(batch="5", queries=3)})
     assert (paged_of().seq_q, paged_of().batch) == (3, 5)
     assert (paged_of(queries=2).seq_q, paged_of(batch="7").batch) == (2, 7)
+
+
+def prefill_of(**given: Any) -> PagedShape:
+    (shape,) = shapes_of(operation="paged_prefill", **given)
+    assert isinstance(shape, PagedShape)
+    return shape
+
+
+def test_a_prefill_has_no_more_new_tokens_than_its_context() -> None:
+    assert (prefill_of().seq_q, prefill_of(context="1024").seq_q) == (2048, 1024)
+    assert prefill_of(context="512", queries=512).seq_q == 512
+    for queries in (513, 2048):
+        with pytest.raises(UsageError, match=rf"^--queries={queries} is more than --context=512,"):
+            prefill_of(context="512", queries=queries)
+
+
+@pytest.mark.parametrize(
+    ("given", "note"),
+    [
+        ({}, ()),
+        ({"ragged": True, "queries": 1}, ()),
+        (
+            {"ragged": True, "batch": "64", "queries": 33},
+            ("batch 64 of context 8192 is mixed: 63 sequences with 1 query each, one with 2049 (33 in the mean)",),
+        ),
+        (
+            {"ragged": True, "batch": "2", "context": "512", "queries": 512},
+            (
+                "batch 2 of context 512 is mixed: 1 sequence with 1 query each, one with 512 "
+                "(all of --context, where 512 in the mean would be 1023)",
+            ),
+        ),
+        (
+            {"ragged": True, "batch": "1"},
+            ("--ragged changes nothing for a batch of 1: its sequence is as long as --context",),
+        ),
+    ],
+)
+def test_how_a_ragged_prefill_spreads_its_queries_is_said(given: dict[str, Any], note: tuple[str, ...]) -> None:
+    assert describe(ShapeOptions(operation="paged_prefill", **given)).notes == note
+
+
+def test_a_ragged_decode_spreads_nothing_but_lengths() -> None:
+    assert describe(ShapeOptions(operation="paged_decode", ragged=True)).notes == ()
+    (note,) = describe(ShapeOptions(operation="paged_decode", ragged=True, batch="1")).notes
+    assert note.startswith("--ragged changes nothing for a batch of 1")
+
+
+def test_the_help_says_what_is_usual_and_what_ragged_means(run: Run) -> None:
+    text = " ".join(run("lookup", "--help").out.split())
+    assert "paged: 64, of a prefill 8]" in text
+    assert "[default: 1; of a prefill 2048, at most --context]" in text
+    assert "of a prefill a mixed batch: one new token each, but the last sequence has all others" in text
+    assert "A batch of 1 stays as it is" in text
+    assert "[default: the GPU here, or NVIDIA H200]" in text
+    assert "[default: all]" in run("show", "--help").out
 
 
 def test_a_shape_class_that_no_option_describes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,6 +259,15 @@ def test_a_model_alone_is_its_prefill_and_its_decode() -> None:
     assert first.startswith("llama-3.1-70b tp8: prefill and decode; --operation names one of them, ")
     expected = zip(("prefill", "prefill", "decode"), problems, strict=True)
     assert others == [f"{phase:9} {operation.name}: {shape}" for phase, (operation, shape) in expected]
+
+
+def test_what_only_one_phase_of_a_model_refuses_is_said_before_any_other_word(run: Run, machine: Machine) -> None:
+    ran = run("search", "--model", "llama-3.1-8b", "--queries", "512")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        "autotune: --queries=512 is not supported by paged_decode; expected 1 to 8; "
+        "it is for the decode of llama-3.1-8b alone, --operation names another\n"
+    )
 
 
 def test_a_model_with_an_operation_is_that_alone() -> None:
@@ -247,8 +312,9 @@ def test_lookup_of_a_cache_answers_the_default_and_says_why(run: Run, machine: M
         named = () if device is None else ("--device", device)
         ran = run("lookup", "--operation", "paged_decode", "--context", "8192", *named)
         assert (ran.code, ran.err) == (0, "")
-        assert ran.out.startswith(f"shape   {DECODE}\ndevice  NVIDIA H200\nconfig  schedule=")
-        assert "\nwhy     default: " in ran.out
+        assumed = "" if named else "no GPU here: an NVIDIA H200 is assumed; --device names another\n"
+        assert ran.out.startswith(f"{assumed}shape   {DECODE}\ndevice  NVIDIA H200\nconfig  schedule=")
+        assert "\nwhy     default: no tuned shape of paged_decode on NVIDIA H200: the space's default\n" in ran.out
 
 
 def test_what_is_served_is_asked_of_the_operation_that_was_named(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune import hardware
+from autotune import dispatch, hardware
 from autotune.device import NVIDIA_H200
 from autotune.table import read_csv, read_json
 from tests.cli.conftest import Machine, Ran
@@ -64,13 +64,21 @@ def test_show_keeps_devices_apart(run: Run, tuned: Machine) -> None:
     assert [trial["device"]["name"] for trial in data] == ["NVIDIA B200"]
 
 
-def test_show_without_winners_says_how_to_get_some(run: Run, machine: Machine) -> None:
+def test_without_winners_the_readers_say_what_finds_some_and_what_is_served(run: Run, machine: Machine) -> None:
+    def hint(name: str, where: str) -> str:
+        return (
+            f"no winners of {name} yet: `autotune search --operation {name}`{where} finds some; "
+            f"`autotune lookup --operation {name}` says what is served\n"
+        )
+
     for name in ("flash_attention", "paged_decode"):
-        hint = f"no winners of {name} yet: run `autotune search --operation {name}`\n"
-        assert run("show", "--operation", name) == (0, hint, "")
-    assert run("show").out == run("show", "--operation", "flash_attention").out
+        assert run("show", "--operation", name) == (0, hint(name, " on a GPU"), "")
+        assert run("export", "--operation", name) == (1, "", f"autotune: {hint(name, ' on a GPU')}")
+        assert run("lookup", "--operation", name).code == 0
     assert json.loads(run("show", "--json").out) == []
     assert not machine.home.exists()
+    machine.ship_sweep(64)
+    assert run("show").out == hint("flash_attention", "")  # a search replays the sweep
 
 
 def test_show_as_json_has_every_winner(run: Run, tuned: Machine) -> None:
@@ -93,6 +101,7 @@ def test_what_stands_in_a_table_is_no_markup(run: Run, machine: Machine) -> None
 def test_lookup_says_what_is_served_from_which_row_and_why(run: Run, tuned: Machine) -> None:
     assert run("lookup") == (
         0,
+        "no GPU here: an NVIDIA H200 is assumed; --device names another\n"
         f"shape   {sample.shape(1024)}\n"
         "device  NVIDIA H200\n"
         "config  BLOCK_Q=128 BLOCK_K=64 num_warps=8 num_stages=2 loads=descriptor\n"
@@ -100,6 +109,16 @@ def test_lookup_says_what_is_served_from_which_row_and_why(run: Run, tuned: Mach
         "row     190.0 us, measured 2026-11-21 with triton 3.6.0, torch 2.13.0, driver 580.1 (user table)\n",
         "",
     )
+
+
+def test_only_an_assumed_device_is_said_to_be_one(run: Run, tuned: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = ("lookup",), ("explain", str(sample.FAST))
+    assert all("is assumed" in run(*command).out for command in commands)
+    assert not any("assumed" in run(*command, "--device", "NVIDIA H200").out for command in commands)
+    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
+    for module in (hardware, dispatch):
+        monkeypatch.setattr(module, "current_device", lambda: NVIDIA_H200)
+    assert not any("assumed" in run(*command).out for command in commands)
 
 
 def test_lookup_tells_every_rung_and_note(run: Run, tuned: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,8 @@ def test_another_family_is_refused_with_what_is_recorded(sweep: list[Trial], cha
 
 
 def test_another_operation_is_refused(sweep: list[Trial]) -> None:
-    with pytest.raises(MissingDependencyError, match="recorded on NVIDIA H200: none"):
+    expected = "no sweep of another is recorded on NVIDIA H200: .* `autotune lookup --operation another` says what is"
+    with pytest.raises(MissingDependencyError, match=expected):
         ReplayExecutor(NVIDIA_H200, sweep).open(replace(SMALL, name="another"), SHAPE)
 
 

@@ -32,12 +32,23 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "rank": ({"q": torch.zeros(8, 4, 16, dtype=HALF)}, r"q is \(8, 4, 16\) float16"),
     "dtype": ({"q": torch.zeros(2, 8, 4, 16)}, r"q is \(2, 8, 4, 16\) float32; this kernel takes .* float16"),
     "stride": ({"k": torch.zeros(2, 16, 16, 2, dtype=HALF).mT}, r"k has the strides .*; expected 1 in the last"),
-    "device": ({"v": torch.zeros(2, 16, 2, 24, dtype=HALF, device="meta")}, r"on cpu, cpu, meta; expected one device"),
+    "device": (
+        {"v": torch.zeros(2, 16, 2, 24, dtype=HALF, device="meta")},
+        "q is on cpu, v on meta; expected one device",
+    ),
     "zero scale": ({"scale": 0.0}, r"scale=0.0 is not allowed; expected a positive number"),
     "NaN scale": ({"scale": float("nan")}, r"scale=nan is not allowed; expected a positive number"),
     "infinite scale": ({"scale": float("inf")}, r"scale=inf is not allowed"),
     "negative cap": ({"softcap": -1.0}, r"softcap=-1.0 is not allowed; expected a positive number"),
     "cap of another shape": ({"softcap": 20.0}, r"softcap=20.0; this kernel was picked for softcap=False"),
+    "list": ({"k": [1.0]}, r"k is a list; this kernel takes \(2, 16, 2, 16\) float16"),
+    "field of the shape": (
+        {"causal": True},
+        "causal is no option of the call but a field of AttentionShape, and this kernel was picked for causal=False; "
+        "pick another with get_kernel",
+    ),
+    "unknown option": ({"dropout": 0.1}, "dropout is no option of this kernel; allowed: scale, softcap, return_lse"),
+    "no GPU": ({}, r"the tensors are on the CPU; expected a GPU \(or TRITON_INTERPRET=1, to check numbers\)"),
 }
 
 
@@ -48,7 +59,7 @@ def test_what_does_not_fit_is_refused(changed: dict[str, Any], message: str) -> 
 
 
 def test_gradients_are_refused() -> None:
-    with pytest.raises(NotDifferentiableError, match="no backward kernel"):
+    with pytest.raises(NotDifferentiableError, match="q requires gradients, and there is no backward kernel"):
         CALL(**tensors(q=torch.zeros(2, 8, 4, 16, dtype=HALF, requires_grad=True)))
 
 
@@ -57,6 +68,17 @@ def test_a_missing_cap_is_refused() -> None:
     call = KERNEL.bind(Config(BLOCK_Q=16, BLOCK_K=16, num_warps=1, num_stages=1, loads="pointer"), shape)
     x = torch.zeros(1, 8, 1, 16, dtype=HALF)
     with pytest.raises(InputMismatchError, match="softcap=None; this kernel was picked for softcap=True"):
+        call(x, x, x)
+
+
+def test_what_the_interpreter_gets_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triton.knobs.runtime.interpret", True)
+    shape = AttentionShape(batch=1, heads=1, seq_q=8, head_dim=16, dtype="bfloat16")
+    call = KERNEL.bind(Config(BLOCK_Q=16, BLOCK_K=16, num_warps=1, num_stages=1, loads="pointer"), shape)
+    x = torch.zeros(1, 8, 1, 16, dtype=torch.bfloat16)
+    with pytest.raises(
+        InputMismatchError, match="bfloat16 on the CPU, which Triton's interpreter gets wrong; expected"
+    ):
         call(x, x, x)
 
 

@@ -150,6 +150,7 @@ def test_what_no_table_knows_was_never_tried() -> None:
     assert (found.fate, found.winner) == (Fate.UNTRIED, raced(sample.FAST, 200))
     assert verdict(found) == "never tried: it is valid, and 1 other config was tried at this shape"
     assert explained(SLOW).winner is None
+    assert verdict(explained(SLOW)) == "never tried: it is valid, but nothing was tried at this shape yet"
 
 
 def test_the_first_source_that_knows_the_config_decides() -> None:
@@ -195,6 +196,7 @@ AMD = replace(NVIDIA_H200, name="AMD Instinct MI300X", arch="gfx942")
     ("text", "device", "words"),
     [
         ("", NVIDIA_H200, "has no BLOCK_Q; allowed: 16, 32, 64, 128, 256"),
+        ("foo=64 bar=1", NVIDIA_H200, "has foo, bar, which is no parameter; expected BLOCK_Q, BLOCK_K, num_warps"),
         (TEXT, AMD, "has no waves_per_eu; allowed: 0, 2"),
         (f"{TEXT} BLOCK_Q=32", NVIDIA_H200, "names BLOCK_Q twice"),
         ("BLOCK_Q", NVIDIA_H200, "has 'BLOCK_Q'; expected NAME=VALUE"),

@@ -78,7 +78,7 @@ def test_absent_libraries_come_with_the_command_that_installs_them(monkeypatch: 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for subject in ("torch", "triton", "interpreter"):
         assert not finding(subject).ok
-        assert finding(subject).fix == "pip install 'attention-autotune[gpu]'"
+        assert finding(subject).fix == 'pip install ".[gpu]" in the clone'
     assert finding("nvml").fix == "pip install nvidia-ml-py"
 
 
@@ -86,7 +86,7 @@ def test_an_absent_baseline_comes_with_the_command_that_installs_it(monkeypatch:
     monkeypatch.undo()
     monkeypatch.setattr("importlib.metadata.version", fail(PackageNotFoundError("nvidia-cudnn-frontend")))
     found = finding("cudnn")
-    assert (found.ok, found.fix) == (False, "pip install 'attention-autotune[cudnn]'")
+    assert (found.ok, found.fix) == (False, 'pip install ".[cudnn]" in the clone')
 
 
 def test_no_gpu_is_no_obstacle_to_replay(monkeypatch: pytest.MonkeyPatch) -> None:

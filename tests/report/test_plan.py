@@ -37,13 +37,24 @@ def test_a_plan_in_words() -> None:
         f"flash_attention: {sample.shape(64)}",
         "space     10 configs on NVIDIA H200: 3 pruned before compiling, 7 valid",
         "pruned    3: too N",
-        f"          for example {sample.FAST}: too 7",
+        "          for example too 7",
         f"default   {sample.FAST}",
         "known     1 config from earlier runs",
         "sampler   tpe, 6 trials at most that reach the device",
         "expected  about 16 s with 2 compilers, race included: "
         "1.25 s to compile a config and 0.50 s to judge it, as recorded in a_sweep",
     ]
+
+
+def test_a_plan_tells_the_rules_that_prune_most_and_counts_the_others() -> None:
+    rules = tuple(Pruned(f"too N of {letter}", 9 - i, sample.FAST, "too 7") for i, letter in enumerate("abcde"))
+    told = [line for line in plan_lines(plan(pruned=rules)) if line.startswith("pruned")]
+    assert told == [
+        *(f"pruned    {count}: too N of {letter}" for count, letter in zip((9, 8, 7), "abc", strict=True)),
+        "pruned    11 by 2 more rules; --json has all, with examples",
+    ]
+    assert "pruned    6 by 1 more rule; --json has all, with examples" in plan_lines(plan(pruned=rules[:4]))
+    assert [group["rule"] for group in plan_data(plan(pruned=rules))["pruned"]] == [group.rule for group in rules]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from autotune.errors import BaselineUnavailableError, UsageError
+from autotune.errors import UsageError
+from autotune.kernels.baselines.baseline import refuse_unless_ready
 from autotune.kernels.baselines.gaudi import pages
 from autotune.shape import PagedShape
 
@@ -123,9 +124,7 @@ class FlatPaged:
         return pages.unsupported(shape)
 
     def prepare(self, shape: PagedShape, inputs: "Inputs") -> Callable[[], torch.Tensor]:
-        reason = self.unsupported(shape)
-        if reason is not None:
-            raise BaselineUnavailableError(reason)
+        refuse_unless_ready(self, shape)
         used = pages.used_pages(inputs.page_table, inputs.seq_lens, page_size=shape.page_size)
         k_cache, v_cache = (
             pages.copy_used(cache, used, layout=inputs.layout) for cache in (inputs.k_cache, inputs.v_cache)

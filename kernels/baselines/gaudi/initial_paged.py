@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from autotune.errors import BaselineUnavailableError
+from autotune.kernels.baselines.baseline import refuse_unless_ready
 from autotune.kernels.baselines.gaudi import pages
 from autotune.shape import PagedShape
 
@@ -82,9 +82,7 @@ class InitialPaged:
         return pages.unsupported(shape)
 
     def prepare(self, shape: PagedShape, inputs: "Inputs") -> Callable[[], torch.Tensor]:
-        reason = self.unsupported(shape)
-        if reason is not None:
-            raise BaselineUnavailableError(reason)
+        refuse_unless_ready(self, shape)
         used = pages.used_pages(inputs.page_table, inputs.seq_lens, page_size=shape.page_size)
         k_cache, v_cache = (
             pages.copy_used(cache, used, layout=inputs.layout).permute(0, 2, 3, 1).contiguous()

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from autotune.errors import BaselineUnavailableError, MissingDependencyError
+from autotune.errors import BaselineUnavailableError
+from autotune.kernels.baselines.baseline import refuse_unless_ready
 from autotune.shape import MAX_LENGTH, AttentionShape
 
 if TYPE_CHECKING:
@@ -61,10 +62,7 @@ class Naive:
             MissingDependencyError: ``available`` says why.
             BaselineUnavailableError: ``unsupported`` says why, or the device cannot hold the scores.
         """
-        if (missing := self.available()) is not None:
-            raise MissingDependencyError(missing)
-        if (reason := self.unsupported(shape)) is not None:
-            raise BaselineUnavailableError(reason)
+        refuse_unless_ready(self, shape)
         import torch
         import triton
 

@@ -2,8 +2,17 @@
 
 from typing import Any
 
+import torch
+
 from tests.kernels.interpreter import TASKS, main
-from tests.kernels.paged_cache.numerics import Case, case_failure, distant_failure, every_half_failure
+from tests.kernels.paged_cache.numerics import (
+    Case,
+    attention_failure,
+    case_failure,
+    distant_failure,
+    every_half_failure,
+    prefill_failure,
+)
 
 
 def run_case(fields: dict[str, Any]) -> str | None:
@@ -18,7 +27,16 @@ def run_distant() -> str | None:
     return distant_failure("cpu")
 
 
+def run_attention(kv_dtype: str) -> str | None:
+    return attention_failure(kv_dtype, "cpu", torch.float16)
+
+
+def run_prefill() -> str | None:
+    return prefill_failure("cpu", torch.float16)
+
+
 TASKS.update({"case": run_case, "every half": run_every_half, "distant": run_distant})
+TASKS.update({"attention": run_attention, "prefill": run_prefill})
 
 if __name__ == "__main__":
     main()

@@ -6,10 +6,11 @@ from typing import Any, Final, Literal
 
 import torch
 
-from autotune import append_kv, paged_decode
+from autotune import PagedKVCache, append_kv, paged_decode, paged_prefill
 from autotune.correctness import error_limit
 from autotune.kernels.paged_cache.quantization import quantize
 from autotune.kernels.paged_decode.reference import paged_decode_reference
+from autotune.kernels.paged_prefill.reference import paged_prefill_reference
 from tests.kernels.numerics import compare
 
 PAGES: Final = 6
@@ -160,23 +161,39 @@ def graph_failure(kv_dtype: str) -> str | None:
     return f"{wrong} elements differ" if wrong else None
 
 
-def attention_failure(kv_dtype: str) -> str | None:
+def attention_failure(kv_dtype: str, device: str, dtype: torch.dtype = torch.bfloat16) -> str | None:
     """Append, then decode: what the public functions compute must be attention over what the cache stands for."""
-    generator = torch.Generator(device="cuda").manual_seed(5)
+    generator = torch.Generator(device=device).manual_seed(5)
     lengths, page_size = (70, 33), 16
-    k, v = (torch.randn(2 * 80, 2, 64, generator=generator, device="cuda").bfloat16() for _ in range(2))
-    q = torch.randn(2, 1, 8, 64, generator=generator, device="cuda").bfloat16()
-    dtype = getattr(torch, kv_dtype)
-    k_cache, v_cache = (torch.zeros(10, page_size, 2, 64, dtype=dtype, device="cuda") for _ in range(2))
-    sizes = (10, page_size, 2) if dtype == torch.int8 else ()
-    scales: dict[str, Any] = {name: torch.full(sizes, 0.05, device="cuda") for name in ("k_scale", "v_scale")}
-    table = torch.arange(10, dtype=torch.int32, device="cuda").reshape(2, 5)
-    seq_lens = torch.tensor(lengths, dtype=torch.int32, device="cuda")
-    append_kv(k, v, k_cache, v_cache, torch.arange(160, device="cuda"), **scales)
+    k, v = (torch.randn(2 * 80, 2, 64, generator=generator, device=device).to(dtype) for _ in range(2))
+    q = torch.randn(2, 1, 8, 64, generator=generator, device=device).to(dtype)
+    kind = getattr(torch, kv_dtype)
+    k_cache, v_cache = (torch.zeros(10, page_size, 2, 64, dtype=kind, device=device) for _ in range(2))
+    sizes = (10, page_size, 2) if kind == torch.int8 else ()
+    scales: dict[str, Any] = {name: torch.full(sizes, 0.05, device=device) for name in ("k_scale", "v_scale")}
+    table = torch.arange(10, dtype=torch.int32, device=device).reshape(2, 5)
+    seq_lens = torch.tensor(lengths, dtype=torch.int32, device=device)
+    append_kv(k, v, k_cache, v_cache, torch.arange(160, device=device), **scales)
     out = paged_decode(q, k_cache, v_cache, table, seq_lens, **scales)
     expected, eager = (
-        paged_decode_reference(q, k_cache, v_cache, table, seq_lens, **scales, dtype=kind)[0]
-        for kind in (torch.float64, torch.bfloat16)
+        paged_decode_reference(q, k_cache, v_cache, table, seq_lens, **scales, dtype=precision)[0]
+        for precision in (torch.float64, dtype)
     )
     assert isinstance(out, torch.Tensor)
-    return compare(out, expected, error_limit(expected, eager, torch.bfloat16))
+    return compare(out, expected, error_limit(expected, eager, dtype))
+
+
+def prefill_failure(device: str, dtype: torch.dtype = torch.bfloat16) -> str | None:
+    """Fill a ``PagedKVCache``, then prefill: what is computed must be attention over what was appended."""
+    generator = torch.Generator(device=device).manual_seed(6)
+    cache = PagedKVCache(pages=12, page_size=8, kv_heads=2, head_dim=32, dtype=dtype, device=device)
+    ids = [cache.allocate(), cache.allocate()]
+    for sequence, length in zip(ids, (41, 9), strict=True):
+        cache.append(sequence, *torch.randn(2, length, 2, 32, generator=generator, device=device).to(dtype))
+    q = torch.randn(23, 4, 32, generator=generator, device=device).to(dtype)
+    offsets = torch.tensor([0, 17, 23], dtype=torch.int32, device=device)
+    tensors = (q, cache.k_cache, cache.v_cache, cache.page_table(ids), cache.seq_lens(ids), offsets)
+    out = paged_prefill(*tensors)
+    expected, eager = (paged_prefill_reference(*tensors, dtype=precision)[0] for precision in (torch.float64, dtype))
+    assert isinstance(out, torch.Tensor)
+    return compare(out, expected, error_limit(expected, eager, dtype))

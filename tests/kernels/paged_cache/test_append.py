@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from autotune import append_kv
-from autotune.errors import InputMismatchError, NotDifferentiableError
+from autotune.errors import InputMismatchError, InvalidShapeError, NotDifferentiableError
 from tests.kernels.conftest import Interpreter
 from tests.kernels.paged_cache.numerics import (
     Case,
@@ -21,6 +21,7 @@ from tests.kernels.paged_cache.numerics import (
     distant_failure,
     every_half_failure,
     graph_failure,
+    prefill_failure,
 )
 
 QUANTIZED = ["int8", "float8_e4m3fn", "float8_e5m2"]
@@ -88,7 +89,22 @@ def test_gpu_graph_follows_tokens_and_slots(kv_dtype: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("kv_dtype", QUANTIZED)
 def test_gpu_attention_over_what_was_appended(kv_dtype: str) -> None:
-    assert attention_failure(kv_dtype) is None
+    assert attention_failure(kv_dtype, "cuda") is None
+
+
+@pytest.mark.gpu
+def test_gpu_prefill_over_what_was_appended() -> None:
+    assert prefill_failure("cuda") is None
+
+
+@pytest.mark.parametrize("kv_dtype", QUANTIZED)
+def test_interpreted_attention_over_what_was_appended(kv_dtype: str, interpreter: Interpreter) -> None:
+    """The public functions pick for tensors on the CPU where there is no GPU."""
+    assert interpreter("attention", kv_dtype) is None
+
+
+def test_interpreted_prefill_over_what_was_appended(interpreter: Interpreter) -> None:
+    assert interpreter("prefill") is None
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "gfx942"])
@@ -123,34 +139,49 @@ ONE = torch.ones(())
 E4M3 = torch.float8_e4m3fn
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "rank": (tensors(k=torch.zeros(3, 16)), r"k is \(3, 16\); expected 3 dimensions"),
+    "list": (tensors(slots=[0, 1, 2]), "slots is a list; expected a tensor"),
     "tokens": (
         tensors(v=torch.zeros(2, 2, 24).half()),
-        r"v is \(2, 2, 24\) float16; expected \(3, 2, 24\) float16",
+        r"v is \(2, 2, 24\) float16; expected \(3, 2, 24\) float16, "
+        r"since k is \(3, 2, 16\) float16 and k_cache is \(5, 8, 2, 16\) float16 \(NHD\)",
     ),
-    "type": (tensors(k=torch.zeros(3, 2, 16).double()), "k is .* float64; expected .* float16 or bfloat16 or float32"),
+    "fewer keys": (tensors(k=torch.zeros(2, 2, 16).half()), r"k is \(2, 2, 16\) float16; expected \(3, 2, 16\) float"),
+    "fewer heads": (tensors(k=torch.zeros(3, 1, 16).half()), r"k is \(3, 1, 16\) .*; expected \(3, 2, 16\) float16, s"),
+    "type": (tensors(k=torch.zeros(3, 2, 16).double()), "k is .* float64; expected .* float16, since k_cache is .*16"),
     "types": (tensors(v=torch.zeros(3, 2, 24)), r"v is .* float32; expected \(3, 2, 24\) float16"),
     "cache type": (
-        tensors(torch.float32),
-        "k_cache is .* float32; expected .* float16 or int8 or float8_e4m3fn or float8_e5m2",
+        tensors(torch.float64),
+        "k_cache is .* float64; expected .* float16 or bfloat16 or float32 or int8 or float8_e4m3fn or float8_e5m2",
+    ),
+    "keys of another type": (
+        tensors(torch.float32, v=torch.zeros(3, 2, 24)),
+        r"k is \(3, 2, 16\) float16; expected \(3, 2, 16\) float32, since k_cache is \(5, 8, 2, 16\) float32 \(NHD\)",
+    ),
+    "quantized type": (
+        tensors(torch.int8, k=torch.zeros(3, 2, 16).int()),
+        r"k is .* int32; expected \(3, 2, 16\) float16 or bfloat16 or float32, since k_cache is .* int8",
     ),
     "cache types": (tensors(v_cache=torch.zeros(5, 8, 2, 24).char()), "v_cache is .* int8; expected .* float16"),
     "layout": (
-        tensors(k_cache=torch.zeros(5, 2, 8, 16).half()),
-        r"k_cache is \(5, 2, 8, 16\) float16; expected \(5, 2, 2, 16\)",
+        {**tensors(), "layout": "hnd"},
+        r"k is \(3, 2, 16\) .*; expected \(3, 8, 16\) float16, since k_cache is \(5, 8, 2, 16\) float16 \(HND\)",
     ),
-    "layout name": ({**tensors(), "layout": "NDH"}, "layout='NDH' is not allowed; expected 'NHD' or 'HND'"),
+    "layout of one": (
+        tensors(v_cache=torch.zeros(5, 2, 8, 24).half()),
+        r"v_cache is \(5, 2, 8, 24\) float16; expected \(5, 8, 2, 24\) float16",
+    ),
     "pages": (tensors(v_cache=torch.zeros(4, 8, 2, 24).half()), r"v_cache is \(4, .* expected \(5, 8, 2, 24\)"),
     "stride": (tensors(k=torch.zeros(3, 16, 2).half().mT), "k has the strides .*; expected 1 in the last dimension"),
     "slot type": (tensors(slots=torch.zeros(3)), r"slots is \(3,\) float32; expected \(3,\) int64 or int32"),
     "slot count": (tensors(slots=torch.zeros(4).long()), r"slots is \(4,\) int64; expected \(3,\) int64 or int32"),
-    "number": (tensors(E4M3, k_scale=0.5), r"k_scale=0.5 is not allowed; expected a tensor of float32, or None"),
+    "number": (tensors(E4M3, k_scale=0.5), r"k_scale is 0.5; expected a float32 tensor of \(\) or \(2,\)"),
     "needless scale": (tensors(v_scale=ONE), r"v_scale is \(\) float32; expected None for a cache of float16"),
-    "no scale": (tensors(torch.int8), r"k_scale is None; expected float32 of \(5, 8, 2\) for a cache of int8"),
+    "no scale": (tensors(torch.int8), r"k_scale is None; expected a float32 tensor of \(5, 8, 2\) for a cache of int8"),
     "scale": (
         tensors(E4M3, v_scale=torch.ones(3)),
-        r"v_scale is \(3,\) float32; expected float32 of \(\) or \(2,\) for a cache of float8_e4m3fn",
+        r"v_scale is \(3,\) float32; expected a float32 tensor of \(\) or \(2,\) for a cache of float8_e4m3fn",
     ),
-    "scale type": (tensors(E4M3, k_scale=ONE.half()), r"k_scale is \(\) float16; expected float32 of"),
+    "scale type": (tensors(E4M3, k_scale=ONE.half()), r"k_scale is \(\) float16; expected a float32 tensor of"),
     "device": (tensors(slots=torch.zeros(3, device="meta").long()), "k_cache is on cpu, slots on meta; expected one"),
     "slot": (
         tensors(slots=torch.tensor([39, -1, 40])) | {"check": True},
@@ -169,5 +200,10 @@ def test_what_does_not_fit_is_refused(given: dict[str, Any], message: str, monke
 
 
 def test_gradients_are_refused() -> None:
-    with pytest.raises(NotDifferentiableError, match="an input requires gradients"):
-        append_kv(**tensors(k=torch.zeros(3, 2, 16, dtype=torch.float16, requires_grad=True)))
+    with pytest.raises(NotDifferentiableError, match="v requires gradients, and there is no backward kernel"):
+        append_kv(**tensors(v=torch.zeros(3, 2, 24, dtype=torch.float16, requires_grad=True)))
+
+
+def test_an_unknown_layout_is_refused() -> None:
+    with pytest.raises(InvalidShapeError, match="layout='NDH' is not allowed; expected 'NHD' or 'HND'"):
+        append_kv(**tensors(), layout="NDH")  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import torch
 from autotune.errors import InputMismatchError, NotDifferentiableError
 from autotune.kernels.paged_decode import KERNEL
 from autotune.kernels.paged_decode.call import check_pages
+from autotune.kernels.tensors import check_device
 from autotune.shape import PagedShape
 from autotune.space import Config
 from tests.kernels.conftest import Interpreter
@@ -29,10 +30,18 @@ def tensors(**replaced: Any) -> dict[str, Any]:
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "batch": (
         {"q": torch.zeros(3, 4, 16, dtype=HALF)},
-        r"q is \(3, 1, 4, 16\) float16; this kernel takes \(2, 1, 4, 16\) float16",
+        r"q is \(3, 4, 16\) float16; this kernel takes \(2, 4, 16\) float16",
     ),
     "queries": ({"q": torch.zeros(2, 2, 4, 16, dtype=HALF)}, r"q is \(2, 2, 4, 16\) float16; .* \(2, 1, 4, 16\)"),
-    "dtype": ({"q": torch.zeros(2, 4, 16)}, r"q is \(2, 1, 4, 16\) float32; this kernel takes .* float16"),
+    "dtype": (
+        {"q": torch.zeros(2, 4, 16)},
+        r"q is \(2, 4, 16\) float32; this kernel takes \(2, 4, 16\) float16",
+    ),
+    "rank": (
+        {"q": torch.zeros(4, 16, dtype=HALF)},
+        r"q is \(4, 16\) float16; this kernel takes \(2, 1, 4, 16\) float16",
+    ),
+    "list": ({"seq_lens": [3, 9]}, r"seq_lens is a list; this kernel takes \(2\) int32"),
     "layout": (
         {"k_cache": torch.zeros(9, 2, 8, 16, dtype=HALF)},
         r"k_cache is \(9, 2, 8, 16\) float16; this kernel takes \(any, 8, 2, 16\) float16 \(NHD\)",
@@ -54,7 +63,19 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "zero scale": ({"scale": 0.0}, r"scale=0.0 is not allowed; expected a positive number"),
     "cap of another shape": ({"softcap": 20.0}, r"softcap=20.0; this kernel was picked for softcap=False"),
     "sinks of another shape": ({"sinks": torch.zeros(4)}, r"sinks is given; this kernel was picked for sinks=False"),
-    "no GPU": ({}, r"the tensors are on the CPU; expected a GPU"),
+    "needless scale": ({"k_scale": 0.5}, "k_scale is 0.5; expected None for a cache of float16"),
+    "field of the shape": (
+        {"window": 5},
+        "window is no option of the call but a field of PagedShape, and this kernel was picked for window=None; pick "
+        "another with get_kernel",
+    ),
+    "layout of the shape": ({"layout": "HND"}, "layout is no option .* was picked for layout='NHD'"),
+    "hint of the shape": ({"mean_context": 9}, "mean_context is no option .* was picked for mean_context=64"),
+    "unknown option": (
+        {"causal": True},
+        "causal is no option of this kernel; allowed: scale, softcap, sinks, alibi_slopes, k_scale, v_scale, ",
+    ),
+    "no GPU": ({}, r"the tensors are on the CPU; expected a GPU \(or TRITON_INTERPRET=1, to check numbers\)"),
 }
 
 
@@ -68,18 +89,39 @@ def test_what_does_not_fit_is_refused(changed: dict[str, Any], message: str) -> 
     ("values", "message"),
     [
         (None, "alibi_slopes is None; this kernel was picked for alibi=True"),
-        (torch.zeros(3), r"alibi_slopes is \(3,\) float32; expected \(4,\), contiguous, of floating point"),
-        (torch.zeros(4, dtype=torch.int32), r"alibi_slopes is \(4,\) int32; expected \(4,\)"),
+        (torch.zeros(3), r"alibi_slopes is \(3,\) float32; expected a tensor of \(4,\), contiguous, of floating point"),
+        (torch.zeros(4, dtype=torch.int32), r"alibi_slopes is \(4,\) int32; expected a tensor of \(4,\)"),
+        ([1.0] * 4, r"alibi_slopes is a list; expected a tensor of \(4,\)"),
     ],
 )
-def test_values_per_head_are_checked(values: torch.Tensor | None, message: str) -> None:
+def test_values_per_head_are_checked(values: Any, message: str) -> None:
     call = KERNEL.bind(CONFIG, PagedShape(**SIZES, page_size=8, dtype="float16", alibi=True))
     with pytest.raises(InputMismatchError, match=message):
         call(**tensors(alibi_slopes=values))
 
 
+@pytest.mark.parametrize(
+    ("kv_dtype", "k_scale", "message"),
+    [
+        ("int8", None, r"k_scale is None; expected a float32 tensor of \(9, 8, 2\) for a cache of int8"),
+        ("int8", 0.5, r"k_scale is 0.5; expected a float32 tensor of \(9, 8, 2\) for a cache of int8"),
+        (
+            "float8_e5m2",
+            None,
+            r"k_scale is None; expected a float32 tensor of \(\) or \(2,\) for a cache of float8_e5m2",
+        ),
+        ("float8_e5m2", [0.5, 0.5], r"k_scale is a list; expected a float32 tensor of \(\) or \(2,\)"),
+    ],
+)
+def test_a_scale_that_is_missing_or_no_tensor_is_refused(kv_dtype: str, k_scale: Any, message: str) -> None:
+    call = KERNEL.bind(CONFIG, PagedShape(**SIZES, page_size=8, dtype="float16", kv_dtype=kv_dtype))
+    caches = {name: tensors()[name].to(getattr(torch, kv_dtype)) for name in ("k_cache", "v_cache")}
+    with pytest.raises(InputMismatchError, match=message):
+        call(**tensors(**caches, k_scale=k_scale))
+
+
 def test_gradients_are_refused() -> None:
-    with pytest.raises(NotDifferentiableError, match="no backward kernel"):
+    with pytest.raises(NotDifferentiableError, match="q requires gradients, and there is no backward kernel"):
         CALL(**tensors(q=torch.zeros(2, 4, 16, dtype=HALF, requires_grad=True)))
 
 
@@ -94,12 +136,35 @@ def test_gradients_are_refused() -> None:
     ],
 )
 def test_pages_are_read_on_demand(lengths: list[int], table: list[list[int]], message: str | None) -> None:
-    arguments = (torch.tensor(table, dtype=torch.int32), torch.tensor(lengths, dtype=torch.int32))
     if message is None:
-        check_pages(*arguments, pages=4, page_size=8)
+        found_in_pages(lengths, table, window=None, queries=1)
         return
     with pytest.raises(InputMismatchError, match=message):
-        check_pages(*arguments, pages=4, page_size=8)
+        found_in_pages(lengths, table, window=None, queries=1)
+
+
+def test_another_gpu_than_the_current_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    check_device(torch.device("cuda", 0))
+    with pytest.raises(InputMismatchError, match=r"on cuda:1, the current device is cuda:0; .* torch.cuda.device\(1\)"):
+        check_device(torch.device("cuda", 1))
+
+
+def found_in_pages(lengths: list[int], table: list[list[int]], *, window: int | None, queries: int) -> None:
+    shape = PagedShape(batch=2, heads=1, head_dim=16, max_context=16, page_size=8, window=window)
+    rows, counts = (torch.tensor(values, dtype=torch.int32) for values in (table, lengths))
+    check_pages(shape, rows, counts, pages=4, queries=queries)
+
+
+@pytest.mark.parametrize(("window", "queries"), [(8, 1), (7, 2), (1, 1)])
+def test_pages_before_every_window_may_be_anything(window: int, queries: int) -> None:
+    found_in_pages([16, 3], [[-1, 1], [2, 99]], window=window, queries=queries)
+
+
+@pytest.mark.parametrize(("window", "queries"), [(9, 1), (8, 2), (1, 9)])
+def test_pages_that_a_window_reaches_must_exist(window: int, queries: int) -> None:
+    with pytest.raises(InputMismatchError, match=r"page_table\[0, 0\]=-1 is not a page"):
+        found_in_pages([16, 3], [[-1, 1], [2, 99]], window=window, queries=queries)
 
 
 def test_interpreted_call(interpreter: Interpreter) -> None:

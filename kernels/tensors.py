@@ -1,0 +1,114 @@
+"""What a call refuses whatever its kernel: what is no tensor, wrong places, gradients, unknown options."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from autotune.errors import InputMismatchError, NotDifferentiableError
+from autotune.shape import Shape
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Torch's name of a dtype, as shapes hold it."""
+    return str(dtype).removeprefix("torch.")
+
+
+def describe(value: object) -> str:
+    """What was given, in a few words: sizes and dtype of a tensor, a plain value, or what kind of thing it is."""
+    if isinstance(value, torch.Tensor):
+        return f"{tuple(value.shape)} {dtype_name(value.dtype)}"
+    return repr(value) if isinstance(value, bool | int | float | str | None) else f"a {type(value).__name__}"
+
+
+def check_tensors(tensors: Mapping[str, object]) -> None:
+    """Refuse what is no tensor.
+
+    Raises:
+        InputMismatchError: the message names it.
+    """
+    for name, value in tensors.items():
+        if not isinstance(value, torch.Tensor):
+            raise InputMismatchError(f"{name} is {describe(value)}; expected a tensor")
+
+
+def check_together(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Refuse tensors of several devices, and gradients.
+
+    Raises:
+        InputMismatchError: another device than the first tensor's.
+        NotDifferentiableError: gradients are required.
+    """
+    first = next(iter(tensors))
+    device = tensors[first].device
+    elsewhere = [f"{name} on {tensor.device}" for name, tensor in tensors.items() if tensor.device != device]
+    if elsewhere:
+        raise InputMismatchError(f"{first} is on {device}, {', '.join(elsewhere)}; expected one device")
+    check_gradients(tensors)
+
+
+def check_gradients(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Refuse tensors that require gradients, where torch would record them.
+
+    Raises:
+        NotDifferentiableError: the message names the first.
+    """
+    if torch.is_grad_enabled():
+        for name, tensor in tensors.items():
+            if tensor.requires_grad:
+                raise NotDifferentiableError(
+                    f"{name} requires gradients, and there is no backward kernel; call it under torch.no_grad()"
+                )
+
+
+def check_device(device: torch.device, computed: torch.dtype | None = None) -> None:
+    """Refuse another GPU than the current one, which is where Triton launches, and what kernels are picked for; and the
+    CPU, unless Triton interprets there what it can: it computes bfloat16 on raw bits (3.6.0).
+
+    Raises:
+        InputMismatchError: nothing computes such tensors there.
+    """
+    if device.type != "cpu":
+        current = torch.cuda.current_device() if device.type == "cuda" else device.index
+        if device.index != current:
+            raise InputMismatchError(
+                f"the tensors are on {device}, the current device is cuda:{current}; call it under "
+                f"torch.cuda.device({device.index})"
+            )
+        return
+    import triton  # not at the top: a cache on the CPU needs none
+
+    if not triton.knobs.runtime.interpret:
+        raise InputMismatchError("the tensors are on the CPU; expected a GPU (or TRITON_INTERPRET=1, to check numbers)")
+    if computed == torch.bfloat16:
+        raise InputMismatchError(
+            "the tensors are bfloat16 on the CPU, which Triton's interpreter gets wrong; expected float16 or float32"
+        )
+
+
+def check_positive(name: str, value: float | None) -> None:
+    """Refuse a number that makes no softmax.
+
+    Raises:
+        InputMismatchError: it is not positive and finite.
+    """
+    if value is not None and not 0.0 < value < float("inf"):
+        raise InputMismatchError(f"{name}={value} is not allowed; expected a positive number")
+
+
+def refuse_options(call: Callable[..., Any], shape: Shape, given: Mapping[str, object]) -> None:
+    """Say of options that a bound kernel's call does not have where they belong.
+
+    Raises:
+        InputMismatchError: always.
+    """
+    name, fields = next(iter(given)), shape.as_dict()
+    if name in fields:
+        raise InputMismatchError(
+            f"{name} is no option of the call but a field of {type(shape).__name__}, and this kernel was picked for "
+            f"{name}={fields[name]!r}; pick another with get_kernel"
+        )
+    parameters = inspect.signature(call).parameters.values()
+    options = [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    raise InputMismatchError(f"{name} is no option of this kernel; allowed: {', '.join(options)}")
