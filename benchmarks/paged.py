@@ -37,6 +37,7 @@ from benchmarks.grids import (
 )
 
 SECONDS: Final = 3.0  # of each race
+ROUNDS: Final = 3  # of races that take turns
 PARTS: Final[dict[str, tuple[tuple[str, PagedShape], ...]]] = {
     "uniform": (
         ("32/8, page 16, 16 x 4096", paged_shape(LLAMA, 16, 4096)),
@@ -117,8 +118,7 @@ def compare_decode(executor: GpuExecutor, part: str) -> None:
             f"{ours:.1f}",
             f"{size / ours / 1e6:.2f}",
             f"{reading / ours:.3f}",
-            f"{usual:.1f}",
-            *("" if time is None else f"{time:.1f}" for time in found),
+            *("" if time is None else f"{time:.1f}" for time in (usual, *found)),
             "" if best is None else f"{best / ours:.3f}",
             str(config),
         ]
@@ -132,25 +132,31 @@ def compare_prefill(executor: GpuExecutor) -> None:
     for cached in (0, CACHED):
         paged, dense = prefill_shape(cached), dense_chunk(cached)
         config = served(paged)
-        pages, _, _ = race(executor, paged, "paged_prefill", [config])
-        tensors, _, _ = race(executor, dense, "flash_attention", [served(dense)])
+        problems = ((paged, "paged_prefill", config), (dense, "flash_attention", served(dense)))
+        rounds = [
+            [race(executor, shape, operation, [chosen])[0] for shape, operation, chosen in problems]
+            for _ in range(ROUNDS)  # of two operations in turn, so that a drift meets both
+        ]
+        pages, tensors = map(statistics.median, zip(*rounds, strict=True))
         print(f"| {cached} | {pages:.1f} | {tensors:.1f} | {tensors / pages:.3f} | {config} |", flush=True)
 
 
 def compare_mixed() -> None:
     """63 sequences that decode and one chunk: one launch against two, each in a graph."""
+    from autotune.kernels.paged_decode.inputs import CheckShape
     from autotune.kernels.paged_prefill.inputs import check_shape
 
     prefill, decode = load_kernel("paged_prefill"), load_kernel("paged_decode")
     chunk = prefill_shape(0)
     rows = paged_shape(LLAMA, len(MIXED_CONTEXTS), max(MIXED_CONTEXTS), mean_context=statistics.mean(MIXED_CONTEXTS))
+    fields: dict[str, Any] = {**rows.as_dict(), "lengths": MIXED_CONTEXTS, "sm_count": None}
     mixed = check_shape(
         paged_shape(LLAMA, 64, max(MIXED_CONTEXTS)), (*MIXED_CONTEXTS, CHUNK), (*(1 for _ in MIXED_CONTEXTS), CHUNK)
     )
     together = prefill.make_inputs(mixed, seed=0, device="cuda")
     alone = [
-        (kernel, served(shape), kernel.make_inputs(shape, seed=0, device="cuda"))
-        for kernel, shape in ((decode, rows), (prefill, chunk))
+        (decode, served(rows), decode.make_inputs(CheckShape(**fields), seed=0, device="cuda")),
+        (prefill, served(chunk), prefill.make_inputs(chunk, seed=0, device="cuda")),
     ]
     outputs = [kernel.empty_output(inputs) for kernel, _, inputs in alone]
 
@@ -172,15 +178,15 @@ def served(shape: Shape) -> Config:
 
 def race(
     executor: GpuExecutor, shape: Shape, operation: str, configs: Sequence[Config]
-) -> tuple[float, float, dict[str, float]]:
-    """Microseconds of the first config, of the last, and of every baseline, in one race."""
+) -> tuple[float, float | None, dict[str, float]]:
+    """Microseconds of the first config, of the last (None if it failed), and of every baseline, in one race."""
     executor.open(get_operation(operation), shape)
     found = executor.race(list(dict.fromkeys(configs)), seconds=SECONDS, every_baseline=True)
     times = [outcome.timing for outcome in found.outcomes]
     assert times[0] is not None, found.outcomes[0]
     peers = {baseline.name: baseline.timing.median_us for baseline in found.baselines if baseline.timing}
-    last = times[-1] or times[0]
-    return times[0].median_us, last.median_us, peers
+    last = times[-1]
+    return times[0].median_us, None if last is None else last.median_us, peers
 
 
 def measure(launch: Callable[[], Any]) -> float:
