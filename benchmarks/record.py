@@ -26,7 +26,7 @@ from autotune.executor.select import NO_GPU
 from autotune.operation import Operation
 from autotune.registry import get_operation
 from autotune.report.summary import winner_lines
-from autotune.search import DEFAULT_SAMPLER, Limits, SearchResult, search
+from autotune.search import DEFAULT_SAMPLER, SAMPLERS, Limits, Sampler, SearchResult, search
 from autotune.search.sweeps import ship_sweep
 from autotune.shape import Shape
 from autotune.table import Store, home, shipped_winners, winners, write_shipped
@@ -46,6 +46,7 @@ class Recording:
         operation: theirs.
         results: the folder of the tables that ship.
         seconds: the budget of each search.
+        sampler: that of winners; sweeps are exhaustive.
         deadline: ``time.monotonic()`` after which nothing is measured any more.
     """
 
@@ -56,12 +57,14 @@ class Recording:
         results: Path,
         *,
         seconds: float = WINNER_SECONDS,
+        sampler: Sampler = DEFAULT_SAMPLER,
         deadline: float | None = None,
     ) -> None:
         self._executor = executor
         self._operation = operation
         self._results = results
         self._seconds = seconds
+        self._sampler = sampler
         self._deadline = deadline
         self._store = Store(home())
         self._console = Console(soft_wrap=True, highlight=False, markup=False)
@@ -117,7 +120,7 @@ class Recording:
                 self._store,
                 limits=limits,
                 neighbours=neighbour_configs(self._operation, shape, self._executor.device),
-                sampler="exhaustive" if is_sweep else DEFAULT_SAMPLER,
+                sampler="exhaustive" if is_sweep else self._sampler,
                 observer=progress,
             )
 
@@ -151,6 +154,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--missing", action="store_true", help="winners that are not there yet, of this source")
     parser.add_argument("--list", action="store_true", help="only list the problems; needs no GPU")
     parser.add_argument("--seconds", type=float, default=WINNER_SECONDS, help="the budget of each winner")
+    parser.add_argument(
+        "--sampler", choices=SAMPLERS, default=DEFAULT_SAMPLER, help="of winners; exhaustive where binaries are shared"
+    )
     parser.add_argument("--max-minutes", type=float, help="begin nothing that would end later; cuts a sweep short")
     parser.add_argument("--store", type=Path, help="keep the trials here, and continue from them")
     parser.add_argument("--results", type=Path, default=RESULTS)
@@ -177,6 +183,7 @@ def main() -> None:
             get_operation(arguments.operation),
             arguments.results,
             seconds=arguments.seconds,
+            sampler=arguments.sampler,
             deadline=deadline,
         )
         try:

@@ -13,6 +13,7 @@ from autotune import dispatch, hardware
 from autotune.device import NVIDIA_H200
 from autotune.errors import SearchError
 from autotune.registry import get_operation
+from autotune.search import DEFAULT_SAMPLER
 from autotune.search_spaces.flash_attention import OPERATION
 from autotune.search_spaces.paged_decode import OPERATION as PAGED_DECODE
 from autotune.shape import AttentionShape, PagedShape
@@ -146,6 +147,12 @@ def test_a_table_that_is_there_is_merged_with_and_what_it_has_is_not_missing(
     assert again.missing(CELLS) == CELLS[1:]
     assert again.winners(CELLS[1:2])
     assert len(recorded(results)) == 2
+
+
+def test_winners_are_searched_by_the_sampler_that_was_named(searches: Searches, tmp_path: Path) -> None:
+    recording(tmp_path).winners(CELLS[:1])
+    recording(tmp_path, sampler="exhaustive").winners(CELLS[1:2])
+    assert [asked["sampler"] for asked in searches.asked] == [DEFAULT_SAMPLER, "exhaustive"]
 
 
 def test_a_winner_of_another_source_is_missing(
