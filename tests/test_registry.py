@@ -14,7 +14,7 @@ def test_a_kernel_without_its_compiler_says_what_to_install(monkeypatch: pytest.
 
     monkeypatch.setattr(importlib, "import_module", fail)
     with pytest.raises(MissingDependencyError, match="triton is not installed; `pip install torch triton`"):
-        registry.load_kernel("flash_attention")
+        registry._load("somewhere:KERNEL")
 
 
 def test_any_other_missing_module_is_named_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,4 +23,4 @@ def test_any_other_missing_module_is_named_as_it_is(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(importlib, "import_module", fail)
     with pytest.raises(ModuleNotFoundError, match="mine"):
-        registry.load_kernel("flash_attention")
+        registry._load("somewhere:KERNEL")

@@ -106,10 +106,7 @@ class PagedDecode:
         return BoundDecode(config, shape)
 
     def baselines(self, inputs: Inputs) -> dict[str, Callable[[], object]]:
-        # It defines no result over slots that hold NaN, not even where no sequence has them.
-        k_cache, v_cache = (
-            cache.nan_to_num() if cache.dtype == inputs.q.dtype else cache for cache in (inputs.k_cache, inputs.v_cache)
-        )
+        k_cache, v_cache = map(_without_nan, (inputs.k_cache, inputs.v_cache))
         return cudnn.paged(
             inputs.q,
             k_cache,
@@ -123,6 +120,13 @@ class PagedDecode:
             sinks=inputs.sinks,
             alibi_slopes=inputs.alibi_slopes,
         )
+
+
+def _without_nan(cache: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, for cuDNN: it defines no result where slots hold NaN that no sequence has."""
+    if cache.itemsize == 1:  # what cuDNN refuses
+        return cache
+    return torch.nan_to_num(cache, out=cache.new_empty_strided(cache.shape, cache.stride()))
 
 
 KERNEL: Final = PagedDecode()
