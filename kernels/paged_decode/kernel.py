@@ -36,42 +36,16 @@ class PagedDecode:
 
     def launch(self, config: Config, inputs: Inputs, out: tuple[torch.Tensor, ...]) -> None:
         launch(
-            inputs.q,
-            inputs.k_cache,
-            inputs.v_cache,
-            inputs.page_table,
-            inputs.seq_lens,
+            *_tensors(inputs),
             out[0],
             out[1] if len(out) > 1 else None,
-            layout=inputs.layout,
-            scale=inputs.scale,
-            window=inputs.window,
-            softcap=inputs.softcap,
-            sinks=inputs.sinks,
-            alibi_slopes=inputs.alibi_slopes,
-            k_scale=inputs.k_scale,
-            v_scale=inputs.v_scale,
+            **_features(inputs),
             options=launch_options(config),
             sm_count=inputs.sm_count,
         )
 
     def reference(self, inputs: Inputs, *, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, ...]:
-        return paged_decode_reference(
-            inputs.q,
-            inputs.k_cache,
-            inputs.v_cache,
-            inputs.page_table,
-            inputs.seq_lens,
-            layout=inputs.layout,
-            scale=inputs.scale,
-            window=inputs.window,
-            softcap=inputs.softcap,
-            sinks=inputs.sinks,
-            alibi_slopes=inputs.alibi_slopes,
-            k_scale=inputs.k_scale,
-            v_scale=inputs.v_scale,
-            dtype=dtype,
-        )[:1]
+        return paged_decode_reference(*_tensors(inputs), **_features(inputs), dtype=dtype)[:1]
 
     def warmup(self, config: Config, shape: PagedShape) -> Any:
         """Compile the kernel, and the one that combines, over tensors of the meta device; returns the first."""
@@ -120,6 +94,17 @@ class PagedDecode:
             sinks=inputs.sinks,
             alibi_slopes=inputs.alibi_slopes,
         )
+
+
+def _tensors(inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What launch and reference take by position."""
+    return inputs.q, inputs.k_cache, inputs.v_cache, inputs.page_table, inputs.seq_lens
+
+
+def _features(inputs: Inputs) -> dict[str, Any]:
+    """What they take by name."""
+    names = ("layout", "scale", "window", "softcap", "sinks", "alibi_slopes", "k_scale", "v_scale")
+    return {name: getattr(inputs, name) for name in names}
 
 
 def _without_nan(cache: torch.Tensor) -> torch.Tensor:

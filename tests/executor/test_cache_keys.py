@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 PRINT_KEY = """
-import sys
 from autotune.executor.compiler import settle_cache_keys
 from autotune.kernels.paged_decode import forward
 settle_cache_keys()

@@ -12,10 +12,9 @@ ANSWER_SECONDS = 120
 Interpreter = Callable[..., Any]
 
 
-@pytest.fixture(scope="session")
-def interpreter() -> Iterator[Interpreter]:
-    """Runs a task of ``tests.kernels.interpreter`` in its process, which lives as long as pytest's worker."""
-    child = Child("tests.kernels.interpreter", environment={"TRITON_INTERPRET": "1"})
+def interpret(module: str) -> Iterator[Interpreter]:
+    """Yields what runs a task of that module in a process of its own, which lives until the generator is closed."""
+    child = Child(module, environment={"TRITON_INTERPRET": "1"})
 
     def run(task: str, *arguments: object) -> Any:
         child.send({"task": task, "arguments": arguments})
@@ -26,3 +25,9 @@ def interpreter() -> Iterator[Interpreter]:
 
     yield run
     child.close()
+
+
+@pytest.fixture(scope="session")
+def interpreter() -> Iterator[Interpreter]:
+    """Runs a task of ``tests.kernels.interpreter`` in its process, which lives as long as pytest's worker."""
+    yield from interpret("tests.kernels.interpreter")

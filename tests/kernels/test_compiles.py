@@ -1,31 +1,19 @@
 """Flash attention compiles for every architecture that it claims, without a GPU, and the default fits each."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from autotune.device import architecture
 from autotune.trial import Status
+from tests.kernels.compiling import compile_sample
 
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120", "gfx942", "gfx950")
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_default_and_samples_compile(arch: str, tmp_path: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.compile_sample", arch],
-        env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path)},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    outcomes = json.loads(result.stdout)
+    outcomes = compile_sample("tests.kernels.compile_sample", arch, tmp_path)
     refused = outcomes.pop("too large")
     assert refused["status"] == Status.OUT_OF_RESOURCES
     assert f"{arch} has {architecture(arch).shared_memory_bytes}" in refused["message"]

@@ -1,10 +1,8 @@
 """Naive attention: its numbers in Triton's interpreter and on a GPU, its binaries, its traffic, and what it refuses."""
 
-import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +15,6 @@ import triton
 from autotune.correctness import error_limit
 from autotune.device import architecture
 from autotune.errors import BaselineUnavailableError, MissingDependencyError
-from autotune.executor.child import Child
 from autotune.kernels.baselines.baseline import Baseline
 from autotune.kernels.baselines.naive import Naive, kernel_traffic, memory_traffic
 from autotune.kernels.baselines.naive.launch import plan_launches
@@ -31,33 +28,22 @@ from tests.kernels.baselines.naive_cases import (
     make_cases,
     prepared_failure,
 )
+from tests.kernels.compiling import compile_sample
+from tests.kernels.conftest import Interpreter, interpret
 from tests.kernels.numerics import compare, dense_attention
 
 ROOT = Path(__file__).parents[3]
-ANSWER_SECONDS = 120
-
-Task = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def interpret() -> Iterator[Task]:
+def interpreter() -> Iterator[Interpreter]:
     """Runs a task of ``naive_cases`` in a process in which Triton interprets."""
-    child = Child("tests.kernels.baselines.naive_cases", environment={"TRITON_INTERPRET": "1"})
-
-    def run(task: str, *arguments: object) -> Any:
-        child.send({"task": task, "arguments": arguments})
-        reply = child.receive(ANSWER_SECONDS)
-        assert reply is not None, f"no answer within {ANSWER_SECONDS} s"
-        assert "raised" not in reply, reply.get("raised")
-        return reply["answer"]
-
-    yield run
-    child.close()
+    yield from interpret("tests.kernels.baselines.naive_cases")
 
 
 @pytest.mark.parametrize("case", make_cases(), ids=str)
-def test_interpreted_case(case: Case, interpret: Task) -> None:
-    assert interpret("naive case", asdict(case)) is None
+def test_interpreted_case(case: Case, interpreter: Interpreter) -> None:
+    assert interpreter("naive case", asdict(case)) is None
 
 
 @pytest.mark.gpu
@@ -82,12 +68,12 @@ DISTANT = [(0, 2**30), (0, 2**31 + 16), (1, 2**23), (2, 2**30)]  # axis, stride:
 
 
 @pytest.mark.parametrize(("axis", "stride"), DISTANT)
-def test_interpreted_offsets_beyond_32_bits(axis: int, stride: int, interpret: Task) -> None:
+def test_interpreted_offsets_beyond_32_bits(axis: int, stride: int, interpreter: Interpreter) -> None:
     try:
         torch.empty(3 * stride if axis != 1 else 300 * stride, dtype=torch.float16)
     except RuntimeError:
         pytest.skip("the machine gives out no address space of this size")
-    assert interpret("naive distant", axis, stride) is None
+    assert interpreter("naive distant", axis, stride) is None
 
 
 @pytest.mark.gpu
@@ -134,8 +120,8 @@ by_shape = pytest.mark.parametrize("fields", SHAPES.values(), ids=[name.replace(
 
 
 @by_shape
-def test_interpreted_call_follows_its_inputs(fields: dict[str, Any], interpret: Task) -> None:
-    assert interpret("naive prepared", fields) is None
+def test_interpreted_call_follows_its_inputs(fields: dict[str, Any], interpreter: Interpreter) -> None:
+    assert interpreter("naive prepared", fields) is None
 
 
 @pytest.mark.gpu
@@ -161,16 +147,7 @@ def test_a_cuda_graph_holds_the_call() -> None:
 
 @pytest.mark.parametrize("arch", ["sm_90", "gfx942"])
 def test_all_three_compile_and_fit(arch: str, tmp_path: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.baselines.compile_naive", arch],
-        env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path)},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
+    found = compile_sample("tests.kernels.baselines.compile_naive", arch, tmp_path)
     assert len(found) == 9
     for name, resources in found.items():
         assert resources["registers"], name
@@ -178,9 +155,9 @@ def test_all_three_compile_and_fit(arch: str, tmp_path: Path) -> None:
 
 
 @by_shape
-def test_traffic_is_what_the_kernels_touch(fields: dict[str, Any], interpret: Task) -> None:
+def test_traffic_is_what_the_kernels_touch(fields: dict[str, Any], interpreter: Interpreter) -> None:
     shape = AttentionShape(**fields)
-    assert kernel_traffic(shape) == interpret("naive touched", fields)
+    assert kernel_traffic(shape) == interpreter("naive touched", fields)
     assert memory_traffic(shape) == sum(kernel_traffic(shape).values())
 
 

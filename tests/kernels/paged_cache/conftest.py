@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kernels.conftest import Interpreter
-from tests.kernels.paged_decode.conftest import interpret
+from tests.kernels.conftest import Interpreter, interpret
 
 
 @pytest.fixture(scope="session")

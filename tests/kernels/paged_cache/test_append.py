@@ -1,9 +1,5 @@
 """Appending to a paged cache: every byte as torch stores it, and nothing else written."""
 
-import json
-import os
-import subprocess
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +9,7 @@ import torch
 
 from autotune import append_kv
 from autotune.errors import InputMismatchError, InvalidShapeError, NotDifferentiableError
+from tests.kernels.compiling import compile_sample
 from tests.kernels.conftest import Interpreter
 from tests.kernels.paged_cache.numerics import (
     Case,
@@ -109,16 +106,7 @@ def test_interpreted_prefill_over_what_was_appended(interpreter: Interpreter) ->
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "gfx942"])
 def test_all_types_compile_and_no_product_is_fused_with_a_sum(arch: str, tmp_path: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.paged_cache.compile_sample", arch],
-        env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path)},
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    fused = json.loads(result.stdout)
+    fused = compile_sample("tests.kernels.paged_cache.compile_sample", arch, tmp_path)
     assert sorted(fused) == sorted(["bfloat16", *QUANTIZED])
     if arch.startswith("sm"):  # AMD's divisions are made of fused products
         assert fused == dict.fromkeys(fused, 0)

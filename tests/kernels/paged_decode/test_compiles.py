@@ -1,30 +1,18 @@
 """Paged decode compiles without a GPU, its default fits each architecture, and its pipeline is as deep as asked for."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from autotune.device import architecture
 from autotune.trial import Status
+from tests.kernels.compiling import compile_sample
 from tests.kernels.paged_decode.compile_sample import DEPTHS, THOROUGH
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90", "gfx942"])
 def test_defaults_and_both_schedules_compile(arch: str, tmp_path: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.paged_decode.compile_sample", arch],
-        env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path)},
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    outcomes = json.loads(result.stdout)
+    outcomes = compile_sample("tests.kernels.paged_decode.compile_sample", arch, tmp_path)
     for name, outcome in outcomes.items():
         assert outcome["status"] == Status.OK, f"{name}: {outcome['message']}"
         assert outcome["resources"]["shared_bytes"] <= architecture(arch).shared_memory_bytes, name

@@ -35,7 +35,7 @@ def test_every_pair_of_features_is_covered() -> None:
 
 
 def test_there_are_enough_cases_and_each_is_named() -> None:
-    assert len(interpreted_cases()) >= 120
+    assert len(interpreted_cases()) >= 150
     assert len({str(case) for case in gpu_cases()}) == len(gpu_cases()) >= 150
     count = {dtype: sum(case.dtype == dtype for case in gpu_cases()) for dtype in ("float16", "float32", "bfloat16")}
     assert count["bfloat16"] == count["float16"] > 60

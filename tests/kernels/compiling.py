@@ -1,0 +1,23 @@
+"""Kernels compiled without a GPU, for one architecture in one process: Triton's target is the process's."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def compile_sample(module: str, arch: str, folder: Path) -> dict[str, Any]:
+    """What the script ``module`` prints of an architecture, as JSON; Triton's cache is in the folder."""
+    result = subprocess.run(
+        [sys.executable, "-m", module, arch],
+        env={**os.environ, "TRITON_CACHE_DIR": str(folder)},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    outcomes: dict[str, Any] = json.loads(result.stdout)
+    return outcomes
