@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from autotune.errors import BaselineUnavailableError
 from autotune.operation import Kernel
 from autotune.space import Config
 from autotune.trial import Status
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 DATA: Final = ("normal", "large", "tails")
+TOLERATED: Final = 4.0  # times the error that a config of ours may have, in a baseline
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def error_limit(reference: "torch.Tensor", eager: "torch.Tensor", dtype: "torch.
         return 0.0
     largest = finite.abs().max().item()
     unit = 0.0 if largest == 0.0 else math.ldexp(torch.finfo(dtype).eps, math.frexp(largest)[1] - 1)
-    return 2.0 * _largest_error(eager, reference) + 2.0 * unit
+    return 2.0 * largest_error(eager, reference) + 2.0 * unit
 
 
 def check_config(kernel: Kernel, config: Config, cases: Sequence[Case]) -> Verdict:
@@ -92,7 +94,7 @@ def judge(outputs: "Sequence[torch.Tensor]", case: Case) -> Verdict:
         nans = int(output.isnan().sum())
         if nans:
             return Verdict(Status.NAN_RESULT, f"{nans} of {output.numel()} elements are NaN: {where}", None, limit)
-        error = _largest_error(output, reference)
+        error = largest_error(output, reference)
         if error > limit:
             message = f"largest error {error:.3g} exceeds {limit:.3g}: {where}"
             return Verdict(Status.WRONG_RESULT, message, error if math.isfinite(error) else None, limit)
@@ -102,12 +104,24 @@ def judge(outputs: "Sequence[torch.Tensor]", case: Case) -> Verdict:
     return worst
 
 
+def check_baseline(output: "torch.Tensor", case: Case) -> tuple[float, float]:
+    """The largest error of a baseline's output, and what a config of ours may have.
+
+    Raises:
+        BaselineUnavailableError: it is so far off that it computes something else.
+    """
+    error, limit = largest_error(output, case.references[0]), case.limits[0]
+    if error > TOLERATED * limit:
+        raise BaselineUnavailableError(f"largest error {error:.3g} exceeds {TOLERATED:g} times {limit:.3g}")
+    return error, limit
+
+
 def _closeness(verdict: Verdict) -> float:
     return (verdict.error or 0.0) / verdict.error_limit if verdict.error_limit else 0.0
 
 
-def _largest_error(output: "torch.Tensor", reference: "torch.Tensor") -> float:
-    """Largest absolute difference; equal infinities agree, others are infinitely wrong."""
+def largest_error(output: "torch.Tensor", reference: "torch.Tensor") -> float:
+    """The largest absolute difference; equal infinities agree, others and NaN are infinitely wrong."""
     import torch
 
     if output.numel() == 0:

@@ -1,7 +1,9 @@
 """Reads the GPU and the toolchain of this machine; nothing is read before it is asked for."""
 
+import contextlib
 import importlib.metadata
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -71,6 +73,20 @@ def current_device(index: int = 0) -> Device:
 
 
 @cache
+def processor_name() -> str:
+    """This machine's processor and how many of its cores this process may use.
+
+    Example:
+        >>> processor_name()
+        'Intel(R) Xeon(R) Platinum 8581C, 2 cores'
+    """
+    name = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
+    return f"{name}, {len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores"
+
+
 def toolchain() -> Toolchain:
     """Versions of everything that compiles or runs a kernel here; asks packages, not the GPU, where it can."""
     return Toolchain(

@@ -80,8 +80,41 @@ class Kernel(Protocol):
     def bind(self, config: Config, shape: Any) -> Callable[..., Any]:
         """The callable that a user gets: takes the operation's tensors, checks that they fit ``shape``, launches."""
 
-    def baselines(self, inputs: Any) -> "dict[str, Callable[[], object]]":
-        """What to measure beside the finalists, by name; one that cannot run here raises when it is called."""
+    def baselines(self) -> "Sequence[Baseline]":
+        """What is compared with this kernel, the usual ones first; importing them needs none of their libraries."""
+
+
+class Baseline(Protocol):
+    """One way to compute an operation that is compared, not tuned by us; it imports its library when it is asked."""
+
+    @property
+    def name(self) -> str:
+        """As tables and ``--against`` call it."""
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether it is what users would run otherwise, and ready at once: a search races the fastest of these."""
+
+    @property
+    def verified_on_hardware(self) -> bool:
+        """Whether it has ever run on the hardware that it is written for."""
+
+    def available(self) -> str | None:
+        """None where it can run, or what is missing here and how to install it; never raises."""
+
+    def unsupported(self, shape: Any) -> str | None:
+        """What of a shape it cannot compute, or None; needs neither its library nor a device."""
+
+    def prepare(self, shape: Any, inputs: Any) -> "Callable[[], torch.Tensor]":
+        """A call over the operation's inputs, with everything done that a user would do once, before the first step.
+
+        What is timed is the call alone, so what compiles has been run once here. It returns the operation's first
+        output, in its sizes.
+
+        Raises:
+            MissingDependencyError: ``available`` says why.
+            BaselineUnavailableError: ``unsupported`` says why, or this device cannot do it.
+        """
 
 
 @lru_cache(maxsize=64)

@@ -105,6 +105,26 @@ class Stopwatch:
         return float(start.elapsed_time(stop)) * 1000.0
 
 
+class ClockStopwatch:
+    """Times a call on the CPU by the clock; as ``Stopwatch``, each sample repeats it until it is long enough."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self._repeats = 1
+        self._repeats = max(1, math.ceil(MIN_REPLAY_US / max(self.sample(), 1.0)))
+
+    def sample(self) -> float:
+        """Microseconds a call."""
+        started = time.perf_counter()
+        for _ in range(self._repeats):
+            self._call()
+        return (time.perf_counter() - started) * 1e6 / self._repeats
+
+    def warm_up(self) -> float:
+        """Call once more; the first call was made beforehand."""
+        return self.sample()
+
+
 def screen(stopwatch: Stopwatch, *, give_up_us: float, samples: int = 7) -> tuple[Timing, bool]:
     """A short measurement; returns it and whether it was cut short because it is slower than ``give_up_us``.
 
@@ -120,7 +140,7 @@ def screen(stopwatch: Stopwatch, *, give_up_us: float, samples: int = 7) -> tupl
 
 
 def race(
-    stopwatches: Sequence[Stopwatch],
+    stopwatches: Sequence[Stopwatch | ClockStopwatch],
     *,
     contenders: int,
     seconds: float,

@@ -181,7 +181,7 @@ def race(
 ) -> tuple[float, float | None, dict[str, float]]:
     """Microseconds of the first config, of the last (None if it failed), and of every baseline, in one race."""
     executor.open(get_operation(operation), shape)
-    found = executor.race(list(dict.fromkeys(configs)), seconds=SECONDS, every_baseline=True)
+    found = executor.race(list(dict.fromkeys(configs)), seconds=SECONDS, baselines="every")
     times = [outcome.timing for outcome in found.outcomes]
     assert times[0] is not None, found.outcomes[0]
     peers = {baseline.name: baseline.timing.median_us for baseline in found.baselines if baseline.timing}

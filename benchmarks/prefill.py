@@ -35,7 +35,7 @@ def main() -> None:
                     shape = grid_shape(head_dim, causal, seq)
                     kernel = get_kernel(shape, device=executor.device.name)
                     executor.open(operation, shape)
-                    race = executor.race([kernel.config], seconds=SECONDS, every_baseline=True)
+                    race = executor.race([kernel.config], seconds=SECONDS, baselines="every")
                     ours = race.outcomes[0].timing
                     assert ours is not None, race.outcomes[0]
                     peers = {baseline.name: baseline.timing for baseline in race.baselines}

@@ -31,6 +31,8 @@ FLOORS: Final = (
     ("executor",),
     ("search", "dispatch"),
     ("functional paged paged_cache",),
+    ("comparison",),
+    ("analysis",),
     ("report", "integrations"),
     ("cli __main__",),
 )

@@ -1,26 +1,33 @@
-"""``autotune bench``: the served kernel beside torch's SDPA backends, in one interleaved race."""
+"""``autotune bench``: the served kernel beside every other system, in one interleaved race."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from autotune.cli import options, shapes
 from autotune.cli.output import make_console
-from autotune.dispatch import get_kernel
-from autotune.errors import AutotuneError
-from autotune.executor import Race
+from autotune.comparison import Comparison, choose_names, compare_on_cpu, compare_on_gpu
 from autotune.executor.select import Settings, open_gpu
-from autotune.operation import Operation
-from autotune.report.summary import describe_time, is_memory_bound, speed_up
-from autotune.roofline import rates
-from autotune.shape import Shape
-from autotune.trial import Status, Timing
+from autotune.registry import load_kernel
+from autotune.report.comparison import cells, comparison_data, headers, markdown, notes, title
+from autotune.table import write_comparisons
 
 Seconds = Annotated[float, typer.Option("--seconds", min=1.0, help="Time for each shape.")]
+Against = Annotated[
+    str,
+    typer.Option(
+        "--against", metavar="NAMES", help='"all", or baselines by name, comma-separated [default: the usual ones].'
+    ),
+]
+OnCpu = Annotated[
+    bool, typer.Option("--cpu", help="Compare the baselines on this machine's processor, which runs no kernel of ours.")
+]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown on standard output.")]
+Output = Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Write a Parquet table, a row a system.")]
 
 
 @shapes.takes_shapes
@@ -28,69 +35,47 @@ def bench(
     *,
     wanted: shapes.Wanted,
     seconds: Seconds = 5.0,
+    against: Against = "",
+    cpu: OnCpu = False,
+    as_markdown: Markdown = False,
     as_json: options.Json = False,
+    output: Output = None,
 ) -> None:
-    """Measure the kernel that get_kernel serves, the default, and what torch has for the same, on this GPU."""
-    executor = open_gpu(Settings())
-    console = make_console(as_json)
-    data = []
+    """Measure the kernel that get_kernel serves, the default, and what others offer for the same, on this GPU."""
+    names = [name for name in against.split(",") if name.strip()]
+    chosen = [choose_names(load_kernel(operation.name).baselines(), names) for operation, _ in wanted.problems]
+    console = make_console(as_json or as_markdown)
+    comparisons = []
+    executor = None if cpu else open_gpu(Settings())
     try:
-        for operation, shape in wanted.problems:
-            kernel = get_kernel(shape, device=executor.device.name, operation=operation.name)
-            default = operation.space.default(shape, executor.device)
-            executor.open(operation, shape)
-            configs = list(dict.fromkeys([kernel.config, default]))
-            race = executor.race(configs, seconds=seconds, every_baseline=True)
-            if race.outcomes[0].status is not Status.OK:
-                raise AutotuneError(f"{kernel.config} is {race.outcomes[0].status}: {race.outcomes[0].message}")
-            console.print(f"{shape} on {executor.device.name}")
-            console.print(f"served: {kernel.config} ({kernel.provenance.reason})")
-            rows = _rows(operation, shape, race)
-            console.print(_table(rows))
-            data.append(
-                {"shape": shape.as_dict(), "config": dict(kernel.config), "rows": [_plain(row) for row in rows]}
-            )
+        for (operation, shape), those in zip(wanted.problems, chosen, strict=True):
+            if executor is None:
+                found = compare_on_cpu(operation, shape, those, seconds=seconds)
+            else:
+                found = compare_on_gpu(executor, operation, shape, those, seconds=seconds)
+            _print(console, found)
+            comparisons.append(found)
     finally:
-        executor.close()
+        if executor is not None:
+            executor.close()
+    data = [comparison_data(comparison) for comparison in comparisons]
+    if output is not None:
+        write_comparisons(output, data)
     if as_json:
         print(json.dumps(data, indent=2))
+    elif as_markdown:
+        print(markdown(comparisons), end="")
 
 
-def _rows(operation: Operation[Any], shape: Shape, race: Race) -> list[dict[str, Any]]:
-    """Name, timing, rates and how many times faster the served kernel is, or why there is no time."""
-    served = race.outcomes[0].timing
-    assert served is not None
-    entries: list[tuple[str, Timing | None, str]] = [("autotune", served, "")]
-    entries += [("autotune default", outcome.timing, outcome.message) for outcome in race.outcomes[1:]]
-    entries += [(baseline.name, baseline.timing, baseline.message) for baseline in race.baselines]
-    cost = operation.cost(shape)
-    return [
-        {
-            "name": name,
-            "timing": timing,
-            **dict(zip(("tflops", "gbps"), rates(cost, timing.median_us) if timing else (None, None), strict=True)),
-            "ratio": None if timing is None else speed_up(timing, served),
-            "message": message,
-        }
-        for name, timing, message in entries
-    ]
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: asdict(value) if key in ("timing", "ratio") and value else value for key, value in row.items()}
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> Table:
-    unit, rate = "TFLOP/s", "tflops"
-    if is_memory_bound(rows[0]["tflops"], rows[0]["gbps"]):
-        unit, rate = "GB/s", "gbps"
+def _print(console: Console, comparison: Comparison) -> None:
+    console.print(title(comparison))
+    if comparison.config is not None:
+        console.print(f"served: {comparison.config} ({comparison.reason})")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in ("", "time (95 %)", unit, "autotune is"):
+    for header in headers(comparison):
         table.add_column(header, justify="left" if header == "" else "right")
-    for row in rows:
-        if row["timing"] is None:
-            table.add_row(row["name"], "refused", "", row["message"][:60])
-            continue
-        ratio = "" if row["name"] == "autotune" else f"{row['ratio']} its speed"
-        table.add_row(row["name"], describe_time(row["timing"]), f"{row[rate]:.0f}", ratio)
-    return table
+    for row in cells(comparison):
+        table.add_row(*row)
+    console.print(table)
+    for note in notes(comparison):
+        console.print(note)

@@ -1,7 +1,8 @@
 """Where a trial runs: on a GPU (``gpu``) or from a recorded sweep (``replay``), behind one interface."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from autotune.device import Device
 from autotune.operation import Operation
@@ -9,16 +10,27 @@ from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Outcome, Policy, Timing, Toolchain
 
-__all__ = ["Baseline", "Executor", "Race"]
+__all__ = ["BaselineResult", "Baselines", "Executor", "Race"]
+
+# Which baselines take part in a race: none, the fastest of the usual ones, every one, or those of these names.
+Baselines = Literal["none", "fastest", "every"] | Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Baseline:
-    """An implementation that was compared: its time, or why it has none."""
+class BaselineResult:
+    """An implementation that was compared: its time, or why it has none.
+
+    ``error`` is its largest absolute one against the fp64 reference, ``error_limit`` what a config of ours may have;
+    ``extra_bytes`` is the most memory that a call holds beside its inputs and its result.
+    """
 
     name: str
     timing: Timing | None = None
     message: str = ""
+    error: float | None = None
+    error_limit: float | None = None
+    extra_bytes: int | None = None
+    verified_on_hardware: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +38,14 @@ class Race:
     """Finalists and baselines measured interleaved, round-robin."""
 
     outcomes: tuple[Outcome, ...]
-    baselines: tuple[Baseline, ...] = ()
+    baselines: tuple[BaselineResult, ...] = ()
+    extra_bytes: tuple[int | None, ...] = ()  # of each config, as a baseline's; empty where it was not measured
 
     @property
-    def fastest_baseline(self) -> Baseline:
+    def fastest_baseline(self) -> BaselineResult:
         """The baseline with the least median; one without name and time where none could run."""
         timed = [baseline for baseline in self.baselines if baseline.timing is not None]
-        return min(timed, key=lambda baseline: baseline.timing.median_us, default=Baseline(""))  # type: ignore[union-attr]
+        return min(timed, key=lambda baseline: baseline.timing.median_us, default=BaselineResult(""))  # type: ignore[union-attr]
 
 
 class Executor(Protocol):
@@ -74,8 +87,8 @@ class Executor(Protocol):
         What did not end stays in flight.
         """
 
-    def race(self, configs: list[Config], *, seconds: float, every_baseline: bool = False) -> Race:
-        """Measure these configs and the fastest baseline (or every one) round-robin, until intervals separate.
+    def race(self, configs: list[Config], *, seconds: float, baselines: Baselines = "fastest") -> Race:
+        """Measure these configs and baselines round-robin, until intervals separate.
 
         What was submitted and not collected is dropped, so that nothing disturbs the measurement. A config that takes
         its worker along is an outcome like any other, and the rest are raced without it.

@@ -12,7 +12,7 @@ from typing import Any, Final
 from autotune import hardware
 from autotune.device import Device
 from autotune.errors import MissingDependencyError
-from autotune.executor import Race
+from autotune.executor import Baselines, Race
 from autotune.executor.child import ChildDiedError
 from autotune.executor.compile_pool import COMPILE_SECONDS, CompilePool, Jobs, limit_jobs
 from autotune.executor.messages import outcome_from_json
@@ -133,8 +133,8 @@ class GpuExecutor:
             if time.monotonic() >= deadline:
                 return None
 
-    def race(self, configs: list[Config], *, seconds: float, every_baseline: bool = False) -> Race:
-        """Measure these configs and the fastest baseline (or every one) round-robin; ``racing.race`` says how long.
+    def race(self, configs: list[Config], *, seconds: float, baselines: Baselines = "fastest") -> Race:
+        """Measure these configs and baselines round-robin; ``racing.race`` says how long.
 
         Raises:
             MissingDependencyError: the GPU does not work.
@@ -147,7 +147,7 @@ class GpuExecutor:
             self._workers,
             configs,
             seconds=seconds,
-            baselines="every" if every_baseline else "fastest",
+            baselines=baselines,
             patience=self._screen_seconds,
         )
 

@@ -7,16 +7,15 @@ import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final
 
 from autotune import registry
-from autotune.executor import Baseline, Race
+from autotune.executor import BaselineResult, Race
 from autotune.operation import Kernel, Operation
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Conditions, Outcome, Resources, Status, Timing
 
-Baselines = Literal["none", "fastest", "every"]  # which of them take part in a race
 Turn = int | str | None  # whom the GPU runs next in a race: a finalist's place, a baseline's name, nobody
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
@@ -46,6 +45,7 @@ def race_to_json(race: Race) -> dict[str, Any]:
     return {
         "outcomes": [outcome_to_json(outcome) for outcome in race.outcomes],
         "baselines": [asdict(baseline) for baseline in race.baselines],
+        "extra_bytes": list(race.extra_bytes),
     }
 
 
@@ -53,7 +53,8 @@ def race_from_json(data: Mapping[str, Any]) -> Race:
     """A race from what ``race_to_json`` made of it."""
     return Race(
         tuple(outcome_from_json(outcome) for outcome in data["outcomes"]),
-        tuple(Baseline(**{**item, "timing": timing_from_json(item["timing"])}) for item in data["baselines"]),
+        tuple(BaselineResult(**{**item, "timing": timing_from_json(item["timing"])}) for item in data["baselines"]),
+        tuple(data["extra_bytes"]),
     )
 
 

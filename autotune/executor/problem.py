@@ -13,8 +13,9 @@ import triton
 
 from autotune import hardware
 from autotune.correctness import Case, Verdict, check_config, judge, make_case, make_cases
-from autotune.executor import Baseline, Race
-from autotune.executor.messages import Baselines, Turn
+from autotune.executor import BaselineResult, Baselines, Race
+from autotune.executor.comparing import choose_baselines, measure_extra_bytes, open_baseline
+from autotune.executor.messages import Turn
 from autotune.operation import Kernel, Operation
 from autotune.roofline import why_implausible
 from autotune.shape import Shape
@@ -27,7 +28,6 @@ COLD_FACTOR: Final = 2  # input sets together exceed the L2 this many times
 MAX_SETS: Final = 64
 GIVE_UP: Final = 1.5  # a config this much slower than the best so far cannot win a race
 REPEATS: Final = 3  # bitwise equal runs that a finalist owes
-ALL_BASELINES: Final = "baselines"  # the name under which they are made
 
 Announce = Callable[[Turn], None]
 
@@ -114,7 +114,11 @@ class Problem:
                     entrants[place] = stopwatch
             if not entrants:
                 return Race(tuple(verdicts))
-            opened, refused = self._open_baselines(stack, baselines, announce)
+            extra_bytes = tuple(
+                self._measure_extra_bytes(config, case) if place in entrants else None
+                for place, config in enumerate(configs)
+            )
+            opened, compared = self._open_baselines(stack, baselines, case, announce)
             announce(None)
             everyone = [*entrants.values(), *opened.values()]
             turns: list[Turn] = [*entrants, *opened]
@@ -129,8 +133,13 @@ class Problem:
             conditions = watch.end()
         for place, timing in zip(entrants, timings, strict=False):
             verdicts[place] = self._judge_time(verdicts[place], timing, conditions)
-        timed = zip(opened, timings[len(entrants) :], strict=True)
-        return Race(tuple(verdicts), (*(Baseline(name, timing) for name, timing in timed), *refused))
+        for name, timing in zip(opened, timings[len(entrants) :], strict=True):
+            compared[name] = replace(compared[name], timing=timing)
+        return Race(tuple(verdicts), tuple(compared.values()), extra_bytes)
+
+    def _measure_extra_bytes(self, config: Config, case: Case) -> int:
+        outputs = self._kernel.empty_output(case.inputs)
+        return measure_extra_bytes(lambda: self._kernel.launch(config, case.inputs, outputs))
 
     def _judge_time(self, outcome: Outcome, timing: Timing, conditions: Conditions) -> Outcome:
         reason = why_implausible(self._cost, timing.median_us, hardware.current_device())
@@ -166,36 +175,31 @@ class Problem:
         return outcome
 
     def _open_baselines(
-        self, stack: ExitStack, wanted: Baselines, announce: Announce
-    ) -> tuple[dict[str, Stopwatch], list[Baseline]]:
-        """Baselines ready to be timed (the fastest by a short screening unless every), and those that refuse."""
-        if wanted == "none":
-            return {}, []
-        announce(ALL_BASELINES)
-        try:
-            calls = [self._kernel.baselines(inputs) for inputs, _ in self._sets]
-        except Exception as error:
-            if classify(error) is Status.ILLEGAL_ACCESS:
-                raise
-            return {}, [Baseline(ALL_BASELINES, message=one_line(error))]
-        found: dict[str, Stopwatch] = {}
+        self, stack: ExitStack, wanted: Baselines, case: Case, announce: Announce
+    ) -> tuple[dict[str, Stopwatch], dict[str, BaselineResult]]:
+        """Stopwatches of the baselines that can be timed (of ``fastest`` the one, by a short screening), and all that
+        is known of each that was asked for."""
+        opened: dict[str, Stopwatch] = {}
         screened: dict[str, float] = {}
-        refused: list[Baseline] = []
-        for name in calls[0]:
+        results: dict[str, BaselineResult] = {}
+        for baseline in choose_baselines(self._kernel.baselines(), wanted):
+            name = baseline.name
             announce(name)
             try:
-                found[name] = stack.enter_context(Stopwatch([by_name[name] for by_name in calls], self._policy))
-                found[name].warm_up()
-                screened[name] = screen(found[name], give_up_us=GIVE_UP * self._best_us, samples=3)[0].median_us
+                inputs = [inputs for inputs, _ in self._sets]
+                results[name], stopwatch = open_baseline(baseline, self._shape, inputs, case, self._policy, stack)
+                if stopwatch is not None:
+                    opened[name] = stopwatch
+                    screened[name] = screen(stopwatch, give_up_us=GIVE_UP * self._best_us, samples=3)[0].median_us
             except Exception as error:
                 if classify(error) is Status.ILLEGAL_ACCESS:
                     raise
-                found.pop(name, None)
-                refused.append(Baseline(name, message=one_line(error)))
-        if found and wanted == "fastest":
+                results[name] = BaselineResult(name, message=one_line(error))
+        if opened and wanted == "fastest":
             fastest = min(screened, key=lambda name: screened[name])
-            found = {fastest: found[fastest]}
-        return found, refused
+            results = {name: result for name, result in results.items() if name == fastest or name not in opened}
+            opened = {fastest: opened[fastest]}
+        return opened, results
 
     def _launches(self, config: Config) -> list[Launch]:
         def bind(inputs: Any, outputs: tuple[torch.Tensor, ...]) -> Launch:

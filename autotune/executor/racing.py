@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from autotune.errors import SearchError
-from autotune.executor import Baseline, Race
+from autotune.executor import BaselineResult, Baselines, Race
 from autotune.executor.child import ChildDiedError
-from autotune.executor.messages import Baselines, Turn, race_from_json
+from autotune.executor.messages import Turn, race_from_json
 from autotune.executor.worker_keeper import LOST, WorkerKeeper
 from autotune.space import Config
 from autotune.trial import Outcome, Status
@@ -59,7 +59,7 @@ def race(
     if baselines == "none":
         raise SearchError(f"the race failed while no finalist ran: {found.status}: {found.message}")
     rest = again(configs, "none")
-    return rest if found.turn is None else replace(rest, baselines=(Baseline(found.turn, message=found.message),))
+    return rest if found.turn is None else replace(rest, baselines=(BaselineResult(found.turn, message=found.message),))
 
 
 def _race_once(

@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.device import Device
 from autotune.errors import MissingDependencyError
-from autotune.executor import Baseline, Race
+from autotune.executor import BaselineResult, Baselines, Race
 from autotune.operation import Operation
 from autotune.shape import Shape
 from autotune.space import Config
@@ -95,7 +95,7 @@ class ReplayExecutor:
     def collect(self, timeout: float | None = None) -> Outcome:
         return self._screened(self._queue.popleft())
 
-    def race(self, configs: list[Config], *, seconds: float, every_baseline: bool = False) -> Race:
+    def race(self, configs: list[Config], *, seconds: float, baselines: Baselines = "fastest") -> Race:
         self._queue.clear()
         raced = self._answers[Stage.RACE]
         if not all(config in raced for config in configs):
@@ -104,7 +104,7 @@ class ReplayExecutor:
         example = next(iter(raced.values()), None)
         if example is None or not example.baseline:
             return Race(outcomes)
-        return Race(outcomes, (Baseline(example.baseline, example.baseline_timing),))
+        return Race(outcomes, (BaselineResult(example.baseline, example.baseline_timing),))
 
     def _screened(self, config: Config) -> Outcome:
         recorded = self._answers[Stage.SCREEN].get(config)

@@ -1,5 +1,6 @@
 """What is remembered: trials as Parquet, the user's store, the shipped tables, and the winners among them."""
 
+from autotune.table.comparisons import write_comparisons
 from autotune.table.export import export, read_csv, read_json
 from autotune.table.merge import Merged, merge
 from autotune.table.misses import read_misses, record_miss
@@ -29,5 +30,6 @@ __all__ = [
     "to_t4",
     "warn_damaged",
     "winners",
+    "write_comparisons",
     "write_shipped",
 ]

@@ -27,6 +27,8 @@ class Eager:
     """
 
     name: Final = "eager"
+    is_usual: Final = False
+    verified_on_hardware: Final = True
 
     def available(self) -> str | None:
         try:

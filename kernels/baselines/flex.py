@@ -137,6 +137,9 @@ class Flex:
         UnknownNameError: an option is none of these four; torch would ignore it.
     """
 
+    is_usual: Final = False  # it compiles for seconds
+    verified_on_hardware: Final = True
+
     def __init__(self, kernel_options: Mapping[str, int] | None = None) -> None:
         self._options = dict(kernel_options or {})
         for name, value in self._options.items():

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import torch
 
-from autotune.kernels.baselines.sdpa import sdpa_backends
 from autotune.kernels.flash_attention.call import BoundAttention, launch_options
 from autotune.kernels.flash_attention.launch import launch
 from autotune.kernels.flash_attention.reference import attention_reference
+from autotune.operation import Baseline
 from autotune.shape import AttentionShape
 from autotune.space import Config
 
@@ -126,10 +126,10 @@ class FlashAttention:
     def bind(self, config: Config, shape: AttentionShape) -> Callable[..., Any]:
         return BoundAttention(config, shape)
 
-    def baselines(self, inputs: Inputs) -> dict[str, Callable[[], object]]:
-        if inputs.window is not None or inputs.softcap is not None or inputs.q.shape[1] != inputs.k.shape[1]:
-            return {}  # torch SDPA has no window and no softcap, and aligns causal masks top-left
-        return sdpa_backends(inputs.q, inputs.k, inputs.v, causal=inputs.causal, scale=inputs.scale)
+    def baselines(self) -> Sequence[Baseline]:
+        from autotune.kernels.baselines.lists import OF_ATTENTION  # a serving process needs none
+
+        return OF_ATTENTION
 
 
 KERNEL: Final = FlashAttention()

@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import torch
 
-from autotune.kernels.baselines import cudnn
 from autotune.kernels.paged_decode.call import BoundDecode
 from autotune.kernels.paged_decode.inputs import (
     SOFTCAP,
@@ -17,6 +16,7 @@ from autotune.kernels.paged_decode.inputs import (
 )
 from autotune.kernels.paged_decode.launch import launch, launch_options
 from autotune.kernels.paged_decode.reference import paged_decode_reference
+from autotune.operation import Baseline
 from autotune.shape import PagedShape
 from autotune.space import Config
 
@@ -79,21 +79,10 @@ class PagedDecode:
     def bind(self, config: Config, shape: PagedShape) -> Callable[..., Any]:
         return BoundDecode(config, shape)
 
-    def baselines(self, inputs: Inputs) -> dict[str, Callable[[], object]]:
-        k_cache, v_cache = map(_without_nan, (inputs.k_cache, inputs.v_cache))
-        return cudnn.paged(
-            inputs.q,
-            k_cache,
-            v_cache,
-            inputs.page_table,
-            inputs.seq_lens,
-            layout=inputs.layout,
-            scale=inputs.scale,
-            window=inputs.window,
-            softcap=inputs.softcap,
-            sinks=inputs.sinks,
-            alibi_slopes=inputs.alibi_slopes,
-        )
+    def baselines(self) -> Sequence[Baseline]:
+        from autotune.kernels.baselines.lists import OF_PAGED_DECODE  # a serving process needs none
+
+        return OF_PAGED_DECODE
 
 
 def _tensors(inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -105,13 +94,6 @@ def _features(inputs: Inputs) -> dict[str, Any]:
     """What they take by name."""
     names = ("layout", "scale", "window", "softcap", "sinks", "alibi_slopes", "k_scale", "v_scale")
     return {name: getattr(inputs, name) for name in names}
-
-
-def _without_nan(cache: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, for cuDNN: it defines no result where slots hold NaN that no sequence has."""
-    if cache.itemsize == 1:  # what cuDNN refuses
-        return cache
-    return torch.nan_to_num(cache, out=cache.new_empty_strided(cache.shape, cache.stride()))
 
 
 KERNEL: Final = PagedDecode()

@@ -12,6 +12,7 @@ from autotune.kernels.paged_prefill.call import BoundPrefill
 from autotune.kernels.paged_prefill.inputs import Inputs, check_shapes, make_inputs
 from autotune.kernels.paged_prefill.launch import launch
 from autotune.kernels.paged_prefill.reference import paged_prefill_reference
+from autotune.operation import Baseline
 from autotune.search_spaces.paged_prefill import unsupported
 from autotune.shape import PagedShape
 from autotune.space import Config
@@ -73,8 +74,10 @@ class PagedPrefill:
             raise InvalidShapeError(problem)
         return BoundPrefill(config, shape)
 
-    def baselines(self, inputs: Inputs) -> dict[str, Callable[[], object]]:
-        return {}
+    def baselines(self) -> Sequence[Baseline]:
+        from autotune.kernels.baselines.lists import OF_PAGED_PREFILL  # a serving process needs none
+
+        return OF_PAGED_PREFILL
 
 
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]

@@ -26,6 +26,15 @@ class FakeCuda:
     def empty_cache(self) -> None:
         pass
 
+    def reset_peak_memory_stats(self) -> None:
+        pass
+
+    def max_memory_allocated(self) -> int:
+        return 5000
+
+    def memory_allocated(self) -> int:
+        return 2000
+
     def get_device_properties(self, index: int) -> Any:
         return SimpleNamespace(L2_cache_size=1)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from autotune.device import NVIDIA_H200
-from autotune.executor import Baseline, Race
+from autotune.executor import BaselineResult, Race
 from autotune.executor.messages import (
     Baselines,
     die_with_parent,
@@ -100,7 +100,7 @@ def race(configs: list[Config], baselines: Baselines, messages: BinaryIO) -> Non
             time.sleep(600)
         case "baseline_raise":
             return send(messages, {"status": Status.LAUNCH_ERROR, "message": "refused"})
-    return send(messages, {"race": race_to_json(Race(outcomes, (Baseline("sdpa_flash", outcomes[0].timing),)))})
+    return send(messages, {"race": race_to_json(Race(outcomes, (BaselineResult("sdpa_flash", outcomes[0].timing),)))})
 
 
 def trouble() -> str:

@@ -15,7 +15,7 @@ import triton.language as tl
 from triton.language.extra.cuda import globaltimer
 
 from autotune.device import Device
-from autotune.operation import Cost, Operation
+from autotune.operation import Baseline, Cost, Operation
 from autotune.registry import register
 from autotune.shape import AttentionShape
 from autotune.space import Config, Parameter, Space
@@ -86,8 +86,8 @@ class FaultyTritonKernel(FaultyKernel):
         x = torch.empty(shape.seq_q, shape.head_dim, dtype=getattr(torch, shape.dtype), device="meta")
         return _double.warmup(x, x, x.numel(), FAULT=config["FAULT"], BLOCK=BLOCK, num_stages=STAGES, grid=(1,))
 
-    def baselines(self, inputs: Inputs) -> dict[str, Any]:
-        return {}
+    def baselines(self) -> tuple[Baseline, ...]:
+        return ()
 
 
 def config(fault: str, number: int = 0) -> Config:

@@ -17,7 +17,7 @@ import pytest
 from autotune import hardware
 from autotune.device import NVIDIA_H200
 from autotune.errors import MissingDependencyError, SearchError
-from autotune.executor import Baseline, gpu, racing, worker_keeper
+from autotune.executor import BaselineResult, gpu, racing, worker_keeper
 from autotune.executor.compile_pool import CompilePool, Jobs
 from autotune.executor.gpu import GpuExecutor
 from autotune.executor.worker_keeper import LOST
@@ -199,7 +199,7 @@ def test_a_broken_baseline_is_no_finalists_fault(
     monkeypatch.setattr(racing, "MARGIN_SECONDS", 1.0)
     race = executor.race([config(), config(run=run)], seconds=5.0)
     assert [outcome.status for outcome in race.outcomes] == [Status.OK, Status.OK]
-    assert race.baselines == (Baseline("sdpa_flash", message=message),)
+    assert race.baselines == (BaselineResult("sdpa_flash", message=message),)
     assert_works(executor)
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.device import NVIDIA_H200
-from autotune.executor import Baseline, Race
+from autotune.executor import BaselineResult, Race
 from autotune.executor.messages import (
     open_problem,
     outcome_from_json,
@@ -20,7 +20,7 @@ from tests.executor import faulty
 from tests.table import sample
 
 OUTCOMES = sample.outcomes(NVIDIA_H200)
-BASELINES = st.builds(Baseline, sample.TEXTS, st.none() | sample.TIMINGS, sample.TEXTS)
+BASELINES = st.builds(BaselineResult, sample.TEXTS, st.none() | sample.TIMINGS, sample.TEXTS)
 RACES = st.builds(
     lambda outcomes, baselines: Race(tuple(outcomes), tuple(baselines)),
     st.lists(OUTCOMES, max_size=3),
@@ -55,7 +55,7 @@ def test_a_problem_is_found_again_by_its_names() -> None:
 
 
 def test_the_fastest_baseline_is_the_one_with_the_least_median() -> None:
-    slow, fast = (Baseline(str(median), sample.timing(median)) for median in (200.0, 100.0))
-    refused = Baseline("refused", message="no kernel")
+    slow, fast = (BaselineResult(str(median), sample.timing(median)) for median in (200.0, 100.0))
+    refused = BaselineResult("refused", message="no kernel")
     assert Race((), (slow, refused, fast)).fastest_baseline == fast
-    assert Race((), (refused,)).fastest_baseline == Race(()).fastest_baseline == Baseline("")
+    assert Race((), (refused,)).fastest_baseline == Race(()).fastest_baseline == BaselineResult("")

@@ -12,8 +12,8 @@ import torch
 
 from autotune import hardware
 from autotune.device import NVIDIA_H200
-from autotune.executor import Baseline, worker
-from autotune.executor.messages import Baselines, Turn, outcome_from_json, problem_to_json, race_from_json
+from autotune.executor import Baselines, worker
+from autotune.executor.messages import Turn, outcome_from_json, problem_to_json, race_from_json
 from autotune.executor.problem import Problem, classify
 from autotune.space import Config
 from autotune.trial import Conditions, Policy, Status
@@ -30,7 +30,6 @@ class SlowKernel(faulty.FaultyKernel):
 
     cuda: FakeCuda
     baseline_error: Exception | None = None
-    is_baseline_making_broken: bool = False
     is_context_alive: bool = True
     is_memory_full: bool = False
 
@@ -44,22 +43,50 @@ class SlowKernel(faulty.FaultyKernel):
         super().launch(config, inputs, out)
         self.cuda.launch(500.0 + (config.integer("extra_us") if "extra_us" in config else 0))
 
-    def baselines(self, inputs: faulty.Inputs) -> dict[str, Callable[[], object]]:
-        if self.is_baseline_making_broken:
-            raise ImportError("no such library")
-        return {"slow": lambda: self.cuda.launch(900.0), "fast": self._fast}
+    def baselines(self) -> "list[FakeBaseline]":
+        return [
+            FakeBaseline(self, "slow", 900.0),
+            FakeBaseline(self, "fast", 400.0),
+            FakeBaseline(self, "rare", 300.0, is_usual=False, verified_on_hardware=False),
+            FakeBaseline(self, "wrong", 1.0, off_by=1.0, is_usual=False),
+            FakeBaseline(self, "missing", 1.0, missing="pip install it", is_usual=False),
+        ]
 
-    def _fast(self) -> None:
-        if self.baseline_error:
-            self.is_context_alive &= "hardware stack" not in str(self.baseline_error)
-            raise self.baseline_error
-        self.cuda.launch(400.0)
+
+@dataclass
+class FakeBaseline:
+    """One that takes so many microseconds of a fake GPU, and computes what the kernel's reference does."""
+
+    kernel: SlowKernel
+    name: str
+    us: float
+    missing: str | None = None
+    off_by: float = 0.0
+    is_usual: bool = True
+    verified_on_hardware: bool = True
+
+    def available(self) -> str | None:
+        return self.missing
+
+    def unsupported(self, shape: Any) -> str | None:
+        return None
+
+    def prepare(self, shape: Any, inputs: faulty.Inputs) -> Callable[[], torch.Tensor]:
+        def run() -> torch.Tensor:
+            if self.kernel.baseline_error and self.name == "fast":
+                self.kernel.is_context_alive &= "hardware stack" not in str(self.kernel.baseline_error)
+                raise self.kernel.baseline_error
+            self.kernel.cuda.launch(self.us)
+            return self.kernel.reference(inputs)[0] + self.off_by
+
+        return run
 
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> SlowKernel:
     cuda = FakeCuda()
-    for name in ("Event", "CUDAGraph", "graph", "synchronize", "empty_cache", "get_device_properties"):
+    memory = ("empty_cache", "reset_peak_memory_stats", "max_memory_allocated", "memory_allocated")
+    for name in ("Event", "CUDAGraph", "graph", "synchronize", "get_device_properties", *memory):
         monkeypatch.setattr(torch.cuda, name, getattr(cuda, name))
     monkeypatch.setattr(hardware, "current_device", lambda: NVIDIA_H200)
     monkeypatch.setattr(hardware.Watch, "__init__", lambda self, own_pid: None)
@@ -116,9 +143,9 @@ def test_a_race_says_whom_it_is_at_and_refuses_in_place(problem: Problem) -> Non
     assert [outcome.conditions for outcome in found.outcomes if outcome.timing] == [CONDITIONS, CONDITIONS]
     assert [baseline.name for baseline in found.baselines] == ["fast"]
     assert said[:5] == [None, 0, 1, 2, 3]  # the reference, the checks
-    assert said[5:9] == ["baselines", "slow", "fast", None]
-    assert said[9:12] == [0, 3, "fast"]  # warmed up: the two that are left, and a baseline
-    assert set(said[12:-1]) == {0, 3, "fast"}
+    assert said[5:8] == ["slow", "fast", None]
+    assert said[8:11] == [0, 3, "fast"]  # warmed up: the two that are left, and a baseline
+    assert set(said[11:-1]) == {0, 3, "fast"}
     assert said[-1] is None
 
 
@@ -130,22 +157,36 @@ def test_a_race_that_nobody_is_left_to_run_ends_with_its_verdicts(problem: Probl
 
 def test_every_baseline_is_measured_if_asked(problem: Problem, kernel: SlowKernel) -> None:
     found, _ = race(problem, config(), baselines="every")
-    assert [baseline.name for baseline in found.baselines] == ["slow", "fast"]
+    assert [(baseline.name, baseline.timing is not None, baseline.message) for baseline in found.baselines] == [
+        ("slow", True, ""),
+        ("fast", True, ""),
+        ("rare", True, ""),
+        ("wrong", False, found.baselines[3].message),
+        ("missing", False, "pip install it"),
+    ]
+    assert found.baselines[3].message.startswith("BaselineUnavailableError: largest error 1 exceeds 4 times")
+    assert [baseline.verified_on_hardware for baseline in found.baselines[:3]] == [True, True, False]
     assert race(problem, config(), baselines="none")[0].baselines == ()
+
+
+def test_baselines_are_chosen_by_name_and_measured_beside_the_config(problem: Problem) -> None:
+    found, _ = race(problem, config(), baselines=["rare", "slow"])
+    assert [baseline.name for baseline in found.baselines] == ["slow", "rare"]  # in the kernel's order
+    slow = found.baselines[0]
+    assert slow.timing.median_us == pytest.approx(900.0)
+    assert slow.error == 0.0
+    assert slow.error_limit > 0.0
+    assert (slow.extra_bytes, found.extra_bytes) == (3000, (3000,))
 
 
 def test_a_baseline_that_refuses_is_named_and_the_rest_are_raced(problem: Problem, kernel: SlowKernel) -> None:
     kernel.baseline_error = TypeError("no kernel for this shape")
-    found, _ = race(problem, config(), baselines="every")
+    found, _ = race(problem, config(), baselines=["slow", "fast"])
     assert found.outcomes[0].status is Status.OK
     assert [(baseline.name, baseline.message) for baseline in found.baselines] == [
         ("slow", ""),
         ("fast", "TypeError: no kernel for this shape"),
     ]
-    kernel.is_baseline_making_broken = True
-    found, _ = race(problem, config())
-    assert found.outcomes[0].timing is not None
-    assert found.baselines == (Baseline("baselines", message="ImportError: no such library"),)
 
 
 def test_who_breaks_the_context_is_the_last_that_was_named(problem: Problem, kernel: SlowKernel) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.errors import MissingDependencyError
-from autotune.executor import Baseline
+from autotune.executor import BaselineResult
 from autotune.executor.replay import ReplayExecutor
 from autotune.search import Limits, search
 from autotune.shape import AttentionShape
@@ -70,7 +70,7 @@ def test_a_race_answers_with_the_recorded_race(sweep: list[Trial]) -> None:
     outsider = next(config for config in SPACE if config not in raced)
     race = executor.race(list(raced), seconds=1.0)
     assert race.outcomes == tuple(raced.values())
-    assert race.baselines == (Baseline("sdpa_flash", timing(200.0)),)
+    assert race.baselines == (BaselineResult("sdpa_flash", timing(200.0)),)
     assert raced[default(SMALL)].timing == timing(median_us(default(SMALL)) + 1)
     mixed = executor.race([*raced, outsider], seconds=1.0)  # times of two measurements are not compared
     assert mixed.outcomes == (*(screened[config] for config in raced), screened[outsider])
@@ -104,7 +104,7 @@ def test_without_a_recorded_race_the_screening_answers(sweep: list[Trial]) -> No
     executor.open(SMALL, SHAPE)
     race = executor.race(SPACE[:2], seconds=1.0)
     assert race.outcomes == tuple(screened[config] for config in SPACE[:2])
-    assert race.fastest_baseline == Baseline("")
+    assert race.fastest_baseline == BaselineResult("")
 
 
 @pytest.mark.parametrize(("seq", "source"), [(1024, SHAPE), (1500, SHAPE), (5000, LONG), (32768, LONG)])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from autotune.device import NVIDIA_H200, Device
-from autotune.executor import Baseline, Race
+from autotune.executor import BaselineResult, Baselines, Race
 from autotune.operation import Cost, Operation
 from autotune.registry import register
 from autotune.shape import AttentionShape, Shape
@@ -149,17 +149,17 @@ class FakeExecutor:
         resources = Resources(shared_bytes=1024, registers=64, spill_bytes=0)
         return self._outcome(config, self._failures, resources=resources, compile_seconds=0.5)
 
-    def race(self, configs: list[Config], *, seconds: float, every_baseline: bool = False) -> Race:
+    def race(self, configs: list[Config], *, seconds: float, baselines: Baselines = "fastest") -> Race:
         self._note_call()
         self.elapsed += seconds
         self.races.append(list(configs))
         self.race_seconds.append(seconds)
-        baselines = (
-            Baseline("sdpa_math", message="out of memory"),
-            Baseline("sdpa_efficient", timing(3 * FASTEST_US)),
-            Baseline("sdpa_flash", timing(2 * FASTEST_US)),
+        compared = (
+            BaselineResult("sdpa_math", message="out of memory"),
+            BaselineResult("sdpa_efficient", timing(3 * FASTEST_US)),
+            BaselineResult("sdpa_flash", timing(2 * FASTEST_US)),
         )
-        return Race(tuple(self._outcome(config, self._race_failures) for config in configs), baselines)
+        return Race(tuple(self._outcome(config, self._race_failures) for config in configs), compared)
 
     def close(self) -> None:
         self._in_flight.clear()

@@ -13,7 +13,7 @@ from autotune.kernels.baselines.cudnn.problem import INSTALL, MAX_OFFSET, VECTOR
 FIRST: Final = "cudnn"
 BEST: Final = "cudnn best plan"
 
-Call = Callable[[], object]  # returns the output; ``object`` is what the contract of a kernel's baselines says
+Call = Callable[[], torch.Tensor]  # returns the output
 
 
 def dense(
@@ -140,18 +140,29 @@ def find_refusal(problem: Problem, tensors: Sequence[torch.Tensor]) -> AutotuneE
         reason = f"{tensors[0].shape[0]} packed queries: their offsets exceed 32 bits"
     if reason is not None:
         return BaselineUnavailableError(reason)
+    if (missing := find_missing(tensors[0].device)) is not None:
+        return MissingDependencyError(missing)
+    import cudnn
+
+    reason = unsupported(problem, int(cudnn.backend_version()))
+    return None if reason is None else BaselineUnavailableError(reason)
+
+
+def find_missing(device: torch.device | None = None) -> str | None:
+    """What cuDNN lacks on this machine, or for tensors of that device; None: it can be asked."""
     try:
         import cudnn
     except ImportError as error:
-        return MissingDependencyError(f"cuDNN's Python frontend is missing ({error}): {INSTALL}")
-    if tensors[0].device.type != "cuda" or torch.version.cuda is None:
-        return MissingDependencyError(f"the tensors are on {tensors[0].device}: cuDNN needs an NVIDIA GPU")
+        return f"cuDNN's Python frontend is missing ({error}): {INSTALL}"
+    if device is not None and (device.type != "cuda" or torch.version.cuda is None):
+        return f"the tensors are on {device}: cuDNN needs an NVIDIA GPU"
+    if torch.version.cuda is None or not torch.cuda.is_available():
+        return "cuDNN needs an NVIDIA GPU, and none is here"
     try:
-        version = int(cudnn.backend_version())
+        cudnn.backend_version()
     except RuntimeError as error:
-        return MissingDependencyError(f"the frontend finds no cuDNN, which comes with torch's CUDA builds: {error}")
-    reason = unsupported(problem, version)
-    return None if reason is None else BaselineUnavailableError(reason)
+        return f"the frontend finds no cuDNN, which comes with torch's CUDA builds: {error}"
+    return None
 
 
 def _calls(

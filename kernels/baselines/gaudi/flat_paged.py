@@ -115,6 +115,7 @@ class FlatPaged:
 
     bucket: int = 1
     name: str = "gaudi flat paged"
+    is_usual: bool = False
     verified_on_hardware: bool = False
 
     def available(self) -> str | None:

@@ -102,6 +102,7 @@ class FusedSdpa:
     valid_seq_len: bool = False
     hpu_graphs: bool = True
     name: str = "gaudi fused sdpa"
+    is_usual: bool = False
     verified_on_hardware: bool = False
 
     def __post_init__(self) -> None:

@@ -73,6 +73,7 @@ class InitialPaged:
 
     join_values: bool = False
     name: str = "gaudi initial paged"
+    is_usual: bool = False
     verified_on_hardware: bool = False
 
     def available(self) -> str | None:

@@ -27,6 +27,8 @@ class Naive:
     """
 
     name: Final = "naive"
+    is_usual: Final = False
+    verified_on_hardware: Final = True
 
     def available(self) -> str | None:
         try:
@@ -54,9 +56,9 @@ class Naive:
         return None
 
     def prepare(self, shape: Any, inputs: Any) -> "Callable[[], torch.Tensor]":
-        """A call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``, the same tensor each time.
+        """A call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; compiled and run once here.
 
-        Here the scores ``[B, H, S_q, S_kv]`` are allocated, and the kernels compiled by a first run.
+        Each call allocates the scores ``[B, H, S_q, S_kv]``.
 
         Raises:
             MissingDependencyError: ``available`` says why.
@@ -73,17 +75,16 @@ class Naive:
             raise BaselineUnavailableError("the tensors are on cpu: naive takes a GPU's")
         batch, seq_q, heads, _ = q.shape
         sizes = (batch, heads, seq_q, k.shape[1])
-        try:
-            scores = q.new_empty(sizes)
-        except torch.OutOfMemoryError as error:
-            raise BaselineUnavailableError(f"naive holds {sizes} scores in memory: {error}") from error
-        out: torch.Tensor = q.new_empty((batch, seq_q, heads, v.shape[3]))
-        launches = plan_launches(q, k, v, scores, out, causal=inputs.causal, scale=inputs.scale)
 
         def run() -> "torch.Tensor":
-            for launch in launches:
+            scores = q.new_empty(sizes)
+            out: torch.Tensor = q.new_empty((batch, seq_q, heads, v.shape[3]))
+            for launch in plan_launches(q, k, v, scores, out, causal=inputs.causal, scale=inputs.scale):
                 launch.run()
             return out
 
-        run()
+        try:
+            run()
+        except torch.OutOfMemoryError as error:
+            raise BaselineUnavailableError(f"naive holds {sizes} scores in memory: {error}") from error
         return run

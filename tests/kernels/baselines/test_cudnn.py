@@ -1,6 +1,7 @@
 """The graphs that cuDNN is given, built by its real frontend without a GPU, and the reasons why it is not asked."""
 
 import math
+import re
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -11,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.errors import AutotuneError, BaselineUnavailableError, InputMismatchError, MissingDependencyError
+from autotune.errors import BaselineUnavailableError, InputMismatchError, MissingDependencyError
 from autotune.kernels.baselines import cudnn as baseline
-from autotune.kernels.baselines.cudnn import calls, plans
+from autotune.kernels.baselines.cudnn import CUDNN, Cudnn, calls, plans
 from autotune.kernels.baselines.cudnn.graph import Operand, build_graph
 from autotune.kernels.baselines.cudnn.plans import Planned, planned
 from autotune.kernels.baselines.cudnn.problem import Problem, unsupported, version_text
 from autotune.kernels.paged_decode import KERNEL
-from autotune.shape import PagedShape
+from autotune.shape import AttentionShape, PagedShape
 
 VALIDATES = (1, 30)  # older frontends ask cuDNN itself, and with it a GPU
 NEWEST = 92800
@@ -169,51 +170,54 @@ def test_versions_read_as_people_write_them() -> None:
     assert [version_text(version) for version in (90500, 91002, 91900)] == ["9.5.0", "9.10.2", "9.19.0"]
 
 
-def paged_error(**fields: Any) -> AutotuneError:
-    """What both baselines of a small paged problem raise when they are called."""
+def paged_shape(**fields: Any) -> PagedShape:
     sizes: dict[str, Any] = {"batch": 2, "heads": 4, "kv_heads": 2, "max_context": 64, "head_dim": 64}
-    sizes |= {"dtype": "float16"} | fields
-    inputs = KERNEL.make_inputs(PagedShape(**sizes), seed=0, device="cpu")
-    calls = KERNEL.baselines(inputs)
-    assert list(calls) == ["cudnn", "cudnn best plan"]
-    errors = []
-    for call in calls.values():
-        with pytest.raises(AutotuneError) as caught:
-            call()
-        errors.append(caught.value)
-    assert type(errors[0]) is type(errors[1])
-    assert errors[0].args == errors[1].args
-    return errors[0]
+    return PagedShape(**{**sizes, "dtype": "float16", **fields})
 
 
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
+        ({}, None),
+        ({"layout": "HND", "window": 9}, None),
+        ({"sinks": True, "seq_q": 2}, None),
         ({"page_size": 24}, "page_size=24"),
         ({"dtype": "float32"}, "dtype=float32"),
+        ({"kv_dtype": "int8"}, "kv_dtype=int8"),
         ({"softcap": True}, "softcap"),
         ({"alibi": True}, "alibi"),
         ({"sinks": True}, "sinks with seq_q=1"),
     ],
 )
-def test_paged_decode_says_why_it_has_no_baseline(fields: dict[str, Any], reason: str) -> None:
-    error = paged_error(**fields)
-    assert type(error) is BaselineUnavailableError
-    assert reason in str(error)
+def test_a_shape_of_pages_is_refused_before_there_is_a_library(fields: dict[str, Any], reason: str | None) -> None:
+    for cudnn in CUDNN:
+        found = cudnn.unsupported(paged_shape(**fields))
+        assert found is None if reason is None else reason in (found or "")
 
 
-def test_a_missing_frontend_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cudnn", None)
-    error = paged_error()
-    assert type(error) is MissingDependencyError
-    assert 'pip install ".[cudnn]"' in str(error)
+def test_a_dense_shape_is_refused_before_there_is_a_library() -> None:
+    shape = AttentionShape(batch=1, heads=4, kv_heads=2, seq_q=40, seq_kv=30, head_dim=64, dtype="float16")
+    assert CUDNN[0].unsupported(shape) is None
+    assert "seq_q=40 is more than seq_kv=30" in (CUDNN[0].unsupported(replace(shape, causal=True)) or "")
+    assert "varlen" in (CUDNN[0].unsupported(replace(shape, varlen=True)) or "")
+    assert "int" in (CUDNN[0].unsupported(3) or "")
 
 
-def test_a_missing_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = KERNEL.make_inputs(paged_shape(), seed=0, device="cpu")
+    reasons = ('pip install ".[cudnn]"', "cuDNN needs an NVIDIA GPU, and none is here")
+    for module, reason in zip((None, SimpleNamespace(backend_version=lambda: NEWEST)), reasons, strict=True):
+        monkeypatch.setitem(sys.modules, "cudnn", module)
+        assert reason in (CUDNN[0].available() or "")
+        with pytest.raises(MissingDependencyError, match=re.escape(reason)):
+            CUDNN[0].prepare(paged_shape(), inputs)
+
+
+def test_tensors_elsewhere_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cudnn", SimpleNamespace(backend_version=lambda: NEWEST))
-    error = paged_error()
-    assert type(error) is MissingDependencyError
-    assert "the tensors are on cpu: cuDNN needs an NVIDIA GPU" in str(error)
+    q = torch.zeros(1, 8, 2, 64, dtype=torch.float16)
+    with pytest.raises(MissingDependencyError, match="the tensors are on cpu: cuDNN needs an NVIDIA GPU"):
+        baseline.dense(q, q, q, causal=False, scale=1.0)["cudnn"]()
 
 
 def test_dense_baselines_refuse_as_paged_ones_do() -> None:
@@ -315,6 +319,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
     """What would have been launched, with which operands; nothing is refused."""
     found: Launched = []
     monkeypatch.setattr(calls, "find_refusal", lambda problem, tensors: None)
+    monkeypatch.setattr(Cudnn, "available", lambda self: None)
     monkeypatch.setattr(calls, "_run", lambda name, problem, operands, device: found.append((name, problem, operands)))
     return found
 
@@ -326,8 +331,10 @@ def test_paged_operands_name_no_page_outside_the_pool(launched: Launched, layout
     )
     inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")
     assert int(inputs.page_table.min()) == -1
-    out: Any = KERNEL.baselines(inputs)["cudnn"]()
-    ((name, problem, operands),) = launched
+    out = CUDNN[0].prepare(shape, inputs)()
+    (name, problem, operands), again = launched
+    assert again[1:] == (problem, operands)
+    assert not bool(operands[Operand.K].isnan().any())
     assert (name, out.shape) == ("cudnn", inputs.q.shape)
     table = operands[Operand.PAGES_K]
     used = inputs.page_table >= 0

@@ -1,0 +1,68 @@
+"""A comparison as data."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.executor import BaselineResult
+from autotune.operation import Operation
+from autotune.roofline import rates
+from autotune.shape import Shape
+from autotune.space import Config
+from autotune.trial import Policy, Timing, Toolchain
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One system in a comparison, or why it is not in it.
+
+    ``error`` is its largest absolute one against the fp64 reference and ``error_limit`` what a config of ours may have;
+    ``extra_bytes`` is the most memory a call holds beside inputs and result. Both may be unknown.
+    """
+
+    name: str
+    timing: Timing | None = None
+    tflops: float | None = None
+    gbps: float | None = None
+    error: float | None = None
+    error_limit: float | None = None
+    extra_bytes: int | None = None
+    message: str = ""
+    verified_on_hardware: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One problem and its entries; the first is what the others are compared with.
+
+    ``config`` and ``reason`` are those of the kernel that is served; None and empty where ours cannot run.
+    """
+
+    operation: str
+    shape: Shape
+    device: str
+    toolchain: Toolchain
+    policy: Policy
+    config: Config | None
+    reason: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def timed(self) -> tuple[Entry, ...]:
+        """The entries that have a time."""
+        return tuple(entry for entry in self.entries if entry.timing is not None)
+
+
+def make_entry(operation: Operation[Any], shape: Shape, result: BaselineResult) -> Entry:
+    """An entry with the rates that its time means for the operation's cost."""
+    tflops, gbps = (None, None) if result.timing is None else rates(operation.cost(shape), result.timing.median_us)
+    return Entry(
+        result.name,
+        result.timing,
+        tflops,
+        gbps,
+        result.error,
+        result.error_limit,
+        result.extra_bytes,
+        result.message,
+        result.verified_on_hardware,
+    )

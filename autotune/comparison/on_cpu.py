@@ -1,0 +1,63 @@
+"""A comparison on this machine's processor: baselines alone, since no Triton kernel runs there."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from autotune import hardware
+from autotune.comparison.entry import Comparison, make_entry
+from autotune.correctness import Case, check_baseline, make_case
+from autotune.executor import BaselineResult
+from autotune.operation import Baseline, Operation
+from autotune.registry import load_kernel
+from autotune.shape import Shape
+from autotune.timing import ClockStopwatch, race
+from autotune.trial import Policy
+
+POLICY: Final = Policy("eager", "warm")
+MESSAGE_LIMIT: Final = 500
+
+
+def compare_on_cpu(operation: Operation[Any], shape: Shape, names: Sequence[str], *, seconds: float) -> Comparison:
+    """Race the baselines of these names on the CPU, in torch's threads as they are set, for so many seconds.
+
+    Memory is not measured. What cannot run here says why.
+    """
+    kernel = load_kernel(operation.name)
+    case = make_case(kernel, shape, "normal", device="cpu", seed=1)
+    results: dict[str, BaselineResult] = {}
+    stopwatches: dict[str, ClockStopwatch] = {}
+    for baseline in kernel.baselines():
+        if baseline.name not in names:
+            continue
+        result, call = _open(baseline, shape, case)
+        results[baseline.name] = result
+        if call is not None:
+            stopwatches[baseline.name] = ClockStopwatch(call)
+    timings = race(list(stopwatches.values()), contenders=0, seconds=seconds, min_rounds=5)
+    for name, timing in zip(stopwatches, timings, strict=True):
+        results[name] = replace(results[name], timing=timing)
+    ordered = sorted(results.values(), key=lambda result: result.timing is None)  # those with a time first
+    return Comparison(
+        operation.name,
+        shape,
+        hardware.processor_name(),
+        hardware.toolchain(),
+        POLICY,
+        None,
+        "",
+        tuple(make_entry(operation, shape, result) for result in ordered),
+    )
+
+
+def _open(baseline: Baseline, shape: Shape, case: Case) -> tuple[BaselineResult, Callable[[], object] | None]:
+    result = BaselineResult(baseline.name, verified_on_hardware=baseline.verified_on_hardware)
+    if (reason := baseline.available() or baseline.unsupported(shape)) is not None:
+        return replace(result, message=reason), None
+    try:
+        call = baseline.prepare(shape, case.inputs)
+        error, limit = check_baseline(call(), case)
+    except Exception as failure:  # backends, compilers and libraries have no exception in common
+        message = " ".join(f"{type(failure).__name__}: {failure}".split())[:MESSAGE_LIMIT]
+        return replace(result, message=message), None
+    return replace(result, error=error, error_limit=limit), call

@@ -1,0 +1,48 @@
+"""A comparison on a GPU: the served kernel, the default and baselines in the worker's race."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from autotune.comparison.entry import Comparison, make_entry
+from autotune.dispatch import get_kernel
+from autotune.errors import AutotuneError
+from autotune.executor import BaselineResult, Executor
+from autotune.operation import Operation
+from autotune.shape import Shape
+from autotune.trial import Status
+
+OURS = "autotune"
+DEFAULT = "autotune default"
+
+
+def compare_on_gpu(
+    executor: Executor, operation: Operation[Any], shape: Shape, names: Sequence[str], *, seconds: float
+) -> Comparison:
+    """Race what ``get_kernel`` serves, the default and the baselines of these names for so many seconds.
+
+    Raises:
+        AutotuneError: the served kernel does not run or computes something wrong.
+    """
+    kernel = get_kernel(shape, device=executor.device.name, operation=operation.name)
+    default = operation.space.default(shape, executor.device)
+    executor.open(operation, shape)
+    configs = list(dict.fromkeys([kernel.config, default]))
+    race = executor.race(configs, seconds=seconds, baselines=list(names))
+    served = race.outcomes[0]
+    if served.status is not Status.OK:
+        raise AutotuneError(f"{kernel.config} is {served.status}: {served.message}")
+    extra = race.extra_bytes or (None,) * len(configs)
+    ours = [
+        BaselineResult(name, outcome.timing, outcome.message, outcome.error, outcome.error_limit, extra_bytes)
+        for name, outcome, extra_bytes in zip((OURS, DEFAULT), race.outcomes, extra, strict=False)
+    ]
+    return Comparison(
+        operation.name,
+        shape,
+        executor.device.name,
+        executor.toolchain,
+        executor.policy,
+        kernel.config,
+        kernel.provenance.reason,
+        tuple(make_entry(operation, shape, result) for result in (*ours, *race.baselines)),
+    )

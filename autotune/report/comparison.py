@@ -1,0 +1,99 @@
+"""A comparison in words: its columns as text, Markdown, and plain data."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from autotune.comparison import Comparison, Entry
+from autotune.report.summary import describe_time, is_memory_bound, speed_up
+
+MIB: Final = 2**20
+
+
+def headers(comparison: Comparison) -> tuple[str, ...]:
+    """The titles of the columns of ``cells``."""
+    reference = comparison.timed[0].name if comparison.timed else ""
+    return ("", "time (95 %)", _rate(comparison)[0], f"{reference} is", "error", "extra memory")
+
+
+def cells(comparison: Comparison) -> list[tuple[str, ...]]:
+    """A row of text for each entry that has a time."""
+    timed = comparison.timed
+    _, rate = _rate(comparison)
+    rows: list[tuple[str, ...]] = []
+    for entry in timed:
+        assert entry.timing is not None
+        assert timed[0].timing is not None
+        ratio = "" if entry is timed[0] else f"{speed_up(entry.timing, timed[0].timing)} its speed"
+        name = entry.name if entry.verified_on_hardware else f"{entry.name} *"
+        value: float = getattr(entry, rate)
+        rows.append((name, describe_time(entry.timing), f"{value:.3g}", ratio, _error(entry), _memory(entry)))
+    return rows
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """What follows the table: who is not in it and why, and whose code has not run on its own hardware."""
+    lines = [f"not compared: {entry.name}: {entry.message}" for entry in comparison.entries if entry.timing is None]
+    unverified = [entry.name for entry in comparison.timed if not entry.verified_on_hardware]
+    if unverified:
+        lines.append(f"* {', '.join(unverified)}: never run on the hardware that it is written for")
+    return lines
+
+
+def title(comparison: Comparison) -> str:
+    """The problem and where it ran."""
+    return f"{comparison.shape} on {comparison.device}"
+
+
+def markdown(comparisons: Sequence[Comparison]) -> str:
+    """Markdown with a section and a table for each problem."""
+    parts = []
+    for comparison in comparisons:
+        lines = [f"## {comparison.operation}: {title(comparison)}", ""]
+        if comparison.config is not None:
+            lines += [f"Served: `{comparison.config}` ({comparison.reason}).", ""]
+        lines.append(_row(headers(comparison)))
+        lines.append(_row(["---", *["---:"] * 5]))
+        lines += [_row(row) for row in cells(comparison)]
+        lines += ["", *(f"- {note}" for note in notes(comparison))]
+        parts.append("\n".join(lines).rstrip() + "\n")
+    return "\n".join(parts)
+
+
+def comparison_data(comparison: Comparison) -> dict[str, Any]:
+    """Plain data for ``--json``."""
+    reference = comparison.timed[0].timing if comparison.timed else None
+    rows = []
+    for entry in comparison.entries:
+        ratio = None if entry.timing is None or reference is None else asdict(speed_up(entry.timing, reference))
+        rows.append({**asdict(entry), "ratio": ratio})
+    return {
+        "operation": comparison.operation,
+        "shape": comparison.shape.as_dict(),
+        "device": comparison.device,
+        "toolchain": asdict(comparison.toolchain),
+        "policy": asdict(comparison.policy),
+        "config": None if comparison.config is None else dict(comparison.config),
+        "reason": comparison.reason,
+        "rows": rows,
+    }
+
+
+def _rate(comparison: Comparison) -> tuple[str, str]:
+    """The unit and the field of the rate that limits the first entry."""
+    first = comparison.timed[0] if comparison.timed else None
+    if first is not None and is_memory_bound(first.tflops, first.gbps):
+        return "GB/s", "gbps"
+    return "TFLOP/s", "tflops"
+
+
+def _error(entry: Entry) -> str:
+    return "" if entry.error is None else f"{entry.error:.1e}"
+
+
+def _memory(entry: Entry) -> str:
+    return "" if entry.extra_bytes is None else f"{entry.extra_bytes / MIB:.1f} MiB"
+
+
+def _row(values: Sequence[str]) -> str:
+    return f"| {' | '.join(value.replace('|', chr(92) + '|') for value in values)} |"

@@ -1,0 +1,82 @@
+"""Comparisons as Parquet: one row a system and problem, typed columns; written once, read by anything."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from autotune.errors import TableError
+from autotune.registry import get_operation
+from autotune.table.files import write_bytes
+from autotune.table.schema import table_schema
+from autotune.trial import Policy, Toolchain
+
+_TEXT, _NUMBER, _COUNT, _FLAG = pa.string(), pa.float64(), pa.int64(), pa.bool_()
+_COLUMNS: Final = {
+    "name": _TEXT,
+    **{f"{name}_us": _NUMBER for name in ("median", "low", "high")},
+    "samples": _COUNT,
+    **dict.fromkeys(("ratio", "ratio_low", "ratio_high", "tflops", "gbps", "error", "error_limit"), _NUMBER),
+    "extra_bytes": _COUNT,
+    "message": _TEXT,
+    "verified_on_hardware": _FLAG,
+}
+
+
+def write_comparisons(path: Path, comparisons: Sequence[Mapping[str, Any]]) -> None:
+    """Write what ``report.comparison.comparison_data`` made of comparisons, zstd-compressed, in place of the file.
+
+    Columns are those of the problem, of where it ran, of the system and its time; columns of another operation's shape
+    are null.
+
+    Raises:
+        TableError: a value does not fit its column, or the file cannot be written.
+    """
+    rows = [row for comparison in comparisons for row in _rows(comparison)]
+    try:
+        table = pa.Table.from_pylist(rows, schema=_schema({comparison["operation"] for comparison in comparisons}))
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise TableError(f"{path}: {error}") from error
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    write_bytes(path, sink.getvalue().to_pybytes())
+
+
+def _schema(operations: Iterable[str]) -> pa.Schema:
+    shapes: dict[str, pa.DataType] = {}
+    for operation in map(get_operation, sorted(operations)):
+        types = {column.name: column.domain.type for column in table_schema(operation).columns}
+        shapes |= {field.name: types[field.name] for field in fields(operation.shape_class)}
+    where = dict.fromkeys(("operation", "device", "config", "reason", "policy_mode", "policy_cache"), _TEXT)
+    versions = {f"{field.name}_version": _TEXT for field in fields(Toolchain)}
+    return pa.schema([*where.items(), *versions.items(), *shapes.items(), *_COLUMNS.items()])
+
+
+def _rows(comparison: Mapping[str, Any]) -> list[dict[str, Any]]:
+    config = comparison["config"]
+    common = {
+        "operation": comparison["operation"],
+        "device": comparison["device"],
+        "config": None if config is None else " ".join(f"{k}={v}" for k, v in config.items() if v is not None),
+        "reason": comparison["reason"],
+        **{f"policy_{field.name}": comparison["policy"][field.name] for field in fields(Policy)},
+        **{f"{name}_version": value for name, value in comparison["toolchain"].items()},
+        **comparison["shape"],
+    }
+    rows = []
+    for row in comparison["rows"]:
+        timing, ratio = row["timing"] or {}, row["ratio"] or {}
+        rows.append(
+            {
+                **common,
+                **{name: row[name] for name in _COLUMNS if name in row and name != "ratio"},
+                **timing,
+                "ratio": ratio.get("value"),
+                "ratio_low": ratio.get("low"),
+                "ratio_high": ratio.get("high"),
+            }
+        )
+    return rows

@@ -1,0 +1,15 @@
+"""What each operation is compared with, the usual ones first."""
+
+from typing import Final
+
+from autotune.kernels.baselines.cudnn import CUDNN
+from autotune.kernels.baselines.eager import Eager
+from autotune.kernels.baselines.flex import Flex
+from autotune.kernels.baselines.gaudi import FlatPaged, FusedSdpa, InitialPaged
+from autotune.kernels.baselines.naive import Naive
+from autotune.kernels.baselines.sdpa import SDPA
+from autotune.operation import Baseline
+
+OF_ATTENTION: Final[tuple[Baseline, ...]] = (*SDPA, *CUDNN, Flex(), Eager(), Naive(), FusedSdpa())
+OF_PAGED_DECODE: Final[tuple[Baseline, ...]] = (*CUDNN, FlatPaged(), InitialPaged())
+OF_PAGED_PREFILL: Final[tuple[Baseline, ...]] = CUDNN
