@@ -4,6 +4,7 @@ import math
 import random
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune import timing
-from autotune.timing import MIN_ROUGH_US, Stopwatch, _is_decided, race, screen, summarize
+from autotune.timing import MIN_ROUGH_US, ClockStopwatch, Stopwatch, _is_decided, race, screen, summarize
 from autotune.trial import Policy, Timing
 from tests.executor.fake_cuda import FakeCuda
 
@@ -141,3 +142,21 @@ def _note(ran: list[int], turns: list[int], index: int, launch: Callable[[], obj
     assert turns[-1] == index
     ran.append(index)
     launch()
+
+
+def test_a_clock_repeats_a_short_call_until_it_can_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+    def call() -> None:
+        now[0] += 40e-6
+
+    stopwatch = ClockStopwatch(call)
+    before = now[0]
+    assert stopwatch.sample() == pytest.approx(40.0)
+    assert now[0] - before == pytest.approx(10 * 40e-6)  # 400 us
+    assert stopwatch.warm_up() == pytest.approx(40.0)
+    slow = ClockStopwatch(lambda: [call() for _ in range(50)])
+    before = now[0]
+    assert slow.sample() == pytest.approx(2000.0)
+    assert now[0] - before == pytest.approx(2000e-6)

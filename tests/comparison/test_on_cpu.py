@@ -1,0 +1,81 @@
+"""A comparison on the CPU: who takes part, who is refused and why, and what is measured of each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from autotune.comparison import compare_on_cpu, on_cpu
+from autotune.kernels.flash_attention import KERNEL
+from autotune.search_spaces.flash_attention import OPERATION
+from autotune.shape import AttentionShape
+
+SHAPE = AttentionShape(batch=1, heads=2, seq_q=33, head_dim=16, dtype="float32", causal=True)
+
+
+@dataclass
+class Fake:
+    """A baseline that computes the operation's reference and adds a little."""
+
+    name: str
+    off_by: float = 0.0
+    missing: str | None = None
+    failure: Exception | None = None
+    is_usual: bool = True
+    verified_on_hardware: bool = True
+
+    def available(self) -> str | None:
+        return self.missing
+
+    def unsupported(self, shape: Any) -> str | None:
+        return "too wide" if self.name == "narrow" else None
+
+    def prepare(self, shape: Any, inputs: Any) -> Callable[[], torch.Tensor]:
+        if self.failure:
+            raise self.failure
+        result = KERNEL.reference(inputs)[0].float() + self.off_by
+        return lambda: result
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> list[Fake]:
+    known = [
+        Fake("missing", missing="pip install it"),
+        Fake("right", verified_on_hardware=False),
+        Fake("narrow"),
+        Fake("wrong", off_by=0.1),
+        Fake("broken", failure=RuntimeError("no\nkernel")),
+        Fake("unasked"),
+    ]
+
+    class Kernel(type(KERNEL)):  # type: ignore[misc]
+        def baselines(self) -> list[Fake]:
+            return known
+
+    monkeypatch.setattr(on_cpu, "load_kernel", lambda name: Kernel())
+    return known
+
+
+def test_those_with_a_time_come_first_and_the_others_say_why(fakes: list[Fake]) -> None:
+    names = [fake.name for fake in fakes if fake.name != "unasked"]
+    found = compare_on_cpu(OPERATION, SHAPE, names, seconds=0.0)
+    assert [entry.name for entry in found.entries] == ["right", "missing", "narrow", "wrong", "broken"]
+    (right,) = found.timed
+    assert right.timing is not None
+    assert right.timing.median_us > 0.0
+    assert right.tflops is not None
+    assert not right.verified_on_hardware
+    assert right.error is not None
+    assert right.error_limit is not None
+    assert 0.0 < right.error <= right.error_limit
+    messages = [entry.message for entry in found.entries[1:]]
+    assert messages[:2] == ["pip install it", "too wide"]
+    assert "largest error 0.1" in messages[2]
+    assert messages[3] == "RuntimeError: no kernel"
+    assert (found.config, found.operation, found.shape) == (None, "flash_attention", SHAPE)
+
+
+def test_nobody_to_compare_is_a_comparison_too(fakes: list[Fake]) -> None:
+    assert compare_on_cpu(OPERATION, SHAPE, [], seconds=0.0).timed == ()
