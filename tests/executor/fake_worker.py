@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from autotune.device import NVIDIA_H200
-from autotune.executor import BaselineResult, Race
+from autotune.executor import BaselineResult, Baselines, Race
 from autotune.executor.messages import (
-    Baselines,
     die_with_parent,
     outcome_to_json,
     race_to_json,
