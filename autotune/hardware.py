@@ -72,7 +72,6 @@ def current_device(index: int = 0) -> Device:
     )
 
 
-@cache
 def processor_name() -> str:
     """This machine's processor and how many of its cores this process may use.
 
@@ -87,6 +86,7 @@ def processor_name() -> str:
     return f"{name}, {len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores"
 
 
+@cache
 def toolchain() -> Toolchain:
     """Versions of everything that compiles or runs a kernel here; asks packages, not the GPU, where it can."""
     return Toolchain(
