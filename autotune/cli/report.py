@@ -1,0 +1,105 @@
+"""``autotune report``: tables of trials as one HTML file."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+import typer
+
+from autotune.cli.output import make_console
+from autotune.errors import AutotuneError, UnknownNameError, UsageError
+from autotune.registry import get_operation, operation_names
+from autotune.table import Store, home, shipped_sweeps, shipped_winners
+from autotune.table.files import read_bytes
+from autotune.table.parquet import decode
+from autotune.trial import Trial
+
+SHIPPED: Final = "shipped"
+
+TableName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="TABLE",
+        help="A Parquet file, a folder of tables, a shipped sweep by name, or 'shipped' for all that ships "
+        "[default: your tables].",
+        show_default=False,
+    ),
+]
+OperationFilter = Annotated[str | None, typer.Option("--operation", help="What is computed [default: all].")]
+DeviceFilter = Annotated[str | None, typer.Option("--device", help="A device by name [default: all].")]
+
+
+class Rows(NamedTuple):
+    """Trials, and the words for where they are."""
+
+    place: str
+    trials: list[Trial]
+
+
+def report(
+    table: TableName = None,
+    output: Annotated[Path, typer.Option("--output", help="File to write.")] = Path("autotune-report.html"),
+    operation: OperationFilter = None,
+    device: DeviceFilter = None,
+) -> None:
+    """Write what a table tells as one HTML file that works offline: gains, heat maps, regret, importance, failures."""
+    from autotune.report.html import html_report  # loads Optuna, for the importance of parameters
+
+    names = operation_names() if operation is None else [get_operation(operation).name]
+    place, trials = _read(table, names)
+    rows = _of_device([trial for trial in trials if trial.operation in names], device)
+    if not rows:
+        what = f" of {operation}" if operation else ""
+        raise AutotuneError(
+            f"no trials{what} in {place}; `autotune search` makes some, `autotune report shipped` has some"
+        )
+    page = html_report(rows, source=place, made_at=datetime.now(UTC))
+    try:
+        output.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"output={str(output)!r} cannot be written: {error.strerror}") from error
+    make_console().print(f"{output}: {len(rows)} rows of {place}, {len(page.encode()) // 1000} kB")
+
+
+def _read(table: str | None, names: Iterable[str]) -> Rows:
+    """The rows of a table by name or path.
+
+    Raises:
+        UnknownNameError: it is neither.
+        TableError: it is damaged.
+    """
+    sweeps = {sweep.name: sweep for name in names for sweep in shipped_sweeps(name)}
+    if table is None:
+        return Rows(f"your tables in {home()}", _stored(home(), names))
+    if table == SHIPPED:
+        recorded = [trial for sweep in sweeps.values() for trial in sweep.trials()]
+        won = [trial for name in names for trial in shipped_winners(name)]
+        return Rows("the shipped tables", [*won, *recorded])
+    if table in sweeps:
+        return Rows(f"the shipped sweep {table}", sweeps[table].trials())
+    path = Path(table)
+    if path.is_dir():
+        return Rows(f"the tables in {table}", _stored(path, names))
+    if path.exists():
+        return Rows(path.name, decode(read_bytes(path), table))
+    raise UnknownNameError(
+        f"table={table!r} is no file, no folder and no shipped sweep; expected a path, {SHIPPED!r} or one of "
+        f"{', '.join(sweeps) or 'no sweeps'}"
+    )
+
+
+def _stored(root: Path, names: Iterable[str]) -> list[Trial]:
+    return [trial for name in names for trial in Store(root).trials(name)]
+
+
+def _of_device(trials: list[Trial], device: str | None) -> list[Trial]:
+    """The rows of a device by name.
+
+    Raises:
+        UnknownNameError: none is of such a device.
+    """
+    names = sorted({trial.device.name for trial in trials})
+    if device is None or not trials or device in names:
+        return [trial for trial in trials if device in (None, trial.device.name)]
+    raise UnknownNameError(f"device={device!r} has no rows; devices with rows: {', '.join(names)}")

@@ -1,0 +1,125 @@
+"""Axes, lines, bands and points as SVG that follows the page's colours; sized to be read on a phone."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from autotune.report.page.markup import Html, element, join, number
+
+WIDTH: Final = 360
+HEIGHT: Final = 250
+LEFT, RIGHT, TOP, BOTTOM = 46, 12, 14, 40
+
+REGRET_KNEE: Final = 0.01  # a regret of 1 % is where measurement begins to tell configs apart
+REGRET_TICKS: Final = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A scale from values to the unit interval, with its ticks and its name."""
+
+    name: str
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...]
+    bend: Callable[[float], float]
+
+    def place(self, value: float) -> float:
+        """Where a value lies between 0 and 1; beyond the ends at the ends."""
+        first, last = self.bend(self.low), self.bend(self.high)
+        return min(1.0, max(0.0, (self.bend(value) - first) / (last - first)))
+
+
+def log_axis(name: str, values: Iterable[float]) -> Axis:
+    """A logarithmic axis around positive values, with ticks at 1, 2 and 5 of a decade, or fewer."""
+    known = list(values)
+    low, high = min(known), max(known)
+    if high < 1.5 * low:
+        low, high = low / 1.25, high * 1.25
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    span = math.log10(high / low)
+    steps = (1, 2, 5) if span < 2 else (1, 3) if span < 3.5 else (1,)
+    ticks = [step * 10.0**decade for decade in decades for step in steps]
+    shown = [(tick, _short(tick)) for tick in ticks if low * 0.999 <= tick <= high * 1.001]
+    return Axis(name, low, high, tuple(shown), math.log10)
+
+
+def regret_axis(name: str, values: Iterable[float]) -> Axis:
+    """An axis of regrets from 0: linear below 1 %, logarithmic above."""
+    high = max(3 * REGRET_KNEE, *(value for value in values if math.isfinite(value)), REGRET_KNEE)
+    ticks = tuple((tick, f"{100 * tick:.0f} %") for tick in REGRET_TICKS if tick <= high)
+    return Axis(name, 0.0, high, ticks, lambda value: math.log1p(value / REGRET_KNEE))
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A plotting area of two axes; what is drawn is clipped to it by ``Axis.place``."""
+
+    across: Axis
+    up: Axis
+    width: int = WIDTH
+    height: int = HEIGHT
+
+    def x(self, value: float) -> float:
+        return LEFT + self.across.place(value) * (self.width - LEFT - RIGHT)
+
+    def y(self, value: float) -> float:
+        return self.height - BOTTOM - self.up.place(value) * (self.height - TOP - BOTTOM)
+
+    def axes(self) -> Html:
+        """Grid lines, tick labels and the names of both axes."""
+        bottom, right = self.height - BOTTOM, self.width - RIGHT
+        parts = []
+        for tick, text in self.across.ticks:
+            x = self.x(tick)
+            parts += [
+                element("line", x1=x, x2=x, y1=float(TOP), y2=float(bottom), class_="grid"),
+                element("text", text, x=x, y=float(bottom + 15), class_="tick middle"),
+            ]
+        for tick, text in self.up.ticks:
+            y = self.y(tick)
+            parts += [
+                element("line", x1=float(LEFT), x2=float(right), y1=y, y2=y, class_="grid"),
+                element("text", text, x=float(LEFT - 6), y=y + 4, class_="tick end"),
+            ]
+        middle = (LEFT + right) / 2
+        parts += [
+            element("text", self.across.name, x=middle, y=float(self.height - 6), class_="axis middle"),
+            element("text", self.up.name, x=float(LEFT - 40), y=float(TOP - 3), class_="axis"),
+        ]
+        return join(*parts)
+
+    def line(self, xs: Sequence[float], ys: Sequence[float], kind: str, *, stepped: bool = False) -> Html:
+        """A line through points, those that are not finite left out; ``stepped`` holds each value until the next."""
+        points = [(self.x(x), self.y(y)) for x, y in zip(xs, ys, strict=True) if math.isfinite(y)]
+        if stepped and points:
+            steps = [(x, before[1]) for before, (x, _) in itertools.pairwise(points)]
+            corners = [points[0], *(point for pair in zip(steps, points[1:], strict=True) for point in pair)]
+            points = [point for index, point in enumerate(corners) if index == 0 or point != corners[index - 1]]
+        return element("path", d=_path(points), class_=kind) if points else Html("")
+
+    def band(self, xs: Sequence[float], low: Sequence[float], high: Sequence[float], kind: str) -> Html:
+        """The area between two lines; where the upper one is not finite it reaches to the top."""
+        known = [(x, a, b) for x, a, b in zip(xs, low, high, strict=True) if math.isfinite(a)]
+        if not known:
+            return Html("")
+        below = [(self.x(x), self.y(a)) for x, a, _ in known]
+        above = [(self.x(x), self.y(b if math.isfinite(b) else self.up.high)) for x, _, b in known]
+        return element("path", d=f"{_path([*below, *reversed(above)])}z", class_=kind)
+
+    def dots(self, points: Iterable[tuple[float, float]], kind: str) -> Html:
+        """Round points as one path: a hundredth of the size of as many circles."""
+        marks = dict.fromkeys(f"M{number(self.x(x))} {number(self.y(y))}h0" for x, y in points)
+        return element("path", d="".join(marks), class_=kind) if marks else Html("")
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{number(x)} {number(y)}" for x, y in points)
+
+
+def _short(value: float) -> str:
+    if value >= 1e6:
+        return f"{value / 1e6:g}M"
+    return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"

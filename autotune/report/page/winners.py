@@ -1,0 +1,145 @@
+"""The winners of one operation on one device: what each gained over the default, and what else was measured beside."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from autotune.report.page.bars import Bar, bar_rows, legend
+from autotune.report.page.markup import Child, Html, count, element, join, short_time, table
+from autotune.report.page.problem import median_us
+from autotune.report.summary import WORTH, Ratio, describe_time, is_memory_bound, policy_text, speed_up
+from autotune.shape import Shape
+from autotune.trial import Policy, Timing, Trial
+
+MAX_ROWS: Final = 500  # of a table; more are counted
+MAX_COMPARED: Final = 40  # in the figure
+
+Anchors = Mapping[tuple[Shape, Policy], str]  # where on the page a problem stands in detail
+
+
+def gain(winner: Trial) -> Ratio | None:
+    """How many times faster than the default a winner is, where both were measured in one race."""
+    if winner.default_timing is None or winner.timing is None:
+        return None
+    return speed_up(winner.default_timing, winner.timing)
+
+
+def lead(winner: Trial) -> Ratio | None:
+    """How many times faster than the fastest baseline a winner is, where one was measured in its race."""
+    if winner.baseline_timing is None or winner.timing is None:
+        return None
+    return speed_up(winner.baseline_timing, winner.timing)
+
+
+def geometric_mean(ratios: Iterable[Ratio]) -> float:
+    """The mean of ratios of speed."""
+    logs = [math.log(ratio.value) for ratio in ratios]
+    return math.exp(sum(logs) / len(logs))
+
+
+def winners_section(winners: Sequence[Trial], anchors: Anchors) -> Html:
+    """The table of the winners and the bars that compare them; what is beyond the limits is counted."""
+    head: list[Child] = ["problem", "winner", "time", _unit(winners), "against default", "against baseline", "from"]
+    rows = [_row(winner, winners, anchors) for winner in winners[:MAX_ROWS]]
+    left_out = len(winners) - len(rows)
+    return join(
+        table(head, rows, numbers=frozenset({3}), caption="Winners, each with its time and 95 % interval"),
+        element("p", f"{count(left_out, 'more winner')} not listed.", class_="note") if left_out else None,
+        comparison(winners),
+    )
+
+
+def comparison(winners: Sequence[Trial]) -> Html:
+    """Bars of speed: the winner, the default and the fastest baseline of each race."""
+    compared = [winner for winner in winners if winner.default_timing or winner.baseline_timing]
+    if not compared:
+        return Html("")
+    shown = sorted(compared, key=_difference, reverse=True)[:MAX_COMPARED]
+    shown = [winner for winner in compared if winner in shown]
+    rated = all(winner.tflops and winner.gbps for winner in shown)
+    longest = max(_speed(winner, timing, rated, shown) for winner in shown for timing in _timings(winner).values())
+    groups = [_group(winner, shown, rated, longest) for winner in shown]
+    left_out = len(compared) - len(shown)
+    caption = f"Speed in {_unit(shown)}, longer is better" if rated else "Speed as a share of the fastest"
+    note = f"{count(left_out, 'more winner')}, nearer to the default, not drawn" if left_out else None
+    entries = [("bar-tuned", "winner"), ("bar-default", "default"), ("bar-baseline", "fastest baseline")]
+    return element(
+        "figure",
+        element("figcaption", caption, element("small", note) if note else None),
+        legend(entries),
+        element("div", *groups, class_="columns"),
+        class_="comparison",
+    )
+
+
+def _row(winner: Trial, winners: Sequence[Trial], anchors: Anchors) -> list[Child]:
+    assert winner.timing is not None
+    target = anchors.get((winner.shape, winner.policy))
+    name = str(winner.shape)
+    rate = winner.gbps if _in_bytes(winners) else winner.tflops
+    replayed = ", replayed" if winner.executor == "replay" else ""
+    contended = ", contended" if winner.outcome.conditions.contended else ""
+    day = element("span", f"{winner.started_at:%Y-%m-%d}", class_="whole")
+    when = join(day, f"{replayed}{contended}{policy_text(winner.policy)}")
+    return [
+        element("a", name, href=f"#{target}") if target else name,
+        element("code", winner.config),
+        _stacked(*describe_time(winner.timing).split(" (")),
+        "" if rate is None else f"{rate:.0f}",
+        element("strong", "is the default") if winner.is_default else _ratio(gain(winner)),
+        join(_ratio(lead(winner)), element("small", winner.baseline)) if winner.baseline else "",
+        when,
+    ]
+
+
+def _ratio(ratio: Ratio | None) -> Html:
+    """A ratio with its interval, marked where it is clearly above or below one."""
+    if ratio is None:
+        return element("span", "not measured", class_="muted")
+    kind = "up" if ratio.low > WORTH else "down" if ratio.high < 1.0 else "level"
+    interval = element("small", f"{ratio.low:.2f}-{ratio.high:.2f}", class_="whole")
+    return element("span", element("strong", f"{ratio.value:.2f}x"), interval, class_=kind)
+
+
+def _stacked(median: str, interval: str) -> Html:
+    """A median with its interval below it."""
+    return join(element("span", median, class_="whole"), element("small", interval.rstrip(")"), class_="whole"))
+
+
+def _group(winner: Trial, shown: Sequence[Trial], rated: bool, longest: float) -> Html:
+    names = {"winner": "bar-tuned", "default": "bar-default", winner.baseline: "bar-baseline"}
+    bars = []
+    for name, timing in _timings(winner).items():
+        speed = _speed(winner, timing, rated, shown)
+        text = f"{speed:.0f}, {short_time(timing.median_us)}" if rated else short_time(timing.median_us)
+        bars.append(Bar(name, [(names[name], speed / longest)], text))
+    return element("div", element("h5", winner.shape), bar_rows(bars), class_="group")
+
+
+def _timings(winner: Trial) -> Mapping[str, Timing]:
+    """What was measured in a winner's race that its row knows of, by name."""
+    known = {"winner": winner.timing, "default": winner.default_timing, winner.baseline: winner.baseline_timing}
+    return {name: timing for name, timing in known.items() if timing is not None and name}
+
+
+def _speed(winner: Trial, timing: Timing, rated: bool, shown: Sequence[Trial]) -> float:
+    """A rate where every winner has one, otherwise the speed as a share of the fastest of its race."""
+    if not rated:
+        return min(each.median_us for each in _timings(winner).values()) / timing.median_us
+    rate = winner.gbps if _in_bytes(shown) else winner.tflops
+    assert rate is not None
+    return rate * median_us(winner) / timing.median_us
+
+
+def _difference(winner: Trial) -> float:
+    """How far a winner is from the default or, where that was not measured, from the baseline."""
+    ratio = gain(winner) or lead(winner)
+    return abs(math.log(ratio.value)) if ratio else 0.0
+
+
+def _in_bytes(winners: Sequence[Trial]) -> bool:
+    return all(is_memory_bound(winner.tflops, winner.gbps) for winner in winners)
+
+
+def _unit(winners: Sequence[Trial]) -> str:
+    return "GB/s" if _in_bytes(winners) else "TFLOP/s"

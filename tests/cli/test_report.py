@@ -1,0 +1,121 @@
+"""``autotune report``: which tables it reads, where it writes, and what it refuses."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.device import NVIDIA_H200
+from autotune.errors import MissingDependencyError
+from autotune.report import html
+from tests.cli.conftest import Machine, Ran
+from tests.report import sample
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture(autouse=True)
+def no_forests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "shares_of", lambda problem: ({}, ""))
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "page.html"
+
+
+def test_the_users_tables_are_the_default(run: Run, machine: Machine, out: Path) -> None:
+    machine.tune(sample.trial())
+    machine.ship(sample.trial(sample.shape(4096)))
+    ran = run("report", "--output", out)
+    assert (ran.code, ran.err) == (0, "")
+    assert re.fullmatch(rf"{out}: 1 rows of your tables in {machine.home}, \d+ kB\n", ran.out)
+    page = out.read_text(encoding="utf-8")
+    assert str(sample.shape(1024)) in page
+    assert str(sample.shape(4096)) not in page
+
+
+def test_all_that_ships_is_winners_and_sweeps(run: Run, machine: Machine, out: Path) -> None:
+    machine.ship(sample.trial(sample.shape(4096)))
+    rows = len(machine.ship_sweep(64)) + 1
+    assert f"{rows} rows of the shipped tables" in run("report", "shipped", "--output", out).out
+    page = out.read_text(encoding="utf-8")
+    assert str(sample.shape(4096)) in page
+    assert "A sweep: every valid config was tried" in page
+    assert not machine.home.exists()
+
+
+def test_a_sweep_is_read_by_name_and_a_table_by_path(
+    run: Run, machine: Machine, out: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rows = len(machine.ship_sweep(64))
+    monkeypatch.chdir(tmp_path)
+    assert f"{rows} rows of the shipped sweep seq_64" in run("report", "seq_64").out
+    by_name = Path("autotune-report.html").read_text(encoding="utf-8")
+    path = machine.results / "nvidia_h200/sweeps/seq_64.parquet"
+    assert f"{rows} rows of seq_64.parquet" in run("report", path, "--output", out).out
+    by_path = out.read_text(encoding="utf-8")
+    assert by_path.count("<rect") == by_name.count("<rect") > 50
+
+
+def test_a_folder_is_read_as_a_store(run: Run, machine: Machine, out: Path) -> None:
+    machine.tune(sample.trial())
+    assert "1 rows of the tables in" in run("report", machine.home, "--output", out).out
+
+
+def test_rows_are_narrowed_to_a_device_and_an_operation(run: Run, machine: Machine, out: Path) -> None:
+    other = replace(NVIDIA_H200, name="NVIDIA B200", arch="sm_100")
+    machine.tune(sample.trial(), sample.trial(device=other))
+    assert "1 rows" in run("report", "--device", "NVIDIA B200", "--output", out).out
+    assert "NVIDIA H200" not in out.read_text(encoding="utf-8")
+    ran = run("report", "--operation", "paged_decode", "--output", out)
+    assert ran.code == 1
+    assert ran.err.startswith(f"autotune: no trials of paged_decode in your tables in {machine.home}; ")
+
+
+def test_a_missing_evaluator_is_said_and_no_error(
+    run: Run, machine: Machine, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from autotune.report.page import parameters
+
+    def importance(space: object, device: object, outcomes: object, evaluator: str) -> dict[str, float]:
+        if evaluator == "fANOVA":
+            raise MissingDependencyError("fANOVA needs scikit-learn; `pip install scikit-learn`")
+        return {"num_warps": 1.0}
+
+    monkeypatch.setattr(parameters, "importance", importance)
+    monkeypatch.setattr(html, "shares_of", parameters.shares_of)
+    machine.ship_sweep(64)
+    assert run("report", "seq_64", "--output", out).code == 0
+    page = out.read_text(encoding="utf-8")
+    assert "fANOVA needs scikit-learn" in page
+    assert "By PED-ANOVA num_warps (100 %)" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("absent",), ("table='absent'", "no shipped sweep", "seq_64")),
+        (("seq_64", "--device", "Voodoo 2"), ("--device='Voodoo 2'", "NVIDIA H200")),
+        (("seq_64", "--operation", "sorting"), ("operation='sorting'", "flash_attention")),
+        (("seq_64", "--output", "/nonexistent/page.html"), ("--output='/nonexistent/page.html'", "No such file")),
+    ],
+)
+def test_a_wrong_request_is_refused(
+    run: Run, machine: Machine, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    machine.ship_sweep(64)
+    ran = run("report", *arguments)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert all(word in ran.err for word in words), ran.err
+
+
+def test_a_damaged_file_fails_with_its_name(run: Run, tmp_path: Path, out: Path) -> None:
+    path = tmp_path / "broken.parquet"
+    path.write_bytes(b"PAR1 and no more")
+    ran = run("report", path, "--output", out)
+    assert ran.code == 1
+    assert ran.err.startswith(f"autotune: {path}: cannot be read as Parquet")
+    assert not out.exists()

@@ -1,0 +1,275 @@
+"""The HTML report: whole, closed to the network, escaped, and true to the trials that it is about."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from autotune.device import NVIDIA_H200
+from autotune.errors import UsageError
+from autotune.report import html
+from autotune.report.html import html_report
+from autotune.report.page.style import STYLE
+from autotune.search_spaces.flash_attention import OPERATION
+from autotune.trial import Conditions, Outcome, Policy, Stage, Status, Trial
+from tests.report import sample
+
+NOW = datetime(2026, 11, 28, tzinfo=UTC)
+VOID = {"meta", "br"}
+HOSTILE = '</style><script>alert("1")</script><img src=x onerror=alert(2)>&amp;\N{SNOWMAN}'
+LOADING = {"src", "srcset", "href", "data", "action", "poster", "background", "ping", "xlink:href"}
+
+
+class Page(HTMLParser):
+    """A page as its tags, their attributes and its text; refuses one whose tags are not closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] != "style":
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def attributes(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def render(trials: Sequence[Trial], source: str = "a test") -> str:
+    return html_report(trials, source=source, made_at=NOW)
+
+
+@pytest.fixture(autouse=True)
+def shares_of_the_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importance has its own tests; a forest for each page here would take seconds."""
+    shares = {"fANOVA": {"num_warps": 0.625, "BLOCK_Q": 0.375}, "PED-ANOVA": {"BLOCK_Q": 0.5, "num_warps": 0.5}}
+    monkeypatch.setattr(html, "shares_of", lambda problem: (shares, ""))
+
+
+@pytest.fixture(scope="module")
+def sweep() -> list[Trial]:
+    return sample.sweep(sample.shape(1024))
+
+
+def test_a_page_is_one_whole_file(sweep: list[Trial]) -> None:
+    text = render(sweep)
+    page = Page(text)
+    assert text.startswith("<!doctype html>\n<html lang=")
+    assert {"html", "head", "title", "body", "header", "main", "footer", "figure", "svg", "table"} <= {
+        tag for tag, _ in page.tags
+    }
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = {str(attributes["href"]) for attributes in page.attributes("a")}
+    assert targets <= {f"#{name}" for name in ids}
+    assert len(text.encode()) < 3_000_000
+
+
+def test_nothing_is_loaded_and_nothing_runs(sweep: list[Trial]) -> None:
+    text = render([*sweep, sample.trial()])
+    page = Page(text)
+    assert {"script", "link", "img", "iframe", "object", "embed", "form", "base"}.isdisjoint(
+        tag for tag, _ in page.tags
+    )
+    for _, attributes in page.tags:
+        assert not any(name.startswith("on") or name == "style" for name in attributes), attributes
+        assert all(str(attributes[name]).startswith("#") for name in LOADING & attributes.keys())
+    assert re.search(r"url\(|@import|//", STYLE) is None
+    (policy,) = [m["content"] for m in page.attributes("meta") if m.get("http-equiv") == "Content-Security-Policy"]
+    style = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style[0].encode()).digest()).decode()
+    assert len(style) == 1
+    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def test_a_reader_on_a_phone_in_the_dark_on_paper_or_listening_is_thought_of(sweep: list[Trial]) -> None:
+    page = Page(render(sweep))
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.attributes("meta")
+    for query in ("prefers-color-scheme:dark", "max-width:700px", "@media print"):
+        assert query in STYLE
+    drawings = [svg for svg in page.attributes("svg") if svg.get("aria-hidden") != "true"]
+    assert drawings
+    for svg in drawings:
+        assert svg["role"] == "img"
+        assert svg["aria-label"]
+    text = render(sweep)
+    drawn = re.findall(r'<svg[^>]*role="img"[^>]*>(.{0,30})', text)
+    assert all(inner.startswith("<title>") for inner in drawn)
+    assert text.count("<desc>") == len(drawn)
+    assert text.count("<figure") == text.count("<figcaption")
+
+
+@pytest.mark.parametrize("field", ["message", "study", "worker", "baseline", "throttle"])
+def test_what_stands_in_a_table_is_text(sweep: list[Trial], field: str) -> None:
+    conditions = Conditions(throttle_reasons=HOSTILE if field == "throttle" else "")
+    changes: dict[str, Any] = {"conditions": conditions}
+    if field != "throttle":
+        changes[field] = HOSTILE
+    bad = sample.trial(sample.shape(1024), started_at=NOW, **changes)
+    failed = replace(
+        bad,
+        stage=Stage.SCREEN,
+        race_id="",
+        outcome=Outcome(config=bad.config, status=Status.COMPILE_ERROR, message=HOSTILE, conditions=conditions),
+    )
+    text = render([*sweep[:40], bad, failed], source=HOSTILE)
+    page = Page(text)
+    assert {"script", "img"}.isdisjoint(tag for tag, _ in page.tags)
+    assert HOSTILE in page.text
+    assert "<script" not in text
+
+
+def test_a_device_of_a_hostile_name_is_text() -> None:
+    device = replace(NVIDIA_H200, name=f"A {HOSTILE}", arch='"><b>')
+    page = Page(render([sample.trial(device=device)]))
+    assert {"script", "img", "b"} & {tag for tag, _ in page.tags} <= {"b"}
+    assert HOSTILE in page.text
+
+
+def test_the_summary_says_what_was_gained_and_against_what() -> None:
+    """Times over 200 us: defaults of 240 and 200, baselines of 210 and 100."""
+    gained = sample.trial(sample.shape(1024))
+    level = sample.trial(
+        sample.shape(2048), default_timing=sample.timing(200.0), baseline_timing=sample.timing(100.0), is_default=True
+    )
+    text = Page(render([gained, level])).text
+    assert "1.10x against the default geometric mean; at most 1.20x" in text  # sqrt(1.2 x 1.0) = 1.095
+    assert "0.72x against the fastest baseline ahead in 1 of 2" in text  # sqrt(1.05 x 0.5) = 0.725
+    assert "Worth using: 1 of 2 winners" in text
+    assert f"The largest gain is 1.20x (1.19-1.21) at {sample.shape(1024)}" in text
+    assert "The default itself is among the fastest for 1 problem." in text
+    assert "Against sdpa cudnn: ahead in 1, behind in 1 of 2" in text
+    assert "The table holds winners alone" in text
+
+
+def test_what_was_tried_is_counted(sweep: list[Trial]) -> None:
+    screened = [trial for trial in sweep if trial.stage is Stage.SCREEN]
+    failed = [
+        replace(t, outcome=Outcome(config=t.config, status=Status.OUT_OF_RESOURCES, message=f"{n} bytes, too many"))
+        for n, t in enumerate(screened[:8])
+    ]
+    text = Page(render([*failed, *screened[8:]])).text
+    assert f"Screened: {len(screened)} configs of 1 problem; " in text
+    assert "most often as out_of_resources (8)" in text
+    assert "By fANOVA num_warps (62 %) and BLOCK_Q (38 %) matter most." in text
+    assert "8 out_of_resources 0 bytes, too many and 7 variants of it" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"executor": "replay"}, "1 of 2 times were replayed"),
+        ({"error": None}, "1 timed row of 2 carry no check"),
+        ({"conditions": Conditions(contended=True)}, "1 time were taken beside another process"),
+        ({"conditions": Conditions(throttle_reasons="power")}, "The GPU throttled during 1 time: power (1)."),
+        ({"source_hash": "0" * 64}, "1 row of flash_attention are of another kernel source"),
+        ({"toolchain": replace(sample.TOOLCHAIN, triton="3.9.0")}, "Rows come from 2 toolchains"),
+        ({"timing": sample.timing(200.0, 0.2)}, "±20 % at most"),
+    ],
+)
+def test_what_speaks_against_the_numbers_is_said(changes: dict[str, Any], words: str) -> None:
+    def noted(*trials: Trial) -> list[str]:
+        text = render(trials)
+        return re.findall(r'<li class="bad"><strong>Note</strong><span>(.*?)</span>', text)
+
+    sound = sample.trial(sample.shape(2048))
+    assert noted(sound) == []
+    (note,) = noted(sound, sample.trial(**changes))
+    assert words in note
+
+
+def test_rows_that_may_not_be_compared_are_told_apart(sweep: list[Trial]) -> None:
+    eager = [replace(trial, policy=Policy("eager", "warm")) for trial in sweep[:20]]
+    older = [replace(trial, source_hash="0" * 64) for trial in sweep[:30]]
+    text = Page(render([*sweep, *eager, *older])).text
+    assert "3 problems screened 1 sweep, 2 searches" in text
+    assert f"{sample.shape(1024)}, eager warm" in text
+
+
+def test_devices_that_differ_in_their_power_cap_alone_are_told_apart() -> None:
+    capped = sample.trial(device=replace(NVIDIA_H200, power_cap_watts=500))
+    text = Page(render([sample.trial(), capped])).text
+    assert "flash_attention on NVIDIA H200, 700 W" in text
+    assert "flash_attention on NVIDIA H200, 500 W" in text
+
+
+def test_a_page_of_many_problems_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four sweeps fit a page made smaller for the test; the others are counted, and links lead to those that fit."""
+    rows = [trial for seq in (256, 512, 1024, 2048) for trial in sample.sweep(sample.shape(seq))[:60]]
+    whole = render(rows)
+    assert whole.count("<details") == 4
+    monkeypatch.setattr(html, "MAX_DETAIL_BYTES", 50_000)
+    text = render(rows)
+    shown = text.count("<details")
+    assert 0 < shown < 4
+    assert f"{4 - shown} more problem" in Page(text).text
+    monkeypatch.setattr(html, "MAX_DETAILED", 1)
+    assert render(rows).count("<details") == 1
+
+
+def test_hundreds_of_winners_are_listed_and_the_rest_counted() -> None:
+    rows = [sample.trial(sample.shape(64 + seq, batch=1)) for seq in range(600)]
+    text = render(rows)
+    assert "100 more winners not listed." in text
+    assert "560 more winners, nearer to the default, not drawn" in text
+    assert len(text.encode()) < 3_000_000
+
+
+def test_equal_rows_make_equal_pages(sweep: list[Trial]) -> None:
+    assert render(sweep) == render([*reversed(sweep), *sweep])
+
+
+def test_a_race_without_a_default_or_a_baseline_is_told() -> None:
+    text = Page(render([sample.trial(default_timing=None, baseline="", baseline_timing=None)])).text
+    assert "not measured" in text
+    assert "1 winner" in text
+
+
+def test_trials_that_all_failed_make_a_page(sweep: list[Trial]) -> None:
+    hang = [
+        replace(t, stage=Stage.SCREEN, race_id="", outcome=Outcome(config=t.config, status=Status.HANG))
+        for t in sweep[:20]
+    ]
+    text = Page(render(hang)).text
+    assert "No race has decided yet" in text
+    assert "none ran" in text
+    assert "20 hang no message" in text
+
+
+def test_a_search_of_a_day_ago_is_dated(sweep: list[Trial]) -> None:
+    later = replace(sweep[0], started_at=sample.START + timedelta(days=1))
+    assert "2026-11-21 to 2026-11-22" in Page(render([sweep[1], later])).text
+
+
+def test_no_rows_make_no_report() -> None:
+    with pytest.raises(UsageError, match=r"trials=\[\] make no report"):
+        render([])
+
+
+def test_the_operation_of_the_sample_is_the_real_one() -> None:
+    assert OPERATION.name in render([sample.trial()])
