@@ -1,0 +1,100 @@
+"""What a profiler counted beside what the model predicts, for naive and for flash attention."""
+
+import sys
+from dataclasses import dataclass, replace
+from typing import Final
+
+from autotune.analysis.dram import Dram, batch_past_l2, fused_dram, naive_dram
+from autotune.analysis.machine import Machine
+from autotune.analysis.ncu import Counted, count_kernels, find_ncu
+from autotune.errors import AutotuneError
+from autotune.shape import AttentionShape
+
+FUSED: Final = "flash_attention_forward"
+TOLERANCE: Final = 0.15  # of the count, within which the model is said to hold
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One kernel, or ``naive`` for all three together: bytes of memory traffic by the model and by the counters."""
+
+    kernel: str
+    shape: AttentionShape
+    predicted: Dram
+    counted: Counted
+
+    @property
+    def deviation(self) -> float:
+        """How far the prediction lies above the count (below 0: under it), as a part of the count."""
+        return self.predicted.total / self.counted.total - 1.0
+
+    @property
+    def agrees(self) -> bool:
+        return abs(self.deviation) <= TOLERANCE
+
+
+def compare_with_ncu(
+    shape: AttentionShape, machine: Machine, *, keeps_batch: bool = False, ncu: str | None = None
+) -> list[Comparison]:
+    """Count the naive kernels and the served one under Nsight Compute, beside the model.
+
+    Unless ``keeps_batch``, the batch is raised until what is moved is eight times the L2.
+
+    Raises:
+        MissingDependencyError: there is no Nsight Compute, or it may not count here.
+        AutotuneError: it saw other kernels than these.
+    """
+    from autotune.dispatch import get_kernel
+
+    path = ncu or find_ncu()
+    if not keeps_batch:
+        shape = replace(shape, batch=max(shape.batch, batch_past_l2(shape, machine.cache_bytes)))
+    _give_back_memory()
+    config = get_kernel(shape, device=machine.name).config
+    tile = config.integer("BLOCK_Q"), config.integer("BLOCK_K")
+    predicted = (*naive_dram(shape, machine.cache_bytes), fused_dram(shape, *tile, machine.cache_bytes))
+    return compare(shape, predicted, count_kernels(shape, ncu=path))
+
+
+def compare(shape: AttentionShape, predicted: tuple[Dram, ...], counted: list[Counted]) -> list[Comparison]:
+    """Pair them by kernel, the last launch of each; the naive kernels' sum stands before the fused one.
+
+    Raises:
+        AutotuneError: a kernel that was predicted was not counted.
+    """
+    last = {found.kernel: found for found in counted}
+    missing = [dram.kernel for dram in predicted if dram.kernel not in last]
+    if missing:
+        raise AutotuneError(f"Nsight Compute did not count {missing[0]}; it saw {', '.join(last) or 'no kernel'}")
+    pairs = [Comparison(dram.kernel, shape, dram, last[dram.kernel]) for dram in predicted]
+    naive, fused = [p for p in pairs if p.kernel != FUSED], [p for p in pairs if p.kernel == FUSED]
+    return [*naive, _together(shape, naive), *fused]
+
+
+def _give_back_memory() -> None:
+    """Return what torch's allocator keeps on the GPU: the child needs room."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.cuda.empty_cache()
+
+
+def _together(shape: AttentionShape, pairs: list[Comparison]) -> Comparison:
+    """The sums of bytes; the percents are weighted with the bytes, as the times are not counted."""
+    drams, counts = [pair.predicted for pair in pairs], [pair.counted for pair in pairs]
+    moved = sum(count.total for count in counts) or 1
+
+    def mean(name: str) -> float:
+        return float(sum(getattr(count, name) * count.total for count in counts) / moved)
+
+    return Comparison(
+        "naive",
+        shape,
+        Dram("naive", *(sum(getattr(dram, name) for dram in drams) for name in ("read", "write", "most"))),
+        Counted(
+            "naive",
+            sum(count.read for count in counts),
+            sum(count.write for count in counts),
+            mean("memory_percent"),
+            mean("compute_percent"),
+        ),
+    )

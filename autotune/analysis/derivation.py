@@ -1,0 +1,170 @@
+"""What follows from the traffic by formula: intensity over lengths, traffic over tiles, and claims put to the test."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from autotune.analysis.ceilings import Ceilings
+from autotune.analysis.traffic import (
+    TileTraffic,
+    eager_movements,
+    fused_movements,
+    naive_movements,
+    product_flops,
+    tile_traffic,
+    total_bytes,
+    works,
+)
+from autotune.shape import ITEM_BYTES, AttentionShape
+
+# The pairs of the exercises that users come from, and the tiles that the shipped tables chose most.
+TILES: Final = ((32, 32), (32, 64), (64, 32), (64, 64), (128, 64), (64, 128), (128, 128), (256, 64))
+USUAL_TILE: Final = (128, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Intensity:
+    """FLOPs a byte of the memory's traffic at one shape; ``without_l2`` where K and V come from memory each time."""
+
+    shape: AttentionShape
+    naive: float
+    eager: float
+    fused: float
+    without_l2: float
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Something that is said of attention, whether it holds for these shapes, and the numbers."""
+
+    text: str
+    holds: bool
+    why: str
+
+
+def intensities(shapes: Sequence[AttentionShape], tile: tuple[int, int] = USUAL_TILE) -> list[Intensity]:
+    """Of each shape; the FLOPs are those of the two products."""
+    return [
+        Intensity(
+            shape,
+            *(
+                product_flops(shape) / moved
+                for moved in (
+                    total_bytes(naive_movements(shape)),
+                    total_bytes(eager_movements(shape)),
+                    total_bytes(fused_movements(shape)),
+                    tile_traffic(shape, *tile).total,
+                )
+            ),
+        )
+        for shape in shapes
+    ]
+
+
+def tiles(shape: AttentionShape, pairs: Sequence[tuple[int, int]] = TILES) -> list[TileTraffic]:
+    """Traffic of the tiles; a tile longer than the sequences is left out."""
+    fitting = [pair for pair in pairs if pair[0] <= shape.seq_q and pair[1] <= shape.seq_kv]
+    return [tile_traffic(shape, *pair) for pair in fitting or pairs[:1]]
+
+
+def closed_forms(shape: AttentionShape) -> list[str]:
+    """The intensities in symbols, of one head without a mask: S_q = S_kv = S, D_v = D, b bytes an element."""
+    item, width = ITEM_BYTES[shape.dtype], shape.head_dim
+    query_tile = USUAL_TILE[0]
+    return [
+        f"naive       4 S^2 D / b (4 S D + 4 S^2) = S D / b (S + D), towards D / b = {width / item:g} FLOP/B",
+        "fused       4 S^2 D / 4 b S D = S / b, which grows without end",
+        f"no L2       4 S^2 D / 2 b S D (1 + S / BLOCK_Q), towards 2 BLOCK_Q / b = {2 * query_tile / item:g} FLOP/B "
+        f"with BLOCK_Q = {query_tile}",
+    ]
+
+
+def claims(shapes: Sequence[AttentionShape], ceilings: Ceilings | None = None) -> list[Claim]:
+    """What is said of attention's traffic, put to the test over rising lengths."""
+    found = [_claim_falling(shapes), _claim_linear(shapes[-1]), _claim_block_k(shapes[-1]), _claim_q(shapes[-1])]
+    return found if ceilings is None else [*found, _claim_long(shapes[-1], ceilings)]
+
+
+def _claim_falling(shapes: Sequence[AttentionShape]) -> Claim:
+    if len({shape.seq_q for shape in shapes}) == 1:
+        shapes = (
+            replace(shapes[0], seq_q=max(1, shapes[0].seq_q // 2), seq_kv=max(1, shapes[0].seq_kv // 2)),
+            shapes[0],
+        )
+    ordered = sorted(shapes, key=lambda shape: shape.seq_q * shape.seq_kv)
+    values = [item.naive for item in intensities(ordered)]
+    falls = all(later < earlier for earlier, later in itertools.pairwise(values))
+    numbers = ", ".join(f"{value:.1f} at {shape.seq_q}" for shape, value in zip(ordered, values, strict=True))
+    limit = f"towards D / b = {ordered[0].head_dim / ITEM_BYTES[ordered[0].dtype]:g} without a mask"
+    reason = "it falls" if falls else "FLOPs and the scores' bytes both grow as S^2, Q, K, V and the output only as S"
+    return Claim(
+        "The arithmetic intensity of three-kernel attention falls as S grows",
+        falls,
+        f"{numbers} FLOP/B, {limit}: {reason}",
+    )
+
+
+def _claim_linear(shape: AttentionShape) -> Claim:
+    once, tiled = total_bytes(fused_movements(shape)), tile_traffic(shape, *USUAL_TILE).total
+    return Claim(
+        "Fused attention reads its inputs once, so its traffic is O(S)",
+        tiled <= once,
+        f"of the memory while the L2 holds K and V: {_mib(once)}. Its tiles load {_mib(tiled)} "
+        f"({tiled / once:.1f}x) with BLOCK_Q = {USUAL_TILE[0]}: K and V once for each block of queries, "
+        "S^2 / BLOCK_Q elements; the L2 serves the difference",
+    )
+
+
+def _claim_block_k(shape: AttentionShape) -> Claim:
+    small, large = (tile_traffic(shape, USUAL_TILE[0], block_k).total for block_k in (64, 128))
+    wider = tile_traffic(shape, 2 * USUAL_TILE[0], 64).total
+    return Claim(
+        "A larger BLOCK_K saves traffic",
+        large < small,
+        f"BLOCK_K 64 to 128 at BLOCK_Q = {USUAL_TILE[0]}: {_mib(small)} to {_mib(large)}; BLOCK_Q 128 to 256: "
+        f"{_mib(small)} to {_mib(wider)}. What is read again is read once for each block of queries",
+    )
+
+
+def _claim_q(shape: AttentionShape) -> Claim:
+    kept = tile_traffic(shape, *USUAL_TILE)
+    again = tile_traffic(shape, *USUAL_TILE, keeps_q=False)
+    return Claim(
+        "Q is read again for each block of keys",
+        False,
+        f"a program keeps its queries in registers: {_mib(kept.q)} of Q once; read again for each block of "
+        f"{USUAL_TILE[1]} keys it would be {_mib(again.q)}",
+    )
+
+
+def _claim_long(shape: AttentionShape, ceilings: Ceilings) -> Claim:
+    limit = shape.head_dim / ITEM_BYTES[shape.dtype]
+    is_past = limit >= ceilings.ridge
+    side = "past" if is_past else "below"
+    return Claim(
+        "Three-kernel attention becomes compute-bound for long S",
+        is_past,
+        f"its intensity ends at D / b = {limit:g} FLOP/B, {side} this device's ridge at {ceilings.ridge:.1f}"
+        + ("" if is_past else ": it stays memory-bound at every length, which is why fusing pays"),
+    )
+
+
+def _mib(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB"
+
+
+def derivation_data(shapes: Sequence[AttentionShape]) -> dict[str, Any]:
+    """All of it as plain data: works and movements of the last shape, tiles, and intensities of all."""
+    shape = shapes[-1]
+    return {
+        "shape": shape.as_dict(),
+        "works": [asdict(work) for work in works(shape)],
+        "movements": {
+            "naive": [asdict(movement) for movement in naive_movements(shape)],
+            "eager": [asdict(movement) for movement in eager_movements(shape)],
+            "fused": [asdict(movement) for movement in fused_movements(shape)],
+        },
+        "tiles": [asdict(found) | {"total": found.total} for found in tiles(shape)],
+        "intensities": [asdict(item) for item in intensities(shapes)],
+    }

@@ -1,0 +1,154 @@
+"""How much memory attention takes beside its inputs: O(S^2) where scores lie in memory, O(S) where they do not."""
+
+import gc
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from autotune.analysis.allocations import METHODS, peak_of
+from autotune.analysis.contenders import Family, contenders, why_not
+from autotune.analysis.machine import Machine, usable_bytes
+from autotune.analysis.traffic import MASK_BYTES, is_copied
+from autotune.errors import BaselineUnavailableError, MissingDependencyError
+from autotune.operation import Baseline
+from autotune.shape import ITEM_BYTES, AttentionShape
+
+LSE_BYTES: Final = 4  # of a fused backend's log-sum-exp, fp32
+POSITION_BYTES: Final = 8  # of the distances that a mask is made from, int64
+LENGTHENING: Final = 4.5  # times longer that doubling a length takes at most: work in S^2, and caches left behind
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The most memory that a call holds beside q, k and v, in bytes: predicted, and measured or why not."""
+
+    name: str
+    shape: AttentionShape
+    predicted: int
+    measured: int | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreMatrix:
+    """The matrix of scores ``[S_q, S_kv]`` of one head, and those of all heads and sequences; bytes."""
+
+    shape: AttentionShape
+    of_head: int
+    total: int
+
+
+def score_matrix(shape: AttentionShape) -> ScoreMatrix:
+    """What the scores take in memory where they lie there.
+
+    Example:
+        >>> score_matrix(AttentionShape(batch=1, heads=8, seq_q=1024, head_dim=64, dtype="float32")).of_head // 1024
+        4096
+    """
+    of_head = shape.seq_q * shape.seq_kv * ITEM_BYTES[shape.dtype]
+    return ScoreMatrix(shape, of_head, of_head * shape.batch * shape.heads)
+
+
+def peak_bytes(family: Family, shape: AttentionShape) -> int:
+    """The peak by formula, outputs included.
+
+    naive: one matrix of scores, in which the softmax replaces them. eager: two at a time, the one that an operation
+    reads and the one that it writes; beside them the mask, and the copies that ``traffic.eager_movements`` names.
+    fused: the output and a logarithm a query, whatever the lengths.
+    """
+    scores = score_matrix(shape).total
+    queries = shape.batch * shape.heads * shape.seq_q
+    out = queries * shape.head_dim_v * ITEM_BYTES[shape.dtype]
+    if family == "naive":
+        return scores + out
+    if family == "fused":
+        return out + queries * LSE_BYTES
+    return _eager_peak(shape, scores, out)
+
+
+def _eager_peak(shape: AttentionShape, scores: int, out: int) -> int:
+    item = ITEM_BYTES[shape.dtype]
+    keys = shape.batch * shape.heads * shape.seq_kv * item
+    pairs = shape.seq_q * shape.seq_kv
+    mask = pairs * MASK_BYTES if shape.causal else 0
+    making = pairs * (POSITION_BYTES + MASK_BYTES) if shape.causal else 0
+    expanded = keys * (shape.head_dim + shape.head_dim_v) if shape.group > 1 else 0
+    copies_keys = shape.group == 1 and is_copied(shape, shape.seq_kv)
+    k_copy, v_copy = (keys * width if copies_keys else 0 for width in (shape.head_dim, shape.head_dim_v))
+    q_copy = 0
+    if is_copied(shape, shape.seq_q):
+        q_copy = shape.batch * shape.heads * shape.seq_q * shape.head_dim * item
+    first_product = q_copy + k_copy + scores
+    return max(making, mask + expanded + max(first_product, 2 * scores + v_copy + out))
+
+
+def measure_peaks(shapes: Sequence[AttentionShape], machine: Machine, *, seconds: float) -> Iterator[Peak]:
+    """The peaks of each implementation over rising lengths, one run each, as they are found.
+
+    An implementation is not run where its prediction exceeds the memory that may be asked for, nor where the next
+    length would take more than ``seconds``, as the one before tells.
+    """
+    for family, baseline in contenders():
+        took, before = 0.0, None
+        for shape in shapes:
+            predicted = peak_bytes(family, shape)
+            growth = 1.0 if before is None else _work(shape) / _work(before)
+            reason = why_not(baseline, shape, machine.kind) or _too_much(predicted, shape, machine)
+            if reason is None and took * growth ** (LENGTHENING / 4) > seconds:
+                reason = f"would take about {took * growth:.0f} s, more than --seconds {seconds:g}"
+            if reason is not None:
+                yield Peak(baseline.name, shape, predicted, None, reason)
+                continue
+            start = time.perf_counter()
+            yield _measure(baseline, shape, machine, predicted)
+            took, before = time.perf_counter() - start, shape
+
+
+def method(machine: Machine) -> str:
+    """How peaks are measured on this device, in words."""
+    return METHODS[machine.kind]
+
+
+def _measure(baseline: Baseline, shape: AttentionShape, machine: Machine, predicted: int) -> Peak:
+    from autotune.kernels.flash_attention import KERNEL
+
+    inputs = KERNEL.make_inputs(shape, seed=0, device=machine.kind)
+
+    def run() -> object:
+        return baseline.prepare(shape, inputs)()
+
+    try:
+        with warnings.catch_warnings():  # a backend that refuses says so in warnings, and raises
+            warnings.simplefilter("ignore")
+            return Peak(baseline.name, shape, predicted, _peak_after_warm_up(baseline, shape, machine, run))
+    except (RuntimeError, MissingDependencyError, BaselineUnavailableError) as error:
+        return Peak(baseline.name, shape, predicted, None, next(iter(str(error).splitlines()), type(error).__name__))
+
+
+def _peak_after_warm_up(baseline: Baseline, shape: AttentionShape, machine: Machine, run: Callable[[], Any]) -> int:
+    """The peak of a run; libraries keep workspaces from their first call, which is made before on a GPU."""
+    gc.collect()
+    if machine.kind == "cuda":
+        run()
+    return peak_of(run, machine.kind)
+
+
+def _too_much(predicted: int, shape: AttentionShape, machine: Machine) -> str | None:
+    inputs = (
+        ITEM_BYTES[shape.dtype]
+        * shape.batch
+        * (
+            shape.heads * shape.seq_q * shape.head_dim
+            + shape.kv_heads * shape.seq_kv * (shape.head_dim + shape.head_dim_v)
+        )
+    )
+    free = usable_bytes(machine)
+    if predicted + inputs <= free:
+        return None
+    return f"not run: {(predicted + inputs) / 2**30:.1f} GiB predicted, {free / 2**30:.1f} GiB may be asked for"
+
+
+def _work(shape: AttentionShape) -> int:
+    return shape.batch * shape.heads * shape.seq_q * shape.seq_kv

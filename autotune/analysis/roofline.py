@@ -1,0 +1,209 @@
+"""Where kernels stand under the roofline: their intensity, their measured rate, what limits them and how far off."""
+
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from autotune.analysis.ceilings import Ceilings
+from autotune.analysis.clock import sample_times
+from autotune.analysis.contenders import Family, contenders, why_not
+from autotune.analysis.machine import Machine, usable_bytes
+from autotune.analysis.memory import peak_bytes
+from autotune.analysis.traffic import (
+    eager_movements,
+    fused_movements,
+    naive_movements,
+    product_flops,
+    total_bytes,
+    works,
+)
+from autotune.errors import BaselineUnavailableError, MissingDependencyError
+from autotune.shape import AttentionShape
+from autotune.timing import summarize
+from autotune.trial import Timing
+
+if TYPE_CHECKING:
+    from autotune.kernels.flash_attention.kernel import Inputs
+
+Bound = Literal["memory", "compute"]
+
+ROTATION: Final = 2.0  # times the last cache that the inputs of all calls are together
+MAX_SETS: Final = 16
+KERNELS: Final = ("attention_scores", "softmax_rows", "weighted_sum")
+PRODUCTS: Final = ("attention_scores", "weighted_sum", "matmul")
+SERIAL: Final[dict[str, Family]] = {"naive": "naive", "eager": "eager"}
+FAR: Final = 0.5  # of what is attainable: below that, neither ceiling is what limits
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One kernel under the roof: ``flops`` of the products (of a softmax kernel its own), ``bytes`` by formula.
+
+    ``timing`` is None where it was not measured, and ``reason`` says why.
+    """
+
+    name: str
+    shape: AttentionShape
+    flops: int
+    bytes: int
+    timing: Timing | None
+    reason: str = ""
+
+    @property
+    def intensity(self) -> float:
+        """FLOPs a byte."""
+        return self.flops / self.bytes
+
+    @property
+    def tflops(self) -> float | None:
+        return None if self.timing is None else self.flops / self.timing.median_us / 1e6
+
+    @property
+    def gbps(self) -> float | None:
+        return None if self.timing is None else self.bytes / self.timing.median_us / 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the roofline says of a point: the ceiling above it, and the part of what is attainable that it reaches."""
+
+    bound: Bound
+    attainable: float
+    reached: float | None
+    why: str
+
+
+def place(point: Point, ceilings: Ceilings) -> Place:
+    """Which ceiling is above a point, why, and how much of it was reached (1: the ceiling itself)."""
+    bound: Bound = "memory" if point.intensity < ceilings.ridge else "compute"
+    attainable = ceilings.attainable(point.intensity)
+    reached = None if point.tflops is None else point.tflops / attainable
+    return Place(bound, attainable, reached, _why(point, ceilings, bound, reached))
+
+
+def measure_points(shape: AttentionShape, machine: Machine) -> list[Point]:
+    """Time everything that computes the shape on this device; what does not run is a point with a reason."""
+    # Its inputs are drawn where they lie; loading it loads torch.
+    from autotune.kernels.flash_attention import KERNEL
+
+    held = total_bytes(fused_movements(shape))
+    count = min(MAX_SETS, math.ceil(ROTATION * machine.cache_bytes / held))
+    inputs = [KERNEL.make_inputs(shape, seed=seed, device=machine.kind) for seed in range(count)]
+    points = []
+    for family, baseline in contenders():
+        reason = why_not(baseline, shape, machine.kind) or _too_large(family, shape, machine)
+        if reason is not None:
+            points.append(_point(baseline.name, family, shape, None, reason))
+            continue
+        try:
+            with warnings.catch_warnings():  # a backend that refuses says so in warnings, and raises
+                warnings.simplefilter("ignore")
+                samples = sample_times([baseline.prepare(shape, drawn) for drawn in inputs], machine)
+        except (RuntimeError, MissingDependencyError, BaselineUnavailableError) as error:
+            points.append(_point(baseline.name, family, shape, None, _first_line(error)))
+            continue
+        points.append(_point(baseline.name, family, shape, summarize(samples)))
+        if family == "naive":
+            points += _naive_kernels(shape, inputs[0], machine)
+    return points
+
+
+def model_bytes(family: Family, shape: AttentionShape) -> int:
+    """Bytes that a family of implementations moves by formula: ``traffic`` says of what."""
+    movements = {"naive": naive_movements, "eager": eager_movements, "fused": fused_movements}[family]
+    return total_bytes(movements(shape))
+
+
+def kernel_model(kernel: str, shape: AttentionShape) -> tuple[int, int]:
+    """FLOPs and bytes of one of the naive kernels, its scaling or softmax counted."""
+    flops = sum(work.flops for work in works(shape) if work.kernel == kernel)
+    return flops, total_bytes(movement for movement in naive_movements(shape) if movement.kernel == kernel)
+
+
+def serial_us(family: Family, shape: AttentionShape, ceilings: Ceilings) -> float:
+    """Microseconds that naive or eager attention takes at least: each operation at the ceiling that is above it.
+
+    That is more than the whole at its ceiling, since while one moves nothing is computed. Of the products hidden pairs
+    are computed, too.
+    """
+    total = 0.0
+    widths = iter((shape.head_dim, shape.head_dim_v))
+    pairs = shape.batch * shape.heads * shape.seq_q * shape.seq_kv
+    movements = {"naive": naive_movements, "eager": eager_movements, "fused": fused_movements}[family](shape)
+    for kernel, moved in itertools.groupby(movements, key=lambda movement: movement.kernel):
+        flops = 2 * pairs * next(widths) if kernel in PRODUCTS else 0
+        total += max(total_bytes(moved) / ceilings.gbps / 1e3, flops / ceilings.tflops / 1e6)
+    return total
+
+
+def _point(name: str, family: Family, shape: AttentionShape, timing: Timing | None, reason: str = "") -> Point:
+    return Point(name, shape, product_flops(shape), model_bytes(family, shape), timing, reason)
+
+
+def _naive_kernels(shape: AttentionShape, inputs: "Inputs", machine: Machine) -> list[Point]:
+    """The three kernels by themselves, each over the same scores; those are larger than a cache, or warm."""
+    from autotune.kernels.baselines.naive.launch import plan_launches
+
+    q, k, v = inputs.q, inputs.k, inputs.v
+    scores = q.new_empty((shape.batch, shape.heads, shape.seq_q, shape.seq_kv))
+    out = q.new_empty((shape.batch, shape.seq_q, shape.heads, shape.head_dim_v))
+    launches = plan_launches(q, k, v, scores, out, causal=inputs.causal, scale=inputs.scale)
+    points = []
+    for launch in launches:
+        name = launch.kernel.__name__
+        run: Callable[[], Any] = launch.run
+        points.append(Point(name, shape, *kernel_model(name, shape), summarize(sample_times([run], machine))))
+    return points
+
+
+def _too_large(family: Family, shape: AttentionShape, machine: Machine) -> str | None:
+    """That the scores do not fit the free memory, or None."""
+    needed, free = peak_bytes(family, shape), usable_bytes(machine)
+    if needed <= free:
+        return None
+    return f"needs {needed / 2**30:.1f} GiB beside its inputs, {free / 2**30:.1f} GiB may be asked for"
+
+
+def _why(point: Point, ceilings: Ceilings, bound: Bound, reached: float | None) -> str:
+    moving, computing = point.bytes / ceilings.gbps / 1e3, point.flops / ceilings.tflops / 1e6
+    side = "left" if bound == "memory" else "right"
+    text = (
+        f"{bound}-bound: {point.intensity:.1f} FLOP/B is {side} of the ridge at {ceilings.ridge:.1f}; moving takes "
+        f"{moving:.0f} us at least, computing {computing:.0f} us"
+    )
+    if reached is None:
+        return text
+    if reached > 1.0 and bound == "memory":
+        return f"{text}. Faster than the memory: a part of its traffic stays in the caches"
+    if reached > 1.0:
+        return f"{text}. Faster than the product that set the ceiling, which was measured at another moment"
+    if reached < FAR:
+        return f"{text}. Far from both: {_lost(point, ceilings)}"
+    return text
+
+
+def _lost(point: Point, ceilings: Ceilings) -> str:
+    """Where the time of a kernel goes that neither ceiling explains."""
+    if point.name in SERIAL:
+        return f"its operations, one after another, take {serial_us(SERIAL[point.name], point.shape, ceilings):.0f} us"
+    if point.name in KERNELS:
+        return "its tiles are too few or too small for the device"
+    width = 2 * (point.shape.head_dim + point.shape.head_dim_v)
+    return f"between the products stands the softmax, an exponential for {width} FLOPs; or there are too few tiles"
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def points_data(points: Sequence[Point], ceilings: Ceilings) -> list[dict[str, Any]]:
+    """The points and their places as plain data."""
+    return [
+        asdict(point)
+        | {"intensity": point.intensity, "tflops": point.tflops, "gbps": point.gbps}
+        | asdict(place(point, ceilings))
+        for point in points
+    ]

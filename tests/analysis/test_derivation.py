@@ -1,0 +1,80 @@
+"""Intensities, tiles and the claims that are put to the test."""
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.analysis.ceilings import Ceilings, Rate
+from autotune.analysis.derivation import claims, closed_forms, derivation_data, intensities, tiles
+from autotune.analysis.machine import Machine
+from autotune.shape import AttentionShape
+
+ASSIGNMENT = [AttentionShape(batch=1, heads=8, seq_q=seq, head_dim=64, dtype="float32") for seq in (128, 1024)]
+MACHINE = Machine("cpu", "a CPU", 2**25, 8)
+
+
+def ceilings(ridge: float) -> Ceilings:
+    return Ceilings(MACHINE, "float32", (Rate("copy", 100.0),), (Rate("product", ridge / 10.0),))
+
+
+def test_naive_intensity_rises_towards_a_quarter_of_the_width() -> None:
+    lengths = [replace(ASSIGNMENT[0], seq_q=seq, seq_kv=seq) for seq in (128, 1024, 16384, 131072)]
+    values = [item.naive for item in intensities(lengths)]
+    assert values == sorted(values)
+    assert values[0] == pytest.approx(128 * 64 / (4 * (64 + 128)))
+    assert values[-1] == pytest.approx(64 / 4, rel=1e-3)
+
+
+def test_fused_intensity_grows_with_the_length_and_without_an_l2_ends_at_the_tile() -> None:
+    lengths = [AttentionShape(batch=1, heads=2, seq_q=seq, head_dim=64) for seq in (1024, 65536)]
+    short, long = intensities(lengths)
+    assert (short.fused, long.fused) == (1024 / 2, 65536 / 2)  # S / b
+    assert long.without_l2 == pytest.approx(2 * 128 / 2, rel=0.005)  # 2 BLOCK_Q / b
+
+
+def test_the_closed_forms_name_the_limits() -> None:
+    naive, _, without_l2 = closed_forms(ASSIGNMENT[0])
+    assert "16 FLOP/B" in naive
+    assert "64 FLOP/B" in without_l2
+
+
+def test_tiles_longer_than_the_sequences_are_left_out() -> None:
+    pairs = [(found.block_q, found.block_k) for found in tiles(replace(ASSIGNMENT[0], seq_q=64, seq_kv=64))]
+    assert pairs == [(32, 32), (32, 64), (64, 32), (64, 64)]
+    assert [found.block_q for found in tiles(replace(ASSIGNMENT[0], seq_q=8, seq_kv=8))] == [32]
+
+
+def test_the_assignments_claim_is_said_to_be_wrong_with_its_numbers() -> None:
+    falling = claims(ASSIGNMENT)[0]
+    assert "falls as S grows" in falling.text
+    assert not falling.holds
+    assert "10.7 at 128, 15.1 at 1024" in falling.why
+    assert "D / b = 16" in falling.why
+    assert not claims(ASSIGNMENT[:1])[0].holds  # one length is compared with half of it
+
+
+def test_the_order_of_the_lengths_does_not_matter() -> None:
+    assert claims(ASSIGNMENT[::-1])[0] == claims(ASSIGNMENT)[0]
+
+
+def test_tile_claims_hold_where_they_do() -> None:
+    _, linear, block_k, _ = claims(ASSIGNMENT)
+    assert not linear.holds
+    assert "4.5x" in linear.why
+    assert not block_k.holds
+    whole = [AttentionShape(batch=1, heads=8, seq_q=128, head_dim=64)]
+    assert claims(whole)[1].holds  # one block of queries reads once
+
+
+def test_whether_long_sequences_are_compute_bound_is_the_devices_ridge() -> None:
+    assert claims(ASSIGNMENT, ceilings(15.9))[-1].holds
+    past = claims(ASSIGNMENT, ceilings(16.1))[-1]
+    assert not past.holds
+    assert "16.1" in past.why
+
+
+def test_plain_data_holds_every_part() -> None:
+    data = derivation_data(ASSIGNMENT)
+    assert set(data) == {"shape", "works", "movements", "tiles", "intensities"}
+    assert data["shape"]["seq_q"] == 1024
+    assert sum(movement["bytes"] for movement in data["movements"]["naive"]) == 8 * 4 * (4 * 1024 * 64 + 4 * 1024**2)

@@ -1,0 +1,133 @@
+"""Peaks by formula against what torch's allocators tell, and where measuring stops."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from autotune.analysis import memory
+from autotune.analysis.allocations import highest_sum, peak_of
+from autotune.analysis.contenders import GPU_ONLY
+from autotune.analysis.machine import Machine, read_machine
+from autotune.analysis.memory import Peak, measure_peaks, peak_bytes, score_matrix
+from autotune.shape import AttentionShape
+
+MACHINE = Machine("cpu", "a CPU", 2**25, 1)
+MIB = 2**20
+
+CASES: dict[str, dict[str, Any]] = {
+    "assignment": {"batch": 1, "heads": 8, "seq_q": 128, "head_dim": 64},
+    "batch": {"batch": 2, "heads": 3, "seq_q": 96, "seq_kv": 80, "head_dim": 32, "head_dim_v": 16},
+    "groups": {"batch": 2, "heads": 4, "kv_heads": 2, "seq_q": 64, "head_dim": 32},
+    "causal": {"batch": 1, "heads": 4, "seq_q": 96, "head_dim": 16, "causal": True},
+    "causal batch": {"batch": 3, "heads": 2, "seq_q": 64, "head_dim": 64, "causal": True},
+    "more features than keys": {"batch": 2, "heads": 2, "seq_q": 8, "head_dim": 128},
+}
+
+
+@pytest.mark.parametrize(
+    ("seq", "of_head", "total"),
+    [(128, 64, 0.5), (512, 1024, 8.0), (1024, 4096, 32.0), (2048, 16384, 128.0)],
+)
+def test_the_assignments_table(seq: int, of_head: int, total: float) -> None:
+    """KB per head and MB of 8 heads, fp32."""
+    found = score_matrix(AttentionShape(batch=1, heads=8, seq_q=seq, head_dim=64, dtype="float32"))
+    assert (found.of_head, found.total) == (of_head * 1024, total * MIB)
+
+
+@pytest.mark.parametrize("fields", CASES.values(), ids=list(CASES))
+def test_eager_holds_what_the_formula_says(fields: dict[str, Any]) -> None:
+    shape = AttentionShape(**fields, dtype="float32")
+    eager = next(iter(measure_peaks([shape], MACHINE, seconds=60.0)))
+    assert eager == Peak("eager", shape, peak_bytes("eager", shape), peak_bytes("eager", shape))
+
+
+def test_peaks_grow_with_the_square_of_the_length_and_fused_ones_with_the_length() -> None:
+    shapes = [AttentionShape(batch=1, heads=4, seq_q=seq, head_dim=32, dtype="float32") for seq in (256, 512)]
+    peaks = {(peak.name, peak.shape.seq_q): peak for peak in measure_peaks(shapes, MACHINE, seconds=60.0)}
+    eager, flash = ([peaks[name, seq].measured or 0 for seq in (256, 512)] for name in ("eager", "sdpa flash"))
+    assert eager[1] / eager[0] == pytest.approx(4.0, rel=0.1)
+    assert 1.0 < flash[1] / flash[0] < 2.5
+    # Beside output and logarithms torch's kernel takes buffers for each of its threads.
+    assert peaks["sdpa flash", 512].predicted == 4 * 512 * (32 * 4 + 4) <= flash[1]
+    for seq in (256, 512):
+        assert peaks["naive", seq] == Peak("naive", peaks["naive", seq].shape, 4 * seq * (seq + 32) * 4, None, GPU_ONLY)
+
+
+def test_what_does_not_fit_is_predicted_and_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "usable_bytes", lambda machine: 8 * MIB)
+    shapes = [AttentionShape(batch=1, heads=8, seq_q=seq, head_dim=64, dtype="float32") for seq in (128, 16384)]
+    small, large = [peak for peak in measure_peaks(shapes, MACHINE, seconds=60.0) if peak.name == "eager"]
+    assert small.measured is not None
+    assert large.measured is None
+    assert large.predicted > 2 * 8 * 16384**2 * 4
+    assert large.reason.startswith("not run: 16.1 GiB predicted, 0.0 GiB may be asked for")
+
+
+def test_what_would_take_too_long_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock by which each run takes three seconds: twice the length would take twelve and more."""
+    now = [0.0]
+
+    def tick() -> float:
+        now[0] += 3.0
+        return now[0]
+
+    monkeypatch.setattr("autotune.analysis.memory.time.perf_counter", tick)
+    monkeypatch.setattr(memory, "_measure", lambda baseline, shape, machine, predicted: Peak("x", shape, 1, 1))
+    shapes = [AttentionShape(batch=1, heads=1, seq_q=seq, head_dim=64, dtype="float32") for seq in (64, 128, 256)]
+    first, second, third = list(measure_peaks(shapes, MACHINE, seconds=10.0))[:3]
+    assert first.measured == 1
+    assert second.measured is third.measured is None
+    assert second.reason == "would take about 12 s, more than --seconds 10"
+    assert third.reason == "would take about 48 s, more than --seconds 10"
+    assert all(peak.measured for peak in list(measure_peaks(shapes, MACHINE, seconds=100.0))[:3])
+
+
+def test_what_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(call: object, kind: str) -> int:
+        raise RuntimeError("out of memory\nTried to allocate")
+
+    monkeypatch.setattr(memory, "peak_of", refuse)
+    shape = AttentionShape(batch=1, heads=1, seq_q=16, head_dim=64, dtype="float32")
+    assert next(iter(measure_peaks([shape], MACHINE, seconds=60.0))).reason == "out of memory"
+
+
+def test_the_highest_sum_is_that_of_what_lives_together() -> None:
+    def event(time: float, moved: int, address: int, device: int = 0) -> dict[str, Any]:
+        return {"name": "[memory]", "ts": time, "args": {"Bytes": moved, "Addr": address, "Device Type": device}}
+
+    events = [
+        event(4.0, -100, 1),
+        event(1.0, 100, 1),
+        event(2.0, 50, 2),
+        event(3.0, -50, 2),
+        event(5.0, 120, 3),
+        event(6.0, 9000, 4, device=1),  # a GPU's
+        event(7.0, -7000, 9),  # of before
+        event(8.0, 29, 5),
+        {"name": "aten::mm", "ts": 2.5},
+    ]
+    assert highest_sum(events) == 150
+    assert highest_sum([*events, event(9.0, 2, 6)]) == 151
+
+
+def test_a_call_holds_its_temporaries_and_its_result() -> None:
+    def run() -> torch.Tensor:
+        first = torch.empty(1000, 250)  # 1 MB
+        second = first.clone()
+        del first
+        return second.sum(0)
+
+    assert peak_of(run, "cpu") == 2_000_000  # the two, and not what is left of them
+    assert peak_of(lambda: None, "cpu") == 0
+
+
+@pytest.mark.gpu
+def test_gpu_peaks_are_near_the_formula() -> None:
+    """The caching allocator leaves up to a MiB of a block unused, and SDPA's backends have small buffers of theirs."""
+    machine = read_machine("cuda")
+    shapes = [AttentionShape(batch=1, heads=8, seq_q=seq, head_dim=64, dtype="bfloat16") for seq in (1024, 4096)]
+    found = [peak for peak in measure_peaks(shapes, machine, seconds=60.0) if peak.measured is not None]
+    assert {peak.name for peak in found} >= {"eager", "naive", "sdpa flash", "autotune"}
+    for peak in found:
+        assert peak.measured == pytest.approx(peak.predicted, rel=0.1, abs=8 * MIB), peak
