@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import importlib.metadata
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,10 @@ def _supports_all(shape: Any) -> str | None:
 class Operation(Generic[ShapeT]):
     """What is computed, without triton: name, shape class, space, cost, and where its kernel's source lies.
 
-    ``sources`` are the files that the launch reaches; ``entry`` names the functions it starts from.
+    ``sources`` are the files that the launch reaches; ``entry`` names the functions it starts from. A kernel that is
+    not ours has neither: ``library`` names the installed distribution that brings it, whose version stands for the
+    source. Where it does not compile ahead, the worker that measures it compiles it at its first launch, and what it
+    takes of the device stays unknown.
     ``unsupported(shape)`` says what of a shape it cannot compute, or returns None: of several operations that take the
     same shapes, the first that supports one solves it.
     """
@@ -43,13 +47,17 @@ class Operation(Generic[ShapeT]):
     shape_class: type[ShapeT]
     space: Space[ShapeT]
     cost: Callable[[ShapeT], Cost]
-    sources: tuple[Path, ...]
-    entry: tuple[str, ...]
+    sources: tuple[Path, ...] = ()
+    entry: tuple[str, ...] = ()
+    library: str | None = None
+    compiles_ahead: bool = True
     unsupported: Callable[[ShapeT], str | None] = _supports_all
 
     @property
     def source_hash(self) -> str:
         """SHA-256 of what the launch can reach; docstrings, comments and layout do not count."""
+        if self.library is not None:
+            return library_hash(self.library, _installed_version(self.library))
         return source_hash(self.sources, self.entry)
 
 
@@ -115,6 +123,25 @@ class Baseline(Protocol):
             MissingDependencyError: ``available`` says why.
             BaselineUnavailableError: ``unsupported`` says why, or this device cannot do it.
         """
+
+
+def library_hash(library: str, version: str) -> str:
+    """SHA-256 of a library's name and version, without the local part, which says how it was built (``+cu130``).
+
+    Example:
+        >>> library_hash("torch", "2.11.0+cu130") == library_hash("torch", "2.11.0")
+        True
+    """
+    return hashlib.sha256(f"{library} {version.partition('+')[0]}".encode()).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _installed_version(library: str) -> str:
+    """Its version, found without importing it; empty where it is absent."""
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 @lru_cache(maxsize=64)

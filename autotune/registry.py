@@ -23,6 +23,10 @@ _references: dict[str, Reference] = {
     "flash_attention": Reference(
         "autotune.search_spaces.flash_attention:OPERATION", "autotune.kernels.flash_attention:KERNEL"
     ),
+    # Takes the same shapes, so it solves one only where it is named.
+    "flex_attention": Reference(
+        "autotune.search_spaces.flex_attention:OPERATION", "autotune.kernels.flex_attention:KERNEL"
+    ),
     "paged_decode": Reference("autotune.search_spaces.paged_decode:OPERATION", "autotune.kernels.paged_decode:KERNEL"),
     "paged_prefill": Reference(
         "autotune.search_spaces.paged_prefill:OPERATION", "autotune.kernels.paged_prefill:KERNEL"

@@ -26,7 +26,12 @@ ASSUMED: Final = f"no GPU here: an {NVIDIA_H200.name} is assumed; --device names
 From = Annotated[Path | None, typer.Option("--from", help="Folder of the tables [default: $AUTOTUNE_HOME].")]
 RowsOf = Annotated[str | None, typer.Option("--device", help="A device by name [default: all].")]
 Form = Annotated[
-    str, typer.Option("--format", help="json, csv, triton (a Python list of triton.Config), or t4 with --sweep.")
+    str,
+    typer.Option(
+        "--format",
+        help="json, csv, triton (a Python list of triton.Config), kernel_options (of flex_attention, for torch), "
+        "or t4 with --sweep.",
+    ),
 ]
 SweepName = Annotated[
     str | None,

@@ -216,7 +216,7 @@ def classify(error: Exception) -> Status:
         return Status.OUT_OF_RESOURCES
     if isinstance(error, torch.cuda.OutOfMemoryError):
         return Status.OUT_OF_MEMORY
-    if isinstance(error, triton.CompilationError) or "passmanager" in str(error).lower():
+    if isinstance(error, triton.TritonError) or "passmanager" in str(error).lower():
         return Status.COMPILE_ERROR
     return Status.LAUNCH_ERROR
 

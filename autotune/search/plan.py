@@ -91,7 +91,7 @@ def make_plan(
     """Plan a search with these limits; reads tables, writes and runs nothing.
 
     Compiling, ``jobs`` configs at once, and judging, one at a time, overlap: the slower of the two and the race make up
-    the time.
+    the time. What does not compile ahead is compiled one config at a time.
 
     Raises:
         UsageError: the operation does not support the shape.
@@ -108,6 +108,7 @@ def make_plan(
         reached = sum(_reached_device(trial.outcome) for trial in recorder.screened.values())
         trials = max(0, min(left, limits.trials - reached))
     pace = find_pace(shape, device, _recorded(operation.name, device))
+    jobs = jobs if operation.compiles_ahead else 1
     seconds = max(trials * pace.compile_seconds / jobs, trials * pace.judge_seconds)
     return Plan(
         operation=operation.name,

@@ -1,4 +1,4 @@
-"""Winners as text for other programs: ``json`` and ``csv``, which can be read back, and ``triton.Config`` source."""
+"""Winners as text for other programs: ``json`` and ``csv``, which can be read back, and what kernels are given."""
 
 import csv
 import io
@@ -16,9 +16,11 @@ from autotune.registry import get_operation
 from autotune.space import Config
 from autotune.table.rows import microseconds_of, moment_of, to_columns, to_trials
 from autotune.table.schema import OPERATION_KEY, SCHEMA_VERSION, VERSION_KEY, Column, table_schema
-from autotune.trial import Trial
+from autotune.trial import Timing, Trial
 
-FORMS: Final = ("csv", "json", "triton")
+FORMS: Final = ("csv", "json", "triton", "kernel_options")
+# What torch's flex_attention takes of a config, whole: torch.nn.attention.flex_attention.FlexKernelOptions.
+KERNEL_OPTIONS: Final = ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages")
 # Triton takes these beside the dictionary of a config; all others, AMD's included, are entries of it.
 LAUNCH_OPTIONS: Final = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
@@ -26,15 +28,17 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def export(trials: Sequence[Trial], form: str) -> str:
-    """Winners of one operation as text: ``csv``, ``json`` or ``triton``.
+    """Winners of one operation as text: ``csv``, ``json``, ``triton`` or ``kernel_options``.
 
     ``csv`` and ``json`` have the columns of the tables; ``started_at`` is in ISO 8601. ``triton`` is Python source that
     needs only triton: ``CONFIGS``, one ``triton.Config`` for each distinct config, below a comment for each winner that
-    has it; parameters that do not apply are left out.
+    has it; parameters that do not apply are left out. ``kernel_options`` is a JSON list of the winners of an operation
+    whose parameters are those of torch's ``flex_attention``: each has its ``shape``, ``device``, ``power_cap_watts``
+    and ``torch``, the medians ``median_us`` and ``default_us`` of one race, and the ``kernel_options`` to pass.
 
     Raises:
         UnknownNameError: no such form.
-        UsageError: the trials are of several operations, there is none, or one has no time.
+        UsageError: the trials are of several operations, there is none, one has no time, or they have no such options.
         TableError: a trial holds an impossible value.
     """
     if form not in FORMS:
@@ -45,6 +49,8 @@ def export(trials: Sequence[Trial], form: str) -> str:
     operation = get_operation(names.pop())
     if form == "triton":
         return _triton_source(trials)
+    if form == "kernel_options":
+        return _kernel_options_text(operation, trials)
     columns = to_columns(operation, trials, "export")
     columns["started_at"] = [moment_of(microseconds).isoformat() for microseconds in columns["started_at"]]
     return (_csv_text if form == "csv" else _json_text)(operation, columns)
@@ -158,13 +164,39 @@ def _triton_source(trials: Sequence[Trial]) -> str:
     return "\n".join([*lines, "]", ""])
 
 
-def _comment(trial: Trial) -> str:
+def _kernel_options_text(operation: Operation[Any], trials: Sequence[Trial]) -> str:
+    parameters = tuple(parameter.name for parameter in operation.space.parameters)
+    if set(parameters) != set(KERNEL_OPTIONS):
+        raise UsageError(
+            f"form='kernel_options' is for operations with the parameters {', '.join(KERNEL_OPTIONS)}; "
+            f"those of {operation.name} are {', '.join(parameters)}"
+        )
+    winners = [
+        {
+            "shape": trial.shape.as_dict(),
+            "device": trial.device.name,
+            "power_cap_watts": trial.device.power_cap_watts,
+            "torch": trial.toolchain.torch,
+            "median_us": _timing(trial).median_us,
+            "default_us": None if trial.default_timing is None else trial.default_timing.median_us,
+            "kernel_options": {name: trial.config.integer(name) for name in KERNEL_OPTIONS},
+        }
+        for trial in trials
+    ]
+    return json.dumps(winners, indent=2) + "\n"
+
+
+def _timing(trial: Trial) -> Timing:
     if trial.timing is None:
-        raise UsageError(f"config={trial.config} has no time: only winners are exported as triton configs")
+        raise UsageError(f"config={trial.config} has no time: only winners are exported as what kernels are given")
+    return trial.timing
+
+
+def _comment(trial: Trial) -> str:
     device = trial.device
     cap = "" if device.power_cap_watts is None else f" at {device.power_cap_watts} W"
     source = f"{trial.executor} race {trial.race_id} of {trial.started_at:%Y-%m-%d}, triton {trial.toolchain.triton}"
-    median = f"{trial.timing.median_us:.4g} us"
+    median = f"{_timing(trial).median_us:.4g} us"
     return _line(f"{trial.shape}; {device.name}{cap}; {median}; {source}, source {trial.source_hash[:12]}")
 
 

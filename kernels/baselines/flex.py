@@ -89,7 +89,7 @@ def compile_attention(
     from torch.nn.attention.flex_attention import flex_attention
 
     options: Any = dict(kernel_options or {})
-    block_mask = None if mask_mod is None else _make_block_mask(mask_mod, q, k, options)
+    block_mask = None if mask_mod is None else make_block_mask(mask_mod, q, k, options)
     q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
     is_grouped = q.shape[1] != k.shape[1]
 
@@ -97,7 +97,7 @@ def compile_attention(
         settings: Any = {"scale": scale, "enable_gqa": is_grouped, "kernel_options": options or None}
         return flex_attention(q, k, v, score_mod=score_mod, block_mask=block_mask, **settings)
 
-    compiled = torch.compile(_with_own_code(attend), dynamic=False, fullgraph=True)
+    compiled = torch.compile(with_own_code(attend), dynamic=False, fullgraph=True)
 
     def run() -> torch.Tensor:
         return compiled(q, k, v).transpose(1, 2)  # type: ignore[no-any-return]
@@ -106,14 +106,14 @@ def compile_attention(
     return run
 
 
-def _make_block_mask(mask_mod: "MaskMod", q: "torch.Tensor", k: "torch.Tensor", options: Mapping[str, int]) -> Any:
+def make_block_mask(mask_mod: "MaskMod", q: "torch.Tensor", k: "torch.Tensor", options: Mapping[str, int]) -> Any:
     from torch.nn.attention.flex_attention import create_block_mask
 
     blocks = (max(SPARSE_BLOCK, options.get("BLOCK_M", 0)), max(SPARSE_BLOCK, options.get("BLOCK_N", 0)))
     return create_block_mask(mask_mod, None, None, q.shape[1], k.shape[1], device=q.device, BLOCK_SIZE=blocks)
 
 
-def _with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with a code object of its own.
 
     torch.compile counts and keeps what it compiled by code object, which all closures of one ``def`` share: the ninth
@@ -183,7 +183,7 @@ class Flex:
                 inputs.v,
                 scale=inputs.scale,
                 score_mod=None if inputs.softcap is None else softcap(inputs.softcap),
-                mask_mod=_mask_of(inputs),
+                mask_mod=mask_of(inputs),
                 kernel_options=self._options,
             )
         except Exception as error:  # dynamo, inductor and the compilers have no exception in common
@@ -191,7 +191,7 @@ class Flex:
             raise BaselineUnavailableError(f"{self.name} does not run here: {message}") from error
 
 
-def _mask_of(inputs: Any) -> "MaskMod | None":
+def mask_of(inputs: Any) -> "MaskMod | None":
     """The mask that inputs ask for, or None where it would hide nothing: a block mask costs time."""
     from torch.nn.attention.flex_attention import and_masks
 

@@ -1,0 +1,228 @@
+"""The space of torch's FlexAttention: the options of its Triton kernel, which of them it takes, and its own choice."""
+
+from typing import Final, NamedTuple
+
+from autotune.device import Device
+from autotune.errors import InvalidShapeError
+from autotune.operation import Operation
+from autotune.search_spaces import flash_attention
+from autotune.search_spaces.flash_attention import MAX_LIVE_VALUES, ROWS_PER_WARP
+from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.space import Config, Parameter, Space
+
+# A block mask's blocks, 128 unless a caller says otherwise, must be multiples of the kernel's (torch 2.11 to 2.15,
+# torch/_inductor/kernel/flex/flex_attention.py).
+SPARSE_BLOCK: Final = 128
+MIN_HEAD_DIM: Final = 16  # ibid.; tl.dot takes no narrower tile
+DECODE_QUERIES: Final = 128  # fewer of them go to another kernel: flex_decoding.py, _use_flex_decoding
+
+PARAMETERS: Final = (
+    Parameter("BLOCK_M", (16, 32, 64, 128)),
+    Parameter("BLOCK_N", (16, 32, 64, 128)),
+    Parameter("num_warps", (1, 2, 4, 8)),
+    Parameter("num_stages", (1, 2, 3, 4, 5)),
+)
+
+
+class Choice(NamedTuple):
+    """What torch chooses where it is given no option, in the order of its own tables."""
+
+    block_m: int
+    block_n: int
+    stages: int
+    warps: int
+
+
+# torch 2.13, torch/_inductor/template_heuristics/triton.py, by dtype and head_dim of the queries. For sm_90 and sm_80
+# the tables of 2.11 to 2.15 agree, except that head_dim 192 came to them in 2.12 and 2.13.
+SM_120: Final = {
+    ("float32", 64): Choice(128, 32, 2, 4),
+    ("float32", 128): Choice(128, 32, 2, 4),
+    ("float32", 256): Choice(64, 16, 2, 4),
+    ("16 bits", 64): Choice(128, 64, 2, 4),
+    ("16 bits", 128): Choice(128, 64, 2, 8),
+    ("16 bits", 256): Choice(32, 64, 2, 4),
+}
+SM_100: Final = {
+    ("float32", 64): Choice(128, 32, 3, 4),
+    ("float32", 128): Choice(32, 64, 3, 4),
+    ("float32", 192): Choice(32, 64, 2, 4),
+    ("float32", 256): Choice(32, 32, 3, 4),
+    ("16 bits", 64): Choice(128, 128, 3, 4),
+    ("16 bits", 128): Choice(128, 64, 3, 8),
+    ("16 bits", 192): Choice(128, 128, 1, 8),
+    ("16 bits", 256): Choice(64, 32, 3, 4),
+}
+SM_90: Final = {
+    ("float32", 64): Choice(128, 32, 3, 4),
+    ("float32", 128): Choice(32, 64, 3, 4),
+    ("float32", 192): Choice(32, 64, 1, 8),
+    ("float32", 256): Choice(32, 32, 3, 4),
+    ("16 bits", 64): Choice(128, 128, 3, 4),
+    ("16 bits", 128): Choice(128, 64, 3, 8),
+    ("16 bits", 256): Choice(64, 32, 3, 4),
+}
+SM_80: Final = {
+    ("float32", 64): Choice(128, 32, 3, 4),
+    ("float32", 128): Choice(128, 32, 3, 4),
+    ("float32", 256): Choice(64, 16, 3, 4),
+    ("16 bits", 64): Choice(128, 64, 3, 4),
+    ("16 bits", 128): Choice(128, 64, 3, 8),
+    ("16 bits", 192): Choice(128, 32, 2, 8),
+    ("16 bits", 256): Choice(32, 64, 3, 4),
+}
+GFX950: Final = {
+    ("float32", 64): Choice(128, 32, 1, 4),
+    ("float32", 128): Choice(128, 32, 1, 4),
+    ("float32", 256): Choice(64, 16, 1, 4),
+    ("16 bits", 64): Choice(128, 64, 2, 4),
+    ("16 bits", 128): Choice(128, 64, 2, 4),
+    ("16 bits", 256): Choice(32, 64, 2, 4),
+}
+GFX942: Final = {
+    ("float32", 64): Choice(128, 32, 1, 4),
+    ("float32", 128): Choice(128, 32, 1, 4),
+    ("float32", 256): Choice(64, 16, 1, 4),
+    ("bfloat16", 64): Choice(64, 64, 2, 8),
+    ("bfloat16", 128): Choice(64, 64, 2, 8),
+    ("bfloat16", 256): Choice(32, 64, 2, 8),
+    ("float16", 64): Choice(64, 32, 1, 8),
+    ("float16", 128): Choice(64, 32, 1, 8),
+    ("float16", 256): Choice(32, 32, 1, 8),
+}
+
+
+def is_decode(shape: AttentionShape) -> bool:
+    """Whether torch solves the shape by its decode kernel, which splits the keys and packs the heads of a group."""
+    return shape.seq_q < DECODE_QUERIES and shape.group & (shape.group - 1) == 0
+
+
+def unsupported(shape: AttentionShape) -> str | None:
+    """What of a shape cannot be computed, or None."""
+    if shape.varlen:
+        return "varlen=True is not supported by flex_attention; expected varlen=False"
+    for name in ("head_dim", "head_dim_v"):
+        if getattr(shape, name) < MIN_HEAD_DIM:
+            return f"{name}={getattr(shape, name)} is not supported by flex_attention; expected {MIN_HEAD_DIM} or more"
+    if is_decode(shape) and shape.group > SPARSE_BLOCK:
+        return (
+            f"heads={shape.heads} over kv_heads={shape.kv_heads} with seq_q={shape.seq_q} are not supported by "
+            f"flex_attention; expected at most {SPARSE_BLOCK} heads a KV head, or {DECODE_QUERIES} queries or more"
+        )
+    return None
+
+
+def torch_choice(shape: AttentionShape, device: Device) -> Choice:
+    """What torch 2.13 chooses for a shape that it is given no option for.
+
+    Its decode kernel has one block of queries for all rows of a KV head; more than a block of the mask's 128, which
+    torch refuses with a mask, are split here.
+    """
+    if is_decode(shape):
+        rows = max(MIN_HEAD_DIM, _padded(shape.seq_q * shape.group))
+        is_thor = device.arch == "sm_110"
+        warps = 4 if device.backend == "hip" else 2
+        return Choice(min(rows, SPARSE_BLOCK), 16 if is_thor else 64, 1, warps)
+    table, otherwise = _table(shape.dtype, device)
+    kind = shape.dtype if (shape.dtype, shape.head_dim) in table else "16 bits"
+    if shape.dtype == "float32":
+        kind = "float32"
+    return table.get((kind, shape.head_dim), otherwise)
+
+
+def _table(dtype: str, device: Device) -> tuple[dict[tuple[str, int], Choice], Choice]:
+    """Torch's table for a device, and what it chooses for a head_dim that is not in it."""
+    if device.backend == "hip":
+        otherwise = Choice(64, 64, 1, 4) if dtype == "float32" else Choice(128, 64, 1, 4)
+        if device.arch in ("gfx908", "gfx90a"):
+            return {}, otherwise
+        return (GFX942 if device.arch == "gfx942" else GFX950), otherwise
+    capability = int(device.arch.removeprefix("sm_"))
+    tables = ((110, SM_120), (100, SM_100), (90, SM_90), (80, SM_80))
+    return next((table for least, table in tables if capability >= least), {}), Choice(64, 64, 3, 4)
+
+
+def fitting_choice(shape: AttentionShape, device: Device) -> Choice:
+    """What torch chooses, with a shorter pipeline and then fewer keys at once where that does not fit.
+
+    Torch's own tables do not look at shared memory, and fail on GPUs that have less of it than the model they were made
+    for (pytorch/pytorch#139131, #180278).
+    """
+    choice = torch_choice(shape, device)
+    while _held_bytes(choice.block_n, choice.stages, shape) > device.shared_memory_bytes and choice.block_n > 16:
+        if choice.stages > 1:
+            choice = choice._replace(stages=choice.stages - 1)
+        else:
+            choice = choice._replace(block_n=choice.block_n // 2)
+    return choice
+
+
+def _held_bytes(block_n: int, stages: int, shape: AttentionShape) -> int:
+    """Shared memory that tiles of keys and values take at least: the pipeline holds stages - 1 of them."""
+    width = _padded(shape.head_dim) + _padded(shape.head_dim_v)
+    return max(1, stages - 1) * block_n * width * ITEM_BYTES[shape.dtype]
+
+
+def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
+    """Why torch refuses a config for this shape on this device, or why it cannot pay; None if it may.
+
+    The default is refused only where it cannot run: it is what a user has otherwise.
+    """
+    if (problem := unsupported(shape)) is not None:
+        return problem
+    block_m, block_n, warps, stages = (config.integer(parameter.name) for parameter in PARAMETERS)
+    if is_decode(shape) and block_m < shape.group:
+        return f"BLOCK_M={block_m} is less than the {shape.group} heads of a KV head, which the decode kernel packs"
+    held = _held_bytes(block_n, stages, shape)
+    if held > device.shared_memory_bytes:
+        return f"K and V tiles take {held} bytes of shared memory, {device.arch} has {device.shared_memory_bytes}"
+    if (block_m, block_n, stages, warps) == fitting_choice(shape, device):
+        return None
+    rows = shape.seq_q * shape.group if is_decode(shape) else shape.seq_q
+    for name, block, length in (("BLOCK_M", block_m, rows), ("BLOCK_N", block_n, shape.seq_kv)):
+        if block > max(16, _padded(length)):
+            return f"{name}={block} is longer than the padded length of {length}"
+    live = block_m * (_padded(shape.head_dim_v) + block_n) // (warps * device.warp_size)
+    if live > MAX_LIVE_VALUES:
+        return f"{live} fp32 values a thread stay live, more than {MAX_LIVE_VALUES} registers hold"
+    # Of fp32, which no matrix unit computes exactly, and of the few rows of decode, warps share rows at little cost.
+    if shape.dtype != "float32" and not is_decode(shape) and block_m < warps * ROWS_PER_WARP:
+        return f"{warps} warps would share {block_m} rows; each needs {ROWS_PER_WARP} of its own"
+    if device.backend == "hip" and stages > 2:
+        return "num_stages above 2 does not pay on AMD: there is no asynchronous copy to hide"
+    return None
+
+
+def default(shape: AttentionShape, device: Device) -> Config:
+    """What torch chooses where it is given no option; where that does not fit, the nearest that does.
+
+    Raises:
+        InvalidShapeError: torch does not support the shape.
+    """
+    if (problem := unsupported(shape)) is not None:
+        raise InvalidShapeError(problem)
+    block_m, block_n, stages, warps = fitting_choice(shape, device)
+    return Config(BLOCK_M=block_m, BLOCK_N=block_n, num_warps=warps, num_stages=stages)
+
+
+def hints(config: Config, shape: AttentionShape, device: Device) -> tuple[float, ...]:
+    """The estimates of flash attention, whose tiles and pipeline are the same."""
+    renamed = {"BLOCK_M": "BLOCK_Q", "BLOCK_N": "BLOCK_K"}
+    named = Config({renamed.get(name, name): value for name, value in config.items()})
+    return flash_attention.hints(named, shape, device)
+
+
+def _padded(length: int) -> int:
+    """The next power of two."""
+    return 1 << (length - 1).bit_length()
+
+
+OPERATION: Final = Operation(
+    name="flex_attention",
+    shape_class=AttentionShape,
+    space=Space(PARAMETERS, reject, default, hints),
+    cost=flash_attention.cost,
+    library="torch",
+    compiles_ahead=False,
+    unsupported=unsupported,
+)

@@ -1,0 +1,65 @@
+"""Winners of FlexAttention as what torch is passed: ``autotune export --format kernel_options``."""
+
+import json
+from dataclasses import replace
+from typing import Any, get_type_hints
+
+import pytest
+
+from autotune.device import NVIDIA_H200
+from autotune.errors import UsageError
+from autotune.search_spaces.flex_attention import OPERATION
+from autotune.shape import AttentionShape
+from autotune.space import Config
+from autotune.table import export, read_json
+from autotune.trial import Toolchain, Trial
+from tests.table import sample
+
+SHAPE = AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True)
+
+
+def trial(**changes: Any) -> Trial:
+    config = Config(BLOCK_M=64, BLOCK_N=128, num_warps=4, num_stages=2)
+    changes = {"toolchain": Toolchain("1", triton="3.6.0", torch="2.11.0+cu130"), **changes}
+    found = sample.trial(config=config)
+    return replace(
+        found, operation="flex_attention", shape=SHAPE, source_hash=OPERATION.source_hash, device=NVIDIA_H200, **changes
+    )
+
+
+def test_winners_are_listed_with_their_shape_and_what_to_pass() -> None:
+    (winner,) = json.loads(export([trial(default_timing=sample.timing(125.0))], "kernel_options"))
+    assert winner == {
+        "shape": SHAPE.as_dict(),
+        "device": "NVIDIA H200",
+        "power_cap_watts": 700,
+        "torch": "2.11.0+cu130",
+        "median_us": 100.0,
+        "default_us": 125.0,
+        "kernel_options": {"BLOCK_M": 64, "BLOCK_N": 128, "num_warps": 4, "num_stages": 2},
+    }
+    assert AttentionShape(**winner["shape"]) == SHAPE
+
+
+def test_torch_knows_every_option() -> None:
+    from torch.nn.attention.flex_attention import FlexKernelOptions
+
+    (winner,) = json.loads(export([trial()], "kernel_options"))
+    assert winner["kernel_options"].keys() <= get_type_hints(FlexKernelOptions).keys()
+
+
+def test_winners_of_flex_attention_read_back_as_any() -> None:
+    assert read_json(export([trial()], "json")) == [trial()]
+
+
+def test_other_operations_have_no_such_options() -> None:
+    with pytest.raises(
+        UsageError, match="form='kernel_options' is for operations with the parameters BLOCK_M, BLOCK_N"
+    ):
+        export([sample.trial()], "kernel_options")
+
+
+def test_what_has_no_time_is_no_winner() -> None:
+    untimed = trial(outcome=replace(trial().outcome, timing=None))
+    with pytest.raises(UsageError, match="has no time"):
+        export([untimed], "kernel_options")
