@@ -4,12 +4,16 @@ from typing import Final
 
 from autotune.kernels.baselines.cudnn import CUDNN
 from autotune.kernels.baselines.eager import Eager
+from autotune.kernels.baselines.flash_attention_3 import FlashAttention2, FlashAttention3
+from autotune.kernels.baselines.flash_infer import FlashInfer
 from autotune.kernels.baselines.flex import Flex
 from autotune.kernels.baselines.gaudi import FlatPaged, FusedSdpa, InitialPaged
+from autotune.kernels.baselines.kv_cache import ContiguousCache
 from autotune.kernels.baselines.naive import Naive
 from autotune.kernels.baselines.sdpa import SDPA
 from autotune.operation import Baseline
 
-OF_ATTENTION: Final[tuple[Baseline, ...]] = (*SDPA, *CUDNN, Flex(), Eager(), Naive(), FusedSdpa())
-OF_PAGED_DECODE: Final[tuple[Baseline, ...]] = (*CUDNN, FlatPaged(), InitialPaged())
-OF_PAGED_PREFILL: Final[tuple[Baseline, ...]] = CUDNN
+_LIBRARIES: Final = (FlashAttention3(), FlashAttention2(), FlashInfer())
+OF_ATTENTION: Final[tuple[Baseline, ...]] = (*SDPA, *CUDNN, *_LIBRARIES, Flex(), Eager(), Naive(), FusedSdpa())
+OF_PAGED_DECODE: Final[tuple[Baseline, ...]] = (*CUDNN, *_LIBRARIES, ContiguousCache(), FlatPaged(), InitialPaged())
+OF_PAGED_PREFILL: Final[tuple[Baseline, ...]] = (*CUDNN, *_LIBRARIES)

@@ -1,0 +1,252 @@
+"""Attention over a contiguous cache of keys and values, in plain torch: append what is new, attend to all of it.
+
+Two caches as Hugging Face transformers has them (``DynamicCache`` and ``StaticCache`` of its ``cache_utils.py``): one
+that grows by concatenation, which copies everything at each step, and one of a capacity that is reserved at the start.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from autotune.errors import BaselineUnavailableError, InputMismatchError, UsageError
+from autotune.kernels.baselines.baseline import refuse_unless_ready
+from autotune.shape import PagedShape
+
+if TYPE_CHECKING:
+    from autotune.kernels.paged_decode.inputs import Inputs
+
+
+class KVCache(Protocol):
+    """Keys and values of sequences of one length, from the first position on."""
+
+    @property
+    def length(self) -> int:
+        """Positions of each sequence so far."""
+
+    def append(self, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Add the next positions, ``k [B, S, H_kv, D]`` and ``v [B, S, H_kv, D_v]``."""
+
+    def attend(self, q: torch.Tensor, *, scale: float | None = None) -> torch.Tensor:
+        """Attention of the last positions ``q [B, S_q, H, D]``, each over the keys up to its own.
+
+        ``scale`` is ``D ** -0.5`` by default. Returns ``[B, S_q, H, D_v]``.
+        """
+
+    def reset(self) -> None:
+        """Forget all positions."""
+
+
+class GrowingCache:
+    """A cache that has as much memory as it has positions: each ``append`` allocates anew and copies all of them.
+
+    Example:
+        >>> cache = GrowingCache()
+        >>> cache.append(k, v)  # a prompt, then one position a step
+        >>> out = cache.attend(q)
+
+    Raises:
+        InputMismatchError: sizes, dtype or device are not those of what was appended before, or there are more queries
+            than positions.
+    """
+
+    def __init__(self) -> None:
+        self._keys: torch.Tensor | None = None  # [B, H_kv, length, D], as torch's attention reads it
+        self._values: torch.Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        return 0 if self._keys is None else self._keys.shape[2]
+
+    def append(self, k: torch.Tensor, v: torch.Tensor) -> None:
+        if self._keys is None or self._values is None:
+            _check_pair(k, v)
+            self._keys, self._values = (tensor.transpose(1, 2).contiguous() for tensor in (k, v))
+            return
+        _check_fits(k, v, self._keys, self._values)
+        self._keys = torch.cat((self._keys, k.transpose(1, 2)), 2)
+        self._values = torch.cat((self._values, v.transpose(1, 2)), 2)
+
+    def attend(self, q: torch.Tensor, *, scale: float | None = None) -> torch.Tensor:
+        if self._keys is None or self._values is None:
+            raise InputMismatchError("the cache is empty; append the queries' own keys and values first")
+        return _attend(q, self._keys, self._values, scale)
+
+    def reset(self) -> None:
+        self._keys = self._values = None
+
+
+class StaticCache:
+    """A cache with room for ``capacity`` positions from the start: ``append`` copies what is new, ``reset`` nothing.
+
+    Example:
+        >>> cache = StaticCache(batch=2, capacity=4096, kv_heads=8, head_dim=128, dtype=torch.bfloat16)
+        >>> cache.append(k, v)
+        >>> out = cache.attend(q)
+
+    Raises:
+        UsageError: an append exceeds the capacity; nothing is added.
+        InputMismatchError: sizes, dtype or device are not the cache's, or there are more queries than positions.
+    """
+
+    def __init__(
+        self,
+        *,
+        batch: int,
+        capacity: int,
+        kv_heads: int,
+        head_dim: int,
+        head_dim_v: int | None = None,
+        dtype: torch.dtype = torch.float32,
+        device: str = "cpu",
+    ) -> None:
+        widths = (head_dim, head_dim if head_dim_v is None else head_dim_v)
+        self._keys, self._values = (
+            torch.empty(batch, kv_heads, capacity, width, dtype=dtype, device=device) for width in widths
+        )
+        self._length = 0
+
+    @property
+    def length(self) -> int:
+        return self._length
+
+    def append(self, k: torch.Tensor, v: torch.Tensor) -> None:
+        _check_fits(k, v, self._keys, self._values)
+        capacity, end = self._keys.shape[2], self._length + k.shape[1]
+        if end > capacity:
+            raise UsageError(
+                f"k has {k.shape[1]} positions, the cache {self._length}; expected at most capacity={capacity} in all"
+            )
+        self._keys[:, :, self._length : end] = k.transpose(1, 2)
+        self._values[:, :, self._length : end] = v.transpose(1, 2)
+        self._length = end
+
+    def attend(self, q: torch.Tensor, *, scale: float | None = None) -> torch.Tensor:
+        return _attend(q, self._keys[:, :, : self._length], self._values[:, :, : self._length], scale)
+
+    def reset(self) -> None:
+        self._length = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ContiguousCache:
+    """Decode over a contiguous copy of the paged cache: what it costs that a cache has pages, and what it saves.
+
+    Implements ``Baseline`` for ``PagedShape``. All sequences are padded to the longest, gathered once in ``prepare``; a
+    call is torch's attention with a mask of what is no key, and follows the queries.
+
+    Example:
+        >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")  # of paged decode
+        >>> out = ContiguousCache().prepare(shape, inputs)()
+    """
+
+    name: str = "contiguous cache"
+    is_usual: bool = False
+    verified_on_hardware: bool = True
+
+    def available(self) -> str | None:
+        return None
+
+    def unsupported(self, shape: Any) -> str | None:
+        if not isinstance(shape, PagedShape):
+            return f"{type(shape).__name__}: {self.name} computes a PagedShape"
+        if shape.kv_dtype != shape.dtype:
+            return f"kv_dtype={shape.kv_dtype}: {self.name} has the queries' dtype, {shape.dtype}"
+        for field in ("softcap", "sinks", "alibi"):
+            if getattr(shape, field):
+                return f"{field}=True: {self.name} has none"
+        return None
+
+    def prepare(self, shape: PagedShape, inputs: "Inputs") -> Callable[[], torch.Tensor]:
+        """A call that returns ``[B, S_q, H, D_v]``.
+
+        Raises:
+            BaselineUnavailableError: ``unsupported`` says why, or queries are packed.
+        """
+        refuse_unless_ready(self, shape)
+        if inputs.q.ndim != 4:
+            raise BaselineUnavailableError(f"q is {tuple(inputs.q.shape)}, packed: {self.name} takes [B, S_q, H, D]")
+        keys, values = (
+            gather_pages(cache, inputs.page_table, inputs.seq_lens, layout=inputs.layout)
+            for cache in (inputs.k_cache, inputs.v_cache)
+        )
+        visible = _visible_keys(inputs.seq_lens, inputs.q.shape[1], keys.shape[2], window=inputs.window)
+        mask = None if bool(visible.all()) else visible[:, None]
+        blind = ~visible.any(2)[:, :, None, None]  # [B, S_q, 1, 1]
+        has_blind = bool(blind.any())
+
+        def run() -> torch.Tensor:
+            out = _scaled_dot_product(inputs.q, keys, values, mask=mask, scale=inputs.scale)
+            return out.masked_fill(blind, 0.0) if has_blind else out
+
+        return run
+
+
+def gather_pages(cache: torch.Tensor, page_table: torch.Tensor, seq_lens: torch.Tensor, *, layout: str) -> torch.Tensor:
+    """A paged cache as one tensor ``[B, H_kv, longest, D]``, 0 behind each sequence's end; waits for the device."""
+    slots = cache if layout == "NHD" else cache.transpose(1, 2)
+    position = torch.arange(max(1, int(seq_lens.max())), device=cache.device)
+    is_key = position < seq_lens[:, None]
+    pages = torch.where(is_key, page_table[:, position // slots.shape[1]], 0).long()
+    rows = slots[pages, position % slots.shape[1]]
+    return rows.masked_fill(~is_key[:, :, None, None], 0.0).transpose(1, 2).contiguous()
+
+
+def _visible_keys(seq_lens: torch.Tensor, seq_q: int, longest: int, *, window: int | None) -> torch.Tensor:
+    """Which keys the last ``seq_q`` positions of each sequence see, ``[B, S_q, longest]``."""
+    key = torch.arange(longest, device=seq_lens.device)
+    position = (seq_lens[:, None] - seq_q + torch.arange(seq_q, device=seq_lens.device))[:, :, None]
+    visible = key <= position
+    return visible if window is None else visible & (key > position - window)
+
+
+def _attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float | None) -> torch.Tensor:
+    """As ``KVCache.attend``, over ``[B, H_kv, length, D]``."""
+    seq_q, length = q.shape[1], keys.shape[2]
+    if seq_q > length:
+        raise InputMismatchError(f"q has {seq_q} positions, the cache {length}; append the queries' own keys first")
+    mask = None
+    if 1 < seq_q < length:  # torch aligns its own causal mask top-left
+        mask = torch.ones(seq_q, length, dtype=torch.bool, device=q.device).tril(length - seq_q)
+    return _scaled_dot_product(q, keys, values, mask=mask, causal=1 < seq_q == length, scale=scale)
+
+
+def _scaled_dot_product(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    *,
+    mask: torch.Tensor | None,
+    causal: bool = False,
+    scale: float | None,
+) -> torch.Tensor:
+    out: torch.Tensor = torch.nn.functional.scaled_dot_product_attention(
+        q.transpose(1, 2),
+        keys,
+        values,
+        attn_mask=mask,
+        is_causal=causal,
+        scale=scale,
+        enable_gqa=q.shape[2] != keys.shape[1],
+    )
+    return out.transpose(1, 2)
+
+
+def _check_pair(k: torch.Tensor, v: torch.Tensor) -> None:
+    if k.ndim != 4 or k.shape[:3] != v.shape[:3]:
+        raise InputMismatchError(
+            f"k is {tuple(k.shape)}, v {tuple(v.shape)}; expected [B, S, H_kv, D] and [B, S, H_kv, D_v]"
+        )
+
+
+def _check_fits(k: torch.Tensor, v: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+    """Refuse what would be broadcast or converted into a cache ``[B, H_kv, length, D]``."""
+    _check_pair(k, v)
+    for name, new, old in (("k", k, keys), ("v", v, values)):
+        sizes = (old.shape[0], new.shape[1], old.shape[1], old.shape[3])
+        if tuple(new.shape) != sizes or new.dtype != old.dtype or new.device != old.device:
+            raise InputMismatchError(
+                f"{name} is {tuple(new.shape)} {new.dtype} on {new.device}; "
+                f"expected {sizes} {old.dtype} on {old.device}, as the cache"
+            )
