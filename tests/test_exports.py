@@ -10,7 +10,8 @@ import autotune
 from autotune.cli.app import app
 
 README = Path(__file__).resolve().parent.parent / "README.md"
-COMMANDS = sorted(command.callback.__name__ for command in app.registered_commands if command.callback)
+GROUPS = [str(group.name) for group in app.registered_groups]
+COMMANDS = sorted([*GROUPS, *(command.callback.__name__ for command in app.registered_commands if command.callback)])
 
 
 def test_all_is_exactly_what_is_public() -> None:
@@ -23,7 +24,9 @@ def test_everything_public_is_documented() -> None:
 
 
 def test_the_command_line_has_the_commands_of_the_design() -> None:
-    assert COMMANDS == ["bench", "doctor", "explain", "export", "lookup", "search", "show", "sweep"]
+    assert COMMANDS == [
+        *("analyze", "bench", "doctor", "explain", "export", "lookup", "report", "search", "show", "sweep"),
+    ]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

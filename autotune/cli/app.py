@@ -2,15 +2,18 @@
 
 import sys
 import warnings
+from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 import typer
 
 from autotune import __version__
 from autotune.cli import interrupts
+from autotune.cli.analyze import analyze
 from autotune.cli.bench import bench
 from autotune.cli.doctor import doctor
 from autotune.cli.explain import explain
+from autotune.cli.report import report
 from autotune.cli.search import search, sweep
 from autotune.cli.tables import export, lookup, show
 from autotune.errors import AutotuneError, UsageError
@@ -30,8 +33,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (search, show, lookup, explain, bench, sweep, export, doctor):
+for command in (search, show, lookup, explain, bench, report, sweep, export, doctor):
     app.command()(command)
+app.add_typer(analyze, name="analyze")
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -75,13 +79,19 @@ def main() -> None:
 
 def _with_option(text: str) -> str:
     """A refusal that begins with the argument of a function, with the option that gave it: ``--format='xml' ...``."""
-    commands = getattr(typer.main.get_command(app), "commands", {}).values()
     flags: dict[str, str] = {}
-    for parameter in (found for command in commands for found in command.params if found.param_type_name == "option"):
+    for parameter in _options(typer.main.get_command(app)):
         flag = parameter.opts[0]
         flags |= {parameter.name: flag, flag.removeprefix("--").replace("-", "_"): flag}
     name, sign, rest = text.partition("=")
     return f"{flags.get(name, name)}{sign}{rest}"
+
+
+def _options(command: Any) -> Iterator[Any]:
+    """The options of a command, or of all commands below it."""
+    yield from (parameter for parameter in command.params if parameter.param_type_name == "option")
+    for below in getattr(command, "commands", {}).values():
+        yield from _options(below)
 
 
 def _refusal(error: Any) -> str:

@@ -1,0 +1,269 @@
+"""Where the time of an implementation goes: steps under torch's profiler, each implementation's trace in a file."""
+
+import functools
+import importlib.util
+import os
+import re
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from autotune.analysis.machine import choose_kind
+from autotune.analysis.operators import STEP, TOP, Operator, Place, top_operators
+from autotune.errors import MissingDependencyError, UnknownNameError, UsageError
+from autotune.operation import Operation
+from autotune.shape import Shape
+
+PLACES: Final = ("cpu", "cuda", "hpu")
+Phase = Literal["wait", "warm-up", "active"]
+Prepare = Callable[[], Callable[[], object]]
+
+OURS: Final = "autotune"
+MESSAGE_LIMIT: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Steps that are skipped, that warm the profiler up, and that are recorded; ``repeat`` times, a trace each.
+
+    The defaults are those of Intel's notebook on attention on Gaudi.
+
+    Raises:
+        UsageError: a number is too small.
+    """
+
+    wait: int = 0
+    warmup: int = 1
+    active: int = 3
+    repeat: int = 1
+
+    def __post_init__(self) -> None:
+        for name, least in (("wait", 0), ("warmup", 0), ("active", 1), ("repeat", 1)):
+            if getattr(self, name) < least:
+                raise UsageError(f"{name}={getattr(self, name)} is not allowed; expected at least {least}")
+
+    @property
+    def steps(self) -> int:
+        return (self.wait + self.warmup + self.active) * self.repeat
+
+    def phase(self, step: int) -> Phase:
+        """What becomes of a step, counted from 0."""
+        place = step % (self.wait + self.warmup + self.active)
+        if place < self.wait:
+            return "wait"
+        return "warm-up" if place < self.wait + self.warmup else "active"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: its wall time in milliseconds from issue until the device was done, the profiler's own work counted."""
+
+    number: int
+    phase: Phase
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """One implementation's steps, its operators by time, and its gzip Chrome traces; or why there are none."""
+
+    name: str
+    steps: tuple[Step, ...] = ()
+    operators: tuple[Operator, ...] = ()
+    timed_on: Place = "cpu"  # what the operators' times are of
+    files: tuple[Path, ...] = ()
+    message: str = ""
+
+
+def choose_place(device: str | None) -> Place:
+    """The device as asked for; by default a Gaudi, else a GPU, else the CPU, whichever is here.
+
+    Call it before anything loads torch: on a Gaudi the profiler needs ``HABANA_PROFILE`` in the environment by then,
+    and it is set here unless it is already (docs.habana.ai, "Profiling with PyTorch").
+
+    Raises:
+        UnknownNameError: another name.
+        MissingDependencyError: that device is not here.
+    """
+    if device is not None and device not in PLACES:
+        raise UnknownNameError(f"device={device!r} is unknown; allowed: {', '.join(PLACES)}")
+    has_bridge = "habana_frameworks" in sys.modules or importlib.util.find_spec("habana_frameworks") is not None
+    if device == "hpu" or (device is None and has_bridge):
+        os.environ.setdefault("HABANA_PROFILE", "profile_api")
+        from autotune.kernels.baselines.gaudi import bridge
+
+        if (reason := bridge.missing()) is None:
+            return "hpu"
+        if device == "hpu":
+            raise MissingDependencyError(reason)
+    return choose_kind(device)
+
+
+def trace_all(
+    operation: Operation[Any],
+    shape: Shape,
+    names: Sequence[str],
+    folder: Path,
+    *,
+    place: Place,
+    schedule: Schedule = Schedule(),
+    stacks: bool = True,
+) -> Iterator[Traced]:
+    """Trace the baselines of these names, and on a GPU what ``get_kernel`` serves, over one set of inputs.
+
+    Writes ``folder/NAME.json.gz`` for each, and ``NAME-2.json.gz`` and so on where the schedule repeats.
+    """
+    from autotune.registry import load_kernel
+
+    kernel = load_kernel(operation.name)
+    inputs = kernel.make_inputs(shape, seed=0, device="cpu" if place == "hpu" else place)
+    if place == "hpu":  # drawn on the CPU: generators of other devices are not everywhere
+        inputs = move(inputs, place)
+    if place == "cuda":
+        prepare: Prepare = functools.partial(_served, operation, kernel, shape, inputs)
+        yield _trace_or_why(OURS, prepare, folder, place=place, schedule=schedule, stacks=stacks)
+    for baseline in kernel.baselines():
+        if baseline.name not in names:
+            continue
+        if (reason := baseline.available() or baseline.unsupported(shape)) is not None:
+            yield Traced(baseline.name, message=reason)
+            continue
+        prepare = functools.partial(baseline.prepare, shape, inputs)
+        yield _trace_or_why(baseline.name, prepare, folder, place=place, schedule=schedule, stacks=stacks)
+
+
+def _trace_or_why(name: str, prepare: Prepare, folder: Path, **how: Any) -> Traced:
+    try:
+        with warnings.catch_warnings():  # a backend that refuses says so in warnings, and raises
+            warnings.simplefilter("ignore")
+            return trace_call(name, prepare(), folder, **how)
+    except OSError:
+        raise  # the folder, not the implementation
+    except Exception as failure:  # backends, compilers and libraries have no exception in common
+        return Traced(name, message=" ".join(f"{type(failure).__name__}: {failure}".split())[:MESSAGE_LIMIT])
+
+
+def trace_call(
+    name: str,
+    call: Callable[[], object],
+    folder: Path,
+    *,
+    place: Place = "cpu",
+    schedule: Schedule = Schedule(),
+    stacks: bool = True,
+) -> Traced:
+    """Run a call step by step under torch's profiler and write its traces.
+
+    Around each step the device is waited for; on a Gaudi in lazy mode ``mark_step`` ends it.
+
+    Example:
+        >>> trace_call("eager", Eager().prepare(shape, inputs), Path("traces")).files
+        (PosixPath('traces/eager.json.gz'),)
+    """
+    from torch import profiler
+
+    folder.mkdir(parents=True, exist_ok=True)
+    files: list[Path] = []
+    totals: list[Any] = []
+
+    def keep(cycle: Any) -> None:
+        files.append(folder / trace_name(name, len(files)))
+        cycle.export_chrome_trace(str(files[-1]))
+        totals.append(cycle.key_averages())
+
+    finish = _finisher(place)
+    steps: list[Step] = []
+    with warnings.catch_warnings():  # that nothing warms up, which is what was asked for
+        warnings.simplefilter("ignore", UserWarning)
+        actions = profiler.schedule(
+            wait=schedule.wait, warmup=schedule.warmup, active=schedule.active, repeat=schedule.repeat
+        )
+    with profiler.profile(
+        activities=_activities(place),
+        schedule=actions,
+        on_trace_ready=keep,
+        with_stack=stacks,
+        acc_events=True,  # else torch warns that each cycle forgets the last
+    ) as profile:
+        for number in range(schedule.steps):
+            finish()
+            started = time.perf_counter()
+            with profiler.record_function(f"{STEP} {number}") if schedule.phase(number) != "wait" else nullcontext():
+                result = call()
+                finish()
+            steps.append(Step(number, schedule.phase(number), (time.perf_counter() - started) * 1e3))
+            del result  # held until its step ended
+            profile.step()
+    operators, timed_on = top_operators(totals[-1], place, count=TOP)
+    return Traced(name, tuple(steps), operators, timed_on, tuple(files))
+
+
+def trace_name(name: str, cycle: int) -> str:
+    """The file of an implementation's trace.
+
+    Example:
+        >>> trace_name("sdpa flash", 0), trace_name("sdpa flash", 1)
+        ('sdpa_flash.json.gz', 'sdpa_flash-2.json.gz')
+    """
+    stem = re.sub(r"[^\w.=-]+", "_", name)
+    return f"{stem}{f'-{cycle + 1}' if cycle else ''}.json.gz"
+
+
+def move(inputs: Any, device: str) -> Any:
+    """A dataclass of inputs with its tensors on that device."""
+    import torch
+
+    assert is_dataclass(inputs)
+    values = {field.name: getattr(inputs, field.name) for field in fields(inputs)}
+    moved = {name: value.to(device) for name, value in values.items() if isinstance(value, torch.Tensor)}
+    return replace(inputs, **moved)  # type: ignore[type-var]
+
+
+def _activities(place: Place) -> list[Any]:
+    """The CPU's, and the device's where this torch has them; a Gaudi's exist once its bridge has been imported."""
+    from torch import profiler
+
+    known = profiler.ProfilerActivity
+    names = {activity.name for activity in profiler.supported_activities()}  # type: ignore[no-untyped-call]
+    # The bridge puts an enumeration of its own in the place of torch's, whose supported ones do not name a Gaudi.
+    has_own = place == "hpu" and known.__module__.startswith("habana")
+    is_seen = place != "cpu" and (place.upper() in names or has_own)
+    return [known.CPU, *([getattr(known, place.upper())] if is_seen else [])]
+
+
+def _finisher(place: Place) -> Callable[[], None]:
+    """What waits until the device has done everything."""
+    if place == "cpu":
+        return lambda: None
+    if place == "cuda":
+        import torch
+
+        return torch.cuda.synchronize
+    from autotune.kernels.baselines.gaudi import bridge
+
+    end_step = bridge.step_marker()
+
+    def finish() -> None:
+        end_step()
+        bridge.hpu().synchronize()
+
+    return finish
+
+
+def _served(operation: Operation[Any], kernel: Any, shape: Shape, inputs: Any) -> Callable[[], object]:
+    from autotune.dispatch import get_kernel
+
+    config = get_kernel(shape, operation=operation.name).config
+    outputs = kernel.empty_output(inputs)
+
+    def run() -> object:
+        kernel.launch(config, inputs, outputs)
+        return outputs
+
+    run()  # compiles
+    return run

@@ -1,0 +1,46 @@
+"""``autotune analyze stability``: NaN, infinities and errors over inputs that strain a softmax."""
+
+import json
+from typing import Final
+
+import typer
+
+from autotune.cli import analyzed
+from autotune.cli.output import make_console
+from autotune.cli.shapes import Wanted
+from autotune.comparison import choose_names
+from autotune.registry import load_kernel
+
+USUAL: Final = {"batch": "2", "heads": 8, "seq": "256", "head_dim": 64}  # of AMD's exercise: origins, section 5
+
+
+@analyzed.takes_shapes(USUAL, also_on_gpu=True)
+def stability(
+    *,
+    wanted: Wanted,
+    device: analyzed.Where = None,
+    against: analyzed.Against = "",
+    as_json: analyzed.Json = False,
+) -> None:
+    """Count NaN and infinities and compare errors with fp64, for every implementation over seven kinds of inputs.
+
+    The inputs are normal, times 0.1, 10 and 100, noisy, with one token 100 times larger, and all equal. The exit code
+    is 1 where a kernel of ours returns NaN or infinities, or exceeds the error that eager torch's own allows.
+    """
+    from autotune.analysis.machine import choose_kind
+    from autotune.analysis.stability import examine
+    from autotune.report.stability import failure_lines, stability_data, stability_sheet
+
+    kind = choose_kind(device)
+    console = make_console(as_json)
+    found = []
+    for operation, shape in wanted.problems:
+        names = choose_names(load_kernel(operation.name).baselines(), analyzed.split_names(against))
+        found.append(examine(operation, shape, names, kind=kind))
+        analyzed.print_sheets(console, [stability_sheet(found[-1])], text_columns=2)
+    for line in (line for each in found for line in failure_lines(each)):
+        console.print(line)
+    if as_json:
+        print(json.dumps([stability_data(each) for each in found], indent=2))
+    if any(each.failures for each in found):
+        raise typer.Exit(1)

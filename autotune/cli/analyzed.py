@@ -1,0 +1,100 @@
+"""What the commands of ``autotune analyze`` over any shape share: their usual problem, and printing of sheets."""
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from autotune import hardware
+from autotune.cli import options
+from autotune.cli.options import Command, with_options
+from autotune.cli.output import make_console
+from autotune.cli.shape_options import OPERATION, ShapeOptions
+from autotune.cli.shapes import describe
+from autotune.comparison.names import ALL
+
+if TYPE_CHECKING:
+    from autotune.analysis.sheets import Sheet
+
+Where = Annotated[
+    str | None, typer.Option("--device", metavar="cpu|cuda", help="Where to measure [default: what is here].")
+]
+Against = Annotated[
+    str,
+    typer.Option("--against", metavar="NAMES", help="Baselines by name, comma-separated [default: all that run here]."),
+]
+Figure = Annotated[Path | None, typer.Option("--figure", metavar="FILE", help="Draw it: FILE.png or FILE.svg.")]
+Json = options.Json
+
+
+def takes_shapes(usual: Mapping[str, Any], *, also_on_gpu: bool) -> Callable[[Command], Command]:
+    """Give a command the shape options in place of its parameter ``wanted``, with other sizes where none are given.
+
+    ``usual`` are those of dense attention; unless ``also_on_gpu``, a machine with a GPU keeps the options' own.
+    """
+
+    def make(**given: Any) -> ShapeOptions:
+        found = ShapeOptions(**given)
+        if found.model is not None or found.operation not in (None, OPERATION):
+            return found
+        if hardware.has_gpu() and not also_on_gpu:
+            return found
+        return replace(found, **{name: value for name, value in usual.items() if getattr(found, name) is None})
+
+    parameters = [
+        _with_default(parameter, usual.get(parameter.name), also_on_gpu=also_on_gpu)
+        for parameter in inspect.signature(ShapeOptions).parameters.values()
+    ]
+    make.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def run(*, wanted: ShapeOptions, **others: Any) -> None:
+            found = describe(wanted)
+            for note in found.notes:
+                make_console(others["as_json"]).print(note)
+            command(wanted=found, **others)
+
+        return with_options(run, "wanted", make)
+
+    return decorate
+
+
+def split_names(against: str) -> list[str]:
+    """The names of a list with commas; none: all."""
+    return [name for name in against.split(",") if name.strip()] or [ALL]
+
+
+def _with_default(parameter: inspect.Parameter, value: Any, *, also_on_gpu: bool) -> inspect.Parameter:
+    """A shape option whose help names the default of this command."""
+    if value is None:
+        return parameter
+    kind, option = get_args(parameter.annotation)
+    default = re.search(r"\[default: (.*)\]", option.help)
+    own = "" if also_on_gpu or default is None else f"; on a GPU {default[1].rstrip('.')}"
+    text = re.sub(r" \[default: .*", "", option.help.rstrip("."))
+    changed = typer.Option(*option.param_decls, help=f"{text} [default: {value}{own}].")
+    return parameter.replace(annotation=Annotated[kind, changed])
+
+
+def print_sheets(console: Console, sheets: Sequence["Sheet"], *, text_columns: int = 1) -> None:
+    """Title, table and notes of each; the first ``text_columns`` columns are aligned to the left."""
+    for sheet in sheets:
+        console.print(sheet.title, style="bold")
+        if sheet.rows:
+            table = Table(box=None, pad_edge=False, header_style="bold")
+            for index, column in enumerate(sheet.columns):
+                table.add_column(column, justify="right" if index >= text_columns else "left")
+            for row in sheet.rows:
+                table.add_row(*row)
+            console.print(table)
+        for note in sheet.notes:
+            console.print(note)
+        console.print()

@@ -1,0 +1,247 @@
+"""Several objectives at once: an Optuna study over joint axes, the hypervolume it reached, and what it depends on."""
+
+import math
+import random
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, get_args
+
+import optuna
+
+from autotune.errors import MissingDependencyError, UnknownNameError
+from autotune.space import Config, Parameter, Value
+
+Evaluator = Literal["fANOVA", "PED-ANOVA"]
+EVALUATORS: Final[tuple[Evaluator, ...]] = get_args(Evaluator)
+Values = tuple[float, ...]
+
+CONSTRAINT: Final = "invalid"  # at most 0: feasible (Optuna's convention)
+MAX_USELESS_ASKS: Final = 5  # then the sampler has run dry, and a point is drawn
+MIN_POINTS: Final = 10  # below, a share says more of the sample than of the axes
+TOP: Final = 0.1  # of the points: what does it take to be among these? (the default of PED-ANOVA)
+MIN_TOP: Final = 5  # points that PED-ANOVA's documentation asks for among the top
+SEED: Final = 0  # of fANOVA's forest
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+class ParetoStudy:
+    """Proposals of points, each given out once, that make a Pareto front; all objectives are minimised.
+
+    A point is a ``Config`` over ``parameters``; one with ``only=(name, value)`` applies only where that parameter,
+    declared before it, has that value, and is None elsewhere. The sampler is the multi-objective TPE (Ozaki et al.,
+    JAIR 2022), which sees ordered values by their index and a parameter only where it applies; a point that failed is
+    told as infeasible. Where everything fits ``budget`` it is enumerated.
+
+    Args:
+        reject: why a point is no valid one, or None.
+        first: points to begin with, in order.
+        budget: how many points may be asked for.
+
+    Example:
+        >>> study = ParetoStudy(parameters, reject=lambda point: None, objectives=2, budget=30)
+        >>> study.tell(point := study.ask(), (0.3, 12.0))
+        >>> study.front()
+        [Config(...)]
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Parameter],
+        reject: Callable[[Config], str | None],
+        *,
+        objectives: int,
+        budget: int,
+        first: Iterable[Config] = (),
+        seed: int = 0,
+    ) -> None:
+        self._parameters = tuple(parameters)
+        self._reject = reject
+        self._random = random.Random(seed)
+        self._unseen = dict.fromkeys(point for point in combinations(parameters) if reject(point) is None)
+        self.size = len(self._unseen)
+        self.is_enumerated = self.size <= budget
+        self._first = [point for point in dict.fromkeys(first) if point in self._unseen]
+        if self.is_enumerated:
+            self._first = list(dict.fromkeys([*self._first, *self._unseen]))
+        self._study = optuna.create_study(
+            directions=["minimize"] * objectives, sampler=optuna.samplers.TPESampler(seed=seed)
+        )
+        self._asked: dict[Config, optuna.Trial] = {}
+        self._points: dict[int, Config] = {}
+
+    def ask(self) -> Config | None:
+        """The next point, valid and never given before; None when every one was."""
+        for _ in range(MAX_USELESS_ASKS):
+            if not self._unseen:
+                return None
+            if self._first:
+                return self._enqueue(self._first.pop(0))
+            point, trial = self._suggest()
+            if point in self._unseen:
+                return self._take(point, trial)
+            if self._reject(point) is not None:
+                trial.set_constraint(CONSTRAINT, 1.0)
+                self._study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            else:  # given before
+                self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        return self._enqueue(self._random.choice(list(self._unseen)))
+
+    def tell(self, point: Config, values: Sequence[float] | None) -> None:
+        """Learn what a point that was asked for came to; None: it failed."""
+        trial = self._asked.pop(point)
+        trial.set_constraint(CONSTRAINT, 1.0 if values is None else -1.0)
+        if values is None:
+            self._study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        else:
+            self._study.tell(trial, list(values))
+
+    def front(self) -> list[Config]:
+        """The points that none beats in every objective at once, in the order in which they were asked for."""
+        return [self._points[trial.number] for trial in sorted(self._study.best_trials, key=lambda each: each.number)]
+
+    def _enqueue(self, point: Config) -> Config:
+        self._study.enqueue_trial(_params(self._parameters, point))
+        found, trial = self._suggest()
+        assert found == point
+        return self._take(point, trial)
+
+    def _take(self, point: Config, trial: optuna.Trial) -> Config:
+        del self._unseen[point]
+        if point in self._first:
+            self._first.remove(point)
+        self._asked[point], self._points[trial.number] = trial, point
+        return point
+
+    def _suggest(self) -> tuple[Config, optuna.Trial]:
+        trial = self._study.ask()
+        chosen: dict[str, Value] = {}
+        for parameter in self._parameters:
+            choices = _choices(parameter, chosen)
+            if len(choices) == 1:
+                chosen[parameter.name] = choices[0]
+            elif parameter.is_ordered:
+                chosen[parameter.name] = choices[trial.suggest_int(parameter.name, 0, len(choices) - 1)]
+            else:
+                place = parameter.values.index(trial.suggest_categorical(parameter.name, parameter.values))
+                chosen[parameter.name] = parameter.values[place]
+        return Config(chosen), trial
+
+
+def combinations(parameters: Sequence[Parameter]) -> Iterator[Config]:
+    """Every point over joint axes, valid or not, in the parameters' order.
+
+    Example:
+        >>> list(combinations([Parameter("a", (1, 2)), Parameter("b", (3, 4), only=("a", 2))]))
+        [Config(a=1, b=None), Config(a=2, b=3), Config(a=2, b=4)]
+    """
+
+    def extend(chosen: dict[str, Value], left: Sequence[Parameter]) -> Iterator[Config]:
+        if not left:
+            yield Config(chosen)
+            return
+        for value in _choices(left[0], chosen):
+            yield from extend({**chosen, left[0].name: value}, left[1:])
+
+    return extend({}, tuple(parameters))
+
+
+def hypervolume(points: Iterable[Sequence[float]], reference: Sequence[float]) -> float:
+    """The volume that points dominate below a reference point, all objectives being minimised.
+
+    By slicing objectives (While et al., IEEE Transactions on Evolutionary Computation 10, 2006): exact, for fronts of
+    tens of points. A point that is not below the reference in every objective adds nothing.
+
+    Example:
+        >>> hypervolume([(1.0, 2.0), (2.0, 1.0)], (3.0, 3.0))
+        3.0
+    """
+    inside = {tuple(point) for point in points if all(a < b for a, b in zip(point, reference, strict=True))}
+    if not inside:
+        return 0.0
+    if len(reference) == 1:
+        return float(reference[0] - min(point[0] for point in inside))
+    ordered = sorted(inside, key=lambda point: point[-1])
+    ends = [*(point[-1] for point in ordered[1:]), reference[-1]]
+    volume = 0.0
+    for count, (point, end) in enumerate(zip(ordered, ends, strict=True), start=1):
+        if end > point[-1]:
+            volume += (end - point[-1]) * hypervolume([other[:-1] for other in ordered[:count]], reference[:-1])
+    return volume
+
+
+def sensitivity(
+    parameters: Sequence[Parameter],
+    results: Mapping[Config, Sequence[float]],
+    evaluator: Evaluator,
+    objective: int | None,
+) -> dict[str, float]:
+    """The share of each parameter in what tells points apart, largest first; shares sum to 1.
+
+    ``fANOVA`` (Hutter et al., ICML 2014): the share in the variance of one objective, by a random forest, of the
+    parameters that apply to every point. ``PED-ANOVA`` (Watanabe et al., IJCAI 2023, with conditional parameters as in
+    arXiv 2601.20800): the share in what tells the best tenth of the points (five at least) from the rest, by one
+    objective, or with None by how near they are to the Pareto front. Parameters of which all points have one value are
+    left out; fewer than 10 points, or ones that are all alike, have no shares.
+
+    Raises:
+        UnknownNameError: no such evaluator.
+        MissingDependencyError: fANOVA without scikit-learn, which grows its forest.
+    """
+    if evaluator not in EVALUATORS:
+        raise UnknownNameError(f"evaluator={evaluator!r} is unknown; allowed: {', '.join(EVALUATORS)}")
+    told = {
+        point: tuple(values) if objective is None else (values[objective],)
+        for point, values in results.items()
+        if all(math.isfinite(value) for value in values)
+    }
+    varied = [p for p in parameters if len({point[p.name] for point in told} - {None}) > 1]
+    if len(told) < MIN_POINTS or len(set(told.values())) == 1 or not varied:
+        return {}
+    study = optuna.create_study(
+        directions=["minimize"] * len(next(iter(told.values()))), sampler=optuna.samplers.RandomSampler(seed=SEED)
+    )
+    for point, values in told.items():
+        params = _params(varied, point)
+        distributions = {p.name: _distribution(p) for p in varied if p.name in params}
+        study.add_trial(optuna.trial.create_trial(values=list(values), params=params, distributions=distributions))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that a parameter seldom applies
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of normalize
+        found = optuna.importance.get_param_importances(
+            study, evaluator=_make_evaluator(evaluator, len(told)), normalize=False
+        )
+    total = sum(found.values())
+    if total <= 0.0:
+        return {}
+    return {name: float(part / total) for name, part in sorted(found.items(), key=lambda item: (-item[1], item[0]))}
+
+
+def _make_evaluator(evaluator: Evaluator, points: int) -> optuna.importance.BaseImportanceEvaluator:
+    if evaluator == "PED-ANOVA":
+        return optuna.importance.PedAnovaImportanceEvaluator(target_quantile=min(0.5, max(TOP, MIN_TOP / points)))
+    try:
+        return optuna.importance.FanovaImportanceEvaluator(seed=SEED)
+    except ImportError:
+        raise MissingDependencyError("fANOVA needs scikit-learn; `pip install scikit-learn`") from None
+
+
+def _choices(parameter: Parameter, chosen: Mapping[str, Value]) -> tuple[Value, ...]:
+    if parameter.only is not None and chosen[parameter.only[0]] != parameter.only[1]:
+        return (None,)
+    return parameter.values
+
+
+def _params(parameters: Sequence[Parameter], point: Config) -> dict[str, Any]:
+    """A point as Optuna's parameters: those that apply and have a choice, ordered ones as their index."""
+    return {
+        p.name: p.values.index(value) if p.is_ordered else value
+        for p in parameters
+        if (value := point[p.name]) is not None and len(p.values) > 1
+    }
+
+
+def _distribution(parameter: Parameter) -> optuna.distributions.BaseDistribution:
+    if parameter.is_ordered:
+        return optuna.distributions.IntDistribution(0, len(parameter.values) - 1)
+    return optuna.distributions.CategoricalDistribution(parameter.values)

@@ -1,0 +1,193 @@
+"""``autotune analyze``: its text, its JSON, and what it refuses; times are given, not measured."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autotune import hardware
+from autotune.analysis import ceilings, counters, machine, memory, roofline
+from autotune.analysis.machine import Machine
+from tests.analysis.test_ncu import SAMPLE, fake_ncu
+from tests.analysis.test_rocprof import LONG, WIDE
+from tests.cli.conftest import Ran
+
+Run = Callable[..., Ran]
+
+SMALL = ("--seq", "32,64", "--heads", "2", "--head-dim", "16", "--device", "cpu")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call takes a millisecond."""
+    for module in (ceilings, roofline):
+        monkeypatch.setattr(module, "sample_times", lambda calls, machine: [1000.0, 1000.0, 1000.0])
+    monkeypatch.setattr(ceilings, "WIDTHS", {"cpu": (64,)})
+    monkeypatch.setattr(ceilings, "CACHES", 0)
+    monkeypatch.setattr(ceilings, "MIN_BUFFER", {"cpu": 2**20})
+
+
+@pytest.mark.usefixtures("clock")
+def test_roofline_derives_measures_places_and_draws(run: Run, tmp_path: Path) -> None:
+    ran = run("analyze", "roofline", *SMALL, "--figure", tmp_path / "roofline.svg")
+    assert (ran.code, ran.err) == (0, "")
+    for words in (
+        "product Q K^T  ",
+        "2 B H P D",
+        "attention_scores writes scores",
+        "the matrix of scores crosses the memory 4 times",
+        "Arithmetic intensity over S",
+        "BLOCK_Q x BLOCK_K",
+        "read (sum) of 1 MiB",
+        "sdpa flash at 64: ",
+        "naive: runs on a GPU only",
+        "WRONG  The arithmetic intensity of three-kernel attention falls as S grows",
+    ):
+        assert words in ran.out, words
+    assert (tmp_path / "roofline.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.usefixtures("clock")
+def test_roofline_as_json_is_all_of_it(run: Run) -> None:
+    ran = run("analyze", "roofline", *SMALL, "--json")
+    data = json.loads(ran.out)
+    assert {"works", "movements", "tiles", "intensities", "claims", "ceilings", "ridge", "points"} <= set(data)
+    assert data["ceilings"]["memory"][0]["value"] == pytest.approx(2**20 / 1e6)  # 1 MiB in 1 ms, GB/s
+    points = {(point["name"], point["shape"]["seq_q"]): point for point in data["points"]}
+    assert points["eager", 64]["timing"]["median_us"] == 1000.0
+    assert points["eager", 64]["flops"] == 2 * 2 * 2 * 64 * 64 * 16
+    assert points["autotune", 32]["timing"] is None
+    assert "Under the roof" in ran.err
+
+
+def test_the_derivation_alone_needs_no_torch(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('none here')")
+    code = "import sys; sys.argv = ['autotune', *sys.argv[1:]]\nfrom autotune.cli import main\nmain()"
+    paths = [str(tmp_path), str(Path(__file__).parents[2]), *filter(None, sys.path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+    def autotune(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code, "analyze", *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+    derived = autotune("roofline", "--no-measure", "--device", "cpu")
+    assert (derived.returncode, derived.stderr) == (0, "")
+    assert "15.1" in derived.stdout
+    measured = autotune("memory", "--device", "cpu")
+    assert measured.returncode == 1
+    assert measured.stderr == "autotune: measuring needs torch: pip install torch\n"
+
+
+def test_memory_prints_the_assignments_table_and_the_peaks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "usable_bytes", lambda machine: 4 * 2**20)
+    ran = run("analyze", "memory", "--seq", "128,...,2048", "--device", "cpu")
+    assert ran.code == 0
+    lines = [" ".join(line.split()) for line in ran.out.splitlines()]
+    for line in ("128 64 KB 0.5 MB", "1024 4,096 KB 32.0 MB", "2048 16,384 KB 128.0 MB"):
+        assert line in lines
+    assert "eager 128 1.2 MiB 1.2 MiB 1.000" in lines
+    assert any(line.startswith("eager 2048 260.0 MiB not run: 0.3 GiB predicted, 0.0 GiB") for line in lines)
+    assert "autotune: runs on a GPU only" in lines
+    assert any("torch's CPU allocator" in line for line in lines)
+
+
+def test_memory_as_json(run: Run) -> None:
+    data = json.loads(run("analyze", "memory", *SMALL, "--json").out)
+    assert [item["of_head"] for item in data["scores"]] == [32 * 32 * 4, 64 * 64 * 4]
+    eager = [peak for peak in data["peaks"] if peak["name"] == "eager"]
+    assert [peak["measured"] for peak in eager] == [peak["predicted"] for peak in eager]
+    assert data["machine"]["kind"] == "cpu"
+
+
+@pytest.mark.usefixtures("clock")
+def test_ncu_stands_beside_the_model(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On a machine that says it were an H200, whose Nsight Compute prints the recorded sample."""
+    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
+    monkeypatch.setattr(machine, "read_machine", lambda kind: Machine("cuda", "NVIDIA H200", 60 * 2**20, 132))
+    monkeypatch.setattr(counters, "find_ncu", lambda: fake_ncu(tmp_path, SAMPLE))
+    monkeypatch.setattr(
+        ceilings,
+        "measure_ceilings",
+        lambda machine, dtype: ceilings.Ceilings(
+            machine, dtype, (ceilings.Rate("copy", 4300.0),), (ceilings.Rate("product", 790.0),)
+        ),
+    )
+    monkeypatch.setattr(roofline, "measure_points", lambda shape, machine: [])
+    ran = run("analyze", "roofline", "--seq", "1024", "--ncu")
+    assert (ran.code, ran.err) == (0, "")
+    assert "batch 16, 16 heads of 128, seq 1024, bfloat16, full" in ran.out
+    assert "K and V of the heads in flight" in ran.out
+    assert "it stays memory-bound at every length" in ran.out
+    line = next(line for line in ran.out.splitlines() if line.startswith("naive ") and "MiB" in line)
+    assert line.split()[1:3] == ["1024", "480"]  # raised to 30 sequences of 16 heads
+    assert "within 15 %: all\n" in ran.out
+    (found, *_) = json.loads(run("analyze", "roofline", "--seq", "1024", "--ncu", "--json").out)["ncu"]
+    assert found["kernel"] == "attention_scores"
+    assert abs(found["deviation"]) < 0.15
+
+
+def test_rocprofs_files_are_written_and_read(run: Run, tmp_path: Path) -> None:
+    wrote = run("analyze", "roofline", "--rocprof-counters", tmp_path / "counters.txt")
+    assert wrote.code == 0
+    assert "rocprof -i" in wrote.out
+    assert "pmc: L2CacheHit" in (tmp_path / "counters.txt").read_text()
+    for name, text in (("wide.csv", WIDE), ("long.csv", LONG)):
+        (tmp_path / name).write_text(text)
+    files = [word for name in ("wide.csv", "long.csv") for word in ("--rocprof-results", tmp_path / name)]
+    ran = run("analyze", "roofline", *files)
+    assert [line.split() for line in ran.out.splitlines() if line.startswith("flash")] == [
+        ["flash_attention_forward", "2", "512", "1001", "200", "72"]
+    ]
+    data = json.loads(run("analyze", "roofline", *files, "--json").out)
+    assert data["rocprof"][0]["values"]["L2CacheHit"] == 72.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("roofline", "--device", "tpu"), 2, "--device='tpu' is unknown; allowed: cpu, cuda"),
+        (("roofline", "--device", "cuda"), 1, "no GPU is visible"),
+        (("memory", "--device", "cuda"), 1, "no GPU is visible"),
+        (("roofline", "--ncu"), 2, "--ncu counts on an NVIDIA GPU"),
+        (("roofline", "--no-measure", "--figure", "a.png"), 2, "exclude each other"),
+        (("roofline", "--figure", "a.pdf"), 2, "expected an ending of .png or .svg"),
+        (("roofline", "--figure", "/none/a.png"), 2, "lies in no folder"),
+        (("roofline", "--head-dim", "7"), 2, "--head-dim=7 is not allowed"),
+        (("memory", "--seq", "128,x"), 2, "--seq='128,x' has 'x'"),
+        (("memory", "--dtype", "int4"), 2, "--dtype='int4' is unknown"),
+        (("roofline", "--rocprof-counters", "/none/counters.txt"), 2, "lies in no folder"),
+        (("roofline", "--rocprof-results", "/none/results.csv"), 1, "/none/results.csv"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else None,
+)
+def test_bad_input_is_one_line(run: Run, arguments: tuple[str, ...], code: int, words: str) -> None:
+    ran = run("analyze", *arguments)
+    assert ran.code == code
+    assert words in ran.err
+    assert ran.err.count("\n") == 1
+    assert ran.out == ""
+
+
+def test_analyze_alone_shows_the_help(run: Run) -> None:
+    ran = run("analyze")
+    assert (ran.code, ran.err) == (0, "")
+    assert "roofline" in ran.out
+    assert "memory" in ran.out
+
+
+@pytest.mark.parametrize("command", ["roofline", "memory"])
+def test_every_option_is_documented(run: Run, command: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "analyses.md").read_text()
+    shown = run("analyze", command, "--help").out
+    options = set(re.findall(r"--[a-z-]+", shown)) - {"--help"}
+    assert {option for option in options if f"`{option}" not in text} == set()
+
+
+def test_the_command_line_loads_no_analysis() -> None:
+    code = "import sys, autotune.cli; assert not {'torch', 'matplotlib', 'autotune.analysis'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=True)
