@@ -1,22 +1,34 @@
-"""``autotune bench``: the served kernel beside every other system, in one interleaved race."""
+"""``autotune bench``: the served kernel beside every other system, in one interleaved race; and the suites."""
 
 import json
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from autotune import hardware
 from autotune.cli import options, shapes
+from autotune.cli.options import flag_of
 from autotune.cli.output import make_console
-from autotune.comparison import Comparison, choose_names, compare_on_cpu, compare_on_gpu
-from autotune.executor.select import Settings, open_gpu
+from autotune.cli.shape_options import ShapeOptions
+from autotune.comparison import Comparison, choose_names, compare_on_cpu, compare_on_gpu, suites
+from autotune.errors import AutotuneError, MissingDependencyError, UsageError
+from autotune.executor.select import NO_GPU, Settings, open_gpu
 from autotune.registry import load_kernel
-from autotune.report.comparison import cells, comparison_data, headers, markdown, notes, title
+from autotune.report import comparison as comparison_report
+from autotune.report import suite as suite_report
 from autotune.table import write_comparisons
 
-Seconds = Annotated[float, typer.Option("--seconds", min=1.0, help="Time for each shape.")]
+SECONDS: Final = 5.0
+QUIET_PROFILER: Final = "6"  # below it torch 2.13's profiler writes two lines a run to standard error
+
+Seconds = Annotated[
+    float | None, typer.Option("--seconds", min=1.0, help=f"Time for each shape [default: {SECONDS:g}].")
+]
 Against = Annotated[
     str,
     typer.Option(
@@ -26,15 +38,21 @@ Against = Annotated[
 OnCpu = Annotated[
     bool, typer.Option("--cpu", help="Compare the baselines on this machine's processor, which runs no kernel of ours.")
 ]
+SuiteName = Annotated[
+    str | None,
+    typer.Option(
+        "--suite", metavar="NAME", help=f"What others measured, again, instead of a shape: {', '.join(suites.SUITES)}."
+    ),
+]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown on standard output.")]
 Output = Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Write a Parquet table, a row a system.")]
 
 
-@shapes.takes_shapes
-def bench(
+def _bench(
     *,
-    wanted: shapes.Wanted,
-    seconds: Seconds = 5.0,
+    wanted: ShapeOptions,
+    suite: SuiteName = None,
+    seconds: Seconds = None,
     against: Against = "",
     cpu: OnCpu = False,
     as_markdown: Markdown = False,
@@ -42,9 +60,32 @@ def bench(
     output: Output = None,
 ) -> None:
     """Measure the kernel that get_kernel serves, the default, and what others offer for the same, on this GPU."""
+    console = make_console(as_json or as_markdown)
+    if suite is not None:
+        _require_alone(wanted, seconds=seconds, against=against)
+        _bench_suite(suite, console, cpu=cpu, as_markdown=as_markdown, as_json=as_json, output=output)
+        return
+    found = shapes.describe(wanted)
+    for note in found.notes:
+        console.print(note)
+    comparisons = _compare(found, console, seconds=seconds or SECONDS, against=against, cpu=cpu)
+    data = [comparison_report.comparison_data(comparison) for comparison in comparisons]
+    if output is not None:
+        write_comparisons(output, data)
+    if as_json:
+        print(json.dumps(data, indent=2))
+    elif as_markdown:
+        print(comparison_report.markdown(comparisons), end="")
+
+
+bench = options.with_options(_bench, "wanted", ShapeOptions)
+bench.__name__ = "bench"
+
+
+def _compare(wanted: shapes.Wanted, console: Console, *, seconds: float, against: str, cpu: bool) -> list[Comparison]:
+    """Each problem's race, printed as it ends."""
     names = [name for name in against.split(",") if name.strip()]
     chosen = [choose_names(load_kernel(operation.name).baselines(), names) for operation, _ in wanted.problems]
-    console = make_console(as_json or as_markdown)
     comparisons = []
     executor = None if cpu else open_gpu(Settings())
     try:
@@ -53,29 +94,75 @@ def bench(
                 found = compare_on_cpu(operation, shape, those, seconds=seconds)
             else:
                 found = compare_on_gpu(executor, operation, shape, those, seconds=seconds)
-            _print(console, found)
+            _print_comparison(console, found)
             comparisons.append(found)
     finally:
         if executor is not None:
             executor.close()
-    data = [comparison_data(comparison) for comparison in comparisons]
+    return comparisons
+
+
+def _require_alone(wanted: ShapeOptions, *, seconds: float | None, against: str) -> None:
+    """Refuse what a suite has of its own: sizes, systems, patience."""
+    given = [flag_of(name) for name, value in wanted.given().items() if (name, value) != ("tp", 1)]
+    given += [flag for flag, value in (("--seconds", seconds), ("--against", against)) if value]
+    if given:
+        raise UsageError(f"--suite has its own shapes, systems and times; leave out {', '.join(given)}")
+
+
+def _bench_suite(
+    name: str, console: Console, *, cpu: bool, as_markdown: bool, as_json: bool, output: Path | None
+) -> None:
+    """Run a suite, printing each table as it is there.
+
+    Raises:
+        UsageError: no such suite, or ``--output`` of one that has no races to write.
+        MissingDependencyError: there is no GPU, and no ``--cpu``.
+        AutotuneError: the suite ran, and something failed that it is to show.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", QUIET_PROFILER)  # read when torch is imported
+    suite = suites.find_suite(name)
+    if output is not None and not suite.has_comparisons:
+        raise UsageError(f"--output writes races of systems, and --suite {name} has none; --json has its tables")
+    if not cpu and not hardware.has_gpu():
+        raise MissingDependencyError(f"{NO_GPU}; --cpu runs the suite on the processor, reduced where it must be")
+    machine: suites.Machine = suites.CpuMachine() if cpu else suites.GpuMachine()
+    console.print(f"{suite.name}: {suite.description}")
+    result = suite.run(machine, lambda table: _print_table(console, table))
+    console.print(f"\n{suite_report.heading(result)}")
     if output is not None:
-        write_comparisons(output, data)
+        write_comparisons(output, [comparison_report.comparison_data(found) for found in result.comparisons])
     if as_json:
-        print(json.dumps(data, indent=2))
+        print(json.dumps(suite_report.suite_data(result), indent=2))
     elif as_markdown:
-        print(markdown(comparisons), end="")
+        print(suite_report.markdown(result), end="")
+    if result.failures:
+        raise AutotuneError(f"suite {name}: {len(result.failures)} failed: {'; '.join(result.failures)}")
 
 
-def _print(console: Console, comparison: Comparison) -> None:
-    console.print(title(comparison))
+def _print_comparison(console: Console, comparison: Comparison) -> None:
+    console.print(comparison_report.title(comparison))
     if comparison.config is not None:
         console.print(f"served: {comparison.config} ({comparison.reason})")
+    headers = comparison_report.headers(comparison)
+    _print_rows(console, headers, [header == "" for header in headers], comparison_report.cells(comparison))
+    for note in comparison_report.notes(comparison):
+        console.print(note)
+
+
+def _print_table(console: Console, table: suites.Table) -> None:
+    console.print(f"\n{table.title}")
+    _print_rows(console, suite_report.headers(table), suite_report.is_text(table), suite_report.cells(table))
+    for note in suite_report.notes(table):
+        console.print(note)
+
+
+def _print_rows(
+    console: Console, headers: Sequence[str], from_left: Sequence[bool], rows: Sequence[Sequence[str]]
+) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in headers(comparison):
-        table.add_column(header, justify="left" if header == "" else "right")
-    for row in cells(comparison):
+    for header, is_text in zip(headers, from_left, strict=True):
+        table.add_column(header, justify="left" if is_text else "right")
+    for row in rows:
         table.add_row(*row)
     console.print(table)
-    for note in notes(comparison):
-        console.print(note)

@@ -13,9 +13,9 @@ from torch.overrides import TorchFunctionMode
 
 from autotune.correctness import error_limit
 from autotune.errors import BaselineUnavailableError, MissingDependencyError
-from autotune.kernels.baselines.baseline import Baseline
 from autotune.kernels.baselines.eager import Eager
 from autotune.kernels.flash_attention import KERNEL
+from autotune.operation import Baseline
 from autotune.shape import AttentionShape, PagedShape
 from tests.kernels.numerics import compare, dense_attention
 

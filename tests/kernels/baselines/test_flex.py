@@ -17,9 +17,9 @@ from torch._dynamo.testing import CompileCounter
 from torch.nn.attention import flex_attention as library
 
 from autotune.errors import BaselineUnavailableError, MissingDependencyError, UnknownNameError
-from autotune.kernels.baselines.baseline import Baseline
 from autotune.kernels.baselines.flex import Flex
 from autotune.kernels.flash_attention import KERNEL
+from autotune.operation import Baseline
 from autotune.shape import AttentionShape, PagedShape
 from tests.kernels.baselines.flex_cases import MODS, SHAPES, mod_failure, shape_failure, shape_of
 

@@ -15,10 +15,10 @@ import triton
 from autotune.correctness import error_limit
 from autotune.device import architecture
 from autotune.errors import BaselineUnavailableError, MissingDependencyError
-from autotune.kernels.baselines.baseline import Baseline
 from autotune.kernels.baselines.naive import Naive, kernel_traffic, memory_traffic
 from autotune.kernels.baselines.naive.launch import plan_launches
 from autotune.kernels.flash_attention import KERNEL
+from autotune.operation import Baseline
 from autotune.shape import MAX_LENGTH, AttentionShape, PagedShape
 from tests.kernels.baselines.naive_cases import (
     Case,

@@ -13,10 +13,10 @@ import torch
 from autotune.correctness import error_limit
 from autotune.errors import BaselineUnavailableError
 from autotune.kernels.baselines import gaudi
-from autotune.kernels.baselines.baseline import Baseline
 from autotune.kernels.baselines.gaudi import BASELINES, FlatPaged, InitialPaged
 from autotune.kernels.paged_decode.inputs import CheckShape, Inputs, make_inputs
 from autotune.kernels.paged_decode.reference import paged_decode_reference
+from autotune.operation import Baseline
 from autotune.shape import AttentionShape, PagedShape
 from tests.kernels.baselines.gaudi.problems import Tensors, attention
 

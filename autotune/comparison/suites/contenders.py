@@ -1,0 +1,144 @@
+"""Who takes part in a suite's race, what is measured of each, and the race as a comparison."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import torch
+
+from autotune.comparison.entry import Comparison, make_entry
+from autotune.comparison.on_gpu import OURS
+from autotune.comparison.suites.machine import Machine
+from autotune.correctness import Case, error_limit
+from autotune.dispatch import TunedKernel
+from autotune.errors import BaselineUnavailableError, MissingDependencyError
+from autotune.executor import BaselineResult
+from autotune.operation import Baseline, Kernel
+from autotune.registry import get_operation
+from autotune.shape import Shape
+
+MESSAGE_LIMIT: Final = 500
+
+Run = Callable[[], torch.Tensor]
+Check = Callable[[torch.Tensor], tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A name, and what makes the call that is timed; it may raise, and the message then stands for the time.
+
+    ``check`` tells the largest error of its output and what it may be, and raises where that is something else.
+    """
+
+    name: str
+    prepare: Callable[[], Run]
+    check: Check
+    verified_on_hardware: bool = True
+
+
+def of_baseline(baseline: Baseline, shape: Shape, inputs: Any, check: Check, *, name: str = "") -> Contender:
+    """A baseline over these inputs, by another name where one is given."""
+
+    def prepare() -> Run:
+        return baseline.prepare(shape, inputs)
+
+    return Contender(name or baseline.name, prepare, check, baseline.verified_on_hardware)
+
+
+def of_served(kernel: TunedKernel, tensors: Sequence[torch.Tensor], check: Check, **options: Any) -> Contender:
+    """The kernel that is served, over the tensors and options that a user calls it with."""
+
+    def prepare() -> Run:
+        return lambda: kernel(*tensors, **options)
+
+    return Contender(OURS, prepare, check)
+
+
+def judge_inputs(kernel: Kernel, inputs: Any) -> Case:
+    """These inputs with the fp64 reference of their output, and its limit by eager torch's error in the same type."""
+    (reference,) = kernel.reference(inputs)
+    (output,) = kernel.empty_output(inputs)
+    (eager,) = kernel.reference(inputs, dtype=output.dtype)
+    return Case("normal", inputs, (reference,), (error_limit(reference, eager, output.dtype),))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The contenders' results by name, the calls of those that are right, and who is not timed and why.
+
+    ``absent`` names those that cannot be had here, ``failed`` those that are wrong or broke.
+    """
+
+    results: Mapping[str, BaselineResult]
+    calls: Mapping[str, Run]
+    absent: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
+
+def measure(machine: Machine, contenders: Sequence[Contender]) -> Measured:
+    """Check all, measure their memory, and race those that are right."""
+    results: dict[str, BaselineResult] = {}
+    calls: dict[str, Run] = {}
+    absent: list[str] = []
+    failed: list[str] = []
+    for contender in contenders:
+        name = contender.name
+        results[name] = BaselineResult(name, verified_on_hardware=contender.verified_on_hardware)
+        try:
+            call = _prepare(contender)
+            if isinstance(call, str):
+                results[name] = replace(results[name], message=call)
+                absent.append(f"not compared: {name}: {call}")
+                continue
+            error, limit = contender.check(call())
+            extra_bytes = machine.extra_bytes(call)
+        except Exception as failure:  # backends, compilers and libraries have no exception in common
+            results[name] = replace(results[name], message=one_line(failure))
+            failed.append(f"{name}: {one_line(failure)}")
+            continue
+        calls[name] = call
+        results[name] = replace(results[name], error=error, error_limit=limit, extra_bytes=extra_bytes)
+    for name, timing in machine.time(calls).items():
+        results[name] = replace(results[name], timing=timing)
+    return Measured(results, calls, tuple(absent), tuple(failed))
+
+
+def _prepare(contender: Contender) -> Run | str:
+    """Its call, or why it cannot be had here."""
+    try:
+        return contender.prepare()
+    except (MissingDependencyError, BaselineUnavailableError) as missing:
+        return " ".join(str(missing).split())
+
+
+def one_line(error: Exception) -> str:
+    """An exception as a message."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:MESSAGE_LIMIT]
+
+
+def make_comparison(
+    machine: Machine,
+    operation: str,
+    shape: Shape,
+    results: Iterable[BaselineResult],
+    served: TunedKernel | None = None,
+) -> Comparison:
+    """What was measured over one problem, those without a time last."""
+    ordered = sorted(results, key=lambda result: result.timing is None)
+    return Comparison(
+        operation,
+        shape,
+        machine.name,
+        machine.toolchain,
+        machine.policy,
+        None if served is None else served.config,
+        "" if served is None else served.provenance.reason,
+        tuple(make_entry(get_operation(operation), shape, result) for result in ordered),
+    )
+
+
+def ratio(numerator: BaselineResult, denominator: BaselineResult) -> float | None:
+    """How many times longer the first takes than the second; None where one has no time."""
+    if numerator.timing is None or denominator.timing is None:
+        return None
+    return numerator.timing.median_us / denominator.timing.median_us

@@ -1,0 +1,200 @@
+"""The exercise of AMD's training material on flash attention in Triton: against standard attention, by itself and in a
+module with projections; its sizes, and causal masks as its kernel has."""
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import linear, scaled_dot_product_attention
+
+from autotune.comparison.entry import Comparison
+from autotune.comparison.suites.contenders import (
+    Check,
+    Contender,
+    judge_inputs,
+    make_comparison,
+    measure,
+    ratio,
+)
+from autotune.comparison.suites.machine import Machine
+from autotune.comparison.suites.suite import Column, Row, Suite, Table, Value
+from autotune.correctness import TOLERATED, check_baseline, error_limit, largest_error
+from autotune.dispatch import TunedKernel, get_kernel
+from autotune.errors import BaselineUnavailableError
+from autotune.executor import BaselineResult
+from autotune.registry import load_kernel
+from autotune.shape import ITEM_BYTES, AttentionShape
+
+OPERATION: Final = "flash_attention"
+CASES: Final = ((1, 8, 128, 64), (2, 16, 256, 64), (4, 32, 512, 64), (2, 16, 1024, 64), (1, 8, 2048, 64))  # B, H, S, D
+DTYPES: Final = {"cpu": ("float32",), "cuda": ("float32", "float16")}  # a module's by default, and what GPUs are for
+SEED: Final = 0
+FLASH: Final = "flash"
+STANDARD: Final = "standard"
+
+COLUMNS: Final = (
+    Column("B, H, S, D"),
+    Column(FLASH, "time"),
+    Column(STANDARD, "time"),
+    Column("speed-up", "ratio"),
+    Column(f"{FLASH} peak", "bytes"),
+    Column(f"{STANDARD} peak", "bytes"),
+    Column("memory ratio", "ratio"),
+    Column(f"{FLASH} tokens/s", "rate"),
+    Column(f"{STANDARD} tokens/s", "rate"),
+    Column(f"{FLASH} error", "error"),
+    Column(f"{STANDARD} error", "error"),
+)
+PEAK: Final = "peak: the most that a call holds beside inputs and weights, its output included"
+ON_CPU: Final = "flash is torch's SDPA by its flash backend, since no Triton kernel runs on a CPU; float32 alone"
+ON_GPU: Final = "flash is the kernel that get_kernel serves"
+ERROR_ALONE: Final = "error: the largest one against fp64"
+ERROR_PROJECTED: Final = f"{ERROR_ALONE}, of the first sequence; both have the same weights"
+
+Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # over [B, S, H, D]
+
+
+def measure_exercise(machine: Machine, cases: tuple[tuple[int, int, int, int], ...] = CASES) -> Iterator[Table]:
+    """For each dtype a table without projections and one with them."""
+    for dtype in DTYPES[machine.kind]:
+        shapes = [
+            AttentionShape(batch=batch, heads=heads, seq_q=seq, head_dim=width, dtype=dtype, causal=True)
+            for batch, heads, seq, width in cases
+        ]
+        where = ON_CPU if machine.kind == "cpu" else ON_GPU
+        yield _table(machine, f"attention, {dtype}", shapes, _by_itself, (where, PEAK, ERROR_ALONE))
+        yield _table(machine, f"with projections, {dtype}", shapes, _projected, (where, PEAK, ERROR_PROJECTED))
+
+
+def _table(
+    machine: Machine,
+    title: str,
+    shapes: list[AttentionShape],
+    contend: Callable[[AttentionShape, dict[str, Attend], str], list[Contender]],
+    notes: tuple[str, ...],
+) -> Table:
+    rows: list[Row] = []
+    failures: list[str] = []
+    comparisons: list[Comparison] = []
+    for shape in shapes:
+        served, ways = _ways(machine, shape)
+        found = measure(machine, contend(shape, ways, machine.kind))
+        rows.append(_row(shape, found.results))
+        failures += [f"{title}: {_sizes(shape)}: {failure}" for failure in (*found.absent, *found.failed)]
+        if contend is _by_itself:  # with projections it is another problem, which no operation is
+            comparisons.append(make_comparison(machine, OPERATION, shape, found.results.values(), served))
+        machine.release()
+    return Table(title, COLUMNS, tuple(rows), notes, tuple(failures), tuple(comparisons))
+
+
+def _ways(machine: Machine, shape: AttentionShape) -> tuple[TunedKernel | None, dict[str, Attend]]:
+    """Flash and standard attention over ``[B, S, H, D]``, and the kernel of ours that is flash on a GPU."""
+    standard = functools.partial(_standard, hidden=_hidden_keys(shape.seq_q, machine.kind))
+    if machine.kind == "cpu":
+        return None, {FLASH: _sdpa_flash, STANDARD: standard}
+    served = get_kernel(shape)
+    return served, {FLASH: served, STANDARD: standard}
+
+
+def _sdpa_flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        return scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+
+
+def _standard(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, hidden: torch.Tensor) -> torch.Tensor:
+    """Plain torch: product, scale, mask, softmax, product."""
+    q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
+    scores = torch.matmul(q, k.transpose(2, 3)) * q.shape[3] ** -0.5
+    weights = torch.softmax(scores.masked_fill(hidden, -math.inf), -1)
+    return torch.matmul(weights, v).transpose(1, 2)
+
+
+def _hidden_keys(seq: int, device: str) -> torch.Tensor:
+    return torch.ones(seq, seq, dtype=torch.bool, device=device).triu(1)
+
+
+def _by_itself(shape: AttentionShape, ways: dict[str, Attend], device: str) -> list[Contender]:
+    kernel = load_kernel(OPERATION)
+    inputs = kernel.make_inputs(shape, seed=SEED, device=device)
+    case = judge_inputs(kernel, inputs)
+
+    def check(out: torch.Tensor) -> tuple[float, float]:
+        return check_baseline(out, case)
+
+    calls = {name: functools.partial(attend, inputs.q, inputs.k, inputs.v) for name, attend in ways.items()}
+    return [_ready(name, call, check) for name, call in calls.items()]
+
+
+def _projected(shape: AttentionShape, ways: dict[str, Attend], device: str) -> list[Contender]:
+    """Attention between projections of ``hidden [B, S, H * D]``: three before it, one behind it."""
+    generator = torch.Generator(device=device).manual_seed(SEED)
+    dtype, width = getattr(torch, shape.dtype), shape.heads * shape.head_dim
+    hidden = torch.randn(shape.batch, shape.seq_q, width, generator=generator, device=device).to(dtype)
+    weights = [
+        (torch.randn(width, width, generator=generator, device=device) * width**-0.5).to(dtype) for _ in range(4)
+    ]
+
+    def run(attend: Attend, hidden: torch.Tensor, weights: list[torch.Tensor]) -> torch.Tensor:
+        sizes = (*hidden.shape[:2], shape.heads, shape.head_dim)
+        q, k, v = (linear(hidden, weight).view(sizes) for weight in weights[:3])
+        return linear(attend(q, k, v).flatten(2), weights[3])
+
+    exact = functools.partial(_standard, hidden=_hidden_keys(shape.seq_q, device))
+    reference = run(exact, hidden[:1].double(), [weight.double() for weight in weights])
+    limit = error_limit(reference, run(exact, hidden[:1], weights), dtype)
+
+    def check(out: torch.Tensor) -> tuple[float, float]:
+        error = largest_error(out[:1], reference)
+        if error > TOLERATED * limit:
+            raise BaselineUnavailableError(f"largest error {error:.3g} exceeds {TOLERATED:g} times {limit:.3g}")
+        return error, limit
+
+    calls = {name: functools.partial(run, attend, hidden, weights) for name, attend in ways.items()}
+    return [_ready(name, call, check) for name, call in calls.items()]
+
+
+def _ready(name: str, call: Callable[[], torch.Tensor], check: Check) -> Contender:
+    return Contender(name, lambda: call, check)
+
+
+def _row(shape: AttentionShape, found: Mapping[str, BaselineResult]) -> Row:
+    flash, standard = found[FLASH], found[STANDARD]
+    peaks = [_peak(shape, result) for result in (flash, standard)]
+    rates: list[Value] = [
+        None if result.timing is None else shape.batch * shape.seq_q / result.timing.median_us * 1e6
+        for result in (flash, standard)
+    ]
+    saved = None if None in peaks else peaks[1] / peaks[0]  # type: ignore[operator]
+    return (
+        _sizes(shape),
+        flash.timing,
+        standard.timing,
+        ratio(standard, flash),
+        *peaks,
+        saved,
+        *rates,
+        flash.error,
+        standard.error,
+    )
+
+
+def _peak(shape: AttentionShape, result: BaselineResult) -> int | None:
+    if result.extra_bytes is None:
+        return None
+    return result.extra_bytes + shape.batch * shape.seq_q * shape.heads * shape.head_dim * ITEM_BYTES[shape.dtype]
+
+
+def _sizes(shape: AttentionShape) -> str:
+    return f"{shape.batch}, {shape.heads}, {shape.seq_q}, {shape.head_dim}"
+
+
+SUITE: Final = Suite(
+    "exercise",
+    "flash against standard attention, alone and between projections (AMD's exercise in Triton)",
+    measure_exercise,
+    has_comparisons=True,
+)

@@ -1,0 +1,207 @@
+"""FlexAttention's score functions and a mask, beside the no-op that changes nothing."""
+
+import contextlib
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from autotune.comparison.suites.contenders import one_line
+from autotune.comparison.suites.machine import Machine
+from autotune.comparison.suites.suite import Column, Row, Table
+from autotune.comparison.suites.threads import thread_counts, torch_threads
+from autotune.correctness import TOLERATED, error_limit, largest_error
+from autotune.kernels.baselines.flex import Flex, alibi, causal_mask, compile_attention, softcap
+
+FLEX_GRID: Final = ((8, 8, 64), (16, 16, 128), (32, 32, 256))  # batch, sequence, hidden
+HEADS: Final = 4  # which the article leaves open
+RUNS: Final = 100
+NOT_COMPILED_RUNS: Final = 20
+CAP: Final = 20.0
+NO_OP: Final = "no-op"
+ALIBI: Final = "ALiBi"
+COMPILED_ON_CPU: Final = {FLEX_GRID[0]: (NO_OP, ALIBI)}  # each takes inductor 5 to 20 s
+COLUMNS: Final = (
+    Column("batch", "count"),
+    Column("sequence", "count"),
+    Column("hidden", "count"),
+    Column("compiled"),
+    Column("function"),
+    Column("threads", "count"),
+    Column("time", "time"),
+    Column("times no-op", "ratio"),
+    Column("error", "error"),
+)
+WHAT: Final = f"attention of {HEADS} heads, float32, {RUNS} runs; error: the largest against fp64"
+ON_GPU: Final = "inputs require gradients, as in the article"
+ON_CPU: Final = (
+    f"reduced: compiled at the first size alone, and of the functions {NO_OP} and {ALIBI}; where it is not compiled, "
+    f"torch prepares each call anew, which is most of its time, and {NOT_COMPILED_RUNS} runs are made; "
+    "without gradients, which FlexAttention refuses on a CPU"
+)
+
+Run = Callable[[], torch.Tensor]
+
+
+class Function(NamedTuple):
+    """What changes the scores, or hides keys; of neither, the no-op."""
+
+    score_mod: Any = None
+    mask_mod: Any = None
+
+
+class Tensors(NamedTuple):
+    """Queries, keys and values ``[B, S, H, D]``."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+
+    @property
+    def scale(self) -> float:
+        return float(self.q.shape[3] ** -0.5)
+
+
+def flex_table(machine: Machine, grid: tuple[tuple[int, int, int], ...] = FLEX_GRID, runs: int = RUNS) -> Table:
+    """Each size and function with each number of threads."""
+    rows: list[Row] = []
+    failures: list[str] = []
+    is_cpu = machine.kind == "cpu"
+    missing = Flex().available()
+    for size in grid:
+        if is_cpu:
+            calls = flex_calls(*size, machine.kind)
+            rows += _rows(machine, size, "no", calls, min(runs, NOT_COMPILED_RUNS), failures)
+        if missing is None and (not is_cpu or size in COMPILED_ON_CPU):
+            names = COMPILED_ON_CPU[size] if is_cpu else tuple(functions(machine.kind))
+            calls = compiled_calls(*size, machine.kind, names, gradients=not is_cpu, failures=failures)
+            rows += _rows(machine, size, "yes", calls, runs, failures)
+        machine.release()
+    notes = (WHAT, ON_CPU if is_cpu else ON_GPU, *((f"not compiled: {missing}",) if missing else ()))
+    return Table("score functions of FlexAttention", COLUMNS, tuple(rows), notes, tuple(failures))
+
+
+def _rows(
+    machine: Machine,
+    size: tuple[int, int, int],
+    compiled: str,
+    calls: Mapping[str, Run],
+    runs: int,
+    failures: list[str],
+) -> Iterator[Row]:
+    """Of one size the calls that are right, with each number of threads; the others become failures."""
+    tensors, known = make_tensors(*size, machine.kind), functions(machine.kind)
+    errors: dict[str, float] = {}
+    right: dict[str, Run] = {}
+    with _without_advice():
+        for name, call in calls.items():
+            exact, limit = reference(tensors, known[name])
+            errors[name] = largest_error(call().detach(), exact)
+            if errors[name] <= limit:
+                right[name] = call
+            else:
+                failures.append(f"{size}, {name}: largest error {errors[name]:.3g} exceeds {limit:.3g}")
+        for threads in thread_counts(machine):
+            with torch_threads(threads):
+                times = machine.time(right, rounds=runs)
+            for name, timing in times.items():
+                slower = timing.median_us / times[NO_OP].median_us if NO_OP in times else None
+                yield (*size, compiled, name, threads, timing, slower, errors[name])
+
+
+def functions(device: str) -> dict[str, Function]:
+    """The no-op, and what is compared with it. ALiBi's slopes are those of the paper (arXiv 2108.12409) for 4 heads."""
+    slopes = torch.exp2(-8.0 * torch.arange(1, HEADS + 1, device=device) / HEADS)
+    return {
+        NO_OP: Function(),
+        ALIBI: Function(score_mod=alibi(slopes)),
+        "softcap": Function(score_mod=softcap(CAP)),
+        "causal mask": Function(mask_mod=causal_mask()),
+    }
+
+
+def make_tensors(batch: int, sequence: int, hidden: int, device: str, *, gradients: bool = False) -> Tensors:
+    """Random ones, the same at each call."""
+    generator = torch.Generator(device=device).manual_seed(0)
+    sizes = (batch, sequence, HEADS, hidden // HEADS)
+    return Tensors(
+        *(torch.randn(sizes, generator=generator, device=device).requires_grad_(gradients) for _ in range(3))
+    )
+
+
+def flex_calls(batch: int, sequence: int, hidden: int, device: str) -> dict[str, Run]:
+    """Every function over tensors of that size: compiled and with gradients on a GPU, neither on a CPU."""
+    known = functions(device)
+    if device != "cpu":
+        return compiled_calls(batch, sequence, hidden, device, tuple(known), gradients=True, failures=[])
+    tensors = make_tensors(batch, sequence, hidden, device)
+    return {name: _not_compiled(tensors, function) for name, function in known.items()}
+
+
+def compiled_calls(
+    batch: int,
+    sequence: int,
+    hidden: int,
+    device: str,
+    names: tuple[str, ...],
+    *,
+    gradients: bool,
+    failures: list[str],
+) -> dict[str, Run]:
+    """The functions of these names, each compiled and run once; what does not compile is a failure more."""
+    tensors = make_tensors(batch, sequence, hidden, device, gradients=gradients)
+    known = functions(device)
+    calls = {}
+    for name in names:
+        score_mod, mask_mod = known[name]
+        try:
+            calls[name] = compile_attention(*tensors, scale=tensors.scale, score_mod=score_mod, mask_mod=mask_mod)
+        except Exception as error:  # dynamo, inductor and the compilers have no exception in common
+            failures.append(f"{(batch, sequence, hidden)}, {name}: {one_line(error)}")
+    return calls
+
+
+def _not_compiled(tensors: Tensors, function: Function) -> Run:
+    q, k, v = (tensor.transpose(1, 2) for tensor in tensors)
+    mask = None
+    if function.mask_mod is not None:
+        mask = create_block_mask(function.mask_mod, None, None, q.shape[2], k.shape[2], device=q.device)
+
+    def run() -> torch.Tensor:
+        out: Any = flex_attention(q, k, v, score_mod=function.score_mod, block_mask=mask, scale=tensors.scale)
+        return out.transpose(1, 2)  # type: ignore[no-any-return]
+
+    return run
+
+
+def reference(tensors: Tensors, function: Function) -> tuple[torch.Tensor, float]:
+    """Attention under a function in fp64, ``[B, S, H, D]``, and the largest error that an implementation may have."""
+    exact = _dense(*(tensor.double() for tensor in tensors), function=function, scale=tensors.scale)
+    eager = _dense(*tensors, function=function, scale=tensors.scale)
+    return exact, TOLERATED * error_limit(exact, eager, torch.float32)
+
+
+def _dense(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, function: Function, scale: float) -> torch.Tensor:
+    """With all scores at once: what changes one score changes a tensor of them, given tensors of places."""
+    q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
+    scores = (q @ k.mT) * scale
+    batch, head, query, key = (
+        torch.arange(count, device=q.device).view([-1 if axis == place else 1 for axis in range(4)])
+        for place, count in enumerate(scores.shape)
+    )
+    if function.score_mod is not None:
+        scores = function.score_mod(scores, batch, head, query, key)
+    if function.mask_mod is not None:
+        scores = scores.masked_fill(~function.mask_mod(batch, head, query, key), -math.inf)
+    return (torch.softmax(scores, -1) @ v).transpose(1, 2)
+
+
+@contextlib.contextmanager
+def _without_advice() -> Iterator[None]:
+    """Without torch's advice to compile, which is known."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*flex_attention called without torch.compile.*")
+        yield

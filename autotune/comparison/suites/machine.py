@@ -1,0 +1,210 @@
+"""Where a suite measures, in this process: the processor, or the GPU; times, memory and operators of calls."""
+
+import gc
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+from autotune import hardware
+from autotune.executor import Executor
+from autotune.executor.select import Settings, open_gpu
+from autotune.timing import ClockStopwatch, Stopwatch, race
+from autotune.trial import Policy, Timing, Toolchain
+
+Call = Callable[[], object]
+
+CPU_POLICY: Final = Policy("eager", "warm")
+GPU_POLICY: Final = Policy("graph", "warm")
+ROUNDS: Final = 15
+CPU_SECONDS: Final = 1.0  # that rounds on a CPU may take, where there are
+CPU_MIN_ROUNDS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What one torch operator took of a call: its own microseconds, and the bytes it allocated less those it freed."""
+
+    name: str
+    calls: int
+    microseconds: float
+    bytes: int
+
+
+class Machine(Protocol):
+    """What a suite asks of the place where it measures. Inputs stay the same: small ones are found in caches."""
+
+    @property
+    def kind(self) -> Literal["cpu", "cuda"]:
+        """Torch's name of the device."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def toolchain(self) -> Toolchain: ...
+
+    @property
+    def policy(self) -> Policy: ...
+
+    def time(self, calls: Mapping[str, Call], *, rounds: int | None = None) -> dict[str, Timing]:
+        """Medians of interleaved samples, so many of each (15; on a CPU 3 at least, where calls are slow).
+
+        Each call was run before.
+        """
+
+    def steps(self, call: Call, *, warmups: int, active: int) -> tuple[float, ...]:
+        """Microseconds of so many single runs, issued from Python and waited for, after those of the warm-up."""
+
+    def extra_bytes(self, call: Call) -> int:
+        """The most memory that a call holds at one time beside what it holds at its end, its result."""
+
+    def operators(self, call: Call) -> tuple[Operator, ...]:
+        """Torch's operators of one run, by their own time, longest first."""
+
+    def release(self) -> None:
+        """Give back what earlier cases left behind."""
+
+    def open_executor(self) -> Executor:
+        """What judges configs of our kernels, in processes of its own.
+
+        Raises:
+            MissingDependencyError: there is no GPU.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class CpuMachine:
+    """This machine's processor, in torch's threads as they are set."""
+
+    kind: Literal["cpu"] = "cpu"
+    policy: Policy = CPU_POLICY
+
+    @property
+    def name(self) -> str:
+        return hardware.processor_name()
+
+    @property
+    def toolchain(self) -> Toolchain:
+        return hardware.toolchain()
+
+    def time(self, calls: Mapping[str, Call], *, rounds: int | None = None) -> dict[str, Timing]:
+        started = time.perf_counter()
+        stopwatches = [ClockStopwatch(call) for call in calls.values()]
+        fitting = int(CPU_SECONDS / max(time.perf_counter() - started, 1e-9))
+        count = rounds or min(ROUNDS, max(CPU_MIN_ROUNDS, fitting))
+        timings = race(stopwatches, contenders=0, seconds=0.0, min_rounds=count, max_rounds=count)
+        return dict(zip(calls, timings, strict=True))
+
+    def steps(self, call: Call, *, warmups: int, active: int) -> tuple[float, ...]:
+        times = []
+        for _ in range(warmups + active):
+            started = time.perf_counter()
+            call()
+            times.append((time.perf_counter() - started) * 1e6)
+        return tuple(times[warmups:])
+
+    def extra_bytes(self, call: Call) -> int:
+        """What torch's allocator hands out, as its profiler records it; libraries' own buffers are not seen."""
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
+            result = call()
+        held = highest = 0
+        recorded: Any = profiler.profiler
+        for event in sorted(recorded.kineto_results.events(), key=lambda event: event.start_ns()):
+            if event.name() == "[memory]":
+                held += event.nbytes()
+                highest = max(highest, held)
+        del result
+        return highest - held
+
+    def operators(self, call: Call) -> tuple[Operator, ...]:
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
+            call()
+        found = (
+            Operator(event.key, event.count, event.self_cpu_time_total, event.self_cpu_memory_usage)
+            for event in profiler.key_averages()
+        )
+        return _by_time(found)
+
+    def release(self) -> None:
+        gc.collect()
+
+    def open_executor(self) -> Executor:
+        return open_gpu(Settings())
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMachine:
+    """The current CUDA or ROCm GPU; times are replays of CUDA graphs."""
+
+    kind: Literal["cuda"] = "cuda"
+    policy: Policy = GPU_POLICY
+
+    @property
+    def name(self) -> str:
+        return hardware.current_device().name
+
+    @property
+    def toolchain(self) -> Toolchain:
+        return hardware.toolchain()
+
+    def time(self, calls: Mapping[str, Call], *, rounds: int | None = None) -> dict[str, Timing]:
+        count = rounds or ROUNDS
+        with ExitStack() as stack:
+            stopwatches = [stack.enter_context(Stopwatch([call], self.policy)) for call in calls.values()]
+            timings = race(stopwatches, contenders=0, seconds=0.0, min_rounds=count, max_rounds=count)
+        return dict(zip(calls, timings, strict=True))
+
+    def steps(self, call: Call, *, warmups: int, active: int) -> tuple[float, ...]:
+        import torch
+
+        event: Any = torch.cuda.Event  # untyped in torch
+        times = []
+        for _ in range(warmups + active):
+            start, stop = (event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize()
+            start.record()
+            call()
+            stop.record()
+            stop.synchronize()
+            times.append(float(start.elapsed_time(stop)) * 1000.0)
+        return tuple(times[warmups:])
+
+    def extra_bytes(self, call: Call) -> int:
+        from autotune.executor.comparing import measure_extra_bytes  # loads torch
+
+        return measure_extra_bytes(call)
+
+    def operators(self, call: Call) -> tuple[Operator, ...]:
+        import torch
+        from torch.profiler import ProfilerActivity, profile
+
+        activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+        with profile(activities=activities, profile_memory=True, acc_events=True) as profiler:
+            call()
+            torch.cuda.synchronize()
+        found = (
+            Operator(event.key, event.count, event.self_device_time_total, event.self_device_memory_usage)
+            for event in profiler.key_averages()
+            if event.device_type.name == "CPU"  # kernels are listed once more by their own names
+        )
+        return _by_time(found)
+
+    def release(self) -> None:
+        import torch
+
+        gc.collect()
+        torch.cuda.empty_cache()
+
+    def open_executor(self) -> Executor:
+        return open_gpu(Settings())
+
+
+def _by_time(operators: Any) -> tuple[Operator, ...]:
+    used = (operator for operator in operators if operator.microseconds > 0.0 or operator.bytes)
+    return tuple(sorted(used, key=lambda operator: -operator.microseconds))

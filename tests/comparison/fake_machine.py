@@ -1,0 +1,50 @@
+"""A machine that measures nothing: every call runs once, and takes as long as its place in the race says."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from autotune.comparison.suites.machine import Call, CpuMachine, Operator
+from autotune.executor import Executor
+from autotune.trial import Policy, Timing, Toolchain
+
+EXTRA_BYTES: Final = 1024
+TOOLCHAIN: Final = Toolchain("0.1.0", torch="2.13.0")
+POLICY: Final = Policy("eager", "warm")
+
+
+@dataclass
+class FakeMachine:
+    """The first call takes 100 us, each further one 100 us more; memory is always ``EXTRA_BYTES``."""
+
+    kind: Literal["cpu", "cuda"] = "cpu"
+    name: str = "a machine"
+    toolchain: Toolchain = TOOLCHAIN
+    policy: Policy = POLICY
+    executor: Executor | None = None
+    rounds: int | None = None
+
+    def time(self, calls: Mapping[str, Call], *, rounds: int | None = None) -> dict[str, Timing]:
+        self.rounds = rounds
+        times = {}
+        for place, (name, call) in enumerate(calls.items(), start=1):
+            call()
+            times[name] = Timing(100.0 * place, 99.0 * place, 101.0 * place, rounds or 5)
+        return times
+
+    def steps(self, call: Call, *, warmups: int, active: int) -> tuple[float, ...]:
+        return tuple(1000.0 * (warmups + step) for step in range(active))
+
+    def extra_bytes(self, call: Call) -> int:
+        call()
+        return EXTRA_BYTES
+
+    def operators(self, call: Call) -> tuple[Operator, ...]:
+        return CpuMachine().operators(call)
+
+    def release(self) -> None:
+        pass
+
+    def open_executor(self) -> Executor:
+        assert self.executor is not None
+        return self.executor

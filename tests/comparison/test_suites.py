@@ -1,0 +1,120 @@
+"""What all suites share: their names, the machine that measures, and how contenders are judged."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from autotune.comparison.suites import SUITES, Column, CpuMachine, Suite, Table, find_suite
+from autotune.comparison.suites.contenders import Contender, measure
+from autotune.comparison.suites.threads import torch_threads
+from autotune.errors import BaselineUnavailableError, MissingDependencyError, UnknownNameError
+from autotune.trial import Policy
+from tests.comparison.fake_machine import EXTRA_BYTES, FakeMachine
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_every_suite_is_found_by_its_name(name: str) -> None:
+    assert find_suite(name).name == name
+
+
+def test_an_unknown_suite_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(
+        UnknownNameError, match=r"suite='cudnn_paged' is unknown; allowed: exercise, .*, cudnn-paged, axes"
+    ):
+        find_suite("cudnn_paged")
+
+
+def test_a_suite_hands_out_its_tables_as_they_come() -> None:
+    seen: list[str] = []
+
+    def tables(machine: Any) -> Any:
+        yield Table("one", (Column("a"),), ((1,),), failures=("too far",))
+        assert seen == ["one"]
+        yield Table("two", (Column("a"),), ())
+
+    result = Suite("s", "what", tables).run(FakeMachine(), lambda table: seen.append(table.title))
+    assert [table.title for table in result.tables] == seen == ["one", "two"]
+    assert (result.failures, result.device, result.policy) == (("too far",), "a machine", Policy("eager", "warm"))
+
+
+def test_the_processor_counts_what_a_call_holds_beside_its_result() -> None:
+    def call() -> torch.Tensor:
+        held = torch.ones(MIB // 4)  # 1 MiB
+        more = held + 1.0  # and another, while the first is there
+        del held
+        return more[:16].clone()
+
+    beside_numbers = 16  # bytes that torch takes for the 1.0
+    assert 0 <= CpuMachine().extra_bytes(call) - (2 * MIB - 16 * 4) <= beside_numbers
+
+
+def test_the_processor_times_all_calls_and_every_step() -> None:
+    ran: list[str] = []
+    calls = {"a": lambda: ran.append("a"), "b": lambda: ran.append("b")}
+    times = CpuMachine().time(calls, rounds=4)
+    assert {name: timing.samples for name, timing in times.items()} == {"a": 4, "b": 4}
+    ran.clear()
+    assert len(CpuMachine().steps(calls["a"], warmups=1, active=3)) == 3
+    assert ran == ["a"] * 4
+
+
+def test_the_processor_names_the_operators_of_a_call() -> None:
+    left = torch.ones(64, 32)
+    (product,) = [each for each in CpuMachine().operators(lambda: left @ left.T) if each.name == "aten::mm"]
+    assert (product.calls, product.bytes) == (1, 64 * 64 * 4)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_threads_are_put_back(fails: bool) -> None:
+    before = torch.get_num_threads()
+    try:
+        with torch_threads(before + 1):
+            assert torch.get_num_threads() == before + 1
+            if fails:
+                raise KeyError
+    except KeyError:
+        pass
+    with torch_threads(None):
+        assert torch.get_num_threads() == before
+
+
+def test_of_contenders_the_right_ones_are_timed_and_the_others_told_apart() -> None:
+    def give(value: float) -> Callable[[], Callable[[], torch.Tensor]]:
+        return lambda: lambda: torch.full((2,), value)
+
+    def refuse(error: Exception) -> Callable[[], Callable[[], torch.Tensor]]:
+        def prepare() -> Callable[[], torch.Tensor]:
+            raise error
+
+        return prepare
+
+    def check(out: torch.Tensor) -> tuple[float, float]:
+        error = abs(float(out[0]) - 1.0)
+        if error > 0.5:
+            raise BaselineUnavailableError(f"off by {error:g}")
+        return error, 0.5
+
+    found = measure(
+        FakeMachine(),
+        [
+            Contender("missing", refuse(MissingDependencyError("pip install it")), check),
+            Contender("right", give(1.25), check, verified_on_hardware=False),
+            Contender("refused", refuse(BaselineUnavailableError("too wide")), check),
+            Contender("wrong", give(3.0), check),
+            Contender("broken", refuse(RuntimeError("no\nkernel")), check),
+        ],
+    )
+    right = found.results["right"]
+    assert (right.error, right.error_limit, right.extra_bytes) == (0.25, 0.5, EXTRA_BYTES)
+    assert right.timing is not None
+    assert not right.verified_on_hardware
+    assert list(found.calls) == ["right"]
+    assert found.absent == ("not compared: missing: pip install it", "not compared: refused: too wide")
+    assert found.failed == ("wrong: BaselineUnavailableError: off by 2", "broken: RuntimeError: no kernel")
+    assert [name for name, result in found.results.items() if result.timing is None] == [
+        name for name in found.results if name != "right"
+    ]

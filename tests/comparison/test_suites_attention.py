@@ -1,0 +1,197 @@
+"""The suites over dense attention: AMD's exercise, the course assignment, and the search for blocks."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from autotune.comparison.suites import assignment, blocks, exercise
+from autotune.device import NVIDIA_H200, Device
+from autotune.errors import MissingDependencyError
+from autotune.executor import Race
+from autotune.search_spaces.flash_attention import OPERATION
+from autotune.shape import AttentionShape
+from autotune.space import Config
+from autotune.table import shipped_sweeps
+from autotune.trial import Outcome, Stage, Status, Timing
+from tests.comparison.fake_machine import EXTRA_BYTES, FakeMachine
+
+CASES = ((2, 2, 33, 16), (1, 3, 17, 8))
+
+
+def test_the_exercise_has_its_own_sizes() -> None:
+    assert exercise.CASES == ((1, 8, 128, 64), (2, 16, 256, 64), (4, 32, 512, 64), (2, 16, 1024, 64), (1, 8, 2048, 64))
+
+
+def test_the_exercise_compares_flash_with_standard_attention_with_and_without_projections() -> None:
+    tables = list(exercise.measure_exercise(FakeMachine(), CASES))
+    assert [table.title for table in tables] == ["attention, float32", "with projections, float32"]
+    for table in tables:
+        assert table.failures == ()
+        first = dict(zip((column.title for column in table.columns), table.rows[0], strict=True))
+        assert first["B, H, S, D"] == "2, 2, 33, 16"
+        assert first["speed-up"] == 2.0  # the fake machine's second call takes twice as long
+        assert first["flash peak"] == first["standard peak"] == EXTRA_BYTES + 2 * 2 * 33 * 16 * 4
+        assert first["memory ratio"] == 1.0
+        assert first["flash tokens/s"] == pytest.approx(2 * 33 / 100e-6)
+        assert first["standard tokens/s"] == pytest.approx(2 * 33 / 200e-6)
+        assert isinstance(first["flash error"], float)
+        assert 0.0 < first["flash error"] < 1e-5
+        assert any("no Triton kernel runs on a CPU" in note for note in table.notes)
+    alone, projected = tables
+    assert [comparison.shape.as_dict()["seq_q"] for comparison in alone.comparisons] == [33, 17]
+    assert projected.comparisons == ()
+
+
+@pytest.mark.parametrize("table", [0, 1])
+def test_the_exercise_fails_where_flash_computes_something_else(monkeypatch: pytest.MonkeyPatch, table: int) -> None:
+    right = exercise._sdpa_flash
+    monkeypatch.setattr(exercise, "_sdpa_flash", lambda q, k, v: right(q, k, v) * 1.01)
+    found = list(exercise.measure_exercise(FakeMachine(), CASES[:1]))[table]
+    (failure,) = found.failures
+    assert "2, 2, 33, 16: flash: BaselineUnavailableError: largest error" in failure
+    assert found.rows[0][1] is None
+    assert found.rows[0][3] is None
+
+
+def test_the_score_matrix_is_that_of_the_assignments_table() -> None:
+    rows = assignment.score_matrices().rows
+    kilobytes = [(row[0], row[1] / 1024, row[2] / 2**20) for row in rows]  # type: ignore[operator]
+    assert kilobytes == [(128, 64, 0.5), (512, 1024, 8), (1024, 4096, 32), (2048, 16384, 128)]
+
+
+def test_the_assignment_has_its_own_sizes() -> None:
+    sizes = (assignment.LENGTHS, assignment.HEADS, assignment.HEAD_DIM, assignment.MAX_ERROR)
+    assert sizes == ((128, 512, 1024), 8, 64, 1e-3)
+
+
+def test_the_assignment_tells_errors_slow_down_and_what_fusion_changes() -> None:
+    _, kernels, fusion = assignment.measure_assignment(FakeMachine(), (40,))
+    eager, sdpa = kernels.rows
+    assert (eager[:2], sdpa[:2]) == ((40, "eager"), (40, "sdpa"))
+    assert (eager[3], eager[5], sdpa[5]) == ("yes", 0.5, 1.0)
+    assert kernels.failures == ()
+    (row,) = fusion.rows
+    before, after = row[4:6]
+    # Counted: the scores are written, read, written and read, Q, K, V are read and the output written once each.
+    assert before == 8 * 4 * (4 * 40 * 64 + 4 * 40 * 40)
+    assert after == 8 * 4 * 4 * 40 * 64
+    assert row[6] == pytest.approx(40 * 64 / (4 * (64 + 40)))  # toolchain.md's formula
+    assert row[3] == 0.5
+
+
+def test_the_claims_figures_are_those_of_the_formula() -> None:
+    intensities = [round(seq * 64 / (4 * (64 + seq)), 1) for seq in (128, 1024)]
+    assert intensities == [10.7, 15.1]
+    assert "10.7 at 128, 15.1 at 1024" in assignment.CLAIM
+
+
+def test_the_assignment_fails_beyond_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assignment, "MAX_ERROR", 1e-12)
+    kernels = list(assignment.measure_assignment(FakeMachine(), (16,)))[1]
+    assert [row[3] for row in kernels.rows] == ["no", "no"]
+    assert len(kernels.failures) == 2
+    assert kernels.failures[0].startswith("S 16: eager: largest error")
+
+
+def test_blocks_have_the_exercises_pairs_and_lengths() -> None:
+    assert blocks.PAIRS == ((32, 32), (64, 64), (128, 128), (64, 32), (32, 64), (128, 64))
+    shape = blocks.problem(256)
+    assert (blocks.LENGTHS, shape.batch, shape.heads, shape.head_dim) == ((256, 512, 1024), 2, 16, 64)
+
+
+@pytest.mark.parametrize(("seq", "pairs"), [(256, 6), (64, 4), (32, 1), (16, 0)])
+def test_pairs_longer_than_the_sequence_are_skipped_and_the_others_are_valid(seq: int, pairs: int) -> None:
+    shape = blocks.problem(seq)
+    configs = blocks.pair_configs(shape, NVIDIA_H200)
+    assert len(configs) == pairs
+    for pair, config in configs.items():
+        assert (config["BLOCK_Q"], config["BLOCK_K"]) == pair
+        assert OPERATION.space.why_invalid(config, shape, NVIDIA_H200) is None
+
+
+def test_the_nearest_recording_is_that_of_the_length() -> None:
+    def recorded(seq: int, batch: int, **changes: Any) -> AttentionShape:
+        return AttentionShape(**({"batch": batch, "heads": 32, "seq_q": seq, "head_dim": 64} | changes))
+
+    known = [recorded(512, 64), recorded(512, 32), recorded(1024, 16), recorded(256, 2, head_dim=128)]
+    assert [blocks.nearest(blocks.problem(seq), known) for seq in (256, 512, 1024)] == [known[1], known[1], known[2]]
+    with pytest.raises(MissingDependencyError, match="head_dim 64 in bfloat16"):
+        blocks.nearest(blocks.problem(256), known[3:])
+
+
+def test_without_a_gpu_the_recorded_sweeps_answer_for_the_blocks() -> None:
+    pairs, best = blocks.measure_blocks(FakeMachine())
+    assert len(pairs.rows) == 18
+    assert "nothing is measured" in pairs.notes[0]
+    trials = next(
+        trials
+        for sweep in shipped_sweeps("flash_attention")
+        if (trials := sweep.trials())[0].shape.as_dict()
+        == {**blocks.problem(1024).as_dict(), "batch": 16, "heads": 32, "kv_heads": 32, "causal": False}
+    )
+    wanted = {"loads": "pointer", "num_warps": 4, "num_stages": 3}
+    times = {
+        (trial.config["BLOCK_Q"], trial.config["BLOCK_K"]): trial.timing
+        for trial in trials
+        if trial.stage is Stage.SCREEN
+        and trial.timing is not None
+        and {name: trial.config[name] for name in wanted} == wanted
+    }
+    row = next(row for row in pairs.rows if row[0] == 1024 and row[2] == "64x64")
+    assert row[3] == times[64, 64]
+    fastest = min(((64, 64), (128, 128), (64, 32), (128, 64)), key=lambda pair: times[pair].median_us)
+    assert best.rows[-1][1] == f"{fastest[0]}x{fastest[1]}"
+
+
+class FakeExecutor:
+    """A GPU on which small blocks are fast, some level, and 128 x 128 does not run."""
+
+    device: Device = NVIDIA_H200
+
+    def __init__(self) -> None:
+        self.opened: list[AttentionShape] = []
+        self.is_closed = False
+
+    def open(self, operation: object, shape: AttentionShape) -> None:
+        self.opened.append(shape)
+
+    def race(self, configs: list[Config], *, seconds: float, baselines: object) -> Race:
+        assert baselines == "none"
+        return Race(tuple(map(self._judge, configs)))
+
+    def _judge(self, config: Config) -> Outcome:
+        size = config.integer("BLOCK_Q") + config.integer("BLOCK_K")
+        if size == 256:
+            return Outcome(config=config, status=Status.OUT_OF_RESOURCES, message="too much")
+        return Outcome(config=config, status=Status.OK, timing=Timing(size, size - 0.5, size + 0.5, 15))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_on_a_gpu_the_pairs_are_raced_at_the_exercises_problem() -> None:
+    executor = FakeExecutor()
+    pairs, best = blocks.measure_blocks(FakeMachine("cuda", executor=executor))  # type: ignore[arg-type]
+    assert executor.opened == [blocks.problem(seq) for seq in (256, 512, 1024)]
+    assert executor.is_closed
+    assert [row[1] for row in pairs.rows[:6]] == ["32x32", "64x64", "128x128", "64x32", "32x64", "128x64"]
+    assert [row[1] for row in best.rows] == ["32x32"] * 3
+    assert pairs.failures[0] == "S 256: 128x128 is out_of_resources: too much"
+    assert len(pairs.failures) == 3
+    level = blocks._best(256, {(64, 32): Timing(96.0, 95.0, 97.0, 15), (32, 64): Timing(96.5, 95.5, 97.5, 15)})
+    assert level[1::2] == ("64x32", "32x64")
+
+
+def test_projections_are_linear_layers_around_attention() -> None:
+    """The module's error is judged against fp64 with the same weights: with other weights it would be far off."""
+    (contender, _) = exercise._projected(
+        AttentionShape(batch=2, heads=2, seq_q=9, head_dim=8, dtype="float32", causal=True),
+        {"flash": exercise._sdpa_flash, "standard": exercise._sdpa_flash},
+        "cpu",
+    )
+    out = contender.prepare()()
+    assert out.shape == (2, 9, 16)
+    assert contender.check(out)[0] < 1e-5
+    with pytest.raises(Exception, match="largest error"):
+        contender.check(torch.flip(out, [1]))

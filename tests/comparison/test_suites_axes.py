@@ -1,0 +1,161 @@
+"""The suite over the article's axes: a cache of keys and values, quantization, score functions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from autotune.comparison.suites import axes, flex_axis, kv_axis, quantization_axis
+from autotune.comparison.suites.machine import CpuMachine
+from autotune.comparison.suites.suite import Table
+from autotune.comparison.suites.threads import THREADS
+from autotune.kernels.baselines.flex import Flex
+from autotune.kernels.baselines.kv_cache import GrowingCache
+from autotune.kernels.flash_attention.reference import attention_reference
+from tests.comparison.fake_machine import FakeMachine
+
+SIZE = (2, 7, 16)
+
+
+def column(table: Table, title: str) -> list[Any]:
+    place = [each.title for each in table.columns].index(title)
+    return [row[place] for row in table.rows]
+
+
+def test_the_grids_are_the_articles() -> None:
+    assert kv_axis.KV_GRID == ((4, 16), (8, 32), (10, 64), (12, 128))
+    assert flex_axis.FLEX_GRID == ((8, 8, 64), (16, 16, 128), (32, 32, 256))
+    assert (kv_axis.RUNS, flex_axis.RUNS, THREADS) == (100, 100, (1, 2))
+
+
+def test_decoding_with_a_cache_gives_what_recomputing_gives() -> None:
+    machine = FakeMachine()
+    table = kv_axis.kv_table(machine, ((5, 16), (1, 8)))
+    assert machine.rounds == 100
+    assert table.failures == ()
+    assert column(table, "threads") == [1, 2, 1, 2]
+    assert column(table, "gain") == [0.5] * 4  # the fake machine's second call takes twice as long
+    assert column(table, "gain of static") == [pytest.approx(1 / 3)] * 4
+    assert all(0.0 < error < 1e-5 for error in column(table, "error"))
+    calls = kv_axis.kv_calls(5, 16, "cpu")
+    first, second = ([call() for call in calls.values()] for _ in range(2))  # a cache is empty again after a run
+    for out in (*first, *second):
+        assert out.shape == (1, 5, 4, 4)
+        torch.testing.assert_close(out, first[0])
+
+
+def test_a_cache_that_forgets_fails_the_axis(monkeypatch: pytest.MonkeyPatch) -> None:
+    append = GrowingCache.append
+
+    def forget_and_append(self: GrowingCache, k: torch.Tensor, v: torch.Tensor) -> None:
+        self.reset()
+        append(self, k, v)
+
+    monkeypatch.setattr(GrowingCache, "append", forget_and_append)
+    table = kv_axis.kv_table(FakeMachine(), ((5, 16),))
+    (failure,) = table.failures
+    assert failure.startswith("sequence 5, hidden 16: growing cache: largest error")
+
+
+def test_on_a_gpu_threads_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = kv_axis.kv_calls
+    exact = kv_axis._exact
+    monkeypatch.setattr(kv_axis, "kv_calls", lambda sequence, hidden, device: right(sequence, hidden, "cpu"))
+    monkeypatch.setattr(kv_axis, "_exact", lambda sequence, hidden, device: exact(sequence, hidden, "cpu"))
+    assert column(kv_axis.kv_table(FakeMachine("cuda"), ((3, 16),)), "threads") == [None]
+
+
+def test_quantization_saves_three_quarters_of_the_weights_and_says_its_error() -> None:
+    table = quantization_axis.quantization_table(FakeMachine(), ((6, 64),))
+    assert column(table, "threads") == [1, 2]
+    weights, biases = 4 * 64 * 64, 4 * 64 * 4
+    assert column(table, "float32 weights") == [4 * weights + biases] * 2
+    assert column(table, "int8 weights") == [weights + 4 * 64 * 4 + biases] * 2  # and a scale for each output
+    assert all(0.0 < error < 0.03 for error in column(table, "relative error"))
+    assert column(table, "gain") == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("name", ["no-op", "softcap", "causal mask"])
+def test_the_reference_of_a_function_is_that_of_attention(name: str) -> None:
+    tensors = flex_axis.make_tensors(*SIZE, "cpu")
+    options = {"softcap": {"softcap": flex_axis.CAP}, "causal mask": {"causal": True}}.get(name, {})
+    expected, _ = attention_reference(*tensors, **options)  # type: ignore[arg-type]
+    exact, limit = flex_axis.reference(tensors, flex_axis.functions("cpu")[name])
+    assert exact.dtype == torch.float64
+    torch.testing.assert_close(exact, expected, rtol=0.0, atol=1e-12)
+    assert 0.0 < limit < 1e-4
+
+
+def test_alibi_is_a_slope_times_the_distance() -> None:
+    tensors = flex_axis.make_tensors(1, 3, 8, "cpu")
+    exact, _ = flex_axis.reference(tensors, flex_axis.functions("cpu")["ALiBi"])
+    q, k, v = (tensor[0, :, 1].double() for tensor in tensors)  # the second of four heads: 2^-4
+    scores = torch.tensor([[float(q[i] @ k[j]) * 2**-0.5 + (j - i) / 16 for j in range(3)] for i in range(3)])
+    torch.testing.assert_close(exact[0, :, 1], (torch.softmax(scores.double(), 1) @ v), rtol=0.0, atol=1e-6)
+
+
+def given(off_by: float = 0.0) -> Callable[..., dict[str, Callable[[], torch.Tensor]]]:
+    """Calls that give each function's reference."""
+
+    def calls(*size: Any, **_: Any) -> dict[str, Callable[[], torch.Tensor]]:
+        tensors, known = flex_axis.make_tensors(*SIZE, "cpu"), flex_axis.functions("cpu")
+        names = size[4] if len(size) > 4 else tuple(known)
+        return {name: lambda name=name: flex_axis.reference(tensors, known[name])[0] + off_by for name in names}  # type: ignore[misc]
+
+    return calls
+
+
+@pytest.mark.parametrize("missing", [None, "g++ is not found"])
+def test_score_functions_are_set_beside_the_no_op(monkeypatch: pytest.MonkeyPatch, missing: str | None) -> None:
+    monkeypatch.setattr(Flex, "available", lambda self: missing)
+    monkeypatch.setattr(flex_axis, "flex_calls", given())
+    monkeypatch.setattr(flex_axis, "compiled_calls", given())
+    monkeypatch.setattr(flex_axis, "COMPILED_ON_CPU", {SIZE: ("no-op", "ALiBi")})
+    table = flex_axis.flex_table(FakeMachine(), (SIZE,))
+    assert table.failures == ()
+    names = ["no-op", "ALiBi", "softcap", "causal mask"]
+    compiled = [] if missing else ["no-op", "ALiBi"]
+    assert column(table, "function") == [*names, *names, *compiled, *compiled]
+    assert column(table, "times no-op")[:4] == [1.0, 2.0, 3.0, 4.0]
+    assert [row[:3] for row in table.rows] == [SIZE] * len(table.rows)
+    assert ("not compiled: g++ is not found" in table.notes) == (missing is not None)
+
+
+def test_a_wrong_score_function_is_a_failure_and_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Flex, "available", lambda self: "no compiler")
+    monkeypatch.setattr(flex_axis, "flex_calls", given(off_by=0.01))
+    table = flex_axis.flex_table(FakeMachine(), (SIZE,))
+    assert table.rows == ()
+    assert len(table.failures) == 4
+    assert table.failures[0].startswith("(2, 7, 16), no-op: largest error 0.01")
+
+
+def test_what_does_not_compile_is_a_failure_and_the_others_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compile_attention(*tensors: object, mask_mod: object, **_: object) -> Callable[[], None]:
+        if mask_mod is not None:
+            raise RuntimeError("no\nmasks")
+        return lambda: None
+
+    monkeypatch.setattr(flex_axis, "compile_attention", compile_attention)
+    failures: list[str] = []
+    calls = flex_axis.compiled_calls(*SIZE, "cpu", ("no-op", "causal mask"), gradients=True, failures=failures)
+    assert list(calls) == ["no-op"]
+    assert failures == ["(2, 7, 16), causal mask: RuntimeError: no masks"]
+
+
+def test_flex_attention_itself_is_right_where_it_is_not_compiled() -> None:
+    table = flex_axis.flex_table(FakeMachine(), (SIZE,))
+    assert table.failures == ()
+    assert len(table.rows) == 8
+
+
+def test_operators_are_told_by_their_own_time() -> None:
+    left = torch.ones(64, 64)
+    calls = {"product": lambda: left @ left, "sum": lambda: left.sum()}
+    table = axes.operator_table(CpuMachine(), "two calls", calls)
+    product = [row for row in table.rows if row[0] == "product"]
+    assert "aten::mm" in [row[1] for row in product]
+    times = [row[3] for row in product]
+    assert times == sorted(times, reverse=True)  # type: ignore[type-var]
+    assert "aten::sum" in [row[1] for row in table.rows if row[0] == "sum"]

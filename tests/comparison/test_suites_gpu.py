@@ -1,0 +1,62 @@
+"""The suites on a GPU, over small problems; run by hand."""
+
+import pytest
+import torch
+
+from autotune import hardware
+from autotune.comparison.suites import GpuMachine, assignment, cudnn_paged, exercise, flex_axis, gaudi, kv_axis
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not hardware.has_gpu(), reason="no GPU is visible"),
+]
+
+MIB = 2**20
+
+
+def test_the_gpu_times_calls_counts_their_memory_and_names_their_operators() -> None:
+    machine = GpuMachine()
+    left = torch.ones(512, 512, device="cuda")
+
+    def call() -> torch.Tensor:
+        held = left + 1.0  # 1 MiB
+        return (left @ held)[:1].clone()
+
+    call()
+    assert {name: timing.samples for name, timing in machine.time({"a": call, "b": call}).items()} == {"a": 15, "b": 15}
+    assert len(machine.steps(call, warmups=1, active=3)) == 3
+    assert machine.extra_bytes(call) >= 2 * MIB
+    names = [operator.name for operator in machine.operators(call)]
+    assert "aten::mm" in names
+    assert all(not name.startswith("void ") for name in names)  # kernels are no operators
+
+
+def test_the_exercise_is_right_in_both_dtypes() -> None:
+    tables = list(exercise.measure_exercise(GpuMachine(), ((2, 2, 65, 64),)))
+    assert len(tables) == 4
+    assert [failure for table in tables for failure in table.failures] == []
+
+
+def test_the_assignments_three_are_right() -> None:
+    _, kernels, fusion = assignment.measure_assignment(GpuMachine(), (128, 200))
+    assert kernels.failures == ()
+    assert [row[1] for row in kernels.rows] == ["naive", "autotune", "sdpa"] * 2
+    assert len(fusion.rows) == 2
+
+
+def test_gaudis_attentions_and_ours_are_right() -> None:
+    setting = gaudi.Setting(batch=3, heads=4, kv_heads=2, seq=300, head_dim=64, page_size=64, pool_blocks=20)
+    *_, summary = gaudi.measure_gaudi(GpuMachine(), setting)
+    assert summary.failures == ()
+    assert [row[0] for row in summary.rows] == ["fused SDPA *", "initial paged", "flat paged", "autotune"]
+
+
+def test_cudnns_paged_attention_and_ours_are_within_the_tolerance() -> None:
+    (table,) = cudnn_paged.measure_cudnn_paged(GpuMachine(), cudnn_paged.Setting(batch=2, seq=256))
+    assert table.failures == ()
+    assert table.rows[0][0] == "autotune"
+
+
+def test_the_axes_are_right() -> None:
+    assert kv_axis.kv_table(GpuMachine(), ((4, 32),), runs=5).failures == ()
+    assert flex_axis.flex_table(GpuMachine(), ((2, 32, 64),), runs=5).failures == ()
