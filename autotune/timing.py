@@ -40,16 +40,18 @@ class Stopwatch:
     """Times one thing on the current GPU: each sample is one replay of a sequence of launches.
 
     ``launches`` rotate over input sets (one launch a set); under the policy ``eager`` they are issued from Python
-    instead of a captured graph. ``rough_us`` is a launch's time in a first pass, cold and issued from Python. Use as a
-    context manager: the graph's memory is given back at the end.
+    instead of a captured graph. Graphs that are replayed one after another and whose results nobody reads may share a
+    ``pool`` of memory (``torch.cuda.graph_pool_handle()``). ``rough_us`` is a launch's time in a first pass, cold and
+    issued from Python. Use as a context manager: the graph's memory is given back at the end.
     """
 
-    def __init__(self, launches: Sequence[Launch], policy: Policy) -> None:
+    def __init__(self, launches: Sequence[Launch], policy: Policy, pool: Any = None) -> None:
         import torch
 
         self._event: Any = torch.cuda.Event
         self._graph: Any = None
         self._policy = policy
+        self._pool = pool
         self._is_long_enough = False
         self._launches = list(launches)
         for launch in self._launches[:2]:  # compile and load before anything is timed or captured
@@ -89,7 +91,7 @@ class Stopwatch:
         self._is_long_enough = True
         if self._policy.mode == "graph":
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
+            with torch.cuda.graph(self._graph, pool=self._pool):
                 self._issue()
 
     def _issue(self) -> None:
@@ -150,7 +152,8 @@ def race(
 ) -> list[Timing]:
     """Measure all round-robin until the fastest contender is told from the others, or the time or the rounds end.
 
-    The first ``contenders`` compete for the win; what follows are baselines, which decide nothing.
+    The first ``contenders`` compete for the win; what follows are baselines, which decide nothing. Without contenders
+    the time or the rounds end it.
     Every round takes one sample of each in a rotated order, so that drift of clocks and temperature meets all alike.
     ``on_turn`` is told the index of whom the GPU runs next.
     """
@@ -165,7 +168,7 @@ def race(
             on_turn(index)
             samples[index].append(stopwatches[index].sample())
         if count >= min_rounds and (
-            time.monotonic() > deadline or (count % 5 == 0 and _is_decided(samples[:contenders]))
+            time.monotonic() > deadline or (contenders > 0 and count % 5 == 0 and _is_decided(samples[:contenders]))
         ):
             break
     return [summarize(values) for values in samples]

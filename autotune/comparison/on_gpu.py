@@ -36,6 +36,8 @@ def compare_on_gpu(
         BaselineResult(name, outcome.timing, outcome.message, outcome.error, outcome.error_limit, extra_bytes)
         for name, outcome, extra_bytes in zip((OURS, DEFAULT), race.outcomes, extra, strict=False)
     ]
+    told = {result.name for result in race.baselines}
+    untold = [BaselineResult(name, message="the race was lost before its turn") for name in names if name not in told]
     return Comparison(
         operation.name,
         shape,
@@ -44,5 +46,5 @@ def compare_on_gpu(
         executor.policy,
         kernel.config,
         kernel.provenance.reason,
-        tuple(make_entry(operation, shape, result) for result in (*ours, *race.baselines)),
+        tuple(make_entry(operation, shape, result) for result in (*ours, *race.baselines, *untold)),
     )

@@ -32,6 +32,7 @@ def open_baseline(
     inputs: Sequence[Any],
     case: Case,
     policy: Policy,
+    pool: Any,
     stack: ExitStack,
 ) -> tuple[BaselineResult, Stopwatch | None]:
     """What is known of a baseline before it is timed, and its stopwatch, warmed up; without one the message says why.
@@ -46,7 +47,7 @@ def open_baseline(
     error, limit = check_baseline(call(), case)
     result = replace(result, error=error, error_limit=limit, extra_bytes=measure_extra_bytes(call))
     del call
-    stopwatch = stack.enter_context(Stopwatch([baseline.prepare(shape, each) for each in inputs], policy))
+    stopwatch = stack.enter_context(Stopwatch([baseline.prepare(shape, each) for each in inputs], policy, pool))
     stopwatch.warm_up()
     return result, stopwatch
 

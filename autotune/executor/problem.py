@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
@@ -52,6 +52,7 @@ class Problem:
         self._own_pid = own_pid
         self._cost = operation.cost(shape)
         self._best_us = math.inf
+        self._pool = torch.cuda.graph_pool_handle()  # graphs are replayed one after another, and nobody reads them
         try:
             self._cases = make_cases(kernel, shape, device="cuda")
             self._sets = self._make_sets()
@@ -94,8 +95,18 @@ class Problem:
             conditions = watch.end()
         return self._judge_time(replace(outcome, status=Status.SLOW if stopped else Status.OK), timing, conditions)
 
-    def race(self, configs: list[Config], *, seconds: float, baselines: Baselines, announce: Announce) -> Race:
+    def race(
+        self,
+        configs: list[Config],
+        *,
+        seconds: float,
+        baselines: Baselines,
+        announce: Announce,
+        without: Sequence[str] = (),
+    ) -> Race:
         """Check finalists on the full shape, then measure those that pass and the baselines interleaved.
+
+        Baselines whose names are in ``without`` are left out.
 
         Raises:
             UnopenedError: the reference of the full shape cannot be made.
@@ -114,11 +125,13 @@ class Problem:
                     entrants[place] = stopwatch
             if not entrants:
                 return Race(tuple(verdicts))
-            extra_bytes = tuple(
-                self._measure_extra_bytes(config, case) if place in entrants else None
-                for place, config in enumerate(configs)
-            )
-            opened, compared = self._open_baselines(stack, baselines, case, announce)
+            extra_bytes: tuple[int | None, ...] = ()
+            if baselines not in ("none", "fastest"):
+                extra_bytes = tuple(
+                    self._measure_extra_bytes(config, case) if place in entrants else None
+                    for place, config in enumerate(configs)
+                )
+            opened, compared = self._open_baselines(stack, baselines, without, case, announce)
             announce(None)
             everyone = [*entrants.values(), *opened.values()]
             turns: list[Turn] = [*entrants, *opened]
@@ -137,9 +150,13 @@ class Problem:
             compared[name] = replace(compared[name], timing=timing)
         return Race(tuple(verdicts), tuple(compared.values()), extra_bytes)
 
-    def _measure_extra_bytes(self, config: Config, case: Case) -> int:
-        outputs = self._kernel.empty_output(case.inputs)
-        return measure_extra_bytes(lambda: self._kernel.launch(config, case.inputs, outputs))
+    def _measure_extra_bytes(self, config: Config, case: Case) -> int | None:
+        """None where memory does not suffice beside everything that the race holds: no verdict on the config."""
+        try:
+            outputs = self._kernel.empty_output(case.inputs)
+            return measure_extra_bytes(lambda: self._kernel.launch(config, case.inputs, outputs))
+        except torch.cuda.OutOfMemoryError:
+            return None
 
     def _judge_time(self, outcome: Outcome, timing: Timing, conditions: Conditions) -> Outcome:
         reason = why_implausible(self._cost, timing.median_us, hardware.current_device())
@@ -154,7 +171,7 @@ class Problem:
             outcome = self._check_finalist(config, case)
             if outcome.status is not Status.OK:
                 return outcome, None
-            stopwatch = stack.enter_context(Stopwatch(self._launches(config), self._policy))
+            stopwatch = stack.enter_context(Stopwatch(self._launches(config), self._policy, self._pool))
             stopwatch.warm_up()
         except Exception as error:
             if classify(error) is Status.ILLEGAL_ACCESS:
@@ -175,7 +192,7 @@ class Problem:
         return outcome
 
     def _open_baselines(
-        self, stack: ExitStack, wanted: Baselines, case: Case, announce: Announce
+        self, stack: ExitStack, wanted: Baselines, without: Sequence[str], case: Case, announce: Announce
     ) -> tuple[dict[str, Stopwatch], dict[str, BaselineResult]]:
         """Stopwatches of the baselines that can be timed (of ``fastest`` the one, by a short screening), and all that
         is known of each that was asked for."""
@@ -184,13 +201,18 @@ class Problem:
         results: dict[str, BaselineResult] = {}
         for baseline in choose_baselines(self._kernel.baselines(), wanted):
             name = baseline.name
+            if name in without:
+                continue
             announce(name)
             try:
                 inputs = [inputs for inputs, _ in self._sets]
-                results[name], stopwatch = open_baseline(baseline, self._shape, inputs, case, self._policy, stack)
+                results[name], stopwatch = open_baseline(
+                    baseline, self._shape, inputs, case, self._policy, self._pool, stack
+                )
                 if stopwatch is not None:
                     opened[name] = stopwatch
-                    screened[name] = screen(stopwatch, give_up_us=GIVE_UP * self._best_us, samples=3)[0].median_us
+                    if wanted == "fastest":
+                        screened[name] = screen(stopwatch, give_up_us=GIVE_UP * self._best_us, samples=3)[0].median_us
             except Exception as error:
                 if classify(error) is Status.ILLEGAL_ACCESS:
                     raise

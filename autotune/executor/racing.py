@@ -12,7 +12,8 @@ from autotune.executor.worker_keeper import LOST, WorkerKeeper
 from autotune.space import Config
 from autotune.trial import Outcome, Status
 
-MARGIN_SECONDS: Final = 120.0  # references of the full shape, checks and captures of the finalists; a baseline's turn
+MARGIN_SECONDS: Final = 120.0  # references of the full shape, checks and captures of the finalists
+BASELINE_SECONDS: Final = 180.0  # to make one ready: some compile for a minute and more
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,30 +26,38 @@ class _Lost:
 
 
 def race(
-    workers: WorkerKeeper, configs: list[Config], *, seconds: float, baselines: Baselines, patience: float
+    workers: WorkerKeeper,
+    configs: list[Config],
+    *,
+    seconds: float,
+    baselines: Baselines,
+    patience: float,
+    lost: tuple[BaselineResult, ...] = (),
 ) -> Race:
     """Race these configs; one that takes the worker along is blamed, and the others are raced again without it.
 
-    The worker says whose turn it is, so the one is known. Where it was a baseline's or nobody's, all are raced again
-    without baselines: no finalist is blamed for that. The others get what is left of ``seconds``. A race is over after
-    that and ``MARGIN_SECONDS``, and each loss takes one config or the baselines away, so that the whole ends within
-    ``seconds + (1 + losses) * MARGIN_SECONDS``, and the patience with one config and the start of a worker a loss.
+    The worker says whose turn it is, so the one is known. Where it was a baseline's, all are raced again without it;
+    where it was nobody's, without baselines: no finalist is blamed for that. The others get what is left of
+    ``seconds``. A race is over after that and ``MARGIN_SECONDS``, and ``BASELINE_SECONDS`` for each baseline that comes
+    to its turn; each loss takes one config or baseline away, or all baselines, so that the whole ends.
 
     Args:
         patience: for how many seconds the worker may be silent over one config.
+        lost: the baselines that took a worker along, which are left out and told beside the others.
 
     Raises:
         MissingDependencyError: the GPU does not work.
         SearchError: the worker cannot make the problem's inputs, or the race was lost at nobody's turn again.
     """
     ends = time.monotonic() + seconds
-    found = _race_once(workers, configs, seconds=seconds, baselines=baselines, patience=patience)
+    without = [result.name for result in lost]
+    found = _race_once(workers, configs, seconds=seconds, baselines=baselines, without=without, patience=patience)
     if isinstance(found, Race):
-        return found
+        return replace(found, baselines=(*found.baselines, *lost))
 
-    def again(those: list[Config], with_baselines: Baselines) -> Race:
+    def again(those: list[Config], with_baselines: Baselines, lost: tuple[BaselineResult, ...] = lost) -> Race:
         left = max(0.0, ends - time.monotonic())
-        return race(workers, those, seconds=left, baselines=with_baselines, patience=patience)
+        return race(workers, those, seconds=left, baselines=with_baselines, patience=patience, lost=lost)
 
     if isinstance(found.turn, int):
         guilty = Outcome(config=configs[found.turn], status=found.status, message=found.message)
@@ -58,23 +67,32 @@ def race(
         return replace(rest, outcomes=tuple(outcomes[config] for config in configs))
     if baselines == "none":
         raise SearchError(f"the race failed while no finalist ran: {found.status}: {found.message}")
-    rest = again(configs, "none")
-    return rest if found.turn is None else replace(rest, baselines=(BaselineResult(found.turn, message=found.message),))
+    if found.turn is None:
+        return again(configs, "none")
+    return again(configs, baselines, (*lost, BaselineResult(found.turn, message=found.message)))
 
 
 def _race_once(
-    workers: WorkerKeeper, configs: list[Config], *, seconds: float, baselines: Baselines, patience: float
+    workers: WorkerKeeper,
+    configs: list[Config],
+    *,
+    seconds: float,
+    baselines: Baselines,
+    without: list[str],
+    patience: float,
 ) -> Race | _Lost:
     """A race to its end, or who ended it."""
     plain = [dict(config) for config in configs]
     workers.await_ready()
-    while not workers.ask({"do": "race", "configs": plain, "seconds": seconds, "baselines": baselines}):
+    request = {"do": "race", "configs": plain, "seconds": seconds, "baselines": baselines, "without": without}
+    while not workers.ask(request):
         workers.await_ready()
     ends = time.monotonic() + seconds + MARGIN_SECONDS
     turn: Turn = None
+    met: set[str] = set()
     while True:
         left = max(0.0, ends - time.monotonic())
-        wait = patience if isinstance(turn, int) else min(left, MARGIN_SECONDS) if turn else left
+        wait = patience if isinstance(turn, int) else min(left, BASELINE_SECONDS) if turn else left
         try:
             message = workers.receive(wait)
         except KeyboardInterrupt:
@@ -89,6 +107,9 @@ def _race_once(
         if "status" in message:
             break
         turn = message["working_on"] if time.monotonic() < ends else None  # whose turn it is did not make it late
+        if isinstance(turn, str) and turn not in met:
+            met.add(turn)
+            ends += BASELINE_SECONDS
     lost = _Lost(turn, Status(message["status"]), message["message"])
     if lost.status in LOST:
         workers.lose()

@@ -61,6 +61,7 @@ def race(problem: Problem, request: dict[str, Any], messages: BinaryIO) -> None:
             configs,
             seconds=request["seconds"],
             baselines=request["baselines"],
+            without=request["without"],
             announce=lambda turn: send(messages, {"working_on": turn}),
         )
     except UnopenedError as error:

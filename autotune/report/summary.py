@@ -49,7 +49,7 @@ def describe_time(timing: Timing) -> str:
 
 
 def winner_lines(winner: Trial) -> list[str]:
-    """The winner, its gain over the default and over the fastest SDPA backend, and whether it is worth using."""
+    """The winner, its gain over the default and over the fastest baseline, and whether it is worth using."""
     assert winner.timing is not None
     lines = [
         f"winner    {winner.config}",
@@ -59,7 +59,7 @@ def winner_lines(winner: Trial) -> list[str]:
         lines.append(f"default   {speed_up(winner.default_timing, winner.timing)} the speed of the default config")
     if winner.baseline_timing is not None:
         ratio = speed_up(winner.baseline_timing, winner.timing)
-        lines.append(f"torch     {ratio} the speed of {winner.baseline}, torch's fastest backend here")
+        lines.append(f"baseline  {ratio} the speed of {winner.baseline}, the fastest that was compared")
     lines.append(f"verdict   {verdict(winner)}")
     return lines
 

@@ -111,7 +111,7 @@ def _attention(problem: Any, options: Mapping[str, int]) -> Callable[..., torch.
         "block_mask": None if mask_mod is None else make_block_mask(mask_mod, problem.q, problem.k, options),
         "scale": problem.scale,
         "enable_gqa": problem.q.shape[2] != problem.k.shape[2],
-        "kernel_options": dict(options),
+        "kernel_options": dict(options) or None,
     }
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:

@@ -268,14 +268,15 @@ def test_bench_sets_the_served_kernel_beside_the_default_and_torch(run: Run, mac
     problem, served_line, _, *rows = ran.out.splitlines()
     assert problem == f"{sample.shape(64)} on NVIDIA H200"
     assert served_line == f"served: {served} (tuned for this shape on NVIDIA H200)"
-    assert [row.split("  ")[0] for row in rows] == ["autotune", "autotune default", "sdpa flash", rows[3]]
+    assert [row.split("  ")[0] for row in rows] == ["autotune", "autotune default", "sdpa flash", *rows[3:]]
     assert "its speed" not in rows[0]
     assert "us (" in rows[1]
     assert " its speed" in rows[2]
     assert rows[3] == "not compared: sdpa cudnn: no [/kernel] found"
+    assert rows[4] == "not compared: sdpa efficient: the race was lost before its turn"  # asked for, and not told
     (data,) = json.loads(run("bench", "--seq", "64", "--json").out)
     assert data["config"]["BLOCK_Q"] == 64
-    ours, _, flash, cudnn = data["rows"]
+    ours, _, flash, cudnn, *_ = data["rows"]
     assert flash["ratio"]["value"] == pytest.approx(400 / ours["timing"]["median_us"])
     assert (cudnn["timing"], cudnn["tflops"], cudnn["ratio"]) == (None, None, None)
 

@@ -29,6 +29,9 @@ class FakeCuda:
     def reset_peak_memory_stats(self) -> None:
         pass
 
+    def graph_pool_handle(self) -> None:
+        pass
+
     def max_memory_allocated(self) -> int:
         return 5000
 
@@ -51,7 +54,7 @@ class FakeCuda:
         return graph
 
     @contextmanager
-    def graph(self, graph: Any) -> Iterator[None]:
+    def graph(self, graph: Any, *, pool: Any = None) -> Iterator[None]:
         self._recording = graph.launches
         yield
         self._recording = None

@@ -85,7 +85,7 @@ class FakeBaseline:
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> SlowKernel:
     cuda = FakeCuda()
-    memory = ("empty_cache", "reset_peak_memory_stats", "max_memory_allocated", "memory_allocated")
+    memory = ("empty_cache", "graph_pool_handle", "reset_peak_memory_stats", "max_memory_allocated", "memory_allocated")
     for name in ("Event", "CUDAGraph", "graph", "synchronize", "get_device_properties", *memory):
         monkeypatch.setattr(torch.cuda, name, getattr(cuda, name))
     monkeypatch.setattr(hardware, "current_device", lambda: NVIDIA_H200)
@@ -238,7 +238,12 @@ def test_the_worker_answers_as_its_parent_expects(served: SlowKernel) -> None:
     _, (answer,) = ask(worker.screen, opened, {"configs": [dict(config(run="illegal"))], "early_stop": True})
     outcome = outcome_from_json(answer["outcome"])
     assert (outcome.config, outcome.status) == (config(run="illegal"), Status.ILLEGAL_ACCESS)
-    request = {"configs": [dict(config()), dict(config(extra_us=9))], "seconds": 0.0, "baselines": "fastest"}
+    request = {
+        "configs": [dict(config()), dict(config(extra_us=9))],
+        "seconds": 0.0,
+        "baselines": "fastest",
+        "without": [],
+    }
     _, (*progress, answer) = ask(worker.race, opened, request)
     assert progress[:3] == [{"working_on": None}, {"working_on": 0}, {"working_on": 1}]
     assert [outcome.status for outcome in race_from_json(answer["race"]).outcomes] == [Status.OK, Status.OK]
@@ -253,5 +258,5 @@ def test_the_worker_says_what_cannot_be_opened(served: SlowKernel) -> None:
     served.is_memory_full = True
     message = "OutOfMemoryError: CUDA out of memory. Tried to allocate"
     assert open_problem() == (None, [{"unopened": message, "number": 3}])
-    request = {"configs": [dict(config())], "seconds": 0.0, "baselines": "fastest"}
+    request = {"configs": [dict(config())], "seconds": 0.0, "baselines": "fastest", "without": []}
     assert ask(worker.race, opened, request)[1] == [{"working_on": None}, {"unopened": message}]

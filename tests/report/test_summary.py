@@ -76,7 +76,7 @@ def test_the_last_lines_say_winner_gains_and_verdict() -> None:
         "winner    BLOCK_Q=128 BLOCK_K=128 num_warps=8 num_stages=2 loads=descriptor",
         "time      200.0 us (199.0-201.0), 344 TFLOP/s",
         "default   1.20x (1.19-1.21) the speed of the default config",
-        "torch     1.05x (1.04-1.06) the speed of sdpa cudnn, torch's fastest backend here",
+        "baseline  1.05x (1.04-1.06) the speed of sdpa cudnn, the fastest that was compared",
         f"verdict   {CLEAR_GAIN}, and faster than sdpa cudnn",
     ]
 

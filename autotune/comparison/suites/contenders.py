@@ -98,9 +98,24 @@ def measure(machine: Machine, contenders: Sequence[Contender]) -> Measured:
             continue
         calls[name] = call
         results[name] = replace(results[name], error=error, error_limit=limit, extra_bytes=extra_bytes)
+    for name, message in _untimed(machine, calls).items():
+        results[name] = replace(results[name], message=message)
+        failed.append(f"{name}: {message}")
+        del calls[name]
     for name, timing in machine.time(calls).items():
         results[name] = replace(results[name], timing=timing)
     return Measured(results, calls, tuple(absent), tuple(failed))
+
+
+def _untimed(machine: Machine, calls: Mapping[str, Run]) -> dict[str, str]:
+    """Those that run but cannot be timed, such as what no CUDA graph can hold."""
+    found: dict[str, str] = {}
+    for name, call in calls.items():
+        try:
+            machine.time({name: call}, rounds=1)
+        except Exception as failure:  # as above
+            found[name] = one_line(failure)
+    return found
 
 
 def _prepare(contender: Contender) -> Run | str:

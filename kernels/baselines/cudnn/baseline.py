@@ -66,7 +66,7 @@ class Cudnn:
         return call
 
 
-CUDNN: Final = (Cudnn(FIRST), Cudnn(BEST))
+CUDNN: Final = (Cudnn(FIRST), Cudnn(BEST, is_usual=False))  # who builds and times all plans is not ready at once
 
 
 def _dense(shape: AttentionShape) -> Problem:
