@@ -57,7 +57,7 @@ def test_a_winner_won() -> None:
     assert lines[3] == "verdict   won; worth using: 20 % faster than the untuned default, and faster than sdpa cudnn"
     assert "takes     168 registers, 0 bytes spilled, 98304 bytes of shared memory" in lines
     assert [line.split()[0] for line in lines] == [
-        *("config", "shape", "device", "verdict", "recorded", "takes", "time", "default", "torch"),
+        *("config", "shape", "device", "verdict", "recorded", "takes", "time", "default", "baseline"),
     ]
 
 
