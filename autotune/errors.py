@@ -17,6 +17,20 @@
     └── SearchError                      a search ended without one valid config
 """
 
+from typing import Final
+
+MESSAGE_LIMIT: Final = 500  # characters of somebody else's message
+
+
+def one_line(error: Exception) -> str:
+    """An exception of somebody else as a message: its type and text in one line, cut where it is long.
+
+    Example:
+        >>> one_line(RuntimeError("no\\nkernel"))
+        'RuntimeError: no kernel'
+    """
+    return " ".join(f"{type(error).__name__}: {error}".split())[:MESSAGE_LIMIT]
+
 
 class AutotuneError(Exception):
     """Root of every deliberate error of this package."""

@@ -8,7 +8,8 @@ from typing import Any, Final, Protocol
 
 from autotune.errors import MissingDependencyError, UsageError
 from autotune.operation import Operation, ShapeT
-from autotune.search.pareto import EVALUATORS, MIN_POINTS, Evaluator, ParetoStudy, hypervolume, sensitivity
+from autotune.search.importance import EVALUATORS, Evaluator
+from autotune.search.pareto import MIN_POINTS, ParetoStudy, hypervolume, sensitivity
 from autotune.shape import ITEM_BYTES, KV_ITEM_BYTES, AttentionShape, PagedShape, Shape
 from autotune.space import Config, Parameter
 from autotune.trial import Timing

@@ -19,7 +19,7 @@ from autotune.analysis.goldilocks import (
     precisions,
 )
 from autotune.correctness import largest_error
-from autotune.errors import MissingDependencyError
+from autotune.errors import MissingDependencyError, one_line
 from autotune.operation import Baseline, Operation
 from autotune.registry import load_kernel
 from autotune.shape import Shape
@@ -28,7 +28,6 @@ from autotune.timing import ClockStopwatch, summarize
 
 SAMPLES: Final = 15
 SAMPLE_SECONDS: Final = 0.5  # after which no further sample is taken
-MESSAGE_LIMIT: Final = 500
 
 
 class CpuBench:
@@ -78,7 +77,7 @@ class CpuBench:
                     warnings.simplefilter("ignore")
                     yield self._measure(found, self._baselines[str(point[IMPLEMENTATION])], shape)
             except Exception as failure:  # backends, compilers and libraries have no exception in common
-                message = " ".join(f"{type(failure).__name__}: {failure}".split())[:MESSAGE_LIMIT]
+                message = one_line(failure)
                 yield replace(found, message=message)
 
     def _measure(self, found: Measured, baseline: Baseline, shape: Shape) -> Measured:

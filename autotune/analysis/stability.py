@@ -14,12 +14,12 @@ from autotune.analysis.machine import Kind
 from autotune.correctness import error_limit, largest_error
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel
+from autotune.errors import one_line
 from autotune.operation import Baseline, Kernel, Operation
 from autotune.registry import load_kernel
 from autotune.shape import Shape
 
 OURS: Final = "autotune"
-MESSAGE_LIMIT: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def _examine_case(
                 warnings.simplefilter("ignore")
                 out = run(inputs)
         except Exception as failure:  # backends, compilers and libraries have no exception in common
-            message = " ".join(f"{type(failure).__name__}: {failure}".split())[:MESSAGE_LIMIT]
+            message = one_line(failure)
             yield Finding(case, name, limit=limit, message=message)
         else:
             yield judge(case, name, out, reference, limit)

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from autotune.analysis.machine import choose_kind
 from autotune.analysis.operators import STEP, TOP, Operator, Place, top_operators
-from autotune.errors import MissingDependencyError, UnknownNameError, UsageError
+from autotune.errors import MissingDependencyError, UnknownNameError, UsageError, one_line
 from autotune.operation import Operation
 from autotune.shape import Shape
 
@@ -24,7 +24,6 @@ Phase = Literal["wait", "warm-up", "active"]
 Prepare = Callable[[], Callable[[], object]]
 
 OURS: Final = "autotune"
-MESSAGE_LIMIT: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +144,7 @@ def _trace_or_why(name: str, prepare: Prepare, folder: Path, **how: Any) -> Trac
     except OSError:
         raise  # the folder, not the implementation
     except Exception as failure:  # backends, compilers and libraries have no exception in common
-        return Traced(name, message=" ".join(f"{type(failure).__name__}: {failure}".split())[:MESSAGE_LIMIT])
+        return Traced(name, message=one_line(failure))
 
 
 def trace_call(

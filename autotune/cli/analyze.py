@@ -2,26 +2,25 @@
 
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from autotune.cli import options
 from autotune.cli.analyze_goldilocks import goldilocks
 from autotune.cli.analyze_stability import stability
 from autotune.cli.analyze_trace import trace
+from autotune.cli.analyzed import print_sheets
 from autotune.cli.output import make_console
 from autotune.cli.shape_options import TOKENS, parse_sizes
 from autotune.errors import UsageError
 from autotune.shape import AttentionShape
 
 if TYPE_CHECKING:
-    from autotune.analysis.sheets import Sheet
+    pass
 
 analyze = typer.Typer(
     help="Derive, measure and count why kernels are as fast as they are.",
@@ -129,7 +128,7 @@ def roofline(
         console.print(f"wrote {rocprof_counters}; next: rocprof -i {rocprof_counters} -o counters.csv COMMAND")
     if rocprof_results:
         counters = rocprof.read_results(rocprof_results)
-        _print_sheets(console, [sheets.rocprof_sheet(counters)])
+        print_sheets(console, [sheets.rocprof_sheet(counters)])
         _print_json(as_json, {"rocprof": counters})
     if rocprof_counters is None and not rocprof_results:
         _roofline(console, problem, device, measure, figure, ncu, as_json)
@@ -156,7 +155,7 @@ def _roofline(
     if ncu and (kind == "cpu" or not measure):
         raise UsageError("--ncu counts on an NVIDIA GPU: it takes neither --device cpu nor --no-measure")
     here = machine.read_machine(kind) if measure else None
-    _print_sheets(console, sheets.derivation_sheets(shapes, here))
+    print_sheets(console, sheets.derivation_sheets(shapes, here))
     data: dict[str, Any] = derivation.derivation_data(shapes)
     if here is None:
         claims = derivation.claims(shapes)
@@ -165,22 +164,22 @@ def _roofline(
         from autotune.analysis.roofline import measure_points, points_data
 
         ceilings = measure_ceilings(here, shapes[0].dtype)
-        _print_sheets(console, [sheets.ceiling_sheet(ceilings)])
+        print_sheets(console, [sheets.ceiling_sheet(ceilings)])
         points = [point for shape in shapes for point in measure_points(shape, here)]
-        _print_sheets(console, [sheets.point_sheet(points, ceilings)])
+        print_sheets(console, [sheets.point_sheet(points, ceilings)])
         claims = derivation.claims(shapes, ceilings)
         data |= {"ceilings": ceilings, "ridge": ceilings.ridge, "points": points_data(points, ceilings)}
         if figure is not None:
             draw_roofline(points, ceilings, figure)
             console.print(f"wrote {figure}")
-    _print_sheets(console, [sheets.claim_sheet(claims)])
+    print_sheets(console, [sheets.claim_sheet(claims)])
     if ncu and here is not None:
         from autotune.analysis.counters import compare_with_ncu
 
         found = [
             item for shape in shapes for item in compare_with_ncu(shape, here, keeps_batch=problem.batch is not None)
         ]
-        _print_sheets(console, [sheets.counter_sheet(found)])
+        print_sheets(console, [sheets.counter_sheet(found)])
         data["ncu"] = [asdict(item) | {"deviation": item.deviation} for item in found]
     _print_json(as_json, data | {"claims": claims})
 
@@ -200,26 +199,11 @@ def memory(*, problem: Problem, device: Where = None, seconds: Seconds = 20.0, a
     shapes = problem.shapes(kind, MEMORY_SEQ)
     here = machine.read_machine(kind)
     console = make_console(as_json)
-    _print_sheets(console, [sheets.score_sheet(shapes)])
+    print_sheets(console, [sheets.score_sheet(shapes)])
     peaks = list(measure_peaks(shapes, here, seconds=seconds))
-    _print_sheets(console, [sheets.peak_sheet(peaks, method(here))])
+    print_sheets(console, [sheets.peak_sheet(peaks, method(here))])
     scores = [score_matrix(shape) for shape in shapes]
     _print_json(as_json, {"machine": here, "method": method(here), "scores": scores, "peaks": peaks})
-
-
-def _print_sheets(console: Console, sheets: Sequence["Sheet"]) -> None:
-    for sheet in sheets:
-        console.print(sheet.title, style="bold")
-        if sheet.rows:
-            table = Table(box=None, pad_edge=False, header_style="bold")
-            for index, column in enumerate(sheet.columns):
-                table.add_column(column, justify="right" if index else "left")
-            for row in sheet.rows:
-                table.add_row(*row)
-            console.print(table)
-        for note in sheet.notes:
-            console.print(note)
-        console.print()
 
 
 def _print_json(as_json: bool, data: dict[str, Any]) -> None:

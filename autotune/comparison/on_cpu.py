@@ -7,6 +7,7 @@ from typing import Any, Final
 from autotune import hardware
 from autotune.comparison.entry import Comparison, make_entry
 from autotune.correctness import Case, check_baseline, make_case
+from autotune.errors import one_line
 from autotune.executor import BaselineResult
 from autotune.operation import Baseline, Operation
 from autotune.registry import load_kernel
@@ -15,7 +16,6 @@ from autotune.timing import ClockStopwatch, race
 from autotune.trial import Policy
 
 POLICY: Final = Policy("eager", "warm")
-MESSAGE_LIMIT: Final = 500
 
 
 def compare_on_cpu(operation: Operation[Any], shape: Shape, names: Sequence[str], *, seconds: float) -> Comparison:
@@ -58,6 +58,6 @@ def _open(baseline: Baseline, shape: Shape, case: Case) -> tuple[BaselineResult,
         call = baseline.prepare(shape, case.inputs)
         error, limit = check_baseline(call(), case)
     except Exception as failure:  # backends, compilers and libraries have no exception in common
-        message = " ".join(f"{type(failure).__name__}: {failure}".split())[:MESSAGE_LIMIT]
+        message = one_line(failure)
         return replace(result, message=message), None
     return replace(result, error=error, error_limit=limit), call

@@ -15,12 +15,12 @@ from triton.runtime import driver
 from triton.runtime.jit import DependenciesFinder
 
 from autotune.device import Architecture, Device
+from autotune.errors import MESSAGE_LIMIT
 from autotune.operation import Kernel
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Outcome, Resources, Status
 
-MESSAGE_LIMIT: Final = 500
 DIGEST_LENGTH: Final = 16
 ASSEMBLER_KILLED: Final = "`ptxas` failed with error code -9"  # Triton 3.6, backends/nvidia/compiler.py
 # Attributes of a compiled kernel's metadata that Triton 3.6's launchers read (backends/nvidia and amd, driver.py).

@@ -13,6 +13,7 @@ import triton
 
 from autotune import hardware
 from autotune.correctness import Case, Verdict, check_config, judge, make_case, make_cases
+from autotune.errors import one_line
 from autotune.executor import BaselineResult, Baselines, Race
 from autotune.executor.comparing import choose_baselines, measure_extra_bytes, open_baseline
 from autotune.executor.messages import Turn
@@ -23,7 +24,6 @@ from autotune.space import Config
 from autotune.timing import Launch, Stopwatch, race, screen
 from autotune.trial import Conditions, Outcome, Policy, Status, Timing
 
-MESSAGE_LIMIT: Final = 500
 COLD_FACTOR: Final = 2  # input sets together exceed the L2 this many times
 MAX_SETS: Final = 64
 GIVE_UP: Final = 1.5  # a config this much slower than the best so far cannot win a race
@@ -241,11 +241,6 @@ def classify(error: Exception) -> Status:
     if isinstance(error, triton.TritonError) or "passmanager" in str(error).lower():
         return Status.COMPILE_ERROR
     return Status.LAUNCH_ERROR
-
-
-def one_line(error: Exception) -> str:
-    """An exception as a row's message."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:MESSAGE_LIMIT]
 
 
 def refusal(config: Config, error: Exception) -> Outcome:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import torch
 
 from autotune import hardware
+from autotune.errors import one_line
 from autotune.executor.compiler import settle_cache_keys
 from autotune.executor.messages import (
     die_with_parent,
@@ -23,7 +24,7 @@ from autotune.executor.messages import (
     send,
     take_standard_output,
 )
-from autotune.executor.problem import Problem, UnopenedError, classify, one_line, refusal
+from autotune.executor.problem import Problem, UnopenedError, classify, refusal
 from autotune.space import Config
 from autotune.trial import Policy, Status
 

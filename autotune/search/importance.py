@@ -60,11 +60,16 @@ def importance(
         study.add_trial(optuna.trial.create_trial(value=value, params=params, distributions=distributions))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that a parameter seldom applies
-        shares = optuna.importance.get_param_importances(study, evaluator=_make(evaluator, len(times)))
+        shares = optuna.importance.get_param_importances(study, evaluator=make_evaluator(evaluator, len(times)))
     return {name: float(share) for name, share in sorted(shares.items(), key=lambda item: (-item[1], item[0]))}
 
 
-def _make(evaluator: Evaluator, configs: int) -> optuna.importance.BaseImportanceEvaluator:
+def make_evaluator(evaluator: Evaluator, configs: int) -> optuna.importance.BaseImportanceEvaluator:
+    """Optuna's evaluator over so many configs.
+
+    Raises:
+        MissingDependencyError: fANOVA without scikit-learn, which grows its forest.
+    """
     if evaluator == "PED-ANOVA":
         top = min(0.5, max(TOP, MIN_TOP / configs))
         return optuna.importance.PedAnovaImportanceEvaluator(target_quantile=top)

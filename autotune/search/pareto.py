@@ -4,23 +4,19 @@ import math
 import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 import optuna
 
-from autotune.errors import MissingDependencyError, UnknownNameError
+from autotune.errors import UnknownNameError
+from autotune.search.importance import EVALUATORS, SEED, Evaluator, make_evaluator
 from autotune.space import Config, Parameter, Value
 
-Evaluator = Literal["fANOVA", "PED-ANOVA"]
-EVALUATORS: Final[tuple[Evaluator, ...]] = get_args(Evaluator)
 Values = tuple[float, ...]
 
 CONSTRAINT: Final = "invalid"  # at most 0: feasible (Optuna's convention)
 MAX_USELESS_ASKS: Final = 5  # then the sampler has run dry, and a point is drawn
 MIN_POINTS: Final = 10  # below, a share says more of the sample than of the axes
-TOP: Final = 0.1  # of the points: what does it take to be among these? (the default of PED-ANOVA)
-MIN_TOP: Final = 5  # points that PED-ANOVA's documentation asks for among the top
-SEED: Final = 0  # of fANOVA's forest
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -209,21 +205,12 @@ def sensitivity(
         warnings.simplefilter("ignore", UserWarning)  # that a parameter seldom applies
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of normalize
         found = optuna.importance.get_param_importances(
-            study, evaluator=_make_evaluator(evaluator, len(told)), normalize=False
+            study, evaluator=make_evaluator(evaluator, len(told)), normalize=False
         )
     total = sum(found.values())
     if total <= 0.0:
         return {}
     return {name: float(part / total) for name, part in sorted(found.items(), key=lambda item: (-item[1], item[0]))}
-
-
-def _make_evaluator(evaluator: Evaluator, points: int) -> optuna.importance.BaseImportanceEvaluator:
-    if evaluator == "PED-ANOVA":
-        return optuna.importance.PedAnovaImportanceEvaluator(target_quantile=min(0.5, max(TOP, MIN_TOP / points)))
-    try:
-        return optuna.importance.FanovaImportanceEvaluator(seed=SEED)
-    except ImportError:
-        raise MissingDependencyError("fANOVA needs scikit-learn; `pip install scikit-learn`") from None
 
 
 def _choices(parameter: Parameter, chosen: Mapping[str, Value]) -> tuple[Value, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autotune.errors import BaselineUnavailableError
+from autotune.errors import BaselineUnavailableError, one_line
 from autotune.kernels.baselines.baseline import refuse_unless_ready
 from autotune.shape import AttentionShape, PagedShape
 
@@ -25,7 +25,6 @@ DEVICE: Final = "cuda"
 DTYPES: Final = ("float16", "bfloat16")
 MAX_HEAD_DIM: Final = 256
 PAGE_MULTIPLE: Final = 256  # of FlashAttention 2; 3 takes pages of any size
-MESSAGE_LIMIT: Final = 500
 
 Run = Callable[[], torch.Tensor]
 
@@ -177,7 +176,7 @@ def _ready(name: str, bind: Callable[..., Run], library: Any, shape: Any, inputs
         run = bind(library, shape, inputs)
         run()
     except Exception as error:  # the bindings and CUDA have no exception in common
-        raise BaselineUnavailableError(f"{name} does not run here: {_one_line(error)}") from error
+        raise BaselineUnavailableError(f"{name} does not run here: {one_line(error)}") from error
     return run
 
 
@@ -234,7 +233,7 @@ def _missing(module: str, install: str) -> str | None:
     try:
         importlib.import_module(module)
     except Exception as error:  # one built for another torch or CUDA raises more than ImportError
-        return f"{module} does not load ({_one_line(error)}): {install}"
+        return f"{module} does not load ({one_line(error)}): {install}"
     return None
 
 
@@ -246,7 +245,3 @@ def _missing_gpu(name: str, generations: str, majors: tuple[int, int]) -> str | 
     if not majors[0] <= major <= majors[1]:
         return f"{name} needs a GPU of {generations}; this one is sm_{major}{minor}"
     return None
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:MESSAGE_LIMIT]

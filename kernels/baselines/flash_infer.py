@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from autotune.errors import BaselineUnavailableError
+from autotune.errors import BaselineUnavailableError, one_line
 from autotune.kernels.baselines.baseline import refuse_unless_ready
 from autotune.shape import AttentionShape, PagedShape
 
@@ -28,7 +28,6 @@ DENSE_WIDTHS: Final = ((192, 128),)  # of keys and values, as in DeepSeek's pref
 TENSOR_CORE_GROUP: Final = 4  # the other decode kernel takes groups of 1, 2, 3, 4 and 8 alone
 # The documentation recommends 128 MiB, and planning refuses what exceeds it, such as 64 heads of 256 on 132 SMs.
 WORKSPACE_BYTES: Final = 512 * 2**20
-MESSAGE_LIMIT: Final = 500
 
 Run = Callable[[], torch.Tensor]
 
@@ -83,7 +82,7 @@ class FlashInfer:
         try:
             importlib.import_module("flashinfer")
         except Exception as error:  # what does not fit its torch or CUDA raises more than ImportError
-            return f"flashinfer does not load ({_one_line(error)}): {INSTALL}"
+            return f"flashinfer does not load ({one_line(error)}): {INSTALL}"
         if torch.version.cuda is None or not torch.cuda.is_available():
             return "flashinfer needs an NVIDIA GPU, and this torch finds none: install a driver and a CUDA build of it"
         return None
@@ -120,7 +119,7 @@ class FlashInfer:
         except BaselineUnavailableError:
             raise
         except Exception as error:  # the compiler, the bindings and CUDA have no exception in common
-            raise BaselineUnavailableError(f"flashinfer does not run here: {_one_line(error)}") from error
+            raise BaselineUnavailableError(f"flashinfer does not run here: {one_line(error)}") from error
         return run
 
     def _bind_dense(self, shape: AttentionShape, inputs: "DenseInputs") -> Run:
@@ -274,7 +273,3 @@ def _with_scales(
 def _offsets(lengths: torch.Tensor) -> torch.Tensor:
     """Where each of ``lengths [B]`` begins and the last one ends, int32 ``[B + 1]``."""
     return torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:MESSAGE_LIMIT]

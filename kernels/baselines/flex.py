@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
-from autotune.errors import BaselineUnavailableError, UnknownNameError
+from autotune.errors import BaselineUnavailableError, UnknownNameError, one_line
 from autotune.kernels.baselines.baseline import refuse_unless_ready
 from autotune.shape import AttentionShape
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 DTYPES: Final = ("float16", "bfloat16", "float32")
 KERNEL_OPTIONS: Final = ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages")
 SPARSE_BLOCK: Final = 128  # torch's default; a mask's blocks must be multiples of the kernel's
-MESSAGE_LIMIT: Final = 500
 
 
 def causal_mask(offset: int = 0) -> "MaskMod":
@@ -182,7 +181,7 @@ class Flex:
 
             attend(inputs, self._options)
         except Exception as error:  # dynamo, inductor and the compilers have no exception in common
-            message = " ".join(f"{type(error).__name__}: {error}".split())[:MESSAGE_LIMIT]
+            message = one_line(error)
             raise BaselineUnavailableError(f"{self.name} does not run here: {message}") from error
         return lambda: attend(inputs, self._options)
 

@@ -11,11 +11,11 @@ import torch
 from triton.errors import TritonError
 from triton.runtime.errors import OutOfResources
 
+from autotune.errors import MESSAGE_LIMIT
 from autotune.kernels.baselines.flex import make_block_mask, mask_of, softcap, with_own_code
 from autotune.kernels.flash_attention.kernel import Inputs
 
 MAX_COMPILED: Final = 512  # more than a sweep has configs
-MESSAGE_LIMIT: Final = 500
 # As Triton says it, and as torch's own launcher does (torch/csrc/inductor/static_launcher).
 OUT_OF_RESOURCE: Final = re.compile(r"out of resource: ([^,]+?),? Required: (\d+),? Hardware limit: ?(\d+)")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import torch
 
@@ -11,13 +11,11 @@ from autotune.comparison.on_gpu import OURS
 from autotune.comparison.suites.machine import Machine
 from autotune.correctness import Case, error_limit
 from autotune.dispatch import TunedKernel
-from autotune.errors import BaselineUnavailableError, MissingDependencyError
+from autotune.errors import BaselineUnavailableError, MissingDependencyError, one_line
 from autotune.executor import BaselineResult
 from autotune.operation import Baseline, Kernel
 from autotune.registry import get_operation
 from autotune.shape import Shape
-
-MESSAGE_LIMIT: Final = 500
 
 Run = Callable[[], torch.Tensor]
 Check = Callable[[torch.Tensor], tuple[float, float]]
@@ -124,11 +122,6 @@ def _prepare(contender: Contender) -> Run | str:
         return contender.prepare()
     except (MissingDependencyError, BaselineUnavailableError) as missing:
         return " ".join(str(missing).split())
-
-
-def one_line(error: Exception) -> str:
-    """An exception as a message."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:MESSAGE_LIMIT]
 
 
 def make_comparison(

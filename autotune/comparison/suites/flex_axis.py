@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from autotune.comparison.suites.contenders import one_line
 from autotune.comparison.suites.machine import Machine
 from autotune.comparison.suites.suite import Column, Row, Table
 from autotune.comparison.suites.threads import thread_counts, torch_threads
 from autotune.correctness import TOLERATED, error_limit, largest_error
+from autotune.errors import one_line
 from autotune.kernels.baselines.flex import Flex, alibi, causal_mask, compile_attention, softcap
 
 FLEX_GRID: Final = ((8, 8, 64), (16, 16, 128), (32, 32, 256))  # batch, sequence, hidden
