@@ -279,7 +279,10 @@ def power_of_two(value: int) -> int:
     return 1 << (value - 1).bit_length()
 
 
-_FILES: Final = ("forward", "combine", "early", "packing", "partials", "softmax", "tiles", "launch", "counters")
+_FILES: Final = (
+    *("forward", "fold", "keys", "queries", "packing", "softmax", "tiles"),
+    *("partials", "combine", "early", "counters", "launch"),
+)
 _KERNEL_FOLDERS: Final = Path(__file__).parent.parent / "kernels"
 
 OPERATION: Final = Operation(

@@ -193,7 +193,7 @@ OPERATION: Final = Operation(
         _KERNEL_FOLDERS / "paged_prefill" / "forward.py",
         _KERNEL_FOLDERS / "paged_prefill" / "launch.py",
         # The helpers that the kernels share.
-        _KERNEL_FOLDERS / "paged_decode" / "forward.py",
+        _KERNEL_FOLDERS / "paged_decode" / "keys.py",
         _KERNEL_FOLDERS / "paged_decode" / "softmax.py",
         _KERNEL_FOLDERS / "flash_attention" / "forward.py",
         Path(__file__).with_name("flash_attention.py"),

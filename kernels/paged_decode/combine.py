@@ -20,7 +20,7 @@ def combine_partials(
     """One program finishes one row, a query's head: ``out`` is ``[B, SEQ_Q, H, HEAD_DIM_V]``, ``lse`` fp32
     ``[B, SEQ_Q, H]``.
 
-    SPLITS is 0 for the schedule ``flat``, under which it also writes the sequences that have no tile.
+    SPLITS is 0 for the schedule ``flat``.
     """
     index = tl.program_id(0)
     rows: tl.constexpr = HEADS * SEQ_Q * GROUP

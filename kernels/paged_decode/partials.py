@@ -10,7 +10,7 @@ import triton.language as tl
 
 from autotune.kernels.flash_attention.forward import _offset
 from autotune.kernels.paged_decode.softmax import finish_softmax
-from autotune.kernels.paged_decode.tiles import count_list, count_tiles, share_tiles
+from autotune.kernels.paged_decode.tiles import count_list, list_tiles, share_tiles
 
 MERGED_AT_ONCE = tl.constexpr(4096)  # numbers of partial results, whose loads wait together
 
@@ -78,7 +78,7 @@ def list_partials(
     that one program saw whole has 1, which does not exist.
     """
     total, before = count_list(seq_lens, batch, sequence, window, SEQ_Q, BLOCK_K, WINDOW)
-    _, tiles = count_tiles(tl.load(seq_lens + sequence), window, SEQ_Q, BLOCK_K, WINDOW)
+    _, tiles = list_tiles(tl.load(seq_lens + sequence), window, SEQ_Q, BLOCK_K, WINDOW)
     share = share_tiles(total, programs)
     first, count = span_programs(before, tiles, share)
     return 2 * (first * lanes + lane) + 1, 2 * ((first + 1) * lanes + lane), 2 * lanes, count
@@ -88,7 +88,7 @@ def list_partials(
 def span_programs(before, tiles, share):
     """The first program that sees a sequence with so many tiles before its own, and how many do."""
     first = before // share
-    return first, tl.where(tiles == 0, 0, (before + tiles - 1) // share - first + 1)
+    return first, (before + tiles - 1) // share - first + 1
 
 
 @triton.jit

@@ -1,7 +1,8 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 """The flat list of tiles of a ragged batch, in Triton: how long it is, and whose a tile is.
 
-A sequence's tiles are those that hold a key its queries may see; the list is the sequences' tiles one after another.
+A sequence's tiles are those that hold a key its queries may see; the list is the sequences' tiles one after another,
+and one of each sequence that has none, so that somebody writes its result.
 Every program that needs it sums the lengths itself, on the GPU: the host knows no length, and the grid depends on none.
 """
 
@@ -22,14 +23,21 @@ def count_tiles(lengths, window, SEQ_Q: tl.constexpr, BLOCK_K: tl.constexpr, WIN
 
 
 @triton.jit
+def list_tiles(lengths, window, SEQ_Q: tl.constexpr, BLOCK_K: tl.constexpr, WINDOW: tl.constexpr):
+    """As ``count_tiles``, but in the list: one tile of a sequence that has none."""
+    first, tiles = count_tiles(lengths, window, SEQ_Q, BLOCK_K, WINDOW)
+    return first, tl.maximum(tiles, 1)
+
+
+@triton.jit
 def _load_counts(
     seq_lens, start, batch, window, SEQ_Q: tl.constexpr, BLOCK_K: tl.constexpr, WINDOW: tl.constexpr
 ):  # fmt: skip
     """The indices of a block of sequences and their numbers of tiles, 0 past the batch."""
     indices = start + tl.arange(0, BATCH_BLOCK)
     lengths = tl.load(seq_lens + indices, mask=indices < batch, other=0)
-    _, counts = count_tiles(lengths, window, SEQ_Q, BLOCK_K, WINDOW)
-    return indices, counts
+    _, counts = list_tiles(lengths, window, SEQ_Q, BLOCK_K, WINDOW)
+    return indices, tl.where(indices < batch, counts, 0)
 
 
 @triton.jit

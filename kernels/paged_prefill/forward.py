@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from autotune.kernels.flash_attention.forward import LOG2_E, _offset, _tanh
-from autotune.kernels.paged_decode.forward import _load_pages, _load_rows, _locate_keys
+from autotune.kernels.paged_decode.keys import load_pages, load_rows, locate_keys
 from autotune.kernels.paged_decode.softmax import finish_softmax
 
 # Sequences that a program looks at together. One size for all batches, so that all run one binary.
@@ -104,13 +104,13 @@ def _fold_tiles(
     for tile in tl.range(start, stop):
         # A tile's pages are loaded while the tile before it is computed, see paged_decode.
         if MASKED:
-            next_pages = _load_pages(table_row, tile + 1, low, high, BLOCK_K, PAGE_SIZE, RUN)
+            next_pages = load_pages(table_row, tile + 1, low, high, BLOCK_K, PAGE_SIZE, RUN)
         else:
             next_pages = _load_full_pages(table_row, tl.minimum(tile + 1, stop - 1), BLOCK_K, PAGE_SIZE, RUN)
         keys = tile * BLOCK_K + tl.arange(0, BLOCK_K)
         present = (keys >= low) & (keys < high) if MASKED else tl.full([BLOCK_K], True, tl.int1)
-        k_offsets = _locate_keys(pages, tile, k_strides[0], k_strides[1], BLOCK_K, PAGE_SIZE, RUN)
-        k_tile = _load_rows(k, k_offsets, present, HEAD_DIM, BLOCK_D)
+        k_offsets = locate_keys(pages, tile, k_strides[0], k_strides[1], BLOCK_K, PAGE_SIZE, RUN)
+        k_tile = load_rows(k, k_offsets, present, HEAD_DIM, BLOCK_D)
         scores, factor = _score_keys(
             q_tile, k_tile, keys, positions, slopes, score_scale, softcap, window, MASKED, WINDOW, SOFTCAP, PRECISE
         )  # fmt: skip
@@ -125,8 +125,8 @@ def _fold_tiles(
         if SAME_STRIDES:
             v_offsets = k_offsets
         else:
-            v_offsets = _locate_keys(pages, tile, v_strides[0], v_strides[1], BLOCK_K, PAGE_SIZE, RUN)
-        v_tile = _load_rows(v, v_offsets, present, HEAD_DIM_V, BLOCK_DV)
+            v_offsets = locate_keys(pages, tile, v_strides[0], v_strides[1], BLOCK_K, PAGE_SIZE, RUN)
+        v_tile = load_rows(v, v_offsets, present, HEAD_DIM_V, BLOCK_DV)
         accumulator = tl.dot(weights.to(v_tile.dtype), v_tile, accumulator, input_precision="ieee")
         pages = next_pages
     return accumulator, row_max, row_sum
@@ -154,11 +154,11 @@ def _compute_tile(
     )  # fmt: skip
 
     # The first pages of every loop wait together, beside the queries.
-    low_pages = _load_pages(table_row, start, low, high, BLOCK_K, PAGE_SIZE, RUN)
-    full_pages = _load_pages(table_row, full_start, low, high, BLOCK_K, PAGE_SIZE, RUN) if WINDOW else low_pages
-    last_pages = _load_pages(table_row, full_stop, low, high, BLOCK_K, PAGE_SIZE, RUN)
+    low_pages = load_pages(table_row, start, low, high, BLOCK_K, PAGE_SIZE, RUN)
+    full_pages = load_pages(table_row, full_start, low, high, BLOCK_K, PAGE_SIZE, RUN) if WINDOW else low_pages
+    last_pages = load_pages(table_row, full_stop, low, high, BLOCK_K, PAGE_SIZE, RUN)
     q_offsets = _offset(begin + queries, q_strides[0]) + _offset(heads, q_strides[1])
-    q_tile = _load_rows(q, q_offsets, is_row, HEAD_DIM, BLOCK_D)
+    q_tile = load_rows(q, q_offsets, is_row, HEAD_DIM, BLOCK_D)
     if slopes is not None:
         slopes = tl.load(slopes + heads, mask=is_row, other=0.0).to(tl.float32) * LOG2_E
     k += _offset(kv_head, k_strides[2])

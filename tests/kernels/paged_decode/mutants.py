@@ -42,13 +42,15 @@ class Mutant:
 
 
 MUTANTS: Final = (
-    Mutant("stale pages", "forward.py", "pages = next_pages", "pages = pages", "split", "plain"),
-    Mutant("unmasked tail", "forward.py", "visible = ahead <= 0", "visible = ahead <= 1", "split", "plain"),
-    Mutant("window too long", "forward.py", "ahead > -window", "ahead >= -window", "split", "window"),
-    Mutant("wrong half", "forward.py", "(before >= begin)", "(before > begin)", "flat", "plain"),
-    Mutant("lost tile", "forward.py", "first + after - before,", "first + after - before - 1,", "flat", "plain"),
+    Mutant("stale pages", "forward.py", "        pages = next_pages\n    accumulator", "        pages = pages\n    accumulator",
+           "split", "plain"),
+    Mutant("unmasked tail", "fold.py", "visible = ahead <= 0", "visible = ahead <= 1", "split", "plain"),
+    Mutant("window too long", "fold.py", "ahead > -window", "ahead >= -window", "split", "window"),
+    Mutant("wrong half", "forward.py", "2 * program + began", "2 * program + 1 - began", "flat", "plain"),
+    Mutant("lost tile", "forward.py", "leaves, next_first, tile + 1", "leaves, next_first + 1, tile + 1", "flat", "plain"),
+    Mutant("stale queries", "forward.py", "ks_strides[2], following,", "ks_strides[2], sequence,", "flat", "plain"),
     Mutant("unweighted parts", "partials.py", "parts * weights[:, :, None]", "parts", "split", "plain"),
-    Mutant("no empty sequence", "forward.py", "if tiles == 0:", "if tiles < 0:", "flat", "plain"),
+    Mutant("no empty sequence", "tiles.py", "tl.maximum(tiles, 1)", "tl.maximum(tiles, 0)", "flat", "plain"),
     Mutant("merges too early", "partials.py", "== count - 1", "== count - 2", "flat", "plain"),
     Mutant("sink per part", "softmax.py", "row_sum * rescale + tl.exp2(sinks", "row_sum * rescale + 2 * tl.exp2(sinks",
            "split", "window"),

@@ -1,0 +1,67 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
+"""Where the keys of a tile lie in a paged cache, and what is loaded from there, in Triton."""
+
+import triton
+import triton.language as tl
+
+from autotune.kernels.flash_attention.forward import _offset
+
+
+@triton.jit
+def load_pages(
+    table_row, tile, low, high, TOKENS: tl.constexpr, PAGE_SIZE: tl.constexpr, RUN: tl.constexpr
+):  # fmt: skip
+    """The page of each run of RUN keys of a tile; 0 where no key of the run lies in ``low <= key < high``."""
+    starts = tile * TOKENS
+    if RUN != TOKENS:
+        starts += tl.arange(0, TOKENS // RUN) * RUN
+    return tl.load(table_row + starts // PAGE_SIZE, mask=(starts < high) & (starts + RUN > low), other=0)
+
+
+@triton.jit
+def locate_keys(
+    pages, tile, stride_page, stride_slot, TOKENS: tl.constexpr, PAGE_SIZE: tl.constexpr, RUN: tl.constexpr,
+    stride_head=0, HEADS: tl.constexpr = 1,
+):  # fmt: skip
+    """Where a tile's keys lie in a cache: 64-bit offsets of its rows, HEADS heads of one token after another."""
+    rows = tl.arange(0, TOKENS * HEADS)
+    slots = rows // HEADS
+    if RUN == TOKENS:
+        slots += tile * TOKENS % PAGE_SIZE
+    else:
+        if RUN * HEADS != 1:  # multiplied afterwards: how far offsets are aligned is not known past a reshape
+            pages = tl.broadcast_to(pages[:, None], [TOKENS // RUN, RUN * HEADS]).reshape(TOKENS * HEADS)
+        if RUN != PAGE_SIZE:
+            slots += tile * TOKENS
+        slots %= PAGE_SIZE
+    offsets = _offset(pages, stride_page) + _offset(slots, stride_slot)
+    if HEADS != 1:
+        offsets += _offset(rows % HEADS, stride_head)
+    return offsets
+
+
+@triton.jit
+def load_rows(
+    rows_ptr, offsets, present, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, PARTS: tl.constexpr = 1
+):  # fmt: skip
+    """Rows at these offsets as a tile; absent rows and padding columns are 0, and not read.
+
+    In two PARTS, the first holds the first two columns of every four, in the order of ``packing.unpack_pairs``.
+    """
+    columns = tl.arange(0, BLOCK_WIDTH // PARTS)
+    if PARTS == 2:
+        columns = columns // 2 * 4 + columns % 2
+    mask = present[:, None]
+    if WIDTH != BLOCK_WIDTH:
+        mask = mask & (columns < WIDTH)[None, :]
+    return tl.load(rows_ptr + offsets[:, None] + columns[None, :], mask=mask, other=0.0)
+
+
+@triton.jit
+def load_scales(
+    scales, strides, pages, tile, present,
+    TOKENS: tl.constexpr, PAGE_SIZE: tl.constexpr, RUN: tl.constexpr, HEADS: tl.constexpr,
+):  # fmt: skip
+    """The scales of a tile's keys, 0 of absent ones."""
+    offsets = locate_keys(pages, tile, strides[0], strides[1], TOKENS, PAGE_SIZE, RUN, strides[2], HEADS)
+    return tl.load(scales + offsets, mask=present, other=0.0)
