@@ -19,9 +19,10 @@ SMALLEST_SCALE = tl.constexpr(2.0**-60)
 def split_scales(scales):
     """The exponents of scales to base 2, two to minus those, and what remains of the scales, in [1, 2).
 
-    Scales are raised to 2**-60 first: smaller ones are those of values that are all 0.
+    Scales are raised to 2**-60 first: smaller ones are those of values that are all 0. NaN, the scale of values that
+    hold one, stays.
     """
-    scales = tl.maximum(scales, SMALLEST_SCALE)
+    scales = tl.maximum(scales, SMALLEST_SCALE, propagate_nan=tl.PropagateNan.ALL)
     fields = scales.to(tl.int32, bitcast=True) >> 23
     inverses = ((254 - fields) << 23).to(tl.float32, bitcast=True)
     return (fields - 127).to(tl.float32), inverses, scales * inverses

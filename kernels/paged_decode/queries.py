@@ -63,7 +63,7 @@ def load_queries(
     """
     rows, row_heads, queries, heads = locate_rows(kv_head, block, SEQ_Q, GROUP, BLOCK_ROWS)
     is_row = rows < HEADS * SEQ_Q * GROUP
-    exact: tl.constexpr = PACKED and KEY_TYPE == tl.int8
+    exact: tl.constexpr = PACKED and tl.int8 == KEY_TYPE
     parts: tl.constexpr = 2 if PACKED and not exact else 1
     offsets = _offset(sequence, q_strides[0]) + _offset(queries, q_strides[1]) + _offset(heads, q_strides[2])
     tile = load_rows(q, offsets, is_row, HEAD_DIM, BLOCK_D, parts)

@@ -199,14 +199,14 @@ def _compute_tile(
         tl.store(lse + indices, row_lse, mask=is_row)
 
 
-_NUMBERS = ["stride_table", "batch", "kv_heads", "window"]  # no binary of its own for a number
+_NUMBERS = ["stride_table", "capacity", "tokens", "batch", "kv_heads", "window"]  # no binary of its own for a number
 _INTEGERS = ["page_table", "seq_lens", "cu_seqlens_q"]
 
 
 @triton.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=[*_INTEGERS, *_NUMBERS])
 def paged_prefill_forward(
     q, k, v, page_table, seq_lens, cu_seqlens_q, sinks, slopes, out, lse,
-    q_strides, k_strides, v_strides, stride_table, batch, kv_heads, window, score_scale, softcap,
+    q_strides, k_strides, v_strides, stride_table, capacity, tokens, batch, kv_heads, window, score_scale, softcap,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr, BLOCK_Q: tl.constexpr, SMALL_Q: tl.constexpr,
     BLOCK_K: tl.constexpr, PAGE_SIZE: tl.constexpr, RUN: tl.constexpr, SAME_STRIDES: tl.constexpr,
@@ -215,6 +215,7 @@ def paged_prefill_forward(
     """Each program computes one tile: ``q [T, H, D]``, ``out [T, H, HEAD_DIM_V]``, ``lse`` fp32 ``[T, H]``.
 
     Tiles of at most SMALL_Q rows, those of decode steps, are computed as such; 0: all as tiles of BLOCK_Q rows.
+    Whatever lengths and offsets say, a sequence has no more keys than ``capacity``, its table's, and queries within T.
     """
     program = tl.program_id(0)
     if HEADS_TOGETHER:  # neighbouring programs read the heads of one page
@@ -225,14 +226,14 @@ def paged_prefill_forward(
         slot = program % slots
         kv_head = program // slots
     sequence = _find_sequence(cu_seqlens_q, batch, slot, GROUP, BLOCK_Q)
-    begin = tl.load(cu_seqlens_q + sequence)
-    count = tl.load(cu_seqlens_q + sequence + 1) - begin
+    begin = tl.maximum(tl.load(cu_seqlens_q + sequence), 0)
+    count = tl.minimum(tl.load(cu_seqlens_q + sequence + 1), tokens) - begin
     # A sequence's last queries see the most keys: its longest tile starts first.
     behind = (slot - _first_slot(begin, sequence, GROUP, BLOCK_Q)).to(tl.int32)
     first_row = (tl.cdiv(count * GROUP, BLOCK_Q) - 1 - behind) * BLOCK_Q
     if first_row < 0:  # a slot without a tile
         return
-    length = tl.load(seq_lens + sequence)
+    length = tl.minimum(tl.load(seq_lens + sequence), capacity)
     table_row = page_table + _offset(sequence, stride_table)
     if SMALL_Q != 0 and count * GROUP - first_row <= SMALL_Q:
         _compute_tile(

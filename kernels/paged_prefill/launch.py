@@ -43,7 +43,7 @@ def launch(
     batch, max_pages = page_table.shape
     slots = [cache if layout == "NHD" else cache.transpose(1, 2) for cache in (k_cache, v_cache)]
     _, page_size, kv_heads, head_dim_v = slots[1].shape
-    group = heads // kv_heads
+    group, capacity = heads // kv_heads, max_pages * page_size
     block_d, block_dv = padded_widths(head_dim, head_dim_v)
     options = dict(options)
     constants = {
@@ -66,7 +66,7 @@ def launch(
         q.stride()[:2],
         *(cache.stride()[:3] for cache in slots),
         # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
-        *(page_table.stride(0), batch, kv_heads, min(window or 0, max_pages * page_size + tokens)),
+        *(page_table.stride(0), capacity, tokens, batch, kv_heads, min(window or 0, capacity + tokens)),
         *((scale / softcap, softcap * LOG2_E) if softcap else (scale * LOG2_E, 0.0)),
     )
     grid = ((tokens * group // options["BLOCK_Q"] + batch) * kv_heads,)

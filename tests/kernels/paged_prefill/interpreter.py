@@ -6,7 +6,7 @@ from typing import Any
 from tests.kernels.interpreter import TASKS, main
 from tests.kernels.paged_prefill.cases import Case
 from tests.kernels.paged_prefill.mutants import BUGS, judge_copy
-from tests.kernels.paged_prefill.numerics import call_failure, case_failure, many_failure, order_failure
+from tests.kernels.paged_prefill.numerics import bounds_failure, call_failure, case_failure, many_failure, order_failure
 
 
 def run_case(fields: dict[str, Any]) -> str | None:
@@ -21,6 +21,10 @@ def run_many() -> str | None:
     return many_failure("cpu")
 
 
+def run_bounds() -> str | None:
+    return bounds_failure("cpu")
+
+
 def run_order(order: str) -> str | None:
     return order_failure(order, "cpu")
 
@@ -31,7 +35,9 @@ def run_gate(bug: str | None, shape: str, folder: str) -> tuple[str, str]:
     return verdict.status, verdict.message
 
 
-TASKS.update({"case": run_case, "call": run_call, "many": run_many, "order": run_order, "gate": run_gate})
+TASKS.update(
+    {"case": run_case, "call": run_call, "many": run_many, "bounds": run_bounds, "order": run_order, "gate": run_gate}
+)
 
 if __name__ == "__main__":
     main()

@@ -33,7 +33,7 @@ BUGS: Final = (
     Bug("sequences share slots", FORWARD, "GROUP // BLOCK_Q + sequence", "GROUP // BLOCK_Q", "plain"),
     Bug("too few slots", "launch.py", '// options["BLOCK_Q"] + batch)', '// options["BLOCK_Q"] + 1)', "plain"),
     Bug("missing rescale", FORWARD, "accumulator * rescale[:, None]", "accumulator", "plain"),
-    Bug("wrong first pages", FORWARD, "_load_pages(table_row, full_stop,", "_load_pages(table_row, full_start,",
+    Bug("wrong first pages", FORWARD, "load_pages(table_row, full_stop,", "load_pages(table_row, full_start,",
         "plain"),
     Bug("NaN where no key is seen", FORWARD, "if MASKED else new_max", "if False else new_max", "plain"),
     Bug("unscaled slopes", FORWARD, ".to(tl.float32) * LOG2_E", ".to(tl.float32)", "window"),

@@ -152,6 +152,26 @@ def many_failure(device: str) -> str | None:
     return compare(out[: len(inputs.q)], expected, error_limit(expected, eager, torch.float16))
 
 
+def bounds_failure(device: str) -> str | None:
+    """Lengths past the page table, and offsets past the queries: nothing outside is read or written."""
+    shape = check_shape(HALF, (60, 90), (5, 20))
+    inputs = KERNEL.make_inputs(shape, seed=0, device=device)
+    pages, config = 2, config_of("tile")
+    results = []
+    for foreign in (0, 1):  # what lies behind each row of the table
+        table = torch.full((2, pages + 20), foreign, dtype=torch.int32, device=device)
+        table[:, :pages] = inputs.page_table[:, :pages]
+        (out,) = KERNEL.empty_output(inputs)
+        KERNEL.launch(config, replace(inputs, page_table=table[:, :pages]), (out,))
+        results.append(out)
+    if not torch.equal(*results):
+        return "the result depends on what lies behind the page table"
+    tokens = 8  # of 25 that the offsets speak of
+    (whole,) = KERNEL.empty_output(inputs)
+    KERNEL.launch(config, replace(inputs, q=inputs.q[:tokens]), (whole[:tokens],))
+    return None if whole[tokens:].isnan().all() else "rows past the queries were written"
+
+
 def graph_failure(order: str) -> str | None:
     """Capture a launch, change lengths, pages and the division of the queries under it, replay: the graph follows."""
     lengths = ((900, 0, 64, 64, 1), (16, 900, 0, 200, 450))

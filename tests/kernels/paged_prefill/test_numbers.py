@@ -13,7 +13,14 @@ from autotune.shape import PagedShape
 from tests.kernels.conftest import Interpreter
 from tests.kernels.covering import all_pairs, pairs
 from tests.kernels.paged_prefill.cases import FACTORS, Case, covering_rows, gpu_cases, interpreted_cases
-from tests.kernels.paged_prefill.numerics import case_failure, graph_failure, many_failure, order_failure, truth
+from tests.kernels.paged_prefill.numerics import (
+    bounds_failure,
+    case_failure,
+    graph_failure,
+    many_failure,
+    order_failure,
+    truth,
+)
 
 ORDERS = FACTORS["order"]
 
@@ -60,6 +67,15 @@ def test_interpreted_sequences_are_found_among_many(interpreter: Interpreter) ->
 @pytest.mark.gpu
 def test_gpu_sequences_are_found_among_many() -> None:
     assert many_failure("cuda") is None
+
+
+def test_interpreted_launch_stays_within_its_tensors(interpreter: Interpreter) -> None:
+    assert interpreter("bounds") is None
+
+
+@pytest.mark.gpu
+def test_gpu_launch_stays_within_its_tensors() -> None:
+    assert bounds_failure("cuda") is None
 
 
 @pytest.mark.gpu
