@@ -144,21 +144,36 @@ def graph_failure(kv_dtype: str) -> str | None:
     generator = torch.Generator().manual_seed(4)
     first, later = (torch.randn(4, 2, 64, generator=generator).cuda().bfloat16() for _ in range(2))
     slots = torch.tensor([0, 5, -1, 9], device="cuda")
-    cache = torch.zeros(4, 4, 2, 64, dtype=getattr(torch, kv_dtype), device="cuda")
-    scales = torch.zeros(4, 4, 2, device="cuda") if cache.dtype == torch.int8 else None
-    arguments = (first, first, cache, torch.zeros_like(cache), slots)
-    append_kv(*arguments, k_scale=scales, v_scale=scales)  # compiles
+    dtype = getattr(torch, kv_dtype)
+    k_cache, v_cache = (torch.zeros(4, 4, 2, 64, dtype=dtype, device="cuda") for _ in range(2))
+    k_scale, v_scale = (torch.zeros(4, 4, 2, device="cuda") if dtype == torch.int8 else None for _ in range(2))
+    written = [(k_cache, k_scale), (v_cache, v_scale)]
+
+    def append() -> None:
+        append_kv(first, 2 * first, k_cache, v_cache, slots, k_scale=k_scale, v_scale=v_scale)
+
+    append()  # compiles
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        append_kv(*arguments, k_scale=scales, v_scale=scales)
-    cache.zero_()
+        append()
+    for tensor in (k_cache, v_cache, k_scale, v_scale):
+        if tensor is not None:
+            tensor.zero_()
     first.copy_(later)
     slots.copy_(torch.tensor([15, -3, 2, 4]))
+    # What is doubled was computed when the graph was captured, and is computed again by its replay.
     graph.replay()
-    expected = torch.zeros_like(cache, device="cpu")
-    store(expected, quantize(later.cpu(), cache.dtype)[0], slots.cpu(), "NHD")
-    wrong = differing(cache.cpu(), expected)
-    return f"{wrong} elements differ" if wrong else None
+    for (cache, scale), tokens in zip(written, (later, 2 * later), strict=True):
+        values, row_scale = quantize(tokens.cpu(), dtype) if dtype.itemsize == 1 else (tokens.cpu(), None)
+        expected = torch.zeros_like(cache, device="cpu")
+        store(expected, values, slots.cpu(), "NHD")
+        if wrong := differing(cache.cpu(), expected):
+            return f"{wrong} elements differ"
+        if scale is not None and row_scale is not None:
+            stored = scale.cpu().flatten(0, 1)[slots.cpu()[slots.cpu() >= 0]]
+            if not torch.equal(stored, row_scale[slots.cpu() >= 0]):
+                return "scales differ"
+    return None
 
 
 def attention_failure(kv_dtype: str, device: str, dtype: torch.dtype = torch.bfloat16) -> str | None:

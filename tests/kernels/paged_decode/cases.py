@@ -14,6 +14,7 @@ from tests.kernels.covering import Row, cover
 MIN_CASES: Final = 780
 ON_GPU: Final = 450  # of them, from the first: those hold every pair
 SM_COUNT: Final = 4  # what launches take the device to have: few programs, which cross from sequence to sequence
+LARGEST_TILE: Final = 2**15  # numbers in a tile: one of keys and one of values in 16 bits fit every GPU
 OTHER_LENGTHS: Final = (37, 0, 130)  # of the sequences after the first
 PAGE_LENGTHS: Final = {"page - 1": -1, "page": 0, "page + 1": 1}
 
@@ -23,13 +24,14 @@ FACTORS: Final[Mapping[str, tuple[Any, ...]]] = {
         ("float32", None),
     ),
     "schedule": ("split", "flat"),
-    "block_k": (16, 32, 64, 128),
-    "work": (1, 2, 8),  # splits of a sequence, or programs of an SM
+    "block_k": (16, 32, 64, 128, 256),
+    "work": (1, 2, 8, 32),  # splits of a sequence, or programs of an SM
     "combine": ("kernel", "last"),
     "half_partials": (False, True),
-    "block_rows": (16, 64),
+    "block_rows": (16, 32, 64),
+    "num_warps": (2, 4, 8),
     "num_stages": (1, 3),
-    "head_dims": ((64, 64), (96, 96), (128, 128), (256, 256), (128, 64), (72, 96)),
+    "head_dims": ((8, 8), (64, 64), (96, 96), (128, 128), (256, 256), (512, 512), (128, 64), (72, 96)),
     "page_size": (1, 3, 16, 64, 528),
     "layout": ("NHD", "HND"),
     "group": (1, 4, 5, 7, 8, 71),
@@ -60,6 +62,7 @@ class Case:
     half_partials: bool
     block_rows: int
     tiled_heads: int
+    num_warps: int
     num_stages: int
     head_dim: int
     head_dim_v: int
@@ -87,7 +90,7 @@ class Case:
             "NUM_SPLITS" if self.schedule == "split" else "PROGRAMS_PER_SM": self.work,
             "COMBINE": self.combine,
             "PARTIALS": self.dtype if self.half_partials else "float32",
-            "num_warps": 4,
+            "num_warps": self.num_warps,
             "num_stages": self.num_stages,
         }
 
@@ -103,7 +106,7 @@ class Case:
             f"h{self.kv_heads}g{self.group}q{self.seq_q}-"
             f"{'x'.join(map(str, self.lengths))}-{self.layout}{self.page_size}-{'-'.join(features) or 'plain'}-"
             f"{self.schedule}{self.work}-{self.combine}{'-half' if self.half_partials else ''}-"
-            f"{self.block_rows}x{self.block_k}h{self.tiled_heads}s{self.num_stages}"
+            f"{self.block_rows}x{self.block_k}h{self.tiled_heads}w{self.num_warps}s{self.num_stages}"
         )
 
 
@@ -150,6 +153,7 @@ def case_of(row: Row) -> Case:
     heads = row["tiled_heads"]
     if row["kv_heads"] % heads or heads * row["group"] * row["seq_q"] > row["block_rows"]:
         fields["tiled_heads"] = 1
+    fields["block_k"] = min(row["block_k"], LARGEST_TILE // max(padded_widths(head_dim, head_dim_v)))
     sizes = {"head_dim": head_dim, "head_dim_v": head_dim_v, "lengths": lengths_of(row)}
     return Case(**fields, **sizes, dtype=dtype, kv_dtype=kv_dtype)
 

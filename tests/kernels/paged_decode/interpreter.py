@@ -6,7 +6,13 @@ from typing import Any
 from tests.kernels.interpreter import TASKS, main
 from tests.kernels.paged_decode.cases import Case
 from tests.kernels.paged_decode.mutants import MUTANTS, judge_copy
-from tests.kernels.paged_decode.numerics import call_failure, case_failure, distant_failure, order_failure
+from tests.kernels.paged_decode.numerics import (
+    call_failure,
+    case_failure,
+    distant_failure,
+    order_failure,
+    poison_failure,
+)
 
 
 def run_case(fields: dict[str, Any]) -> str | None:
@@ -25,6 +31,10 @@ def run_order(schedule: str, combine: str) -> str | None:
     return order_failure(schedule, combine, "cpu")
 
 
+def run_poison(kv_dtype: str, where: str) -> str | None:
+    return poison_failure(kv_dtype, where, "cpu")
+
+
 def run_gate(mutant: str | None, schedule: str, shape: str, folder: str) -> tuple[str, str]:
     chosen = next((item for item in MUTANTS if item.name == mutant), None)
     verdict = judge_copy(chosen, schedule, shape, Path(folder), "cpu")
@@ -32,6 +42,7 @@ def run_gate(mutant: str | None, schedule: str, shape: str, folder: str) -> tupl
 
 
 TASKS.update({"case": run_case, "call": run_call, "distant": run_distant, "order": run_order, "gate": run_gate})
+TASKS["poison"] = run_poison
 
 if __name__ == "__main__":
     main()

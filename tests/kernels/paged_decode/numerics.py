@@ -260,6 +260,61 @@ def graph_failure(schedule: str, combine: str) -> str | None:
     return compare(out, expected, error_limit(expected, eager, torch.float16))
 
 
+def poison_failure(kv_dtype: str, where: str, device: str) -> str | None:
+    """One NaN among the queries, the keys or the values of the first sequence: its results show it, no other's do."""
+    sizes: dict[str, Any] = {"batch": 2, "heads": 4, "kv_heads": 1, "max_context": 90, "head_dim": 64}
+    shape = CheckShape(**sizes, dtype="float16", kv_dtype=kv_dtype, lengths=(70, 90))
+    inputs = KERNEL.make_inputs(shape, seed=0, device=device)
+    page, slot = int(inputs.page_table[0, 2]), 5
+    if where == "q":
+        inputs.q[0, 0, :, 3] = math.nan
+    elif kv_dtype == "int8":  # a token that held NaN has such a scale, and bytes that say nothing
+        scale = {"k": inputs.k_scale, "v": inputs.v_scale}[where]
+        assert scale is not None
+        scale[page, slot] = math.nan
+    else:
+        {"k": inputs.k_cache, "v": inputs.v_cache}[where][page, slot, 0, 3] = math.nan
+    for schedule in ("split", "flat"):
+        (out,) = KERNEL.empty_output(inputs)
+        KERNEL.launch(Config(config_of(schedule, work=1)), inputs, (out,))
+        if not out[0].isnan().any(-1).all():
+            return f"{schedule}: NaN is lost"
+        if out[1].isnan().any():
+            return f"{schedule}: NaN is found in another sequence"
+    return None
+
+
+def streams_failure(combine: str) -> str | None:
+    """Two graphs of the schedule flat, replayed on two streams at once, again and again: neither disturbs the other."""
+    sizes: dict[str, Any] = {"batch": 6, "heads": 8, "kv_heads": 2, "max_context": 2000, "head_dim": 64}
+    shape = CheckShape(**sizes, dtype="float16", lengths=(2000, 0, 33, 640, 1, 700))
+    config = Config(config_of("flat", work=2, combine=combine))
+    problems = [KERNEL.make_inputs(shape, seed=seed, device="cuda") for seed in (0, 1)]
+    outputs = [KERNEL.empty_output(problem)[0] for problem in problems]
+    graphs = []
+    for problem, out in zip(problems, outputs, strict=True):
+        KERNEL.launch(config, problem, (out,))  # compiles
+        torch.cuda.synchronize()
+        graphs.append(torch.cuda.CUDAGraph())
+        with torch.cuda.graph(graphs[-1]):
+            KERNEL.launch(config, problem, (out,))
+    streams = [torch.cuda.Stream() for _ in graphs]
+    expected = [KERNEL.reference(problem)[0] for problem in problems]
+    eager = [KERNEL.reference(problem, dtype=torch.float16)[0] for problem in problems]
+    for _ in range(50):
+        for out in outputs:
+            out.fill_(math.nan)
+        torch.cuda.synchronize()
+        for graph, stream in zip(graphs, streams, strict=True):
+            with torch.cuda.stream(stream):
+                graph.replay()
+        torch.cuda.synchronize()
+        for out, truth, rounded in zip(outputs, expected, eager, strict=True):
+            if (found := compare(out, truth, error_limit(truth, rounded, torch.float16))) is not None:
+                return found
+    return None
+
+
 def order_failure(schedule: str, combine: str, device: str) -> str | None:
     """Move the pages about: the result must be the same to the bit."""
     lengths = (40, 0, 200, 3, 129)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.kernels.paged_decode import KERNEL
+from autotune.kernels.paged_decode import KERNEL, counters
 from autotune.kernels.paged_decode.inputs import CheckShape
 from tests.kernels.conftest import Interpreter
 from tests.kernels.covering import all_pairs, pairs
@@ -18,6 +18,8 @@ from tests.kernels.paged_decode.numerics import (
     distant_failure,
     graph_failure,
     order_failure,
+    poison_failure,
+    streams_failure,
 )
 
 each_way = pytest.mark.parametrize(
@@ -67,6 +69,31 @@ def test_interpreted_bits_do_not_depend_on_the_order_of_pages(
 @each_way
 def test_gpu_bits_do_not_depend_on_the_order_of_pages(schedule: str, combine: str) -> None:
     assert order_failure(schedule, combine, "cuda") is None
+
+
+POISONED = [(kv_dtype, where) for kv_dtype in ("float16", "int8", "float8_e4m3fn", "float8_e5m2") for where in "qkv"]
+
+
+@pytest.mark.parametrize(("kv_dtype", "where"), [item for item in POISONED if "float8" not in item[0]])
+def test_interpreted_nan_is_seen(kv_dtype: str, where: str, interpreter: Interpreter) -> None:
+    assert interpreter("poison", kv_dtype, where) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("kv_dtype", "where"), POISONED)
+def test_gpu_nan_is_seen(kv_dtype: str, where: str) -> None:
+    assert poison_failure(kv_dtype, where, "cuda") is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("combine", ["kernel", "last"])
+@pytest.mark.parametrize("pool", [2**20, 32])  # counters: of the second, one graph has its own
+def test_gpu_graphs_on_two_streams_do_not_disturb_each_other(
+    combine: str, pool: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counters, "POOL_SIZE", pool)
+    monkeypatch.setattr(counters, "_pools", {})
+    assert streams_failure(combine) is None
 
 
 DISTANT = [
