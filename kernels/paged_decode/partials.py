@@ -12,7 +12,7 @@ from autotune.kernels.flash_attention.forward import _offset
 from autotune.kernels.paged_decode.softmax import finish_softmax
 from autotune.kernels.paged_decode.tiles import count_list, list_tiles, share_tiles
 
-MERGED_AT_ONCE = tl.constexpr(4096)  # numbers of partial results, whose loads wait together
+MERGED_AT_ONCE = tl.constexpr(8192)  # numbers of partial results, whose loads wait together
 
 
 @triton.jit

@@ -298,7 +298,7 @@ def streams_failure(combine: str) -> str | None:
         graphs.append(torch.cuda.CUDAGraph())
         with torch.cuda.graph(graphs[-1]):
             KERNEL.launch(config, problem, (out,))
-    streams = [torch.cuda.Stream() for _ in graphs]
+    streams: list[Any] = [torch.cuda.Stream() for _ in graphs]  # type: ignore[no-untyped-call]
     expected = [KERNEL.reference(problem)[0] for problem in problems]
     eager = [KERNEL.reference(problem, dtype=torch.float16)[0] for problem in problems]
     for _ in range(50):
