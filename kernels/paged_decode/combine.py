@@ -7,6 +7,7 @@ import triton.language as tl
 from autotune.kernels.paged_decode.early import let_next_come, wait_for_previous
 from autotune.kernels.paged_decode.partials import list_partials, merge_partials, store_output
 
+LOADED = tl.constexpr(8192)  # numbers of partial results at once: 64 splits of 128 columns
 _LENGTHS = ["batch", "kv_heads", "programs", "window"]
 
 
@@ -44,7 +45,7 @@ def combine_partials(
     if SPLITS == 0 and count == 1:
         return
     accumulator, row_max, row_sum = merge_partials(
-        partials, statistics, number, following, step, count, row % BLOCK_ROWS, 1, BLOCK_ROWS, BLOCK_DV
+        partials, statistics, number, following, step, count, row % BLOCK_ROWS, 1, BLOCK_ROWS, BLOCK_DV, LOADED
     )  # fmt: skip
     # Not before: programs of the next kernel that came at once cost up to 2 us (NVIDIA H200, 2026-11-21, batch 1).
     if EARLY:

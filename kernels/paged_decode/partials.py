@@ -12,8 +12,6 @@ from autotune.kernels.flash_attention.forward import _offset
 from autotune.kernels.paged_decode.softmax import finish_softmax
 from autotune.kernels.paged_decode.tiles import count_list, list_tiles, share_tiles
 
-MERGED_AT_ONCE = tl.constexpr(8192)  # numbers of partial results, whose loads wait together
-
 
 @triton.jit
 def store_output(
@@ -94,10 +92,13 @@ def span_programs(before, tiles, share):
 @triton.jit
 def merge_partials(
     partials, statistics, number, following, step, count, first_row,
-    ROWS: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_DV: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_DV: tl.constexpr, LOADED: tl.constexpr,
 ):  # fmt: skip
-    """The softmax state of ROWS rows of a block over all of its ``count`` partial results, always in the same order."""
-    at_once: tl.constexpr = max(1, MERGED_AT_ONCE // (ROWS * BLOCK_DV))
+    """The softmax state of ROWS rows of a block over all of its ``count`` partial results, always in the same order.
+
+    So many are merged at once, and their loads wait together, as hold LOADED numbers.
+    """
+    at_once: tl.constexpr = max(1, LOADED // (ROWS * BLOCK_DV))
     rows = first_row + tl.arange(0, ROWS)
     columns = tl.arange(0, BLOCK_DV)
     accumulator = tl.zeros([ROWS, BLOCK_DV], tl.float32)

@@ -42,12 +42,11 @@ class Mutant:
 
 
 MUTANTS: Final = (
-    Mutant("stale pages", "forward.py", "pages = next_pages\n    accu", "pages = pages\n    accu", "split", "plain"),
+    Mutant("stale pages", "attend.py", "pages = next_pages", "pages = pages", "split", "plain"),
     Mutant("unmasked tail", "fold.py", "visible = ahead <= 0", "visible = ahead <= 1", "split", "plain"),
     Mutant("window too long", "fold.py", "ahead > -window", "ahead >= -window", "split", "window"),
-    Mutant("wrong half", "forward.py", "2 * program + began", "2 * program + 1 - began", "flat", "plain"),
-    Mutant("lost tile", "forward.py", "leaves, next_first, tile", "leaves, next_first + 1, tile", "flat", "plain"),
-    Mutant("stale queries", "forward.py", "ks_strides[2], following,", "ks_strides[2], sequence,", "flat", "plain"),
+    Mutant("wrong half", "forward.py", "(before >= begin)", "(before > begin)", "flat", "plain"),
+    Mutant("lost tile", "forward.py", "first + after - before, 1", "first + after - before - 1, 1", "flat", "plain"),
     Mutant("unweighted parts", "partials.py", "parts * weights[:, :, None]", "parts", "split", "plain"),
     Mutant("no empty sequence", "tiles.py", "tl.maximum(tiles, 1)", "tl.maximum(tiles, 0)", "flat", "plain"),
     Mutant("merges too early", "partials.py", "== count - 1", "== count - 2", "flat", "plain"),
