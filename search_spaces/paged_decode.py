@@ -9,7 +9,7 @@ from autotune.errors import InvalidShapeError
 from autotune.operation import Cost, Operation
 from autotune.search_spaces.flash_attention import padded_widths
 from autotune.shape import ITEM_BYTES, KV_ITEM_BYTES, PagedShape
-from autotune.space import Config, Parameter, Space
+from autotune.space import Config, Parameter, Space, Value
 
 PARAMETERS: Final = (
     # split: programs take equal shares of each sequence; flat: equal shares of the list of all sequences' tiles.
@@ -19,8 +19,9 @@ PARAMETERS: Final = (
     Parameter("BLOCK_K", (16, 32, 64, 128, 256)),  # keys in one tile, of all its heads together
     Parameter("NUM_SPLITS", (1, 2, 4, 8, 16, 32, 64, 128), only=("schedule", "split")),
     Parameter("PROGRAMS_PER_SM", (1, 2, 4, 8), only=("schedule", "flat")),
-    Parameter("COMBINE", ("kernel", "last")),  # who merges partial results: a second kernel, or who finishes last
-    Parameter("PARTIALS", ("float32", "float16", "bfloat16")),  # their type
+    # Who merges partial results, a second kernel or who finishes last, and their type; of flat the former, and float32.
+    Parameter("COMBINE", ("kernel", "last"), only=("schedule", "split")),
+    Parameter("PARTIALS", ("float32", "float16", "bfloat16"), only=("schedule", "split")),
     Parameter("num_warps", (1, 2, 4, 8)),
     Parameter("num_stages", (1, 2, 3, 4, 6)),
     # AMD only, see flash_attention.
@@ -124,12 +125,11 @@ def _bad_tile(config: Config, shape: PagedShape) -> str | None:
 
 def _needless_partials(config: Config, shape: PagedShape) -> str | None:
     """Why partial results of this type, or merged so, make no sense; None if they do."""
-    partials, combine = config["PARTIALS"], config["COMBINE"]
+    if config["schedule"] == "flat":
+        return None
+    partials, combine, splits = config["PARTIALS"], config["COMBINE"], config.integer("NUM_SPLITS")
     if partials not in ("float32", shape.dtype):
         return f"PARTIALS={partials} is neither float32 nor the dtype, {shape.dtype}"
-    splits = config["NUM_SPLITS"]
-    if not isinstance(splits, int):
-        return "PARTIALS are few where schedule=flat: only float32" if partials != "float32" else None
     if splits == 1 and (partials, combine) != ("float32", "kernel"):
         return f"PARTIALS={partials} and COMBINE={combine} change nothing: NUM_SPLITS=1 leaves no partial results"
     if combine == "last" and splits > MAX_SPLITS_LAST:
@@ -209,8 +209,8 @@ def default(shape: PagedShape, device: Device) -> Config:
         BLOCK_K=block_k,
         NUM_SPLITS=None,
         PROGRAMS_PER_SM=2,
-        COMBINE="kernel",
-        PARTIALS="float32",
+        COMBINE=None,
+        PARTIALS=None,
         num_warps=4 if width <= 256 else 8,
         num_stages=1 if is_hip else max(2, min(3, stages)),
         waves_per_eu=0 if is_hip else None,
@@ -222,7 +222,8 @@ def default(shape: PagedShape, device: Device) -> Config:
         candidates = [flat, few]
     else:
         splits = _usual_splits(flat, shape, device)
-        split = Config({**flat, "schedule": "split", "PROGRAMS_PER_SM": None, "NUM_SPLITS": splits})
+        amounts: dict[str, Value] = {"NUM_SPLITS": splits, "COMBINE": "kernel", "PARTIALS": "float32"}
+        split = Config({**flat, "schedule": "split", "PROGRAMS_PER_SM": None, **amounts})
         candidates = [split, flat, few]
     return next((config for config in candidates if reject(config, shape, device) is None), few)
 
@@ -280,7 +281,7 @@ def power_of_two(value: int) -> int:
 
 
 _FILES: Final = (
-    *("forward", "attend", "fold", "keys", "queries", "packing", "softmax", "tiles"),
+    *("forward", "fold", "keys", "queries", "packing", "softmax", "tiles"),
     *("partials", "combine", "early", "counters", "launch"),
 )
 _KERNEL_FOLDERS: Final = Path(__file__).parent.parent / "kernels"

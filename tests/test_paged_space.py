@@ -65,7 +65,7 @@ def test_configs_are_valid_unique_and_hold_the_default(arch: str) -> None:
 
 
 FLAT = SPACE.default(shape_of(mean_context=4096), NVIDIA_H200)
-SPLIT = Config({**FLAT, "schedule": "split", "PROGRAMS_PER_SM": None, "NUM_SPLITS": 1, "HEADS": 1})
+SPLIT = Config({**SPACE.default(shape_of(), NVIDIA_H200), "HEADS": 1})
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,11 @@ def test_more_programs_than_tiles_are_refused() -> None:
     assert SPACE.why_invalid(Config({**FLAT, "PROGRAMS_PER_SM": 8}), shape_of(batch=9), NVIDIA_H200) is None
 
 
-def test_amounts_exist_under_their_schedule_alone() -> None:
+def test_parameters_of_a_schedule_exist_under_their_schedule_alone() -> None:
     for config in SPACE.configs(shape_of(), NVIDIA_H200):
         assert (config["NUM_SPLITS"] is None) == (config["schedule"] == "flat")
         assert (config["PROGRAMS_PER_SM"] is None) == (config["schedule"] == "split")
+        assert (config["COMBINE"] is None) == (config["PARTIALS"] is None) == (config["schedule"] == "flat")
 
 
 @pytest.mark.parametrize("window", [None, 1, 4, 100])

@@ -7,7 +7,6 @@ import triton.language as tl
 from autotune.kernels.paged_decode.early import let_next_come, wait_for_previous
 from autotune.kernels.paged_decode.partials import list_partials, merge_partials, store_output
 
-LOADED = tl.constexpr(8192)  # numbers of partial results at once: 64 splits of 128 columns
 _LENGTHS = ["batch", "kv_heads", "programs", "window"]
 
 
@@ -16,7 +15,7 @@ def combine_partials(
     partials, statistics, seq_lens, sinks, out, lse, batch, kv_heads, programs, window,
     SEQ_Q: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_DV: tl.constexpr,
     BLOCK_ROWS: tl.constexpr, TOKENS: tl.constexpr, WINDOW: tl.constexpr, HEADS: tl.constexpr, SPLITS: tl.constexpr,
-    EARLY: tl.constexpr,
+    AT_ONCE: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """One program finishes one row, a query's head: ``out`` is ``[B, SEQ_Q, H, HEAD_DIM_V]``, ``lse`` fp32
     ``[B, SEQ_Q, H]``.
@@ -45,7 +44,7 @@ def combine_partials(
     if SPLITS == 0 and count == 1:
         return
     accumulator, row_max, row_sum = merge_partials(
-        partials, statistics, number, following, step, count, row % BLOCK_ROWS, 1, BLOCK_ROWS, BLOCK_DV, LOADED
+        partials, statistics, number, following, step, count, row % BLOCK_ROWS, 1, BLOCK_ROWS, BLOCK_DV, AT_ONCE
     )  # fmt: skip
     # Not before: programs of the next kernel that came at once cost up to 2 us (NVIDIA H200, 2026-11-21, batch 1).
     if EARLY:

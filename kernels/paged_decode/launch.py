@@ -15,7 +15,11 @@ from autotune.search_spaces.paged_decode import power_of_two
 from autotune.space import Config
 
 LOG2_E: Final = math.log2(math.e)
-COMBINE_WARPS: Final = 4
+
+# Where each SM merges one row at most, many loads wait together; else each row's registers are few, so that all rows
+# are merged at once. Warps, and numbers of partial results that are loaded together.
+COMBINE_FEW: Final = (4, 8192)
+COMBINE_MANY: Final = (1, 2048)
 
 # Where page, slot and head lie in a cache, and in the scales of one.
 AXES: Final = {"NHD": (0, 1, 2), "HND": (0, 2, 1)}
@@ -74,9 +78,10 @@ def launch(
     is_packed = _can_pack(q, k_cache, v_cache)
     elements = 2 if is_packed else 1  # in a word, of which tiles are made
     block_d, block_dv = (elements * width for width in padded_widths(head_dim // elements, head_dim_v // elements))
-    plan = _plan(options, batch, lanes, sm_count or _sm_count(q.device))
-    partial_type = getattr(torch, options.pop("PARTIALS"))
-    in_last = options.pop("COMBINE") == "last" and plan.partials > 0
+    sms = sm_count or _sm_count(q.device)
+    plan = _plan(options, batch, lanes, sms)
+    partial_type = getattr(torch, options.pop("PARTIALS", "float32"))
+    in_last = options.pop("COMBINE", "kernel") == "last" and plan.partials > 0
     partials = q.new_empty((plan.partials, block_rows, block_dv), dtype=partial_type)
     statistics = q.new_empty((plan.partials, 2, block_rows), dtype=torch.float32)
     counters = take_counters(batch * lanes, q.device) if in_last else None
@@ -125,11 +130,14 @@ def launch(
     )
     if plan.partials and not in_last:
         arguments = (partials, statistics, seq_lens, sinks, out, lse, batch, kv_heads, plan.programs, reach)
+        warps, numbers = COMBINE_FEW if batch * seq_q * heads <= sms else COMBINE_MANY
+        most = max(1, numbers // block_dv)
+        at_once = min(plan.splits, most) if plan.splits else most
         _run(
             combine_partials,
             (batch * seq_q * heads,),
             arguments,
-            constants | {"TOKENS": tokens, "num_warps": COMBINE_WARPS} | launching,
+            constants | {"TOKENS": tokens, "AT_ONCE": at_once, "num_warps": warps} | launching,
             compile_only,
         )
     return compiled

@@ -78,34 +78,27 @@ def list_partials(
     total, before = count_list(seq_lens, batch, sequence, window, SEQ_Q, BLOCK_K, WINDOW)
     _, tiles = list_tiles(tl.load(seq_lens + sequence), window, SEQ_Q, BLOCK_K, WINDOW)
     share = share_tiles(total, programs)
-    first, count = span_programs(before, tiles, share)
-    return 2 * (first * lanes + lane) + 1, 2 * ((first + 1) * lanes + lane), 2 * lanes, count
-
-
-@triton.jit
-def span_programs(before, tiles, share):
-    """The first program that sees a sequence with so many tiles before its own, and how many do."""
     first = before // share
-    return first, (before + tiles - 1) // share - first + 1
+    count = (before + tiles - 1) // share - first + 1
+    return 2 * (first * lanes + lane) + 1, 2 * ((first + 1) * lanes + lane), 2 * lanes, count
 
 
 @triton.jit
 def merge_partials(
     partials, statistics, number, following, step, count, first_row,
-    ROWS: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_DV: tl.constexpr, LOADED: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_DV: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
     """The softmax state of ROWS rows of a block over all of its ``count`` partial results, always in the same order.
 
-    So many are merged at once, and their loads wait together, as hold LOADED numbers.
+    The loads of AT_ONCE, a power of two, wait together; where they are fewer, the rest is instructions in vain.
     """
-    at_once: tl.constexpr = max(1, LOADED // (ROWS * BLOCK_DV))
     rows = first_row + tl.arange(0, ROWS)
     columns = tl.arange(0, BLOCK_DV)
     accumulator = tl.zeros([ROWS, BLOCK_DV], tl.float32)
     row_max = tl.full([ROWS], float("-inf"), tl.float32)
     row_sum = tl.zeros([ROWS], tl.float32)
-    for start in range(0, count, at_once):
-        order = start + tl.arange(0, at_once)
+    for start in range(0, count, AT_ONCE):
+        order = start + tl.arange(0, AT_ONCE)
         numbers = tl.where(order == 0, number, following + (order - 1) * step)
         present = (order < count)[:, None]
         row_pointers = statistics + _offset(numbers, 2 * BLOCK_ROWS)[:, None] + rows[None, :]

@@ -20,4 +20,4 @@ def key(before: list[str]) -> str:
 
 
 def test_the_key_of_a_kernel_does_not_depend_on_what_was_compiled_before() -> None:
-    assert key([]) == key(["paged_decode_split"]) == key(["merge_partials", "attend_tiles"])
+    assert key([]) == key(["paged_decode_split"]) == key(["merge_partials", "fold_tile"])

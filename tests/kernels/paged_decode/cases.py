@@ -87,12 +87,18 @@ class Case:
             "BLOCK_ROWS": self.block_rows,
             "HEADS": self.tiled_heads,
             "BLOCK_K": self.block_k,
-            "NUM_SPLITS" if self.schedule == "split" else "PROGRAMS_PER_SM": self.work,
-            "COMBINE": self.combine,
-            "PARTIALS": self.dtype if self.half_partials else "float32",
+            **self.amounts,
             "num_warps": self.num_warps,
             "num_stages": self.num_stages,
         }
+
+    @property
+    def amounts(self) -> dict[str, Any]:
+        """The parameters that the schedule has."""
+        if self.schedule == "flat":
+            return {"PROGRAMS_PER_SM": self.work}
+        partials = self.dtype if self.half_partials else "float32"
+        return {"NUM_SPLITS": self.work, "COMBINE": self.combine, "PARTIALS": partials}
 
     def __str__(self) -> str:
         features = [

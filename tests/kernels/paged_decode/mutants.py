@@ -23,10 +23,13 @@ CAUGHT: Final = (Status.NAN_RESULT, Status.WRONG_RESULT)  # which of them may de
 
 
 def config_of(schedule: str) -> Config:
-    """``split`` merges in a second kernel, ``flat`` in the program that finishes last."""
-    amount, combine = {"split": ("NUM_SPLITS", "kernel"), "flat": ("PROGRAMS_PER_SM", "last")}[schedule]
+    """``split`` merges in the program that finishes last, ``flat`` in a second kernel."""
+    amounts: dict[str, dict[str, int | str]] = {
+        "split": {"NUM_SPLITS": 2, "COMBINE": "last", "PARTIALS": "float32"},
+        "flat": {"PROGRAMS_PER_SM": 2},
+    }
     tile = {"BLOCK_ROWS": 16, "HEADS": 1, "BLOCK_K": 64, "num_warps": 4, "num_stages": 3}
-    return Config({"schedule": schedule, amount: 2, "COMBINE": combine, "PARTIALS": "float32", **tile})
+    return Config({"schedule": schedule, **amounts[schedule], **tile})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +45,15 @@ class Mutant:
 
 
 MUTANTS: Final = (
-    Mutant("stale pages", "attend.py", "pages = next_pages", "pages = pages", "split", "plain"),
+    Mutant("stale pages", "forward.py", "pages = next_pages\n    accu", "pages = pages\n    accu", "split", "plain"),
     Mutant("unmasked tail", "fold.py", "visible = ahead <= 0", "visible = ahead <= 1", "split", "plain"),
     Mutant("window too long", "fold.py", "ahead > -window", "ahead >= -window", "split", "window"),
-    Mutant("wrong half", "forward.py", "(before >= begin)", "(before > begin)", "flat", "plain"),
-    Mutant("lost tile", "forward.py", "first + after - before, 1", "first + after - before - 1, 1", "flat", "plain"),
+    Mutant("wrong half", "forward.py", "2 * program + began", "2 * program + 1 - began", "flat", "plain"),
+    Mutant("lost tile", "forward.py", "leaves, next_first, tile", "leaves, next_first + 1, tile", "flat", "plain"),
+    Mutant("stale queries", "forward.py", "ks_strides[2], following,", "ks_strides[2], sequence,", "flat", "plain"),
     Mutant("unweighted parts", "partials.py", "parts * weights[:, :, None]", "parts", "split", "plain"),
     Mutant("no empty sequence", "tiles.py", "tl.maximum(tiles, 1)", "tl.maximum(tiles, 0)", "flat", "plain"),
-    Mutant("merges too early", "partials.py", "== count - 1", "== count - 2", "flat", "plain"),
+    Mutant("never merges", "partials.py", "== count - 1", "== count", "split", "plain"),
     Mutant("sink per part", "softmax.py", "row_sum * rescale + tl.exp2(sinks", "row_sum * rescale + 2 * tl.exp2(sinks",
            "split", "window"),
 )  # fmt: skip

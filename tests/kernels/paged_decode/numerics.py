@@ -196,9 +196,11 @@ def query_rounding(problem: Problem, scale: float) -> float:
 
 def config_of(schedule: str, *, work: int, combine: str = "kernel", num_stages: int = 3) -> dict[str, int | str]:
     """A config as the launcher takes it; ``work`` are splits or programs of an SM."""
-    amount = {"split": "NUM_SPLITS", "flat": "PROGRAMS_PER_SM"}[schedule]
+    amounts: dict[str, int | str] = {"PROGRAMS_PER_SM": work}
+    if schedule == "split":
+        amounts = {"NUM_SPLITS": work, "COMBINE": combine, "PARTIALS": "float32"}
     tile = {"BLOCK_ROWS": 16, "HEADS": 1, "BLOCK_K": 32, "num_warps": 4, "num_stages": num_stages}
-    return {"schedule": schedule, amount: work, "COMBINE": combine, "PARTIALS": "float32", **tile}
+    return {"schedule": schedule, **amounts, **tile}
 
 
 def distant_failure(axis: str, stride: int, device: str) -> str | None:
@@ -284,11 +286,11 @@ def poison_failure(kv_dtype: str, where: str, device: str) -> str | None:
     return None
 
 
-def streams_failure(combine: str) -> str | None:
-    """Two graphs of the schedule flat, replayed on two streams at once, again and again: neither disturbs the other."""
+def streams_failure(schedule: str, combine: str) -> str | None:
+    """Two graphs, replayed on two streams at once, again and again: neither disturbs the other."""
     sizes: dict[str, Any] = {"batch": 6, "heads": 8, "kv_heads": 2, "max_context": 2000, "head_dim": 64}
     shape = CheckShape(**sizes, dtype="float16", lengths=(2000, 0, 33, 640, 1, 700))
-    config = Config(config_of("flat", work=2, combine=combine))
+    config = Config(config_of(schedule, work=2, combine=combine))
     problems = [KERNEL.make_inputs(shape, seed=seed, device="cuda") for seed in (0, 1)]
     outputs = [KERNEL.empty_output(problem)[0] for problem in problems]
     graphs = []
