@@ -15,11 +15,10 @@ from autotune.search_spaces.paged_decode import power_of_two
 from autotune.space import Config
 
 LOG2_E: Final = math.log2(math.e)
-
-# Where each SM merges one row at most, many loads wait together; else each row's registers are few, so that all rows
-# are merged at once. Warps, and numbers of partial results that are loaded together.
-COMBINE_FEW: Final = (4, 8192)
-COMBINE_MANY: Final = (1, 2048)
+COMBINE_WARPS: Final = 2
+# Numbers of partial results whose loads wait together where each SM merges one row at most; and where it merges more,
+# which find room together only if none takes too many registers (NVIDIA H200, 2026-11-21: 3 to 6 % of ragged batches).
+COMBINED_OF_FEW, COMBINED_OF_MANY = 8192, 4096
 
 # Where page, slot and head lie in a cache, and in the scales of one.
 AXES: Final = {"NHD": (0, 1, 2), "HND": (0, 2, 1)}
@@ -130,14 +129,13 @@ def launch(
     )
     if plan.partials and not in_last:
         arguments = (partials, statistics, seq_lens, sinks, out, lse, batch, kv_heads, plan.programs, reach)
-        warps, numbers = COMBINE_FEW if batch * seq_q * heads <= sms else COMBINE_MANY
-        most = max(1, numbers // block_dv)
+        most = max(1, (COMBINED_OF_FEW if batch * seq_q * heads <= sms else COMBINED_OF_MANY) // block_dv)
         at_once = min(plan.splits, most) if plan.splits else most
         _run(
             combine_partials,
             (batch * seq_q * heads,),
             arguments,
-            constants | {"TOKENS": tokens, "AT_ONCE": at_once, "num_warps": warps} | launching,
+            constants | {"TOKENS": tokens, "AT_ONCE": at_once, "num_warps": COMBINE_WARPS} | launching,
             compile_only,
         )
     return compiled
