@@ -15,6 +15,9 @@ from autotune.search_spaces.paged_decode import power_of_two
 from autotune.space import Config
 
 LOG2_E: Final = math.log2(math.e)
+ALIGNMENT: Final = 16  # bytes, or elements of a stride: what Triton knows of an argument
+BYTES_OF_A_PAIR: Final = 4
+NVIDIA_WARP: Final = 32  # threads
 COMBINE_WARPS: Final = 2
 # Numbers of partial results whose loads wait together where each SM merges one row at most; and where it merges more,
 # which find room together only if none takes too many registers (NVIDIA H200, 2026-11-21: 3 to 6 % of ragged batches).
@@ -74,7 +77,7 @@ def launch(
     rows = tiled_heads * seq_q * heads // kv_heads
     lanes = kv_heads // tiled_heads * -(-rows // block_rows)
     tokens = options["BLOCK_K"] // tiled_heads
-    is_packed = _can_pack(q, k_cache, v_cache)
+    is_packed = _can_pack(q, k_cache, v_cache, options)
     elements = 2 if is_packed else 1  # in a word, of which tiles are made
     block_d, block_dv = (elements * width for width in padded_widths(head_dim // elements, head_dim_v // elements))
     sms = sm_count or _sm_count(q.device)
@@ -167,14 +170,20 @@ def _run(
     return kernel[grid](*arguments, **constants)
 
 
-def _can_pack(q: torch.Tensor, *caches: torch.Tensor) -> bool:
-    """Whether one-byte caches can be read two bytes at a time, and converted as NVIDIA's GPUs do."""
-    strides = [stride for cache in caches for stride in cache.stride()[:3]]
+def _can_pack(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, options: dict[str, Any]) -> bool:
+    """Whether one-byte caches can be read in words of two bytes, and converted as NVIDIA's GPUs do.
+
+    Keys are converted two words at a time, neighbours in a row: each thread must load such pairs, as it does where rows
+    are known to be aligned and a tile has pairs enough.
+    """
+    threads = NVIDIA_WARP * options["num_warps"]
     return (
-        caches[0].itemsize == 1
+        k_cache.itemsize == 1
         and q.dtype != torch.float32
-        and all(stride % 2 == 0 for stride in strides)
-        and all(cache.data_ptr() % 2 == 0 for cache in caches)
+        and all(cache.shape[3] % BYTES_OF_A_PAIR == 0 for cache in (k_cache, v_cache))
+        and all(stride % ALIGNMENT == 0 for cache in (k_cache, v_cache) for stride in cache.stride()[:3])
+        and all(cache.data_ptr() % ALIGNMENT == 0 for cache in (k_cache, v_cache))
+        and options["BLOCK_K"] * k_cache.shape[3] >= BYTES_OF_A_PAIR * threads
         and _is_nvidia(q.device)
     )
 

@@ -4,9 +4,9 @@
 Shared memory feeds those instructions words of 16 bits (``ldmatrix``), and transposes nothing smaller. So a row of D
 bytes is loaded as D / 2 words, and only in registers does a tile of words become two tiles of fp16. A register holds
 two words that the product sums over: of keys two neighbours in a row, whose four bytes it makes into two pairs in any
-order that the queries share; of values the same word of two rows, whose low bytes are one column and whose high bytes
-another. int8 becomes fp16 as the mantissa of 1024 + 128 + x, without the slow conversion instruction (Kim et al., arXiv
-2211.10017, section 3.2).
+order that the queries share (the launcher sees to it that a thread has two words at least of each row that it loads);
+of values the same word of two rows, whose low bytes are one column and whose high bytes another. int8 becomes fp16 as
+the mantissa of 1024 + 128 + x, without the slow conversion instruction (Kim et al., arXiv 2211.10017, section 3.2).
 """
 
 import triton

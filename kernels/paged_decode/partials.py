@@ -40,16 +40,19 @@ def store_partial(
     partials, statistics, index, accumulator, row_max, row_sum,
     BLOCK_DV: tl.constexpr, BLOCK_ROWS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Leave a block's softmax state; padding rows, past ROWS, and rows that saw no key leave no accumulator."""
+    """Leave a block's softmax state; padding rows, past ROWS, and rows that saw no key leave no accumulator.
+
+    The sum of those is 0; one that NaN went into is not, and may be below it.
+    """
     rows = tl.arange(0, BLOCK_ROWS)
     columns = tl.arange(0, BLOCK_DV)
     statistics += _offset(index, 2 * BLOCK_ROWS)
     tl.store(statistics + rows, row_max)
     tl.store(statistics + BLOCK_ROWS + rows, row_sum)
     if partials.dtype.element_ty != tl.float32:
-        accumulator /= tl.where(row_sum > 0.0, row_sum, 1.0)[:, None]
+        accumulator /= tl.where(row_sum != 0.0, row_sum, 1.0)[:, None]
     pointers = partials + _offset(index, BLOCK_ROWS * BLOCK_DV) + rows[:, None] * BLOCK_DV + columns[None, :]
-    tl.store(pointers, accumulator.to(partials.dtype.element_ty), mask=((row_sum > 0.0) & (rows < ROWS))[:, None])
+    tl.store(pointers, accumulator.to(partials.dtype.element_ty), mask=((row_sum != 0.0) & (rows < ROWS))[:, None])
 
 
 @triton.jit
@@ -116,7 +119,7 @@ def merge_partials(
         if partials.dtype.element_ty != tl.float32:
             weights *= sums
         # The loads do not wait for the sums; what a row without a key did not store is not read into the result.
-        parts = tl.where((sums > 0.0)[:, :, None], parts, 0.0)
+        parts = tl.where((sums != 0.0)[:, :, None], parts, 0.0)
         accumulator = accumulator * rescale[:, None] + tl.sum(parts * weights[:, :, None], 0)
         row_max = new_max
     return accumulator, row_max, row_sum

@@ -132,10 +132,15 @@ def all_cases() -> tuple[Case, ...]:
 def gpu_cases() -> tuple[Case, ...]:
     """The cases that compile in seconds (dots in fp32 are unrolled), and those of them in fp16 again in bf16.
 
-    Two buffers of the largest tiles exceed the shared memory of every GPU: those cases have one.
+    Two buffers of the largest tiles exceed the shared memory of every GPU: those cases have one. What the registers of
+    a few warps cannot hold takes the compiler minutes: those cases have eight.
     """
     cases = [
-        replace(case, num_stages=1) if tile_elements(case) > 128 * 128 else case
+        replace(
+            case,
+            num_stages=1 if tile_elements(case) > 128 * 128 else case.num_stages,
+            num_warps=8 if live_elements(case) > 128 * 64 else case.num_warps,
+        )
         for case in all_cases()[:ON_GPU]
         if case.dtype != "float32" or tile_elements(case) <= 4096
     ]
@@ -145,6 +150,11 @@ def gpu_cases() -> tuple[Case, ...]:
 def tile_elements(case: Case) -> int:
     """Numbers in a tile of keys, or of values where those are wider."""
     return case.block_k * max(padded_widths(case.head_dim, case.head_dim_v))
+
+
+def live_elements(case: Case) -> int:
+    """Numbers of the accumulator and the scores, which stay in registers."""
+    return case.block_rows * (padded_widths(case.head_dim, case.head_dim_v)[1] + case.block_k)
 
 
 def rows() -> list[Row]:

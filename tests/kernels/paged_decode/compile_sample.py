@@ -26,6 +26,7 @@ SHAPES = {
     "wide": PagedShape(**{**SIZES, "head_dim": 512}, dtype="float16"),
     "int8": PagedShape(**SIZES, kv_dtype="int8"),
     "e4m3": PagedShape(**SIZES, kv_dtype="float8_e4m3fn"),
+    "e4m3 of many rows": PagedShape(**{**SIZES, "heads": 64}, seq_q=8, kv_dtype="float8_e4m3fn"),
     "e5m2": PagedShape(**SIZES, kv_dtype="float8_e5m2", dtype="float16"),
     "all features": PagedShape(**SIZES, window=512, softcap=True, sinks=True, alibi=True, seq_q=5),
 }
@@ -41,8 +42,9 @@ def problems(device: Device) -> list[tuple[str, PagedShape, Config]]:
     found = [(f"default {name}", SHAPES[name], space.default(SHAPES[name], device)) for name in names]
     shape = SHAPES["page 16"]
     for schedule, stages in DEPTHS if device.arch == THOROUGH else ():
-        splits, programs = (2, None) if schedule == "split" else (None, 2)
-        amounts = {"NUM_SPLITS": splits, "PROGRAMS_PER_SM": programs}
+        amounts: dict[str, Value] = {"NUM_SPLITS": 2}
+        if schedule == "flat":
+            amounts = {"NUM_SPLITS": None, "PROGRAMS_PER_SM": 2, "COMBINE": None, "PARTIALS": None}
         changes: dict[str, Value] = {"schedule": schedule, **amounts, "BLOCK_K": 32, "num_stages": stages}
         config = Config({**space.default(shape, device), **changes})
         found.append((f"{schedule} with {stages} stages", shape, config))
@@ -56,6 +58,15 @@ def count_buffers(config: Config, shape: PagedShape) -> list[int]:
     return [int(count) for count in re.findall(rf"ttg.local_alloc : \(\) -> !ttg.{tile}", text)]
 
 
+def count_words(config: Config, shape: PagedShape) -> int:
+    """Neighbouring words of a row of keys that a thread converts from one byte, where shared memory takes the result."""
+    text = KERNEL.warmup(config, shape).asm["ttgir"]
+    found = re.search(r"cvt.rn.f16x2.e4m3x2 \$0, low.*xi16, (#\w+)>", text)
+    assert found is not None
+    layout = re.search(rf"^{found[1]} = #ttg.blocked<{{sizePerThread = \[(\d+), 1\]", text, re.MULTILINE)
+    return int(layout[1]) if layout else 0
+
+
 def main() -> None:
     messages = take_standard_output()
     device = device_of(sys.argv[1])
@@ -65,6 +76,8 @@ def main() -> None:
         outcomes[name] = outcome_to_json(compile_config(KERNEL, config, shape, device))
         if name.endswith("stages"):
             outcomes[name]["buffers"] = count_buffers(config, shape)
+        if name.endswith("many rows"):
+            outcomes[name]["words"] = count_words(config, shape)
     messages.write(json.dumps(outcomes).encode())
 
 

@@ -278,7 +278,7 @@ def poison_failure(kv_dtype: str, where: str, device: str) -> str | None:
         {"k": inputs.k_cache, "v": inputs.v_cache}[where][page, slot, 0, 3] = math.nan
     for schedule in ("split", "flat"):
         (out,) = KERNEL.empty_output(inputs)
-        KERNEL.launch(Config(config_of(schedule, work=1)), inputs, (out,))
+        KERNEL.launch(Config(config_of(schedule, work=4)), inputs, (out,))
         if not out[0].isnan().any(-1).all():
             return f"{schedule}: NaN is lost"
         if out[1].isnan().any():

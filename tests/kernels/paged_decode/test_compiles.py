@@ -21,3 +21,6 @@ def test_defaults_and_both_schedules_compile(arch: str, tmp_path: Path) -> None:
     # One buffer less than stages: the pages of a tile are known before its own iteration.
     assert deep == {name: [int(name.split()[2]) - 1] * 2 for name in deep}
     assert len(deep) == (len(DEPTHS) if arch == THOROUGH else 0)
+    words = [outcome["words"] for outcome in outcomes.values() if "words" in outcome]
+    assert len(words) == (arch == THOROUGH)
+    assert all(count % 2 == 0 and count > 0 for count in words)  # two make a register, see ``packing``
