@@ -59,7 +59,7 @@ def count_buffers(config: Config, shape: PagedShape) -> list[int]:
 
 
 def count_words(config: Config, shape: PagedShape) -> int:
-    """Neighbouring words of a row of keys that a thread converts from one byte, where shared memory takes the result."""
+    """Neighbouring words of a row of keys that a thread converts from one byte, for shared memory."""
     text = KERNEL.warmup(config, shape).asm["ttgir"]
     found = re.search(r"cvt.rn.f16x2.e4m3x2 \$0, low.*xi16, (#\w+)>", text)
     assert found is not None
