@@ -87,8 +87,7 @@ def compile_attention(
     import torch
     from torch.nn.attention.flex_attention import flex_attention
 
-    options: Any = dict(kernel_options or {})
-    block_mask = None if mask_mod is None else make_block_mask(mask_mod, q, k, options)
+    block_mask, options = mask_blocks(mask_mod, q, k, kernel_options or {})
     q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
     is_grouped = q.shape[1] != k.shape[1]
 
@@ -105,11 +104,24 @@ def compile_attention(
     return run
 
 
-def make_block_mask(mask_mod: "MaskMod", q: "torch.Tensor", k: "torch.Tensor", options: Mapping[str, int]) -> Any:
+def mask_blocks(mask_mod: "MaskMod | None", q: Any, k: Any, options: Mapping[str, int]) -> tuple[Any, dict[str, int]]:
+    """The block mask of ``q [B, S_q, H, D]`` and ``k [B, S_kv, H_kv, D]`` (tensors, or what has their shape and
+    device), and the options that go with it.
+
+    Under 128 queries torch computes all rows of a KV head as one block unless it is told otherwise, and refuses to
+    where that is longer than a block of the mask (``create_flex_decoding_kernel``, torch 2.11 to 2.15).
+    """
     from torch.nn.attention.flex_attention import create_block_mask
 
+    options = dict(options)
+    if mask_mod is None:
+        return None, options
+    seq_q, group = q.shape[1], q.shape[2] // k.shape[2]
+    if seq_q < SPARSE_BLOCK and group & (group - 1) == 0 and seq_q * group > SPARSE_BLOCK:
+        options.setdefault("BLOCK_M", SPARSE_BLOCK)
     blocks = (max(SPARSE_BLOCK, options.get("BLOCK_M", 0)), max(SPARSE_BLOCK, options.get("BLOCK_N", 0)))
-    return create_block_mask(mask_mod, None, None, q.shape[1], k.shape[1], device=q.device, BLOCK_SIZE=blocks)
+    mask = create_block_mask(mask_mod, None, None, seq_q, k.shape[1], device=q.device, BLOCK_SIZE=blocks)
+    return mask, options
 
 
 def with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from triton.errors import TritonError
 from triton.runtime.errors import OutOfResources
 
 from autotune.errors import MESSAGE_LIMIT
-from autotune.kernels.baselines.flex import make_block_mask, mask_of, softcap, with_own_code
+from autotune.kernels.baselines.flex import mask_blocks, mask_of, softcap, with_own_code
 from autotune.kernels.flash_attention.kernel import Inputs
 
 MAX_COMPILED: Final = 512  # more than a sweep has configs
@@ -105,13 +105,13 @@ def _attention(problem: Any, options: Mapping[str, int]) -> Callable[..., torch.
     """What torch compiles: over ``[B, S, H, D]``, with the masks and scores of a problem."""
     from torch.nn.attention.flex_attention import flex_attention
 
-    mask_mod = mask_of(problem)
+    block_mask, options = mask_blocks(mask_of(problem), problem.q, problem.k, options)
     settings: Any = {
         "score_mod": None if problem.softcap is None else softcap(problem.softcap),
-        "block_mask": None if mask_mod is None else make_block_mask(mask_mod, problem.q, problem.k, options),
+        "block_mask": block_mask,
         "scale": problem.scale,
         "enable_gqa": problem.q.shape[2] != problem.k.shape[2],
-        "kernel_options": dict(options) or None,
+        "kernel_options": options or None,
     }
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
