@@ -14,6 +14,7 @@ Launch = Callable[[], object]
 CONFIDENCE: Final = 0.95
 RESAMPLES: Final = 1000
 MIN_REPLAY_US: Final = 400.0  # a sample must dwarf the ~1 us resolution of CUDA events
+MAX_LED_US: Final = 5000.0  # what is longer hardly feels who was on the GPU before
 MAX_WARMUP_SECONDS: Final = 0.2
 STEADY: Final = 0.01  # consecutive samples within 1 %: clocks and caches have settled
 FAR: Final = 2.0  # times the limit of a screening: so far behind that one rough pass is proof enough
@@ -40,7 +41,8 @@ class Stopwatch:
     """Times one thing on the current GPU: each sample is one replay of a sequence of launches.
 
     ``launches`` rotate over input sets (one launch a set); under the policy ``eager`` they are issued from Python
-    instead of a captured graph. Graphs that are replayed one after another and whose results nobody reads may share a
+    instead of a captured graph. A short replay is timed behind one that is not, so that neither what the GPU did before
+    (whose writes the L2 still holds) nor the start of a graph is in it. Graphs that are replayed one after another and whose results nobody reads may share a
     ``pool`` of memory (``torch.cuda.graph_pool_handle()``). ``rough_us`` is a launch's time in a first pass, cold and
     issued from Python. Use as a context manager: the graph's memory is given back at the end.
     """
@@ -53,6 +55,7 @@ class Stopwatch:
         self._policy = policy
         self._pool = pool
         self._is_long_enough = False
+        self._has_lead = False
         self._launches = list(launches)
         for launch in self._launches[:2]:  # compile and load before anything is timed or captured
             launch()
@@ -68,7 +71,9 @@ class Stopwatch:
 
     def sample(self) -> float:
         """Microseconds a launch, over one replay."""
-        return self._measure(self._issue if self._graph is None else self._graph.replay) / len(self._launches)
+        if self._has_lead:
+            self._work()
+        return self._measure(self._work) / len(self._launches)
 
     def warm_up(self) -> float:
         """Replay until consecutive samples agree, or for a fifth of a second; returns the last sample."""
@@ -85,14 +90,27 @@ class Stopwatch:
 
     def _lengthen(self) -> None:
         """Repeat the launches until a sample is long enough to be timed, and capture them."""
+        taken = self.rough_us * len(self._launches)
+        while not self._is_long_enough:
+            self._launches *= max(1, math.ceil(MIN_REPLAY_US / max(taken, 1.0)))
+            if self._policy.mode == "graph":
+                self._capture()
+            taken = self._measure(self._work)  # the first pass may have been spent in Python
+            self._is_long_enough = taken >= MIN_REPLAY_US
+        self._has_lead = self._graph is not None and taken < MAX_LED_US
+
+    def _capture(self) -> None:
         import torch
 
-        self._launches *= max(1, math.ceil(MIN_REPLAY_US / max(self.rough_us, 1.0) / len(self._launches)))
-        self._is_long_enough = True
-        if self._policy.mode == "graph":
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph, pool=self._pool):
-                self._issue()
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, pool=self._pool):
+            self._issue()
+
+    def _work(self) -> None:
+        if self._graph is None:
+            self._issue()
+        else:
+            self._graph.replay()
 
     def _issue(self) -> None:
         for launch in self._launches:

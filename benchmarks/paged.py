@@ -1,8 +1,8 @@
 """Compares the shipped winners of the paged operations on the GPU here: ``python -m benchmarks.paged [PART...]``.
 
-Paged decode stands beside cuDNN's paged attention (its first plan, and the best of all its plans) in one interleaved
-race for each problem, and beside a tuned kernel that only reads as many bytes; caches rotate past the L2, launches are
-replayed by CUDA graph. Paged prefill stands beside our dense flash attention of the same shape, and for a mixed batch
+Paged decode stands beside cuDNN's paged attention (its first plan, and the best of all its plans) and FlashInfer, where
+they are installed, in one interleaved race for each problem, and beside a tuned kernel that only reads as many bytes;
+caches rotate past the L2, launches are replayed by CUDA graph. Paged prefill stands beside our dense flash attention of the same shape, and for a mixed batch
 beside a launch for the decode rows and one for the chunk. Prints Markdown.
 """
 
@@ -36,6 +36,7 @@ from benchmarks.grids import (
     ragged,
 )
 
+PEERS: Final = ("cudnn", "cudnn best plan", "flashinfer")
 SECONDS: Final = 3.0  # of each race
 ROUNDS: Final = 3  # of races that take turns
 PARTS: Final[dict[str, tuple[tuple[str, PagedShape], ...]]] = {
@@ -100,17 +101,16 @@ def compare_decode(executor: GpuExecutor, part: str) -> None:
     """A table of one part's problems."""
     from benchmarks.stream_read import fastest_read
 
-    print(
-        f"\n## {part}\n\n| problem | MB | us | TB/s | of reading | default | cuDNN | best plan | ours faster | config |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print(f"\n## {part}\n")
+    print(f"| problem | MB | us | TB/s | of reading | default | {' | '.join(PEERS)} | ours faster | config |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     operation = get_operation("paged_decode")
     for name, shape in PARTS[part]:
         config, default = served(shape), operation.space.default(shape, executor.device)
         ours, usual, peers = race(executor, shape, "paged_decode", [config, default])
         size = operation.cost(shape).bytes
         reading, _ = fastest_read(size / 1e6)
-        found = [peers.get(peer) for peer in ("cudnn", "cudnn best plan")]
+        found = [peers.get(peer) for peer in PEERS]
         best = min((time for time in found if time), default=None)
         cells = [
             name,
@@ -179,9 +179,9 @@ def served(shape: Shape) -> Config:
 def race(
     executor: GpuExecutor, shape: Shape, operation: str, configs: Sequence[Config]
 ) -> tuple[float, float | None, dict[str, float]]:
-    """Microseconds of the first config, of the last (None if it failed), and of every baseline, in one race."""
+    """Microseconds of the first config, of the last (None if it failed), and of the peers, in one race."""
     executor.open(get_operation(operation), shape)
-    found = executor.race(list(dict.fromkeys(configs)), seconds=SECONDS, baselines="every")
+    found = executor.race(list(dict.fromkeys(configs)), seconds=SECONDS, baselines=PEERS)
     times = [outcome.timing for outcome in found.outcomes]
     assert times[0] is not None, found.outcomes[0]
     peers = {baseline.name: baseline.timing.median_us for baseline in found.baselines if baseline.timing}

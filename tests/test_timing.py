@@ -104,6 +104,28 @@ def test_a_sample_is_the_mean_of_launches_that_together_take_long_enough(
     assert cuda.graphs == (mode == "graph")
 
 
+def test_a_slow_first_pass_shortens_no_sample(cuda: FakeCuda) -> None:
+    """Issued from Python, and with kernels to load, a launch takes far longer than in a graph."""
+    durations = iter([300.0] * 2)
+
+    with Stopwatch([lambda: cuda.launch(next(durations, 10.0))], Policy()) as watch:
+        assert watch.rough_us > 100.0
+        assert watch.warm_up() == pytest.approx(10.0)
+        before = cuda.now
+        watch.sample()
+        assert cuda.now - before >= timing.MIN_REPLAY_US
+
+
+@pytest.mark.parametrize(("microseconds", "replays"), [(20.0, 2), (4000.0, 2), (6000.0, 1)])
+def test_a_short_sample_is_taken_behind_a_replay_of_its_own(cuda: FakeCuda, microseconds: float, replays: int) -> None:
+    """What another left behind, here a slow first launch after it, is in none."""
+    with stopwatch(cuda, microseconds) as watch:
+        watch.warm_up()
+        before = cuda.now
+        watch.sample()
+        assert cuda.now - before == pytest.approx(replays * max(microseconds, timing.MIN_REPLAY_US))
+
+
 @pytest.mark.parametrize(
     ("microseconds", "limit", "samples", "stopped", "graphs"),
     [
