@@ -42,9 +42,10 @@ class Stopwatch:
 
     ``launches`` rotate over input sets (one launch a set); under the policy ``eager`` they are issued from Python
     instead of a captured graph. A short replay is timed behind one that is not, so that neither what the GPU did before
-    (whose writes the L2 still holds) nor the start of a graph is in it. Graphs that are replayed one after another and whose results nobody reads may share a
-    ``pool`` of memory (``torch.cuda.graph_pool_handle()``). ``rough_us`` is a launch's time in a first pass, cold and
-    issued from Python. Use as a context manager: the graph's memory is given back at the end.
+    (whose writes the L2 still holds) nor the start of a graph is in it. Graphs that are replayed one after another and
+    whose results nobody reads may share a ``pool`` of memory (``torch.cuda.graph_pool_handle()``). ``rough_us`` is a
+    launch's time in a first pass, cold and issued from Python. Use as a context manager: the graph's memory is given
+    back at the end.
     """
 
     def __init__(self, launches: Sequence[Launch], policy: Policy, pool: Any = None) -> None:
@@ -102,9 +103,10 @@ class Stopwatch:
     def _capture(self) -> None:
         import torch
 
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=self._pool):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
             self._issue()
+        self._graph = graph  # the one before must not go first: torch takes no pool whose last graph is gone
 
     def _work(self) -> None:
         if self._graph is None:

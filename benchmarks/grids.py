@@ -1,8 +1,9 @@
 """The problems whose winners and sweeps ship, by operation; ``benchmarks.record`` records them.
 
-Flash attention: FlashAttention's own benchmark, batch x seq = 16,384 and heads x head_dim = 2048, bf16, forward; and
-the chunks that paged prefill is compared with. Paged decode: what ``benchmarks.paged`` compares, and the heads of
-models that are served, from one sequence to a full server. A group's first problems are those the others learn from.
+Flash attention: FlashAttention's own benchmark, batch x seq = 16,384 and heads x head_dim = 2048, bf16, forward; the
+chunks that paged prefill is compared with; and whole prompts of a model. Paged decode: what ``benchmarks.paged``
+compares, and the heads of models that are served, from one sequence to a full server. A group's first problems are
+those the others learn from.
 """
 
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ MHA: Final = ModelShape("mha", 32, 32, 128)
 OTHERS: Final = (get_model("qwen2.5-7b"), get_model("gpt-oss-120b"), ModelShape("wide", 32, 8, 256))
 CHUNK: Final = 2048  # new tokens of a chunked prefill
 CACHED: Final = 30720  # tokens before them
+PREFILLS: Final = (1024, 4096, 16384)
 
 
 class Cell(NamedTuple):
@@ -86,12 +88,20 @@ def dense_chunk(cached: int) -> AttentionShape:
     )
 
 
+def dense_prefill(seq: int) -> AttentionShape:
+    """Whole prompts of one model, as ``autotune bench --model`` measures them."""
+    return AttentionShape(
+        batch=TOKENS // seq, heads=LLAMA.heads, kv_heads=LLAMA.kv_heads, seq_q=seq, head_dim=LLAMA.head_dim, causal=True
+    )
+
+
 def _flash_cells() -> Iterator[Cell]:
     for head_dim in HEAD_DIMS:
         for causal in (False, True):
             for seq in LENGTHS:
                 yield Cell("causal" if causal else "full", grid_shape(head_dim, causal, seq))
     yield from (Cell("chunk", dense_chunk(cached)) for cached in (0, CACHED))
+    yield from (Cell("llama", dense_prefill(seq)) for seq in PREFILLS)
 
 
 def _paged_cells() -> Iterator[Cell]:

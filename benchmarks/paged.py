@@ -2,8 +2,8 @@
 
 Paged decode stands beside cuDNN's paged attention (its first plan, and the best of all its plans) and FlashInfer, where
 they are installed, in one interleaved race for each problem, and beside a tuned kernel that only reads as many bytes;
-caches rotate past the L2, launches are replayed by CUDA graph. Paged prefill stands beside our dense flash attention of the same shape, and for a mixed batch
-beside a launch for the decode rows and one for the chunk. Prints Markdown.
+caches rotate past the L2, launches are replayed by CUDA graph. Paged prefill stands beside our dense flash attention of
+the same shape, and for a mixed batch beside a launch for the decode rows and one for the chunk. Prints Markdown.
 """
 
 import argparse

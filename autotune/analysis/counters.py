@@ -4,9 +4,10 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Final
 
+from autotune.analysis.cuda_tools import find_tool
 from autotune.analysis.dram import Dram, batch_past_l2, fused_dram, naive_dram
 from autotune.analysis.machine import Machine
-from autotune.analysis.ncu import Counted, count_kernels, find_ncu
+from autotune.analysis.ncu import Counted, count_kernels
 from autotune.errors import AutotuneError
 from autotune.shape import AttentionShape
 
@@ -46,7 +47,7 @@ def compare_with_ncu(
     """
     from autotune.dispatch import get_kernel
 
-    path = ncu or find_ncu()
+    path = ncu or find_tool("ncu")
     if not keeps_batch:
         shape = replace(shape, batch=max(shape.batch, batch_past_l2(shape, machine.cache_bytes)))
     _give_back_memory()

@@ -4,14 +4,13 @@ import csv
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
+from autotune.analysis.cuda_tools import find_tool
 from autotune.analysis.launch_once import KERNELS
 from autotune.errors import AutotuneError, MissingDependencyError
 from autotune.shape import AttentionShape
@@ -22,7 +21,6 @@ MEMORY: Final = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
 COMPUTE: Final = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 METRICS: Final = (READ, WRITE, MEMORY, COMPUTE)
 
-PLACES: Final = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")  # where installers put it
 SECONDS: Final = 540.0
 UNITS: Final = {"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12, "%": 1.0, "": 1.0}
 # What ncu prints, and what is wrong then.
@@ -50,37 +48,18 @@ class Counted:
         return self.read + self.write
 
 
-def find_ncu() -> str:
-    """The path of Nsight Compute's command line.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
-    found = shutil.which("ncu")
-    if found is not None:
-        return found
-    for place in PLACES:
-        root, *parts = Path(place).parts
-        for path in sorted(Path(root).glob("/".join(parts)), reverse=True):
-            return str(path)
-    raise MissingDependencyError(
-        "--ncu needs Nsight Compute, and `ncu` is neither on the PATH nor under /usr/local/cuda or "
-        "/opt/nvidia/nsight-compute: install the CUDA toolkit's package nsight-compute"
-    )
-
-
 def count_kernels(shape: AttentionShape, *, ncu: str | None = None, device: str = "cuda") -> list[Counted]:
     """Launch naive attention's kernels and the served one under Nsight Compute, each once, from an empty L2.
 
     Args:
-        ncu: the command, by default what ``find_ncu`` finds.
+        ncu: the command, by default the one that is installed.
         device: where the child process computes.
 
     Raises:
         MissingDependencyError: there is no Nsight Compute, or it may not read the counters here.
         AutotuneError: the child failed.
     """
-    command = [ncu or find_ncu(), *_options(), sys.executable, "-m", "autotune.analysis.launch_once"]
+    command = [ncu or find_tool("ncu"), *_options(), sys.executable, "-m", "autotune.analysis.launch_once"]
     command += [json.dumps(shape.as_dict()), device]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:

@@ -52,7 +52,7 @@ class Problem:
         self._own_pid = own_pid
         self._cost = operation.cost(shape)
         self._best_us = math.inf
-        self._pool = torch.cuda.graph_pool_handle()  # graphs are replayed one after another, and nobody reads them
+        self._pool: Any = None
         try:
             self._cases = make_cases(kernel, shape, device="cuda")
             self._sets = self._make_sets()
@@ -112,6 +112,9 @@ class Problem:
             UnopenedError: the reference of the full shape cannot be made.
         """
         deadline = time.monotonic() + seconds
+        # Graphs are replayed one after another, and nobody reads them. Of this race alone: torch takes no pool again
+        # whose last graph is gone.
+        self._pool = torch.cuda.graph_pool_handle()
         verdicts: list[Outcome] = []
         entrants: dict[int, Stopwatch] = {}
         announce(None)

@@ -39,6 +39,7 @@ def examine() -> list[Finding]:
         _gpu,
         _nvml,
         _cudnn,
+        _memory_checker,
         _interpreter,
         _folder,
         _user_tables,
@@ -122,6 +123,16 @@ def _cudnn_frontend_version() -> str:
         return importlib.metadata.version("nvidia-cudnn-frontend")
     except importlib.metadata.PackageNotFoundError:
         return ""
+
+
+def _memory_checker() -> Finding:
+    from autotune.analysis.cuda_tools import why_no_sanitizer
+
+    if not hardware.has_gpu() or hardware.current_device().backend != "cuda":
+        return Finding("memory checker", False, "compute-sanitizer needs an NVIDIA GPU")
+    reason = why_no_sanitizer()
+    text = "compute-sanitizer works: python -m benchmarks.memcheck" if reason is None else reason
+    return Finding("memory checker", reason is None, text)
 
 
 def _interpreter() -> Finding:

@@ -14,7 +14,7 @@ from autotune.analysis.counters import Comparison, compare, compare_with_ncu
 from autotune.analysis.dram import Dram, fused_dram, naive_dram
 from autotune.analysis.launch_once import KERNELS
 from autotune.analysis.machine import Machine, read_machine
-from autotune.analysis.ncu import METRICS, Counted, count_kernels, find_ncu, parse_raw_page
+from autotune.analysis.ncu import METRICS, Counted, count_kernels, parse_raw_page
 from autotune.errors import AutotuneError, MissingDependencyError
 from autotune.shape import AttentionShape
 
@@ -133,19 +133,6 @@ def test_a_child_that_fails_is_told_with_its_last_line(tmp_path: Path) -> None:
     path = fake_ncu(tmp_path, "", code=3, error="Traceback\nRuntimeError: no memory\n")
     with pytest.raises(AutotuneError, match="ended with 3: RuntimeError: no memory"):
         count_kernels(SHAPE, ncu=path)
-
-
-def test_a_missing_program_is_named_with_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(ncu, "PLACES", (f"{tmp_path}/opt/*/ncu",))
-    with pytest.raises(MissingDependencyError, match="install the CUDA toolkit's package nsight-compute"):
-        find_ncu()
-    for version in ("2024.1", "2025.3.1"):
-        (tmp_path / "opt" / version).mkdir(parents=True)
-        (tmp_path / "opt" / version / "ncu").touch()
-    assert find_ncu() == str(tmp_path / "opt" / "2025.3.1" / "ncu")
-    on_path = fake_ncu(tmp_path, SAMPLE)
-    assert find_ncu() == on_path
 
 
 def test_the_model_stands_beside_the_counts_and_the_naive_kernels_beside_their_sum() -> None:

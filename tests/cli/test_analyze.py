@@ -109,7 +109,7 @@ def test_ncu_stands_beside_the_model(run: Run, monkeypatch: pytest.MonkeyPatch, 
     """On a machine that says it were an H200, whose Nsight Compute prints the recorded sample."""
     monkeypatch.setattr(hardware, "has_gpu", lambda: True)
     monkeypatch.setattr(machine, "read_machine", lambda kind: Machine("cuda", "NVIDIA H200", 60 * 2**20, 132))
-    monkeypatch.setattr(counters, "find_ncu", lambda: fake_ncu(tmp_path, SAMPLE))
+    monkeypatch.setattr(counters, "find_tool", lambda name: fake_ncu(tmp_path, SAMPLE))
     monkeypatch.setattr(
         ceilings,
         "measure_ceilings",

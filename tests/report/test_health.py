@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from autotune import hardware
+from autotune.analysis import cuda_tools
 from autotune.device import NVIDIA_H200
 from autotune.report import health
 from autotune.report.health import Finding, examine
@@ -28,6 +29,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(hardware, "current_device", lambda: NVIDIA_H200)
     monkeypatch.setattr(health, "_numpy_version", lambda: (2, 3))
     monkeypatch.setattr(health, "_cudnn_frontend_version", lambda: "1.32.0")
+    monkeypatch.setattr(cuda_tools, "why_no_sanitizer", lambda: None)
     return tmp_path
 
 
@@ -47,6 +49,7 @@ def test_a_machine_in_order_needs_nothing(machine: Path) -> None:
     assert finding("torch").text == "2.13.0, built for 13.0"
     assert finding("nvml").text == "driver 580.1"
     assert finding("cudnn").text == "Python frontend 1.32.0"
+    assert finding("memory checker").text == "compute-sanitizer works: python -m benchmarks.memcheck"
     assert "flash_attention: 1 winners, 0 sweeps" in finding("shipped tables").text
     assert finding("toolchain").text == "measured on NVIDIA H200: triton 3.6.0, torch 2.13.0"
 
@@ -136,6 +139,16 @@ def fail(error: Exception) -> Callable[..., Any]:
         raise error
 
     return call
+
+
+def test_a_sanitizer_that_does_not_work_is_told_and_nobody_asks_for_one_without_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cuda_tools, "why_no_sanitizer", lambda: "compute-sanitizer cannot watch a program here: no")
+    found = finding("memory checker")
+    assert (found.ok, found.text) == (False, "compute-sanitizer cannot watch a program here: no")
+    monkeypatch.setattr(hardware, "has_gpu", lambda: False)
+    assert finding("memory checker").text == "compute-sanitizer needs an NVIDIA GPU"
 
 
 @pytest.mark.parametrize("name", ["toolchain", "has_gpu", "current_device"])
