@@ -107,7 +107,7 @@ def compare_decode(executor: GpuExecutor, part: str) -> None:
     operation = get_operation("paged_decode")
     for name, shape in PARTS[part]:
         config, default = served(shape), operation.space.default(shape, executor.device)
-        ours, usual, peers = race(executor, shape, "paged_decode", [config, default])
+        ours, usual, peers = race(executor, shape, "paged_decode", [config, default], PEERS)
         size = operation.cost(shape).bytes
         reading, _ = fastest_read(size / 1e6)
         found = [peers.get(peer) for peer in PEERS]
@@ -177,16 +177,16 @@ def served(shape: Shape) -> Config:
 
 
 def race(
-    executor: GpuExecutor, shape: Shape, operation: str, configs: Sequence[Config]
+    executor: GpuExecutor, shape: Shape, operation: str, configs: Sequence[Config], peers: Sequence[str] = ()
 ) -> tuple[float, float | None, dict[str, float]]:
     """Microseconds of the first config, of the last (None if it failed), and of the peers, in one race."""
     executor.open(get_operation(operation), shape)
-    found = executor.race(list(dict.fromkeys(configs)), seconds=SECONDS, baselines=PEERS)
+    found = executor.race(list(dict.fromkeys(configs)), seconds=SECONDS, baselines=peers)
     times = [outcome.timing for outcome in found.outcomes]
     assert times[0] is not None, found.outcomes[0]
-    peers = {baseline.name: baseline.timing.median_us for baseline in found.baselines if baseline.timing}
+    theirs = {baseline.name: baseline.timing.median_us for baseline in found.baselines if baseline.timing}
     last = times[-1]
-    return times[0].median_us, None if last is None else last.median_us, peers
+    return times[0].median_us, None if last is None else last.median_us, theirs
 
 
 def measure(launch: Callable[[], Any]) -> float:
