@@ -1,12 +1,14 @@
 """Compares the shipped winners of the paged operations on the GPU here: ``python -m benchmarks.paged [PART...]``.
 
-Paged decode stands beside cuDNN's paged attention (its first plan, and the best of all its plans) and FlashInfer, where
-they are installed, in one interleaved race for each problem, and beside a tuned kernel that only reads as many bytes;
-caches rotate past the L2, launches are replayed by CUDA graph. Paged prefill stands beside our dense flash attention of
-the same shape, and for a mixed batch beside a launch for the decode rows and one for the chunk. Prints Markdown.
+Paged decode stands beside its default, one config for all problems, cuDNN's paged attention (its first plan, and the
+best of all its plans) and FlashInfer, where they are installed, in one interleaved race for each problem, and beside a
+tuned kernel that only reads as many bytes; caches rotate past the L2, launches are replayed by CUDA graph. Paged
+prefill stands beside our dense flash attention of the same shape, and for a mixed batch beside a launch for the decode
+rows and one for the chunk. Prints Markdown.
 """
 
 import argparse
+import math
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -37,6 +39,7 @@ from benchmarks.grids import (
 )
 
 PEERS: Final = ("cudnn", "cudnn best plan", "flashinfer")
+COMMON: Final = paged_shape(LLAMA, 64, 4096)  # whose winner stands beside every other's, as one config for all
 SECONDS: Final = 3.0  # of each race
 ROUNDS: Final = 3  # of races that take turns
 PARTS: Final[dict[str, tuple[tuple[str, PagedShape], ...]]] = {
@@ -102,12 +105,13 @@ def compare_decode(executor: GpuExecutor, part: str) -> None:
     from benchmarks.stream_read import fastest_read
 
     print(f"\n## {part}\n")
-    print(f"| problem | MB | us | TB/s | of reading | default | {' | '.join(PEERS)} | ours faster | config |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    columns = ("problem", "MB", "us", "TB/s", "of reading", "default", "one for all", *PEERS, "ours faster", "config")
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     operation = get_operation("paged_decode")
     for name, shape in PARTS[part]:
         config, default = served(shape), operation.space.default(shape, executor.device)
-        ours, usual, peers = race(executor, shape, "paged_decode", [config, default], PEERS)
+        (ours, *others), peers = race(executor, shape, "paged_decode", [config, default, served(COMMON)], PEERS)
+        assert ours is not None
         size = operation.cost(shape).bytes
         reading, _ = fastest_read(size / 1e6)
         found = [peers.get(peer) for peer in PEERS]
@@ -118,7 +122,7 @@ def compare_decode(executor: GpuExecutor, part: str) -> None:
             f"{ours:.1f}",
             f"{size / ours / 1e6:.2f}",
             f"{reading / ours:.3f}",
-            *("" if time is None else f"{time:.1f}" for time in (usual, *found)),
+            *("" if time is None else f"{time:.1f}" for time in (*others, *found)),
             "" if best is None else f"{best / ours:.3f}",
             str(config),
         ]
@@ -134,7 +138,7 @@ def compare_prefill(executor: GpuExecutor) -> None:
         config = served(paged)
         problems = ((paged, "paged_prefill", config), (dense, "flash_attention", served(dense)))
         rounds = [
-            [race(executor, shape, operation, [chosen])[0] for shape, operation, chosen in problems]
+            [race(executor, shape, operation, [chosen])[0][0] or math.nan for shape, operation, chosen in problems]
             for _ in range(ROUNDS)  # of two operations in turn, so that a drift meets both
         ]
         pages, tensors = map(statistics.median, zip(*rounds, strict=True))
@@ -178,15 +182,13 @@ def served(shape: Shape) -> Config:
 
 def race(
     executor: GpuExecutor, shape: Shape, operation: str, configs: Sequence[Config], peers: Sequence[str] = ()
-) -> tuple[float, float | None, dict[str, float]]:
-    """Microseconds of the first config, of the last (None if it failed), and of the peers, in one race."""
+) -> tuple[list[float | None], dict[str, float]]:
+    """Microseconds of each config (None if it cannot run) and of the peers, in one race."""
     executor.open(get_operation(operation), shape)
     found = executor.race(list(dict.fromkeys(configs)), seconds=SECONDS, baselines=peers)
-    times = [outcome.timing for outcome in found.outcomes]
-    assert times[0] is not None, found.outcomes[0]
+    times = {outcome.config: outcome.timing.median_us for outcome in found.outcomes if outcome.timing}
     theirs = {baseline.name: baseline.timing.median_us for baseline in found.baselines if baseline.timing}
-    last = times[-1]
-    return times[0].median_us, None if last is None else last.median_us, theirs
+    return [times.get(config) for config in configs], theirs
 
 
 def measure(launch: Callable[[], Any]) -> float:

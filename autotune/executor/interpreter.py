@@ -6,6 +6,7 @@ Python and are never taken. Run as ``python -m autotune.executor.interpreter``; 
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any, Final
 
@@ -23,12 +24,12 @@ INTERPRETABLE: Final = {"bfloat16": "float16"}
 
 def check_interpreted(operation: Operation[Any], config: Config, shape: Shape) -> tuple[Verdict, str]:
     """The correctness gate's verdict on a config, and the dtype it was reached in."""
+    shape = replace(shape, **_interpretable(shape.as_dict()))
     dtype = str(shape.as_dict()["dtype"])
-    dtype = INTERPRETABLE.get(dtype, dtype)
-    problem = problem_to_json(operation, replace(shape, dtype=dtype))  # type: ignore[call-arg]
+    problem = problem_to_json(operation, shape)
     child = Child("autotune.executor.interpreter", environment={"TRITON_INTERPRET": "1"})
     try:
-        child.send({**problem, "config": dict(config)})
+        child.send({**problem, "config": {**config, **_interpretable(config)}})
         answer = child.receive(TIMEOUT_SECONDS)
     except ChildDiedError as error:
         return Verdict(Status.LAUNCH_ERROR, str(error)), dtype
@@ -37,6 +38,11 @@ def check_interpreted(operation: Operation[Any], config: Config, shape: Shape) -
     if answer is None:
         return Verdict(Status.HANG, f"the interpreter took longer than {TIMEOUT_SECONDS:.0f} s"), dtype
     return Verdict(**{**answer, "status": Status(answer["status"])}), dtype
+
+
+def _interpretable(fields: Mapping[str, Any]) -> dict[str, str]:
+    """What of a shape's or a config's fields names a type that the interpreter takes for another: a cache's, say."""
+    return {name: INTERPRETABLE[value] for name, value in fields.items() if value in INTERPRETABLE}
 
 
 def main() -> None:

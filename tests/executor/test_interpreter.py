@@ -6,7 +6,8 @@ from autotune.device import NVIDIA_H200
 from autotune.executor import interpreter
 from autotune.executor.interpreter import check_interpreted
 from autotune.registry import get_operation
-from autotune.shape import AttentionShape
+from autotune.shape import AttentionShape, PagedShape
+from autotune.space import Config
 from autotune.trial import Status
 from tests.executor.faulty import OPERATION, SHAPE, config
 from tests.executor.processes import Processes
@@ -22,6 +23,15 @@ def test_the_real_kernel_is_right_in_float16() -> None:
     assert verdict.error is not None
     assert verdict.error_limit is not None
     assert 0.0 < verdict.error <= verdict.error_limit < 0.1
+
+
+def test_caches_and_partial_results_are_of_float16_too() -> None:
+    operation = get_operation("paged_decode")
+    shape = PagedShape(batch=2, heads=2, kv_heads=1, max_context=600, head_dim=16, page_size=16)
+    tile = Config(schedule="split", BLOCK_ROWS=16, HEADS=1, BLOCK_K=32, num_warps=2, num_stages=2)
+    split = Config(NUM_SPLITS=16, COMBINE="kernel", PARTIALS="bfloat16")
+    verdict, dtype = check_interpreted(operation, Config({**tile, **split}), shape)
+    assert (verdict.status, verdict.message, dtype) == (Status.OK, "", "float16")
 
 
 @pytest.mark.parametrize(
