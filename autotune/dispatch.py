@@ -321,7 +321,8 @@ def _notes(operation: Operation[Any], trial: Trial) -> tuple[str, ...]:
     """What differs between a row and this process; accepted, and said."""
     notes = []
     if trial.source_hash != operation.source_hash:
-        notes.append("the kernel's source has changed since it was tuned")
+        source = operation.library or "the kernel's source"
+        notes.append(f"{source} has changed since it was tuned")
     here = _installed("triton")
     if here and here != trial.toolchain.triton:
         notes.append(f"tuned with triton {trial.toolchain.triton}, here is {here}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from autotune.shape import Shape
 from autotune.space import Config, Space
+from autotune.trial import Toolchain, Trial
 
 if TYPE_CHECKING:
     import torch
@@ -55,10 +56,25 @@ class Operation(Generic[ShapeT]):
 
     @property
     def source_hash(self) -> str:
-        """SHA-256 of what the launch can reach; docstrings, comments and layout do not count."""
+        """SHA-256 of what the launch can reach here; docstrings, comments and layout do not count."""
         if self.library is not None:
             return library_hash(self.library, _installed_version(self.library))
         return source_hash(self.sources, self.entry)
+
+    def source_hash_under(self, toolchain: Toolchain) -> str:
+        """The hash of what is measured with a toolchain: this tree's source, or that toolchain's version of a library.
+
+        A library that toolchains do not name counts as the installed one.
+        """
+        version = "" if self.library is None else getattr(toolchain, self.library, "")
+        return library_hash(self.library, version) if self.library and version else self.source_hash
+
+    def is_source_of(self, trial: Trial) -> bool:
+        """Whether a row is of this source: this tree's, or the version of a library that the row itself names.
+
+        Whether that version is the installed one is another question: ``trial.source_hash == source_hash``.
+        """
+        return trial.source_hash == self.source_hash_under(trial.toolchain)
 
 
 class Kernel(Protocol):

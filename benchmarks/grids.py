@@ -2,8 +2,8 @@
 
 Flash attention: FlashAttention's own benchmark, batch x seq = 16,384 and heads x head_dim = 2048, bf16, forward; the
 chunks that paged prefill is compared with; and whole prompts of a model. Paged decode: what ``benchmarks.paged``
-compares, and the heads of models that are served, from one sequence to a full server. A group's first problems are
-those the others learn from.
+compares, and the heads of models that are served, from one sequence to a full server. FlexAttention: what its users
+run, 16,384 tokens each but for one long prompt of Gemma 2. A group's first problems are those the others learn from.
 """
 
 from collections.abc import Iterator
@@ -19,6 +19,7 @@ LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 
 LLAMA: Final = get_model("llama-3.1-8b")
 TP8: Final = get_model("llama-3.1-70b").tensor_parallel(8)
+GEMMA: Final = get_model("gemma-2-9b")
 MHA: Final = ModelShape("mha", 32, 32, 128)
 OTHERS: Final = (get_model("qwen2.5-7b"), get_model("gpt-oss-120b"), ModelShape("wide", 32, 8, 256))
 CHUNK: Final = 2048  # new tokens of a chunked prefill
@@ -130,6 +131,25 @@ def _paged_cells() -> Iterator[Cell]:
         yield Cell(model.name, paged_shape(model, 1, 8192))
 
 
+def _flex_cells() -> Iterator[Cell]:
+    """Prompts with and without a window, a softcap, the usual head dims with and without a mask, an encoder."""
+    yield from (Cell("llama", dense_prefill(seq)) for seq in (1024, 4096))
+    yield Cell("full", grid_shape(128, False, 4096))
+    yield from (Cell("causal", grid_shape(head_dim, True, 2048)) for head_dim in (64, 256))
+    yield Cell("window", replace(dense_prefill(8192), window=1024))
+    softcap = AttentionShape(
+        batch=1,
+        heads=GEMMA.heads,
+        kv_heads=GEMMA.kv_heads,
+        seq_q=4096,
+        head_dim=GEMMA.head_dim,
+        causal=True,
+        softcap=True,
+    )
+    yield Cell("softcap", softcap)
+    yield Cell("encoder", AttentionShape(batch=32, heads=12, seq_q=512, head_dim=64))  # BERT base's heads and length
+
+
 def _flash_sweeps() -> Iterator[Cell]:
     """A short and a long one of each kind."""
     for head_dim in HEAD_DIMS:
@@ -141,6 +161,7 @@ def _flash_sweeps() -> Iterator[Cell]:
 
 WINNERS: Final = {
     "flash_attention": tuple(_flash_cells()),
+    "flex_attention": tuple(_flex_cells()),
     "paged_decode": tuple(_paged_cells()),
     "paged_prefill": (
         *(Cell("chunk", prefill_shape(cached)) for cached in (0, CACHED)),
@@ -149,6 +170,7 @@ WINNERS: Final = {
 }
 SWEEPS: Final = {
     "flash_attention": tuple(_flash_sweeps()),
+    "flex_attention": (),
     "paged_decode": (Cell("tp8", ragged(TP8)), Cell("tp8", paged_shape(TP8, 1, 8192))),
     "paged_prefill": (),
 }

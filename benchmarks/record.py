@@ -1,12 +1,22 @@
 """Records what ships in ``results/`` on the GPU here: ``python -m benchmarks.record winners`` or ``sweeps``.
 
-The problems are those of ``benchmarks.grids``, of flash attention unless ``--operation`` names a paged one. A recording
-may be split over several runs by ``--only``, ``--head-dim`` and ``--missing``: every result is written as it comes, and
-tables that are there already are merged with.
+The problems are those of ``benchmarks.grids``, of flash attention unless ``--operation`` names another. A recording may
+be split over several runs by ``--only``, ``--head-dim``, ``--part`` and ``--missing``: every result is written as it
+comes, and tables that are there already are merged with.
+
+Runs at the same time need a GPU and a ``--results`` each, since a table has one writer; a ``--store`` they may share,
+and so learn from each other. ``benchmarks.merge`` then adds what they wrote to ``results/``. On four GPUs of one host::
+
+    for i in 1 2 3 4; do
+        CUDA_VISIBLE_DEVICES=$((i - 1)) python -m benchmarks.record winners --operation flex_attention \\
+            --part $i/4 --results $OUT/$i --store $OUT/store &
+    done; wait
+    python -m benchmarks.merge $OUT/1 $OUT/2 $OUT/3 $OUT/4
 """
 
 import argparse
 import os
+import re
 import sys
 import tempfile
 import time
@@ -29,13 +39,14 @@ from autotune.report.summary import winner_lines
 from autotune.search import DEFAULT_SAMPLER, SAMPLERS, Limits, Sampler, SearchResult, search
 from autotune.search.sweeps import ship_sweep
 from autotune.shape import Shape
-from autotune.table import Store, home, shipped_winners, winners, write_shipped
+from autotune.table import Store, home, shipped_winners
 from benchmarks.grids import SWEEPS, WINNERS, Cell
 from benchmarks.grids import grid_shape as grid_shape  # where the other benchmarks look for it
+from benchmarks.merge import RESULTS, add_winners
 
-RESULTS = Path(__file__).resolve().parent.parent / "results"
 OPERATION = "flash_attention"
 WINNER_SECONDS = 20.0
+IN_PLACE_SECONDS = 240.0  # where the worker compiles, one config after the other: some 50 of 4 s and the race
 
 
 class Recording:
@@ -82,7 +93,7 @@ class Recording:
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
         """Those without a shipped winner of this source on this device."""
-        source = self._operation.source_hash
+        source = self._operation.source_hash_under(self._executor.toolchain)
         shipped = shipped_winners(self._operation.name, results=self._results)
         done = {t.shape for t in shipped if (t.device, t.source_hash) == (self._executor.device, source)}
         return [cell for cell in cells if cell.shape not in done]
@@ -128,10 +139,31 @@ class Recording:
         if is_sweep:
             ship_sweep(result, self._results)
             return
-        name, device = self._operation.name, self._executor.device
-        found = winners([*shipped_winners(name, results=self._results), *self._store.trials(name, device)])
-        here = [trial for trial in found if trial.device.slug == device.slug]
-        write_shipped(Path(device.slug) / f"{name}.parquet", here, results=self._results)
+        name = self._operation.name
+        add_winners(name, self._store.trials(name, self._executor.device), self._results)
+
+
+def seconds_of(operation: Operation[Any]) -> float:
+    """The budget of a winner unless one is given."""
+    return WINNER_SECONDS if operation.compiles_ahead else IN_PLACE_SECONDS
+
+
+def parse_part(text: str) -> tuple[int, int]:
+    """``2/4`` as the second of four.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none of so many.
+    """
+    found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; expected a part and their number, such as 2/4")
+    return int(found[1]), int(found[2])
+
+
+def cut(cells: Sequence[Cell], part: tuple[int, int]) -> list[Cell]:
+    """One of so many parts of the problems, as equal as can be; neighbours stay together and learn from each other."""
+    number, count = part
+    return list(cells[len(cells) * (number - 1) // count : len(cells) * number // count])
 
 
 def choose(cells: Sequence[Cell], only: Sequence[str], head_dims: Sequence[int]) -> list[Cell]:
@@ -146,14 +178,23 @@ def choose(cells: Sequence[Cell], only: Sequence[str], head_dims: Sequence[int])
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command's arguments."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.record",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("what", choices=("winners", "sweeps"))
     parser.add_argument("--operation", choices=sorted(WINNERS), default=OPERATION)
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="problems with this in their text")
     parser.add_argument("--head-dim", type=int, action="append", default=[], help="problems of this head dimension")
+    parser.add_argument("--part", type=parse_part, default=(1, 1), metavar="I/N", help="the I-th of N parts of these")
     parser.add_argument("--missing", action="store_true", help="winners that are not there yet, of this source")
     parser.add_argument("--list", action="store_true", help="only list the problems; needs no GPU")
-    parser.add_argument("--seconds", type=float, default=WINNER_SECONDS, help="the budget of each winner")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help=f"the budget of each winner [default: {WINNER_SECONDS:g}; {IN_PLACE_SECONDS:g} of flex_attention]",
+    )
     parser.add_argument(
         "--sampler", choices=SAMPLERS, default=DEFAULT_SAMPLER, help="of winners; exhaustive where binaries are shared"
     )
@@ -167,7 +208,8 @@ def main() -> None:
     """Entry of the command."""
     started, arguments = time.monotonic(), parse()
     grid = WINNERS if arguments.what == "winners" else SWEEPS
-    cells = choose(grid[arguments.operation], arguments.only, arguments.head_dim)
+    operation = get_operation(arguments.operation)
+    cells = cut(choose(grid[arguments.operation], arguments.only, arguments.head_dim), arguments.part)
     if arguments.list or not cells:
         print(*cells, f"{len(cells)} of {len(grid[arguments.operation])} problems", sep="\n")
         sys.exit(0 if cells else 2)
@@ -180,9 +222,9 @@ def main() -> None:
         os.environ["AUTOTUNE_HOME"] = str(arguments.store or folder)
         recording = Recording(
             executor,
-            get_operation(arguments.operation),
+            operation,
             arguments.results,
-            seconds=arguments.seconds,
+            seconds=seconds_of(operation) if arguments.seconds is None else arguments.seconds,
             sampler=arguments.sampler,
             deadline=deadline,
         )

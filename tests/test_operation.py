@@ -1,14 +1,20 @@
 """The source hash changes with what the launch can reach, and with nothing else."""
 
 import ast
+import hashlib
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from autotune import operation
 from autotune.operation import source_hash
 from autotune.search_spaces.flash_attention import OPERATION
+from autotune.search_spaces.flex_attention import OPERATION as FLEX
+from autotune.trial import Toolchain
+from tests.report import flex_sample, sample
 
 SOURCE = '''"""A module."""
 
@@ -135,3 +141,30 @@ def test_the_copy_alone_does_not_change_the_hash_of_flash_attention(tmp_path: Pa
         copies[-1].write_text(ast.unparse(ast.parse(path.read_text())))
     assert source_hash(tuple(copies), OPERATION.entry) == OPERATION.source_hash
     assert re.fullmatch("[0-9a-f]{64}", OPERATION.source_hash)
+
+
+def test_a_row_of_ours_is_of_this_source_whatever_measured_it() -> None:
+    for toolchain in (sample.TOOLCHAIN, flex_sample.TOOLCHAIN, Toolchain("1")):
+        assert OPERATION.source_hash_under(toolchain) == OPERATION.source_hash
+        assert OPERATION.is_source_of(sample.trial(toolchain=toolchain))
+        assert not OPERATION.is_source_of(sample.trial(toolchain=toolchain, source_hash="ab" * 32))
+
+
+@pytest.mark.parametrize("installed", ["2.11.0+cpu", "2.13.0", ""])
+def test_a_row_of_a_library_is_of_the_version_that_it_names(monkeypatch: pytest.MonkeyPatch, installed: str) -> None:
+    flex_sample.install(monkeypatch, installed)
+    measured = Toolchain("1", torch="2.11.0+cu130")
+    assert FLEX.source_hash_under(measured) == hashlib.sha256(b"torch 2.11.0").hexdigest()
+    row = flex_sample.trial(flex_sample.SMALL, toolchain=measured)
+    assert FLEX.is_source_of(row)
+    assert not FLEX.is_source_of(replace(row, toolchain=Toolchain("1", torch="2.13.0")))
+    assert (row.source_hash == FLEX.source_hash) == installed.startswith("2.11.0")
+
+
+def test_a_library_that_no_toolchain_names_is_the_installed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        operation, "_installed_version", lambda library: {"flash-attn": "2.8", "torch": "2.13"}[library]
+    )
+    foreign = replace(FLEX, library="flash-attn")
+    assert foreign.source_hash_under(sample.TOOLCHAIN) == hashlib.sha256(b"flash-attn 2.8").hexdigest()
+    assert FLEX.source_hash_under(Toolchain("1")) == hashlib.sha256(b"torch 2.13").hexdigest()

@@ -15,9 +15,10 @@ from autotune.search_spaces.flash_attention import OPERATION
 from autotune.shape import AttentionShape
 from autotune.table import Sweep, shipped_sweeps, shipped_winners
 from autotune.trial import Status, Trial
+from benchmarks.grids import WINNERS
 
 RESULTS: Final = Path(__file__).resolve().parent.parent / "results"
-SHIPPED: Final = ("flash_attention", "paged_decode", "paged_prefill")
+SHIPPED: Final = ("flash_attention", "flex_attention", "paged_decode", "paged_prefill")
 DEVICE: Final = "NVIDIA H200"
 REGENERATE: Final = "python -m benchmarks.record winners"
 TABLES: Final = sorted(path.relative_to(RESULTS).as_posix() for path in RESULTS.rglob("*.parquet"))
@@ -52,10 +53,11 @@ def test_every_table_is_listed_whole_and_read() -> None:
 
 
 def test_winners_were_measured_with_this_source() -> None:
+    """Of torch's FlexAttention that is the torch that a row names, whichever is installed here."""
     stale = {
         (trial.operation, trial.device.name)
         for trial in shipped()
-        if trial.source_hash != get_operation(trial.operation).source_hash
+        if not get_operation(trial.operation).is_source_of(trial)
     }
     commands = [f"on {device}, run `{REGENERATE} --operation {name}`" for name, device in sorted(stale)]
     assert not stale, f"a kernel's source has changed since its shipped winners were measured; {'; '.join(commands)}"
@@ -81,6 +83,16 @@ def test_the_grid_is_complete() -> None:
     found = {trial.shape for trial in shipped() if trial.device.name == DEVICE}
     missing = [str(shape) for shape in GRID if shape not in found]
     assert not missing, f"no winner on {DEVICE} for {'; '.join(missing)}; on that device, run `{REGENERATE}`"
+
+
+def test_flex_attention_ships_for_all_its_problems_measured_with_one_torch() -> None:
+    found = [trial for trial in shipped_winners("flex_attention") if trial.device.name == DEVICE]
+    if not found:
+        pytest.skip("none was recorded yet")
+    missing = [str(cell) for cell in WINNERS["flex_attention"] if cell.shape not in {trial.shape for trial in found}]
+    command = f"{REGENERATE} --operation flex_attention --missing"
+    assert not missing, f"no winner on {DEVICE} for {'; '.join(missing)}; on that device, run `{command}`"
+    assert len({trial.toolchain.torch for trial in found}) == 1
 
 
 @pytest.mark.parametrize("seq", [1024, 4096])

@@ -23,7 +23,7 @@ from autotune.executor import Executor
 from autotune.executor.compile_pool import limit_jobs
 from autotune.executor.select import Settings, Site, find_site, open_executor, open_gpu
 from autotune.operation import Operation
-from autotune.report.confirmation import compiled_text, confirmation_data, confirmation_lines
+from autotune.report.confirmation import compiled_text, confirmation_data, confirmation_lines, why_uncompiled
 from autotune.report.plan import plan_data, plan_lines
 from autotune.report.summary import describe_time, result_data, status_text, winner_lines
 from autotune.search import Confirmation, Limits, Sampler, SearchResult, compile_all, confirm, search
@@ -196,7 +196,7 @@ class Studies:
         try:
             if executor.name == "replay":
                 confirmation = _confirm_replayed(result, self.task.settings, self.console)
-                self.refuted = self.refuted or not confirmation.holds
+                self.refuted = self.refuted or not (confirmation is None or confirmation.holds)
             if self.task.target is not None:
                 _compile_for(self.task.target, result, self.task.settings, self.console)
         except KeyboardInterrupt:
@@ -241,20 +241,24 @@ def _served(operation: Operation[Any], shape: Shape, device: Device) -> Config |
     return None if kernel.provenance.rung == "default" else kernel.config
 
 
-def _confirm_replayed(result: SearchResult, settings: Settings, console: Console) -> Confirmation:
+def _confirm_replayed(result: SearchResult, settings: Settings, console: Console) -> Confirmation | None:
     """Compile the finalists and check the winner's numbers on this CPU, and say exactly what was done where."""
-    winner = result.winner
+    winner, operation = result.winner, result.operation
     assert winner is not None
     where = f"recorded on an {winner.device.name} with triton {winner.toolchain.triton}"
     console.print(f"recorded  times were not measured here but {where}")
-    console.print("compiling the finalists and checking the winner's numbers ...")
-    confirmation = confirm(result.operation, result.shape, winner.device, _finalists(result), winner.config, settings)
-    console.print(*confirmation_lines(confirmation, winner.device), sep="\n")
+    if operation.compiles_ahead:
+        console.print("compiling the finalists and checking the winner's numbers ...")
+    confirmation = confirm(operation, result.shape, winner.device, _finalists(result), winner.config, settings)
+    console.print(*confirmation_lines(confirmation, operation, winner.device), sep="\n")
     return confirmation
 
 
 def _compile_for(target: str, result: SearchResult, settings: Settings, console: Console) -> None:
     """Say whether the finalists would compile and fit another architecture; nothing of it is stored."""
+    if not result.operation.compiles_ahead:
+        console.print(f"target    nothing is compiled for {target}: {why_uncompiled(result.operation)}")
+        return
     device = Device(name=target, arch=target, sm_count=1, memory_mib=1)
     space = result.operation.space
     default = space.default(result.shape, device)

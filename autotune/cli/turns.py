@@ -43,10 +43,9 @@ def take_turns(problems: Sequence[Problem], executor: Any, console: Console) -> 
         except MissingDependencyError as error:
             yield Turn(operation, shape, error)
     if answered:
-        console.print(
-            f"no GPU here: times come from a sweep recorded on an {executor.device.name}; "
-            "compiling and checking happen on this CPU"
-        )
+        can_compile = any(operation.compiles_ahead for operation, *_ in answered)
+        here = "; compiling and checking happen on this CPU" if can_compile else ""
+        console.print(f"no GPU here: times come from a sweep recorded on an {executor.device.name}{here}")
     tuned: set[tuple[str, Shape]] = set()
     for operation, shape, recorded in answered:
         is_tuned = (operation.name, recorded) in tuned

@@ -33,7 +33,7 @@ class ReplayExecutor:
         self._queue: deque[Config] = deque()
         self.device = device
         self.worker = f"{socket.gethostname()}:replay"
-        self._source: Shape = self._recorded[0].shape
+        self._example = self._recorded[0]  # of the sweep that answers
         self._answers: dict[Stage, dict[Config, Trial]] = {}
 
     @property
@@ -44,10 +44,6 @@ class ReplayExecutor:
     def toolchain(self) -> Toolchain:
         """What the answering sweep was recorded with."""
         return self._example.toolchain
-
-    @property
-    def _example(self) -> Trial:
-        return next(trial for trial in self._recorded if trial.shape == self._source)
 
     def nearest(self, operation: Operation[Any], shape: Shape) -> Shape:
         """The recorded shape nearest to this one: times of one shape are never given out as those of another.
@@ -80,9 +76,9 @@ class ReplayExecutor:
         nearest = self.nearest(operation, shape)
         if nearest != shape:
             raise MissingDependencyError(f"no sweep was recorded for {shape}; the nearest is {nearest}")
-        self._source = shape
         self._queue.clear()
         rows = [trial for trial in self._recorded if trial.shape == shape and trial.operation == operation.name]
+        self._example = rows[0]
         races = sorted({trial.race_id for trial in rows if trial.stage is Stage.RACE})
         self._answers = {
             Stage.SCREEN: {trial.config: trial for trial in rows if trial.stage is Stage.SCREEN},
@@ -109,7 +105,7 @@ class ReplayExecutor:
     def _screened(self, config: Config) -> Outcome:
         recorded = self._answers[Stage.SCREEN].get(config)
         if recorded is None:
-            return Outcome(config=config, status=Status.INVALID, message=f"not recorded for {self._source}")
+            return Outcome(config=config, status=Status.INVALID, message=f"not recorded for {self._example.shape}")
         return recorded.outcome
 
     def close(self) -> None:

@@ -3,20 +3,28 @@
 from typing import TYPE_CHECKING, Any
 
 from autotune.device import Device
+from autotune.operation import Operation
 from autotune.trial import Outcome, Status
 
 if TYPE_CHECKING:
     from autotune.search import Confirmation
 
 
-def confirmation_lines(confirmation: "Confirmation", device: Device) -> list[str]:
-    """How each finalist compiled, and what the interpreter found of the winner's numbers."""
+def confirmation_lines(confirmation: "Confirmation | None", operation: Operation[Any], device: Device) -> list[str]:
+    """How each finalist compiled, and what the interpreter found of the winner's numbers; or that neither was asked."""
+    if confirmation is None:
+        return [f"checked   nothing here: {why_uncompiled(operation)}; its numbers were checked where it was timed"]
     lines = [f"compiled  {outcome.config}: {compiled_text(outcome, device)}" for outcome in confirmation.compiled]
     verdict = confirmation.verdict
     text = f"numbers {verdict.status} in Triton's interpreter, {confirmation.dtype}, on reduced lengths"
     if verdict.status is Status.OK and verdict.error is not None and verdict.error_limit is not None:
         text += f" (largest error {verdict.error:.2g}, allowed {verdict.error_limit:.2g})"
     return [*lines, f"checked   {text}{f': {verdict.message}' if verdict.message else ''}"]
+
+
+def why_uncompiled(operation: Operation[Any]) -> str:
+    """Why nothing of an operation that does not compile ahead can be compiled for a device that is not here."""
+    return f"{operation.library or 'its kernel'} compiles {operation.name} only on the device that runs it"
 
 
 def compiled_text(outcome: Outcome, device: Device) -> str:
@@ -31,7 +39,7 @@ def compiled_text(outcome: Outcome, device: Device) -> str:
 
 
 def confirmation_data(confirmation: "Confirmation | None") -> dict[str, Any] | None:
-    """A confirmation as plain data for ``--json``; None where there was nothing to confirm."""
+    """A confirmation as plain data for ``--json``; None where nothing was to be, or could be, confirmed."""
     if confirmation is None:
         return None
     return {

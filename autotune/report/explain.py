@@ -10,13 +10,17 @@ from typing import Any, Final, NamedTuple
 from autotune.device import Device
 from autotune.errors import InvalidConfigError
 from autotune.operation import Operation
+from autotune.registry import get_operation
 from autotune.report.summary import describe_time, policy_text, speed_up, trial_data, verdict, winner_lines
 from autotune.shape import Shape
 from autotune.space import Config, Space, Value
 from autotune.table import tie_set, winners
 from autotune.trial import Resources, Stage, Status, Trial
 
-TIED: Final = "measurement cannot tell the two apart: the default goes first, then less shared memory, fewer registers"
+TIED: Final = (
+    "measurement cannot tell the two apart: the default goes first, then less shared memory, fewer registers, "
+    "the order of the space"
+)
 
 
 class Fate(StrEnum):
@@ -234,6 +238,8 @@ def _beside(trial: Trial, rival: Trial) -> list[str]:
 
 
 def _takes(resources: Resources) -> str:
+    if resources == Resources():
+        return "registers and shared memory are not known"
     registers, spilled, shared = (
         "?" if value is None else value
         for value in (resources.registers, resources.spill_bytes, resources.shared_bytes)
@@ -242,7 +248,9 @@ def _takes(resources: Resources) -> str:
 
 
 def _recorded(trial: Trial) -> str:
-    tools = f"triton {trial.toolchain.triton}, driver {trial.toolchain.driver}"
+    library = get_operation(trial.operation).library
+    names = ("triton", *([library] if library else []), "driver")
+    tools = ", ".join(f"{name} {version}" for name in names if (version := getattr(trial.toolchain, name, "")))
     verb = "replayed" if trial.executor == "replay" else "measured"
     return f"{trial.started_at:%Y-%m-%d %H:%M} UTC, {verb} by {trial.worker} with {tools}{policy_text(trial.policy)}"
 

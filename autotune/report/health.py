@@ -174,13 +174,16 @@ def _shipped_toolchain() -> Finding:
 
 
 def _shipped_source() -> Finding:
-    stale = sorted(
-        name
-        for name in operation_names()
-        if any(trial.source_hash != get_operation(name).source_hash for trial in shipped_winners(name))
-    )
+    rows = [(get_operation(name), shipped_winners(name)) for name in operation_names()]
+    stale = [operation.name for operation, found in rows if not all(map(operation.is_source_of, found))]
     if not stale:
-        return Finding("kernel source", True, "shipped winners were measured with this source")
+        # Of a library the row's own version counts: that another is installed is said, and nothing to mend.
+        others = [
+            f"; those of {operation.name} with another {operation.library} than here"
+            for operation, found in rows
+            if any(trial.source_hash != operation.source_hash for trial in found)
+        ]
+        return Finding("kernel source", True, f"shipped winners were measured with this source{''.join(others)}")
     return Finding(
         "kernel source", False, f"changed since the shipped winners of {', '.join(stale)}", "autotune search"
     )

@@ -38,8 +38,13 @@ def confirm(
     finalists: Iterable[Config],
     winner: Config,
     settings: Settings | None = None,
-) -> Confirmation:
-    """Compile the finalists for the device and check the winner on reduced problems, all on this machine's CPU."""
+) -> Confirmation | None:
+    """Compile the finalists for the device and check the winner on reduced problems, all on this machine's CPU.
+
+    None where the operation compiles only on the device that runs it: there is nothing to compile or to interpret.
+    """
+    if not operation.compiles_ahead:
+        return None
     compiled = compile_all(operation, shape, device, finalists, settings)
     verdict, dtype = check_interpreted(operation, winner, shape)
     return Confirmation(tuple(compiled), verdict, dtype)
@@ -52,7 +57,12 @@ def compile_all(
     configs: Iterable[Config],
     settings: Settings | None = None,
 ) -> list[Outcome]:
-    """Compile configs for a device with its real compiler, on all cores unless told otherwise; in the order given."""
+    """Compile configs for a device with its real compiler, on all cores unless told otherwise; in the order given.
+
+    There is no outcome where the operation compiles only on the device that runs it.
+    """
+    if not operation.compiles_ahead:
+        return []
     settings = settings or Settings()
     jobs, patience = limit_jobs(settings.jobs or os.cpu_count()).count, 2 * settings.compile_seconds
     wanted = list(configs)

@@ -35,6 +35,11 @@ class Recorder:
         key = repr((self.operation.name, self.executor.device, self.shape, self.executor.policy))
         return f"{self.operation.name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
+    @property
+    def source_hash(self) -> str:
+        """That of every row: of a library it is the version that measures, in a replay the one that was recorded."""
+        return self.operation.source_hash_under(self.executor.toolchain)
+
     def resume(self, *, measured_fully: bool = False) -> list[Trial]:
         """Take up what the store holds of this study, for this source and toolchain; returns the rows of its races.
 
@@ -45,7 +50,7 @@ class Recorder:
             trial
             for trial in self.store.trials(self.operation.name, self.executor.device)
             if (trial.study, trial.executor) == (self.study, self.executor.name)
-            and trial.source_hash == self.operation.source_hash
+            and trial.source_hash == self.source_hash
             and (trial.toolchain.triton, trial.toolchain.ptxas) == (tools.triton, tools.ptxas)
             and space.why_invalid(trial.config, self.shape, self.executor.device) is None  # the space may have changed
         ]
@@ -62,7 +67,7 @@ class Recorder:
         tflops, gbps = rates(self.operation.cost(self.shape), timing.median_us) if timing else (None, None)
         return Trial(
             operation=self.operation.name,
-            source_hash=self.operation.source_hash,
+            source_hash=self.source_hash,
             shape=self.shape,
             device=self.executor.device,
             toolchain=self.executor.toolchain,

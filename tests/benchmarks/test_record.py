@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -15,14 +16,16 @@ from autotune.errors import SearchError
 from autotune.registry import get_operation
 from autotune.search import DEFAULT_SAMPLER
 from autotune.search_spaces.flash_attention import OPERATION
+from autotune.search_spaces.flex_attention import OPERATION as FLEX
 from autotune.search_spaces.paged_decode import OPERATION as PAGED_DECODE
 from autotune.shape import AttentionShape, PagedShape
 from autotune.table import Store, home, shipped_winners
 from autotune.trial import Trial
 from benchmarks import record
 from benchmarks.grids import SWEEPS, WINNERS, Cell, grid_shape
-from benchmarks.record import Recording, choose, parse
-from tests.report import sample
+from benchmarks.merge import merge
+from benchmarks.record import Recording, choose, cut, parse, seconds_of
+from tests.report import flex_sample, sample
 
 CELLS: Final = [Cell("causal", grid_shape(128, True, seq)) for seq in (512, 1024, 2048)]
 
@@ -60,6 +63,48 @@ def test_the_grid_of_paged_decode_covers_what_is_served() -> None:
     assert {s.page_size for s in shapes} == {1, 16, 64, 128}
     assert {s.kv_dtype for s in shapes} == {"bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"}
     assert {s.sinks for s in shapes if s.head_dim == 64} == {True}
+
+
+def test_the_grid_of_flex_attention_is_what_its_users_run() -> None:
+    """Eight problems by (batch, heads, KV heads, head dim, length, causal, window, softcap)."""
+    shapes = [cell.shape for cell in WINNERS["flex_attention"]]
+    assert SWEEPS["flex_attention"] == ()
+    assert all(isinstance(s, AttentionShape) and s.dtype == "bfloat16" and s.seq_q == s.seq_kv for s in shapes)
+    names = ("batch", "heads", "kv_heads", "head_dim", "seq_q", "causal", "window", "softcap")
+    assert [tuple(shape.as_dict()[name] for name in names) for shape in shapes] == [
+        (16, 32, 8, 128, 1024, True, None, False),
+        (4, 32, 8, 128, 4096, True, None, False),
+        (4, 16, 16, 128, 4096, False, None, False),
+        (8, 32, 32, 64, 2048, True, None, False),
+        (8, 8, 8, 256, 2048, True, None, False),
+        (2, 32, 8, 128, 8192, True, 1024, False),
+        (1, 16, 8, 256, 4096, True, None, True),
+        (32, 12, 12, 64, 512, False, None, False),
+    ]
+    for shape in flex_sample.SHAPES:
+        assert len(list(FLEX.space.configs(shape, NVIDIA_H200))) > 60
+
+
+@pytest.mark.parametrize("operation", WINNERS)
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 100])
+def test_parts_are_all_problems_once_in_order_and_about_equal(operation: str, count: int) -> None:
+    cells = WINNERS[operation]
+    parts = [cut(cells, (number, count)) for number in range(1, count + 1)]
+    assert [cell for part in parts for cell in part] == list(cells)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "2", "1/0", "-1/4", "a/b", "1/4/2", ""])
+def test_a_part_that_is_none_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse(["winners", "--part", "2/4"]).part == (2, 4)
+    with pytest.raises(SystemExit):
+        parse(["winners", f"--part={text}"])
+    assert "expected a part and their number, such as 2/4" in capsys.readouterr().err
+
+
+def test_what_compiles_where_it_runs_has_more_time() -> None:
+    assert [seconds_of(get_operation(name)) for name in ("flash_attention", "flex_attention")] == [20.0, 240.0]
+    assert parse(["winners", "--seconds", "7"]).seconds == 7.0
 
 
 def test_only_what_is_named_is_recorded() -> None:
@@ -116,7 +161,7 @@ def searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Search
 
 
 def recording(results: Path, **options: Any) -> Recording:
-    executor: Any = SimpleNamespace(device=NVIDIA_H200)
+    executor: Any = SimpleNamespace(device=NVIDIA_H200, toolchain=sample.TOOLCHAIN)
     return Recording(executor, OPERATION, results, **options)
 
 
@@ -149,6 +194,14 @@ def test_a_table_that_is_there_is_merged_with_and_what_it_has_is_not_missing(
     assert len(recorded(results)) == 2
 
 
+def test_parts_recorded_over_one_store_are_merged_into_one_table(searches: Searches, tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        assert recording(tmp_path / str(number)).winners(cut(CELLS, (number, 3)))
+    assert len(searches.asked[-1]["neighbours"]) == 2  # of the two other parts
+    merge([tmp_path / str(number) for number in (2, 3, 1)], tmp_path / "results")
+    assert {trial.shape for trial in recorded(tmp_path / "results")} == {cell.shape for cell in CELLS}
+
+
 def test_winners_are_searched_by_the_sampler_that_was_named(searches: Searches, tmp_path: Path) -> None:
     recording(tmp_path).winners(CELLS[:1])
     recording(tmp_path, sampler="exhaustive").winners(CELLS[1:2])
@@ -161,6 +214,18 @@ def test_a_winner_of_another_source_is_missing(
     assert recording(tmp_path).winners(CELLS[:1])
     monkeypatch.setattr(type(OPERATION), "source_hash", property(lambda self: "another"))
     assert recording(tmp_path).missing(CELLS) == CELLS
+
+
+def test_a_winner_of_another_torch_is_missing_where_that_one_would_measure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flex_sample.install(monkeypatch, "2.11.0+cpu")  # of this process; the worker that measures says its own
+    flex_sample.ship(tmp_path, flex_sample.winners()[1:])
+    cells = list(WINNERS["flex_attention"])
+    for torch, missing in (("2.11.0+cu130", cells[:1]), ("2.12.0", cells)):
+        toolchain = replace(flex_sample.TOOLCHAIN, torch=torch)
+        executor: Any = SimpleNamespace(device=NVIDIA_H200, toolchain=toolchain)
+        assert Recording(executor, FLEX, tmp_path).missing(cells) == missing
 
 
 def test_nothing_begins_that_would_end_too_late(
@@ -199,12 +264,12 @@ def test_the_command_records_the_missing_over_a_store_of_its_own(
     searches: Searches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[bool] = []
-    executor = SimpleNamespace(device=NVIDIA_H200, close=lambda: closed.append(True))
+    executor = SimpleNamespace(device=NVIDIA_H200, toolchain=sample.TOOLCHAIN, close=lambda: closed.append(True))
     monkeypatch.setattr(record, "GpuExecutor", lambda early_stop: executor)
     monkeypatch.setattr(hardware, "has_gpu", lambda: True)
     users, store, results = home(), tmp_path / "store", tmp_path / "results"
     command = ["record", "winners", "--only", "causal: batch 16, 16 heads", "--store", str(store)]
-    command += ["--results", str(results), "--missing", "--seconds", "5"]
+    command += ["--results", str(results), "--missing", "--seconds", "5", "--part", "1/1"]
     for expected in (1, 1):  # the second time nothing is missing
         monkeypatch.setattr(sys, "argv", command)
         with pytest.raises(SystemExit) as ended:

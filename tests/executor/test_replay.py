@@ -11,10 +11,13 @@ from autotune.errors import MissingDependencyError
 from autotune.executor import BaselineResult
 from autotune.executor.replay import ReplayExecutor
 from autotune.search import Limits, search
+from autotune.search_spaces.flash_attention import OPERATION as FLASH
+from autotune.search_spaces.flex_attention import OPERATION as FLEX
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import Store
 from autotune.trial import Outcome, Policy, Stage, Status, Toolchain, Trial
+from tests.report import flex_sample, sample
 from tests.search.synthetic import SHAPE, SMALL, FakeExecutor, default, median_us, timing, valid
 
 SPACE = valid(SMALL)
@@ -177,3 +180,12 @@ def test_a_replayed_search_finds_what_the_sweep_found_and_resumes(
     assert done.winner.executor == "replay"
     assert done.statuses == {Status.OK: len(SPACE) - 1, Status.HANG: 1}
     assert (again.measured, again.winner) == (0, done.winner)
+
+
+def test_the_toolchain_is_that_of_the_operation_that_was_opened() -> None:
+    """Two operations that take one shape, recorded with two versions of torch."""
+    ours = [replace(trial, shape=flex_sample.SMALL) for trial in sample.sweep(sample.shape(64))[:3]]
+    executor = ReplayExecutor(NVIDIA_H200, [*ours, *flex_sample.sweep()])
+    for operation, torch in ((FLEX, "2.11.0+cu130"), (FLASH, "2.13.0"), (FLEX, "2.11.0+cu130")):
+        executor.open(operation, flex_sample.SMALL)
+        assert executor.toolchain.torch == torch

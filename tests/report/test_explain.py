@@ -21,9 +21,10 @@ from autotune.report.explain import (
     parse_config,
 )
 from autotune.search_spaces.flash_attention import OPERATION
+from autotune.search_spaces.flex_attention import OPERATION as FLEX
 from autotune.space import Config
 from autotune.trial import Resources, Stage, Status, Trial
-from tests.report import sample
+from tests.report import flex_sample, sample
 
 SHAPE = sample.shape()
 TEXT = "BLOCK_Q=64 BLOCK_K=64 num_warps=4 num_stages=3 loads=pointer"
@@ -72,6 +73,22 @@ def test_what_lost_the_race_is_set_beside_the_winner_of_that_race() -> None:
     assert "against   168 registers, 0 bytes spilled, 98304 bytes of shared memory" in lines
     assert lines[-1] == f"winner    {sample.FAST}"
     assert any("2026-11-21 06:00 UTC, measured by host:1 with triton 3.6.0, driver 580.1 in your" in x for x in lines)
+
+
+def test_what_is_unknown_of_a_config_is_said_to_be() -> None:
+    known = raced(sample.FAST, 200)
+    found = explained(SLOW, known, raced(SLOW, 300, resources=Resources()))
+    lines = explanation_lines(found)
+    assert "takes     registers and shared memory are not known" in lines
+    assert "against   168 registers, 0 bytes spilled, 98304 bytes of shared memory" in lines
+
+
+def test_of_a_kernel_of_a_library_its_version_is_told() -> None:
+    mine = flex_sample.trial(flex_sample.SMALL)
+    sources = [Source("your tables", [mine])]
+    found = explain_config(FLEX, flex_sample.SMALL, NVIDIA_H200, mine.config, sources)
+    (line,) = [line for line in explanation_lines(found) if line.startswith("recorded")]
+    assert line.endswith("measured by host:1 with triton 3.6.0, torch 2.11.0+cu130, driver 580.1 in your tables")
 
 
 def test_what_was_not_raced_lost_at_screening_against_the_winners_screening() -> None:

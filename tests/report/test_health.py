@@ -17,7 +17,7 @@ from autotune.report import health
 from autotune.report.health import Finding, examine
 from autotune.table import Store, write_shipped
 from autotune.trial import Trial
-from tests.report import sample
+from tests.report import flex_sample, sample
 
 
 @pytest.fixture(autouse=True)
@@ -132,6 +132,22 @@ def test_tables_of_another_toolchain_or_source_are_said(machine: Path) -> None:
     assert finding("toolchain").text.endswith("triton 3.9.0, torch 2.13.0; triton here is 3.6.0")
     found = finding("kernel source")
     assert (found.ok, found.fix) == (False, "autotune search")
+
+
+def test_winners_of_a_library_are_of_the_version_that_measured_them(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ship(machine, sample.trial())
+    flex_sample.ship(machine / "results", flex_sample.winners())
+    flex_sample.install(monkeypatch, "2.11.0+cpu")
+    assert finding("kernel source").text == "shipped winners were measured with this source"
+    flex_sample.install(monkeypatch, "2.13.0+cpu")
+    found = finding("kernel source")
+    assert (found.ok, found.fix) == (True, "")
+    assert found.text.endswith("with this source; those of flex_attention with another torch than here")
+    flex_sample.ship(machine / "results", [flex_sample.trial(flex_sample.SMALL, source_hash="ab" * 32)])
+    found = finding("kernel source")
+    assert (found.ok, found.text) == (False, "changed since the shipped winners of flex_attention")
 
 
 def fail(error: Exception) -> Callable[..., Any]:

@@ -1,11 +1,13 @@
 """What a machine without a GPU can confirm: configs compile for the device, and the winner's numbers are right."""
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.correctness import Verdict
 from autotune.device import NVIDIA_H200
 from autotune.executor.select import Settings
-from autotune.search import Confirmation, compile_all, confirm
+from autotune.search import Confirmation, compile_all, confirm, offline
 from autotune.trial import Outcome, Status
 from tests.executor.faulty import OPERATION, SHAPE, UNLOADABLE, config
 
@@ -34,8 +36,22 @@ def test_compilers_that_stay_silent_are_an_outcome() -> None:
 
 def test_a_confirmation_compiles_and_checks() -> None:
     confirmation = confirm(OPERATION, SHAPE, NVIDIA_H200, [config(), config(compile="huge")], config())
+    assert confirmation is not None
     assert [outcome.status for outcome in confirmation.compiled] == [Status.OK, Status.OUT_OF_RESOURCES]
     assert (confirmation.verdict.status, confirmation.dtype) == (Status.OK, "float16")
+
+
+def test_nothing_is_compiled_or_checked_of_what_compiles_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("it was tried")
+
+    for name in ("CompilePool", "check_interpreted"):
+        monkeypatch.setattr(offline, name, refuse)
+    in_place = replace(OPERATION, compiles_ahead=False)
+    assert compile_all(in_place, SHAPE, NVIDIA_H200, [config()]) == []
+    assert confirm(in_place, SHAPE, NVIDIA_H200, [config()], config()) is None
+    with pytest.raises(AssertionError, match="it was tried"):
+        confirm(OPERATION, SHAPE, NVIDIA_H200, [config()], config())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from autotune.report.page.problem import Problem, median_us
 from autotune.space import Config, Parameter, Value
 from autotune.trial import Status, Trial
 
-USUAL_AXES: Final = ("BLOCK_Q", "BLOCK_K")
+USUAL_AXES: Final = (("BLOCK_Q", "BLOCK_K"), ("BLOCK_M", "BLOCK_N"))  # ours, and FlexAttention's
 USUAL_PANELS: Final = ("num_warps", "num_stages")
 # Times over the best up to which a cell has each colour; beyond the last one it has the palest.
 BOUNDS: Final = (1.01, 1.05, 1.1, 1.25, 1.5, 2.0, 4.0)
@@ -30,7 +30,7 @@ class Layout(NamedTuple):
 
 
 def choose_layout(problem: Problem, shares: Mapping[str, float]) -> Layout | None:
-    """Blocks against each other for each number of warps and stages, where an operation has those.
+    """Blocks of queries against blocks of keys for each number of warps and stages, where an operation has those.
 
     Otherwise the two ordered parameters of the largest shares, for each value of the next two; None where fewer than
     two parameters took more than one value. Without shares the order is that of the space.
@@ -42,14 +42,13 @@ def choose_layout(problem: Problem, shares: Mapping[str, float]) -> Layout | Non
     ]
     ordered = sorted((p for p in taken if p.is_ordered), key=lambda parameter: -shares.get(parameter.name, 0.0))
     named = {parameter.name: parameter for parameter in taken}
-    axes = [named[name] for name in USUAL_AXES if name in named]
-    if len(axes) < 2:
-        axes = sorted(ordered[:2], key=taken.index)
+    blocks = next(([named[name] for name in pair] for pair in USUAL_AXES if named.keys() >= set(pair)), None)
+    axes = blocks or sorted(ordered[:2], key=taken.index)
     if len(axes) < 2:
         return None
     rest = sorted((p for p in taken if p not in axes), key=lambda parameter: -shares.get(parameter.name, 0.0))
     usual = [named[name] for name in USUAL_PANELS if name in named]
-    others = (usual if len(usual) == 2 and axes[0].name in USUAL_AXES else rest[:2]) + [None, None]
+    others = (usual if len(usual) == 2 and blocks else rest[:2]) + [None, None]
     return Layout(axes[0], axes[1], others[0], others[1])
 
 

@@ -156,12 +156,12 @@ def _conditions(timed: Sequence[Trial]) -> list[Check]:
 def _sources(trials: Sequence[Trial]) -> list[Check]:
     found = []
     for name in dict.fromkeys(trial.operation for trial in trials):
-        here = get_operation(name).source_hash
-        stale = sum(trial.source_hash != here for trial in trials if trial.operation == name)
+        operation = get_operation(name)
+        stale = sum(trial.source_hash != operation.source_hash for trial in trials if trial.operation == name)
         if stale:
-            found.append(
-                Check(False, f"{count(stale, 'row')} of {name} are of another kernel source than is installed here.")
-            )
+            source = operation.library or "kernel source"
+            rows = f"{count(stale, 'row')} of {name}"
+            found.append(Check(False, f"{rows} are of another {source} than is installed here."))
     if not found:
         found.append(Check(True, "All rows are of the kernel source that is installed here."))
     toolchains = len({trial.toolchain for trial in trials})

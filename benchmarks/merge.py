@@ -1,0 +1,76 @@
+"""Adds what several recordings wrote to the tables that ship: ``python -m benchmarks.merge FOLDER...``; needs no GPU.
+
+A folder is one that ``benchmarks.record --results`` named. Of each problem the newest race decides, and of two sweeps
+of one problem the newer is kept: neither the order of the folders nor merging one twice makes a difference.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from autotune.errors import TableError
+from autotune.registry import operation_names
+from autotune.table import shipped_sweeps, shipped_winners, winners, write_shipped
+from autotune.trial import Trial
+
+RESULTS = Path(__file__).resolve().parent.parent / "results"
+
+
+def add_winners(operation: str, trials: Iterable[Trial], results: Path) -> None:
+    """Add the winners among trials to the tables of their devices below ``results``."""
+    rows = list(trials)
+    found = winners([*shipped_winners(operation, results=results), *rows])
+    for slug in sorted({trial.device.slug for trial in rows}):
+        here = [trial for trial in found if trial.device.slug == slug]
+        write_shipped(Path(slug) / f"{operation}.parquet", here, results=results)
+
+
+def add_sweeps(operation: str, sources: Sequence[Path], results: Path) -> int:
+    """Copy the sweeps of other folders, unless a newer one of the same name is there; returns how many were found."""
+    newest = {sweep.path: sweep.trials() for sweep in shipped_sweeps(operation, results=results)}
+    found = [sweep for source in sources for sweep in shipped_sweeps(operation, results=source)]
+    for sweep in found:
+        trials = sweep.trials()
+        if sweep.path not in newest or trials[-1].started_at > newest[sweep.path][-1].started_at:
+            newest[sweep.path] = trials
+            write_shipped(sweep.path, trials, results=results)
+    return len(found)
+
+
+def merge(sources: Sequence[Path], results: Path) -> list[str]:
+    """Add everything that other folders of results hold; returns a line for each operation that they have any of.
+
+    Raises:
+        TableError: a table is damaged; what was merged before it stays.
+    """
+    lines = []
+    for operation in operation_names():
+        rows = [trial for source in sources for trial in shipped_winners(operation, results=source)]
+        add_winners(operation, rows, results)
+        swept = add_sweeps(operation, sources, results)
+        if rows or swept:
+            lines.append(f"{operation}: {len(rows)} winners, {swept} sweeps")
+    return lines
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry of the command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.merge", description=__doc__)
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="what they are added to [default: results/]")
+    given = parser.parse_args(arguments)
+    strange = [str(folder) for folder in given.folders if not folder.is_dir()]
+    if strange:
+        parser.error(f"{', '.join(strange)} is no folder; expected what --results of benchmarks.record named")
+    try:
+        lines = merge(given.folders, given.results)
+    except TableError as error:
+        sys.exit(f"benchmarks.merge: {error}")
+    if not lines:
+        sys.exit(f"benchmarks.merge: no table in {', '.join(map(str, given.folders))}")
+    print(*lines, f"merged into {given.results}", sep="\n")
+
+
+if __name__ == "__main__":
+    main()
