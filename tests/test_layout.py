@@ -27,7 +27,7 @@ FLOORS: Final = (
     ("kernels",),
     ("registry",),
     ("table",),
-    ("correctness timing roofline hardware",),
+    ("correctness timing roofline hardware allocations",),
     ("executor",),
     ("search", "dispatch"),
     ("functional paged paged_cache",),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from autotune import hardware
-from autotune.analysis.allocations import peak_of
+from autotune.allocations import extra_bytes
 from autotune.analysis.goldilocks import (
     IMPLEMENTATION,
     PRECISION,
@@ -87,7 +87,7 @@ class CpuBench:
         error = largest_error(out, self._truth)
         if not math.isfinite(error):
             return replace(found, message="its result is not finite")
-        extra = max(0, peak_of(call, "cpu") - out.nbytes)
+        extra = extra_bytes(call, "cpu")
         stopwatch = ClockStopwatch(call)
         deadline = time.monotonic() + SAMPLE_SECONDS
         samples = [stopwatch.sample()]

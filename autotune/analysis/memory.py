@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from autotune.analysis.allocations import METHODS, peak_of
+from autotune.allocations import METHODS, peak_of
 from autotune.analysis.contenders import Family, contenders, why_not
 from autotune.analysis.machine import Machine, usable_bytes
 from autotune.analysis.traffic import MASK_BYTES, is_copied

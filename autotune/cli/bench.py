@@ -1,17 +1,19 @@
 """``autotune bench``: the served kernel beside every other system, in one interleaved race; and the suites."""
 
+import contextlib
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from autotune import hardware
-from autotune.cli import options, shapes
+from autotune.cli import interrupts, options, shapes
 from autotune.cli.options import flag_of
 from autotune.cli.output import make_console
 from autotune.cli.shape_options import ShapeOptions
@@ -61,45 +63,88 @@ def _bench(
 ) -> None:
     """Measure the kernel that get_kernel serves, the default, and what others offer for the same, on this GPU."""
     console = make_console(as_json or as_markdown)
+    forms = Forms(as_json, as_markdown, output)
     if suite is not None:
         _require_alone(wanted, seconds=seconds, against=against)
-        _bench_suite(suite, console, cpu=cpu, as_markdown=as_markdown, as_json=as_json, output=output)
+        _bench_suite(suite, console, forms, cpu=cpu)
         return
     found = shapes.describe(wanted)
     for note in found.notes:
         console.print(note)
-    comparisons = _compare(found, console, seconds=seconds or SECONDS, against=against, cpu=cpu)
-    data = [comparison_report.comparison_data(comparison) for comparison in comparisons]
-    if output is not None:
-        write_comparisons(output, data)
-    if as_json:
-        print(json.dumps(data, indent=2))
-    elif as_markdown:
-        print(comparison_report.markdown(comparisons), end="")
+    benched = _compare(found, console, seconds=seconds or SECONDS, against=against, cpu=cpu)
+    data = [comparison_report.comparison_data(comparison) for comparison in benched.comparisons]
+    forms.hand_out(data, comparison_report.markdown(benched.comparisons), data)
+    if benched.interrupted:
+        raise typer.Exit(interrupts.exit_code())
+    if benched.failures:
+        failed = f"{len(benched.failures)} of {len(found.problems)} shapes failed"
+        raise AutotuneError(f"{failed}: {'; '.join(benched.failures)}")
 
 
 bench = options.with_options(_bench, "wanted", ShapeOptions)
 bench.__name__ = "bench"
 
 
-def _compare(wanted: shapes.Wanted, console: Console, *, seconds: float, against: str, cpu: bool) -> list[Comparison]:
-    """Each problem's race, printed as it ends."""
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """What is wanted beside what people read: one text on standard output, and a Parquet file."""
+
+    as_json: bool
+    as_markdown: bool
+    output: Path | None
+
+    def hand_out(self, data: object, markdown: str, comparisons: Sequence[dict[str, Any]]) -> None:
+        """Print and write; where nothing was compared a file stays as it was.
+
+        Raises:
+            TableError: the file cannot be written.
+        """
+        if self.as_json:
+            print(json.dumps(data, indent=2))
+        elif self.as_markdown:
+            print(markdown, end="")
+        if self.output is not None and comparisons:
+            write_comparisons(self.output, comparisons)
+
+
+@dataclass
+class Benched:
+    """What the problems of one command came to, as far as it got."""
+
+    comparisons: list[Comparison] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def _compare(wanted: shapes.Wanted, console: Console, *, seconds: float, against: str, cpu: bool) -> Benched:
+    """Each problem's race or why there is none, printed as it ends; Ctrl-C keeps those that ended before.
+
+    Raises:
+        UnknownNameError: ``against`` names no baseline.
+        MissingDependencyError: there is no GPU, and no ``--cpu``.
+    """
     names = [name for name in against.split(",") if name.strip()]
     chosen = [choose_names(load_kernel(operation.name).baselines(), names) for operation, _ in wanted.problems]
-    comparisons = []
-    executor = None if cpu else open_gpu(Settings())
+    benched = Benched()
     try:
-        for (operation, shape), those in zip(wanted.problems, chosen, strict=True):
-            if executor is None:
-                found = compare_on_cpu(operation, shape, those, seconds=seconds)
-            else:
-                found = compare_on_gpu(executor, operation, shape, those, seconds=seconds)
-            _print_comparison(console, found)
-            comparisons.append(found)
-    finally:
-        if executor is not None:
-            executor.close()
-    return comparisons
+        with contextlib.ExitStack() as stack:
+            executor = None if cpu else stack.enter_context(contextlib.closing(open_gpu(Settings())))
+            for (operation, shape), those in zip(wanted.problems, chosen, strict=True):
+                try:
+                    if executor is None:
+                        found = compare_on_cpu(operation, shape, those, seconds=seconds)
+                    else:
+                        found = compare_on_gpu(executor, operation, shape, those, seconds=seconds)
+                except AutotuneError as error:
+                    benched.failures.append(f"{shape}: {' '.join(str(error).split())}")
+                    console.print(f"FAILED: {benched.failures[-1]}")
+                    continue
+                _print_comparison(console, found)
+                benched.comparisons.append(found)
+    except KeyboardInterrupt:
+        benched.interrupted = True
+        console.print(f"interrupted: {len(benched.comparisons)} of {len(wanted.problems)} shapes were compared")
+    return benched
 
 
 def _require_alone(wanted: ShapeOptions, *, seconds: float | None, against: str) -> None:
@@ -110,32 +155,46 @@ def _require_alone(wanted: ShapeOptions, *, seconds: float | None, against: str)
         raise UsageError(f"--suite has its own shapes, systems and times; leave out {', '.join(given)}")
 
 
-def _bench_suite(
-    name: str, console: Console, *, cpu: bool, as_markdown: bool, as_json: bool, output: Path | None
-) -> None:
-    """Run a suite, printing each table as it is there.
+def _bench_suite(name: str, console: Console, forms: Forms, *, cpu: bool) -> None:
+    """Run a suite, printing each table as it is there; what ends it early ends it behind the output of those.
 
     Raises:
         UsageError: no such suite, or ``--output`` of one that has no races to write.
         MissingDependencyError: there is no GPU, and no ``--cpu``.
         AutotuneError: the suite ran, and something failed that it is to show.
+        typer.Exit: Ctrl-C came.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", QUIET_PROFILER)  # read when torch is imported
     suite = suites.find_suite(name)
-    if output is not None and not suite.has_comparisons:
+    if forms.output is not None and not suite.has_comparisons:
         raise UsageError(f"--output writes races of systems, and --suite {name} has none; --json has its tables")
     if not cpu and not hardware.has_gpu():
         raise MissingDependencyError(f"{NO_GPU}; --cpu runs the suite on the processor, reduced where it must be")
     machine: suites.Machine = suites.CpuMachine() if cpu else suites.GpuMachine()
     console.print(f"{suite.name}: {suite.description}")
-    result = suite.run(machine, lambda table: _print_table(console, table))
+    tables: list[suites.Table] = []
+    stopped: KeyboardInterrupt | AutotuneError | None = None
+
+    def keep(table: suites.Table) -> None:
+        _print_table(console, table)
+        tables.append(table)
+
+    try:
+        suite.run(machine, keep)
+    except (KeyboardInterrupt, AutotuneError) as error:
+        if not tables:
+            raise
+        stopped = error
+    result = suite.result(machine, tables)
     console.print(f"\n{suite_report.heading(result)}")
-    if output is not None:
-        write_comparisons(output, [comparison_report.comparison_data(found) for found in result.comparisons])
-    if as_json:
-        print(json.dumps(suite_report.suite_data(result), indent=2))
-    elif as_markdown:
-        print(suite_report.markdown(result), end="")
+    if isinstance(stopped, KeyboardInterrupt):
+        console.print(f"interrupted: the suite has more than these {len(tables)} tables")
+    data = suite_report.suite_data(result)
+    forms.hand_out(data, suite_report.markdown(result), data["comparisons"])
+    if isinstance(stopped, KeyboardInterrupt):
+        raise typer.Exit(interrupts.exit_code())
+    if stopped is not None:
+        raise stopped
     if result.failures:
         raise AutotuneError(f"suite {name}: {len(result.failures)} failed: {'; '.join(result.failures)}")
 

@@ -16,7 +16,8 @@ class Entry:
     """One system in a comparison, or why it is not in it.
 
     ``error`` is its largest absolute one against the fp64 reference and ``error_limit`` what a config of ours may have;
-    ``extra_bytes`` is the most memory a call holds beside inputs and result. Both may be unknown.
+    ``extra_bytes`` is the most memory a call holds beside inputs and result, with what is kept for it between calls.
+    Both may be unknown. ``config`` is that of a kernel of ours, None for all others.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Entry:
     extra_bytes: int | None = None
     message: str = ""
     verified_on_hardware: bool = True
+    config: Config | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,8 @@ class Comparison:
         return tuple(entry for entry in self.entries if entry.timing is not None)
 
 
-def make_entry(operation: Operation[Any], shape: Shape, result: BaselineResult) -> Entry:
-    """An entry with the rates that its time means for the operation's cost."""
+def make_entry(operation: Operation[Any], shape: Shape, result: BaselineResult, config: Config | None = None) -> Entry:
+    """An entry with the rates that its time means for the operation's cost; ``config`` where it is ours."""
     tflops, gbps = (None, None) if result.timing is None else rates(operation.cost(shape), result.timing.median_us)
     return Entry(
         result.name,
@@ -65,4 +67,5 @@ def make_entry(operation: Operation[Any], shape: Shape, result: BaselineResult) 
         result.extra_bytes,
         result.message,
         result.verified_on_hardware,
+        config,
     )

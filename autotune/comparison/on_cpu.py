@@ -7,7 +7,7 @@ from typing import Any, Final
 from autotune import hardware
 from autotune.comparison.entry import Comparison, make_entry
 from autotune.correctness import Case, check_baseline, make_case
-from autotune.errors import one_line
+from autotune.errors import AutotuneError, one_line
 from autotune.executor import BaselineResult
 from autotune.operation import Baseline, Operation
 from autotune.registry import load_kernel
@@ -22,9 +22,16 @@ def compare_on_cpu(operation: Operation[Any], shape: Shape, names: Sequence[str]
     """Race the baselines of these names on the CPU, in torch's threads as they are set, for so many seconds.
 
     Memory is not measured. What cannot run here says why.
+
+    Raises:
+        AutotuneError: inputs or reference do not fit this machine's memory, or cannot be made.
     """
     kernel = load_kernel(operation.name)
-    case = make_case(kernel, shape, "normal", device="cpu", seed=1)
+    try:
+        case = make_case(kernel, shape, "normal", device="cpu", seed=1)
+    except (RuntimeError, MemoryError) as error:
+        message = one_line(error)
+        raise AutotuneError(f"inputs and reference cannot be made: {message}") from error
     results: dict[str, BaselineResult] = {}
     stopwatches: dict[str, ClockStopwatch] = {}
     for baseline in kernel.baselines():

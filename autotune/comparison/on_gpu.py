@@ -33,11 +33,12 @@ def compare_on_gpu(
         raise AutotuneError(f"{kernel.config} is {served.status}: {served.message}")
     extra = race.extra_bytes or (None,) * len(configs)
     ours = [
-        BaselineResult(name, outcome.timing, outcome.message, outcome.error, outcome.error_limit, extra_bytes)
-        for name, outcome, extra_bytes in zip((OURS, DEFAULT), race.outcomes, extra, strict=False)
+        (BaselineResult(name, outcome.timing, outcome.message, outcome.error, outcome.error_limit, extra_bytes), config)
+        for name, config, outcome, extra_bytes in zip((OURS, DEFAULT), configs, race.outcomes, extra, strict=False)
     ]
     told = {result.name for result in race.baselines}
     untold = [BaselineResult(name, message="the race was lost before its turn") for name in names if name not in told]
+    others = [(result, None) for result in (*race.baselines, *untold)]
     return Comparison(
         operation.name,
         shape,
@@ -46,5 +47,5 @@ def compare_on_gpu(
         executor.policy,
         kernel.config,
         kernel.provenance.reason,
-        tuple(make_entry(operation, shape, result) for result in (*ours, *race.baselines, *untold)),
+        tuple(make_entry(operation, shape, result, config) for result, config in (*ours, *others)),
     )

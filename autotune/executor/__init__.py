@@ -1,6 +1,6 @@
 """Where a trial runs: on a GPU (``gpu``) or from a recorded sweep (``replay``), behind one interface."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -10,10 +10,20 @@ from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Outcome, Policy, Timing, Toolchain
 
-__all__ = ["BaselineResult", "Baselines", "Executor", "Race"]
+__all__ = ["BaselineResult", "Baselines", "Choice", "Executor", "Names", "Race"]
+
+
+class Names(Protocol):
+    """Any collection of names but a bare text, which is one of letters: its ``in`` takes no other object."""
+
+    def __contains__(self, name: object, /) -> bool: ...
+
+    def __iter__(self) -> Iterator[str]: ...
+
 
 # Which baselines take part in a race: none, the fastest of the usual ones, every one, or those of these names.
-Baselines = Literal["none", "fastest", "every"] | Sequence[str]
+Choice = Literal["none", "fastest", "every"]
+Baselines = Choice | Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +31,8 @@ class BaselineResult:
     """An implementation that was compared: its time, or why it has none.
 
     ``error`` is its largest absolute one against the fp64 reference, ``error_limit`` what a config of ours may have;
-    ``extra_bytes`` is the most memory that a call holds beside its inputs and its result.
+    ``extra_bytes`` is the most memory that a call holds beside its inputs and its result, with what is kept for it
+    between calls.
     """
 
     name: str

@@ -1,18 +1,23 @@
 """In the worker: baselines made ready for a race, checked against the reference, with the memory that they need."""
 
+import gc
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
+from autotune.allocations import extra_bytes, watch
 from autotune.correctness import Case, check_baseline
 from autotune.executor import BaselineResult, Baselines
+from autotune.kernels.baselines.baseline import OverCopies
 from autotune.operation import Baseline
 from autotune.shape import Shape
 from autotune.timing import Stopwatch
 from autotune.trial import Policy
+
+CallT = TypeVar("CallT", bound=Callable[[], object])
 
 
 def choose_baselines(known: Sequence[Baseline], wanted: Baselines) -> list[Baseline]:
@@ -34,6 +39,8 @@ def open_baseline(
     policy: Policy,
     pool: Any,
     stack: ExitStack,
+    *,
+    with_memory: bool = True,
 ) -> tuple[BaselineResult, Stopwatch | None]:
     """What is known of a baseline before it is timed, and its stopwatch, warmed up; without one the message says why.
 
@@ -43,21 +50,30 @@ def open_baseline(
     result = BaselineResult(baseline.name, verified_on_hardware=baseline.verified_on_hardware)
     if (reason := baseline.available() or baseline.unsupported(shape)) is not None:
         return replace(result, message=reason), None
-    call = baseline.prepare(shape, case.inputs)
+
+    def prepare() -> Callable[[], torch.Tensor]:
+        return baseline.prepare(shape, case.inputs)
+
+    call, held = hold(prepare) if with_memory else (prepare(), 0)
     error, limit = check_baseline(call(), case)
-    result = replace(result, error=error, error_limit=limit, extra_bytes=measure_extra_bytes(call))
+    extra = extra_bytes(call, "cuda", prepared=held) if with_memory else None
+    result = replace(result, error=error, error_limit=limit, extra_bytes=extra)
     del call
     stopwatch = stack.enter_context(Stopwatch([baseline.prepare(shape, each) for each in inputs], policy, pool))
     stopwatch.warm_up()
     return result, stopwatch
 
 
-def measure_extra_bytes(call: Callable[[], object]) -> int:
-    """The most memory in bytes that torch hands out during a call and that its result does not keep."""
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    result = call()
-    torch.cuda.synchronize()
-    extra = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
-    del result
-    return int(extra)
+def hold(prepare: Callable[[], CallT]) -> tuple[CallT, int]:
+    """A baseline's call on the current GPU, and the bytes that it holds beside its inputs, copies of which count as
+    these."""
+
+    def prepare_and_tidy() -> CallT:
+        call = prepare()
+        gc.collect()  # what compiling and planning left behind is nobody's
+        return call
+
+    gc.collect()  # nor must what others left be freed meanwhile
+    call, held = watch(prepare_and_tidy, "cuda")
+    copies = call.copies if isinstance(call, OverCopies) else ()
+    return call, max(0, held.kept - sum(copy.untyped_storage().nbytes() for copy in copies))

@@ -12,10 +12,11 @@ import torch
 import triton
 
 from autotune import hardware
+from autotune.allocations import extra_bytes
 from autotune.correctness import Case, Verdict, check_config, judge, make_case, make_cases
 from autotune.errors import one_line
 from autotune.executor import BaselineResult, Baselines, Race
-from autotune.executor.comparing import choose_baselines, measure_extra_bytes, open_baseline
+from autotune.executor.comparing import choose_baselines, open_baseline
 from autotune.executor.messages import Turn
 from autotune.operation import Kernel, Operation
 from autotune.roofline import why_implausible
@@ -128,9 +129,9 @@ class Problem:
                     entrants[place] = stopwatch
             if not entrants:
                 return Race(tuple(verdicts))
-            extra_bytes: tuple[int | None, ...] = ()
+            memory: tuple[int | None, ...] = ()
             if baselines not in ("none", "fastest"):
-                extra_bytes = tuple(
+                memory = tuple(
                     self._measure_extra_bytes(config, case) if place in entrants else None
                     for place, config in enumerate(configs)
                 )
@@ -150,14 +151,18 @@ class Problem:
         for place, timing in zip(entrants, timings, strict=False):
             verdicts[place] = self._judge_time(verdicts[place], timing, conditions)
         for name, timing in zip(opened, timings[len(entrants) :], strict=True):
-            compared[name] = replace(compared[name], timing=timing)
-        return Race(tuple(verdicts), tuple(compared.values()), extra_bytes)
+            compared[name] = self._judge_baseline(compared[name], timing)
+        return Race(tuple(verdicts), tuple(compared.values()), memory)
 
     def _measure_extra_bytes(self, config: Config, case: Case) -> int | None:
         """None where memory does not suffice beside everything that the race holds: no verdict on the config."""
         try:
             outputs = self._kernel.empty_output(case.inputs)
-            return measure_extra_bytes(lambda: self._kernel.launch(config, case.inputs, outputs))
+            places = [output.data_ptr() for output in outputs]
+            self._kernel.launch(config, case.inputs, outputs)
+            if [output.data_ptr() for output in outputs] != places:  # it hands out memory of its own (FlexAttention)
+                outputs = tuple(output.new_empty(0) for output in outputs)
+            return extra_bytes(lambda: self._kernel.launch(config, case.inputs, outputs), "cuda")
         except torch.cuda.OutOfMemoryError:
             return None
 
@@ -167,6 +172,13 @@ class Problem:
             return replace(outcome, status=Status.IMPLAUSIBLE, message=reason)
         self._best_us = min(self._best_us, timing.median_us)
         return replace(outcome, timing=timing, conditions=conditions)
+
+    def _judge_baseline(self, result: BaselineResult, timing: Timing) -> BaselineResult:
+        """The result with its time, or with why that cannot be one: its call does not compute what was checked."""
+        reason = why_implausible(self._cost, timing.median_us, hardware.current_device())
+        if reason is not None:
+            return replace(result, message=f"implausible time of {timing.median_us:.3g} us: {reason}")
+        return replace(result, timing=timing)
 
     def _admit(self, config: Config, case: Case, stack: ExitStack) -> tuple[Outcome, Stopwatch | None]:
         """Check a finalist; one that passes comes with its stopwatch, ready to be read."""
@@ -210,18 +222,27 @@ class Problem:
             try:
                 inputs = [inputs for inputs, _ in self._sets]
                 results[name], stopwatch = open_baseline(
-                    baseline, self._shape, inputs, case, self._policy, self._pool, stack
+                    baseline,
+                    self._shape,
+                    inputs,
+                    case,
+                    self._policy,
+                    self._pool,
+                    stack,
+                    with_memory=wanted != "fastest",
                 )
-                if stopwatch is not None:
+                if stopwatch is not None and wanted == "fastest":
+                    timing, _ = screen(stopwatch, give_up_us=GIVE_UP * self._best_us, samples=3)
+                    results[name] = self._judge_baseline(results[name], timing)
+                    screened[name] = timing.median_us
+                if stopwatch is not None and not results[name].message:
                     opened[name] = stopwatch
-                    if wanted == "fastest":
-                        screened[name] = screen(stopwatch, give_up_us=GIVE_UP * self._best_us, samples=3)[0].median_us
             except Exception as error:
                 if classify(error) is Status.ILLEGAL_ACCESS:
                     raise
                 results[name] = BaselineResult(name, message=one_line(error))
         if opened and wanted == "fastest":
-            fastest = min(screened, key=lambda name: screened[name])
+            fastest = min(opened, key=lambda name: screened[name])
             results = {name: result for name, result in results.items() if name == fastest or name not in opened}
             opened = {fastest: opened[fastest]}
         return opened, results

@@ -2,10 +2,10 @@
 
 import time
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, get_args
 
-from autotune.errors import SearchError
-from autotune.executor import BaselineResult, Baselines, Race
+from autotune.errors import SearchError, UnknownNameError
+from autotune.executor import BaselineResult, Baselines, Choice, Race
 from autotune.executor.child import ChildDiedError
 from autotune.executor.messages import Turn, race_from_json
 from autotune.executor.worker_keeper import LOST, WorkerKeeper
@@ -46,9 +46,13 @@ def race(
         lost: the baselines that took a worker along, which are left out and told beside the others.
 
     Raises:
+        UnknownNameError: ``baselines`` is another text, such as one name by itself.
         MissingDependencyError: the GPU does not work.
         SearchError: the worker cannot make the problem's inputs, or the race was lost at nobody's turn again.
     """
+    if isinstance(baselines, str) and baselines not in get_args(Choice):
+        allowed = f"{', '.join(get_args(Choice))}, or a list of names"
+        raise UnknownNameError(f"baselines={baselines!r} is unknown; allowed: {allowed}")
     ends = time.monotonic() + seconds
     without = [result.name for result in lost]
     found = _race_once(workers, configs, seconds=seconds, baselines=baselines, without=without, patience=patience)
@@ -83,8 +87,9 @@ def _race_once(
 ) -> Race | _Lost:
     """A race to its end, or who ended it."""
     plain = [dict(config) for config in configs]
+    named = baselines if isinstance(baselines, str) else list(baselines)
     workers.await_ready()
-    request = {"do": "race", "configs": plain, "seconds": seconds, "baselines": baselines, "without": without}
+    request = {"do": "race", "configs": plain, "seconds": seconds, "baselines": named, "without": without}
     while not workers.ask(request):
         workers.await_ready()
     ends = time.monotonic() + seconds + MARGIN_SECONDS

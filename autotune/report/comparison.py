@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from autotune.comparison import Comparison, Entry
 from autotune.report.summary import describe_time, is_memory_bound, speed_up
+from autotune.space import Config, Value
 
 MIB: Final = 2**20
 
@@ -61,22 +62,26 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
 
 
 def comparison_data(comparison: Comparison) -> dict[str, Any]:
-    """Plain data for ``--json``."""
+    """Plain data for ``--json``; the config of the comparison is the served one, that of a row its own."""
     reference = comparison.timed[0].timing if comparison.timed else None
     rows = []
     for entry in comparison.entries:
         ratio = None if entry.timing is None or reference is None else asdict(speed_up(entry.timing, reference))
-        rows.append({**asdict(entry), "ratio": ratio})
+        rows.append({**asdict(entry), "config": _plain(entry.config), "ratio": ratio})
     return {
         "operation": comparison.operation,
         "shape": comparison.shape.as_dict(),
         "device": comparison.device,
         "toolchain": asdict(comparison.toolchain),
         "policy": asdict(comparison.policy),
-        "config": None if comparison.config is None else dict(comparison.config),
+        "config": _plain(comparison.config),
         "reason": comparison.reason,
         "rows": rows,
     }
+
+
+def _plain(config: Config | None) -> dict[str, Value] | None:
+    return None if config is None else dict(config)
 
 
 def _rate(comparison: Comparison) -> tuple[str, str]:

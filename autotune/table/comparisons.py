@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from autotune.errors import TableError
+from autotune.operation import Operation
 from autotune.registry import get_operation
 from autotune.table.files import write_bytes
-from autotune.table.schema import table_schema
+from autotune.table.schema import stored_value, table_schema
 from autotune.trial import Policy, Toolchain
 
 _TEXT, _NUMBER, _COUNT, _FLAG = pa.string(), pa.float64(), pa.int64(), pa.bool_()
@@ -29,11 +30,11 @@ _COLUMNS: Final = {
 def write_comparisons(path: Path, comparisons: Sequence[Mapping[str, Any]]) -> None:
     """Write what ``report.comparison.comparison_data`` made of comparisons, zstd-compressed, in place of the file.
 
-    Columns are those of the problem, of where it ran, of the system and its time; columns of another operation's shape
-    are null.
+    Columns are those of the problem, of where it ran, of the system and its time, then the parameters of kernels of
+    ours, as a table of trials has them: null in the rows of other systems. So are columns of another operation's shape.
 
     Raises:
-        TableError: a value does not fit its column, or the file cannot be written.
+        TableError: a value does not fit its column, two columns would have one name, or the file cannot be written.
     """
     rows = [row for comparison in comparisons for row in _rows(comparison)]
     try:
@@ -46,21 +47,31 @@ def write_comparisons(path: Path, comparisons: Sequence[Mapping[str, Any]]) -> N
 
 
 def _schema(operations: Iterable[str]) -> pa.Schema:
+    where = dict.fromkeys(("operation", "device", "reason", "policy_mode", "policy_cache"), _TEXT)
+    versions = {f"{field.name}_version": _TEXT for field in fields(Toolchain)}
     shapes: dict[str, pa.DataType] = {}
+    parameters: dict[str, pa.DataType] = {}
     for operation in map(get_operation, sorted(operations)):
         types = {column.name: column.domain.type for column in table_schema(operation).columns}
-        shapes |= {field.name: types[field.name] for field in fields(operation.shape_class)}
-    where = dict.fromkeys(("operation", "device", "config", "reason", "policy_mode", "policy_cache"), _TEXT)
-    versions = {f"{field.name}_version": _TEXT for field in fields(Toolchain)}
-    return pa.schema([*where.items(), *versions.items(), *shapes.items(), *_COLUMNS.items()])
+        for found, names in (
+            (shapes, [field.name for field in fields(operation.shape_class)]),
+            (parameters, [parameter.name for parameter in operation.space.parameters]),
+        ):
+            for name in names:
+                if found.setdefault(name, types[name]) != types[name]:
+                    raise TableError(f"operation={operation.name!r}: {name} is {types[name]}, and {found[name]} before")
+    columns = [*where.items(), *versions.items(), *shapes.items(), *_COLUMNS.items(), *parameters.items()]
+    names = [name for name, _ in columns]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise TableError(f"more than one column of the comparison is named {', '.join(twice)}")
+    return pa.schema(columns)
 
 
 def _rows(comparison: Mapping[str, Any]) -> list[dict[str, Any]]:
-    config = comparison["config"]
+    operation = get_operation(comparison["operation"])
     common = {
-        "operation": comparison["operation"],
+        "operation": operation.name,
         "device": comparison["device"],
-        "config": None if config is None else " ".join(f"{k}={v}" for k, v in config.items() if v is not None),
         "reason": comparison["reason"],
         **{f"policy_{field.name}": comparison["policy"][field.name] for field in fields(Policy)},
         **{f"{name}_version": value for name, value in comparison["toolchain"].items()},
@@ -77,6 +88,16 @@ def _rows(comparison: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "ratio": ratio.get("value"),
                 "ratio_low": ratio.get("low"),
                 "ratio_high": ratio.get("high"),
+                **_parameters(operation, row["config"] or {}),
             }
         )
     return rows
+
+
+def _parameters(operation: Operation[Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config as the columns that hold it; what is no value of its parameter stays, for its column to refuse."""
+    found = {parameter: config.get(parameter.name) for parameter in operation.space.parameters}
+    return {
+        parameter.name: stored_value(parameter, value) if value in parameter.values else value
+        for parameter, value in found.items()
+    }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autotune.errors import BaselineUnavailableError, one_line
-from autotune.kernels.baselines.baseline import refuse_unless_ready
+from autotune.kernels.baselines.baseline import OverCopies, refuse_unless_ready
 from autotune.shape import AttentionShape, PagedShape
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class FlashAttention3:
                 )
             )
 
-        return run
+        return OverCopies(run, (k_cache, v_cache))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class FlashAttention2:
                     )
                 )
 
-            return run
+            return OverCopies(run, (k_cache, v_cache))
         lengths = (offsets, _offsets(inputs.seq_lens), int(offsets.diff().max()), int(inputs.seq_lens.max()))
 
         def run_packed() -> torch.Tensor:
@@ -147,7 +147,7 @@ class FlashAttention2:
                 library.flash_attn_varlen_func(inputs.q, k_cache, v_cache, *lengths, block_table=block_table, **options)
             )
 
-        return run_packed
+        return OverCopies(run_packed, (k_cache, v_cache))
 
 
 def _bind_dense(library: Any, shape: AttentionShape, inputs: "DenseInputs") -> Run:

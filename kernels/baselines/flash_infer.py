@@ -1,7 +1,9 @@
 """FlashInfer's attention over dense tensors and paged caches, where flashinfer-python is installed.
 
 Names, arguments and limits are those of the sources of flashinfer-python 0.5.3 (``prefill.py``, ``decode.py`` and what
-they compile); tested against a stand-in that is as strict, not verified on hardware.
+they compile). It was run with torch 2.11 and CUDA 13 on an H200 on 2026-11-21, against attention in fp64: dense bf16
+causal attention of grouped heads, of one sequence and of several, and paged decode in bf16 with groups of 1, 4 and 8,
+and over caches in e4m3 and e5m2. What else it takes was tested against a stand-in that is as strict.
 """
 
 import importlib
@@ -63,7 +65,8 @@ class FlashInfer:
     which FA2 alone reads. Scales of such a cache are one number in FlashInfer; where the KV heads have different ones,
     queries and output are multiplied by them, an operation more each.
 
-    A call follows the values of its tensors, but for page table and lengths, which are read when it is prepared.
+    A call follows the values of its tensors, but for page table and lengths, which are read when it is prepared. The
+    workspace of its wrappers is memory that their users pay for, 512 MiB here, once for all that are alive.
 
     Example (on an NVIDIA GPU):
         >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cuda")  # of paged decode
@@ -72,7 +75,7 @@ class FlashInfer:
 
     name: Final = "flashinfer"
     is_usual: Final = False
-    verified_on_hardware: Final = False
+    verified_on_hardware: Final = True
 
     def __init__(self) -> None:
         # One a device for all calls, which run one after another; it lives as long as one of their wrappers.

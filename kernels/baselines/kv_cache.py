@@ -6,16 +6,18 @@ that grows by concatenation, which copies everything at each step, and one of a 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
 from autotune.errors import BaselineUnavailableError, InputMismatchError, UsageError
-from autotune.kernels.baselines.baseline import refuse_unless_ready
+from autotune.kernels.baselines.baseline import OverCopies, refuse_unless_ready
 from autotune.shape import PagedShape
 
 if TYPE_CHECKING:
     from autotune.kernels.paged_decode.inputs import Inputs
+
+MASK_ALIGNMENT: Final = 16  # elements, at least what torch asks of a mask's rows; others it copies at each call
 
 
 class KVCache(Protocol):
@@ -134,7 +136,7 @@ class ContiguousCache:
     """Decode over a contiguous copy of the paged cache: what it costs that a cache has pages, and what it saves.
 
     Implements ``Baseline`` for ``PagedShape``. All sequences are padded to the longest, gathered once in ``prepare``; a
-    call is torch's attention with a mask of what is no key, and follows the queries.
+    call is torch's attention with a mask of what is no key, which its fused backends take, and follows the queries.
 
     Example:
         >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")  # of paged decode
@@ -172,7 +174,7 @@ class ContiguousCache:
             for cache in (inputs.k_cache, inputs.v_cache)
         )
         visible = _visible_keys(inputs.seq_lens, inputs.q.shape[1], keys.shape[2], window=inputs.window)
-        mask = None if bool(visible.all()) else visible[:, None]
+        mask = None if bool(visible.all()) else _additive_mask(visible[:, None], inputs.q.dtype, group=shape.group)
         blind = ~visible.any(2)[:, :, None, None]  # [B, S_q, 1, 1]
         has_blind = bool(blind.any())
 
@@ -180,7 +182,7 @@ class ContiguousCache:
             out = _scaled_dot_product(inputs.q, keys, values, mask=mask, scale=inputs.scale)
             return out.masked_fill(blind, 0.0) if has_blind else out
 
-        return run
+        return OverCopies(run, (keys, values))
 
 
 def gather_pages(cache: torch.Tensor, page_table: torch.Tensor, seq_lens: torch.Tensor, *, layout: str) -> torch.Tensor:
@@ -208,8 +210,22 @@ def _attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: fl
         raise InputMismatchError(f"q has {seq_q} positions, the cache {length}; append the queries' own keys first")
     mask = None
     if 1 < seq_q < length:  # torch aligns its own causal mask top-left
-        mask = torch.ones(seq_q, length, dtype=torch.bool, device=q.device).tril(length - seq_q)
+        visible = torch.ones(seq_q, length, dtype=torch.bool, device=q.device).tril(length - seq_q)
+        mask = _additive_mask(visible, q.dtype, group=q.shape[2] // keys.shape[1])
     return _scaled_dot_product(q, keys, values, mask=mask, causal=1 < seq_q == length, scale=scale)
+
+
+def _additive_mask(visible: torch.Tensor, dtype: torch.dtype, *, group: int) -> torch.Tensor:
+    """0 where a query sees a key and -inf elsewhere, ``[..., S_q * group, length]`` of ``visible [..., S_q, length]``.
+
+    Torch would make as much of a boolean mask at each call. Of one query a single row serves the group.
+    """
+    if visible.shape[-2] > 1:
+        visible = visible.repeat_interleave(group, -2)
+    length = visible.shape[-1]
+    row = -(-length // MASK_ALIGNMENT) * MASK_ALIGNMENT
+    mask = torch.zeros(*visible.shape[:-1], row, dtype=dtype, device=visible.device)[..., :length]
+    return mask.masked_fill_(~visible, -torch.inf)
 
 
 def _scaled_dot_product(
@@ -221,16 +237,25 @@ def _scaled_dot_product(
     causal: bool = False,
     scale: float | None,
 ) -> torch.Tensor:
+    """Attention of ``q [B, S_q, H, D]`` over ``[B, H_kv, length, D]``; a mask is one of ``_additive_mask``.
+
+    Of torch's fused backends for GPUs flash takes no mask, and the memory-efficient one no groups before torch 2.14. So
+    with a mask the queries of a group are passed as positions of one head, which also reads each key once.
+    """
+    batch, seq_q, heads, head_dim = q.shape
+    kv_heads, width = keys.shape[1], values.shape[3]
+    group = 1 if mask is None else heads // kv_heads
+    positions = q.reshape(batch, seq_q, heads // group, group, head_dim).transpose(1, 2).flatten(2, 3)
     out: torch.Tensor = torch.nn.functional.scaled_dot_product_attention(
-        q.transpose(1, 2),
+        positions,
         keys,
         values,
         attn_mask=mask,
         is_causal=causal,
         scale=scale,
-        enable_gqa=q.shape[2] != keys.shape[1],
+        enable_gqa=positions.shape[1] != kv_heads,
     )
-    return out.transpose(1, 2)
+    return out.reshape(batch, heads // group, seq_q, group, width).transpose(1, 2).flatten(2, 3)
 
 
 def _check_pair(k: torch.Tensor, v: torch.Tensor) -> None:

@@ -1,9 +1,14 @@
 """torch's scaled_dot_product_attention, each of its backends forced by itself."""
 
-from collections.abc import Callable
+import importlib.metadata
+import re
+import warnings
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from autotune.errors import BaselineUnavailableError, one_line
 from autotune.kernels.baselines.baseline import refuse_unless_ready
 from autotune.shape import AttentionShape
 
@@ -17,11 +22,14 @@ BACKENDS: Final = {
     "math": "MATH",
 }
 DTYPES: Final = ("float16", "bfloat16", "float32")
+# The first torch whose memory-efficient kernels take grouped heads, NVIDIA's alone: pytorch/pytorch#191085, in
+# can_use_mem_efficient_attention of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp.
+GROUPS_IN_EFFICIENT: Final = (2, 14)
 
 
 @dataclass(frozen=True, slots=True)
 class Sdpa:
-    """One backend over ``AttentionShape``; what the backend itself refuses, it refuses with torch's words.
+    """One backend over ``AttentionShape``; what the backend itself refuses, ``prepare`` does with torch's words.
 
     The tensors are passed as ``[B, H, S, D]`` views of ``[B, S, H, D]``, which every backend takes without a copy.
 
@@ -58,10 +66,13 @@ class Sdpa:
             return f"varlen=True: {self.name} takes sequences of one length"
         if shape.causal and shape.seq_q != shape.seq_kv:
             return f"seq_q={shape.seq_q}, seq_kv={shape.seq_kv}: torch aligns causal masks top-left, not bottom-right"
+        if self.backend == "efficient" and shape.group > 1 and _torch_release() < GROUPS_IN_EFFICIENT:
+            heads = f"heads={shape.heads}, kv_heads={shape.kv_heads}"
+            return f"{heads}: {self.name} takes grouped heads from torch {'.'.join(map(str, GROUPS_IN_EFFICIENT))} on"
         return None
 
     def prepare(self, shape: Any, inputs: Any) -> "Callable[[], torch.Tensor]":
-        """A call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``.
+        """A call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; run once here.
 
         Raises:
             MissingDependencyError: ``available`` says why.
@@ -82,7 +93,43 @@ class Sdpa:
                 )
             return out.transpose(1, 2)
 
+        if self.backend != "math":  # which takes everything
+            self._try(run)
         return run
+
+    def _try(self, run: "Callable[[], torch.Tensor]") -> None:
+        """Run it once: torch says what a backend does not take in warnings, and raises that there is no kernel."""
+        import torch
+
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            try:
+                run()
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                reasons = _reasons(str(warning.message) for warning in said) or one_line(error)
+                raise BaselineUnavailableError(f"{self.name} does not run here: {reasons}") from error
+
+
+@cache
+def _torch_release() -> tuple[int, ...]:
+    """Major and minor number of the installed torch, which is not imported for that; of none the least."""
+    try:
+        return tuple(map(int, re.findall(r"\d+", importlib.metadata.version("torch"))[:2]))
+    except importlib.metadata.PackageNotFoundError:
+        return (0, 0)
+
+
+def _reasons(said: Iterable[str]) -> str:
+    """Torch's warnings as one line, without headings of nothing and the places in its source.
+
+    Example:
+        >>> _reasons(["Flash attention kernel not used because: (Triggered internally at a.cpp:9.)", "No heads."])
+        'No heads.'
+    """
+    texts = (" ".join(re.sub(r"\(Triggered internally at .*\)", "", text).split()) for text in said)
+    return " ".join(text for text in texts if text and not text.endswith("because:"))
 
 
 SDPA: Final = tuple(map(Sdpa, BACKENDS))

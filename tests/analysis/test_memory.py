@@ -3,10 +3,8 @@
 from typing import Any
 
 import pytest
-import torch
 
 from autotune.analysis import memory
-from autotune.analysis.allocations import highest_sum, peak_of
 from autotune.analysis.contenders import GPU_ONLY
 from autotune.analysis.machine import Machine, read_machine
 from autotune.analysis.memory import Peak, measure_peaks, peak_bytes, score_matrix
@@ -90,36 +88,6 @@ def test_what_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "peak_of", refuse)
     shape = AttentionShape(batch=1, heads=1, seq_q=16, head_dim=64, dtype="float32")
     assert next(iter(measure_peaks([shape], MACHINE, seconds=60.0))).reason == "out of memory"
-
-
-def test_the_highest_sum_is_that_of_what_lives_together() -> None:
-    def event(time: float, moved: int, address: int, device: int = 0) -> dict[str, Any]:
-        return {"name": "[memory]", "ts": time, "args": {"Bytes": moved, "Addr": address, "Device Type": device}}
-
-    events = [
-        event(4.0, -100, 1),
-        event(1.0, 100, 1),
-        event(2.0, 50, 2),
-        event(3.0, -50, 2),
-        event(5.0, 120, 3),
-        event(6.0, 9000, 4, device=1),  # a GPU's
-        event(7.0, -7000, 9),  # of before
-        event(8.0, 29, 5),
-        {"name": "aten::mm", "ts": 2.5},
-    ]
-    assert highest_sum(events) == 150
-    assert highest_sum([*events, event(9.0, 2, 6)]) == 151
-
-
-def test_a_call_holds_its_temporaries_and_its_result() -> None:
-    def run() -> torch.Tensor:
-        first = torch.empty(1000, 250)  # 1 MB
-        second = first.clone()
-        del first
-        return second.sum(0)
-
-    assert peak_of(run, "cpu") == 2_000_000  # the two, and not what is left of them
-    assert peak_of(lambda: None, "cpu") == 0
 
 
 @pytest.mark.gpu

@@ -276,7 +276,10 @@ def test_bench_sets_the_served_kernel_beside_the_default_and_torch(run: Run, mac
     assert rows[4] == "not compared: sdpa efficient: the race was lost before its turn"  # asked for, and not told
     (data,) = json.loads(run("bench", "--seq", "64", "--json").out)
     assert data["config"]["BLOCK_Q"] == 64
-    ours, _, flash, cudnn, *_ = data["rows"]
+    ours, default, flash, cudnn, *_ = data["rows"]
+    assert ours["config"] == data["config"] == dict(served)
+    assert default["config"] == dict(OPERATION.space.default(sample.shape(64), NVIDIA_H200)) != dict(served)
+    assert flash["config"] is None
     assert flash["ratio"]["value"] == pytest.approx(400 / ours["timing"]["median_us"])
     assert (cudnn["timing"], cudnn["tflops"], cudnn["ratio"]) == (None, None, None)
 
@@ -286,8 +289,10 @@ def test_bench_fails_where_the_served_kernel_does(run: Run, machine: Machine, mo
     broken = Outcome(config=sample.FAST, status=Status.HANG, message="10 s")
     monkeypatch.setattr(FakeGPU, "race", lambda self, configs, **options: Race((broken,)))
     ran = run("bench", "--seq", "64")
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.err.endswith(" is hang: 10 s\n")
+    default = OPERATION.space.default(sample.shape(64), NVIDIA_H200)
+    failure = f"{sample.shape(64)}: {default} is hang: 10 s"
+    assert (ran.code, ran.out) == (1, f"FAILED: {failure}\n")
+    assert ran.err == f"autotune: 1 of 1 shapes failed: {failure}\n"
 
 
 @pytest.mark.usefixtures("gpu")

@@ -1,21 +1,23 @@
 """A machine that measures nothing: every call runs once, and takes as long as its place in the race says."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from autotune.comparison.suites.machine import Call, CpuMachine, Operator
+from autotune.comparison.suites.machine import Call, CallT, CpuMachine, Operator
 from autotune.executor import Executor
 from autotune.trial import Policy, Timing, Toolchain
 
 EXTRA_BYTES: Final = 1024
+HELD_BYTES: Final = 100
 TOOLCHAIN: Final = Toolchain("0.1.0", torch="2.13.0")
 POLICY: Final = Policy("eager", "warm")
 
 
 @dataclass
 class FakeMachine:
-    """The first call takes 100 us, each further one 100 us more; memory is always ``EXTRA_BYTES``."""
+    """The first call takes 100 us, each further one 100 us more; memory is always ``EXTRA_BYTES`` beside ``HELD_BYTES``
+    that are held from the start."""
 
     kind: Literal["cpu", "cuda"] = "cpu"
     name: str = "a machine"
@@ -35,9 +37,12 @@ class FakeMachine:
     def steps(self, call: Call, *, warmups: int, active: int) -> tuple[float, ...]:
         return tuple(1000.0 * (warmups + step) for step in range(active))
 
-    def extra_bytes(self, call: Call) -> int:
+    def hold(self, prepare: Callable[[], CallT]) -> tuple[CallT, int]:
+        return prepare(), HELD_BYTES
+
+    def extra_bytes(self, call: Call, *, prepared: int = 0) -> int:
         call()
-        return EXTRA_BYTES
+        return EXTRA_BYTES + prepared
 
     def operators(self, call: Call) -> tuple[Operator, ...]:
         return CpuMachine().operators(call)

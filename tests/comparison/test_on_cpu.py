@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from autotune.comparison import compare_on_cpu, on_cpu
+from autotune.errors import AutotuneError
 from autotune.kernels.flash_attention import KERNEL
 from autotune.search_spaces.flash_attention import OPERATION
 from autotune.shape import AttentionShape
@@ -75,6 +76,16 @@ def test_those_with_a_time_come_first_and_the_others_say_why(fakes: list[Fake]) 
     assert "largest error 0.1" in messages[2]
     assert messages[3] == "RuntimeError: no kernel"
     assert (found.config, found.operation, found.shape) == (None, "flash_attention", SHAPE)
+
+
+def test_inputs_that_do_not_fit_are_this_problem_s_failure(fakes: list[Fake], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("not enough memory:\nyou tried to allocate 1 TB")
+
+    monkeypatch.setattr(on_cpu, "make_case", refuse)
+    message = "inputs and reference cannot be made: RuntimeError: not enough memory: you tried to allocate 1 TB"
+    with pytest.raises(AutotuneError, match=message):
+        compare_on_cpu(OPERATION, SHAPE, ["right"], seconds=0.0)
 
 
 def test_nobody_to_compare_is_a_comparison_too(fakes: list[Fake]) -> None:

@@ -1,17 +1,21 @@
-"""Stands in for ``torch.cuda``: a clock that launches move, and graphs that record them."""
+"""Stands in for ``torch.cuda``: a clock that launches move, graphs that record them, and memory that is counted."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+import torch
+
 
 class FakeCuda:
-    """What of ``torch.cuda`` a stopwatch uses; ``now`` are microseconds, and every graph is counted."""
+    """What of ``torch.cuda`` the worker uses; ``now`` are microseconds, ``held`` bytes, and every graph is counted."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.graphs = 0
+        self.held = self.highest = 0
         self._recording: list[float] | None = None
 
     def launch(self, microseconds: float) -> None:
@@ -20,6 +24,11 @@ class FakeCuda:
         else:
             self.now += microseconds
 
+    def allocate(self, count: int) -> None:
+        """So many bytes more, or less."""
+        self.held += count
+        self.highest = max(self.highest, self.held)
+
     def synchronize(self) -> None:
         pass
 
@@ -27,16 +36,16 @@ class FakeCuda:
         pass
 
     def reset_peak_memory_stats(self) -> None:
-        pass
+        self.highest = self.held
 
     def graph_pool_handle(self) -> None:
         pass
 
     def max_memory_allocated(self) -> int:
-        return 5000
+        return self.highest
 
     def memory_allocated(self) -> int:
-        return 2000
+        return self.held
 
     def get_device_properties(self, index: int) -> Any:
         return SimpleNamespace(L2_cache_size=1)
@@ -58,3 +67,12 @@ class FakeCuda:
         self._recording = graph.launches
         yield
         self._recording = None
+
+
+def replace_cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    """A stand-in, in the place of the real one."""
+    cuda = FakeCuda()
+    memory = ("empty_cache", "graph_pool_handle", "reset_peak_memory_stats", "max_memory_allocated", "memory_allocated")
+    for name in ("Event", "CUDAGraph", "graph", "synchronize", "get_device_properties", *memory):
+        monkeypatch.setattr(torch.cuda, name, getattr(cuda, name))
+    return cuda

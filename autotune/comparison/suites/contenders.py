@@ -83,13 +83,15 @@ def measure(machine: Machine, contenders: Sequence[Contender]) -> Measured:
         name = contender.name
         results[name] = BaselineResult(name, verified_on_hardware=contender.verified_on_hardware)
         try:
-            call = _prepare(contender)
-            if isinstance(call, str):
-                results[name] = replace(results[name], message=call)
-                absent.append(f"not compared: {name}: {call}")
+            try:
+                call, held = machine.hold(contender.prepare)
+            except (MissingDependencyError, BaselineUnavailableError) as missing:
+                message = " ".join(str(missing).split())
+                results[name] = replace(results[name], message=message)
+                absent.append(f"not compared: {name}: {message}")
                 continue
             error, limit = contender.check(call())
-            extra_bytes = machine.extra_bytes(call)
+            extra_bytes = machine.extra_bytes(call, prepared=held)
         except Exception as failure:  # backends, compilers and libraries have no exception in common
             results[name] = replace(results[name], message=one_line(failure))
             failed.append(f"{name}: {one_line(failure)}")
@@ -116,14 +118,6 @@ def _untimed(machine: Machine, calls: Mapping[str, Run]) -> dict[str, str]:
     return found
 
 
-def _prepare(contender: Contender) -> Run | str:
-    """Its call, or why it cannot be had here."""
-    try:
-        return contender.prepare()
-    except (MissingDependencyError, BaselineUnavailableError) as missing:
-        return " ".join(str(missing).split())
-
-
 def make_comparison(
     machine: Machine,
     operation: str,
@@ -133,15 +127,19 @@ def make_comparison(
 ) -> Comparison:
     """What was measured over one problem, those without a time last."""
     ordered = sorted(results, key=lambda result: result.timing is None)
+    config = None if served is None else served.config
     return Comparison(
         operation,
         shape,
         machine.name,
         machine.toolchain,
         machine.policy,
-        None if served is None else served.config,
+        config,
         "" if served is None else served.provenance.reason,
-        tuple(make_entry(get_operation(operation), shape, result) for result in ordered),
+        tuple(
+            make_entry(get_operation(operation), shape, result, config if result.name == OURS else None)
+            for result in ordered
+        ),
     )
 
 

@@ -5,15 +5,17 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 from autotune import hardware
+from autotune.allocations import extra_bytes
 from autotune.executor import Executor
 from autotune.executor.select import Settings, open_gpu
 from autotune.timing import ClockStopwatch, Stopwatch, race
 from autotune.trial import Policy, Timing, Toolchain
 
 Call = Callable[[], object]
+CallT = TypeVar("CallT", bound=Call)
 
 CPU_POLICY: Final = Policy("eager", "warm")
 GPU_POLICY: Final = Policy("graph", "warm")
@@ -57,8 +59,11 @@ class Machine(Protocol):
     def steps(self, call: Call, *, warmups: int, active: int) -> tuple[float, ...]:
         """Microseconds of so many single runs, issued from Python and waited for, after those of the warm-up."""
 
-    def extra_bytes(self, call: Call) -> int:
-        """The most memory that a call holds at one time beside what it holds at its end, its result."""
+    def hold(self, prepare: Callable[[], CallT]) -> tuple[CallT, int]:
+        """A call that is made ready, and the bytes that it holds from then on; on a CPU they are not counted: 0."""
+
+    def extra_bytes(self, call: Call, *, prepared: int = 0) -> int:
+        """The most memory that a call holds at one time beside its result, with what was allocated beforehand."""
 
     def operators(self, call: Call) -> tuple[Operator, ...]:
         """Torch's operators of one run, by their own time, longest first."""
@@ -105,20 +110,11 @@ class CpuMachine:
             times.append((time.perf_counter() - started) * 1e6)
         return tuple(times[warmups:])
 
-    def extra_bytes(self, call: Call) -> int:
-        """What torch's allocator hands out, as its profiler records it; libraries' own buffers are not seen."""
-        from torch.profiler import ProfilerActivity, profile
+    def hold(self, prepare: Callable[[], CallT]) -> tuple[CallT, int]:
+        return prepare(), 0
 
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
-            result = call()
-        held = highest = 0
-        recorded: Any = profiler.profiler
-        for event in sorted(recorded.kineto_results.events(), key=lambda event: event.start_ns()):
-            if event.name() == "[memory]":
-                held += event.nbytes()
-                highest = max(highest, held)
-        del result
-        return highest - held
+    def extra_bytes(self, call: Call, *, prepared: int = 0) -> int:
+        return extra_bytes(call, "cpu", prepared=prepared)
 
     def operators(self, call: Call) -> tuple[Operator, ...]:
         from torch.profiler import ProfilerActivity, profile
@@ -178,10 +174,13 @@ class GpuMachine:
             times.append(float(start.elapsed_time(stop)) * 1000.0)
         return tuple(times[warmups:])
 
-    def extra_bytes(self, call: Call) -> int:
-        from autotune.executor.comparing import measure_extra_bytes  # loads torch
+    def hold(self, prepare: Callable[[], CallT]) -> tuple[CallT, int]:
+        from autotune.executor.comparing import hold  # loads torch
 
-        return measure_extra_bytes(call)
+        return hold(prepare)
+
+    def extra_bytes(self, call: Call, *, prepared: int = 0) -> int:
+        return extra_bytes(call, "cuda", prepared=prepared)
 
     def operators(self, call: Call) -> tuple[Operator, ...]:
         import torch

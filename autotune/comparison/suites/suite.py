@@ -1,6 +1,6 @@
 """A suite and its result as data: titled tables of typed values."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -93,6 +93,10 @@ class Suite:
         for table in self.measure(machine):
             on_table(table)
             tables.append(table)
+        return self.result(machine, tables)
+
+    def result(self, machine: Machine, tables: Sequence[Table]) -> SuiteResult:
+        """These tables as a result; fewer than all where the suite was ended before."""
         return SuiteResult(
             self.name, self.description, machine.name, machine.toolchain, self.policy_on(machine), tuple(tables)
         )

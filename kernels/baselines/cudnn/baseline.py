@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import torch
 
-from autotune.kernels.baselines.baseline import refuse_unless_ready
+from autotune.kernels.baselines.baseline import OverCopies, refuse_unless_ready
 from autotune.kernels.baselines.cudnn.calls import BEST, FIRST, dense, find_missing, paged
 from autotune.kernels.baselines.cudnn.problem import Problem, unsupported
 from autotune.shape import AttentionShape, PagedShape
@@ -44,14 +44,15 @@ class Cudnn:
         """
         refuse_unless_ready(self, shape)
         features = {"scale": inputs.scale, "window": inputs.window, "softcap": inputs.softcap}
+        copies: tuple[torch.Tensor, ...] = ()
         if isinstance(shape, AttentionShape):
             calls = dense(inputs.q, inputs.k, inputs.v, causal=inputs.causal, **features)
         else:
             offsets = getattr(inputs, "cu_seqlens_q", None)
+            copies = (_without_nan(inputs.k_cache), _without_nan(inputs.v_cache))
             calls = paged(
                 inputs.q,
-                _without_nan(inputs.k_cache),
-                _without_nan(inputs.v_cache),
+                *copies,
                 inputs.page_table,
                 inputs.seq_lens,
                 layout=inputs.layout,
@@ -63,7 +64,7 @@ class Cudnn:
             )
         call = calls[self.name]
         call()
-        return call
+        return OverCopies(call, copies)
 
 
 CUDNN: Final = (Cudnn(FIRST), Cudnn(BEST, is_usual=False))  # who builds and times all plans is not ready at once

@@ -176,10 +176,14 @@ def _calls(
     operands = {int(Operand.Q): q, int(Operand.K): k, int(Operand.V): v, int(Operand.OUT): out} | more()
 
     def call(name: str) -> Call:
-        used: set[Plan] = set()  # kept as long as the call: a CUDA graph that holds it writes to their workspaces
+        # Kept as long as the call: a CUDA graph that holds it writes to them.
+        workspaces: dict[Plan, torch.Tensor] = {}
 
         def run() -> torch.Tensor:
-            used.add(_run(name, problem, operands, q.device))
+            plan = _plan(name, problem, operands, q.device)
+            if plan not in workspaces:
+                workspaces[plan] = plan.workspace()
+            plan.run(operands, workspaces[plan])
             return out
 
         return run
@@ -187,11 +191,9 @@ def _calls(
     return {name: call(name) for name in (FIRST, BEST)}
 
 
-def _run(name: str, problem: Problem, operands: Operands, device: torch.device) -> Plan:
+def _plan(name: str, problem: Problem, operands: Operands, device: torch.device) -> Plan:
     plans = planned(problem, device)
-    plan = plans.first() if name == FIRST else plans.best(operands)
-    plan.run(operands)
-    return plan
+    return plans.first() if name == FIRST else plans.best(operands)
 
 
 def _refuse(error: AutotuneError) -> Call:

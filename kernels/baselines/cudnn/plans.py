@@ -4,8 +4,9 @@ import statistics
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -13,7 +14,7 @@ from autotune.errors import BaselineUnavailableError
 from autotune.kernels.baselines.cudnn.graph import build_graph
 from autotune.kernels.baselines.cudnn.problem import Problem, version_text
 
-MAX_KEPT: Final = 32  # planned graphs, each with its workspaces
+MAX_KEPT: Final = 32  # planned graphs
 SAMPLES: Final = 5
 FLUSH_BYTES: Final = 256 * 2**20  # or twice the L2; writing it takes longer than issuing what is timed after it
 
@@ -22,24 +23,33 @@ Operands = Mapping[int, torch.Tensor]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """One way to run a graph, built, with its workspace. One stream at a time may run it."""
+    """One way to run a graph, built. One stream at a time may run it."""
 
     graph: Any
     index: int
     name: str
-    workspace: torch.Tensor
+    workspace_bytes: int
     handle: Any
     device: torch.device
+    _workspaces: WeakValueDictionary[str, torch.Tensor] = field(init=False, default_factory=WeakValueDictionary)
 
-    def run(self, operands: Operands) -> None:
-        """Launch on the current stream; a CUDA graph may hold the launch."""
+    def workspace(self) -> torch.Tensor:
+        """The memory that its runs need: the same for all who ask, as long as one of them keeps it."""
+        found = self._workspaces.get(self.name)
+        if found is None:
+            found = torch.empty(max(self.workspace_bytes, 1), dtype=torch.uint8, device=self.device)
+            self._workspaces[self.name] = found
+        return found
+
+    def run(self, operands: Operands, workspace: torch.Tensor) -> None:
+        """Launch on the current stream; a CUDA graph may hold the launch, as long as the workspace is kept."""
         import cudnn
 
         # Addresses: the frontend would compare a tensor's own sizes with the declared ones, which are rounded up.
         addresses = {uid: tensor.data_ptr() for uid, tensor in operands.items()}
         with torch.cuda.device(self.device):
             cudnn.set_stream(handle=self.handle, stream=torch.cuda.current_stream().cuda_stream)
-            self.graph.execute_plan_at_index(addresses, self.workspace, index=self.index, handle=self.handle)
+            self.graph.execute_plan_at_index(addresses, workspace, index=self.index, handle=self.handle)
 
 
 class Planned:
@@ -79,10 +89,10 @@ class Planned:
         return self._first
 
     def best(self, operands: Operands) -> Plan:
-        """The fastest of all plans over these operands, which the search writes to."""
+        """The fastest of all plans over these operands, which the search writes to; its workspace is its own."""
         if self._best is None:
             _refuse_capture()
-            first = self.first()
+            first = replace(self.first())
             later = range(first.index + 1, self._graph.get_execution_plan_count())
             plans = [first, *filter(None, map(self._build, later))]
             times = [(_time_us(plan, operands), plan) for plan in plans] if len(plans) > 1 else [(0.0, first)]
@@ -98,11 +108,10 @@ class Planned:
             with torch.cuda.device(self._device):
                 graph.build_plan_at_index(index)
                 size = graph.get_workspace_size_plan_at_index(index)
-                workspace = torch.empty(max(size, 1), dtype=torch.uint8, device=self._device)
                 name = graph.get_plan_name_at_index(index)
         except Exception:  # frontends differ in what they raise; a plan that cannot be built is none
             return None
-        return Plan(graph, index, name, workspace, self._handle, self._device)
+        return Plan(graph, index, name, size, self._handle, self._device)
 
 
 class _Kept(threading.local):
@@ -145,11 +154,12 @@ def _time_us(plan: Plan, operands: Operands) -> float | None:
     samples: list[float] = []
     try:
         with torch.cuda.device(plan.device):
-            plan.run(operands)
+            workspace = plan.workspace()
+            plan.run(operands, workspace)
             torch.cuda.synchronize()
             captured = torch.cuda.CUDAGraph()
             with torch.cuda.graph(captured):
-                plan.run(operands)
+                plan.run(operands, workspace)
             flush = torch.empty(size, dtype=torch.uint8, device=plan.device)
             event: Any = torch.cuda.Event  # untyped in torch
             start, stop = (event(enable_timing=True) for _ in range(2))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from autotune.errors import UsageError
-from autotune.kernels.baselines.baseline import refuse_unless_ready
+from autotune.kernels.baselines.baseline import OverCopies, refuse_unless_ready
 from autotune.kernels.baselines.gaudi import pages
 from autotune.shape import PagedShape
 
@@ -137,4 +137,4 @@ class FlatPaged:
         def call() -> torch.Tensor:
             return flat_paged_attention(inputs.q[:, 0], k_cache, v_cache, blocks, scale=inputs.scale)[:, None]
 
-        return call
+        return OverCopies(call, (k_cache, v_cache))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from autotune.kernels.baselines.baseline import refuse_unless_ready
+from autotune.kernels.baselines.baseline import OverCopies, refuse_unless_ready
 from autotune.kernels.baselines.gaudi import pages
 from autotune.shape import PagedShape
 
@@ -103,4 +103,4 @@ class InitialPaged:
             )
             return out[:, None]
 
-        return call
+        return OverCopies(call, (k_cache, v_cache))

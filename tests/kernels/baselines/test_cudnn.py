@@ -3,6 +3,7 @@
 import math
 import re
 import sys
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -14,6 +15,7 @@ import torch
 
 from autotune.errors import BaselineUnavailableError, InputMismatchError, MissingDependencyError
 from autotune.kernels.baselines import cudnn as baseline
+from autotune.kernels.baselines.baseline import OverCopies
 from autotune.kernels.baselines.cudnn import CUDNN, Cudnn, calls, plans
 from autotune.kernels.baselines.cudnn.graph import Operand, build_graph
 from autotune.kernels.baselines.cudnn.plans import Planned, planned
@@ -287,7 +289,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Planned, Plans]
 def test_the_heuristic_plan_is_the_first_that_can_be_built(plan: Callable[..., tuple[Planned, Plans]]) -> None:
     found, graph = plan(None, 9.0, 5.0)
     assert (found.first().index, found.first().name) == (1, "engine 1")
-    assert found.first().workspace.numel() == 16
+    assert found.first().workspace().numel() == 16
     assert graph.built == [0, 1]
 
 
@@ -301,7 +303,20 @@ def test_the_best_plan_is_the_fastest_that_runs(plan: Callable[..., tuple[Planne
 
 def test_one_plan_is_the_best_without_a_measurement(plan: Callable[..., tuple[Planned, Plans]]) -> None:
     found, _ = plan(math.inf, None)
-    assert found.best({}) is found.first()
+    assert found.best({}).index == found.first().index == 0
+
+
+def test_a_workspace_is_shared_as_long_as_somebody_keeps_it(plan: Callable[..., tuple[Planned, Plans]]) -> None:
+    found, _ = plan(None, 9.0)
+    first, best = found.first(), found.best({})
+    assert first.index == best.index
+    kept = [first.workspace(), best.workspace()]
+    assert first.workspace() is kept[0]
+    assert kept[0].data_ptr() != kept[1].data_ptr()  # each is charged what it needs by itself
+    freed = [weakref.ref(workspace) for workspace in kept]
+    kept.clear()
+    assert [reference() for reference in freed] == [None, None]
+    assert first.workspace().numel() == 16
 
 
 def test_no_plan_at_all_is_said(plan: Callable[..., tuple[Planned, Plans]]) -> None:
@@ -320,7 +335,21 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
     found: Launched = []
     monkeypatch.setattr(calls, "find_refusal", lambda problem, tensors: None)
     monkeypatch.setattr(Cudnn, "available", lambda self: None)
-    monkeypatch.setattr(calls, "_run", lambda name, problem, operands, device: found.append((name, problem, operands)))
+
+    class Recorder:
+        """A plan that tells what it was run over."""
+
+        def __init__(self, name: str, problem: Problem, operands: dict[int, torch.Tensor], device: object) -> None:
+            self.name, self.problem = name, problem
+
+        def workspace(self) -> torch.Tensor:
+            return torch.empty(3)
+
+        def run(self, operands: dict[int, torch.Tensor], workspace: torch.Tensor) -> None:
+            assert workspace.numel() == 3
+            found.append((self.name, self.problem, operands))
+
+    monkeypatch.setattr(calls, "_plan", Recorder)
     return found
 
 
@@ -331,10 +360,13 @@ def test_paged_operands_name_no_page_outside_the_pool(launched: Launched, layout
     )
     inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")
     assert int(inputs.page_table.min()) == -1
-    out = CUDNN[0].prepare(shape, inputs)()
+    call = CUDNN[0].prepare(shape, inputs)
+    out = call()
     (name, problem, operands), again = launched
     assert again[1:] == (problem, operands)
     assert not bool(operands[Operand.K].isnan().any())
+    assert isinstance(call, OverCopies)
+    assert [copy.data_ptr() for copy in call.copies] == [operands[Operand(uid)].data_ptr() for uid in (2, 3)]
     assert (name, out.shape) == ("cudnn", inputs.q.shape)
     table = operands[Operand.PAGES_K]
     used = inputs.page_table >= 0

@@ -7,9 +7,11 @@ from typing import Any, Final
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autotune.correctness import error_limit
 from autotune.errors import BaselineUnavailableError, InputMismatchError, UsageError
+from autotune.kernels.baselines.baseline import OverCopies
 from autotune.kernels.baselines.kv_cache import ContiguousCache, GrowingCache, KVCache, StaticCache, gather_pages
 from autotune.kernels.paged_decode import KERNEL
 from autotune.kernels.paged_decode.inputs import CheckShape
@@ -200,11 +202,65 @@ def test_queries_without_keys_are_0_whatever_torch_makes_of_them(monkeypatch: py
 
     def undefined(*args: Any, attn_mask: torch.Tensor, **options: Any) -> torch.Tensor:
         out: torch.Tensor = attention(*args, attn_mask=attn_mask, **options)
-        return out.masked_fill(~attn_mask.any(3, keepdim=True), torch.nan)
+        return out.masked_fill(attn_mask.isneginf().all(3, keepdim=True), torch.nan)
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", undefined)
     shape = replace(SHAPE, seq_q=3)
     assert failure(shape, draw_paged(shape)) is None
+
+
+def passed_to_torch(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What torch's attention is called with from now on."""
+    attention: Any = torch.nn.functional.scaled_dot_product_attention
+    found: list[dict[str, Any]] = []
+
+    def record(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> Any:
+        found.append({"q": q, "k": k, **options})
+        return attention(q, k, v, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
+    return found
+
+
+@pytest.mark.parametrize("seq_q", [1, 3])
+def test_with_a_mask_nothing_is_asked_that_only_the_math_backend_does(
+    monkeypatch: pytest.MonkeyPatch, seq_q: int
+) -> None:
+    """On a GPU: no groups, a mask in the queries' dtype whose rows begin at multiples of 8, heads as they are."""
+    passed = passed_to_torch(monkeypatch)
+    shape = replace(SHAPE, seq_q=seq_q)
+    inputs = draw_paged(shape)
+    call = ContiguousCache().prepare(shape, inputs)
+    assert isinstance(call, OverCopies)
+    call()
+    cache = static()
+    step(cache, 7, 0)
+    if seq_q > 1:
+        cache.attend(draw(seq_q, HEADS, HEAD_DIM))
+    assert len(passed) == (1 if seq_q == 1 else 2)
+    for options in passed:
+        q, k, mask = options["q"], options["k"], options["attn_mask"]
+        assert options["enable_gqa"] is False
+        assert q.shape[1] == k.shape[1]
+        assert mask.dtype == q.dtype
+        assert mask.stride(-1) == 1
+        assert all(stride % 8 == 0 for stride in mask.stride()[:-1])
+    assert passed[0]["k"].data_ptr() in [copy.data_ptr() for copy in call.copies]
+    inputs = draw_paged(shape, (16,) * 5)
+    if seq_q == 1:  # without a mask a fused backend takes groups
+        ContiguousCache().prepare(shape, inputs)()
+        assert (passed[-1]["attn_mask"], passed[-1]["enable_gqa"]) == (None, True)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("seq_q", [1, 3])
+def test_gpu_takes_a_mask_and_groups_without_the_math_backend(seq_q: int) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("torch finds no GPU")
+    shape = replace(SHAPE, seq_q=seq_q)
+    inputs = draw_paged(shape, device="cuda")
+    with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION]):
+        assert failure(shape, inputs) is None
 
 
 @pytest.mark.gpu

@@ -7,6 +7,7 @@ import torch
 
 from autotune.correctness import check_baseline, make_case
 from autotune.errors import BaselineUnavailableError, MissingDependencyError
+from autotune.kernels.baselines import sdpa
 from autotune.kernels.baselines.sdpa import BACKENDS, SDPA, Sdpa
 from autotune.kernels.flash_attention import KERNEL
 from autotune.shape import AttentionShape, PagedShape
@@ -49,9 +50,62 @@ def test_what_torch_cannot_do_is_said(shape: AttentionShape, reason: str) -> Non
         Sdpa("math").prepare(shape, None)
 
 
+@pytest.mark.parametrize(
+    ("version", "kv_heads", "reason"),
+    [
+        ("2.11.0+cu130", 2, "heads=4, kv_heads=2: sdpa efficient takes grouped heads from torch 2.14 on"),
+        ("2.13.1", 1, "heads=4, kv_heads=1: sdpa efficient takes grouped heads from torch 2.14 on"),
+        ("2.13.1", 4, None),
+        ("2.14.0a0+git12ab", 2, None),
+        ("3.0", 2, None),
+    ],
+)
+def test_the_memory_efficient_backend_takes_groups_from_a_release_on(
+    monkeypatch: pytest.MonkeyPatch, version: str, kv_heads: int, reason: str | None
+) -> None:
+    monkeypatch.setattr("importlib.metadata.version", {"torch": version}.__getitem__)
+    sdpa._torch_release.cache_clear()
+    try:
+        shape = replace(SHAPE, kv_heads=kv_heads)
+        assert Sdpa("efficient").unsupported(shape) == reason
+        assert Sdpa("flash").unsupported(shape) is None
+    finally:
+        sdpa._torch_release.cache_clear()
+
+
+def test_what_a_backend_refuses_is_said_in_torch_s_words_when_it_is_prepared() -> None:
+    shape = replace(SHAPE, head_dim_v=24)
+    inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")
+    with pytest.raises(BaselineUnavailableError) as caught:
+        Sdpa("flash").prepare(shape, inputs)
+    assert str(caught.value).startswith(
+        "sdpa flash does not run here: Flash attention requires q,k,v to have the same last dimension. Got Query.size"
+    )
+    assert "\n" not in str(caught.value)
+    assert "Triggered" not in str(caught.value)
+    assert Sdpa("math").prepare(shape, inputs)().shape == (2, 37, 4, 24)
+
+
+def test_a_refusal_without_a_reason_is_said_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU has no such backend, and torch names no reason."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    shape = replace(SHAPE, kv_heads=4)
+    with pytest.raises(BaselineUnavailableError, match=r"^sdpa efficient does not run here: RuntimeError: No "):
+        Sdpa("efficient").prepare(shape, KERNEL.make_inputs(shape, seed=0, device="cpu"))
+
+
+def test_memory_that_does_not_suffice_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", fail)
+    with pytest.raises(torch.OutOfMemoryError):
+        Sdpa("flash").prepare(SHAPE, KERNEL.make_inputs(SHAPE, seed=0, device="cpu"))
+
+
 def test_there_is_one_for_each_backend() -> None:
-    assert [sdpa.name for sdpa in SDPA] == [f"sdpa {backend}" for backend in BACKENDS]
-    assert all(sdpa.is_usual for sdpa in SDPA)
+    assert [each.name for each in SDPA] == [f"sdpa {backend}" for backend in BACKENDS]
+    assert all(each.is_usual for each in SDPA)
 
 
 def test_backends_of_a_gpu_are_missing_without_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,166 @@
+"""``bench`` over several shapes: what fails or is interrupted costs nobody else's output, and is said."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from autotune.cli import interrupts
+from autotune.comparison import Comparison, Entry, suites
+from autotune.comparison.suites import Column, Machine, Suite, Table
+from autotune.errors import AutotuneError, MissingDependencyError, SearchError
+from autotune.shape import AttentionShape
+from autotune.trial import Policy, Timing, Toolchain
+from tests.cli.conftest import Ran
+from tests.report import sample
+
+Run = Callable[..., Ran]
+Ending = BaseException | None
+
+POLICY = Policy("eager", "warm")
+
+
+def compared(shape: AttentionShape) -> Comparison:
+    entry = Entry("sdpa flash", Timing(float(shape.seq_q), 1.0, 999.0, 5), tflops=1.0, gbps=2.0, error=1e-6)
+    return Comparison("flash_attention", shape, "here", Toolchain("0.1.0"), POLICY, None, "", (entry,))
+
+
+@pytest.fixture
+def endings(monkeypatch: pytest.MonkeyPatch) -> dict[int, Ending]:
+    """How the comparison of a length ends: in an exception, or with a time of as many microseconds."""
+    found: dict[int, Ending] = {}
+
+    def compare(operation: object, shape: AttentionShape, names: list[str], *, seconds: float) -> Comparison:
+        ending = found.get(shape.seq_q)
+        if ending is not None:
+            raise ending
+        return compared(shape)
+
+    monkeypatch.setattr("autotune.cli.bench.compare_on_cpu", compare)
+    return found
+
+
+COMMAND = ("bench", "--cpu", "--seq", "64,128,256")
+REASON = "the worker cannot make the problem's inputs:\nout of memory"
+
+
+def test_one_that_fails_is_said_at_its_place_and_the_others_are_kept(
+    run: Run, endings: dict[int, Ending], tmp_path: Path
+) -> None:
+    endings[128] = SearchError(REASON)
+    path = tmp_path / "bench.parquet"
+    ran = run(*COMMAND, "--output", path)
+    failure = f"{sample.shape(128)}: {' '.join(REASON.split())}"
+    titles = [line for line in ran.out.splitlines() if "seq " in line]
+    assert titles == [f"{sample.shape(64)} on here", f"FAILED: {failure}", f"{sample.shape(256)} on here"]
+    assert (ran.code, ran.err) == (1, f"autotune: 1 of 3 shapes failed: {failure}\n")
+    assert [row["seq_q"] for row in pq.read_table(path).to_pylist()] == [64, 256]
+
+
+@pytest.mark.parametrize("form", ["--json", "--markdown"])
+def test_what_was_compared_is_printed_beside_a_failure(run: Run, endings: dict[int, Ending], form: str) -> None:
+    endings[64] = MissingDependencyError("no GPU works")
+    ran = run(*COMMAND, form)
+    assert ran.code == 1
+    assert ran.err.startswith(f"FAILED: {sample.shape(64)}: no GPU works\n")
+    assert ran.err.endswith(f"autotune: 1 of 3 shapes failed: {sample.shape(64)}: no GPU works\n")
+    if form == "--json":
+        assert [data["shape"]["seq_q"] for data in json.loads(ran.out)] == [128, 256]
+    else:
+        assert [line for line in ran.out.splitlines() if line.startswith("## ")] == [
+            f"## flash_attention: {sample.shape(seq)} on here" for seq in (128, 256)
+        ]
+
+
+def test_where_all_fail_an_older_file_stays(run: Run, endings: dict[int, Ending], tmp_path: Path) -> None:
+    path = tmp_path / "bench.parquet"
+    assert run(*COMMAND, "--output", path).code == 0
+    before = path.read_bytes()
+    endings.update({seq: SearchError("no") for seq in (64, 128, 256)})
+    ran = run(*COMMAND, "--output", path, "--json")
+    assert (ran.code, json.loads(ran.out)) == (1, [])
+    assert "3 of 3 shapes failed" in ran.err
+    assert path.read_bytes() == before
+
+
+def test_a_mistake_of_this_program_is_no_failure_of_a_shape(run: Run, endings: dict[int, Ending]) -> None:
+    endings[128] = KeyError("head_dim")
+    with pytest.raises(KeyError):
+        run(*COMMAND)
+
+
+@pytest.mark.parametrize("kept", [(64,), ()])
+def test_an_interrupted_bench_keeps_what_is_there(
+    run: Run, endings: dict[int, Ending], tmp_path: Path, kept: tuple[int, ...]
+) -> None:
+    endings[128 if kept else 64] = KeyboardInterrupt()
+    path = tmp_path / "bench.parquet"
+    ran = run(*COMMAND, "--json", "--output", path)
+    assert ran.code == 130
+    assert ran.err.splitlines()[-1] == f"interrupted: {len(kept)} of 3 shapes were compared"
+    assert [data["shape"]["seq_q"] for data in json.loads(ran.out)] == list(kept)
+    assert path.exists() == bool(kept)
+    assert str(sample.shape(256)) not in ran.err
+
+
+def test_sigterm_has_its_own_code(run: Run, endings: dict[int, Ending], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "_received", 15)
+    endings[128] = KeyboardInterrupt()
+    assert run(*COMMAND).code == 143
+
+
+def test_the_gpu_is_given_back_whatever_happens(
+    run: Run, endings: dict[int, Ending], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[bool] = []
+    endings[128] = SearchError("no")
+
+    class Executor:
+        def close(self) -> None:
+            closed.append(True)
+
+    def compare(executor: Executor, operation: Any, shape: AttentionShape, names: Any, *, seconds: float) -> Comparison:
+        assert isinstance(executor, Executor)
+        if (ending := endings.get(shape.seq_q)) is not None:
+            raise ending
+        return compared(shape)
+
+    monkeypatch.setattr("autotune.cli.bench.open_gpu", lambda settings: Executor())
+    monkeypatch.setattr("autotune.cli.bench.compare_on_gpu", compare)
+    assert run("bench", "--seq", "64,128").code == 1
+    endings[128] = KeyboardInterrupt()
+    assert run("bench", "--seq", "64,128").code == 130
+    assert closed == [True, True]
+
+
+@pytest.mark.parametrize(("ending", "code"), [(KeyboardInterrupt(), 130), (AutotuneError("no compiler"), 1)])
+def test_a_suite_that_ends_early_hands_out_the_tables_that_it_has(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ending: BaseException, code: int
+) -> None:
+    def measure(machine: Machine) -> Any:
+        for seq in (64, 128):
+            yield Table(f"length {seq}", (Column("S"),), ((seq,),), comparisons=(compared(sample.shape(seq)),))
+        raise ending
+
+    stand_in = Suite("exercise", "a stand-in", measure, has_comparisons=True)
+    monkeypatch.setattr(suites, "find_suite", lambda name: stand_in)
+    path = tmp_path / "bench.parquet"
+    ran = run("bench", "--suite", "exercise", "--cpu", "--json", "--output", path)
+    assert ran.code == code
+    assert [table["title"] for table in json.loads(ran.out)["tables"]] == ["length 64", "length 128"]
+    assert [row["seq_q"] for row in pq.read_table(path).to_pylist()] == [64, 128]
+    last = ran.err.splitlines()[-1]
+    assert last == ("autotune: no compiler" if code == 1 else "interrupted: the suite has more than these 2 tables")
+
+
+def test_a_suite_that_ends_before_its_first_table_has_no_output(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(machine: Machine) -> Any:
+        raise AutotuneError("no compiler")
+        yield
+
+    monkeypatch.setattr(suites, "find_suite", lambda name: Suite("gaudi", "fails", measure))
+    ran = run("bench", "--suite", "gaudi", "--cpu", "--json")
+    assert (ran.code, ran.out, ran.err.splitlines()[-1]) == (1, "", "autotune: no compiler")
