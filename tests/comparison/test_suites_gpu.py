@@ -57,6 +57,8 @@ def test_cudnns_paged_attention_and_ours_are_within_the_tolerance() -> None:
     assert table.rows[0][0] == "autotune"
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # dynamo asks all tensors of a trace for it
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, when it loads inductor
 def test_the_axes_are_right() -> None:
     assert kv_axis.kv_table(GpuMachine(), ((4, 32),), runs=5).failures == ()
     assert flex_axis.flex_table(GpuMachine(), ((2, 32, 64),), runs=5).failures == ()
