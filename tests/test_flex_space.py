@@ -209,9 +209,10 @@ def test_configs_are_unique_hold_the_default_and_fit_a_block_of_the_mask(fields:
 
 def test_what_the_baseline_passes_and_masks_is_what_is_tuned() -> None:
     from autotune.kernels.baselines import flex
+    from autotune.kernels.flex_attention import compiled
 
     assert tuple(parameter.name for parameter in PARAMETERS) == flex.KERNEL_OPTIONS
-    assert flex.SPARSE_BLOCK == SPARSE_BLOCK
+    assert compiled.SPARSE_BLOCK == SPARSE_BLOCK
 
 
 def test_the_source_is_the_version_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ TOLERANCE: Final = 0.15  # of the count, within which the model is said to hold
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class CountedBeside:
     """One kernel, or ``naive`` for all three together: bytes of memory traffic by the model and by the counters."""
 
     kernel: str
@@ -36,7 +36,7 @@ class Comparison:
 
 def compare_with_ncu(
     shape: AttentionShape, machine: Machine, *, keeps_batch: bool = False, ncu: str | None = None
-) -> list[Comparison]:
+) -> list[CountedBeside]:
     """Count the naive kernels and the served one under Nsight Compute, beside the model.
 
     Unless ``keeps_batch``, the batch is raised until what is moved is eight times the L2.
@@ -57,7 +57,7 @@ def compare_with_ncu(
     return compare(shape, predicted, count_kernels(shape, ncu=path))
 
 
-def compare(shape: AttentionShape, predicted: tuple[Dram, ...], counted: list[Counted]) -> list[Comparison]:
+def compare(shape: AttentionShape, predicted: tuple[Dram, ...], counted: list[Counted]) -> list[CountedBeside]:
     """Pair them by kernel, the last launch of each; the naive kernels' sum stands before the fused one.
 
     Raises:
@@ -67,7 +67,7 @@ def compare(shape: AttentionShape, predicted: tuple[Dram, ...], counted: list[Co
     missing = [dram.kernel for dram in predicted if dram.kernel not in last]
     if missing:
         raise AutotuneError(f"Nsight Compute did not count {missing[0]}; it saw {', '.join(last) or 'no kernel'}")
-    pairs = [Comparison(dram.kernel, shape, dram, last[dram.kernel]) for dram in predicted]
+    pairs = [CountedBeside(dram.kernel, shape, dram, last[dram.kernel]) for dram in predicted]
     naive, fused = [p for p in pairs if p.kernel != FUSED], [p for p in pairs if p.kernel == FUSED]
     return [*naive, _together(shape, naive), *fused]
 
@@ -79,7 +79,7 @@ def _give_back_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def _together(shape: AttentionShape, pairs: list[Comparison]) -> Comparison:
+def _together(shape: AttentionShape, pairs: list[CountedBeside]) -> CountedBeside:
     """The sums of bytes; the percents are weighted with the bytes, as the times are not counted."""
     drams, counts = [pair.predicted for pair in pairs], [pair.counted for pair in pairs]
     moved = sum(count.total for count in counts) or 1
@@ -87,7 +87,7 @@ def _together(shape: AttentionShape, pairs: list[Comparison]) -> Comparison:
     def mean(name: str) -> float:
         return float(sum(getattr(count, name) * count.total for count in counts) / moved)
 
-    return Comparison(
+    return CountedBeside(
         "naive",
         shape,
         Dram("naive", *(sum(getattr(dram, name) for dram in drams) for name in ("read", "write", "most"))),

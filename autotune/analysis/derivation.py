@@ -130,11 +130,12 @@ def _claim_block_k(shape: AttentionShape) -> Claim:
 def _claim_q(shape: AttentionShape) -> Claim:
     kept = tile_traffic(shape, *USUAL_TILE)
     again = tile_traffic(shape, *USUAL_TILE, keeps_q=False)
+    is_once = again.q <= kept.q
     return Claim(
         "Q is read again for each block of keys",
-        False,
+        is_once,
         f"a program keeps its queries in registers: {_mib(kept.q)} of Q once; read again for each block of "
-        f"{USUAL_TILE[1]} keys it would be {_mib(again.q)}",
+        f"{USUAL_TILE[1]} keys it would be {_mib(again.q)}" + (": no query sees a second block" if is_once else ""),
     )
 
 

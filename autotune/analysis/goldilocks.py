@@ -25,7 +25,7 @@ FRONT: Final = "all three"  # the objective that PED-ANOVA has in the front
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class PointResult:
     """A point and what it came to, or why it has no time.
 
     ``kv_bytes`` is what the keys and values take as they are stored, ``extra_bytes`` the most that a call holds beside
@@ -72,7 +72,7 @@ class Bench(Protocol):
     def reject(self, point: Config) -> str | None:
         """Why a point cannot be measured, or None."""
 
-    def measure(self, points: Sequence[Config]) -> Iterator[Measured]:
+    def measure(self, points: Sequence[Config]) -> Iterator[PointResult]:
         """What the points come to, one after another; failures are data."""
 
 
@@ -101,8 +101,8 @@ class Exploration:
     device: str
     parameters: tuple[Parameter, ...]
     size: int
-    measured: tuple[Measured, ...]
-    front: tuple[Measured, ...]
+    measured: tuple[PointResult, ...]
+    front: tuple[PointResult, ...]
     reference: tuple[float, ...]
     volume: float
     sensitivities: tuple[Sensitivity, ...]
@@ -118,7 +118,7 @@ def explore(
     trials: int,
     seconds: float,
     seed: int = 0,
-    on_measured: Callable[[Measured], object] = lambda measured: None,
+    on_measured: Callable[[PointResult], object] = lambda measured: None,
 ) -> Exploration:
     """Measure up to ``trials`` points, and begin none after so many seconds.
 
@@ -128,7 +128,7 @@ def explore(
     study = ParetoStudy(
         bench.parameters, bench.reject, objectives=len(OBJECTIVES), budget=trials, first=bench.first, seed=seed
     )
-    measured: list[Measured] = []
+    measured: list[PointResult] = []
     while len(measured) < trials and time.monotonic() < deadline:
         asked = [study.ask() for _ in range(min(bench.batch, trials - len(measured)))]
         points = [point for point in asked if point is not None]
@@ -205,7 +205,7 @@ def kv_bytes(shape: Shape) -> int:
     return rows * (shape.head_dim + shape.head_dim_v) * ITEM_BYTES[shape.dtype]
 
 
-def _dominated(measured: Sequence[Measured]) -> tuple[tuple[float, ...], float]:
+def _dominated(measured: Sequence[PointResult]) -> tuple[tuple[float, ...], float]:
     """The reference point, 1.1 times the worst of each objective, and the volume below it."""
     values = [found.objectives for found in measured if found.objectives is not None]
     if not values:
@@ -215,7 +215,7 @@ def _dominated(measured: Sequence[Measured]) -> tuple[tuple[float, ...], float]:
 
 
 def _sensitivities(
-    parameters: Sequence[Parameter], measured: Sequence[Measured]
+    parameters: Sequence[Parameter], measured: Sequence[PointResult]
 ) -> tuple[list[Sensitivity], list[str]]:
     """By each evaluator, for each objective and the front: over all points, and over those of ours by themselves."""
     results = {found.point: logarithms(found.objectives) for found in measured if found.objectives is not None}

@@ -12,7 +12,7 @@ from autotune.allocations import extra_bytes
 from autotune.analysis.goldilocks import (
     IMPLEMENTATION,
     PRECISION,
-    Measured,
+    PointResult,
     at_precision,
     check_shape,
     kv_bytes,
@@ -68,10 +68,10 @@ class CpuBench:
         baseline = self._baselines[str(point[IMPLEMENTATION])]
         return baseline.unsupported(at_precision(self._shape, str(point[PRECISION])))
 
-    def measure(self, points: Sequence[Config]) -> Iterator[Measured]:
+    def measure(self, points: Sequence[Config]) -> Iterator[PointResult]:
         for point in points:
             shape = at_precision(self._shape, str(point[PRECISION]))
-            found = Measured(point, kv_bytes(shape))
+            found = PointResult(point, kv_bytes(shape))
             try:
                 with warnings.catch_warnings():  # a backend that refuses says so in warnings, and raises
                     warnings.simplefilter("ignore")
@@ -80,7 +80,7 @@ class CpuBench:
                 message = one_line(failure)
                 yield replace(found, message=message)
 
-    def _measure(self, found: Measured, baseline: Baseline, shape: Shape) -> Measured:
+    def _measure(self, found: PointResult, baseline: Baseline, shape: Shape) -> PointResult:
         inputs = self._kernel.make_inputs(shape, seed=self._seed, device="cpu")
         call = baseline.prepare(shape, inputs)
         out = call()

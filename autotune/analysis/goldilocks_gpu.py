@@ -8,7 +8,7 @@ from autotune.analysis.goldilocks import (
     IMPLEMENTATION,
     OURS,
     PRECISION,
-    Measured,
+    PointResult,
     at_precision,
     check_shape,
     kv_bytes,
@@ -68,11 +68,11 @@ class GpuBench:
         space, config = self._operation.space, self._config(point)
         return self._operation.unsupported(shape) or space.reject(config, shape, self._executor.device)
 
-    def measure(self, points: Sequence[Config]) -> Iterator[Measured]:
+    def measure(self, points: Sequence[Config]) -> Iterator[PointResult]:
         for precision in dict.fromkeys(str(point[PRECISION]) for point in points):
             yield from self._measure(precision, [point for point in points if point[PRECISION] == precision])
 
-    def _measure(self, precision: str, points: Sequence[Config]) -> Iterator[Measured]:
+    def _measure(self, precision: str, points: Sequence[Config]) -> Iterator[PointResult]:
         shape = at_precision(self._shape, precision)
         self._executor.open(self._operation, shape)
         ours = {self._config(point): point for point in points if point[IMPLEMENTATION] == OURS}
@@ -106,16 +106,16 @@ class GpuBench:
                 flying -= 1
         return {config: found[config] for config in order}
 
-    def _of_outcome(self, point: Config, outcome: Outcome, extra: int | None, stored: int) -> Measured:
+    def _of_outcome(self, point: Config, outcome: Outcome, extra: int | None, stored: int) -> PointResult:
         if outcome.status is not Status.OK or outcome.error is None:
-            return Measured(point, stored, message=f"{outcome.status}: {outcome.message}")
-        return Measured(point, stored, outcome.timing, extra, outcome.error + self._rounding[str(point[PRECISION])])
+            return PointResult(point, stored, message=f"{outcome.status}: {outcome.message}")
+        return PointResult(point, stored, outcome.timing, extra, outcome.error + self._rounding[str(point[PRECISION])])
 
-    def _of_baseline(self, point: Config, result: BaselineResult, stored: int) -> Measured:
+    def _of_baseline(self, point: Config, result: BaselineResult, stored: int) -> PointResult:
         if result.timing is None or result.error is None:
-            return Measured(point, stored, message=result.message)
+            return PointResult(point, stored, message=result.message)
         error = result.error + self._rounding[str(point[PRECISION])]
-        return Measured(point, stored, result.timing, result.extra_bytes, error)
+        return PointResult(point, stored, result.timing, result.extra_bytes, error)
 
     def _begin(self, usable: Sequence[str]) -> Iterator[Config]:
         """The default of each precision, then the baselines, the usual ones first."""

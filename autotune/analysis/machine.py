@@ -1,7 +1,6 @@
 """The device that an analysis runs on, CPU or GPU: its name, its last cache, its parallelism, its free memory."""
 
 import os
-import platform
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +55,7 @@ def read_machine(kind: Kind) -> Machine:
     """
     torch = _torch()
     if kind == "cpu":
-        return Machine("cpu", _cpu_name(), _cpu_cache(), torch.get_num_threads())
+        return Machine("cpu", hardware.processor_name(), _cpu_cache(), torch.get_num_threads())
     properties = torch.cuda.get_device_properties(0)
     return Machine("cuda", properties.name, properties.L2_cache_size, properties.multi_processor_count)
 
@@ -76,11 +75,6 @@ def _torch() -> Any:
     except ImportError:
         raise MissingDependencyError("measuring needs torch: pip install torch") from None
     return torch
-
-
-def _cpu_name() -> str:
-    found = re.search(r"^model name\s*:\s*(.+)$", _text("/proc/cpuinfo"), re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 def _cpu_cache() -> int:

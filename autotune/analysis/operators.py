@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from autotune.comparison.suites.operators import is_operator
+
 Place = Literal["cpu", "cuda", "hpu"]
 
 TOP: Final = 8  # operators that are listed
 STEP: Final = "autotune step"  # what a step is called in a trace
-# Built-in functions stay: what torch.compile made for a CPU is one of them, "<built-in function kernel>".
-FRAME: Final = re.compile(rf"^({STEP}|ProfilerStep|PyTorch Profiler)|\(\d+\): |pybind11_builtins")
 ADDRESS: Final = re.compile(r" object at 0x[0-9a-f]+")
 
 
@@ -33,10 +33,12 @@ def top_operators(averages: Iterable[Any], place: Place, *, count: int = TOP) ->
     On a device those are its kernels; where the profiler saw none, which some installations do not permit, the CPU's
     operators are listed instead.
     """
-    events = [event for event in averages if not _is_frame(event)]
-    on_cpu = [event for event in events if event.device_type.name == "CPU"]
+    events = [event for event in averages if not str(event.key).startswith(STEP)]
+    on_cpu = [event for event in events if event.device_type.name == "CPU" and is_operator(event, on_device=False)]
     if place != "cpu":
-        on_device = [event for event in events if event.device_type.name != "CPU"]
+        on_device = [
+            event for event in events if event.device_type.name != "CPU" and is_operator(event, on_device=True)
+        ]
         found = _largest([(event.key, event.count, event.self_device_time_total) for event in on_device], count)
         if found:
             return found, place
@@ -47,9 +49,3 @@ def _largest(found: Sequence[tuple[str, int, float]], count: int) -> tuple[Opera
     total = sum(microseconds for _, _, microseconds in found)
     ordered = sorted((item for item in found if item[2] > 0), key=lambda item: (-item[2], item[0]))[:count]
     return tuple(Operator(ADDRESS.sub("", name), calls, us / 1e3, us / total) for name, calls, us in ordered)
-
-
-def _is_frame(event: Any) -> bool:
-    """Whether an event is a step as a whole, a frame of the Python stacks, or the profiler itself."""
-    name = str(event.key)
-    return FRAME.search(name) is not None or bool(getattr(event, "is_user_annotation", False))

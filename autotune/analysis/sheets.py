@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from autotune.analysis.ceilings import Ceilings
 from autotune.analysis.contenders import GPU_ONLY
-from autotune.analysis.counters import TOLERANCE, Comparison
+from autotune.analysis.counters import TOLERANCE, CountedBeside
 from autotune.analysis.derivation import USUAL_TILE, Claim, closed_forms, intensities, tiles
 from autotune.analysis.dram import PROGRAMS_PER_SM, keys_in_flight
 from autotune.analysis.machine import Machine
@@ -82,7 +82,7 @@ def point_sheet(points: Sequence[Point], ceilings: Ceilings) -> Sheet:
     return Sheet(f"Under the roof, {ceilings.dtype}", columns, tuple(rows), tuple(notes))
 
 
-def counter_sheet(comparisons: Sequence[Comparison]) -> Sheet:
+def counter_sheet(comparisons: Sequence[CountedBeside]) -> Sheet:
     """The model's bytes beside Nsight Compute's."""
     rows = [
         (

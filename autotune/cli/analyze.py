@@ -1,26 +1,20 @@
 """``autotune analyze``: why kernels are as fast as they are, and how much memory they take."""
 
-import json
 import os
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 
-from autotune.cli import options
+from autotune.cli import analyze_roofline, analyzed, options
 from autotune.cli.analyze_goldilocks import goldilocks
 from autotune.cli.analyze_stability import stability
 from autotune.cli.analyze_trace import trace
-from autotune.cli.analyzed import print_sheets
+from autotune.cli.analyzed import print_json, print_sheets
 from autotune.cli.output import make_console
 from autotune.cli.shape_options import TOKENS, parse_sizes
-from autotune.errors import UsageError
 from autotune.shape import AttentionShape
-
-if TYPE_CHECKING:
-    pass
 
 analyze = typer.Typer(
     help="Derive, measure and count why kernels are as fast as they are.",
@@ -44,10 +38,6 @@ Dtype = Annotated[
     str | None, typer.Option("--dtype", help="float16, bfloat16 or float32 [default: float32; on a GPU bfloat16].")
 ]
 Causal = Annotated[bool, typer.Option("--causal/--no-causal", help="Mask the future.")]
-Where = Annotated[
-    str | None, typer.Option("--device", metavar="cpu|cuda", help="Where to measure [default: what is here].")
-]
-Figure = Annotated[Path | None, typer.Option("--figure", metavar="FILE", help="Draw it: FILE.png or FILE.svg.")]
 Measure = Annotated[bool, typer.Option("--measure/--no-measure", help="Time kernels, or derive alone.")]
 Ncu = Annotated[bool, typer.Option("--ncu", help="Count the memory's bytes with Nsight Compute, beside the model.")]
 RocprofCounters = Annotated[
@@ -108,9 +98,9 @@ def choose(context: typer.Context) -> None:
 def roofline(
     *,
     problem: Problem,
-    device: Where = None,
+    device: analyzed.Where = None,
     measure: Measure = True,
-    figure: Figure = None,
+    figure: analyzed.Figure = None,
     ncu: Ncu = False,
     rocprof_counters: RocprofCounters = None,
     rocprof_results: RocprofResults = None,
@@ -120,7 +110,7 @@ def roofline(
 
     The lengths are 128, 512 and 1024, on a GPU 1024, 4096 and 16384.
     """
-    from autotune.analysis import rocprof, sheets
+    from autotune.analysis import machine, rocprof, sheets
 
     console = make_console(as_json)
     if rocprof_counters is not None:
@@ -129,64 +119,22 @@ def roofline(
     if rocprof_results:
         counters = rocprof.read_results(rocprof_results)
         print_sheets(console, [sheets.rocprof_sheet(counters)])
-        _print_json(as_json, {"rocprof": counters})
-    if rocprof_counters is None and not rocprof_results:
-        _roofline(console, problem, device, measure, figure, ncu, as_json)
-
-
-def _roofline(
-    console: Console,
-    problem: Problem,
-    device: str | None,
-    measure: bool,
-    figure: Path | None,
-    ncu: bool,
-    as_json: bool,
-) -> None:
-    from autotune.analysis import derivation, machine, sheets
-    from autotune.report.roofline_figure import check_figure, draw_roofline
-
+        print_json(as_json, {"rocprof": counters})
+    if rocprof_counters is not None or rocprof_results:
+        return
     kind = machine.choose_kind(device)
     shapes = problem.shapes(kind, ROOFLINE_SEQ[kind], TOKENS if kind == "cuda" else 0)
-    if figure is not None:
-        if not measure:
-            raise UsageError("--figure needs measured ceilings: it and --no-measure exclude each other")
-        check_figure(figure)
-    if ncu and (kind == "cpu" or not measure):
-        raise UsageError("--ncu counts on an NVIDIA GPU: it takes neither --device cpu nor --no-measure")
-    here = machine.read_machine(kind) if measure else None
-    print_sheets(console, sheets.derivation_sheets(shapes, here))
-    data: dict[str, Any] = derivation.derivation_data(shapes)
-    if here is None:
-        claims = derivation.claims(shapes)
-    else:
-        from autotune.analysis.ceilings import measure_ceilings
-        from autotune.analysis.roofline import measure_points, points_data
-
-        ceilings = measure_ceilings(here, shapes[0].dtype)
-        print_sheets(console, [sheets.ceiling_sheet(ceilings)])
-        points = [point for shape in shapes for point in measure_points(shape, here)]
-        print_sheets(console, [sheets.point_sheet(points, ceilings)])
-        claims = derivation.claims(shapes, ceilings)
-        data |= {"ceilings": ceilings, "ridge": ceilings.ridge, "points": points_data(points, ceilings)}
-        if figure is not None:
-            draw_roofline(points, ceilings, figure)
-            console.print(f"wrote {figure}")
-    print_sheets(console, [sheets.claim_sheet(claims)])
-    if ncu and here is not None:
-        from autotune.analysis.counters import compare_with_ncu
-
-        found = [
-            item for shape in shapes for item in compare_with_ncu(shape, here, keeps_batch=problem.batch is not None)
-        ]
-        print_sheets(console, [sheets.counter_sheet(found)])
-        data["ncu"] = [asdict(item) | {"deviation": item.deviation} for item in found]
-    _print_json(as_json, data | {"claims": claims})
+    asked = analyze_roofline.check(
+        shapes, kind, measure=measure, figure=figure, ncu=ncu, keeps_batch=problem.batch is not None
+    )
+    analyze_roofline.show(console, analyze_roofline.measure(asked), as_json=as_json)
 
 
 @analyze.command()
 @_takes_problem
-def memory(*, problem: Problem, device: Where = None, seconds: Seconds = 20.0, as_json: options.Json = False) -> None:
+def memory(
+    *, problem: Problem, device: analyzed.Where = None, seconds: Seconds = 20.0, as_json: options.Json = False
+) -> None:
     """Predict and measure how much memory attention takes beside its inputs: O(S^2), and fused O(S).
 
     The lengths are 128 to 65536. What would not fit the free memory, or would take too long, is predicted alone.
@@ -203,19 +151,7 @@ def memory(*, problem: Problem, device: Where = None, seconds: Seconds = 20.0, a
     peaks = list(measure_peaks(shapes, here, seconds=seconds))
     print_sheets(console, [sheets.peak_sheet(peaks, method(here))])
     scores = [score_matrix(shape) for shape in shapes]
-    _print_json(as_json, {"machine": here, "method": method(here), "scores": scores, "peaks": peaks})
-
-
-def _print_json(as_json: bool, data: dict[str, Any]) -> None:
-    if as_json:
-        print(json.dumps(data, indent=2, default=_plain))
-
-
-def _plain(value: Any) -> Any:
-    """Dataclasses as their fields."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    raise TypeError(f"{type(value).__name__} is no plain data")
+    print_json(as_json, {"machine": here, "method": method(here), "scores": scores, "peaks": peaks})
 
 
 for command in (stability, trace, goldilocks):

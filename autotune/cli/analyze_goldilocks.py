@@ -61,14 +61,14 @@ def goldilocks(
 def _explore(
     console: Console, wanted: Wanted, kind: str, *, trials: int, seconds: float, against: str, seed: int
 ) -> list[Any]:
-    from autotune.analysis.goldilocks import Bench, Measured, explore
+    from autotune.analysis.goldilocks import Bench, PointResult, explore
     from autotune.analysis.goldilocks_cpu import CpuBench
     from autotune.analysis.goldilocks_gpu import GpuBench
     from autotune.comparison import choose_names
     from autotune.executor.select import Settings, open_gpu
     from autotune.registry import load_kernel
 
-    def tell(measured: Measured) -> None:
+    def tell(measured: PointResult) -> None:
         if console.is_terminal:
             console.print(f"measured {measured.point}" + (f": {measured.message}" if measured.message else ""))
 

@@ -1,10 +1,11 @@
-"""What the commands of ``autotune analyze`` over any shape share: their usual problem, and printing of sheets."""
+"""What the commands of ``autotune analyze`` share: options, usual problems, and printing of sheets and JSON."""
 
 import functools
 import inspect
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -98,3 +99,15 @@ def print_sheets(console: Console, sheets: Sequence["Sheet"], *, text_columns: i
         for note in sheet.notes:
             console.print(note)
         console.print()
+
+
+def print_json(as_json: bool, data: dict[str, Any]) -> None:
+    """Print it on standard output where that was asked for; dataclasses are their fields."""
+    if as_json:
+        print(json.dumps(data, indent=2, default=_fields))
+
+
+def _fields(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    raise TypeError(f"{type(value).__name__} is no plain data")

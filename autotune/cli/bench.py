@@ -20,6 +20,7 @@ from autotune.cli.shape_options import ShapeOptions
 from autotune.comparison import Comparison, choose_names, compare_on_cpu, compare_on_gpu, suites
 from autotune.errors import AutotuneError, MissingDependencyError, UsageError
 from autotune.executor.select import NO_GPU, Settings, open_gpu
+from autotune.operation import Operation
 from autotune.registry import load_kernel
 from autotune.report import comparison as comparison_report
 from autotune.report import suite as suite_report
@@ -29,7 +30,8 @@ SECONDS: Final = 5.0
 QUIET_PROFILER: Final = "6"  # below it torch 2.13's profiler writes two lines a run to standard error
 
 Seconds = Annotated[
-    float | None, typer.Option("--seconds", min=1.0, help=f"Time for each shape [default: {SECONDS:g}].")
+    float | None,
+    typer.Option("--seconds", min=1.0, help=f"Time to measure each shape, once all are ready [default: {SECONDS:g}]."),
 ]
 Against = Annotated[
     str,
@@ -73,7 +75,8 @@ def _bench(
         console.print(note)
     benched = _compare(found, console, seconds=seconds or SECONDS, against=against, cpu=cpu)
     data = [comparison_report.comparison_data(comparison) for comparison in benched.comparisons]
-    forms.hand_out(data, comparison_report.markdown(benched.comparisons), data)
+    is_any_timed = any(comparison.timed for comparison in benched.comparisons)
+    forms.hand_out(data, comparison_report.markdown(benched.comparisons), data if is_any_timed else [])
     if benched.interrupted:
         raise typer.Exit(interrupts.exit_code())
     if benched.failures:
@@ -119,6 +122,8 @@ class Benched:
 def _compare(wanted: shapes.Wanted, console: Console, *, seconds: float, against: str, cpu: bool) -> Benched:
     """Each problem's race or why there is none, printed as it ends; Ctrl-C keeps those that ended before.
 
+    A problem that nobody who was asked for can do is a comparison, with why, and a failure too.
+
     Raises:
         UnknownNameError: ``against`` names no baseline.
         MissingDependencyError: there is no GPU, and no ``--cpu``.
@@ -141,10 +146,20 @@ def _compare(wanted: shapes.Wanted, console: Console, *, seconds: float, against
                     continue
                 _print_comparison(console, found)
                 benched.comparisons.append(found)
+                if not found.timed:
+                    reason = _nothing_ran(operation, those)
+                    benched.failures.append(f"{shape}: {reason}")
+                    console.print(reason)
     except KeyboardInterrupt:
         benched.interrupted = True
         console.print(f"interrupted: {len(benched.comparisons)} of {len(wanted.problems)} shapes were compared")
     return benched
+
+
+def _nothing_ran(operation: Operation[Any], asked: Sequence[str]) -> str:
+    """What to say where none of the baselines that were asked for has a time."""
+    others = [baseline.name for baseline in load_kernel(operation.name).baselines() if baseline.name not in asked]
+    return f"nothing ran here; --against all also has: {', '.join(others)}" if others else "nothing ran here"
 
 
 def _require_alone(wanted: ShapeOptions, *, seconds: float | None, against: str) -> None:
@@ -203,8 +218,9 @@ def _print_comparison(console: Console, comparison: Comparison) -> None:
     console.print(comparison_report.title(comparison))
     if comparison.config is not None:
         console.print(f"served: {comparison.config} ({comparison.reason})")
-    headers = comparison_report.headers(comparison)
-    _print_rows(console, headers, [header == "" for header in headers], comparison_report.cells(comparison))
+    if comparison.timed:
+        headers = comparison_report.headers(comparison)
+        _print_rows(console, headers, [header == "" for header in headers], comparison_report.cells(comparison))
     for note in comparison_report.notes(comparison):
         console.print(note)
 

@@ -8,9 +8,10 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from autotune.cli.output import make_console
-from autotune.errors import AutotuneError, UnknownNameError, UsageError
+from autotune.errors import AutotuneError, TableError, UnknownNameError, UsageError
 from autotune.registry import get_operation, operation_names
 from autotune.table import Store, home, shipped_sweeps, shipped_winners
+from autotune.table.comparisons import holds_comparisons
 from autotune.table.files import read_bytes
 from autotune.table.parquet import decode
 from autotune.trial import Trial
@@ -67,7 +68,7 @@ def _read(table: str | None, names: Iterable[str]) -> Rows:
 
     Raises:
         UnknownNameError: it is neither.
-        TableError: it is damaged.
+        TableError: it is damaged, or holds comparisons and no trials.
     """
     sweeps = {sweep.name: sweep for name in names for sweep in shipped_sweeps(name)}
     if table is None:
@@ -82,7 +83,10 @@ def _read(table: str | None, names: Iterable[str]) -> Rows:
     if path.is_dir():
         return Rows(f"the tables in {table}", _stored(path, names))
     if path.exists():
-        return Rows(path.name, decode(read_bytes(path), table))
+        data = read_bytes(path)
+        if holds_comparisons(data):
+            raise TableError(f"{table}: a comparison of `autotune bench`; report takes tables of trials")
+        return Rows(path.name, decode(data, table))
     raise UnknownNameError(
         f"table={table!r} is no file, no folder and no shipped sweep; expected a path, {SHIPPED!r} or one of "
         f"{', '.join(sweeps) or 'no sweeps'}"

@@ -1,14 +1,16 @@
 """A comparison as data."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from autotune.device import Device
 from autotune.executor import BaselineResult
 from autotune.operation import Operation
 from autotune.roofline import rates
 from autotune.shape import Shape
 from autotune.space import Config
-from autotune.trial import Policy, Timing, Toolchain
+from autotune.trial import Conditions, Policy, Timing, Toolchain
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,9 @@ class Entry:
 class Comparison:
     """One problem and its entries; the first is what the others are compared with.
 
-    ``config`` and ``reason`` are those of the kernel that is served; None and empty where ours cannot run.
+    ``config`` and ``reason`` are those of the kernel that is served; None and empty where ours cannot run. ``device``
+    is the name of a GPU or processor, ``gpu`` what tables identify the GPU by, and ``conditions`` its state during the
+    race; both are None on a processor, and where nobody asked. ``started_at`` has its time zone.
     """
 
     operation: str
@@ -47,6 +51,9 @@ class Comparison:
     config: Config | None
     reason: str
     entries: tuple[Entry, ...]
+    gpu: Device | None = None
+    conditions: Conditions | None = None
+    started_at: datetime | None = None
 
     @property
     def timed(self) -> tuple[Entry, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from autotune import hardware
@@ -41,6 +42,7 @@ def compare_on_cpu(operation: Operation[Any], shape: Shape, names: Sequence[str]
         results[baseline.name] = result
         if call is not None:
             stopwatches[baseline.name] = ClockStopwatch(call)
+    started_at = datetime.now(UTC)
     timings = race(list(stopwatches.values()), contenders=0, seconds=seconds, min_rounds=5)
     for name, timing in zip(stopwatches, timings, strict=True):
         results[name] = replace(results[name], timing=timing)
@@ -54,6 +56,7 @@ def compare_on_cpu(operation: Operation[Any], shape: Shape, names: Sequence[str]
         None,
         "",
         tuple(make_entry(operation, shape, result) for result in ordered),
+        started_at=started_at,
     )
 
 

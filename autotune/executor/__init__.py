@@ -10,7 +10,7 @@ from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Outcome, Policy, Timing, Toolchain
 
-__all__ = ["BaselineResult", "Baselines", "Choice", "Executor", "Names", "Race"]
+__all__ = ["BaselineResult", "Baselines", "Choice", "Executor", "Names", "Race", "is_comparison"]
 
 
 class Names(Protocol):
@@ -24,6 +24,18 @@ class Names(Protocol):
 # Which baselines take part in a race: none, the fastest of the usual ones, every one, or those of these names.
 Choice = Literal["none", "fastest", "every"]
 Baselines = Choice | Names
+
+
+def is_comparison(baselines: Baselines) -> bool:
+    """Whether a race with these compares systems, and does not end a search with the fastest of the usual ones beside.
+
+    Then memory is measured too, and the seconds of the race begin once all in it are ready.
+
+    Example:
+        >>> is_comparison(["naive"]), is_comparison("fastest")
+        (True, False)
+    """
+    return baselines not in ("none", "fastest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +111,9 @@ class Executor(Protocol):
         """
 
     def race(self, configs: list[Config], *, seconds: float, baselines: Baselines = "fastest") -> Race:
-        """Measure these configs and baselines round-robin, until intervals separate.
+        """Measure these configs and baselines round-robin, until intervals separate or the seconds end.
 
+        These begin with the request; in a comparison (``is_comparison``) once all are checked, compiled and planned.
         What was submitted and not collected is dropped, so that nothing disturbs the measurement. A config that takes
         its worker along is an outcome like any other, and the rest are raced without it.
         """

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
@@ -15,7 +15,7 @@ from autotune import hardware
 from autotune.allocations import extra_bytes
 from autotune.correctness import Case, Verdict, check_config, judge, make_case, make_cases
 from autotune.errors import one_line
-from autotune.executor import BaselineResult, Baselines, Race
+from autotune.executor import BaselineResult, Baselines, Race, is_comparison
 from autotune.executor.comparing import choose_baselines, open_baseline
 from autotune.executor.messages import Turn
 from autotune.operation import Kernel, Operation
@@ -107,7 +107,8 @@ class Problem:
     ) -> Race:
         """Check finalists on the full shape, then measure those that pass and the baselines interleaved.
 
-        Baselines whose names are in ``without`` are left out.
+        Baselines whose names are in ``without`` are left out. The seconds begin with the call; in a comparison when all
+        are ready, since there compilers and planners may take any time.
 
         Raises:
             UnopenedError: the reference of the full shape cannot be made.
@@ -116,43 +117,61 @@ class Problem:
         # Graphs are replayed one after another, and nobody reads them. Of this race alone: torch takes no pool again
         # whose last graph is gone.
         self._pool = torch.cuda.graph_pool_handle()
-        verdicts: list[Outcome] = []
-        entrants: dict[int, Stopwatch] = {}
         announce(None)
         case = self._full_case
         with ExitStack() as stack:
-            for place, config in enumerate(configs):
-                announce(place)
-                verdict, stopwatch = self._admit(config, case, stack)
-                verdicts.append(verdict)
-                if stopwatch is not None:
-                    entrants[place] = stopwatch
+            verdicts, entrants, memory = self._admit_all(
+                stack, configs, case, announce, with_memory=is_comparison(baselines)
+            )
             if not entrants:
                 return Race(tuple(verdicts))
-            memory: tuple[int | None, ...] = ()
-            if baselines not in ("none", "fastest"):
-                memory = tuple(
-                    self._measure_extra_bytes(config, case) if place in entrants else None
-                    for place, config in enumerate(configs)
-                )
-            opened, compared = self._open_baselines(stack, baselines, without, case, announce)
+            opened, results = self._open_baselines(stack, baselines, without, case, announce)
+            if is_comparison(baselines):
+                deadline = time.monotonic() + seconds
             announce(None)
-            everyone = [*entrants.values(), *opened.values()]
             turns: list[Turn] = [*entrants, *opened]
             watch = hardware.Watch(self._own_pid)
             timings = race(
-                everyone,
+                [*entrants.values(), *opened.values()],
                 contenders=len(entrants),
                 seconds=deadline - time.monotonic(),
                 on_turn=lambda index: announce(turns[index]),
             )
             announce(None)
             conditions = watch.end()
-        for place, timing in zip(entrants, timings, strict=False):
-            verdicts[place] = self._judge_time(verdicts[place], timing, conditions)
-        for name, timing in zip(opened, timings[len(entrants) :], strict=True):
-            compared[name] = self._judge_baseline(compared[name], timing)
-        return Race(tuple(verdicts), tuple(compared.values()), memory)
+        self._judge_times(verdicts, results, dict(zip(turns, timings, strict=True)), conditions)
+        return Race(tuple(verdicts), tuple(results.values()), memory)
+
+    def _admit_all(
+        self, stack: ExitStack, configs: Sequence[Config], case: Case, announce: Announce, *, with_memory: bool
+    ) -> tuple[list[Outcome], dict[int, Stopwatch], tuple[int | None, ...]]:
+        """Verdicts on all, stopwatches of those that pass by their places, and of each, if asked for, its memory."""
+        verdicts: list[Outcome] = []
+        entrants: dict[int, Stopwatch] = {}
+        memory: list[int | None] = []
+        for place, config in enumerate(configs):
+            announce(place)
+            verdict, stopwatch = self._admit(config, case, stack)
+            verdicts.append(verdict)
+            if stopwatch is not None:
+                entrants[place] = stopwatch
+            if with_memory:
+                memory.append(None if stopwatch is None else self._measure_extra_bytes(config, case))
+        return verdicts, entrants, tuple(memory)
+
+    def _judge_times(
+        self,
+        verdicts: list[Outcome],
+        results: dict[str, BaselineResult],
+        timings: Mapping[Turn, Timing],
+        conditions: Conditions,
+    ) -> None:
+        """Put the time of each, or why that cannot be one, into the verdicts and results."""
+        for turn, timing in timings.items():
+            if isinstance(turn, int):
+                verdicts[turn] = self._judge_time(verdicts[turn], timing, conditions)
+            elif turn is not None:
+                results[turn] = self._judge_baseline(results[turn], timing)
 
     def _measure_extra_bytes(self, config: Config, case: Case) -> int | None:
         """None where memory does not suffice beside everything that the race holds: no verdict on the config."""
@@ -229,7 +248,7 @@ class Problem:
                     self._policy,
                     self._pool,
                     stack,
-                    with_memory=wanted != "fastest",
+                    with_memory=is_comparison(wanted),
                 )
                 if stopwatch is not None and wanted == "fastest":
                     timing, _ = screen(stopwatch, give_up_us=GIVE_UP * self._best_us, samples=3)

@@ -1,11 +1,12 @@
 """The parent's side of a race: finalists are raced until all that remain come to the end of it together."""
 
+import math
 import time
 from dataclasses import dataclass, replace
 from typing import Final, get_args
 
 from autotune.errors import SearchError, UnknownNameError
-from autotune.executor import BaselineResult, Baselines, Choice, Race
+from autotune.executor import BaselineResult, Baselines, Choice, Race, is_comparison
 from autotune.executor.child import ChildDiedError
 from autotune.executor.messages import Turn, race_from_json
 from autotune.executor.worker_keeper import LOST, WorkerKeeper
@@ -38,8 +39,10 @@ def race(
 
     The worker says whose turn it is, so the one is known. Where it was a baseline's, all are raced again without it;
     where it was nobody's, without baselines: no finalist is blamed for that. The others get what is left of
-    ``seconds``. A race is over after that and ``MARGIN_SECONDS``, and ``BASELINE_SECONDS`` for each baseline that comes
-    to its turn; each loss takes one config or baseline away, or all baselines, so that the whole ends.
+    ``seconds``, in a comparison all of them, since what was sampled is lost. A race is over after that and
+    ``MARGIN_SECONDS``, and ``BASELINE_SECONDS`` for each baseline that comes to its turn; in a comparison, whose
+    seconds begin when all are ready, ``patience`` for each config that does, too. Each loss takes one config or
+    baseline away, or all baselines, so that the whole ends.
 
     Args:
         patience: for how many seconds the worker may be silent over one config.
@@ -53,14 +56,14 @@ def race(
     if isinstance(baselines, str) and baselines not in get_args(Choice):
         allowed = f"{', '.join(get_args(Choice))}, or a list of names"
         raise UnknownNameError(f"baselines={baselines!r} is unknown; allowed: {allowed}")
-    ends = time.monotonic() + seconds
+    ends = math.inf if is_comparison(baselines) else time.monotonic() + seconds
     without = [result.name for result in lost]
     found = _race_once(workers, configs, seconds=seconds, baselines=baselines, without=without, patience=patience)
     if isinstance(found, Race):
         return replace(found, baselines=(*found.baselines, *lost))
 
     def again(those: list[Config], with_baselines: Baselines, lost: tuple[BaselineResult, ...] = lost) -> Race:
-        left = max(0.0, ends - time.monotonic())
+        left = min(seconds, max(0.0, ends - time.monotonic()))
         return race(workers, those, seconds=left, baselines=with_baselines, patience=patience, lost=lost)
 
     if isinstance(found.turn, int):
@@ -68,7 +71,12 @@ def race(
         others = [config for config in configs if config != guilty.config]
         rest = again(others, baselines) if others else Race(())
         outcomes = {outcome.config: outcome for outcome in (guilty, *rest.outcomes)}
-        return replace(rest, outcomes=tuple(outcomes[config] for config in configs))
+        extra = dict(zip(others, rest.extra_bytes, strict=True)) if rest.extra_bytes else {}
+        return replace(
+            rest,
+            outcomes=tuple(outcomes[config] for config in configs),
+            extra_bytes=tuple(extra.get(config) for config in configs) if extra else (),
+        )
     if baselines == "none":
         raise SearchError(f"the race failed while no finalist ran: {found.status}: {found.message}")
     if found.turn is None:
@@ -94,7 +102,7 @@ def _race_once(
         workers.await_ready()
     ends = time.monotonic() + seconds + MARGIN_SECONDS
     turn: Turn = None
-    met: set[str] = set()
+    met: set[int | str] = set()
     while True:
         left = max(0.0, ends - time.monotonic())
         wait = patience if isinstance(turn, int) else min(left, BASELINE_SECONDS) if turn else left
@@ -112,9 +120,9 @@ def _race_once(
         if "status" in message:
             break
         turn = message["working_on"] if time.monotonic() < ends else None  # whose turn it is did not make it late
-        if isinstance(turn, str) and turn not in met:
+        if turn is not None and turn not in met:
             met.add(turn)
-            ends += BASELINE_SECONDS
+            ends += BASELINE_SECONDS if isinstance(turn, str) else patience if is_comparison(baselines) else 0.0
     lost = _Lost(turn, Status(message["status"]), message["message"])
     if lost.status in LOST:
         workers.lose()

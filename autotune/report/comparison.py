@@ -7,14 +7,15 @@ from typing import Any, Final
 from autotune.comparison import Comparison, Entry
 from autotune.report.summary import describe_time, is_memory_bound, speed_up
 from autotune.space import Config, Value
+from autotune.trial import Conditions
 
 MIB: Final = 2**20
 
 
 def headers(comparison: Comparison) -> tuple[str, ...]:
     """The titles of the columns of ``cells``."""
-    reference = comparison.timed[0].name if comparison.timed else ""
-    return ("", "time (95 %)", _rate(comparison)[0], f"{reference} is", "error", "extra memory")
+    reference = f"{comparison.timed[0].name} is" if comparison.timed else ""
+    return ("", "time (95 %)", _rate(comparison)[0], reference, "error", "extra memory")
 
 
 def cells(comparison: Comparison) -> list[tuple[str, ...]]:
@@ -33,8 +34,10 @@ def cells(comparison: Comparison) -> list[tuple[str, ...]]:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """What follows the table: who is not in it and why, and whose code has not run on its own hardware."""
-    lines = [f"not compared: {entry.name}: {entry.message}" for entry in comparison.entries if entry.timing is None]
+    """What follows the table: what disturbed its times, who is not in it and why, whose code never ran on its own
+    hardware."""
+    lines = _disturbances(comparison.conditions)
+    lines += [f"not compared: {entry.name}: {entry.message}" for entry in comparison.entries if entry.timing is None]
     unverified = [entry.name for entry in comparison.timed if not entry.verified_on_hardware]
     if unverified:
         lines.append(f"* {', '.join(unverified)}: never run on the hardware that it is written for")
@@ -53,9 +56,12 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
         lines = [f"## {comparison.operation}: {title(comparison)}", ""]
         if comparison.config is not None:
             lines += [f"Served: `{comparison.config}` ({comparison.reason}).", ""]
-        lines.append(_row(headers(comparison)))
-        lines.append(_row(["---", *["---:"] * 5]))
-        lines += [_row(row) for row in cells(comparison)]
+        if comparison.timed:
+            lines.append(_row(headers(comparison)))
+            lines.append(_row(["---", *["---:"] * 5]))
+            lines += [_row(row) for row in cells(comparison)]
+        else:
+            lines.append("Nothing ran here.")
         lines += ["", *(f"- {note}" for note in notes(comparison))]
         parts.append("\n".join(lines).rstrip() + "\n")
     return "\n".join(parts)
@@ -72,12 +78,24 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
         "operation": comparison.operation,
         "shape": comparison.shape.as_dict(),
         "device": comparison.device,
+        "gpu": None if comparison.gpu is None else asdict(comparison.gpu),
+        "conditions": None if comparison.conditions is None else asdict(comparison.conditions),
+        "started_at": None if comparison.started_at is None else comparison.started_at.isoformat(),
         "toolchain": asdict(comparison.toolchain),
         "policy": asdict(comparison.policy),
         "config": _plain(comparison.config),
         "reason": comparison.reason,
         "rows": rows,
     }
+
+
+def _disturbances(conditions: Conditions | None) -> list[str]:
+    if conditions is None:
+        return []
+    lines = ["contended: another process was using the GPU during the race"] if conditions.contended else []
+    if conditions.throttle_reasons:
+        lines.append(f"throttled: the GPU's clocks were held down ({conditions.throttle_reasons})")
+    return lines
 
 
 def _plain(config: Config | None) -> dict[str, Value] | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from autotune.analysis.goldilocks import IMPLEMENTATION, OBJECTIVES, PRECISION, Exploration, Measured
+from autotune.analysis.goldilocks import IMPLEMENTATION, OBJECTIVES, PRECISION, Exploration, PointResult
 from autotune.analysis.sheets import Sheet
 from autotune.report.summary import describe_time
 
@@ -50,11 +50,11 @@ def exploration_data(found: Exploration) -> dict[str, Any]:
     }
 
 
-def _rows(measured: Sequence[Measured]) -> tuple[tuple[str, ...], ...]:
+def _rows(measured: Sequence[PointResult]) -> tuple[tuple[str, ...], ...]:
     return tuple(map(_row, measured))
 
 
-def _row(found: Measured) -> tuple[str, ...]:
+def _row(found: PointResult) -> tuple[str, ...]:
     assert found.timing is not None
     assert found.extra_bytes is not None
     own = " ".join(
@@ -101,7 +101,7 @@ def _sensitivity_sheet(found: Exploration) -> Sheet:
     return Sheet(f"sensitivity of {', '.join(OBJECTIVES)}", ("by", "objective", "over", *shown), rows, notes)
 
 
-def _data(found: Measured) -> dict[str, Any]:
+def _data(found: PointResult) -> dict[str, Any]:
     return {
         "point": dict(found.point),
         "time_us": None if found.timing is None else asdict(found.timing),

@@ -8,7 +8,7 @@ from autotune.errors import UsageError
 from autotune.report.roofline_figure import COLOURS, DPI, MARKERS, check_figure
 
 if TYPE_CHECKING:
-    from autotune.analysis.goldilocks import Exploration, Measured
+    from autotune.analysis.goldilocks import Exploration, PointResult
 
 SIZE: Final = (11.0, 5.0)  # inches
 PANELS: Final = ((1, "memory: K and V, and the most beside them, MiB", 2.0**20), (2, "largest absolute error", 1.0))
@@ -51,7 +51,7 @@ def draw_front(found: "Exploration", path: Path) -> None:
         figure.savefig(path, dpi=DPI, metadata=metadata)
 
 
-def _draw_panel(axes: Any, shown: Sequence["Measured"], front: set[Any], index: int, unit: float) -> None:
+def _draw_panel(axes: Any, shown: Sequence["PointResult"], front: set[Any], index: int, unit: float) -> None:
     kinds = [(str(each.point["implementation"]), str(each.point["precision"])) for each in shown]
     implementations, precisions = (list(dict.fromkeys(names)) for names in zip(*kinds, strict=True))
     values = [each.objectives or (0.0, 0.0, 0.0) for each in shown]

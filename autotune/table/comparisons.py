@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,9 +13,13 @@ from autotune.errors import TableError
 from autotune.operation import Operation
 from autotune.registry import get_operation
 from autotune.table.files import write_bytes
-from autotune.table.schema import stored_value, table_schema
-from autotune.trial import Policy, Toolchain
+from autotune.table.rows import CONDITIONS, DEVICE, POLICY, TOOLCHAIN
+from autotune.table.schema import FIXED_COLUMNS, stored_value, table_schema
 
+VERSION: Final = "1"
+VERSION_KEY: Final = "autotune.comparison_version"  # in the footer of a file, as a table of trials has its own
+# Where, when and how, as a table of trials has it.
+_MEASURED: Final = (*DEVICE, *CONDITIONS, "started_at", *POLICY, *TOOLCHAIN)
 _TEXT, _NUMBER, _COUNT, _FLAG = pa.string(), pa.float64(), pa.int64(), pa.bool_()
 _COLUMNS: Final = {
     "name": _TEXT,
@@ -30,8 +35,10 @@ _COLUMNS: Final = {
 def write_comparisons(path: Path, comparisons: Sequence[Mapping[str, Any]]) -> None:
     """Write what ``report.comparison.comparison_data`` made of comparisons, zstd-compressed, in place of the file.
 
-    Columns are those of the problem, of where it ran, of the system and its time, then the parameters of kernels of
-    ours, as a table of trials has them: null in the rows of other systems. So are columns of another operation's shape.
+    Columns are those of the problem, of where, when and under which conditions it ran, of the system and its time, then
+    the parameters of kernels of ours: null in the rows of other systems. So are columns of another operation's shape,
+    and what identifies a GPU and is its state, where the race was on a processor. All but a system's own have the names
+    and types that they have in a table of trials.
 
     Raises:
         TableError: a value does not fit its column, two columns would have one name, or the file cannot be written.
@@ -42,13 +49,26 @@ def write_comparisons(path: Path, comparisons: Sequence[Mapping[str, Any]]) -> N
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise TableError(f"{path}: {error}") from error
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    with pq.ParquetWriter(
+        sink, table.schema, compression="zstd", write_page_checksum=True, store_schema=False
+    ) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({VERSION_KEY: VERSION})
     write_bytes(path, sink.getvalue().to_pybytes())
 
 
+def holds_comparisons(data: bytes) -> bool:
+    """Whether the bytes of a file are what ``write_comparisons`` writes, by its footer; False for damaged ones."""
+    try:
+        footer = pq.read_metadata(pa.BufferReader(data))
+    except (pa.ArrowException, OSError, ValueError):
+        return False
+    return VERSION_KEY.encode() in (footer.metadata or {})
+
+
 def _schema(operations: Iterable[str]) -> pa.Schema:
-    where = dict.fromkeys(("operation", "device", "reason", "policy_mode", "policy_cache"), _TEXT)
-    versions = {f"{field.name}_version": _TEXT for field in fields(Toolchain)}
+    fixed = {column.name: column.domain.type for column in FIXED_COLUMNS}
+    measured = {name: fixed[name] for name in _MEASURED}
     shapes: dict[str, pa.DataType] = {}
     parameters: dict[str, pa.DataType] = {}
     for operation in map(get_operation, sorted(operations)):
@@ -60,7 +80,8 @@ def _schema(operations: Iterable[str]) -> pa.Schema:
             for name in names:
                 if found.setdefault(name, types[name]) != types[name]:
                     raise TableError(f"operation={operation.name!r}: {name} is {types[name]}, and {found[name]} before")
-    columns = [*where.items(), *versions.items(), *shapes.items(), *_COLUMNS.items(), *parameters.items()]
+    where = {"operation": _TEXT, **measured, "reason": _TEXT}
+    columns = [*where.items(), *shapes.items(), *_COLUMNS.items(), *parameters.items()]
     names = [name for name, _ in columns]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise TableError(f"more than one column of the comparison is named {', '.join(twice)}")
@@ -69,12 +90,18 @@ def _schema(operations: Iterable[str]) -> pa.Schema:
 
 def _rows(comparison: Mapping[str, Any]) -> list[dict[str, Any]]:
     operation = get_operation(comparison["operation"])
+    started_at = comparison["started_at"]
+    parts = (
+        (DEVICE, comparison["gpu"] or {"name": comparison["device"]}),
+        (CONDITIONS, comparison["conditions"] or {}),
+        (POLICY, comparison["policy"]),
+        (TOOLCHAIN, comparison["toolchain"]),
+    )
     common = {
         "operation": operation.name,
-        "device": comparison["device"],
         "reason": comparison["reason"],
-        **{f"policy_{field.name}": comparison["policy"][field.name] for field in fields(Policy)},
-        **{f"{name}_version": value for name, value in comparison["toolchain"].items()},
+        **{name: part.get(field) for columns, part in parts for name, field in columns.items()},
+        "started_at": None if started_at is None else datetime.fromisoformat(started_at),
         **comparison["shape"],
     }
     rows = []

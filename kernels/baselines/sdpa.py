@@ -1,6 +1,7 @@
 """torch's scaled_dot_product_attention, each of its backends forced by itself."""
 
 import importlib.metadata
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterable
@@ -15,11 +16,12 @@ from autotune.shape import AttentionShape
 if TYPE_CHECKING:
     import torch
 
+# Of each backend the functions of torch.backends.cuda that read its switch and set it, which CPUs heed, too.
 BACKENDS: Final = {
-    "cudnn": "CUDNN_ATTENTION",
-    "flash": "FLASH_ATTENTION",
-    "efficient": "EFFICIENT_ATTENTION",
-    "math": "MATH",
+    "cudnn": ("cudnn_sdp_enabled", "enable_cudnn_sdp"),
+    "flash": ("flash_sdp_enabled", "enable_flash_sdp"),
+    "efficient": ("mem_efficient_sdp_enabled", "enable_mem_efficient_sdp"),
+    "math": ("math_sdp_enabled", "enable_math_sdp"),
 }
 DTYPES: Final = ("float16", "bfloat16", "float32")
 # The first torch whose memory-efficient kernels take grouped heads, NVIDIA's alone: pytorch/pytorch#191085, in
@@ -27,11 +29,40 @@ DTYPES: Final = ("float16", "bfloat16", "float32")
 GROUPS_IN_EFFICIENT: Final = (2, 14)
 
 
+class OneBackend:
+    """A context in which scaled_dot_product_attention uses this backend or raises; for calls that are timed.
+
+    Torch's ``sdpa_kernel`` does the same and takes 11 us a call where this takes 2, on a CPU whose shortest attention
+    takes 4 (2026-11-21, torch 2.13, one thread, least of 7 repeats).
+
+    Example:
+        >>> with OneBackend("math"):
+        ...     out = scaled_dot_product_attention(q, k, v)
+    """
+
+    __slots__ = ("_backend", "_turned")
+
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
+        self._turned: list[tuple[Callable[[bool], None], bool]] = []
+
+    def __enter__(self) -> None:
+        self._turned = [(turn, on) for is_on, turn, on in _switches(self._backend) if is_on() is not on]
+        for turn, on in self._turned:
+            turn(on)
+
+    def __exit__(self, *_: object) -> None:
+        for turn, on in self._turned:
+            turn(not on)
+
+
 @dataclass(frozen=True, slots=True)
 class Sdpa:
     """One backend over ``AttentionShape``; what the backend itself refuses, ``prepare`` does with torch's words.
 
     The tensors are passed as ``[B, H, S, D]`` views of ``[B, S, H, D]``, which every backend takes without a copy.
+    Torch's own causal flag aligns masks top-left; over other numbers of queries and keys the mask is the one of
+    ``torch.nn.attention.bias``, or a tensor where torch would make one in each call.
 
     Example:
         >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")  # of flash attention
@@ -64,8 +95,10 @@ class Sdpa:
             return f"{self.name} has no window and no softcap"
         if shape.varlen:
             return f"varlen=True: {self.name} takes sequences of one length"
-        if shape.causal and shape.seq_q != shape.seq_kv:
-            return f"seq_q={shape.seq_q}, seq_kv={shape.seq_kv}: torch aligns causal masks top-left, not bottom-right"
+        if self.backend == "cudnn" and _is_bottom_right(shape):
+            return f"{_lengths(shape)}: torch gives cuDNN's attention a bottom-right causal mask as a tensor alone"
+        if self.backend == "efficient" and _has_blind_queries(shape):
+            return self._no_blind_queries(shape)
         if self.backend == "efficient" and shape.group > 1 and _torch_release() < GROUPS_IN_EFFICIENT:
             heads = f"heads={shape.heads}, kv_heads={shape.kv_heads}"
             return f"{heads}: {self.name} takes grouped heads from torch {'.'.join(map(str, GROUPS_IN_EFFICIENT))} on"
@@ -79,25 +112,55 @@ class Sdpa:
             BaselineUnavailableError: ``unsupported`` says why, or the backend refuses the problem.
         """
         refuse_unless_ready(self, shape)
-        from torch.nn.attention import SDPBackend, sdpa_kernel
         from torch.nn.functional import scaled_dot_product_attention
 
-        backend = getattr(SDPBackend, BACKENDS[self.backend])
         q, k, v = (tensor.transpose(1, 2) for tensor in (inputs.q, inputs.k, inputs.v))
         grouped = shape.heads != shape.kv_heads
+        mask = self._mask(shape, q) if _is_bottom_right(shape) else None
+        causal = mask is None and shape.causal and shape.seq_q > 1  # a single query sees every key
 
         def run() -> "torch.Tensor":
-            with sdpa_kernel(backend):
+            with OneBackend(self.backend):
                 out = scaled_dot_product_attention(
-                    q, k, v, is_causal=inputs.causal, scale=inputs.scale, enable_gqa=grouped
+                    q, k, v, attn_mask=mask, is_causal=causal, scale=inputs.scale, enable_gqa=grouped
                 )
             return out.transpose(1, 2)
 
         if self.backend != "math":  # which takes everything
-            self._try(run)
+            is_bias = mask is not None and q.device.type != "cpu"
+            self._try((lambda: self._run_fused(run, q, k, v, grouped)) if is_bias else run)
         return run
 
-    def _try(self, run: "Callable[[], torch.Tensor]") -> None:
+    def _mask(self, shape: AttentionShape, q: "torch.Tensor") -> "torch.Tensor":
+        """A causal mask aligned bottom-right: a bias that torch's kernels for GPUs know, or ``[S_q, S_kv]`` values.
+
+        Torch's math and its kernel for CPUs take values alone, and would make them of the bias in each call.
+        """
+        if self.backend == "math" or q.device.type == "cpu":
+            hidden = q.new_full((shape.seq_q, shape.seq_kv), -math.inf)
+            return hidden.triu_(1 + shape.seq_kv - shape.seq_q)
+        if _has_blind_queries(shape):
+            raise BaselineUnavailableError(self._no_blind_queries(shape))
+        from torch.nn.attention.bias import causal_lower_right
+
+        return causal_lower_right(shape.seq_q, shape.seq_kv)
+
+    def _no_blind_queries(self, shape: AttentionShape) -> str:
+        return f"{_lengths(shape)}: torch says that {self.name} may return NaN for queries that see no key"
+
+    def _run_fused(
+        self, run: "Callable[[], torch.Tensor]", q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor", grouped: bool
+    ) -> None:
+        """Run it where the backend takes the bias as it is: torch else makes a tensor of it, and blames that."""
+        from torch.backends import cuda
+
+        takes = {"flash": cuda.can_use_flash_attention, "efficient": cuda.can_use_efficient_attention}[self.backend]
+        with OneBackend(self.backend):
+            if not takes(cuda.SDPAParams(q, k, v, None, 0.0, False, grouped), True):
+                raise RuntimeError("No kernel of this backend takes the problem.")
+        run()
+
+    def _try(self, run: Callable[[], object]) -> None:
         """Run it once: torch says what a backend does not take in warnings, and raises that there is no kernel."""
         import torch
 
@@ -110,6 +173,28 @@ class Sdpa:
             except RuntimeError as error:
                 reasons = _reasons(str(warning.message) for warning in said) or one_line(error)
                 raise BaselineUnavailableError(f"{self.name} does not run here: {reasons}") from error
+
+
+@cache
+def _switches(backend: str) -> "tuple[tuple[Callable[[], bool], Callable[[bool], None], bool], ...]":
+    """Of each backend what reads its switch, what sets it, and whether it is on where this one is alone."""
+    from torch.backends import cuda
+
+    found = BACKENDS.items()
+    return tuple((getattr(cuda, is_on), getattr(cuda, turn), name == backend) for name, (is_on, turn) in found)
+
+
+def _is_bottom_right(shape: AttentionShape) -> bool:
+    """Whether there is a mask that torch's causal flag does not mean: one query's hides nothing."""
+    return shape.causal and shape.seq_q not in (1, shape.seq_kv)
+
+
+def _has_blind_queries(shape: AttentionShape) -> bool:
+    return shape.causal and shape.seq_q > shape.seq_kv
+
+
+def _lengths(shape: AttentionShape) -> str:
+    return f"seq_q={shape.seq_q}, seq_kv={shape.seq_kv}"
 
 
 @cache

@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -12,9 +13,10 @@ from triton.errors import TritonError
 from triton.runtime.errors import OutOfResources
 
 from autotune.errors import MESSAGE_LIMIT
-from autotune.kernels.baselines.flex import mask_blocks, mask_of, softcap, with_own_code
 from autotune.kernels.flash_attention.kernel import Inputs
+from autotune.kernels.masks import MaskMod, ScoreMod, mask_of, softcap
 
+SPARSE_BLOCK: Final = 128  # torch's default; a mask's blocks must be multiples of the kernel's
 MAX_COMPILED: Final = 512  # more than a sweep has configs
 # As Triton says it, and as torch's own launcher does (torch/csrc/inductor/static_launcher).
 OUT_OF_RESOURCE: Final = re.compile(r"out of resource: ([^,]+?),? Required: (\d+),? Hardware limit: ?(\d+)")
@@ -52,33 +54,105 @@ def attend(inputs: Inputs, options: Mapping[str, int]) -> torch.Tensor:
         OutOfResources: the device has too little shared memory.
         TritonError: torch or Triton refuses these options otherwise.
     """
+    with torch.no_grad():  # what torch compiled is of one mode, whichever the caller is in
+        return _compiled(_problem(inputs), tuple(options.items()))(inputs.q, inputs.k, inputs.v)
+
+
+def bind(inputs: Inputs, options: Mapping[str, int]) -> Callable[[], torch.Tensor]:
+    """``attend`` over these inputs, run once here: a call of what torch compiled, with nothing looked up before it.
+
+    Raises:
+        OutOfResources, TritonError: as ``attend``.
+    """
+    return _compiled(_problem(inputs), tuple(options.items())).bind(inputs.q, inputs.k, inputs.v)
+
+
+def _problem(inputs: Inputs) -> Problem:
     q, k, v = (
         Layout(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
         for tensor in (inputs.q, inputs.k, inputs.v)
     )
-    problem = Problem(q, k, v, inputs.causal, inputs.window, inputs.softcap, inputs.scale)
-    with torch.no_grad():  # torch would store the log-sum-exp for a backward pass
-        return _compiled(problem, tuple(options.items()))(inputs.q, inputs.k, inputs.v)
+    return Problem(q, k, v, inputs.causal, inputs.window, inputs.softcap, inputs.scale)
 
 
 @lru_cache(maxsize=MAX_COMPILED)
 def _compiled(problem: Problem, options: tuple[tuple[str, int], ...]) -> "Compiled":
-    return Compiled(problem, dict(options))
+    return compile_attention(
+        problem.q,
+        problem.k,
+        problem.v,
+        scale=problem.scale,
+        score_mod=None if problem.softcap is None else softcap(problem.softcap),
+        mask_mod=mask_of(problem),
+        options=dict(options),
+    )
+
+
+def compile_attention(
+    q: torch.Tensor | Layout,
+    k: torch.Tensor | Layout,
+    v: torch.Tensor | Layout,
+    *,
+    scale: float,
+    score_mod: ScoreMod | None = None,
+    mask_mod: MaskMod | None = None,
+    options: Mapping[str, int] | None = None,
+    gradients: bool = False,
+) -> "Compiled":
+    """FlexAttention of ``q [B, S_q, H, D]`` over ``k [B, S_kv, H_kv, D]`` and ``v [B, S_kv, H_kv, D_v]``.
+
+    Without ``score_mod`` and ``mask_mod`` it is the no-op that others are compared with. The mask is one for all
+    sequences and heads.
+
+    Args:
+        options: kernel options of torch's, its own choice where there are none.
+        gradients: store the log-sum-exp for a backward pass, as torch does unless gradients are off.
+
+    Example:
+        >>> call = compile_attention(q, k, v, scale=0.125, mask_mod=causal_mask()).bind(q, k, v)
+        >>> out = call()  # [B, S_q, H, D_v]
+    """
+    from torch.nn.attention.flex_attention import flex_attention
+
+    block_mask, passed = _mask_blocks(mask_mod, q, k, options or {})
+    settings: Any = {
+        "score_mod": score_mod,
+        "block_mask": block_mask,
+        "scale": scale,
+        "enable_gqa": q.shape[2] != k.shape[2],
+        "kernel_options": passed or None,
+    }
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+        with torch.set_grad_enabled(gradients):
+            return flex_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **settings).transpose(1, 2)
+
+    return Compiled(torch.compile(_with_own_code(attend), dynamic=False, fullgraph=True), has_options=bool(options))
 
 
 class Compiled:
-    """FlexAttention of one problem with one set of options; compiled at the first call."""
+    """What ``torch.compile`` made of FlexAttention; it compiles at the first call.
 
-    def __init__(self, problem: Problem, options: Mapping[str, int]) -> None:
-        self._call = torch.compile(with_own_code(_attention(problem, options)), dynamic=False, fullgraph=True)
+    ``has_options``: options were chosen for it, so that it must not be compiled with others.
+    """
+
+    def __init__(self, call: Callable[..., torch.Tensor], *, has_options: bool) -> None:
+        self._call = call
+        self._has_options = has_options
         self._is_ready = False
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """The output ``[B, S_q, H, D_v]``.
+
+        Raises:
+            OutOfResources: the device has too little shared memory.
+            TritonError: torch or Triton refuses to compile it otherwise.
+        """
         if self._is_ready:
-            return self._call(q, k, v)  # type: ignore[no-any-return]
+            return self._call(q, k, v)
         try:
-            with _no_other_pipeline():
-                out: torch.Tensor = self._call(q, k, v)
+            with _no_other_pipeline() if self._has_options else nullcontext():
+                out = self._call(q, k, v)
         except Exception as error:  # dynamo, inductor and the compilers have no exception in common
             refused = refusal(error)
             if refused is None:
@@ -86,6 +160,11 @@ class Compiled:
             raise refused from error
         self._is_ready = True
         return out
+
+    def bind(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Callable[[], torch.Tensor]:
+        """A call over these tensors, which was run once, and is torch's own from then on."""
+        self(q, k, v)
+        return partial(self._call, q, k, v)
 
 
 def _no_other_pipeline() -> AbstractContextManager[object]:
@@ -101,23 +180,33 @@ def _no_other_pipeline() -> AbstractContextManager[object]:
     return config.patch({"triton.dynamic_disable_pipelining": False})  # type: ignore[no-any-return]
 
 
-def _attention(problem: Any, options: Mapping[str, int]) -> Callable[..., torch.Tensor]:
-    """What torch compiles: over ``[B, S, H, D]``, with the masks and scores of a problem."""
-    from torch.nn.attention.flex_attention import flex_attention
+def _mask_blocks(mask_mod: MaskMod | None, q: Any, k: Any, options: Mapping[str, int]) -> tuple[Any, dict[str, int]]:
+    """The block mask of ``q [B, S_q, H, D]`` and ``k [B, S_kv, H_kv, D]``, and the options that go with it.
 
-    block_mask, options = mask_blocks(mask_of(problem), problem.q, problem.k, options)
-    settings: Any = {
-        "score_mod": None if problem.softcap is None else softcap(problem.softcap),
-        "block_mask": block_mask,
-        "scale": problem.scale,
-        "enable_gqa": problem.q.shape[2] != problem.k.shape[2],
-        "kernel_options": options or None,
-    }
+    Under 128 queries torch computes all rows of a KV head as one block unless it is told otherwise, and refuses to
+    where that is longer than a block of the mask (``create_flex_decoding_kernel``, torch 2.11 to 2.15).
+    """
+    from torch.nn.attention.flex_attention import create_block_mask
 
-    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
-        return flex_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **settings).transpose(1, 2)
+    options = dict(options)
+    if mask_mod is None:
+        return None, options
+    seq_q, group = q.shape[1], q.shape[2] // k.shape[2]
+    if seq_q < SPARSE_BLOCK and group & (group - 1) == 0 and seq_q * group > SPARSE_BLOCK:
+        options.setdefault("BLOCK_M", SPARSE_BLOCK)
+    blocks = (max(SPARSE_BLOCK, options.get("BLOCK_M", 0)), max(SPARSE_BLOCK, options.get("BLOCK_N", 0)))
+    mask = create_block_mask(mask_mod, None, None, seq_q, k.shape[1], device=q.device, BLOCK_SIZE=blocks)
+    return mask, options
 
-    return attend
+
+def _with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with a code object of its own.
+
+    torch.compile counts and keeps what it compiled by code object, which all closures of one ``def`` share: the ninth
+    shape in a process would be refused, and each call would try the guards of all shapes before its own.
+    """
+    code: CodeType = function.__code__.replace()
+    return FunctionType(code, function.__globals__, function.__name__, None, function.__closure__)
 
 
 def refusal(error: Exception) -> TritonError | None:

@@ -66,6 +66,17 @@ def test_tile_claims_hold_where_they_do() -> None:
     assert claims(whole)[1].holds  # one block of queries reads once
 
 
+def test_whether_queries_are_read_again_is_a_matter_of_the_blocks_of_keys() -> None:
+    """The claim is trivially true of one block of 64 keys, and of no more."""
+    for seq_kv, holds in ((64, True), (65, False)):
+        (*_, found) = claims([AttentionShape(batch=1, heads=8, seq_q=1024, seq_kv=seq_kv, head_dim=64)])
+        assert found.text.startswith("Q is read again")
+        assert found.holds is holds
+        assert "1.0 MiB of Q once" in found.why
+        assert ("it would be 2.0 MiB" in found.why) is not holds
+        assert found.why.endswith("no query sees a second block") is holds
+
+
 def test_whether_long_sequences_are_compute_bound_is_the_devices_ridge() -> None:
     assert claims(ASSIGNMENT, ceilings(15.9))[-1].holds
     past = claims(ASSIGNMENT, ceilings(16.1))[-1]

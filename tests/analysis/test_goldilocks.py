@@ -11,7 +11,7 @@ import torch
 
 from autotune.analysis.goldilocks import (
     OURS,
-    Measured,
+    PointResult,
     at_precision,
     check_shape,
     explore,
@@ -59,21 +59,21 @@ class Made:
     def reject(self, point: Config) -> str | None:
         return "too wide" if point["precision"] == "float32" and point["block"] == 128 else None
 
-    def measure(self, points: Sequence[Config]) -> Iterator[Measured]:
+    def measure(self, points: Sequence[Config]) -> Iterator[PointResult]:
         for point in points:
             yield self.one(point)
 
-    def one(self, point: Config) -> Measured:
+    def one(self, point: Config) -> PointResult:
         if point["implementation"] == "broken":
-            return Measured(point, 100, message="it broke")
+            return PointResult(point, 100, message="it broke")
         is_half = point["precision"] == "float16"
         block = 32 if point["block"] is None else point.integer("block")
         microseconds = (100.0 if is_half else 180.0) * (1.0 + abs(math.log2(block) - 6))
         extra = 900 if point["implementation"] == "plain" else block
-        return Measured(point, 100, timing(microseconds), extra, 1e-3 if is_half else 0.0)
+        return PointResult(point, 100, timing(microseconds), extra, 1e-3 if is_half else 0.0)
 
 
-def objectives(measured: Measured) -> tuple[float, float, float]:
+def objectives(measured: PointResult) -> tuple[float, float, float]:
     assert measured.objectives is not None
     return measured.objectives
 

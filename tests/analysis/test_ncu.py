@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.analysis import counters, ncu
-from autotune.analysis.counters import Comparison, compare, compare_with_ncu
+from autotune.analysis.counters import CountedBeside, compare, compare_with_ncu
 from autotune.analysis.dram import Dram, fused_dram, naive_dram
 from autotune.analysis.launch_once import KERNELS
 from autotune.analysis.machine import Machine, read_machine
@@ -148,7 +148,7 @@ def test_the_model_stands_beside_the_counts_and_the_naive_kernels_beside_their_s
 
 
 def test_how_far_a_prediction_is_off_is_a_part_of_the_count() -> None:
-    item = Comparison("x", SHAPE, Dram("x", 60, 26, 86), Counted("x", 80, 20, 1.0, 1.0))
+    item = CountedBeside("x", SHAPE, Dram("x", 60, 26, 86), Counted("x", 80, 20, 1.0, 1.0))
     assert item.deviation == pytest.approx(-0.14)
     assert item.agrees
     assert not replace(item, predicted=Dram("x", 60, 56, 116)).agrees

@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from autotune import hardware
-from autotune.analysis import ceilings, counters, machine, memory, roofline
+from autotune.analysis import ceilings, counters, cuda_tools, machine, memory, roofline
 from autotune.analysis.machine import Machine
+from autotune.analysis.ncu import Counted, parse_raw_page
+from autotune.errors import AutotuneError
+from autotune.shape import AttentionShape
 from tests.analysis.test_ncu import SAMPLE, fake_ncu
 from tests.analysis.test_rocprof import LONG, WIDE
 from tests.cli.conftest import Ran
@@ -104,20 +107,26 @@ def test_memory_as_json(run: Run) -> None:
     assert data["machine"]["kind"] == "cpu"
 
 
-@pytest.mark.usefixtures("clock")
-def test_ncu_stands_beside_the_model(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """On a machine that says it were an H200, whose Nsight Compute prints the recorded sample."""
+@pytest.fixture
+def h200(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A machine that says it were an H200; returns what is measured on it, which takes no time."""
+    measured: list[str] = []
+
+    def measure_ceilings(machine: Machine, dtype: str) -> ceilings.Ceilings:
+        measured.append("ceilings")
+        return ceilings.Ceilings(machine, dtype, (ceilings.Rate("copy", 4300.0),), (ceilings.Rate("product", 790.0),))
+
     monkeypatch.setattr(hardware, "has_gpu", lambda: True)
     monkeypatch.setattr(machine, "read_machine", lambda kind: Machine("cuda", "NVIDIA H200", 60 * 2**20, 132))
-    monkeypatch.setattr(counters, "find_tool", lambda name: fake_ncu(tmp_path, SAMPLE))
-    monkeypatch.setattr(
-        ceilings,
-        "measure_ceilings",
-        lambda machine, dtype: ceilings.Ceilings(
-            machine, dtype, (ceilings.Rate("copy", 4300.0),), (ceilings.Rate("product", 790.0),)
-        ),
-    )
+    monkeypatch.setattr(ceilings, "measure_ceilings", measure_ceilings)
     monkeypatch.setattr(roofline, "measure_points", lambda shape, machine: [])
+    return measured
+
+
+@pytest.mark.usefixtures("h200")
+def test_ncu_stands_beside_the_model(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its Nsight Compute prints the recorded sample."""
+    monkeypatch.setattr(cuda_tools, "find_tool", lambda name: fake_ncu(tmp_path, SAMPLE))
     ran = run("analyze", "roofline", "--seq", "1024", "--ncu")
     assert (ran.code, ran.err) == (0, "")
     assert "batch 16, 16 heads of 128, seq 1024, bfloat16, full" in ran.out
@@ -126,9 +135,66 @@ def test_ncu_stands_beside_the_model(run: Run, monkeypatch: pytest.MonkeyPatch, 
     line = next(line for line in ran.out.splitlines() if line.startswith("naive ") and "MiB" in line)
     assert line.split()[1:3] == ["1024", "480"]  # raised to 30 sequences of 16 heads
     assert "within 15 %: all\n" in ran.out
-    (found, *_) = json.loads(run("analyze", "roofline", "--seq", "1024", "--ncu", "--json").out)["ncu"]
+    data = json.loads(run("analyze", "roofline", "--seq", "1024", "--ncu", "--json").out)
+    (found, *_) = data["ncu"]
     assert found["kernel"] == "attention_scores"
     assert abs(found["deviation"]) < 0.15
+    assert data["failures"] == []
+
+
+def test_without_ncu_nothing_is_measured(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, h200: list[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(cuda_tools, "PLACES", {"ncu": (str(tmp_path / "ncu"),)})
+    ran = run("analyze", "roofline", "--seq", "1024", "--ncu", "--json")
+    assert (ran.code, ran.out, h200) == (1, "", [])
+    assert ran.err.startswith("autotune: `ncu` is neither on the PATH nor at ")
+
+
+LENGTHS = ("analyze", "roofline", "--seq", "512,1024,2048", "--batch", "30", "--ncu")
+
+
+@pytest.mark.usefixtures("h200")
+def test_a_length_that_fails_costs_no_other(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The one between runs out of time; what was counted of the others is shown and kept, and the code is 1."""
+
+    def count(shape: AttentionShape, *, ncu: str) -> list[Counted]:
+        if shape.seq_q == 1024:
+            raise AutotuneError("Nsight Compute did not end:\nit timed out")
+        return parse_raw_page(SAMPLE)
+
+    monkeypatch.setattr(cuda_tools, "find_tool", lambda name: "ncu")
+    monkeypatch.setattr(counters, "count_kernels", count)
+    ran = run(*LENGTHS)
+    assert ran.code == 1
+    heads = [line.split()[1] for line in ran.out.splitlines() if line.startswith("naive ") and "MiB" in line]
+    assert heads == ["512", "2048"]
+    failure = "batch 30, 16 heads of 128, seq 1024, bfloat16, full: Nsight Compute did not end: it timed out"
+    assert f"FAILED: {failure}\n" in ran.out
+    ran = run(*LENGTHS, "--json")
+    data = json.loads(ran.out)
+    assert ran.code == 1
+    assert data["failures"] == [failure]
+    assert [item["shape"]["seq_q"] for item in data["ncu"] if item["kernel"] == "naive"] == [512, 2048]
+    assert {"ceilings", "points", "claims", "intensities"} <= set(data)
+
+
+@pytest.mark.usefixtures("h200")
+def test_where_ncu_may_not_count_it_is_asked_once_and_the_rest_is_kept(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = fake_ncu(tmp_path, "", code=1, error="==ERROR== ERR_NVGPUCTRPERM\n")
+    monkeypatch.setattr(cuda_tools, "find_tool", lambda name: path)
+    ran = run(*LENGTHS, "--json")
+    data = json.loads(ran.out)
+    assert ran.code == 1
+    assert len(data["failures"]) == 1
+    assert "seq 512" in data["failures"][0]
+    assert "the driver lets only administrators read the counters" in data["failures"][0]
+    assert data["ncu"] == []
+    assert data["ceilings"]["memory"][0]["value"] == 4300.0
+    assert ran.err.count("FAILED: ") == 1
 
 
 def test_rocprofs_files_are_written_and_read(run: Run, tmp_path: Path) -> None:

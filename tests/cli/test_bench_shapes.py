@@ -12,32 +12,37 @@ from autotune.cli import interrupts
 from autotune.comparison import Comparison, Entry, suites
 from autotune.comparison.suites import Column, Machine, Suite, Table
 from autotune.errors import AutotuneError, MissingDependencyError, SearchError
+from autotune.registry import load_kernel
 from autotune.shape import AttentionShape
 from autotune.trial import Policy, Timing, Toolchain
 from tests.cli.conftest import Ran
 from tests.report import sample
 
 Run = Callable[..., Ran]
-Ending = BaseException | None
+Ending = BaseException | Entry | None
 
 POLICY = Policy("eager", "warm")
 
 
-def compared(shape: AttentionShape) -> Comparison:
-    entry = Entry("sdpa flash", Timing(float(shape.seq_q), 1.0, 999.0, 5), tflops=1.0, gbps=2.0, error=1e-6)
+REFUSED = Entry("sdpa flash", message="no such kernel")
+
+
+def compared(shape: AttentionShape, refused: Entry | None = None) -> Comparison:
+    timing = Timing(float(shape.seq_q), 1.0, 999.0, 5)
+    entry = refused or Entry("sdpa flash", timing, tflops=1.0, gbps=2.0, error=1e-6)
     return Comparison("flash_attention", shape, "here", Toolchain("0.1.0"), POLICY, None, "", (entry,))
 
 
 @pytest.fixture
 def endings(monkeypatch: pytest.MonkeyPatch) -> dict[int, Ending]:
-    """How the comparison of a length ends: in an exception, or with a time of as many microseconds."""
+    """How the comparison of a length ends: in an exception, a refusal, or with a time of as many microseconds."""
     found: dict[int, Ending] = {}
 
     def compare(operation: object, shape: AttentionShape, names: list[str], *, seconds: float) -> Comparison:
         ending = found.get(shape.seq_q)
-        if ending is not None:
+        if isinstance(ending, BaseException):
             raise ending
-        return compared(shape)
+        return compared(shape, ending)
 
     monkeypatch.setattr("autotune.cli.bench.compare_on_cpu", compare)
     return found
@@ -86,6 +91,43 @@ def test_where_all_fail_an_older_file_stays(run: Run, endings: dict[int, Ending]
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("form", [None, "--json", "--markdown"])
+def test_where_nobody_ran_there_is_no_table_and_what_else_there_is_is_said(
+    run: Run, endings: dict[int, Ending], tmp_path: Path, form: str | None
+) -> None:
+    endings[128] = REFUSED
+    path = tmp_path / "bench.parquet"
+    command = ("bench", "--cpu", "--seq", "128", "--against", "sdpa-math,sdpa-flash", "--output", path)
+    ran = run(*command, *([form] if form else []))
+    names = [baseline.name for baseline in load_kernel("flash_attention").baselines()]
+    others = [name for name in names if name not in ("sdpa math", "sdpa flash")]
+    assert {"naive", "eager"} <= set(others)
+    reason = f"nothing ran here; --against all also has: {', '.join(others)}"
+    failure = f"autotune: 1 of 1 shapes failed: {sample.shape(128)}: {reason}"
+    told = [f"{sample.shape(128)} on here", "not compared: sdpa flash: no such kernel", reason]
+    lines = ran.err.splitlines() if form else [*ran.out.splitlines(), *ran.err.splitlines()]
+    assert (ran.code, lines) == (1, [*told, failure])
+    assert not path.exists()
+    if form == "--json":
+        assert [row["message"] for row in json.loads(ran.out)[0]["rows"]] == ["no such kernel"]
+    if form == "--markdown":
+        assert "|" not in ran.out
+        assert "- not compared: sdpa flash: no such kernel" in ran.out.splitlines()
+
+
+def test_one_that_nobody_can_do_is_kept_beside_the_others(run: Run, endings: dict[int, Ending], tmp_path: Path) -> None:
+    endings[128] = REFUSED
+    path = tmp_path / "bench.parquet"
+    ran = run(*COMMAND, "--against", "all", "--output", path)
+    assert ran.code == 1
+    assert ran.err == f"autotune: 1 of 3 shapes failed: {sample.shape(128)}: nothing ran here\n"
+    assert [(row["seq_q"], row["message"]) for row in pq.read_table(path).to_pylist()] == [
+        (64, ""),
+        (128, "no such kernel"),
+        (256, ""),
+    ]
+
+
 def test_a_mistake_of_this_program_is_no_failure_of_a_shape(run: Run, endings: dict[int, Ending]) -> None:
     endings[128] = KeyError("head_dim")
     with pytest.raises(KeyError):
@@ -124,7 +166,7 @@ def test_the_gpu_is_given_back_whatever_happens(
 
     def compare(executor: Executor, operation: Any, shape: AttentionShape, names: Any, *, seconds: float) -> Comparison:
         assert isinstance(executor, Executor)
-        if (ending := endings.get(shape.seq_q)) is not None:
+        if isinstance(ending := endings.get(shape.seq_q), BaseException):
             raise ending
         return compared(shape)
 

@@ -10,8 +10,11 @@ import pytest
 from autotune.device import NVIDIA_H200
 from autotune.errors import MissingDependencyError
 from autotune.report import html
+from autotune.report.comparison import comparison_data
+from autotune.table import write_comparisons
 from tests.cli.conftest import Machine, Ran
 from tests.report import sample
+from tests.report.test_comparison import COMPARISON
 
 Run = Callable[..., Ran]
 
@@ -110,6 +113,15 @@ def test_a_wrong_request_is_refused(
     ran = run("report", *arguments)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert all(word in ran.err for word in words), ran.err
+
+
+def test_a_comparison_of_bench_is_refused_by_its_name(run: Run, tmp_path: Path, out: Path) -> None:
+    path = tmp_path / "bench.parquet"
+    write_comparisons(path, [comparison_data(COMPARISON)])
+    ran = run("report", path, "--output", out)
+    message = f"autotune: {path}: a comparison of `autotune bench`; report takes tables of trials\n"
+    assert (ran.code, ran.out, ran.err) == (1, "", message)
+    assert not out.exists()
 
 
 def test_a_damaged_file_fails_with_its_name(run: Run, tmp_path: Path, out: Path) -> None:

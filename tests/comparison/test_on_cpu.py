@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -76,6 +77,9 @@ def test_those_with_a_time_come_first_and_the_others_say_why(fakes: list[Fake]) 
     assert "largest error 0.1" in messages[2]
     assert messages[3] == "RuntimeError: no kernel"
     assert (found.config, found.operation, found.shape) == (None, "flash_attention", SHAPE)
+    assert (found.gpu, found.conditions) == (None, None)
+    assert found.started_at is not None
+    assert datetime.now(UTC) - found.started_at < timedelta(minutes=5)
 
 
 def test_inputs_that_do_not_fit_are_this_problem_s_failure(fakes: list[Fake], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from autotune.comparison.suites import SUITES, Column, CpuMachine, Suite, Table, find_suite
-from autotune.comparison.suites.contenders import Contender, measure
+from autotune.comparison.suites.contenders import Contender, measure, served_notes
 from autotune.comparison.suites.threads import torch_threads
+from autotune.dispatch import get_kernel
 from autotune.errors import BaselineUnavailableError, MissingDependencyError, UnknownNameError
+from autotune.shape import AttentionShape
 from autotune.trial import Policy
 from tests.comparison.fake_machine import EXTRA_BYTES, HELD_BYTES, FakeMachine
 
@@ -118,3 +120,17 @@ def test_of_contenders_the_right_ones_are_timed_and_the_others_told_apart() -> N
     assert [name for name, result in found.results.items() if result.timing is None] == [
         name for name in found.results if name != "right"
     ]
+
+
+def test_what_was_served_is_told_with_its_reason_and_equal_ones_together() -> None:
+    tuned = AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True)
+    untuned = [AttentionShape(batch=1, heads=1, seq_q=seq, head_dim=64, dtype="float16") for seq in (40, 50)]
+    first, second, third = (get_kernel(shape, device="NVIDIA H200") for shape in (tuned, *untuned))
+    assert [kernel.provenance.rung for kernel in (first, second, third)] == ["exact", "default", "default"]
+    assert served_notes({"": None}) == ()
+    assert served_notes({"": first}) == (f"served: {first.config} (tuned for this shape on NVIDIA H200)",)
+    count, one, others = served_notes({"a": first, "b": second, "c": third, "d": None})
+    assert count == "2 of 3 served configs are the untuned default"
+    assert one == f"served at a: {first.config} (tuned for this shape on NVIDIA H200)"
+    assert others == f"served at b; c: {second.config} ({second.provenance.reason})"
+    assert others.endswith("the space's default)")

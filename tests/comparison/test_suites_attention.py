@@ -7,6 +7,7 @@ import torch
 
 from autotune.comparison.suites import assignment, blocks, exercise
 from autotune.device import NVIDIA_H200, Device
+from autotune.dispatch import TunedKernel, get_kernel
 from autotune.errors import MissingDependencyError
 from autotune.executor import Race
 from autotune.search_spaces.flash_attention import OPERATION
@@ -41,6 +42,31 @@ def test_the_exercise_compares_flash_with_standard_attention_with_and_without_pr
     alone, projected = tables
     assert [comparison.shape.as_dict()["seq_q"] for comparison in alone.comparisons] == [33, 17]
     assert projected.comparisons == ()
+
+
+def on_an_h200(shape: AttentionShape, **options: Any) -> TunedKernel:
+    return get_kernel(shape, device="NVIDIA H200", **options)
+
+
+def test_the_exercise_says_which_configs_flash_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = exercise._ways
+    monkeypatch.setattr(exercise, "_ways", lambda machine, shape: (on_an_h200(shape), right(machine, shape)[1]))
+    for table in exercise.measure_exercise(FakeMachine(), CASES):
+        count, *served = table.notes[-2:]
+        assert count == "2 of 2 served configs are the untuned default"
+        assert served[0].startswith("served at 2, 2, 33, 16; 1, 3, 17, 8: BLOCK_Q=")
+
+
+def test_the_assignment_says_which_configs_ours_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that passes for a GPU; the Triton kernels do not run, which is said."""
+    right = assignment._contenders
+    monkeypatch.setattr(assignment, "get_kernel", on_an_h200)
+    monkeypatch.setattr(assignment, "_contenders", lambda shape, served, device: right(shape, served, "cpu"))
+    _, kernels, fusion = assignment.measure_assignment(FakeMachine("cuda"), (40, 50))
+    for table in (kernels, fusion):
+        assert table.notes[-2] == "2 of 2 served configs are the untuned default"
+        assert table.notes[-1].startswith("served at S 40; S 50: BLOCK_Q=")
+    assert len(kernels.failures) == 4
 
 
 @pytest.mark.parametrize("table", [0, 1])

@@ -2,12 +2,15 @@
 
 import sys
 from dataclasses import astuple
+from typing import Any
 
 import pytest
 import torch
 
 from autotune.comparison.suites import cudnn_paged, gaudi
-from tests.comparison.fake_machine import FakeMachine
+from autotune.dispatch import TunedKernel, get_kernel
+from autotune.shape import PagedShape
+from tests.comparison.fake_machine import EXTRA_BYTES, HELD_BYTES, FakeMachine
 
 SMALL = gaudi.Setting(batch=3, heads=4, kv_heads=2, seq=70, head_dim=16, page_size=16, pool_blocks=20, dtype="float32")
 
@@ -46,6 +49,36 @@ def test_gaudis_three_are_right_and_every_step_is_told() -> None:
     assert any("no Gaudi is used" in note for note in steps.notes)
     (comparison,) = summary.comparisons  # without the fused one, whose problem is another
     assert [entry.name for entry in comparison.entries] == ["initial paged", "flat paged"]
+
+
+def test_the_fused_attention_has_its_padded_keys_and_values_in_its_memory() -> None:
+    _, _, summary = gaudi.measure_gaudi(FakeMachine(), SMALL)
+    padded = 2 * 3 * 5 * 16 * 2 * 16 * 4  # K and V: 3 sequences of 5 blocks of 16 tokens, 2 heads of 16, 4 bytes
+    assert summary.columns[4].title == "extra memory"
+    own = EXTRA_BYTES + HELD_BYTES
+    assert [row[4] for row in summary.rows] == [own + padded, own, own]
+    fragments = gaudi.fragmentation(SMALL)
+    assert fragments.rows[0][5] == padded
+    assert any("padded K and V are part of it" in note for note in summary.notes)
+
+
+def on_an_h200(shape: PagedShape, **options: Any) -> TunedKernel:
+    return get_kernel(shape, device="NVIDIA H200", **options)
+
+
+def test_gaudis_and_cudnns_tables_say_which_config_ours_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that passes for a GPU; neither ours nor cuDNN runs, which is said."""
+    tensors = gaudi.make_inputs
+    monkeypatch.setattr(gaudi, "get_kernel", on_an_h200)
+    monkeypatch.setattr(gaudi, "make_inputs", lambda setting, lengths, device: tensors(setting, lengths, "cpu"))
+    *_, summary = gaudi.measure_gaudi(FakeMachine("cuda"), SMALL)
+    monkeypatch.setattr(cudnn_paged, "get_kernel", on_an_h200)
+    setting = cudnn_paged.Setting(batch=2, heads=3, seq=100, head_dim=16, page_size=16)
+    paged = cudnn_paged._race_on_gpu(FakeMachine(), setting, cudnn_paged.make_tensors(setting, "cpu"))
+    for table in (summary, paged):
+        (served,) = [note for note in table.notes if note.startswith("served: ")]
+        assert served.endswith("the space's default)")
+        assert "BLOCK_K=" in served
 
 
 def gaudi_names() -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import io
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import Mock
@@ -20,9 +20,10 @@ from autotune.executor.problem import Problem, classify
 from autotune.kernels.baselines.baseline import OverCopies
 from autotune.operation import Cost
 from autotune.space import Config
-from autotune.trial import Conditions, Policy, Status
+from autotune.trial import Conditions, Policy, Status, Timing
 from tests.executor import faulty
 from tests.executor.fake_cuda import FakeCuda, replace_cuda
+from tests.executor.fake_keeper import FakeClock
 from tests.executor.faulty import OPERATION, SHAPE, config
 
 CONDITIONS = Conditions(sm_clock_mhz=1980)
@@ -179,6 +180,45 @@ def test_a_race_that_nobody_is_left_to_run_ends_with_its_verdicts(problem: Probl
     found, said = race(problem, config(run="wrong"), config(run="raise"))
     assert [outcome.status for outcome in found.outcomes] == [Status.WRONG_RESULT, Status.LAUNCH_ERROR]
     assert (found.baselines, said) == ((), [None, 0, 1])
+
+
+@pytest.mark.parametrize("baselines", ["every", ["slow", "rare"], [], "fastest", "none"], ids=str)
+def test_the_seconds_of_a_comparison_begin_when_all_are_ready(
+    problem: Problem, kernel: SlowKernel, monkeypatch: pytest.MonkeyPatch, baselines: Baselines
+) -> None:
+    clock, launch, given = FakeClock(), kernel.cuda.launch, list[float]()
+
+    def take_a_second(microseconds: float) -> None:
+        clock.now += 1.0
+        launch(microseconds)
+
+    def measure(stopwatches: Sequence[Any], *, seconds: float, **_: Any) -> list[Timing]:
+        given.append(seconds)
+        return [Timing(500.0, 499.0, 501.0, 15)] * len(stopwatches)
+
+    monkeypatch.setattr(kernel.cuda, "launch", take_a_second)
+    monkeypatch.setattr("autotune.executor.problem.time", clock)
+    monkeypatch.setattr("autotune.executor.problem.race", measure)
+    started = clock.now
+    problem.race([config()], seconds=100.0, baselines=baselines, announce=lambda turn: None)
+    spent = clock.now - started
+    assert spent > 3.0
+    assert given == [100.0 - spent if baselines in ("fastest", "none") else 100.0]
+
+
+def test_the_memory_of_a_config_is_measured_at_its_turn(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> int:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr("autotune.executor.problem.extra_bytes", fail)
+    error, said = race(problem, config(run="wrong"), config(), config(extra_us=9), baselines=["slow"])
+    assert "illegal memory access" in str(error)
+    assert said == [None, 0, 1]
+
+
+def test_a_refused_config_has_a_place_and_no_memory(problem: Problem) -> None:
+    found, _ = race(problem, config(), config(run="wrong"), config(extra_us=9), baselines=["slow"])
+    assert found.extra_bytes == (PARTIAL, None, PARTIAL)
 
 
 def test_every_baseline_is_measured_if_asked(problem: Problem, kernel: SlowKernel) -> None:

@@ -1,12 +1,17 @@
 """A comparison as text, Markdown and plain data."""
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
 
 from autotune.comparison import Comparison, Entry
+from autotune.device import NVIDIA_H200
 from autotune.report.comparison import cells, comparison_data, headers, markdown, notes
 from autotune.shape import AttentionShape
 from autotune.space import Config
-from autotune.trial import Policy, Timing, Toolchain
+from autotune.trial import Conditions, Policy, Timing, Toolchain
 
 ENTRIES = (
     Entry("autotune", Timing(100.0, 99.0, 101.0, 15), 500.0, 50.0, 0.001, 0.004, 2**20, "", True),
@@ -42,6 +47,33 @@ def test_who_is_missing_and_who_is_unverified_is_said() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("conditions", "told"),
+    [
+        (None, []),
+        (Conditions(sm_clock_mhz=1980), []),
+        (Conditions(contended=True), ["contended: another process was using the GPU during the race"]),
+        (Conditions(throttle_reasons="power"), ["throttled: the GPU's clocks were held down (power)"]),
+    ],
+    ids=["unknown", "quiet", "contended", "throttled"],
+)
+def test_what_disturbed_a_race_is_said_first(conditions: Conditions | None, told: list[str]) -> None:
+    disturbed = replace(COMPARISON, conditions=conditions)
+    assert notes(disturbed) == [*told, *notes(COMPARISON)]
+    assert all(f"- {line}" in markdown([disturbed]).splitlines() for line in told)
+
+
+def test_data_says_where_when_and_under_which_conditions() -> None:
+    started_at = datetime(2026, 11, 21, 6, 30, tzinfo=UTC)
+    measured = replace(COMPARISON, gpu=NVIDIA_H200, conditions=Conditions(contended=True), started_at=started_at)
+    data = json.loads(json.dumps(comparison_data(measured)))
+    assert (data["device"], data["gpu"]["power_cap_watts"], data["gpu"]["sm_count"]) == ("NVIDIA H200", 700, 132)
+    assert (data["conditions"]["contended"], data["conditions"]["sm_clock_mhz"]) == (True, None)
+    assert datetime.fromisoformat(data["started_at"]) == started_at
+    unknown = comparison_data(COMPARISON)
+    assert (unknown["gpu"], unknown["conditions"], unknown["started_at"]) == (None, None, None)
+
+
 def test_markdown_is_a_table_whatever_names_hold() -> None:
     lines = markdown([COMPARISON]).splitlines()
     table = [line for line in lines if line.startswith("|")]
@@ -63,4 +95,5 @@ def test_a_comparison_without_a_time_is_told_too() -> None:
     empty = Comparison("flash_attention", COMPARISON.shape, "x", Toolchain("0"), Policy(), None, "", ENTRIES[3:])
     assert cells(empty) == []
     assert notes(empty) == ["not compared: cudnn: pip install cudnn"]
-    assert "cudnn" in markdown([empty])
+    assert all(" is" not in header for header in headers(empty))
+    assert markdown([empty]).splitlines()[2:] == ["Nothing ran here.", "", "- not compared: cudnn: pip install cudnn"]

@@ -1,6 +1,7 @@
 """Comparisons as Parquet, read back by pyarrow alone."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,13 +9,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from autotune.comparison import Comparison
+from autotune.device import NVIDIA_H200
 from autotune.errors import TableError
 from autotune.registry import get_operation
 from autotune.report.comparison import comparison_data
 from autotune.shape import PagedShape
 from autotune.space import Config, Parameter
 from autotune.table import write_comparisons
+from autotune.table.comparisons import holds_comparisons
+from autotune.table.parquet import encode
 from autotune.table.schema import table_schema
+from autotune.trial import Conditions
+from tests.report import sample
 from tests.report.test_comparison import COMPARISON
 
 PAGED = PagedShape(batch=2, heads=4, kv_heads=2, max_context=64, head_dim=64)
@@ -70,6 +76,43 @@ def test_a_config_has_a_column_a_parameter_as_in_a_table_of_trials(tmp_path: Pat
     assert (dense["NUM_SPLITS"], paged_row["BLOCK_Q"]) == (None, None)
     parameters = {*DENSE_CONFIG, *PAGED_CONFIG}
     assert all(row[name] is None for row in rows[1 : len(COMPARISON.entries)] for name in parameters)  # not of ours
+
+
+def test_device_conditions_and_time_are_columns_as_in_a_table_of_trials(tmp_path: Path) -> None:
+    started_at = datetime(2026, 11, 21, 6, 30, 0, 250, tzinfo=UTC)
+    conditions = Conditions(1500, 2619, 61, throttle_reasons="power, thermal", contended=True)
+    on_gpu = replace(COMPARISON, gpu=NVIDIA_H200, conditions=conditions, started_at=started_at)
+    on_cpu = replace(COMPARISON, device="AMD EPYC, 2 cores", started_at=started_at)
+    path = tmp_path / "bench.parquet"
+    write_comparisons(path, [comparison_data(on_gpu), comparison_data(on_cpu)])
+    table = pq.read_table(path)
+    of_device = {"device_name": "NVIDIA H200", "arch": "sm_90", "sm_count": 132, "memory_mib": 143771}
+    of_race = {"sm_clock_mhz": 1500, "memory_clock_mhz": 2619, "temperature_c": 61, "contended": True}
+    wanted = {**of_device, "power_cap_watts": 700, **of_race, "throttle_reasons": "power, thermal"}
+    rows = table.to_pylist()
+    for row in rows[: len(COMPARISON.entries)]:
+        assert {name: row[name] for name in wanted} == wanted
+    for row in rows[len(COMPARISON.entries) :]:
+        assert row["device_name"] == "AMD EPYC, 2 cores"
+        assert all(row[name] is None for name in wanted if name != "device_name")
+    assert {row["started_at"] for row in rows} == {started_at}
+    trials = table_schema(get_operation("flash_attention")).arrow
+    shared = ("operation", *wanted, "started_at", "policy_mode", "triton_version", "seq_q", "median_us", "error")
+    assert all(table.schema.field(name).type == trials.field(name).type for name in shared)
+    assert "device" not in table.schema.names
+
+
+def test_a_file_says_what_it_holds(tmp_path: Path) -> None:
+    path = tmp_path / "bench.parquet"
+    write_comparisons(path, [comparison_data(COMPARISON)])
+    data = path.read_bytes()
+    assert pq.read_metadata(path).metadata == {b"autotune.comparison_version": b"1"}
+    assert holds_comparisons(data)
+    assert not holds_comparisons(data[:-1])
+    assert not holds_comparisons(b"")
+    pq.write_table(pa.table({"name": ["naive"]}), path)
+    assert not holds_comparisons(path.read_bytes())
+    assert not holds_comparisons(encode([sample.trial()]))
 
 
 def test_columns_that_differ_by_operation_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

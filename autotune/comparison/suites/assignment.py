@@ -19,6 +19,7 @@ from autotune.comparison.suites.contenders import (
     of_baseline,
     of_served,
     ratio,
+    served_notes,
 )
 from autotune.comparison.suites.machine import Machine
 from autotune.comparison.suites.suite import Column, Row, Suite, Table
@@ -80,9 +81,10 @@ def measure_assignment(machine: Machine, lengths: tuple[int, ...] = LENGTHS) -> 
     fusion: list[Row] = []
     failures: list[str] = []
     comparisons: list[Comparison] = []
+    ours: dict[str, TunedKernel | None] = {}
     for seq in lengths:
         shape = _shape(seq)
-        served = None if machine.kind == "cpu" else get_kernel(shape)
+        served = ours[f"S {seq}"] = None if machine.kind == "cpu" else get_kernel(shape)
         measured = measure(machine, _contenders(shape, served, machine.kind))
         found = measured.results
         kernels += [_kernel_row(seq, result, found[SDPA]) for result in found.values()]
@@ -92,9 +94,10 @@ def measure_assignment(machine: Machine, lengths: tuple[int, ...] = LENGTHS) -> 
         machine.release()
     title = f"three kernels, one, and SDPA: {HEADS} heads of {HEAD_DIM}, float32, no mask"
     error = f"error: the largest one against fp64; the assignment allows {MAX_ERROR:g}"
-    yield Table(title, KERNEL_COLUMNS, tuple(kernels), (*where, error), tuple(failures), tuple(comparisons))
+    configs = served_notes(ours)
+    yield Table(title, KERNEL_COLUMNS, tuple(kernels), (*where, error, *configs), tuple(failures), tuple(comparisons))
     moved = "moved: bytes of every read and write, by formula; extra memory: the most beside inputs and output"
-    yield Table(f"fusion: {before} before, {after} after", FUSION_COLUMNS, tuple(fusion), (moved, CLAIM))
+    yield Table(f"fusion: {before} before, {after} after", FUSION_COLUMNS, tuple(fusion), (moved, CLAIM, *configs))
 
 
 def score_matrices() -> Table:

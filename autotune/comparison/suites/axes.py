@@ -38,17 +38,23 @@ def measure_axes(machine: Machine) -> Iterator[Table]:
 
 
 def operator_table(machine: Machine, title: str, calls: Mapping[str, Call]) -> Table:
-    """What the most expensive operators of one run took, on one thread; the first run is not looked at."""
+    """What the most expensive operators of one run took, on one thread; the first run is not looked at.
+
+    A call without any is a failure: then the profiler does not work here, or its rows are not understood.
+    """
     rows: list[Row] = []
+    failures: list[str] = []
     with torch_threads(1):
         for name, call in calls.items():
             call()
-            rows += [(name, o.name, o.calls, o.microseconds, o.bytes) for o in machine.operators(call)[:TOP]]
+            found = machine.operators(call)[:TOP]
+            rows += [(name, o.name, o.calls, o.microseconds, o.bytes) for o in found]
+            failures += [] if found else [f"{name}: the profiler saw no operator of it"]
     note = (
         f"the {TOP} operators that took longest, by torch.profiler, which lengthens what it watches; "
         "own: without what they call; memory: allocated less freed"
     )
-    return Table(f"operators: {title}", OPERATOR_COLUMNS, tuple(rows), (note,))
+    return Table(f"operators: {title}", OPERATOR_COLUMNS, tuple(rows), (note,), tuple(failures))
 
 
 SUITE: Final = Suite(

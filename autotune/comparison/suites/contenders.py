@@ -148,3 +148,19 @@ def ratio(numerator: BaselineResult, denominator: BaselineResult) -> float | Non
     if numerator.timing is None or denominator.timing is None:
         return None
     return numerator.timing.median_us / denominator.timing.median_us
+
+
+def served_notes(kernels: Mapping[str, TunedKernel | None]) -> tuple[str, ...]:
+    """Which config "ours" was, and why that one; of several problems, by what each is called, equal ones together.
+
+    Of use after the race only: a config that the toolchain refuses is replaced at the first call.
+    """
+    served = {label: kernel for label, kernel in kernels.items() if kernel is not None}
+    alike: dict[str, list[str]] = {}
+    for label, kernel in served.items():
+        alike.setdefault(f"{kernel.config} ({kernel.provenance.reason})", []).append(label)
+    if len(served) < 2:
+        return tuple(f"served: {what}" for what in alike)
+    untuned = sum(kernel.provenance.rung == "default" for kernel in served.values())
+    count = f"{untuned} of {len(served)} served configs are the untuned default"
+    return (count, *(f"served at {'; '.join(labels)}: {what}" for what, labels in alike.items()))

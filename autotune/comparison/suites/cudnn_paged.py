@@ -16,6 +16,7 @@ from autotune.comparison.suites.contenders import (
     measure,
     of_baseline,
     of_served,
+    served_notes,
 )
 from autotune.comparison.suites.machine import Machine
 from autotune.comparison.suites.suite import Column, Row, Suite, Table
@@ -206,7 +207,8 @@ def _race_on_gpu(machine: Machine, setting: Setting, tensors: Tensors) -> Table:
     results = found.results.values()
     comparison = make_comparison(machine, "paged_prefill", shape, results, served)
     rows = tuple(_row(result, setting.seq) for result in results)
-    return Table(f"paged: {shape}, causal", COLUMNS, rows, (REFERENCE, *found.absent), found.failed, (comparison,))
+    notes = (REFERENCE, *served_notes({"": served}), *found.absent)
+    return Table(f"paged: {shape}, causal", COLUMNS, rows, notes, found.failed, (comparison,))
 
 
 def _cudnn(setting: Setting, tensors: Tensors, check: Callable[[torch.Tensor], tuple[float, float]]) -> list[Contender]:

@@ -18,6 +18,7 @@ from autotune.comparison.suites.contenders import (
     make_comparison,
     measure,
     ratio,
+    served_notes,
 )
 from autotune.comparison.suites.machine import Machine
 from autotune.comparison.suites.suite import Column, Row, Suite, Table, Value
@@ -79,15 +80,17 @@ def _table(
     rows: list[Row] = []
     failures: list[str] = []
     comparisons: list[Comparison] = []
+    ours: dict[str, TunedKernel | None] = {}
     for shape in shapes:
         served, ways = _ways(machine, shape)
+        ours[_sizes(shape)] = served
         found = measure(machine, contend(shape, ways, machine.kind))
         rows.append(_row(shape, found.results))
         failures += [f"{title}: {_sizes(shape)}: {failure}" for failure in (*found.absent, *found.failed)]
         if contend is _by_itself:  # with projections it is another problem, which no operation is
             comparisons.append(make_comparison(machine, OPERATION, shape, found.results.values(), served))
         machine.release()
-    return Table(title, COLUMNS, tuple(rows), notes, tuple(failures), tuple(comparisons))
+    return Table(title, COLUMNS, tuple(rows), (*notes, *served_notes(ours)), tuple(failures), tuple(comparisons))
 
 
 def _ways(machine: Machine, shape: AttentionShape) -> tuple[TunedKernel | None, dict[str, Attend]]:

@@ -1,4 +1,4 @@
-"""FlexAttention's score functions and a mask, beside the no-op that changes nothing."""
+"""FlexAttention's score functions and masks, beside the no-op that changes nothing."""
 
 import contextlib
 import math
@@ -14,13 +14,16 @@ from autotune.comparison.suites.suite import Column, Row, Table
 from autotune.comparison.suites.threads import thread_counts, torch_threads
 from autotune.correctness import TOLERATED, error_limit, largest_error
 from autotune.errors import one_line
-from autotune.kernels.baselines.flex import Flex, alibi, causal_mask, compile_attention, softcap
+from autotune.kernels.baselines.flex import Flex
+from autotune.kernels.masks import alibi, causal_mask, document_mask, softcap, window_mask
 
 FLEX_GRID: Final = ((8, 8, 64), (16, 16, 128), (32, 32, 256))  # batch, sequence, hidden
 HEADS: Final = 4  # which the article leaves open
 RUNS: Final = 100
 NOT_COMPILED_RUNS: Final = 20
 CAP: Final = 20.0
+WINDOW: Final = 4  # keys on each side, the query's own one of them: fewer than the shortest sequence has
+DOCUMENT: Final = 5  # tokens of each but the last: no length of the grid is a multiple
 NO_OP: Final = "no-op"
 ALIBI: Final = "ALiBi"
 COMPILED_ON_CPU: Final = {FLEX_GRID[0]: (NO_OP, ALIBI)}  # each takes inductor 5 to 20 s
@@ -76,7 +79,7 @@ def flex_table(machine: Machine, grid: tuple[tuple[int, int, int], ...] = FLEX_G
             calls = flex_calls(*size, machine.kind)
             rows += _rows(machine, size, "no", calls, min(runs, NOT_COMPILED_RUNS), failures)
         if missing is None and (not is_cpu or size in COMPILED_ON_CPU):
-            names = COMPILED_ON_CPU[size] if is_cpu else tuple(functions(machine.kind))
+            names = COMPILED_ON_CPU[size] if is_cpu else tuple(functions(size[1], machine.kind))
             calls = compiled_calls(*size, machine.kind, names, gradients=not is_cpu, failures=failures)
             rows += _rows(machine, size, "yes", calls, runs, failures)
         machine.release()
@@ -93,7 +96,7 @@ def _rows(
     failures: list[str],
 ) -> Iterator[Row]:
     """Of one size the calls that are right, with each number of threads; the others become failures."""
-    tensors, known = make_tensors(*size, machine.kind), functions(machine.kind)
+    tensors, known = make_tensors(*size, machine.kind), functions(size[1], machine.kind)
     errors: dict[str, float] = {}
     right: dict[str, Run] = {}
     with _without_advice():
@@ -112,14 +115,20 @@ def _rows(
                 yield (*size, compiled, name, threads, timing, slower, errors[name])
 
 
-def functions(device: str) -> dict[str, Function]:
-    """The no-op, and what is compared with it. ALiBi's slopes are those of the paper (arXiv 2108.12409) for 4 heads."""
+def functions(sequence: int, device: str) -> dict[str, Function]:
+    """The no-op, and what is compared with it at that length.
+
+    ALiBi's slopes are those of the paper (arXiv 2108.12409) for 4 heads. Documents follow one another in a sequence.
+    """
+    documents = torch.arange(sequence, device=device) // DOCUMENT
     slopes = torch.exp2(-8.0 * torch.arange(1, HEADS + 1, device=device) / HEADS)
     return {
         NO_OP: Function(),
         ALIBI: Function(score_mod=alibi(slopes)),
         "softcap": Function(score_mod=softcap(CAP)),
         "causal mask": Function(mask_mod=causal_mask()),
+        "sliding window": Function(mask_mod=window_mask(WINDOW)),
+        "document mask": Function(mask_mod=document_mask(documents, documents)),
     }
 
 
@@ -134,7 +143,7 @@ def make_tensors(batch: int, sequence: int, hidden: int, device: str, *, gradien
 
 def flex_calls(batch: int, sequence: int, hidden: int, device: str) -> dict[str, Run]:
     """Every function over tensors of that size: compiled and with gradients on a GPU, neither on a CPU."""
-    known = functions(device)
+    known = functions(sequence, device)
     if device != "cpu":
         return compiled_calls(batch, sequence, hidden, device, tuple(known), gradients=True, failures=[])
     tensors = make_tensors(batch, sequence, hidden, device)
@@ -152,13 +161,18 @@ def compiled_calls(
     failures: list[str],
 ) -> dict[str, Run]:
     """The functions of these names, each compiled and run once; what does not compile is a failure more."""
+    from autotune.kernels.flex_attention.compiled import compile_attention  # needs triton, which the rest does not
+
     tensors = make_tensors(batch, sequence, hidden, device, gradients=gradients)
-    known = functions(device)
+    known = functions(sequence, device)
     calls = {}
     for name in names:
         score_mod, mask_mod = known[name]
         try:
-            calls[name] = compile_attention(*tensors, scale=tensors.scale, score_mod=score_mod, mask_mod=mask_mod)
+            compiled = compile_attention(
+                *tensors, scale=tensors.scale, score_mod=score_mod, mask_mod=mask_mod, gradients=gradients
+            )
+            calls[name] = compiled.bind(*tensors)
         except Exception as error:  # dynamo, inductor and the compilers have no exception in common
             failures.append(f"{(batch, sequence, hidden)}, {name}: {one_line(error)}")
     return calls

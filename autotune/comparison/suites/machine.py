@@ -2,13 +2,14 @@
 
 import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeVar
 
 from autotune import hardware
 from autotune.allocations import extra_bytes
+from autotune.comparison.suites.operators import is_operator
 from autotune.executor import Executor
 from autotune.executor.select import Settings, open_gpu
 from autotune.timing import ClockStopwatch, Stopwatch, race
@@ -124,6 +125,7 @@ class CpuMachine:
         found = (
             Operator(event.key, event.count, event.self_cpu_time_total, event.self_cpu_memory_usage)
             for event in profiler.key_averages()
+            if is_operator(event, on_device=False)
         )
         return _by_time(found)
 
@@ -193,7 +195,7 @@ class GpuMachine:
         found = (
             Operator(event.key, event.count, event.self_device_time_total, event.self_device_memory_usage)
             for event in profiler.key_averages()
-            if event.device_type.name == "CPU"  # kernels are listed once more by their own names
+            if event.device_type.name == "CPU" and is_operator(event, on_device=True)  # kernels have rows besides
         )
         return _by_time(found)
 
@@ -207,7 +209,7 @@ class GpuMachine:
         return open_gpu(Settings())
 
 
-def _by_time(operators: Any) -> tuple[Operator, ...]:
-    """Those that took time or memory, the longest first; what the profiler lists of its own has no namespace."""
-    used = (item for item in operators if "::" in item.name and (item.microseconds > 0.0 or item.bytes))
+def _by_time(operators: Iterable[Operator]) -> tuple[Operator, ...]:
+    """Those that took time or memory, the longest first."""
+    used = (item for item in operators if item.microseconds > 0.0 or item.bytes)
     return tuple(sorted(used, key=lambda operator: -operator.microseconds))

@@ -6,8 +6,10 @@ from typing import Any, Final
 import torch
 
 from autotune.correctness import error_limit
-from autotune.kernels.baselines.flex import Flex, alibi, causal_mask, compile_attention, document_mask
+from autotune.kernels.baselines.flex import Flex
 from autotune.kernels.flash_attention import KERNEL
+from autotune.kernels.flex_attention.compiled import compile_attention
+from autotune.kernels.masks import alibi, causal_mask, document_mask
 from autotune.shape import AttentionShape
 from tests.kernels.numerics import compare, dense_attention
 
@@ -65,7 +67,7 @@ def mod_failure(mod: str, dtype: torch.dtype, device: str) -> str | None:
         scale=0.125,
         score_mod=alibi(slopes, offset) if "alibi" in mod else None,
         mask_mod=both(mask_mods),
-    )
+    ).bind(q, k, v)
     age_q, age_k = (torch.arange(length, device=device).flip(0) for length in (seq_q, seq_kv))  # 0: the last one
     bias = torch.zeros(heads, seq_q, seq_kv, dtype=torch.float64, device=device)
     if "alibi" in mod:

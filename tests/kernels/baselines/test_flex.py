@@ -19,22 +19,26 @@ from torch.nn.attention import flex_attention as library
 from autotune.errors import BaselineUnavailableError, MissingDependencyError, UnknownNameError
 from autotune.kernels.baselines.flex import Flex
 from autotune.kernels.flash_attention import KERNEL
+from autotune.kernels.flex_attention import compiled
 from autotune.operation import Baseline
 from autotune.shape import AttentionShape, PagedShape
 from tests.kernels.baselines.flex_cases import MODS, SHAPES, mod_failure, shape_failure, shape_of
 
+quiet = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, when it loads inductor
 by_shape = pytest.mark.parametrize(
     "fields", SHAPES.values(), ids=[name.replace(", ", "-").replace(" ", "-") for name in SHAPES]
 )
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """pytest's workers take the cores."""
+def fresh() -> Iterator[None]:
+    """Nothing is compiled yet, and pytest's workers take the cores."""
+    compiled._compiled.cache_clear()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+    compiled._compiled.cache_clear()
 
 
 @pytest.fixture
@@ -68,35 +72,35 @@ OPTIONS: tuple[dict[str, int], ...] = (
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, when it loads inductor
+@quiet
 @pytest.mark.parametrize("options", [{}, *OPTIONS], ids=str)
 def test_compiled_on_the_cpu_agrees_with_fp64(options: dict[str, int]) -> None:
     assert shape_failure(shape_of(SHAPES["causal, more queries"], "float32"), "cpu", options) is None
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@quiet
 @by_shape
 def test_gpu_agrees_with_fp64(fields: dict[str, Any]) -> None:
     assert shape_failure(shape_of(fields, "bfloat16"), "cuda") is None
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@quiet
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_gpu_other_dtypes_agree_with_fp64(dtype: str) -> None:
     assert shape_failure(shape_of(SHAPES["all"], dtype), "cuda") is None
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@quiet
 @pytest.mark.parametrize("mod", MODS)
 def test_gpu_score_functions_and_masks_agree_with_fp64(mod: str) -> None:
     assert mod_failure(mod, torch.bfloat16, "cuda") is None
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@quiet
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_gpu_takes_kernel_options(options: dict[str, int]) -> None:
     fields = {"seq_q": 300, "seq_kv": 500, "causal": True, "kv_heads": 2}
@@ -104,7 +108,7 @@ def test_gpu_takes_kernel_options(options: dict[str, int]) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@quiet
 def test_gpu_refuses_tiles_that_do_not_fit() -> None:
     shape = shape_of({"seq_q": 1024, "head_dim": 256}, "float32")
     inputs = KERNEL.make_inputs(shape, seed=0, device="cuda")
@@ -131,7 +135,10 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
 
     def record(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
-        found.append({"sizes": [tuple(tensor.shape) for tensor in (q, k, v)], **options})
+        from torch._inductor import config
+
+        state = {"falls_back": config.triton.dynamic_disable_pipelining, "grad": torch.is_grad_enabled()}
+        found.append({"sizes": [tuple(tensor.shape) for tensor in (q, k, v)], **state, **options})
         return q
 
     def run_as_it_is(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
@@ -143,6 +150,42 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return found
 
 
+@quiet
+@pytest.mark.parametrize("options", [{}, OPTIONS[0]], ids=str)
+def test_only_options_that_were_chosen_must_be_compiled_as_they_are(
+    given: list[dict[str, Any]], options: dict[str, int]
+) -> None:
+    """Where torch's own choice does not fit, a user's call runs with one stage, and so does the baseline."""
+    shape = shape_of({"seq_q": 16, "kv_heads": 1, "heads": 16, "causal": True}, "float32")  # torch is given BLOCK_M
+    Flex(options).prepare(shape, KERNEL.make_inputs(shape, seed=0, device="cpu"))
+    assert given[0]["kernel_options"] == {"BLOCK_M": 128, **options}
+    assert given[0]["falls_back"] == (not options)
+
+
+@quiet
+def test_a_timed_call_is_torchs_own(given: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    call = Flex().prepare(PLAIN, KERNEL.make_inputs(PLAIN, seed=0, device="cpu"))
+
+    def look_up(*_: object) -> None:
+        raise AssertionError("looked up again")
+
+    monkeypatch.setattr(compiled, "_compiled", look_up)
+    monkeypatch.setattr(compiled, "Layout", look_up)
+    monkeypatch.setattr(torch, "no_grad", look_up)
+    assert call().shape == (2, 8, 4, 64)
+    assert [each["grad"] for each in given] == [False, False]  # it would store the log-sum-exp
+    assert torch.is_grad_enabled()
+
+
+@quiet
+@pytest.mark.parametrize("gradients", [False, True])
+def test_gradients_are_kept_where_they_are_asked_for(given: list[dict[str, Any]], gradients: bool) -> None:
+    q = torch.randn(1, 8, 2, 16)
+    compiled.compile_attention(q, q, q, scale=0.25, gradients=gradients).bind(q, q, q)()
+    assert [each["grad"] for each in given] == [gradients, gradients]
+
+
+@quiet
 @pytest.mark.parametrize(
     ("options", "blocks"),
     [({}, (128, 128)), (OPTIONS[0], (128, 128)), (OPTIONS[1], (256, 128)), ({"BLOCK_N": 256}, (128, 256))],
@@ -163,6 +206,7 @@ def test_options_reach_torch_and_divide_the_blocks_of_the_mask(
     assert given[1]["scale"] == shape.head_dim**-0.5
 
 
+@quiet
 @pytest.mark.parametrize(
     ("fields", "is_masked"),
     [
@@ -250,8 +294,11 @@ def test_what_is_missing_on_a_cpu_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     assert "AVX2, which this processor lacks (DEFAULT)" in (Flex().available() or "")
 
 
-def test_a_missing_triton_is_named_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+@pytest.mark.parametrize("has_gpu", [True, False])
+def test_a_missing_triton_is_named(monkeypatch: pytest.MonkeyPatch, has_gpu: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    monkeypatch.setenv("CXX", sys.executable)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     assert Flex().available() is None
     monkeypatch.setitem(sys.modules, "triton", None)
     assert 'pip install ".[gpu]"' in (Flex().available() or "")

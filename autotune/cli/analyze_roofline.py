@@ -1,0 +1,129 @@
+"""The work of ``autotune analyze roofline``: everything checked first, then a step at a time, shown as it comes."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+
+from autotune.cli.analyzed import print_json, print_sheets
+from autotune.errors import AutotuneError, MissingDependencyError, UsageError
+from autotune.shape import AttentionShape
+
+if TYPE_CHECKING:
+    from autotune.analysis.machine import Kind, Machine
+    from autotune.analysis.sheets import Sheet
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is derived, and where it is measured, drawn and counted; None: not at all.
+
+    ``ncu`` is Nsight Compute's path, which counts with a larger batch unless ``keeps_batch``.
+    """
+
+    shapes: Sequence[AttentionShape]
+    machine: "Machine | None" = None
+    figure: Path | None = None
+    ncu: str | None = None
+    keeps_batch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a step found, for a reader and as plain data, or how it failed."""
+
+    sheets: Sequence["Sheet"] = ()
+    data: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
+    failure: str = ""
+
+
+def check(
+    shapes: Sequence[AttentionShape],
+    kind: "Kind",
+    *,
+    measure: bool,
+    figure: Path | None,
+    ncu: bool,
+    keeps_batch: bool,
+) -> Asked:
+    """Find out before anything takes time whether it can be done.
+
+    Raises:
+        UsageError: options that exclude each other, or a figure that cannot be written.
+        MissingDependencyError: there is no torch to measure with, or no Nsight Compute to count with.
+    """
+    from autotune.analysis import cuda_tools, machine
+    from autotune.report.roofline_figure import check_figure
+
+    if figure is not None:
+        if not measure:
+            raise UsageError("--figure needs measured ceilings: it and --no-measure exclude each other")
+        check_figure(figure)
+    if ncu and (kind == "cpu" or not measure):
+        raise UsageError("--ncu counts on an NVIDIA GPU: it takes neither --device cpu nor --no-measure")
+    path = cuda_tools.find_tool("ncu") if ncu else None
+    return Asked(shapes, machine.read_machine(kind) if measure else None, figure, path, keeps_batch)
+
+
+def measure(asked: Asked) -> Iterator[Step]:
+    """Derive, measure ceilings and kernels, draw, judge the claims, and count."""
+    from autotune.analysis import derivation, sheets
+
+    yield Step(sheets.derivation_sheets(asked.shapes, asked.machine), derivation.derivation_data(asked.shapes))
+    if asked.machine is None:
+        claims = derivation.claims(asked.shapes)
+    else:
+        from autotune.analysis.ceilings import measure_ceilings
+        from autotune.analysis.roofline import measure_points, points_data
+        from autotune.report.roofline_figure import draw_roofline
+
+        ceilings = measure_ceilings(asked.machine, asked.shapes[0].dtype)
+        yield Step([sheets.ceiling_sheet(ceilings)], {"ceilings": ceilings, "ridge": ceilings.ridge})
+        points = [point for shape in asked.shapes for point in measure_points(shape, asked.machine)]
+        yield Step([sheets.point_sheet(points, ceilings)], {"points": points_data(points, ceilings)})
+        if asked.figure is not None:
+            draw_roofline(points, ceilings, asked.figure)
+            yield Step(note=f"wrote {asked.figure}")
+        claims = derivation.claims(asked.shapes, ceilings)
+    yield Step([sheets.claim_sheet(claims)], {"claims": claims})
+    if asked.machine is not None and asked.ncu is not None:
+        yield from _count(asked, asked.machine, asked.ncu)
+
+
+def show(console: Console, steps: Iterable[Step], *, as_json: bool) -> None:
+    """Print each step as it comes, and in the end all of them as JSON; the exit code is 1 where one failed."""
+    data: dict[str, Any] = {}
+    failures: list[str] = []
+    for step in steps:
+        print_sheets(console, step.sheets)
+        data |= step.data
+        if step.note:
+            console.print(step.note)
+        if step.failure:
+            failures.append(step.failure)
+            console.print(f"FAILED: {step.failure}")
+    print_json(as_json, data | {"failures": failures})
+    if failures:
+        raise typer.Exit(1)
+
+
+def _count(asked: Asked, machine: "Machine", ncu: str) -> Iterator[Step]:
+    """One length after another; one that fails costs no other, but where nothing may be counted no more is tried."""
+    from autotune.analysis import sheets
+    from autotune.analysis.counters import compare_with_ncu
+
+    counted: list[dict[str, Any]] = []
+    for shape in asked.shapes:
+        try:
+            found = compare_with_ncu(shape, machine, keeps_batch=asked.keeps_batch, ncu=ncu)
+        except AutotuneError as error:
+            yield Step(data={"ncu": counted}, failure=f"{shape}: {' '.join(str(error).split())}")
+            if isinstance(error, MissingDependencyError):
+                return
+            continue
+        counted += [asdict(item) | {"deviation": item.deviation} for item in found]
+        yield Step([sheets.counter_sheet(found)], {"ncu": counted})

@@ -1,0 +1,106 @@
+"""A comparison on a GPU, over an executor that measures nothing: who stands in it, beside what, and what is kept."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autotune.comparison import Comparison, compare_on_gpu, on_gpu
+from autotune.device import NVIDIA_H200, Device
+from autotune.errors import AutotuneError
+from autotune.executor import Baselines, Race, is_comparison, racing
+from autotune.executor.child import ChildDiedError
+from autotune.operation import Operation
+from autotune.search_spaces.flash_attention import OPERATION
+from autotune.shape import AttentionShape, Shape
+from autotune.trial import Policy, Toolchain
+from tests.executor.fake_keeper import CONDITIONS, FakeKeeper, Step, extra_bytes, finish, working_on
+
+SHAPE = AttentionShape(batch=1, heads=2, seq_q=500, head_dim=64, causal=True)
+DEFAULT = OPERATION.space.default(SHAPE, NVIDIA_H200)
+SERVED = next(config for config in OPERATION.space.configs(SHAPE, NVIDIA_H200) if config != DEFAULT)
+DEATH = ChildDiedError("exit status 9")
+
+
+@dataclass
+class Laboratory:
+    """An executor whose worker follows scripts, a race after the other."""
+
+    keeper: FakeKeeper
+    name: str = "gpu"
+    device: Device = NVIDIA_H200
+    toolchain: Toolchain = field(default_factory=lambda: Toolchain("0"))
+    policy: Policy = field(default_factory=Policy)
+    opened: list[tuple[str, Shape]] = field(default_factory=list)
+
+    def open(self, operation: Operation[Any], shape: Shape) -> None:
+        self.opened.append((operation.name, shape))
+
+    def race(self, configs: list[Any], *, seconds: float, baselines: Baselines = "fastest") -> Race:
+        assert is_comparison(baselines)
+        return racing.race(self.keeper, configs, seconds=seconds, baselines=baselines, patience=1.0)  # type: ignore[arg-type]
+
+
+def compare(
+    monkeypatch: pytest.MonkeyPatch, *scripts: Sequence[Step], served: Any = SERVED, names: Sequence[str] = ("naive",)
+) -> tuple[Comparison, Laboratory]:
+    kernel = SimpleNamespace(config=served, provenance=SimpleNamespace(reason="tuned for this shape"))
+    monkeypatch.setattr(on_gpu, "get_kernel", lambda *_, **__: kernel)
+    laboratory = Laboratory(FakeKeeper(list(scripts)))
+    return compare_on_gpu(laboratory, OPERATION, SHAPE, names, seconds=3.0), laboratory  # type: ignore[arg-type]
+
+
+def test_the_served_kernel_the_default_and_baselines_stand_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, laboratory = compare(monkeypatch, [finish], names=["naive", "flex"])
+    assert [(entry.name, entry.config) for entry in found.entries] == [
+        ("autotune", SERVED),
+        ("autotune default", DEFAULT),
+        ("naive", None),
+        ("flex", None),
+    ]
+    assert found.timed == found.entries
+    assert [entry.extra_bytes for entry in found.entries[:2]] == [extra_bytes(SERVED), extra_bytes(DEFAULT)]
+    assert laboratory.opened == [("flash_attention", SHAPE)]
+    (request,) = laboratory.keeper.requests
+    assert (request["seconds"], request["baselines"]) == (3.0, ["naive", "flex"])
+
+
+def test_where_when_and_under_which_conditions_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = datetime.now(UTC)
+    found, _ = compare(monkeypatch, [finish])
+    assert (found.config, found.reason) == (SERVED, "tuned for this shape")
+    assert (found.device, found.gpu, found.conditions) == ("NVIDIA H200", NVIDIA_H200, CONDITIONS)
+    assert found.started_at is not None
+    assert before <= found.started_at <= datetime.now(UTC)
+
+
+def test_a_default_that_dies_is_in_the_comparison_and_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = compare(monkeypatch, [working_on(0), working_on(1), DEATH], [working_on(0), finish])
+    served, default, naive = found.entries
+    assert (default.name, default.config, default.timing) == ("autotune default", DEFAULT, None)
+    assert default.message == "worker_died: exit status 9"
+    assert (served.extra_bytes, default.extra_bytes) == (extra_bytes(SERVED), None)
+    assert [entry.name for entry in found.timed] == ["autotune", "naive"]
+    assert naive.timing is not None
+
+
+def test_a_served_default_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = compare(monkeypatch, [finish], served=DEFAULT)
+    assert [entry.name for entry in found.entries] == ["autotune", "naive"]
+
+
+def test_baselines_of_a_race_that_was_lost_at_nobodys_turn_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = compare(monkeypatch, [working_on("naive"), working_on(None), DEATH], [finish])
+    assert [(entry.name, entry.message) for entry in found.entries] == [
+        ("autotune", ""),
+        ("autotune default", ""),
+        ("naive", "the race was lost before its turn"),
+    ]
+
+
+def test_a_served_kernel_that_dies_ends_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AutotuneError, match=r"num_warps=.* is worker_died: exit status 9"):
+        compare(monkeypatch, [working_on(0), DEATH], [finish])
