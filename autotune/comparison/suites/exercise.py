@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import linear, scaled_dot_product_attention
 
 from autotune.comparison.entry import Comparison
@@ -26,6 +25,7 @@ from autotune.correctness import TOLERATED, check_baseline, error_limit, largest
 from autotune.dispatch import TunedKernel, get_kernel
 from autotune.errors import BaselineUnavailableError
 from autotune.executor import BaselineResult
+from autotune.kernels.baselines.sdpa import OneBackend
 from autotune.registry import load_kernel
 from autotune.shape import ITEM_BYTES, AttentionShape
 
@@ -104,7 +104,7 @@ def _ways(machine: Machine, shape: AttentionShape) -> tuple[TunedKernel | None, 
 
 def _sdpa_flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+    with OneBackend("flash"):
         return scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
 
