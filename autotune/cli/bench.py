@@ -66,6 +66,7 @@ def _bench(
     """Measure the kernel that get_kernel serves, the default, and what others offer for the same, on this GPU."""
     console = make_console(as_json or as_markdown)
     forms = Forms(as_json, as_markdown, output)
+    os.environ.setdefault("KINETO_LOG_LEVEL", QUIET_PROFILER)  # read when torch is imported
     if suite is not None:
         _require_alone(wanted, seconds=seconds, against=against)
         _bench_suite(suite, console, forms, cpu=cpu)
@@ -179,7 +180,6 @@ def _bench_suite(name: str, console: Console, forms: Forms, *, cpu: bool) -> Non
         AutotuneError: the suite ran, and something failed that it is to show.
         typer.Exit: Ctrl-C came.
     """
-    os.environ.setdefault("KINETO_LOG_LEVEL", QUIET_PROFILER)  # read when torch is imported
     suite = suites.find_suite(name)
     if forms.output is not None and not suite.has_comparisons:
         raise UsageError(f"--output writes races of systems, and --suite {name} has none; --json has its tables")

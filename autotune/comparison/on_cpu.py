@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from autotune import hardware
+from autotune.allocations import extra_bytes
 from autotune.comparison.entry import Comparison, make_entry
 from autotune.correctness import Case, check_baseline, make_case
 from autotune.errors import AutotuneError, one_line
@@ -22,7 +23,7 @@ POLICY: Final = Policy("eager", "warm")
 def compare_on_cpu(operation: Operation[Any], shape: Shape, names: Sequence[str], *, seconds: float) -> Comparison:
     """Race the baselines of these names on the CPU, in torch's threads as they are set, for so many seconds.
 
-    Memory is not measured. What cannot run here says why.
+    Memory is that of a call; what is kept for it between calls is not counted. What cannot run here says why.
 
     Raises:
         AutotuneError: inputs or reference do not fit this machine's memory, or cannot be made.
@@ -67,7 +68,8 @@ def _open(baseline: Baseline, shape: Shape, case: Case) -> tuple[BaselineResult,
     try:
         call = baseline.prepare(shape, case.inputs)
         error, limit = check_baseline(call(), case)
+        extra = extra_bytes(call, "cpu")
     except Exception as failure:  # backends, compilers and libraries have no exception in common
         message = one_line(failure)
         return replace(result, message=message), None
-    return replace(result, error=error, error_limit=limit), call
+    return replace(result, error=error, error_limit=limit, extra_bytes=extra), call

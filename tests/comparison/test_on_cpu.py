@@ -94,3 +94,15 @@ def test_inputs_that_do_not_fit_are_this_problem_s_failure(fakes: list[Fake], mo
 
 def test_nobody_to_compare_is_a_comparison_too(fakes: list[Fake]) -> None:
     assert compare_on_cpu(OPERATION, SHAPE, [], seconds=0.0).timed == ()
+
+
+def test_memory_is_what_a_call_holds_beside_its_result() -> None:
+    """Eager's two matrices of scores at once and its mask, by formula; torch's flash has none."""
+    shape = AttentionShape(batch=1, heads=2, seq_q=200, head_dim=16, dtype="float32", causal=True)
+    found = compare_on_cpu(OPERATION, shape, ("sdpa flash", "eager"), seconds=0.0)
+    held = {entry.name: entry.extra_bytes for entry in found.entries}
+    scores = 2 * 200 * 200 * 4
+    assert held["eager"] is not None
+    assert held["sdpa flash"] is not None
+    assert 2 * scores <= held["eager"] < 3 * scores
+    assert held["sdpa flash"] < scores
