@@ -17,8 +17,8 @@ PARAMETERS: Final = (
     Parameter("BLOCK_ROWS", (16, 32, 64)),  # query heads of a KV head, times queries, in one tile
     Parameter("HEADS", (1, 2, 4, 8, 16)),  # KV heads in one tile
     Parameter("BLOCK_K", (16, 32, 64, 128, 256)),  # keys in one tile, of all its heads together
-    Parameter("NUM_SPLITS", (1, 2, 4, 8, 16, 32, 64, 128), only=("schedule", "split")),
-    Parameter("PROGRAMS_PER_SM", (1, 2, 4, 8), only=("schedule", "flat")),
+    Parameter("NUM_SPLITS", (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128), only=("schedule", "split")),
+    Parameter("PROGRAMS_PER_SM", (1, 2, 3, 4, 6, 8), only=("schedule", "flat")),
     # Who merges partial results, a second kernel or who finishes last, and their type; of flat the former, and float32.
     Parameter("COMBINE", ("kernel", "last"), only=("schedule", "split")),
     Parameter("PARTIALS", ("float32", "float16", "bfloat16"), only=("schedule", "split")),

@@ -63,12 +63,13 @@ def begin_state(BLOCK_ROWS: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_DV: tl.co
 
 @triton.jit
 def fold_tile(
-    q_tile, q_other, factors, k, v, k_scale, v_scale, slopes, k_strides, v_strides, ks_strides, vs_strides,
+    q_tile, q_other, factors, k, v, k_scale, v_scale, slopes,
     row_heads, queries, length, tile, pages, window, softcap, accumulator, other, row_max, sums,
     SEQ_Q: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_DV: tl.constexpr, BLOCK_K: tl.constexpr, PAGE_SIZE: tl.constexpr, RUN: tl.constexpr, WINDOW: tl.constexpr,
     SOFTCAP: tl.constexpr, PRECISE: tl.constexpr, KEY_SCALES: tl.constexpr, PACKED: tl.constexpr, HEADS: tl.constexpr,
     WEIGHT_TYPE: tl.constexpr,
+    K_STRIDES: tl.constexpr, V_STRIDES: tl.constexpr, KS_STRIDES: tl.constexpr, VS_STRIDES: tl.constexpr,
 ):  # fmt: skip
     """The state with the keys of a tile, which are those of HEADS heads, side by side as they lie in memory.
 
@@ -90,23 +91,24 @@ def fold_tile(
     is_same_head = None
     if HEADS != 1:
         is_same_head = row_heads[:, None] == (columns % HEADS)[None, :]
-    k_offsets = locate_keys(pages, tile, k_strides[0], k_strides[1], tokens, PAGE_SIZE, RUN, k_strides[2], HEADS)
-    v_offsets = locate_keys(pages, tile, v_strides[0], v_strides[1], tokens, PAGE_SIZE, RUN, v_strides[2], HEADS)
-    if exact:
-        k_tile = load_rows(k, k_offsets, present, HEAD_DIM, BLOCK_D).T
-        scores = tl.dot(q_other, k_tile, tl.dot(q_tile, k_tile) * 256, out_dtype=tl.int32).to(tl.float32)
-    elif PACKED:
-        k_words = load_packed(k, k_offsets, present, HEAD_DIM, BLOCK_D).T
+    if PACKED and not exact:
+        k_fixed, k_moving = locate_keys(pages, tile, tokens, PAGE_SIZE, RUN, K_STRIDES, HEADS, 2)
+        k_words = load_packed(k, k_fixed, k_moving, present, HEAD_DIM, BLOCK_D).T
         k_tile, k_other = unpack_pairs(k_words, k.dtype.element_ty)
         scores = tl.dot(q_other, k_other, tl.dot(q_tile, k_tile))
     else:
-        k_tile = load_rows(k, k_offsets, present, HEAD_DIM, BLOCK_D).to(WEIGHT_TYPE)
-        scores = tl.dot(q_tile, k_tile.T, input_precision="ieee")
+        k_fixed, k_moving = locate_keys(pages, tile, tokens, PAGE_SIZE, RUN, K_STRIDES, HEADS)
+        k_tile = load_rows(k, k_fixed, k_moving, present, HEAD_DIM, BLOCK_D)
+        if exact:
+            k_tile = k_tile.T
+            scores = tl.dot(q_other, k_tile, tl.dot(q_tile, k_tile) * 256, out_dtype=tl.int32).to(tl.float32)
+        else:
+            scores = tl.dot(q_tile, k_tile.to(WEIGHT_TYPE).T, input_precision="ieee")
     scores *= factors
     exponents = None
     if KEY_SCALES:
-        scores *= load_scales(k_scale, ks_strides, pages, tile, present, tokens, PAGE_SIZE, RUN, HEADS)[None, :]
-        value_scales = load_scales(v_scale, vs_strides, pages, tile, present, tokens, PAGE_SIZE, RUN, HEADS)
+        scores *= load_scales(k_scale, pages, tile, present, tokens, PAGE_SIZE, RUN, KS_STRIDES, HEADS)[None, :]
+        value_scales = load_scales(v_scale, pages, tile, present, tokens, PAGE_SIZE, RUN, VS_STRIDES, HEADS)
         exponents, inverses, remainders = split_scales(value_scales)
     positions = length - SEQ_Q + queries
     scores = hide_keys(
@@ -120,24 +122,27 @@ def fold_tile(
         sums = sums * rescale + weights
     weights = weights.to(WEIGHT_TYPE)
     if PACKED:
-        v_words = load_packed(v, v_offsets, present, HEAD_DIM_V, BLOCK_DV)
+        v_fixed, v_moving = locate_keys(pages, tile, tokens, PAGE_SIZE, RUN, V_STRIDES, HEADS, 2)
+        v_words = load_packed(v, v_fixed, v_moving, present, HEAD_DIM_V, BLOCK_DV)
         v_tile, v_other = unpack_bytes(v_words, v.dtype.element_ty)
         accumulator = tl.dot(weights, v_tile, accumulator * rescale)
         other = tl.dot(weights, v_other, other * rescale)
     else:
-        v_tile = load_rows(v, v_offsets, present, HEAD_DIM_V, BLOCK_DV).to(WEIGHT_TYPE)
+        v_fixed, v_moving = locate_keys(pages, tile, tokens, PAGE_SIZE, RUN, V_STRIDES, HEADS)
+        v_tile = load_rows(v, v_fixed, v_moving, present, HEAD_DIM_V, BLOCK_DV).to(WEIGHT_TYPE)
         accumulator = tl.dot(weights, v_tile, accumulator * rescale, input_precision="ieee")
     return accumulator, other, row_max, sums
 
 
 @triton.jit
 def end_state(
-    accumulator, other, sums, v_scale, stride_scale, row_heads, is_row,
+    accumulator, other, sums, v_scale, row_heads, is_row,
     BLOCK_ROWS: tl.constexpr, BLOCK_DV: tl.constexpr, KEY_SCALES: tl.constexpr, PACKED: tl.constexpr,
+    STRIDE_SCALE: tl.constexpr,
 ):  # fmt: skip
     """The accumulator whole and in the values' own scale, and the sums of rows."""
     if PACKED:
         accumulator = tl.join(accumulator, other).reshape(BLOCK_ROWS, BLOCK_DV)
     if v_scale is not None and not KEY_SCALES:
-        accumulator *= tl.load(v_scale + row_heads * stride_scale, mask=is_row, other=1.0)[:, None]
+        accumulator *= tl.load(v_scale + row_heads * STRIDE_SCALE, mask=is_row, other=1.0)[:, None]
     return accumulator, tl.sum(sums, 1)

@@ -19,20 +19,19 @@ from autotune.kernels.paged_decode.partials import arrive, merge_partials, store
 from autotune.kernels.paged_decode.queries import load_queries, locate_rows
 from autotune.kernels.paged_decode.tiles import count_list, count_tiles, find_sequence, list_tiles, share_tiles
 
-MERGED_AT_ONCE = tl.constexpr(4096)  # numbers of partial results, which one warp may have to hold
 _LENGTHS = ["stride_table", "capacity", "batch", "kv_heads", "window"]  # no binary of its own for a number
 
 
 @triton.jit(do_not_specialize=_LENGTHS, do_not_specialize_on_alignment=["page_table", "seq_lens", *_LENGTHS])
 def paged_decode_split(
     q, k, v, k_scale, v_scale, page_table, seq_lens, sinks, slopes, out, lse, partials, statistics, counters,
-    q_strides, k_strides, v_strides, ks_strides, vs_strides, stride_table, capacity, batch, kv_heads, window,
-    score_scale, softcap,
+    q_strides, stride_table, capacity, batch, kv_heads, window, score_scale, softcap,
     SEQ_Q: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_K: tl.constexpr,
     PAGE_SIZE: tl.constexpr, RUN: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, PRECISE: tl.constexpr,
     KEY_SCALES: tl.constexpr, PACKED: tl.constexpr, HEADS: tl.constexpr, SPLITS: tl.constexpr, ROWS: tl.constexpr,
-    EARLY: tl.constexpr,
+    AT_ONCE: tl.constexpr, EARLY: tl.constexpr,
+    K_STRIDES: tl.constexpr, V_STRIDES: tl.constexpr, KS_STRIDES: tl.constexpr, VS_STRIDES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes every SPLITS-th tile of one sequence and KV head: it need not know the length to begin.
 
@@ -51,17 +50,17 @@ def paged_decode_split(
     first, tiles = count_tiles(length, window, SEQ_Q, BLOCK_K // HEADS, WINDOW)
     rows, row_heads, queries, heads = locate_rows(kv_head, block, SEQ_Q, GROUP, BLOCK_ROWS)
     is_row = rows < HEADS * SEQ_Q * GROUP
-    k += _offset(kv_head, k_strides[2])
-    v += _offset(kv_head, v_strides[2])
+    k += _offset(kv_head, K_STRIDES[2])
+    v += _offset(kv_head, V_STRIDES[2])
     if k_scale is not None:
-        k_scale += _offset(kv_head, ks_strides[2])
-        v_scale += _offset(kv_head, vs_strides[2])
+        k_scale += _offset(kv_head, KS_STRIDES[2])
+        v_scale += _offset(kv_head, VS_STRIDES[2])
     if slopes is not None:
         slopes = tl.load(slopes + heads, mask=is_row, other=0.0).to(tl.float32) * LOG2_E
     weight_type: tl.constexpr = q.dtype.element_ty if k.dtype.element_ty == q.dtype.element_ty else tl.float16
     q_tile, q_other, factors = load_queries(
-        q, q_strides, k_scale, ks_strides[2], sequence, kv_head, block, score_scale, k.dtype.element_ty,
-        SEQ_Q, GROUP, HEAD_DIM, BLOCK_D, BLOCK_ROWS, KEY_SCALES, PACKED, HEADS,
+        q, q_strides, k_scale, sequence, kv_head, block, score_scale, k.dtype.element_ty,
+        SEQ_Q, GROUP, HEAD_DIM, BLOCK_D, BLOCK_ROWS, KEY_SCALES, PACKED, HEADS, KS_STRIDES[2],
     )  # fmt: skip
     accumulator, other, row_max, sums = begin_state(BLOCK_ROWS, BLOCK_K, BLOCK_DV, PACKED)
     # A tile's pages are loaded while the tile before it is computed: a load of keys whose address waits for another
@@ -73,14 +72,14 @@ def paged_decode_split(
     for tile in tl.range(first + split, first + tiles, SPLITS):
         next_pages = load_pages(table_row, tile + SPLITS, 0, capacity, tokens, PAGE_SIZE, RUN)
         accumulator, other, row_max, sums = fold_tile(
-            q_tile, q_other, factors, k, v, k_scale, v_scale, slopes, k_strides, v_strides, ks_strides, vs_strides,
+            q_tile, q_other, factors, k, v, k_scale, v_scale, slopes,
             row_heads, queries, length, tile, pages, window, softcap, accumulator, other, row_max, sums,
             SEQ_Q, HEAD_DIM, HEAD_DIM_V, BLOCK_D, BLOCK_DV, BLOCK_K, PAGE_SIZE, RUN, WINDOW, SOFTCAP, PRECISE,
-            KEY_SCALES, PACKED, HEADS, weight_type,
+            KEY_SCALES, PACKED, HEADS, weight_type, K_STRIDES, V_STRIDES, KS_STRIDES, VS_STRIDES,
         )  # fmt: skip
         pages = next_pages
     accumulator, row_sum = end_state(
-        accumulator, other, sums, v_scale, vs_strides[2], row_heads, is_row, BLOCK_ROWS, BLOCK_DV, KEY_SCALES, PACKED
+        accumulator, other, sums, v_scale, row_heads, is_row, BLOCK_ROWS, BLOCK_DV, KEY_SCALES, PACKED, VS_STRIDES[2]
     )  # fmt: skip
     if EARLY:
         let_next_come()
@@ -92,10 +91,9 @@ def paged_decode_split(
     else:
         number = lane * SPLITS
         store_partial(partials, statistics, number + split, accumulator, row_max, row_sum, BLOCK_DV, BLOCK_ROWS, ROWS)
-        at_once: tl.constexpr = max(1, min(SPLITS, MERGED_AT_ONCE // (ROWS * BLOCK_DV)))
         if counters is not None and arrive(counters + lane, SPLITS):
             merged, merged_max, merged_sum = merge_partials(
-                partials, statistics, number, number + 1, 1, SPLITS, 0, ROWS, BLOCK_ROWS, BLOCK_DV, at_once
+                partials, statistics, number, number + 1, 1, SPLITS, 0, ROWS, BLOCK_ROWS, BLOCK_DV, AT_ONCE
             )  # fmt: skip
             store_output(
                 out, lse, sinks, merged, merged_max, merged_sum, sequence, kv_head, block * BLOCK_ROWS, kv_heads,
@@ -106,13 +104,13 @@ def paged_decode_split(
 @triton.jit(do_not_specialize=_LENGTHS, do_not_specialize_on_alignment=["page_table", "seq_lens", *_LENGTHS])
 def paged_decode_flat(
     q, k, v, k_scale, v_scale, page_table, seq_lens, sinks, slopes, out, lse, partials, statistics, counters,
-    q_strides, k_strides, v_strides, ks_strides, vs_strides, stride_table, capacity, batch, kv_heads, window,
-    score_scale, softcap,
+    q_strides, stride_table, capacity, batch, kv_heads, window, score_scale, softcap,
     SEQ_Q: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_K: tl.constexpr,
     PAGE_SIZE: tl.constexpr, RUN: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, PRECISE: tl.constexpr,
     KEY_SCALES: tl.constexpr, PACKED: tl.constexpr, HEADS: tl.constexpr, SPLITS: tl.constexpr, ROWS: tl.constexpr,
-    EARLY: tl.constexpr,
+    AT_ONCE: tl.constexpr, EARLY: tl.constexpr,
+    K_STRIDES: tl.constexpr, V_STRIDES: tl.constexpr, KS_STRIDES: tl.constexpr, VS_STRIDES: tl.constexpr,
 ):  # fmt: skip
     """Each program takes an equal share of the list of all tiles, for one KV head, and walks from sequence to sequence.
 
@@ -143,19 +141,19 @@ def paged_decode_flat(
     began = (begin == before).to(tl.int32)
     rows, row_heads, queries, heads = locate_rows(kv_head, block, SEQ_Q, GROUP, BLOCK_ROWS)
     is_row = rows < HEADS * SEQ_Q * GROUP
-    k += _offset(kv_head, k_strides[2])
-    v += _offset(kv_head, v_strides[2])
+    k += _offset(kv_head, K_STRIDES[2])
+    v += _offset(kv_head, V_STRIDES[2])
     if k_scale is not None:
-        k_scale += _offset(kv_head, ks_strides[2])
-        v_scale += _offset(kv_head, vs_strides[2])
+        k_scale += _offset(kv_head, KS_STRIDES[2])
+        v_scale += _offset(kv_head, VS_STRIDES[2])
     if slopes is not None:
         slopes = tl.load(slopes + heads, mask=is_row, other=0.0).to(tl.float32) * LOG2_E
     weight_type: tl.constexpr = q.dtype.element_ty if k.dtype.element_ty == q.dtype.element_ty else tl.float16
     last = batch - 1
     sequence = tl.minimum(sequence, last)  # of an empty share, behind the list
     q_tile, q_other, factors = load_queries(
-        q, q_strides, k_scale, ks_strides[2], sequence, kv_head, block, score_scale, k.dtype.element_ty,
-        SEQ_Q, GROUP, HEAD_DIM, BLOCK_D, BLOCK_ROWS, KEY_SCALES, PACKED, HEADS,
+        q, q_strides, k_scale, sequence, kv_head, block, score_scale, k.dtype.element_ty,
+        SEQ_Q, GROUP, HEAD_DIM, BLOCK_D, BLOCK_ROWS, KEY_SCALES, PACKED, HEADS, KS_STRIDES[2],
     )  # fmt: skip
     accumulator, other, row_max, sums = begin_state(BLOCK_ROWS, BLOCK_K, BLOCK_DV, PACKED)
     # Pages are loaded a tile ahead, see the schedule split, and lengths a sequence ahead.
@@ -173,15 +171,15 @@ def paged_decode_flat(
         next_pages = load_pages(table_row, next_tile, 0, capacity, tokens, PAGE_SIZE, RUN)
         next_length = tl.load(seq_lens + tl.minimum(following + 1, last))
         accumulator, other, row_max, sums = fold_tile(
-            q_tile, q_other, factors, k, v, k_scale, v_scale, slopes, k_strides, v_strides, ks_strides, vs_strides,
+            q_tile, q_other, factors, k, v, k_scale, v_scale, slopes,
             row_heads, queries, length, tile, pages, window, softcap, accumulator, other, row_max, sums,
             SEQ_Q, HEAD_DIM, HEAD_DIM_V, BLOCK_D, BLOCK_DV, BLOCK_K, PAGE_SIZE, RUN, WINDOW, SOFTCAP, PRECISE,
-            KEY_SCALES, PACKED, HEADS, weight_type,
+            KEY_SCALES, PACKED, HEADS, weight_type, K_STRIDES, V_STRIDES, KS_STRIDES, VS_STRIDES,
         )  # fmt: skip
         if leaves:
             whole, row_sum = end_state(
-                accumulator, other, sums, v_scale, vs_strides[2], row_heads, is_row,
-                BLOCK_ROWS, BLOCK_DV, KEY_SCALES, PACKED,
+                accumulator, other, sums, v_scale, row_heads, is_row,
+                BLOCK_ROWS, BLOCK_DV, KEY_SCALES, PACKED, VS_STRIDES[2],
             )  # fmt: skip
             first, tiles = list_tiles(length, window, SEQ_Q, tokens, WINDOW)
             if (began == 1) & (stop == first + tiles):
@@ -195,8 +193,8 @@ def paged_decode_flat(
             accumulator, other, row_max, sums = begin_state(BLOCK_ROWS, BLOCK_K, BLOCK_DV, PACKED)
             began = tl.full([], 1, tl.int32)
             q_tile, q_other, factors = load_queries(
-                q, q_strides, k_scale, ks_strides[2], following, kv_head, block, score_scale, k.dtype.element_ty,
-                SEQ_Q, GROUP, HEAD_DIM, BLOCK_D, BLOCK_ROWS, KEY_SCALES, PACKED, HEADS,
+                q, q_strides, k_scale, following, kv_head, block, score_scale, k.dtype.element_ty,
+                SEQ_Q, GROUP, HEAD_DIM, BLOCK_D, BLOCK_ROWS, KEY_SCALES, PACKED, HEADS, KS_STRIDES[2],
             )  # fmt: skip
         sequence = following
         length = following_length

@@ -19,12 +19,14 @@ ALIGNMENT: Final = 16  # bytes, or elements of a stride: what Triton knows of an
 BYTES_OF_A_PAIR: Final = 4
 NVIDIA_WARP: Final = 32  # threads
 COMBINE_WARPS: Final = 2
+MERGED_BY_LAST: Final = 4096  # numbers of partial results, which one warp may have to hold
 # Numbers of partial results whose loads wait together where each SM merges one row at most; and where it merges more,
 # which find room together only if none takes too many registers (NVIDIA H200, 2026-11-21: 3 to 6 % of ragged batches).
 COMBINED_OF_FEW, COMBINED_OF_MANY = 8192, 4096
 
 # Where page, slot and head lie in a cache, and in the scales of one.
 AXES: Final = {"NHD": (0, 1, 2), "HND": (0, 2, 1)}
+STRIDES: Final = ("K_STRIDES", "V_STRIDES", "KS_STRIDES", "VS_STRIDES")
 
 
 class Plan(NamedTuple):
@@ -75,6 +77,7 @@ def launch(
     options = dict(options)
     head_dim_v, tiled_heads, block_rows = v_cache.shape[3], options.pop("HEADS"), options.pop("BLOCK_ROWS")
     rows = tiled_heads * seq_q * heads // kv_heads
+    tile_rows = min(block_rows, power_of_two(rows))
     lanes = kv_heads // tiled_heads * -(-rows // block_rows)
     tokens = options["BLOCK_K"] // tiled_heads
     is_packed = _can_pack(q, k_cache, v_cache, options)
@@ -102,6 +105,10 @@ def launch(
         "SPLITS": plan.splits,
         "EARLY": is_early,
     }
+    strides = (
+        *(tuple(cache.stride(axis) for axis in AXES[layout]) for cache in (k_cache, v_cache)),
+        *(_scale_strides(scales, layout) for scales in (k_scale, v_scale)),
+    )
     compiled = _run(
         plan.kernel,
         plan.grid,
@@ -109,8 +116,6 @@ def launch(
             *(q, k_cache, v_cache, k_scale, v_scale, page_table, seq_lens),
             *(sinks, alibi_slopes, out, lse, partials, statistics, counters),
             q.stride()[:3],
-            *(tuple(cache.stride(axis) for axis in AXES[layout]) for cache in (k_cache, v_cache)),
-            *(_scale_strides(scales, layout) for scales in (k_scale, v_scale)),
             *(page_table.stride(0), page_table.shape[1] * page_size, batch, kv_heads, reach),
             *((scale / softcap, softcap * LOG2_E) if softcap else (scale * LOG2_E, 0.0)),
         ),
@@ -124,8 +129,10 @@ def launch(
             "PRECISE": q.dtype == torch.float32,
             "KEY_SCALES": k_scale is not None and k_scale.ndim == 3,
             "PACKED": is_packed,
-            "ROWS": min(block_rows, power_of_two(rows)),
+            "ROWS": tile_rows,
+            "AT_ONCE": max(1, min(power_of_two(plan.splits), MERGED_BY_LAST // (tile_rows * block_dv))),
         }
+        | dict(zip(STRIDES, strides, strict=True))
         | options
         | launching,
         compile_only,
@@ -133,7 +140,7 @@ def launch(
     if plan.partials and not in_last:
         arguments = (partials, statistics, seq_lens, sinks, out, lse, batch, kv_heads, plan.programs, reach)
         most = max(1, (COMBINED_OF_FEW if batch * seq_q * heads <= sms else COMBINED_OF_MANY) // block_dv)
-        at_once = min(plan.splits, most) if plan.splits else most
+        at_once = min(power_of_two(plan.splits), most) if plan.splits else most
         _run(
             combine_partials,
             (batch * seq_q * heads,),

@@ -12,6 +12,8 @@ the mantissa of 1024 + 128 + x, without the slow conversion instruction (Kim et 
 import triton
 import triton.language as tl
 
+from autotune.kernels.paged_decode.keys import load_rows
+
 # Selectors of prmt, which picks bytes of its two operands: how a pair of bytes, low or high, is spread over 32 bits.
 _CVT_PAIR = "{ .reg .b16 low, high; mov.b32 {low, high}, $1; cvt.rn.f16x2.%s $0, %s; }"
 _CVT_BYTE = (
@@ -34,14 +36,11 @@ _INT8_HIGH = tl.constexpr(_INT8 % "prmt.b32 word, $1, 0, 0x4341; xor.b32 word, w
 
 
 @triton.jit
-def load_packed(rows_ptr, offsets, present, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr):
-    """Rows at these offsets, in bytes, as int16 ``[rows, BLOCK_WIDTH // 2]``; absent rows and padding columns are 0."""
-    columns = tl.arange(0, BLOCK_WIDTH // 2)
-    mask = present[:, None]
-    if WIDTH != BLOCK_WIDTH:
-        mask = mask & (columns < WIDTH // 2)[None, :]
+def load_packed(rows_ptr, fixed, moving, present, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr):
+    """Rows at the sums of these offsets, in words of two bytes, as int16 ``[rows, BLOCK_WIDTH // 2]``; absent rows and
+    padding columns are 0."""
     words = rows_ptr.to(tl.pointer_type(tl.int16), bitcast=True)
-    return tl.load(words + (offsets // 2)[:, None] + columns[None, :], mask=mask, other=0)
+    return load_rows(words, fixed, moving, present, WIDTH // 2, BLOCK_WIDTH // 2)
 
 
 @triton.jit

@@ -53,9 +53,10 @@ def locate_rows(kv_head, block, SEQ_Q: tl.constexpr, GROUP: tl.constexpr, BLOCK_
 
 @triton.jit
 def load_queries(
-    q, q_strides, k_scale, stride_scale, sequence, kv_head, block, score_scale,
+    q, q_strides, k_scale, sequence, kv_head, block, score_scale,
     KEY_TYPE: tl.constexpr, SEQ_Q: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_ROWS: tl.constexpr, KEY_SCALES: tl.constexpr, PACKED: tl.constexpr, HEADS: tl.constexpr,
+    STRIDE_SCALE: tl.constexpr,
 ):  # fmt: skip
     """A block's queries of one sequence, in two parts where the product is of two, and the factors of its scores.
 
@@ -66,15 +67,15 @@ def load_queries(
     exact: tl.constexpr = PACKED and tl.int8 == KEY_TYPE
     parts: tl.constexpr = 2 if PACKED and not exact else 1
     offsets = _offset(sequence, q_strides[0]) + _offset(queries, q_strides[1]) + _offset(heads, q_strides[2])
-    tile = load_rows(q, offsets, is_row, HEAD_DIM, BLOCK_D, parts)
+    tile = load_rows(q, offsets, None, is_row, HEAD_DIM, BLOCK_D, parts)
     other = tile
     if parts == 2:
-        other = load_rows(q + 2, offsets, is_row, HEAD_DIM - 2, BLOCK_D, parts)
+        other = load_rows(q + 2, offsets, None, is_row, HEAD_DIM - 2, BLOCK_D, parts)
     factors = tl.full([BLOCK_ROWS, 1], 1.0, tl.float32) * score_scale
     if exact:
         tile, other, factors = fit_bytes(tile, score_scale)
     elif q.dtype.element_ty != KEY_TYPE:
         tile, other, factors = fit_half(tile, other, score_scale)
     if k_scale is not None and not KEY_SCALES:
-        factors *= tl.load(k_scale + row_heads * stride_scale, mask=is_row, other=1.0)[:, None]
+        factors *= tl.load(k_scale + row_heads * STRIDE_SCALE, mask=is_row, other=1.0)[:, None]
     return tile, other, factors

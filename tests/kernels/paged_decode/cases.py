@@ -25,7 +25,7 @@ FACTORS: Final[Mapping[str, tuple[Any, ...]]] = {
     ),
     "schedule": ("split", "flat"),
     "block_k": (16, 32, 64, 128, 256),
-    "work": (1, 2, 8, 32),  # splits of a sequence, or programs of an SM
+    "work": (1, 2, 6, 24),  # splits of a sequence, or programs of an SM
     "combine": ("kernel", "last"),
     "half_partials": (False, True),
     "block_rows": (16, 32, 64),

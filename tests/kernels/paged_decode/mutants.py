@@ -50,7 +50,7 @@ MUTANTS: Final = (
     Mutant("window too long", "fold.py", "ahead > -window", "ahead >= -window", "split", "window"),
     Mutant("wrong half", "forward.py", "2 * program + began", "2 * program + 1 - began", "flat", "plain"),
     Mutant("lost tile", "forward.py", "leaves, next_first, tile", "leaves, next_first + 1, tile", "flat", "plain"),
-    Mutant("stale queries", "forward.py", "ks_strides[2], following,", "ks_strides[2], sequence,", "flat", "plain"),
+    Mutant("stale queries", "forward.py", "k_scale, following,", "k_scale, sequence,", "flat", "plain"),
     Mutant("unweighted parts", "partials.py", "parts * weights[:, :, None]", "parts", "split", "plain"),
     Mutant("no empty sequence", "tiles.py", "tl.maximum(tiles, 1)", "tl.maximum(tiles, 0)", "flat", "plain"),
     Mutant("never merges", "partials.py", "== count - 1", "== count", "split", "plain"),
