@@ -1,9 +1,10 @@
 """The problems whose winners and sweeps ship, by operation; ``benchmarks.record`` records them.
 
 Flash attention: FlashAttention's own benchmark, batch x seq = 16,384 and heads x head_dim = 2048, bf16, forward; the
-chunks that paged prefill is compared with; and whole prompts of a model. Paged decode: what ``benchmarks.paged``
-compares, and the heads of models that are served, from one sequence to a full server. FlexAttention: what its users
-run, 16,384 tokens each but for one long prompt of Gemma 2. A group's first problems are those the others learn from.
+chunks that paged prefill is compared with; whole prompts of a model; and float32. Paged decode: what
+``benchmarks.paged`` compares, and the heads of models that are served, from one sequence to a full server.
+FlexAttention: what its users run, 16,384 tokens each but for one long prompt of Gemma 2. A group's first problems are
+those the others learn from.
 """
 
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ OTHERS: Final = (get_model("qwen2.5-7b"), get_model("gpt-oss-120b"), ModelShape(
 CHUNK: Final = 2048  # new tokens of a chunked prefill
 CACHED: Final = 30720  # tokens before them
 PREFILLS: Final = (1024, 4096, 16384)
+# Batch, heads, length, causal: what the suites of comparisons measure in float32 (docs/suites.md).
+EXACT: Final = ((1, 8, 1024, False), (1, 8, 2048, True), (2, 16, 1024, True), (4, 32, 512, True))
 
 
 class Cell(NamedTuple):
@@ -103,6 +106,9 @@ def _flash_cells() -> Iterator[Cell]:
                 yield Cell("causal" if causal else "full", grid_shape(head_dim, causal, seq))
     yield from (Cell("chunk", dense_chunk(cached)) for cached in (0, CACHED))
     yield from (Cell("llama", dense_prefill(seq)) for seq in PREFILLS)
+    for batch, heads, seq, causal in EXACT:
+        shape = AttentionShape(batch=batch, heads=heads, seq_q=seq, head_dim=64, dtype="float32", causal=causal)
+        yield Cell("float32", shape)
 
 
 def _paged_cells() -> Iterator[Cell]:
