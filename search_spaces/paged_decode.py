@@ -281,7 +281,7 @@ def power_of_two(value: int) -> int:
 
 
 _FILES: Final = (
-    *("forward", "fold", "keys", "queries", "packing", "softmax", "tiles"),
+    *("forward", "fold", "keys", "pages", "queries", "packing", "softmax", "tiles"),
     *("partials", "combine", "early", "counters", "launch"),
 )
 _KERNEL_FOLDERS: Final = Path(__file__).parent.parent / "kernels"

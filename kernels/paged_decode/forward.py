@@ -14,7 +14,7 @@ import triton.language as tl
 from autotune.kernels.flash_attention.forward import LOG2_E, _offset
 from autotune.kernels.paged_decode.early import let_next_come, wait_for_previous
 from autotune.kernels.paged_decode.fold import begin_state, end_state, fold_tile
-from autotune.kernels.paged_decode.keys import load_pages
+from autotune.kernels.paged_decode.pages import load_pages
 from autotune.kernels.paged_decode.partials import arrive, merge_partials, store_output, store_partial
 from autotune.kernels.paged_decode.queries import load_queries, locate_rows
 from autotune.kernels.paged_decode.tiles import count_list, count_tiles, find_sequence, list_tiles, share_tiles
