@@ -1,10 +1,9 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 """Where the keys of a tile lie in a paged cache, and what is loaded from there, in Triton.
 
-Strides are arguments here, as they are not in ``paged_decode``: as constants they leave ptxas so few instructions and
-registers of addresses that it computes them between the copies, each of which then waits for the one before. 64 x 64
-tiles of 2048 queries took 111 us or more so, and 97 us as they are here (NVIDIA H200, 2026-11-22 and -21,
-``benchmarks.record``).
+Strides are arguments here, constants in ``paged_decode``. As constants they save a sixth of the instructions, but ptxas
+then computes addresses between the copies that take them, and a tile is slower: 2048 queries in tiles of 64 x 64 took
+111 us, and 97 us as here (NVIDIA H200, 2026-11-22 and 2026-11-21, ``benchmarks.record``).
 """
 
 import triton
