@@ -8,27 +8,20 @@ from textwrap import dedent
 import pytest
 
 from autotune import hardware
-from autotune.executor import worker_keeper
+from autotune.device import NVIDIA_H200
 from autotune.executor.child import Child
+from tests.executor.fake_cuda import replace_cuda
 from tests.executor.processes import Processes, watch
+from tests.executor.slow_kernel import CONDITIONS, SlowKernel
 
 StartChild = Callable[[str], Child]
-
-
-def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on there is a GPU, whose worker is the fake one."""
-
-    def start_fake(module: str, *arguments: str) -> Child:
-        return Child({"autotune.executor.worker": "tests.executor.fake_worker"}[module], *arguments)
-
-    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
-    monkeypatch.setattr(worker_keeper, "Child", start_fake)
 
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
     """What the test starts; it fails if something is left at its end."""
-    yield from watch(monkeypatch)
+    with watch(monkeypatch) as processes:
+        yield processes
 
 
 @pytest.fixture
@@ -45,3 +38,15 @@ def start(processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             return child
 
         yield start_child
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> SlowKernel:
+    """The slow kernel on a fake GPU, whose context its illegal launches break."""
+    cuda = replace_cuda(monkeypatch)
+    monkeypatch.setattr(hardware, "current_device", lambda: NVIDIA_H200)
+    monkeypatch.setattr(hardware.Watch, "__init__", lambda self, own_pid: None)
+    monkeypatch.setattr(hardware.Watch, "end", lambda self: CONDITIONS)
+    slow = SlowKernel(cuda)
+    monkeypatch.setattr(hardware, "is_context_alive", lambda: slow.is_context_alive)
+    return slow

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,9 @@ class Processes:
             return False
 
 
+@contextmanager
 def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
-    """Mark what is started from here on; nothing of it may outlive the caller."""
+    """Mark what is started from here on; nothing of it may outlive the block."""
     mark = os.urandom(8).hex()
     monkeypatch.setenv(MARK, mark)
     processes = Processes(mark)

@@ -35,10 +35,8 @@ def receive(pool: CompilePool) -> Outcome:
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Config, Outcome]]:
     """Every fault through one pool, then a good config; on leaving, nothing of it lives."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
+    with pytest.MonkeyPatch.context() as monkeypatch, watch(monkeypatch):
         monkeypatch.setenv(GATE, str(tmp_path_factory.mktemp("gate")))  # open
-        watched = watch(monkeypatch)
-        next(watched)
         pool = CompilePool(NVIDIA_H200, jobs=3, timeout=TIMEOUT_SECONDS)
         pool.open(OPERATION, SHAPE)
         configs = [config(compile=fault) for fault in (*reversed(COMPILES), "fine")]
@@ -47,7 +45,6 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Config, 
         found = [receive(pool) for _ in configs]
         pool.close()
         yield {outcome.config: outcome for outcome in found}
-        next(watched, None)
 
 
 @pytest.mark.parametrize(

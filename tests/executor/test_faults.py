@@ -22,7 +22,7 @@ from autotune.space import Config
 from autotune.table import Store
 from autotune.trial import Outcome, Stage, Status
 from tests.executor import faulty, faulty_triton
-from tests.executor.conftest import fake_gpu
+from tests.executor.driving import answer, replace_gpu
 from tests.executor.processes import Processes
 
 STATUSES: Final = {
@@ -58,7 +58,7 @@ BACK_SECONDS: Final = 5.0  # a worker answers again so soon after the last one's
 def test_a_search_survives_a_hundred_faults(
     processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_gpu(monkeypatch)
+    replace_gpu(monkeypatch)
     store = Store(tmp_path)
     expected = {
         Config({**faulty.SUITE[kind], "extra_us": extra_us}): status
@@ -73,13 +73,6 @@ def test_a_search_survives_a_hundred_faults(
     assert len(expected) == 100 + len(faulty.EXTRA_US)
     assert result.winner is not None
     assert result.winner.config == faulty.config(extra_us=0)
-
-
-def answer(executor: GpuExecutor, config: Config) -> Outcome:
-    executor.submit(config)
-    outcome = executor.collect()
-    assert outcome is not None
-    return outcome
 
 
 # The real kernel

@@ -1,126 +1,23 @@
 """What the worker does with a config, over a fake CUDA: whom it is at, what it says of failures, and whose they are."""
 
-import io
-import json
-import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch
+import triton
+from triton.runtime.errors import OutOfResources, PTXASError
 
 from autotune import hardware
-from autotune.device import NVIDIA_H200
-from autotune.errors import UnknownNameError
-from autotune.executor import Baselines, racing, worker
-from autotune.executor.messages import Turn, outcome_from_json, problem_to_json, race_from_json
+from autotune.executor import Baselines
+from autotune.executor.messages import Turn
 from autotune.executor.problem import Problem, classify
-from autotune.kernels.baselines.baseline import OverCopies
 from autotune.operation import Cost
 from autotune.space import Config
-from autotune.trial import Conditions, Policy, Status, Timing
-from tests.executor import faulty
-from tests.executor.fake_cuda import FakeCuda, replace_cuda
+from autotune.trial import Policy, Status, Timing
 from tests.executor.fake_keeper import FakeClock
 from tests.executor.faulty import OPERATION, SHAPE, config
-
-CONDITIONS = Conditions(sm_clock_mhz=1980)
-PARTIAL = 3000  # bytes that a launch takes for a while
-OUT = 32 * 16 * 2  # bytes of an output
-WORKSPACE, COPY = 5000, 64
-
-
-@dataclass
-class SlowKernel(faulty.FaultyKernel):
-    """The faulty kernel on the CPU, each launch of which takes 500 us and what its config adds."""
-
-    cuda: FakeCuda
-    baseline_error: Exception | None = None
-    is_context_alive: bool = True
-    is_memory_full: bool = False
-    has_own_output: bool = False
-
-    def make_inputs(self, shape: Any, *, seed: int, device: str, data: str = "normal") -> faulty.Inputs:
-        if self.is_memory_full:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
-        return super().make_inputs(shape, seed=seed, device="cpu", data=data)
-
-    def launch(self, config: Config, inputs: faulty.Inputs, out: tuple[torch.Tensor, ...]) -> None:
-        self.is_context_alive &= config["run"] != "illegal"
-        self.cuda.allocate(PARTIAL)
-        if self.has_own_output:  # as torch's FlexAttention
-            self.cuda.allocate(OUT)
-            self.cuda.allocate(-out[0].untyped_storage().nbytes())
-            result = 2 * inputs.x
-            out[0].set_(result.untyped_storage(), 0, result.shape, result.stride())
-        else:
-            super().launch(config, inputs, out)
-        self.cuda.allocate(-PARTIAL)
-        self.cuda.launch(500.0 + (config.integer("extra_us") if "extra_us" in config else 0))
-
-    def baselines(self) -> "list[FakeBaseline]":
-        return [
-            FakeBaseline(self, "slow", 900.0),
-            FakeBaseline(self, "fast", 400.0),
-            FakeBaseline(self, "rare", 300.0, is_usual=False, verified_on_hardware=False),
-            FakeBaseline(self, "wrong", 1.0, off_by=1.0, is_usual=False),
-            FakeBaseline(self, "missing", 1.0, missing="pip install it", is_usual=False),
-            FakeBaseline(self, "holding", 600.0, is_usual=False, holds=("workspace",)),
-            FakeBaseline(self, "holding its output", 600.0, is_usual=False, holds=("workspace", "output")),
-            FakeBaseline(self, "holding copies", 600.0, is_usual=False, holds=("workspace", "copies")),
-        ]
-
-
-@dataclass
-class FakeBaseline:
-    """One that takes so many microseconds of a fake GPU, and computes what the kernel's reference does."""
-
-    kernel: SlowKernel
-    name: str
-    us: float
-    missing: str | None = None
-    off_by: float = 0.0
-    is_usual: bool = True
-    verified_on_hardware: bool = True
-    holds: tuple[str, ...] = ()
-
-    def available(self) -> str | None:
-        return self.missing
-
-    def unsupported(self, shape: Any) -> str | None:
-        return None
-
-    def prepare(self, shape: Any, inputs: faulty.Inputs) -> Callable[[], torch.Tensor]:
-        out = self.kernel.reference(inputs)[0] + self.off_by
-        copy = torch.empty(COPY, dtype=torch.uint8)
-        sizes = {"workspace": WORKSPACE, "output": out.nbytes, "copies": COPY}
-        self.kernel.cuda.allocate(sum(sizes[name] for name in self.holds))
-
-        def run() -> torch.Tensor:
-            if self.kernel.baseline_error and self.name == "fast":
-                self.kernel.is_context_alive &= "hardware stack" not in str(self.kernel.baseline_error)
-                raise self.kernel.baseline_error
-            self.kernel.cuda.launch(self.us)
-            self.kernel.cuda.allocate(PARTIAL)
-            if "output" not in self.holds:
-                self.kernel.cuda.allocate(out.nbytes)
-            self.kernel.cuda.allocate(-PARTIAL)
-            return out
-
-        return OverCopies(run, (copy,)) if "copies" in self.holds else run
-
-
-@pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> SlowKernel:
-    cuda = replace_cuda(monkeypatch)
-    monkeypatch.setattr(hardware, "current_device", lambda: NVIDIA_H200)
-    monkeypatch.setattr(hardware.Watch, "__init__", lambda self, own_pid: None)
-    monkeypatch.setattr(hardware.Watch, "end", lambda self: CONDITIONS)
-    slow = SlowKernel(cuda)
-    monkeypatch.setattr(hardware, "is_context_alive", lambda: slow.is_context_alive)
-    return slow
+from tests.executor.slow_kernel import CONDITIONS, PARTIAL, WORKSPACE, SlowKernel
 
 
 @pytest.fixture
@@ -276,14 +173,6 @@ def test_a_baseline_faster_than_the_hardware_can_be_has_no_time(problem: Problem
         assert found.outcomes[0].status is Status.OK
 
 
-def test_a_bare_name_is_no_collection_of_names() -> None:
-    """mypy says so here, and that it need not be told where it does not."""
-    given: list[Baselines] = ["none", ["slow"], ("slow",), frozenset({"slow"}), {"slow": 1}]
-    given.append("slow")  # type: ignore[arg-type]
-    with pytest.raises(UnknownNameError, match="baselines='slow' is unknown; allowed: none, fastest, every, or a list"):
-        racing.race(Mock(), [config()], seconds=0.0, baselines=given[-1], patience=1.0)
-
-
 def test_a_baseline_that_refuses_is_named_and_the_rest_are_raced(problem: Problem, kernel: SlowKernel) -> None:
     kernel.baseline_error = TypeError("no kernel for this shape")
     found, _ = race(problem, config(), baselines=["slow", "fast"])
@@ -312,56 +201,19 @@ def test_what_broke_the_context_is_illegal_whatever_it_says(problem: Problem, ke
     assert classify(error) is Status.ILLEGAL_ACCESS
 
 
-# The worker's answers
-
-
-@pytest.fixture
-def served(kernel: SlowKernel, monkeypatch: pytest.MonkeyPatch) -> SlowKernel:
-    """The kernel as the worker finds it."""
-    monkeypatch.setattr(worker, "open_problem", lambda data: (OPERATION, kernel, SHAPE))
-    monkeypatch.setattr(os, "_exit", lambda code: None)
-    return kernel
-
-
-def ask(function: Callable[..., Any], *arguments: Any) -> tuple[Any, list[dict[str, Any]]]:
-    """What it returned, and the messages it sent."""
-    stream = io.BytesIO()
-    returned = function(*arguments, stream)
-    return returned, [json.loads(line) for line in stream.getvalue().splitlines()]
-
-
-def open_problem() -> tuple[Problem | None, list[dict[str, Any]]]:
-    request = {"number": 3, "problem": problem_to_json(OPERATION, SHAPE)}
-    return ask(worker.open_requested, request, Policy(), 1)
-
-
-def test_the_worker_answers_as_its_parent_expects(served: SlowKernel) -> None:
-    opened, said = open_problem()
-    assert said == [{"opened": True, "number": 3}]
-    _, (answer,) = ask(worker.screen, opened, {"configs": [dict(config())], "early_stop": True})
-    assert outcome_from_json(answer["outcome"]).status is Status.OK
-    _, (answer,) = ask(worker.screen, opened, {"configs": [dict(config(run="illegal"))], "early_stop": True})
-    outcome = outcome_from_json(answer["outcome"])
-    assert (outcome.config, outcome.status) == (config(run="illegal"), Status.ILLEGAL_ACCESS)
-    request = {
-        "configs": [dict(config()), dict(config(extra_us=9))],
-        "seconds": 0.0,
-        "baselines": "fastest",
-        "without": [],
-    }
-    _, (*progress, answer) = ask(worker.race, opened, request)
-    assert progress[:3] == [{"working_on": None}, {"working_on": 0}, {"working_on": 1}]
-    assert [outcome.status for outcome in race_from_json(answer["race"]).outcomes] == [Status.OK, Status.OK]
-    request["configs"] = [dict(config(run="illegal"))]
-    _, (*progress, answer) = ask(worker.race, opened, request)
-    assert progress[-1] == {"working_on": 0}
-    assert (answer["status"], "illegal memory access" in answer["message"]) == ("illegal_access", True)
-
-
-def test_the_worker_says_what_cannot_be_opened(served: SlowKernel) -> None:
-    opened, _ = open_problem()
-    served.is_memory_full = True
-    message = "OutOfMemoryError: CUDA out of memory. Tried to allocate"
-    assert open_problem() == (None, [{"unopened": message, "number": 3}])
-    request = {"configs": [dict(config())], "seconds": 0.0, "baselines": "fastest", "without": []}
-    assert ask(worker.race, opened, request)[1] == [{"working_on": None}, {"unopened": message}]
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (OutOfResources(262144, 232448, "shared memory"), Status.OUT_OF_RESOURCES),
+        (triton.TritonError("torch refuses to compile it"), Status.COMPILE_ERROR),
+        (PTXASError("no such instruction"), Status.COMPILE_ERROR),
+        (torch.cuda.OutOfMemoryError("out of memory"), Status.OUT_OF_MEMORY),
+        (RuntimeError("PassManager::run failed"), Status.COMPILE_ERROR),
+        (RuntimeError("the launch failed"), Status.LAUNCH_ERROR),
+    ],
+)
+def test_a_refusal_where_it_is_launched_has_its_status(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, status: Status
+) -> None:
+    monkeypatch.setattr(hardware, "is_context_alive", lambda: True)
+    assert classify(error) is status

@@ -1,7 +1,10 @@
 """The parent's side of a race, over a worker that follows a script: whose memory is whose, how long all may take."""
 
+from unittest.mock import Mock
+
 import pytest
 
+from autotune.errors import UnknownNameError
 from autotune.executor import BaselineResult, Baselines, Race, racing
 from autotune.executor.child import ChildDiedError
 from autotune.trial import Status
@@ -77,3 +80,11 @@ def test_what_was_sampled_is_lost_and_a_comparison_begins_again(
     assert [request["seconds"] for request in keeper.requests] == [5.0, left]
     assert keeper.requests[1]["without"] == ["flex"]
     assert found.baselines[-1] == BaselineResult("flex", message="exit status 9")
+
+
+def test_a_bare_name_is_no_collection_of_names() -> None:
+    """mypy says so here, and that it need not be told where it does not."""
+    given: list[Baselines] = ["none", ["slow"], ("slow",), frozenset({"slow"}), {"slow": 1}]
+    given.append("slow")  # type: ignore[arg-type]
+    with pytest.raises(UnknownNameError, match="baselines='slow' is unknown; allowed: none, fastest, every, or a list"):
+        racing.race(Mock(), [config()], seconds=0.0, baselines=given[-1], patience=1.0)

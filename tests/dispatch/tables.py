@@ -1,0 +1,78 @@
+"""Tables of flash attention to serve from, in this process or a fresh one."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from autotune import dispatch
+from autotune.device import NVIDIA_H200
+from autotune.dispatch import reload
+from autotune.search_spaces.flash_attention import OPERATION
+from autotune.shape import AttentionShape, PagedShape
+from autotune.space import Config
+from autotune.table import Store, write_shipped
+from autotune.trial import Trial
+from tests.report import sample
+
+H200: Final = "NVIDIA H200"
+CAPPED: Final = replace(NVIDIA_H200, power_cap_watts=500)
+# Valid wherever FAST is, and told apart from it and from the default.
+SLOWER: Final = sample.config(BLOCK_K=64)
+THIRD: Final = sample.config(BLOCK_K=32)
+PAGED: Final = PagedShape(batch=4, heads=8, max_context=256, head_dim=64)
+
+
+class Tables:
+    """The user's table and the shipped one, both empty at first."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home, self.results = folder / "home", folder / "results"
+
+    def tune(self, *trials: Trial) -> None:
+        """Add rows to the user's table, and read it again."""
+        for trial in trials:
+            Store(self.home).append([trial])
+        reload()
+
+    def ship(self, *trials: Trial) -> None:
+        """Write the shipped table of the H200, and read it again."""
+        write_shipped(Path("nvidia_h200/flash_attention.parquet"), trials, results=self.results)
+        reload()
+
+
+@contextmanager
+def served_from(tables: Tables) -> Iterator[Tables]:
+    """Serve from these tables alone, by the toolchain of the sample's rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        sample.serve_from(patch, tables.home, tables.results)
+        patch.setattr(dispatch, "_installed", lambda package: sample.TOOLCHAIN.triton)
+        patch.setattr(dispatch, "current_device", lambda: NVIDIA_H200)
+        reload()
+        yield tables
+    reload()
+
+
+def default_of(shape: AttentionShape) -> Config:
+    return OPERATION.space.default(shape, NVIDIA_H200)
+
+
+def in_fresh_process(code: str, home: Path, **environment: str) -> str:
+    """What a new interpreter prints that stands in another folder and serves from this home."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "AUTOTUNE"))}
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tempfile.gettempdir(),
+        env={**inherited, "AUTOTUNE_HOME": str(home), **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout

@@ -1,0 +1,52 @@
+"""What is no question is refused, with the argument, its value and what is allowed."""
+
+from typing import Any
+
+import pytest
+
+from autotune.dispatch import get_kernel
+from autotune.errors import InvalidShapeError, UnknownNameError, UsageError
+from autotune.shape import Shape
+from tests.dispatch.tables import H200, PAGED, Tables
+from tests.report import sample
+
+
+@pytest.mark.parametrize("device", ["", "  ", 3, ["NVIDIA H200"]])
+def test_a_device_that_is_no_name_is_refused(tables: Tables, device: Any) -> None:
+    with pytest.raises(UsageError) as refused:
+        get_kernel(sample.shape(), device=device)
+    assert str(refused.value) == (
+        f"device={device!r} is not allowed; expected a name such as 'NVIDIA H200', or None for the GPU here"
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "operation", "words"),
+    [
+        ({"batch": 1}, None, "is of type dict; expected AttentionShape or PagedShape"),
+        (None, "paged_decode", "is of type NoneType; expected AttentionShape or PagedShape"),
+        (PAGED, "flash_attention", "is of type PagedShape; operation='flash_attention' takes AttentionShape"),
+        (sample.shape(), "paged_decode", "is of type AttentionShape; operation='paged_decode' takes PagedShape"),
+    ],
+    ids=["dict", "none", "paged", "dense"],
+)
+def test_what_is_no_shape_of_the_operation_is_refused(
+    tables: Tables, shape: Any, operation: str | None, words: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        get_kernel(shape, device=H200, operation=operation)
+    assert str(refused.value) == f"shape={shape!r} {words}"
+
+
+def test_a_shape_that_no_operation_supports_is_refused(tables: Tables) -> None:
+    with pytest.raises(InvalidShapeError, match="varlen=True"):
+        get_kernel(sample.shape(varlen=True), device=H200)
+    with pytest.raises(UnknownNameError, match="no operation takes a Shape"):
+        get_kernel(Shape(), device=H200)
+
+
+@pytest.mark.parametrize("batch", [16, 1], ids=["hit", "miss"])
+def test_another_on_miss_is_refused(tables: Tables, batch: int) -> None:
+    tables.ship(sample.trial())
+    with pytest.raises(UsageError, match="on_miss='ignore' is not allowed; expected 'default', 'error', 'record'"):
+        get_kernel(sample.shape(batch=batch), device=H200, on_miss="ignore")  # type: ignore[arg-type]

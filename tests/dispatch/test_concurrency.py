@@ -1,0 +1,75 @@
+"""Every process picks the same, and threads are served while tables change."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import pytest
+
+from autotune import dispatch
+from autotune.dispatch import get_kernel
+from tests.dispatch.tables import H200, SLOWER, THIRD, Tables, in_fresh_process
+from tests.report import sample
+
+PRINT_PICKS: Final = """
+from autotune import AttentionShape, get_kernel
+for seq, batch in [(1024, 16), (1500, 10), (1024, 15), (64, 1)]:
+    shape = AttentionShape(batch=batch, heads=16, seq_q=seq, head_dim=128, causal=True)
+    kernel = get_kernel(shape, device="NVIDIA H200")
+    print(kernel.config, kernel.provenance)
+"""
+
+
+def test_every_process_picks_the_same(tables: Tables) -> None:
+    configs = (sample.FAST, SLOWER, THIRD, sample.config(num_stages=3))
+    shapes = [sample.shape(batch=batch) for batch in (14, 16, 18)] + [sample.shape(2048)]
+    for number, (shape, config) in enumerate(zip(shapes, configs, strict=True)):
+        tables.tune(sample.trial(shape, config, race_id=f"race-{number}"))
+    picks = {in_fresh_process(PRINT_PICKS, tables.home, PYTHONHASHSEED=seed) for seed in ("0", "1", "77")}
+    assert len(picks) == 1
+    assert picks.pop().count("tuned for") == 3
+
+
+def test_threads_look_up_while_tables_change(tables: Tables) -> None:
+    other = sample.trial(sample.shape(4096), THIRD)
+    tables.ship(sample.trial(), other)
+
+    def look_up() -> None:
+        for count in range(300):
+            assert get_kernel(sample.shape(batch=16 - count % 3), device=H200).config in (sample.FAST, SLOWER)
+            assert get_kernel(sample.shape(4096), device=H200).config == THIRD
+            time.sleep(0.001)  # lets the writer have its turns
+
+    turns = 0
+    with ThreadPoolExecutor(8) as pool:
+        done = [pool.submit(look_up) for _ in range(8)]
+        while not all(future.done() for future in done):
+            chosen = (SLOWER, sample.FAST)[turns % 2]
+            tables.ship(sample.trial(chosen=chosen), other)
+            assert get_kernel(sample.shape(), device=H200).config == chosen
+            turns += 1
+        for future in done:
+            future.result()
+    assert turns >= 3
+
+
+def test_a_pick_begun_before_a_reload_is_not_served_after_it(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables.ship(sample.trial())
+    has_read, may_end = threading.Event(), threading.Event()
+    climb = dispatch._climb
+
+    def climb_late(*arguments: Any) -> Any:
+        has_read.set()
+        assert may_end.wait(10)
+        return climb(*arguments)
+
+    monkeypatch.setattr(dispatch, "_climb", climb_late)
+    late = threading.Thread(target=get_kernel, args=(sample.shape(),), kwargs={"device": H200})
+    late.start()
+    assert has_read.wait(10)
+    monkeypatch.setattr(dispatch, "_climb", climb)
+    tables.ship(sample.trial(chosen=SLOWER))
+    may_end.set()
+    late.join()
+    assert get_kernel(sample.shape(), device=H200).config == SLOWER

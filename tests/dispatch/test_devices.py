@@ -1,0 +1,90 @@
+"""Whose rows a device is served: its own, then those of its model under another power cap; and what a name means."""
+
+from dataclasses import replace
+
+import pytest
+
+from autotune import dispatch
+from autotune.device import NVIDIA_H200, Device
+from autotune.dispatch import get_kernel, reload
+from autotune.errors import MissingDependencyError
+from tests.dispatch.tables import CAPPED, H200, PAGED, SLOWER, Tables
+from tests.report import sample
+
+
+def _no_gpu() -> Device:
+    raise MissingDependencyError("no GPU is visible")
+
+
+def test_another_power_cap_is_the_same_model(tables: Tables) -> None:
+    row = sample.trial(device=CAPPED)
+    tables.ship(row)
+    why = get_kernel(sample.shape()).provenance
+    assert (why.rung, why.row) == ("same model", row)
+    assert why.reason == "tuned for this shape on NVIDIA H200 at 500 W, not the 700 W here"
+
+
+def test_a_near_shape_at_this_cap_comes_before_the_very_shape_at_another(tables: Tables) -> None:
+    near = sample.trial(sample.shape(batch=17), SLOWER)
+    tables.ship(sample.trial(device=CAPPED), near)
+    assert get_kernel(sample.shape()).provenance.row == near
+
+
+def test_of_other_caps_the_nearest_comes_first(tables: Tables) -> None:
+    caps = (300, 600, 400)
+    tables.ship(*[sample.trial(device=replace(NVIDIA_H200, power_cap_watts=cap)) for cap in caps])
+    row = get_kernel(sample.shape()).provenance.row
+    assert row is not None
+    assert row.device.power_cap_watts == 600
+
+
+def test_another_model_of_the_same_architecture_is_not_trusted(tables: Tables) -> None:
+    tables.tune(sample.trial(device=replace(NVIDIA_H200, name="NVIDIA H100", memory_mib=81559)))
+    why = get_kernel(sample.shape()).provenance
+    assert (why.rung, why.reason) == (
+        "default",
+        "no tuned shape of flash_attention on NVIDIA H200: the space's default",
+    )
+
+
+def test_a_name_ignores_the_cap_and_takes_the_highest(tables: Tables) -> None:
+    tables.ship(sample.trial(device=CAPPED), sample.trial(chosen=SLOWER))
+    assert get_kernel(sample.shape(), device=H200).config == SLOWER
+    tables.ship(sample.trial(device=CAPPED))
+    kernel = get_kernel(sample.shape(), device=H200)
+    assert (kernel.config, kernel.provenance.rung) == (sample.FAST, "exact")
+
+
+def test_an_unknown_name_gets_the_default(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables.ship(sample.trial())
+    for current in (lambda: NVIDIA_H200, _no_gpu):
+        reload()
+        monkeypatch.setattr(dispatch, "current_device", current)
+        kernel = get_kernel(sample.shape(), device="Voodoo 2")
+        assert kernel.provenance.rung == "default"
+        assert "Voodoo 2" in kernel.provenance.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("H200", "; did you mean 'NVIDIA H200'?"), ("nvidia h200", "; did you mean 'NVIDIA H200'?"), ("foo", "")],
+)
+def test_the_reason_of_an_unknown_name_says_which_are_like_it(tables: Tables, name: str, hint: str) -> None:
+    why = get_kernel(sample.shape(), device=name).provenance
+    assert (why.rung, why.reason) == ("default", f"no table knows the device {name}: the space's default{hint}")
+
+
+def test_a_device_that_another_operation_was_tuned_on_is_known(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "current_device", _no_gpu)
+    tables.tune(sample.trial(device=replace(NVIDIA_H200, name="NVIDIA B200")))
+    for name in ("NVIDIA B200", H200):
+        why = get_kernel(PAGED, device=name).provenance
+        assert why.reason == f"no tuned shape of paged_decode on {name}: the space's default"
+    why = get_kernel(PAGED, device="b200").provenance
+    assert why.reason == "no table knows the device b200: the space's default; did you mean 'NVIDIA B200'?"
+
+
+def test_without_a_name_and_a_gpu_is_an_error(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "current_device", _no_gpu)
+    with pytest.raises(MissingDependencyError, match="no GPU"):
+        get_kernel(sample.shape())

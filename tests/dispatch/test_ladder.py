@@ -1,0 +1,102 @@
+"""Which row is served: the very shape's, else the nearest valid one of its family, else the space's default."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotune import dispatch
+from autotune.dispatch import get_kernel
+from tests.dispatch.tables import H200, SLOWER, THIRD, Tables, default_of
+from tests.report import sample
+
+
+def test_the_row_of_the_very_shape_is_exact(tables: Tables) -> None:
+    row = sample.trial(sample.shape(1024))
+    tables.ship(row, sample.trial(sample.shape(2048), SLOWER))
+    kernel = get_kernel(sample.shape(1024), device=H200)
+    assert kernel.config == sample.FAST
+    why = kernel.provenance
+    assert (why.rung, why.row, why.origin, why.distance, why.notes) == ("exact", row, "shipped", 0.0, ())
+    assert str(why) == why.reason == "tuned for this shape on NVIDIA H200"
+    assert (kernel.operation, kernel.shape) == ("flash_attention", sample.shape(1024))
+    assert "exact" in repr(kernel)
+
+
+def test_the_nearest_of_several_shapes_is_borrowed(tables: Tables) -> None:
+    row = sample.trial(sample.shape(2048), SLOWER)
+    tables.ship(sample.trial(sample.shape(1024)), row, sample.trial(sample.shape(512), THIRD))
+    kernel = get_kernel(sample.shape(1500), device=H200)
+    why = kernel.provenance
+    assert (kernel.config, why.rung, why.row) == (SLOWER, "nearest", row)
+    assert why.distance == pytest.approx(0.7123, abs=1e-4)  # hypot(log2(10 / 8), 2 x log2(2048 / 1500))
+    assert why.reason == f"tuned for the nearest shape ({sample.shape(2048)}; 0.71 away) on NVIDIA H200"
+
+
+@pytest.mark.parametrize(("batch", "rung"), [(8, "nearest"), (32, "nearest"), (7, "default"), (33, "default")])
+def test_a_shape_further_than_a_factor_of_two_is_not_borrowed(tables: Tables, batch: int, rung: str) -> None:
+    tables.ship(sample.trial(sample.shape(batch=16)))
+    why = get_kernel(sample.shape(batch=batch), device=H200).provenance
+    assert why.rung == rung
+    if rung == "default":
+        assert why.reason == (
+            "no tuned shape of flash_attention on NVIDIA H200 is within a distance of 1 (a factor of two in one size): "
+            "the space's default"
+        )
+
+
+def test_a_config_that_is_invalid_here_is_passed_over(tables: Tables) -> None:
+    asked = sample.shape(seq_q=64, seq_kv=1024)
+    nearer = sample.trial(sample.shape(seq_q=96, seq_kv=1024))  # its BLOCK_Q is longer than 64
+    farther = sample.trial(sample.shape(seq_q=40, seq_kv=1024), sample.config(BLOCK_Q=64, num_warps=4))
+    tables.ship(nearer, farther)
+    assert get_kernel(asked, device=H200).provenance.row == farther
+    tables.ship(nearer)
+    kernel = get_kernel(asked, device=H200)
+    assert (kernel.config, kernel.provenance.rung, kernel.provenance.row) == (default_of(asked), "default", None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dtype": "float16"},
+        {"head_dim": 120},
+        {"head_dim_v": 64},
+        {"causal": False},
+        {"window": 512},
+        {"softcap": True},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_families_are_never_mixed(tables: Tables, change: dict[str, Any]) -> None:
+    tables.ship(sample.trial(sample.shape(1024)))
+    asked = sample.shape(1024, **change)
+    kernel = get_kernel(asked, device=H200)
+    assert (kernel.provenance.rung, kernel.config) == ("default", default_of(asked))
+
+
+def test_heads_may_differ_as_sizes_do(tables: Tables) -> None:
+    tables.ship(sample.trial(sample.shape(heads=16)))
+    assert get_kernel(sample.shape(heads=16, kv_heads=8), device=H200).provenance.rung == "default"  # hypot(1, 1)
+    assert get_kernel(sample.shape(heads=8), device=H200).provenance.rung == "nearest"
+
+
+def test_of_two_shapes_equally_near_the_choice_does_not_hang_on_the_order_of_rows(tables: Tables) -> None:
+    rows = [sample.trial(sample.shape(batch=8)), sample.trial(sample.shape(batch=32), SLOWER)]
+    picks = set()
+    for order in (rows, rows[::-1]):
+        numbered = [replace(row, number=number) for number, row in enumerate(order)]
+        tables.ship(*numbered)
+        picks.add(get_kernel(sample.shape(batch=16), device=H200).config)
+    assert len(picks) == 1
+
+
+def test_accepted_differences_are_said(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "_installed", lambda package: "3.9.1")
+    tables.ship(sample.trial(source_hash="ab" * 32))
+    why = get_kernel(sample.shape(), device=H200).provenance
+    assert why.rung == "exact"
+    assert why.notes == (
+        "the kernel's source has changed since it was tuned",
+        "tuned with triton 3.6.0, here is 3.9.1",
+    )

@@ -1,0 +1,27 @@
+"""What a miss does as ``on_miss`` says: raise, or note the shape."""
+
+import pytest
+
+from autotune.dispatch import get_kernel
+from autotune.errors import NoTunedKernelError
+from autotune.search_spaces.flash_attention import OPERATION
+from autotune.table import read_misses
+from tests.dispatch.tables import H200, Tables
+from tests.report import sample
+
+
+def test_on_miss_error_raises_only_for_a_miss(tables: Tables) -> None:
+    tables.ship(sample.trial())
+    assert get_kernel(sample.shape(), device=H200, on_miss="error").provenance.rung == "exact"
+    assert get_kernel(sample.shape(batch=15), device=H200, on_miss="error").provenance.rung == "nearest"
+    with pytest.raises(NoTunedKernelError, match=r"flash_attention: no tuned shape .*; shape: batch 1, 16 heads"):
+        get_kernel(sample.shape(batch=1), device=H200, on_miss="error")
+
+
+def test_on_miss_record_notes_each_missed_shape_once(tables: Tables) -> None:
+    tables.ship(sample.trial())
+    missed = [sample.shape(batch=1), sample.shape(window=256)]
+    for shape in (sample.shape(), *missed, *missed):
+        get_kernel(shape, device=H200, on_miss="record")
+    assert read_misses() == [(OPERATION, shape) for shape in missed]
+    assert len((tables.home / "misses.jsonl").read_text().splitlines()) == 2

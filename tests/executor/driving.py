@@ -1,0 +1,52 @@
+"""Drives the executor of a GPU: asks for outcomes, over the fake worker where there is no GPU."""
+
+import pytest
+
+from autotune import hardware
+from autotune.executor import worker_keeper
+from autotune.executor.child import Child
+from autotune.executor.gpu import GpuExecutor
+from autotune.space import Config
+from autotune.trial import Outcome, Resources, Status
+from tests.executor.fake_worker import timing
+from tests.executor.faulty import config
+
+TIMING = timing(config())
+RESOURCES = Resources(shared_bytes=1024)  # of every config that compiles
+
+
+def replace_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on there is a GPU, whose worker is the fake one; compilers are the real ones."""
+
+    def start_fake(module: str, *arguments: str) -> Child:
+        return Child({"autotune.executor.worker": "tests.executor.fake_worker"}[module], *arguments)
+
+    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
+    monkeypatch.setattr(worker_keeper, "Child", start_fake)
+
+
+def start_executor() -> GpuExecutor:
+    """One that soon loses its patience with a worker."""
+    return GpuExecutor(jobs=2, screen_seconds=2.0, compile_seconds=20.0)
+
+
+def collect(executor: GpuExecutor) -> Outcome:
+    outcome = executor.collect()
+    assert outcome is not None
+    return outcome
+
+
+def answer(executor: GpuExecutor, wanted: Config) -> Outcome:
+    executor.submit(wanted)
+    return collect(executor)
+
+
+def assert_works(executor: GpuExecutor) -> None:
+    """A good config is measured, and a race ends; the fake worker refuses both until a problem is opened."""
+    outcome = answer(executor, config())
+    assert outcome.compile_seconds is not None
+    assert (outcome.config, outcome.status, outcome.timing) == (config(), Status.OK, TIMING)
+    assert outcome.resources == RESOURCES
+    race = executor.race([config()], seconds=0.1)
+    assert [raced.timing for raced in race.outcomes] == [TIMING]
+    assert race.fastest_baseline.name == "sdpa_flash"

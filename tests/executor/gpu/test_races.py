@@ -1,0 +1,117 @@
+"""A race loses only those who end it: their worker is replaced, and the rest are raced again."""
+
+import pytest
+
+from autotune.errors import SearchError
+from autotune.executor import BaselineResult, racing
+from autotune.executor.gpu import GpuExecutor
+from autotune.trial import Status
+from tests.executor.driving import assert_works
+from tests.executor.fake_worker import timing
+from tests.executor.faulty import OPERATION, SHAPE, config
+from tests.executor.processes import Processes
+
+
+@pytest.mark.parametrize(
+    ("run", "status", "message"),
+    [
+        ("race_die", Status.WORKER_DIED, "exit status 9"),
+        ("race_hang", Status.HANG, "the race stood still for 2 s"),
+        ("race_illegal", Status.ILLEGAL_ACCESS, "race_illegal"),
+        ("race_raise", Status.LAUNCH_ERROR, "race_raise"),
+    ],
+)
+def test_a_race_goes_on_without_the_one_that_ended_it(
+    executor: GpuExecutor, run: str, status: Status, message: str
+) -> None:
+    guilty = [config(run=run), config(run=run, extra_us=1)]
+    fine = [config(extra_us=extra_us) for extra_us in range(2)]
+    race = executor.race([fine[0], guilty[0], fine[1], guilty[1]], seconds=0.1)
+    assert [(o.config, o.status, o.message, o.timing) for o in race.outcomes] == [
+        (fine[0], Status.OK, "", timing(fine[0])),
+        (guilty[0], status, message, None),
+        (fine[1], Status.OK, "", timing(fine[1])),
+        (guilty[1], status, message, None),
+    ]
+    assert race.fastest_baseline.name == "sdpa_flash"
+    assert_works(executor)
+
+
+def test_a_race_of_none_but_the_guilty_ends(executor: GpuExecutor) -> None:
+    race = executor.race([config(run="race_die"), config(run="race_raise")], seconds=0.1)
+    assert [outcome.status for outcome in race.outcomes] == [Status.WORKER_DIED, Status.LAUNCH_ERROR]
+    assert race.baselines == ()
+    assert_works(executor)
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        ("baseline_die", "exit status 9"),
+        ("baseline_hang", "the race stood still for 1 s"),
+        ("baseline_raise", "refused"),
+    ],
+)
+def test_a_broken_baseline_is_no_finalists_fault(
+    executor: GpuExecutor, monkeypatch: pytest.MonkeyPatch, run: str, message: str
+) -> None:
+    monkeypatch.setattr(racing, "BASELINE_SECONDS", 1.0)
+    race = executor.race([config(), config(run=run)], seconds=5.0)
+    assert [outcome.status for outcome in race.outcomes] == [Status.OK, Status.OK]
+    kept = BaselineResult("sdpa_math", timing(config()))
+    assert race.baselines == (kept, BaselineResult("sdpa_flash", message=message))
+    assert_works(executor)
+
+
+def test_a_race_that_ends_at_nobodys_turn_is_tried_again_and_nobodys_fault(executor: GpuExecutor) -> None:
+    race = executor.race([config(), config(run="race_void_once")], seconds=0.1)
+    assert [outcome.status for outcome in race.outcomes] == [Status.OK, Status.OK]
+    assert race.baselines == ()
+    with pytest.raises(SearchError, match="the race failed while no finalist ran: worker_died: exit status 9"):
+        executor.race([config(), config(run="race_void")], seconds=0.1)
+    assert_works(executor)
+
+
+def test_a_race_that_never_ends_is_ended(executor: GpuExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(racing, "MARGIN_SECONDS", 0.3)
+    race = executor.race([config(run="race_hang"), config()], seconds=0.1)
+    assert [outcome.status for outcome in race.outcomes] == [Status.HANG, Status.OK]
+    assert_works(executor)
+
+
+def test_a_finalist_that_is_within_its_patience_does_not_hang(
+    executor: GpuExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(racing, "MARGIN_SECONDS", 0.3)  # others took the time
+    race = executor.race([config(), config(run="race_slow")], seconds=0.1)
+    assert [outcome.status for outcome in race.outcomes] == [Status.OK, Status.OK]
+    assert_works(executor)
+
+
+def test_a_full_shape_that_does_not_fit_is_nobodys_fault(executor: GpuExecutor) -> None:
+    with pytest.raises(SearchError, match="faulty cannot be made on this GPU: the full shape does not fit; free its"):
+        executor.race([config(run="race_unopened")], seconds=0.1)
+    assert_works(executor)
+
+
+def test_a_race_ends_what_is_compiling(executor: GpuExecutor, shared_processes: Processes) -> None:
+    idle = shared_processes.living()
+    for fault in ("grandchild", "hang", "fine"):
+        executor.submit(config(compile=fault))
+    shared_processes.wait_for(len(idle) + 3)  # two compilers, and what one of them started
+    assert executor.race([config()], seconds=0.1).outcomes[0].status is Status.OK
+    shared_processes.wait_for(len(idle))
+    assert_works(executor)
+    assert executor.collect(0.1) is None
+
+
+def test_an_interrupted_race_is_not_answered_later(executor: GpuExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(timeout: float) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(executor._workers, "receive", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            executor.race([config()], seconds=0.1)
+    executor.open(OPERATION, SHAPE)
+    assert_works(executor)

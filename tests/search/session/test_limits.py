@@ -1,0 +1,79 @@
+"""When a search ends: after its trials, its seconds, or when it has converged."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+
+from autotune.errors import SearchError
+from autotune.search import Ending, session
+from autotune.table import Store
+from autotune.trial import Stage, Status
+from tests.search.session.searching import FAILURES, SPACE, rows, run
+from tests.search.synthetic import OPERATION, SMALL, FakeExecutor, valid
+
+UNREACHED = (Status.INVALID, Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.OUT_OF_RESOURCES)
+
+
+@pytest.fixture
+def clocked(monkeypatch: pytest.MonkeyPatch) -> FakeExecutor:
+    """An executor whose trials take a second each, by the clock that the search reads."""
+    executor = FakeExecutor(trial_seconds=1.0)
+    monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
+    return executor
+
+
+@pytest.mark.parametrize("capacity", [1, 4])
+def test_only_configs_that_reached_the_device_count(store: Store, capacity: int) -> None:
+    reasons = itertools.cycle(UNREACHED)
+    failures = {config: next(reasons) for config in valid(OPERATION)[::2]}
+    executor = FakeExecutor(capacity=capacity, failures=failures)
+    result = run(executor, store, trials=15)
+    assert result.statuses[Status.OK] == 15
+    assert result.measured == len(executor.submitted) > 15
+
+
+def test_configs_that_failed_on_the_device_count(store: Store) -> None:
+    reasons = itertools.cycle(status for status in FAILURES if status not in UNREACHED)
+    executor = FakeExecutor(failures={config: next(reasons) for config in valid(OPERATION)[::2]})
+    result = run(executor, store, trials=15, sampler="random")
+    assert result.measured == 15
+    assert len(result.statuses) > 3
+
+
+@pytest.mark.parametrize(
+    ("seconds", "started", "trials", "race"),
+    [
+        (20.0, 0.0, 14, 6.0),  # 30 % for the race
+        (20.0, -5.0, 9, 6.0),  # the budget began to run before the search did
+        (45.0, 0.0, 33, 12.0),  # a race takes no more than it needs
+        (4.0, 0.0, 2, 2.0),  # nor less
+    ],
+)
+def test_a_budget_in_seconds_leaves_time_for_the_race(
+    store: Store, clocked: FakeExecutor, seconds: float, started: float, trials: int, race: float
+) -> None:
+    result = run(clocked, store, trials=None, seconds=seconds, started=started)
+    assert (result.measured, clocked.race_seconds) == (trials, [race])
+    assert result.seconds == clocked.elapsed - started == max(seconds, race - started)
+    assert result.winner is not None
+
+
+def test_without_limits_the_whole_space_is_tried(store: Store, clocked: FakeExecutor) -> None:
+    assert run(clocked, store, SMALL, trials=None).measured == len(SPACE)
+    assert clocked.race_seconds == [12.0]
+
+
+@pytest.mark.parametrize("started", [0.0, -9.0])
+def test_a_budget_too_short_to_measure_stores_no_winner(store: Store, clocked: FakeExecutor, started: float) -> None:
+    with pytest.raises(SearchError, match="ended before one config was measured"):
+        run(clocked, store, trials=None, seconds=1.0, started=started)
+    assert clocked.race_seconds == []
+    assert rows(store, Stage.RACE) == []
+
+
+def test_a_search_that_converged_stops(store: Store) -> None:
+    result = run(FakeExecutor(), store, trials=None, converge=True)
+    assert result.ending is Ending.CONVERGED
+    assert len(valid(OPERATION)) / 4 <= result.measured < len(valid(OPERATION)) / 2
+    assert result.winner is not None

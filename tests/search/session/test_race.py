@@ -1,0 +1,92 @@
+"""Who is raced, who wins, and when a race is repeated."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.errors import SearchError
+from autotune.search import session
+from autotune.space import Config
+from autotune.table import Store
+from autotune.trial import Stage, Status
+from tests.search.session.searching import SPACE, rows, run, winner_of
+from tests.search.synthetic import SMALL, FakeExecutor, default, median_us, timing
+
+
+def test_the_fastest_are_raced_against_the_default(store: Store) -> None:
+    executor = FakeExecutor()
+    result = run(executor, store, SMALL, trials=None)
+    (raced,) = executor.races
+    times = sorted(median_us(config) for config in SPACE)[: session.FINALISTS]
+    close = [time for time in times if time <= session.FINALIST_RATIO * times[0]]
+    assert [median_us(config) for config in raced] == [*close, median_us(default(SMALL))]
+    assert raced[-1] == default(SMALL)
+    assert winner_of(result) == min(SPACE, key=median_us)
+    assert result.winner is not None
+    assert result.winner.default_timing == timing(median_us(default(SMALL)))
+
+
+@pytest.mark.parametrize(
+    ("status", "is_raced"),
+    [(Status.OK, True), (Status.SLOW, True), (Status.HANG, False), (Status.COMPILE_ERROR, False)],
+)
+def test_a_default_that_failed_is_not_raced(store: Store, status: Status, is_raced: bool) -> None:
+    """It would take the other finalists along, in a worker that it hangs or crashes."""
+    executor = FakeExecutor(failures={default(SMALL): status})
+    result = run(executor, store, SMALL, trials=6)
+    assert (default(SMALL) in executor.races[0]) == is_raced
+    assert result.winner is not None
+    assert (result.winner.default_timing is not None) == is_raced
+
+
+def test_a_finalist_that_fails_in_the_race_does_not_win(store: Store) -> None:
+    first, second = sorted(SPACE, key=median_us)[:2]
+    result = run(FakeExecutor(race_failures={first: Status.NONDETERMINISTIC}), store, SMALL, trials=None)
+    assert winner_of(result) == second
+    assert Status.NONDETERMINISTIC in {trial.status for trial in rows(store, Stage.RACE, SMALL)}
+
+
+def _alike(config: Config) -> float:
+    """All configs as fast as each other but for the default."""
+    return 100.0 if config != default(SMALL) else 200.0
+
+
+@pytest.mark.parametrize("time_us", [median_us, _alike], ids=["valley", "all alike"])
+def test_the_winner_does_not_depend_on_the_order_in_which_trials_end(tmp_path: Path, time_us: Any) -> None:
+    finals = set()
+    for order in range(3):
+        executor = FakeExecutor(capacity=5, order=order, time_us=time_us)
+        result = run(executor, Store(tmp_path / str(order)), SMALL, trials=None, sampler="exhaustive")
+        assert result.best_screened is not None
+        finals.add((winner_of(result), result.best_screened.config, *executor.races[0]))
+    assert len(finals) == 1
+
+
+def test_a_race_is_repeated_only_for_new_finalists(store: Store) -> None:
+    first, repeated = FakeExecutor(), FakeExecutor()
+    run(first, store, SMALL, trials=10)
+    run(repeated, store, SMALL, trials=10)
+    assert repeated.races == []
+    best = next(config for config in SPACE if config not in first.submitted)
+    renewed = FakeExecutor(time_us=lambda config: 50.0 if config == best else median_us(config))
+    assert winner_of(run(renewed, store, SMALL, trials=None)) == best
+    assert len(renewed.races) == 1
+
+
+def test_a_race_that_its_worker_did_not_survive_is_repeated(store: Store) -> None:
+    with pytest.raises(SearchError, match="worker_died"):
+        run(FakeExecutor(race_failures=dict.fromkeys(SPACE, Status.WORKER_DIED)), store, SMALL, trials=None)
+    executor = FakeExecutor()
+    result = run(executor, store, SMALL, trials=None)
+    assert (executor.submitted, len(executor.races)) == ([], 1)
+    assert winner_of(result) == min(SPACE, key=median_us)
+
+
+def test_a_contended_race_is_repeated(store: Store) -> None:
+    assert run(FakeExecutor(contended=True), store).contended > 0
+    again = FakeExecutor()
+    result = run(again, store)
+    assert (len(again.races), again.submitted) == (1, [])
+    assert result.winner is not None
+    assert not result.winner.outcome.conditions.contended
