@@ -1,11 +1,11 @@
 """What the device can do at most, measured: memory bandwidth past its caches, and the rate of a large product."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from autotune.analysis.clock import sample_times
-from autotune.analysis.machine import Machine, usable_bytes
+from autotune.analysis.processor import Processor, usable_bytes
 
 CACHES: Final = 4  # times the last cache that a buffer is long
 MIN_BUFFER: Final = {"cpu": 2**26, "cuda": 2**30}  # bytes; on an H200 shorter buffers do not reach its bandwidth
@@ -25,7 +25,7 @@ class Rate:
 class Ceilings:
     """Bytes (10^9 a second) and FLOPs (10^12 a second) of one dtype; each is the best of what was tried."""
 
-    machine: Machine
+    processor: Processor
     dtype: str
     memory: tuple[Rate, ...]
     compute: tuple[Rate, ...]
@@ -47,52 +47,59 @@ class Ceilings:
         """TFLOP/s at most, of a kernel with so many FLOPs a byte (Williams et al., CACM 52(4), 2009).
 
         Example:
-            >>> machine = Machine("cpu", "a CPU", 2**25, 8)
-            >>> Ceilings(machine, "float32", (Rate("copy", 100.0),), (Rate("matmul", 2.0),)).attainable(10.0)
+            >>> processor = Processor("cpu", "a CPU", 2**25, 8)
+            >>> Ceilings(processor, "float32", (Rate("copy", 100.0),), (Rate("matmul", 2.0),)).attainable(10.0)
             1.0
         """
         return min(self.tflops, intensity * self.gbps / 1000.0)
 
 
-def measure_ceilings(machine: Machine, dtype: str) -> Ceilings:
+def measure_ceilings(processor: Processor, dtype: str) -> Ceilings:
     """Read and copy a buffer of four times the last cache and more; multiply square matrices of that dtype.
 
     A copy counts the bytes that it reads and those that it writes (as STREAM does). fp32 products are torch's as it is
     set up: without TF32 unless the caller allowed it.
     """
-    return Ceilings(machine, dtype, _bandwidths(machine), _products(machine, dtype))
+    return Ceilings(processor, dtype, _bandwidths(processor), _products(processor, dtype))
 
 
-def _bandwidths(machine: Machine) -> tuple[Rate, ...]:
+def ceilings_data(ceilings: Ceilings) -> dict[str, Any]:
+    """The ceilings as plain data; ``measured.read_roofline`` reads it."""
+    rates = {"memory": ceilings.memory, "compute": ceilings.compute}
+    tried = {name: [asdict(rate) for rate in found] for name, found in rates.items()}
+    return {"machine": asdict(ceilings.processor), "dtype": ceilings.dtype, **tried}
+
+
+def _bandwidths(processor: Processor) -> tuple[Rate, ...]:
     import torch
 
-    wanted = max(CACHES * machine.cache_bytes, MIN_BUFFER[machine.kind])
-    count = min(wanted, usable_bytes(machine) // 4) // 4
-    source = torch.ones(count, dtype=torch.float32, device=machine.kind)
+    wanted = max(CACHES * processor.cache_bytes, MIN_BUFFER[processor.kind])
+    count = min(wanted, usable_bytes(processor) // 4) // 4
+    source = torch.ones(count, dtype=torch.float32, device=processor.kind)
     target = torch.zeros_like(source)  # its pages are there before they are timed
     attempts: dict[str, tuple[int, Callable[[], Any]]] = {
         "read (sum)": (source.nbytes, source.sum),
         "copy": (2 * source.nbytes, lambda: target.copy_(source)),
     }
     return tuple(
-        Rate(f"{name} of {source.nbytes / 2**20:.0f} MiB", moved / min(sample_times([call], machine)) / 1e3)
+        Rate(f"{name} of {source.nbytes / 2**20:.0f} MiB", moved / min(sample_times([call], processor)) / 1e3)
         for name, (moved, call) in attempts.items()
     )
 
 
-def _products(machine: Machine, dtype: str) -> tuple[Rate, ...]:
+def _products(processor: Processor, dtype: str) -> tuple[Rate, ...]:
     import torch
 
     rates = []
-    for width in WIDTHS[machine.kind]:
+    for width in WIDTHS[processor.kind]:
         # Random data: on zeros an H200 is faster than it is on any real problem, as it draws less power.
-        left, right = (torch.randn(width, width, device=machine.kind).to(getattr(torch, dtype)) for _ in range(2))
+        left, right = (torch.randn(width, width, device=processor.kind).to(getattr(torch, dtype)) for _ in range(2))
         out = torch.empty_like(left)
 
         def multiply(left: Any = left, right: Any = right, out: Any = out) -> object:
             return torch.matmul(left, right, out=out)
 
-        fastest = min(sample_times([multiply], machine))
+        fastest = min(sample_times([multiply], processor))
         rates.append(Rate(f"{dtype} product of {width} x {width}", 2 * width**3 / fastest / 1e6))
         if fastest > LONG_ENOUGH_US:
             break

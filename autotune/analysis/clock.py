@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from autotune.analysis.machine import Machine
+from autotune.analysis.processor import Processor
 from autotune.timing import Stopwatch
 from autotune.trial import Policy
 
@@ -16,12 +16,12 @@ CPU_SECONDS: Final = 0.5  # after which a CPU's samples are enough
 MIN_SAMPLE_SECONDS: Final = 1e-3  # a CPU's sample repeats the calls until it is so long
 
 
-def sample_times(calls: Sequence[Call], machine: Machine) -> list[float]:
+def sample_times(calls: Sequence[Call], processor: Processor) -> list[float]:
     """Microseconds of one call, in samples; ``calls`` rotate over inputs, so that none is found in a cache.
 
     On a GPU a CUDA graph replays them (``autotune.timing``). On a CPU torch's threads are left as they are.
     """
-    if machine.kind == "cuda":
+    if processor.kind == "cuda":
         with Stopwatch(calls, Policy()) as stopwatch:
             stopwatch.warm_up()
             return [stopwatch.sample() for _ in range(SAMPLES)]

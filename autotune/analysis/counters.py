@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from autotune.analysis.cuda_tools import find_tool
-from autotune.analysis.dram import Dram, batch_past_l2, fused_dram, naive_dram
-from autotune.analysis.machine import Machine
+from autotune.analysis.dram import Dram, batch_past_l2, fused_dram, naive_dram, sum_dram
 from autotune.analysis.ncu import Counted, count_kernels
+from autotune.analysis.processor import Processor
 from autotune.errors import AutotuneError
 from autotune.shape import AttentionShape
 
@@ -35,7 +35,7 @@ class CountedBeside:
 
 
 def compare_with_ncu(
-    shape: AttentionShape, machine: Machine, *, keeps_batch: bool = False, ncu: str | None = None
+    shape: AttentionShape, processor: Processor, *, keeps_batch: bool = False, ncu: str | None = None
 ) -> list[CountedBeside]:
     """Count the naive kernels and the served one under Nsight Compute, beside the model.
 
@@ -49,11 +49,11 @@ def compare_with_ncu(
 
     path = ncu or find_tool("ncu")
     if not keeps_batch:
-        shape = replace(shape, batch=max(shape.batch, batch_past_l2(shape, machine.cache_bytes)))
+        shape = replace(shape, batch=max(shape.batch, batch_past_l2(shape, processor.cache_bytes)))
     _give_back_memory()
-    config = get_kernel(shape, device=machine.name).config
+    config = get_kernel(shape, device=processor.name).config
     tile = config.integer("BLOCK_Q"), config.integer("BLOCK_K")
-    predicted = (*naive_dram(shape, machine.cache_bytes), fused_dram(shape, *tile, machine.cache_bytes))
+    predicted = (*naive_dram(shape, processor.cache_bytes), fused_dram(shape, *tile, processor.cache_bytes))
     return compare(shape, predicted, count_kernels(shape, ncu=path))
 
 
@@ -81,7 +81,7 @@ def _give_back_memory() -> None:
 
 def _together(shape: AttentionShape, pairs: list[CountedBeside]) -> CountedBeside:
     """The sums of bytes; the percents are weighted with the bytes, as the times are not counted."""
-    drams, counts = [pair.predicted for pair in pairs], [pair.counted for pair in pairs]
+    counts = [pair.counted for pair in pairs]
     moved = sum(count.total for count in counts) or 1
 
     def mean(name: str) -> float:
@@ -90,7 +90,7 @@ def _together(shape: AttentionShape, pairs: list[CountedBeside]) -> CountedBesid
     return CountedBeside(
         "naive",
         shape,
-        Dram("naive", *(sum(getattr(dram, name) for dram in drams) for name in ("read", "write", "most"))),
+        sum_dram("naive", (pair.predicted for pair in pairs)),
         Counted(
             "naive",
             sum(count.read for count in counts),

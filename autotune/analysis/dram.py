@@ -4,6 +4,7 @@ A kernel begins with an empty L2 (as under Nsight Compute's ``--cache-control al
 ends holding the last of the kernel's lines, those that were written among them: these have not reached the memory yet.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +33,12 @@ def naive_dram(shape: AttentionShape, l2_bytes: int) -> tuple[Dram, ...]:
     movements = naive_movements(shape)
     names = dict.fromkeys(movement.kernel for movement in movements)
     return tuple(_of_kernel(name, [m for m in movements if m.kernel == name], l2_bytes) for name in names)
+
+
+def sum_dram(name: str, drams: Iterable[Dram]) -> Dram:
+    """Of several kernels together, one after another."""
+    parts = list(drams)
+    return Dram(name, sum(part.read for part in parts), sum(part.write for part in parts), sum(p.most for p in parts))
 
 
 def fused_dram(shape: AttentionShape, block_q: int, block_k: int, l2_bytes: int) -> Dram:

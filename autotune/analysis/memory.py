@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from autotune.allocations import METHODS, peak_of
 from autotune.analysis.contenders import Family, contenders, why_not
-from autotune.analysis.machine import Machine, usable_bytes
+from autotune.analysis.processor import Processor, usable_bytes
 from autotune.analysis.traffic import MASK_BYTES, is_copied
 from autotune.errors import BaselineUnavailableError, MissingDependencyError
 from autotune.operation import Baseline
@@ -84,7 +84,7 @@ def _eager_peak(shape: AttentionShape, scores: int, out: int) -> int:
     return max(making, mask + expanded + max(first_product, 2 * scores + v_copy + out))
 
 
-def measure_peaks(shapes: Sequence[AttentionShape], machine: Machine, *, seconds: float) -> Iterator[Peak]:
+def measure_peaks(shapes: Sequence[AttentionShape], processor: Processor, *, seconds: float) -> Iterator[Peak]:
     """The peaks of each implementation over rising lengths, one run each, as they are found.
 
     An implementation is not run where its prediction exceeds the memory that may be asked for, nor where the next
@@ -95,26 +95,26 @@ def measure_peaks(shapes: Sequence[AttentionShape], machine: Machine, *, seconds
         for shape in shapes:
             predicted = peak_bytes(family, shape)
             growth = 1.0 if before is None else _work(shape) / _work(before)
-            reason = why_not(baseline, shape, machine.kind) or _too_much(predicted, shape, machine)
+            reason = why_not(baseline, shape, processor.kind) or _too_much(predicted, shape, processor)
             if reason is None and took * growth ** (LENGTHENING / 4) > seconds:
                 reason = f"would take about {took * growth:.0f} s, more than --seconds {seconds:g}"
             if reason is not None:
                 yield Peak(baseline.name, shape, predicted, None, reason)
                 continue
             start = time.perf_counter()
-            yield _measure(baseline, shape, machine, predicted)
+            yield _measure(baseline, shape, processor, predicted)
             took, before = time.perf_counter() - start, shape
 
 
-def method(machine: Machine) -> str:
+def method(processor: Processor) -> str:
     """How peaks are measured on this device, in words."""
-    return METHODS[machine.kind]
+    return METHODS[processor.kind]
 
 
-def _measure(baseline: Baseline, shape: AttentionShape, machine: Machine, predicted: int) -> Peak:
+def _measure(baseline: Baseline, shape: AttentionShape, processor: Processor, predicted: int) -> Peak:
     from autotune.kernels.flash_attention import KERNEL
 
-    inputs = KERNEL.make_inputs(shape, seed=0, device=machine.kind)
+    inputs = KERNEL.make_inputs(shape, seed=0, device=processor.kind)
 
     def run() -> object:
         return baseline.prepare(shape, inputs)()
@@ -122,20 +122,20 @@ def _measure(baseline: Baseline, shape: AttentionShape, machine: Machine, predic
     try:
         with warnings.catch_warnings():  # a backend that refuses says so in warnings, and raises
             warnings.simplefilter("ignore")
-            return Peak(baseline.name, shape, predicted, _peak_after_warm_up(baseline, shape, machine, run))
+            return Peak(baseline.name, shape, predicted, _peak_after_warm_up(baseline, shape, processor, run))
     except (RuntimeError, MissingDependencyError, BaselineUnavailableError) as error:
         return Peak(baseline.name, shape, predicted, None, next(iter(str(error).splitlines()), type(error).__name__))
 
 
-def _peak_after_warm_up(baseline: Baseline, shape: AttentionShape, machine: Machine, run: Callable[[], Any]) -> int:
+def _peak_after_warm_up(baseline: Baseline, shape: AttentionShape, processor: Processor, run: Callable[[], Any]) -> int:
     """The peak of a run; libraries keep workspaces from their first call, which is made before on a GPU."""
     gc.collect()
-    if machine.kind == "cuda":
+    if processor.kind == "cuda":
         run()
-    return peak_of(run, machine.kind)
+    return peak_of(run, processor.kind)
 
 
-def _too_much(predicted: int, shape: AttentionShape, machine: Machine) -> str | None:
+def _too_much(predicted: int, shape: AttentionShape, processor: Processor) -> str | None:
     inputs = (
         ITEM_BYTES[shape.dtype]
         * shape.batch
@@ -144,7 +144,7 @@ def _too_much(predicted: int, shape: AttentionShape, machine: Machine) -> str | 
             + shape.kv_heads * shape.seq_kv * (shape.head_dim + shape.head_dim_v)
         )
     )
-    free = usable_bytes(machine)
+    free = usable_bytes(processor)
     if predicted + inputs <= free:
         return None
     return f"not run: {(predicted + inputs) / 2**30:.1f} GiB predicted, {free / 2**30:.1f} GiB may be asked for"

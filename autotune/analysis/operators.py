@@ -15,7 +15,7 @@ ADDRESS: Final = re.compile(r" object at 0x[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class OperatorTime:
     """An operator, or on a device a kernel, over the recorded steps of all cycles: its own time, without what it calls.
 
     ``share`` is its part of the time of all.
@@ -27,7 +27,7 @@ class Operator:
     share: float
 
 
-def top_operators(averages: Iterable[Any], place: Place, *, count: int = TOP) -> tuple[tuple[Operator, ...], Place]:
+def top_operators(averages: Iterable[Any], place: Place, *, count: int = TOP) -> tuple[tuple[OperatorTime, ...], Place]:
     """The operators that took longest by themselves, from the profiler's averages, and what their time is of.
 
     On a device those are its kernels; where the profiler saw none, which some installations do not permit, the CPU's
@@ -45,7 +45,7 @@ def top_operators(averages: Iterable[Any], place: Place, *, count: int = TOP) ->
     return _largest([(event.key, event.count, event.self_cpu_time_total) for event in on_cpu], count), "cpu"
 
 
-def _largest(found: Sequence[tuple[str, int, float]], count: int) -> tuple[Operator, ...]:
+def _largest(found: Sequence[tuple[str, int, float]], count: int) -> tuple[OperatorTime, ...]:
     total = sum(microseconds for _, _, microseconds in found)
     ordered = sorted((item for item in found if item[2] > 0), key=lambda item: (-item[2], item[0]))[:count]
-    return tuple(Operator(ADDRESS.sub("", name), calls, us / 1e3, us / total) for name, calls, us in ordered)
+    return tuple(OperatorTime(ADDRESS.sub("", name), calls, us / 1e3, us / total) for name, calls, us in ordered)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from autotune.analysis.ceilings import Ceilings
 from autotune.analysis.clock import sample_times
 from autotune.analysis.contenders import Family, contenders, why_not
-from autotune.analysis.machine import Machine, usable_bytes
 from autotune.analysis.memory import peak_bytes
+from autotune.analysis.processor import Processor, usable_bytes
 from autotune.analysis.traffic import (
     eager_movements,
     fused_movements,
@@ -84,30 +84,30 @@ def place(point: Point, ceilings: Ceilings) -> Place:
     return Place(bound, attainable, reached, _why(point, ceilings, bound, reached))
 
 
-def measure_points(shape: AttentionShape, machine: Machine) -> list[Point]:
+def measure_points(shape: AttentionShape, processor: Processor) -> list[Point]:
     """Time everything that computes the shape on this device; what does not run is a point with a reason."""
     # Its inputs are drawn where they lie; loading it loads torch.
     from autotune.kernels.flash_attention import KERNEL
 
     held = total_bytes(fused_movements(shape))
-    count = min(MAX_SETS, math.ceil(ROTATION * machine.cache_bytes / held))
-    inputs = [KERNEL.make_inputs(shape, seed=seed, device=machine.kind) for seed in range(count)]
+    count = min(MAX_SETS, math.ceil(ROTATION * processor.cache_bytes / held))
+    inputs = [KERNEL.make_inputs(shape, seed=seed, device=processor.kind) for seed in range(count)]
     points = []
     for family, baseline in contenders():
-        reason = why_not(baseline, shape, machine.kind) or _too_large(family, shape, machine)
+        reason = why_not(baseline, shape, processor.kind) or _too_large(family, shape, processor)
         if reason is not None:
             points.append(_point(baseline.name, family, shape, None, reason))
             continue
         try:
             with warnings.catch_warnings():  # a backend that refuses says so in warnings, and raises
                 warnings.simplefilter("ignore")
-                samples = sample_times([baseline.prepare(shape, drawn) for drawn in inputs], machine)
+                samples = sample_times([baseline.prepare(shape, drawn) for drawn in inputs], processor)
         except (RuntimeError, MissingDependencyError, BaselineUnavailableError) as error:
             points.append(_point(baseline.name, family, shape, None, _first_line(error)))
             continue
         points.append(_point(baseline.name, family, shape, summarize(samples)))
         if family == "naive":
-            points += _naive_kernels(shape, inputs[0], machine)
+            points += _naive_kernels(shape, inputs[0], processor)
     return points
 
 
@@ -143,7 +143,7 @@ def _point(name: str, family: Family, shape: AttentionShape, timing: Timing | No
     return Point(name, shape, product_flops(shape), model_bytes(family, shape), timing, reason)
 
 
-def _naive_kernels(shape: AttentionShape, inputs: "Inputs", machine: Machine) -> list[Point]:
+def _naive_kernels(shape: AttentionShape, inputs: "Inputs", processor: Processor) -> list[Point]:
     """The three kernels by themselves, each over the same scores; those are larger than a cache, or warm."""
     from autotune.kernels.baselines.naive.launch import plan_launches
 
@@ -155,13 +155,13 @@ def _naive_kernels(shape: AttentionShape, inputs: "Inputs", machine: Machine) ->
     for launch in launches:
         name = launch.kernel.__name__
         run: Callable[[], Any] = launch.run
-        points.append(Point(name, shape, *kernel_model(name, shape), summarize(sample_times([run], machine))))
+        points.append(Point(name, shape, *kernel_model(name, shape), summarize(sample_times([run], processor))))
     return points
 
 
-def _too_large(family: Family, shape: AttentionShape, machine: Machine) -> str | None:
+def _too_large(family: Family, shape: AttentionShape, processor: Processor) -> str | None:
     """That the scores do not fit the free memory, or None."""
-    needed, free = peak_bytes(family, shape), usable_bytes(machine)
+    needed, free = peak_bytes(family, shape), usable_bytes(processor)
     if needed <= free:
         return None
     return f"needs {needed / 2**30:.1f} GiB beside its inputs, {free / 2**30:.1f} GiB may be asked for"

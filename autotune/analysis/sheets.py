@@ -8,8 +8,8 @@ from autotune.analysis.contenders import GPU_ONLY
 from autotune.analysis.counters import TOLERANCE, CountedBeside
 from autotune.analysis.derivation import USUAL_TILE, Claim, closed_forms, intensities, tiles
 from autotune.analysis.dram import PROGRAMS_PER_SM, keys_in_flight
-from autotune.analysis.machine import Machine
 from autotune.analysis.memory import Peak, score_matrix
+from autotune.analysis.processor import Processor
 from autotune.analysis.rocprof import KernelCounters
 from autotune.analysis.roofline import Point, place
 from autotune.analysis.traffic import (
@@ -35,7 +35,7 @@ class Sheet:
     notes: tuple[str, ...] = ()
 
 
-def derivation_sheets(shapes: Sequence[AttentionShape], machine: Machine | None) -> list[Sheet]:
+def derivation_sheets(shapes: Sequence[AttentionShape], processor: Processor | None) -> list[Sheet]:
     """The derivation for the last shape, and the trends over all; where a device is known, of its L2, too."""
     shape = shapes[-1]
     return [
@@ -45,7 +45,7 @@ def derivation_sheets(shapes: Sequence[AttentionShape], machine: Machine | None)
         _movement_sheet("Eager attention in torch: an operation at a time", shape, eager_movements(shape)),
         _movement_sheet("Fused attention: inputs in, output out", shape, fused_movements(shape)),
         _intensity_sheet(shapes),
-        _tile_sheet(shape, machine),
+        _tile_sheet(shape, processor),
     ]
 
 
@@ -57,9 +57,9 @@ def claim_sheet(claims: Iterable[Claim]) -> Sheet:
 def ceiling_sheet(ceilings: Ceilings) -> Sheet:
     """What was measured, and where the two ceilings meet."""
     rows = [(rate.name, f"{rate.value:.1f} GB/s") for rate in ceilings.memory]
-    rows += [(rate.name, _tflops(rate.value)) for rate in ceilings.compute]
-    ridge = f"ridge: {ceilings.gbps:.1f} GB/s and {_tflops(ceilings.tflops)} meet at {ceilings.ridge:.1f} FLOP/B"
-    return Sheet(f"Ceilings measured on {ceilings.machine}", ("tried", "best"), tuple(rows), (ridge,))
+    rows += [(rate.name, tflops_text(rate.value)) for rate in ceilings.compute]
+    ridge = f"ridge: {ceilings.gbps:.1f} GB/s and {tflops_text(ceilings.tflops)} meet at {ceilings.ridge:.1f} FLOP/B"
+    return Sheet(f"Ceilings measured on {ceilings.processor}", ("tried", "best"), tuple(rows), (ridge,))
 
 
 def point_sheet(points: Sequence[Point], ceilings: Ceilings) -> Sheet:
@@ -75,8 +75,8 @@ def point_sheet(points: Sequence[Point], ceilings: Ceilings) -> Sheet:
         rate, reached = point.tflops or 0.0, found.reached or 0.0
         time = f"{point.timing.median_us:.1f} us"
         moved = f"{point.gbps:.1f} GB/s"
-        row = (point.name, str(point.shape.seq_q), f"{point.intensity:.1f}", time, _tflops(rate), moved)
-        rows.append((*row, found.bound, _tflops(found.attainable), f"{100 * reached:.0f} %"))
+        row = (point.name, str(point.shape.seq_q), f"{point.intensity:.1f}", time, tflops_text(rate), moved)
+        rows.append((*row, found.bound, tflops_text(found.attainable), f"{100 * reached:.0f} %"))
         notes.append(f"{point.name} at {point.shape.seq_q}: {found.why}")
     columns = ("kernel", "S", "FLOP/B", "time", "rate", "bytes by formula", "bound", "ceiling there", "reached")
     return Sheet(f"Under the roof, {ceilings.dtype}", columns, tuple(rows), tuple(notes))
@@ -138,6 +138,10 @@ def peak_sheet(peaks: Sequence[Peak], how: str) -> Sheet:
     return Sheet("Peak memory beside q, k and v", columns, tuple(rows), tuple(notes))
 
 
+def tflops_text(value: float) -> str:
+    return f"{value:.1f} TFLOP/s" if value >= 1.0 else f"{1000 * value:.1f} GFLOP/s"
+
+
 def mib(count: float) -> str:
     return f"{count / 2**20:,.1f} MiB"
 
@@ -190,7 +194,7 @@ def _intensity_sheet(shapes: Sequence[AttentionShape]) -> Sheet:
     return Sheet("Arithmetic intensity over S, FLOP/B", columns, rows, (*closed_forms(shapes[-1]), *half))
 
 
-def _tile_sheet(shape: AttentionShape, machine: Machine | None) -> Sheet:
+def _tile_sheet(shape: AttentionShape, processor: Processor | None) -> Sheet:
     once, naive = total_bytes(fused_movements(shape)), total_bytes(naive_movements(shape))
     rows = tuple(
         (
@@ -206,16 +210,12 @@ def _tile_sheet(shape: AttentionShape, machine: Machine | None) -> Sheet:
         f"with an L2 that holds K and V the memory moves {mib(once)} whatever the tile; without, what the tiles load",
         "K and V are read again for each block of queries, so BLOCK_Q decides; BLOCK_K moves only the diagonal's edge",
     ]
-    if machine is not None and machine.kind == "cuda":
-        held = keys_in_flight(shape, USUAL_TILE[0], machine.units)
-        fits = "fit" if held <= machine.cache_bytes else "do not fit, so a part is read again from memory:"
+    if processor is not None and processor.kind == "cuda":
+        held = keys_in_flight(shape, USUAL_TILE[0], processor.units)
+        fits = "fit" if held <= processor.cache_bytes else "do not fit, so a part is read again from memory:"
         notes.append(
             f"K and V of the heads in flight ({PROGRAMS_PER_SM} programs an SM, BLOCK_Q {USUAL_TILE[0]}): {mib(held)} "
-            f"{fits} the L2's {mib(machine.cache_bytes)}"
+            f"{fits} the L2's {mib(processor.cache_bytes)}"
         )
     columns = ("BLOCK_Q x BLOCK_K", "Q", "K", "V", "output", "all", "of once", "of naive", "FLOP/B")
     return Sheet("Traffic of a fused kernel's tiles", columns, rows, tuple(notes))
-
-
-def _tflops(value: float) -> str:
-    return f"{value:.1f} TFLOP/s" if value >= 1.0 else f"{1000 * value:.1f} GFLOP/s"

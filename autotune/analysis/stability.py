@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 
 from autotune.analysis.disturbances import CASES, disturb
-from autotune.analysis.machine import Kind
+from autotune.analysis.processor import Kind
 from autotune.correctness import error_limit, largest_error
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel

@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from autotune.analysis.machine import choose_kind
-from autotune.analysis.operators import STEP, TOP, Operator, Place, top_operators
+from autotune.analysis.operators import STEP, TOP, OperatorTime, Place, top_operators
+from autotune.analysis.processor import choose_kind
 from autotune.errors import MissingDependencyError, UnknownNameError, UsageError, one_line
 from autotune.operation import Operation
 from autotune.shape import Shape
@@ -73,7 +73,7 @@ class Traced:
 
     name: str
     steps: tuple[Step, ...] = ()
-    operators: tuple[Operator, ...] = ()
+    operators: tuple[OperatorTime, ...] = ()
     timed_on: Place = "cpu"  # what the operators' times are of
     files: tuple[Path, ...] = ()
     message: str = ""

@@ -110,7 +110,7 @@ def roofline(
 
     The lengths are 128, 512 and 1024, on a GPU 1024, 4096 and 16384.
     """
-    from autotune.analysis import machine, rocprof, sheets
+    from autotune.analysis import processor, rocprof, sheets
 
     console = make_console(as_json)
     if rocprof_counters is not None:
@@ -122,7 +122,7 @@ def roofline(
         print_json(as_json, {"rocprof": counters})
     if rocprof_counters is not None or rocprof_results:
         return
-    kind = machine.choose_kind(device)
+    kind = processor.choose_kind(device)
     shapes = problem.shapes(kind, ROOFLINE_SEQ[kind], TOKENS if kind == "cuda" else 0)
     asked = analyze_roofline.check(
         shapes, kind, measure=measure, figure=figure, ncu=ncu, keeps_batch=problem.batch is not None
@@ -140,12 +140,12 @@ def memory(
     The lengths are 128 to 65536. What would not fit the free memory, or would take too long, is predicted alone.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler, which reads it once, tells every step
-    from autotune.analysis import machine, sheets
+    from autotune.analysis import processor, sheets
     from autotune.analysis.memory import measure_peaks, method, score_matrix
 
-    kind = machine.choose_kind(device)
+    kind = processor.choose_kind(device)
     shapes = problem.shapes(kind, MEMORY_SEQ)
-    here = machine.read_machine(kind)
+    here = processor.read_processor(kind)
     console = make_console(as_json)
     print_sheets(console, [sheets.score_sheet(shapes)])
     peaks = list(measure_peaks(shapes, here, seconds=seconds))

@@ -36,7 +36,7 @@ def goldilocks(
     inputs that were not rounded) are minimised at once. The precision of --dtype is one of those searched.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler, which reads it once, tells every step
-    from autotune.analysis.machine import choose_kind
+    from autotune.analysis.processor import choose_kind
     from autotune.errors import UsageError
     from autotune.report.goldilocks import exploration_data, exploration_sheets
     from autotune.report.pareto_figure import draw_front

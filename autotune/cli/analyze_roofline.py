@@ -2,18 +2,20 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
+from autotune import hardware
 from autotune.cli.analyzed import print_json, print_sheets
 from autotune.errors import AutotuneError, MissingDependencyError, UsageError
 from autotune.shape import AttentionShape
 
 if TYPE_CHECKING:
-    from autotune.analysis.machine import Kind, Machine
+    from autotune.analysis.processor import Kind, Processor
     from autotune.analysis.sheets import Sheet
 
 
@@ -25,7 +27,7 @@ class Asked:
     """
 
     shapes: Sequence[AttentionShape]
-    machine: "Machine | None" = None
+    processor: "Processor | None" = None
     figure: Path | None = None
     ncu: str | None = None
     keeps_batch: bool = False
@@ -56,7 +58,7 @@ def check(
         UsageError: options that exclude each other, or a figure that cannot be written.
         MissingDependencyError: there is no torch to measure with, or no Nsight Compute to count with.
     """
-    from autotune.analysis import cuda_tools, machine
+    from autotune.analysis import cuda_tools, processor
     from autotune.report.roofline_figure import check_figure
 
     if figure is not None:
@@ -66,32 +68,33 @@ def check(
     if ncu and (kind == "cpu" or not measure):
         raise UsageError("--ncu counts on an NVIDIA GPU: it takes neither --device cpu nor --no-measure")
     path = cuda_tools.find_tool("ncu") if ncu else None
-    return Asked(shapes, machine.read_machine(kind) if measure else None, figure, path, keeps_batch)
+    return Asked(shapes, processor.read_processor(kind) if measure else None, figure, path, keeps_batch)
 
 
 def measure(asked: Asked) -> Iterator[Step]:
     """Derive, measure ceilings and kernels, draw, judge the claims, and count."""
     from autotune.analysis import derivation, sheets
 
-    yield Step(sheets.derivation_sheets(asked.shapes, asked.machine), derivation.derivation_data(asked.shapes))
-    if asked.machine is None:
+    yield Step(sheets.derivation_sheets(asked.shapes, asked.processor), derivation.derivation_data(asked.shapes))
+    if asked.processor is None:
         claims = derivation.claims(asked.shapes)
     else:
-        from autotune.analysis.ceilings import measure_ceilings
+        from autotune.analysis.ceilings import ceilings_data, measure_ceilings
         from autotune.analysis.roofline import measure_points, points_data
         from autotune.report.roofline_figure import draw_roofline
 
-        ceilings = measure_ceilings(asked.machine, asked.shapes[0].dtype)
-        yield Step([sheets.ceiling_sheet(ceilings)], {"ceilings": ceilings, "ridge": ceilings.ridge})
-        points = [point for shape in asked.shapes for point in measure_points(shape, asked.machine)]
+        yield Step(data={"measured_at": datetime.now(UTC).isoformat(), "toolchain": hardware.toolchain()})
+        ceilings = measure_ceilings(asked.processor, asked.shapes[0].dtype)
+        yield Step([sheets.ceiling_sheet(ceilings)], {"ceilings": ceilings_data(ceilings), "ridge": ceilings.ridge})
+        points = [point for shape in asked.shapes for point in measure_points(shape, asked.processor)]
         yield Step([sheets.point_sheet(points, ceilings)], {"points": points_data(points, ceilings)})
         if asked.figure is not None:
             draw_roofline(points, ceilings, asked.figure)
             yield Step(note=f"wrote {asked.figure}")
         claims = derivation.claims(asked.shapes, ceilings)
     yield Step([sheets.claim_sheet(claims)], {"claims": claims})
-    if asked.machine is not None and asked.ncu is not None:
-        yield from _count(asked, asked.machine, asked.ncu)
+    if asked.processor is not None and asked.ncu is not None:
+        yield from _count(asked, asked.processor, asked.ncu)
 
 
 def show(console: Console, steps: Iterable[Step], *, as_json: bool) -> None:
@@ -111,7 +114,7 @@ def show(console: Console, steps: Iterable[Step], *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _count(asked: Asked, machine: "Machine", ncu: str) -> Iterator[Step]:
+def _count(asked: Asked, processor: "Processor", ncu: str) -> Iterator[Step]:
     """One length after another; one that fails costs no other, but where nothing may be counted no more is tried."""
     from autotune.analysis import sheets
     from autotune.analysis.counters import compare_with_ncu
@@ -119,7 +122,7 @@ def _count(asked: Asked, machine: "Machine", ncu: str) -> Iterator[Step]:
     counted: list[dict[str, Any]] = []
     for shape in asked.shapes:
         try:
-            found = compare_with_ncu(shape, machine, keeps_batch=asked.keeps_batch, ncu=ncu)
+            found = compare_with_ncu(shape, processor, keeps_batch=asked.keeps_batch, ncu=ncu)
         except AutotuneError as error:
             yield Step(data={"ncu": counted}, failure=f"{shape}: {' '.join(str(error).split())}")
             if isinstance(error, MissingDependencyError):

@@ -27,7 +27,7 @@ def stability(
     The inputs are normal, times 0.1, 10 and 100, noisy, with one token 100 times larger, and all equal. The exit code
     is 1 where a kernel of ours returns NaN or infinities, or exceeds the error that eager torch's own allows.
     """
-    from autotune.analysis.machine import choose_kind
+    from autotune.analysis.processor import choose_kind
     from autotune.analysis.stability import examine
     from autotune.report.stability import failure_lines, stability_data, stability_sheet
 

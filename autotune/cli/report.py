@@ -29,6 +29,14 @@ TableName = Annotated[
 ]
 OperationFilter = Annotated[str | None, typer.Option("--operation", help="What is computed [default: all].")]
 DeviceFilter = Annotated[str | None, typer.Option("--device", help="A device by name [default: all].")]
+Rooflines = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--roofline",
+        metavar="FILE",
+        help="Show a measured roofline, too: what `autotune analyze roofline --ncu --json` printed; may be repeated.",
+    ),
+]
 
 
 class Rows(NamedTuple):
@@ -43,10 +51,13 @@ def report(
     output: Annotated[Path, typer.Option("--output", help="File to write.")] = Path("autotune-report.html"),
     operation: OperationFilter = None,
     device: DeviceFilter = None,
+    roofline: Rooflines = None,
 ) -> None:
     """Write what a table tells as one HTML file that works offline: gains, heat maps, regret, importance, failures."""
+    from autotune.analysis.measured import read_roofline
     from autotune.report.html import html_report  # loads Optuna, for the importance of parameters
 
+    rooflines = [read_roofline(path) for path in roofline or ()]
     names = operation_names() if operation is None else [get_operation(operation).name]
     place, trials = _read(table, names)
     rows = _of_device([trial for trial in trials if trial.operation in names], device)
@@ -55,7 +66,7 @@ def report(
         raise AutotuneError(
             f"no trials{what} in {place}; `autotune search` makes some, `autotune report shipped` has some"
         )
-    page = html_report(rows, source=place, made_at=datetime.now(UTC))
+    page = html_report(rows, source=place, made_at=datetime.now(UTC), rooflines=rooflines)
     try:
         output.write_text(page, encoding="utf-8")
     except OSError as error:

@@ -40,7 +40,7 @@ class Comparison:
 
     ``config`` and ``reason`` are those of the kernel that is served; None and empty where ours cannot run. ``device``
     is the name of a GPU or processor, ``gpu`` what tables identify the GPU by, and ``conditions`` its state during the
-    race; both are None on a processor, and where nobody asked. ``started_at`` has its time zone.
+    race; both are None on a processor. ``started_at``, when the race began, has its time zone.
     """
 
     operation: str

@@ -7,7 +7,6 @@ from typing import Any, Final
 from autotune.comparison import Comparison, Entry
 from autotune.report.summary import describe_time, is_memory_bound, speed_up
 from autotune.space import Config, Value
-from autotune.trial import Conditions
 
 MIB: Final = 2**20
 
@@ -36,11 +35,22 @@ def cells(comparison: Comparison) -> list[tuple[str, ...]]:
 def notes(comparison: Comparison) -> list[str]:
     """What follows the table: what disturbed its times, who is not in it and why, whose code never ran on its own
     hardware."""
-    lines = _disturbances(comparison.conditions)
+    lines = disturbances(comparison)
     lines += [f"not compared: {entry.name}: {entry.message}" for entry in comparison.entries if entry.timing is None]
     unverified = [entry.name for entry in comparison.timed if not entry.verified_on_hardware]
     if unverified:
         lines.append(f"* {', '.join(unverified)}: never run on the hardware that it is written for")
+    return lines
+
+
+def disturbances(comparison: Comparison) -> list[str]:
+    """What made the times of a race worse than they should be; nothing where nobody watched."""
+    conditions = comparison.conditions
+    if conditions is None:
+        return []
+    lines = ["contended: another process was using the GPU during the race"] if conditions.contended else []
+    if conditions.throttle_reasons:
+        lines.append(f"throttled: the GPU's clocks were held down ({conditions.throttle_reasons})")
     return lines
 
 
@@ -87,15 +97,6 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
         "reason": comparison.reason,
         "rows": rows,
     }
-
-
-def _disturbances(conditions: Conditions | None) -> list[str]:
-    if conditions is None:
-        return []
-    lines = ["contended: another process was using the GPU during the race"] if conditions.contended else []
-    if conditions.throttle_reasons:
-        lines.append(f"throttled: the GPU's clocks were held down ({conditions.throttle_reasons})")
-    return lines
 
 
 def _plain(config: Config | None) -> dict[str, Value] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
+from autotune.analysis.measured import MeasuredRoofline
 from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.operation import Operation
@@ -15,6 +16,7 @@ from autotune.report.page.detail import problem_details
 from autotune.report.page.environment import environment_section
 from autotune.report.page.failures import failures_section
 from autotune.report.page.markup import Html, count, element, join
+from autotune.report.page.measured import measured_section
 from autotune.report.page.overview import cards, checks, checks_list, gained, tried
 from autotune.report.page.parameters import Shares, importance_figure, mean_shares, shares_of
 from autotune.report.page.problem import Problem, group, place
@@ -25,6 +27,7 @@ from autotune.table import winners as winners_of
 from autotune.trial import Trial
 from autotune.version import VERSION
 
+ROOFLINES: Final = "Roofline, measured"
 MAX_DETAILED: Final = 30  # problems that are shown in detail, those with the most trials; fANOVA takes seconds for each
 MAX_DETAIL_BYTES: Final = 1_500_000  # of all details together: the page stays below 3 MB
 
@@ -53,13 +56,16 @@ class Study(NamedTuple):
     missing: str
 
 
-def html_report(trials: Iterable[Trial], *, source: str, made_at: datetime) -> str:
+def html_report(
+    trials: Iterable[Trial], *, source: str, made_at: datetime, rooflines: Sequence[MeasuredRoofline] = ()
+) -> str:
     """A self-contained page about trials: no script, no request, below 3 MB, light and dark.
 
     Args:
         trials: rows of any operations and devices; those of races make winners, screened ones the rest.
         source: where the rows come from, in words, for the head of the page.
         made_at: the time that the page names as its own.
+        rooflines: measurements that have a section of their own, such as ``read_roofline`` reads.
 
     Example:
         >>> page = html_report(sweep.trials(), source=sweep.name, made_at=datetime.now(UTC))
@@ -76,7 +82,7 @@ def html_report(trials: Iterable[Trial], *, source: str, made_at: datetime) -> s
     problems = [problem for part in parts for problem in part.problems]
     studied = _study(problems)
     body = join(
-        _header(source, parts, rows),
+        _header(source, parts, rows, with_rooflines=bool(rooflines)),
         element(
             "main",
             cards(won, problems, rows),
@@ -85,6 +91,7 @@ def html_report(trials: Iterable[Trial], *, source: str, made_at: datetime) -> s
             element("h2", "Is it trustworthy?", id="trust"),
             checks_list(checks(rows, won)),
             *_sections(parts, studied),
+            join(element("h2", ROOFLINES, id="roofline"), measured_section(rooflines)) if rooflines else None,
             element("h2", "Environment", id="environment"),
             environment_section(rows),
         ),
@@ -137,14 +144,15 @@ def _head(source: str) -> Html:
     )
 
 
-def _header(source: str, parts: Sequence[Part], trials: Sequence[Trial]) -> Html:
+def _header(source: str, parts: Sequence[Part], trials: Sequence[Trial], *, with_rooflines: bool) -> Html:
     dates = [trial.started_at for trial in trials]
     first, last = f"{min(dates):%Y-%m-%d}", f"{max(dates):%Y-%m-%d}"
     devices = ", ".join(dict.fromkeys(part.device.name for part in parts))
     operations = ", ".join(dict.fromkeys(part.operation.name for part in parts))
     when = first if first == last else f"{first} to {last}"
     links = [(f"part-{index}", _title(part, parts)) for index, part in enumerate(parts)]
-    links = [("summary", "Summary"), ("trust", "Is it trustworthy?"), *links, ("environment", "Environment")]
+    links = [("summary", "Summary"), ("trust", "Is it trustworthy?"), *links]
+    links += [*([("roofline", ROOFLINES)] if with_rooflines else []), ("environment", "Environment")]
     return element(
         "header",
         element("h1", f"Tuning of {operations} on {devices}"),

@@ -60,7 +60,7 @@ def draw_roofline(points: Sequence["Point"], ceilings: "Ceilings", path: Path) -
         axes.set_yscale("log")
         axes.set_xlabel("arithmetic intensity, FLOP/B of the memory's traffic by formula")
         axes.set_ylabel(unit)
-        axes.set_title(f"Roofline of {ceilings.machine.name}, {ceilings.dtype}")
+        axes.set_title(f"Roofline of {ceilings.processor.name}, {ceilings.dtype}")
         axes.grid(visible=True, which="both", linewidth=0.3, alpha=0.5)
         if shown:
             axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8, frameon=False)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from autotune.comparison.suites import SuiteResult, Table
 from autotune.comparison.suites.suite import Kind, Value
-from autotune.report.comparison import comparison_data
+from autotune.report.comparison import comparison_data, disturbances
 from autotune.report.summary import describe_time
 from autotune.trial import Timing
 
@@ -30,8 +30,10 @@ def cells(table: Table) -> list[tuple[str, ...]]:
 
 
 def notes(table: Table) -> list[str]:
-    """What follows the table, failures first."""
-    return [*(f"FAILED: {failure}" for failure in table.failures), *table.notes]
+    """What follows the table: failures first, then what disturbed which race."""
+    failed = [f"FAILED: {failure}" for failure in table.failures]
+    disturbed = [f"{each.shape}: {text}" for each in table.comparisons for text in disturbances(each)]
+    return [*failed, *disturbed, *table.notes]
 
 
 def heading(result: SuiteResult) -> str:

@@ -28,7 +28,10 @@ FLOAT8: Final = ("float8_e4m3fn", "float8_e5m2")
 HEAD_DIMS: Final = (64, 128, 256)
 DENSE_WIDTHS: Final = ((192, 128),)  # of keys and values, as in DeepSeek's prefill
 TENSOR_CORE_GROUP: Final = 4  # the other decode kernel takes groups of 1, 2, 3, 4 and 8 alone
-# The documentation recommends 128 MiB, and planning refuses what exceeds it, such as 64 heads of 256 on 132 SMs.
+# The documentation recommends 128 MiB, and planning raises where the workspace does not hold the partial outputs of
+# split keys. FA2's are fp32: for each query head up to (2 x SMs / KV heads) tiles of 128 rows, 64 of heads of 256
+# (PrefillPlan in include/flashinfer/attention/scheduler.cuh, 0.5.3). On 132 SMs that is more than 132 MiB with groups
+# of 8 and heads of 128 or 256, as in Llama 3.1 70B, and twice that with groups of 16; by formula, no GPU was asked.
 WORKSPACE_BYTES: Final = 512 * 2**20
 
 Run = Callable[[], torch.Tensor]

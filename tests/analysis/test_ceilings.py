@@ -7,13 +7,13 @@ import pytest
 
 from autotune.analysis import ceilings, clock
 from autotune.analysis.ceilings import Ceilings, Rate, measure_ceilings
-from autotune.analysis.machine import Machine
+from autotune.analysis.processor import Processor
 
-MACHINE = Machine("cpu", "a CPU", 2**20, 4)
+PROCESSOR = Processor("cpu", "a CPU", 2**20, 4)
 
 
 def test_the_roof_has_two_sides_that_meet_at_the_ridge() -> None:
-    found = Ceilings(MACHINE, "float32", (Rate("read", 200.0), Rate("copy", 150.0)), (Rate("a", 1.0), Rate("b", 3.0)))
+    found = Ceilings(PROCESSOR, "float32", (Rate("read", 200.0), Rate("copy", 150.0)), (Rate("a", 1.0), Rate("b", 3.0)))
     assert (found.gbps, found.tflops, found.ridge) == (200.0, 3.0, 15.0)
     assert found.attainable(5.0) == pytest.approx(1.0)
     assert found.attainable(15.0) == found.attainable(1000.0) == 3.0
@@ -23,14 +23,14 @@ def test_rates_count_bytes_read_and_written_and_two_flops_a_multiply_add(monkeyp
     """Every call takes a microsecond, its slower samples more: the best sample is the ceiling."""
     calls: list[Any] = []
 
-    def sample(given: Sequence[clock.Call], machine: Machine) -> list[float]:
+    def sample(given: Sequence[clock.Call], processor: Processor) -> list[float]:
         calls.append(given[0]())
         return [5.0, 1.0, 2.0]
 
     monkeypatch.setattr(ceilings, "sample_times", sample)
     monkeypatch.setattr(ceilings, "MIN_BUFFER", {"cpu": 2**12})
     monkeypatch.setattr(ceilings, "WIDTHS", {"cpu": (8, 16)})
-    found = measure_ceilings(MACHINE, "bfloat16")
+    found = measure_ceilings(PROCESSOR, "bfloat16")
     size = 4 * 2**20  # four times the last cache
     assert [rate.value for rate in found.memory] == [size / 1e3, 2 * size / 1e3]
     assert [rate.name for rate in found.memory] == ["read (sum) of 4 MiB", "copy of 4 MiB"]
@@ -40,10 +40,10 @@ def test_rates_count_bytes_read_and_written_and_two_flops_a_multiply_add(monkeyp
 
 
 def test_after_a_long_product_no_wider_one_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceilings, "sample_times", lambda given, machine: [2e5])
+    monkeypatch.setattr(ceilings, "sample_times", lambda given, processor: [2e5])
     monkeypatch.setattr(ceilings, "MIN_BUFFER", {"cpu": 2**12})
     monkeypatch.setattr(ceilings, "WIDTHS", {"cpu": (8, 16)})
-    assert len(measure_ceilings(MACHINE, "float32").compute) == 1
+    assert len(measure_ceilings(PROCESSOR, "float32").compute) == 1
 
 
 def test_samples_of_a_cpu_are_microseconds_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_samples_of_a_cpu_are_microseconds_of_one_call(monkeypatch: pytest.Monke
 
         return run
 
-    samples = clock.sample_times([call(0), call(1)], MACHINE)
+    samples = clock.sample_times([call(0), call(1)], PROCESSOR)
     assert samples == pytest.approx([100.0] * clock.MAX_SAMPLES)
     assert counts[0] == counts[1] == 1 + 1 + 5 * clock.MAX_SAMPLES  # warm-up, first look, samples of 1 ms
 
@@ -70,4 +70,4 @@ def test_a_slow_call_is_sampled_three_times(monkeypatch: pytest.MonkeyPatch) -> 
     def run() -> None:
         now[0] += 2.0
 
-    assert clock.sample_times([run], MACHINE) == pytest.approx([2e6] * clock.MIN_SAMPLES)
+    assert clock.sample_times([run], PROCESSOR) == pytest.approx([2e6] * clock.MIN_SAMPLES)

@@ -6,15 +6,15 @@ import pytest
 
 from autotune.analysis.ceilings import Ceilings, Rate
 from autotune.analysis.derivation import claims, closed_forms, derivation_data, intensities, tiles
-from autotune.analysis.machine import Machine
+from autotune.analysis.processor import Processor
 from autotune.shape import AttentionShape
 
 ASSIGNMENT = [AttentionShape(batch=1, heads=8, seq_q=seq, head_dim=64, dtype="float32") for seq in (128, 1024)]
-MACHINE = Machine("cpu", "a CPU", 2**25, 8)
+PROCESSOR = Processor("cpu", "a CPU", 2**25, 8)
 
 
 def ceilings(ridge: float) -> Ceilings:
-    return Ceilings(MACHINE, "float32", (Rate("copy", 100.0),), (Rate("product", ridge / 10.0),))
+    return Ceilings(PROCESSOR, "float32", (Rate("copy", 100.0),), (Rate("product", ridge / 10.0),))
 
 
 def test_naive_intensity_rises_towards_a_quarter_of_the_width() -> None:

@@ -6,11 +6,11 @@ import pytest
 
 from autotune.analysis import memory
 from autotune.analysis.contenders import GPU_ONLY
-from autotune.analysis.machine import Machine, read_machine
 from autotune.analysis.memory import Peak, measure_peaks, peak_bytes, score_matrix
+from autotune.analysis.processor import Processor, read_processor
 from autotune.shape import AttentionShape
 
-MACHINE = Machine("cpu", "a CPU", 2**25, 1)
+PROCESSOR = Processor("cpu", "a CPU", 2**25, 1)
 MIB = 2**20
 
 CASES: dict[str, dict[str, Any]] = {
@@ -36,13 +36,13 @@ def test_the_assignments_table(seq: int, of_head: int, total: float) -> None:
 @pytest.mark.parametrize("fields", CASES.values(), ids=list(CASES))
 def test_eager_holds_what_the_formula_says(fields: dict[str, Any]) -> None:
     shape = AttentionShape(**fields, dtype="float32")
-    eager = next(iter(measure_peaks([shape], MACHINE, seconds=60.0)))
+    eager = next(iter(measure_peaks([shape], PROCESSOR, seconds=60.0)))
     assert eager == Peak("eager", shape, peak_bytes("eager", shape), peak_bytes("eager", shape))
 
 
 def test_peaks_grow_with_the_square_of_the_length_and_fused_ones_with_the_length() -> None:
     shapes = [AttentionShape(batch=1, heads=4, seq_q=seq, head_dim=32, dtype="float32") for seq in (256, 512)]
-    peaks = {(peak.name, peak.shape.seq_q): peak for peak in measure_peaks(shapes, MACHINE, seconds=60.0)}
+    peaks = {(peak.name, peak.shape.seq_q): peak for peak in measure_peaks(shapes, PROCESSOR, seconds=60.0)}
     eager, flash = ([peaks[name, seq].measured or 0 for seq in (256, 512)] for name in ("eager", "sdpa flash"))
     assert eager[1] / eager[0] == pytest.approx(4.0, rel=0.1)
     assert 1.0 < flash[1] / flash[0] < 2.5
@@ -53,9 +53,9 @@ def test_peaks_grow_with_the_square_of_the_length_and_fused_ones_with_the_length
 
 
 def test_what_does_not_fit_is_predicted_and_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "usable_bytes", lambda machine: 8 * MIB)
+    monkeypatch.setattr(memory, "usable_bytes", lambda processor: 8 * MIB)
     shapes = [AttentionShape(batch=1, heads=8, seq_q=seq, head_dim=64, dtype="float32") for seq in (128, 16384)]
-    small, large = [peak for peak in measure_peaks(shapes, MACHINE, seconds=60.0) if peak.name == "eager"]
+    small, large = [peak for peak in measure_peaks(shapes, PROCESSOR, seconds=60.0) if peak.name == "eager"]
     assert small.measured is not None
     assert large.measured is None
     assert large.predicted > 2 * 8 * 16384**2 * 4
@@ -71,14 +71,14 @@ def test_what_would_take_too_long_is_not_run(monkeypatch: pytest.MonkeyPatch) ->
         return now[0]
 
     monkeypatch.setattr("autotune.analysis.memory.time.perf_counter", tick)
-    monkeypatch.setattr(memory, "_measure", lambda baseline, shape, machine, predicted: Peak("x", shape, 1, 1))
+    monkeypatch.setattr(memory, "_measure", lambda baseline, shape, processor, predicted: Peak("x", shape, 1, 1))
     shapes = [AttentionShape(batch=1, heads=1, seq_q=seq, head_dim=64, dtype="float32") for seq in (64, 128, 256)]
-    first, second, third = list(measure_peaks(shapes, MACHINE, seconds=10.0))[:3]
+    first, second, third = list(measure_peaks(shapes, PROCESSOR, seconds=10.0))[:3]
     assert first.measured == 1
     assert second.measured is third.measured is None
     assert second.reason == "would take about 12 s, more than --seconds 10"
     assert third.reason == "would take about 48 s, more than --seconds 10"
-    assert all(peak.measured for peak in list(measure_peaks(shapes, MACHINE, seconds=100.0))[:3])
+    assert all(peak.measured for peak in list(measure_peaks(shapes, PROCESSOR, seconds=100.0))[:3])
 
 
 def test_what_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,15 +87,15 @@ def test_what_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(memory, "peak_of", refuse)
     shape = AttentionShape(batch=1, heads=1, seq_q=16, head_dim=64, dtype="float32")
-    assert next(iter(measure_peaks([shape], MACHINE, seconds=60.0))).reason == "out of memory"
+    assert next(iter(measure_peaks([shape], PROCESSOR, seconds=60.0))).reason == "out of memory"
 
 
 @pytest.mark.gpu
 def test_gpu_peaks_are_near_the_formula() -> None:
     """The caching allocator leaves up to a MiB of a block unused, and SDPA's backends have small buffers of theirs."""
-    machine = read_machine("cuda")
+    processor = read_processor("cuda")
     shapes = [AttentionShape(batch=1, heads=8, seq_q=seq, head_dim=64, dtype="bfloat16") for seq in (1024, 4096)]
-    found = [peak for peak in measure_peaks(shapes, machine, seconds=60.0) if peak.measured is not None]
+    found = [peak for peak in measure_peaks(shapes, processor, seconds=60.0) if peak.measured is not None]
     assert {peak.name for peak in found} >= {"eager", "naive", "sdpa flash", "autotune"}
     for peak in found:
         assert peak.measured == pytest.approx(peak.predicted, rel=0.1, abs=8 * MIB), peak

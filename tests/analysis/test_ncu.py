@@ -13,14 +13,14 @@ from autotune.analysis import counters, ncu
 from autotune.analysis.counters import CountedBeside, compare, compare_with_ncu
 from autotune.analysis.dram import Dram, fused_dram, naive_dram
 from autotune.analysis.launch_once import KERNELS
-from autotune.analysis.machine import Machine, read_machine
 from autotune.analysis.ncu import METRICS, Counted, count_kernels, parse_raw_page
+from autotune.analysis.processor import Processor, read_processor
 from autotune.errors import AutotuneError, MissingDependencyError
 from autotune.shape import AttentionShape
 
 ROOT = Path(__file__).parents[2]
 SHAPE = AttentionShape(batch=30, heads=16, seq_q=1024, head_dim=128)
-H200 = Machine("cuda", "NVIDIA H200", 60 * 2**20, 132)
+H200 = Processor("cuda", "NVIDIA H200", 60 * 2**20, 132)
 
 # After the documentation of `ncu --csv --page raw`: metrics are columns, the second row holds their units.
 HEADER = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size"'
@@ -195,7 +195,7 @@ def test_gpu_counts_are_within_fifteen_percent_of_the_model(seq: int) -> None:
     """The issue's acceptance; skipped where Nsight Compute may not read the counters."""
     shape = AttentionShape(batch=1, heads=16, seq_q=seq, head_dim=128)
     try:
-        found = compare_with_ncu(shape, read_machine("cuda"))
+        found = compare_with_ncu(shape, read_processor("cuda"))
     except MissingDependencyError as error:
         pytest.skip(str(error))
     deviations = {item.kernel: item.deviation for item in found}

@@ -12,7 +12,7 @@ from autotune.analysis import roofline
 from autotune.analysis.ceilings import Ceilings, Rate
 from autotune.analysis.clock import Call
 from autotune.analysis.contenders import GPU_ONLY, Served, contenders, why_not
-from autotune.analysis.machine import Machine
+from autotune.analysis.processor import Processor
 from autotune.analysis.roofline import Point, kernel_model, measure_points, model_bytes, place, points_data, serial_us
 from autotune.analysis.traffic import product_flops, works
 from autotune.kernels.baselines.naive import kernel_traffic
@@ -20,8 +20,8 @@ from autotune.shape import AttentionShape
 from autotune.timing import summarize
 from autotune.trial import Timing
 
-MACHINE = Machine("cpu", "a CPU", 2**16, 4)
-CEILINGS = Ceilings(MACHINE, "float32", (Rate("copy", 100.0),), (Rate("product", 1.0),))  # ridge at 10 FLOP/B
+PROCESSOR = Processor("cpu", "a CPU", 2**16, 4)
+CEILINGS = Ceilings(PROCESSOR, "float32", (Rate("copy", 100.0),), (Rate("product", 1.0),))  # ridge at 10 FLOP/B
 SHAPE = AttentionShape(batch=1, heads=2, seq_q=64, head_dim=64, dtype="float32")
 
 
@@ -59,7 +59,7 @@ def test_a_sequence_of_operations_takes_the_sum_of_their_ceilings() -> None:
     """Naive, S = D = 64, 2 heads, fp32: products of 1.048576 MFLOP over 98304 bytes, a softmax of 65536 bytes."""
     product_us, softmax_us = max(1048576 / 1e6, 98304 / 1e5), 65536 / 1e5
     assert serial_us("naive", SHAPE, CEILINGS) == pytest.approx(2 * product_us + softmax_us)
-    slow = Ceilings(MACHINE, "float32", (Rate("copy", 1.0),), (Rate("product", 1.0),))
+    slow = Ceilings(PROCESSOR, "float32", (Rate("copy", 1.0),), (Rate("product", 1.0),))
     assert serial_us("naive", SHAPE, slow) == pytest.approx(2 * 98304 / 1e3 + 65536 / 1e3)
     assert serial_us("eager", SHAPE, slow) == pytest.approx(2 * 98304 / 1e3 + 2 * 65536 / 1e3)
     why = place(point(product_flops(SHAPE), model_bytes("eager", SHAPE), 1e6, "eager"), slow).why
@@ -77,13 +77,13 @@ def test_on_a_cpu_eager_and_flash_are_measured_and_the_others_say_why(monkeypatc
     """Their calls compute attention, over inputs that are together twice the last cache, each drawn anew."""
     outs: list[list[torch.Tensor]] = []
 
-    def sample(calls: Sequence[Call], machine: Machine) -> list[float]:
+    def sample(calls: Sequence[Call], processor: Processor) -> list[float]:
         outs.append([call() for call in calls])  # type: ignore[misc]
         return [3.0, 1.0, 2.0]
 
     monkeypatch.setattr(roofline, "sample_times", sample)
     monkeypatch.setattr(roofline, "ROTATION", 4.0)  # 4 x 2^16 bytes over 2^17 a set: two sets
-    points = {found.name: found for found in measure_points(SHAPE, MACHINE)}
+    points = {found.name: found for found in measure_points(SHAPE, PROCESSOR)}
     assert list(points) == ["eager", "naive", "sdpa flash", "sdpa efficient", "sdpa cudnn", "autotune"]
     assert {name for name, found in points.items() if found.timing} == {"eager", "sdpa flash"}
     assert points["eager"].timing == summarize([3.0, 1.0, 2.0])
@@ -96,17 +96,17 @@ def test_on_a_cpu_eager_and_flash_are_measured_and_the_others_say_why(monkeypatc
 
 
 def test_what_fails_is_a_point_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(calls: Sequence[Call], machine: Machine) -> list[float]:
+    def refuse(calls: Sequence[Call], processor: Processor) -> list[float]:
         raise RuntimeError("No available kernel.\nAborting execution.")
 
     monkeypatch.setattr(roofline, "sample_times", refuse)
-    assert next(iter(measure_points(SHAPE, MACHINE))).reason == "No available kernel."
+    assert next(iter(measure_points(SHAPE, PROCESSOR))).reason == "No available kernel."
 
 
 def test_scores_that_do_not_fit_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roofline, "usable_bytes", lambda machine: 2**16)
-    monkeypatch.setattr(roofline, "sample_times", lambda calls, machine: [1.0])
-    eager, *_ = measure_points(SHAPE, MACHINE)
+    monkeypatch.setattr(roofline, "usable_bytes", lambda processor: 2**16)
+    monkeypatch.setattr(roofline, "sample_times", lambda calls, processor: [1.0])
+    eager, *_ = measure_points(SHAPE, PROCESSOR)
     assert eager.timing is None
     assert "GiB beside its inputs" in eager.reason
 

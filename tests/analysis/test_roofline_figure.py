@@ -7,15 +7,15 @@ from xml.etree import ElementTree
 import pytest
 
 from autotune.analysis.ceilings import Ceilings, Rate
-from autotune.analysis.machine import Machine
+from autotune.analysis.processor import Processor
 from autotune.analysis.roofline import Point
 from autotune.errors import MissingDependencyError, UsageError
 from autotune.report.roofline_figure import check_figure, draw_roofline
 from autotune.shape import AttentionShape
 from autotune.trial import Timing
 
-MACHINE = Machine("cuda", "NVIDIA H200", 60 * 2**20, 132)
-CEILINGS = Ceilings(MACHINE, "bfloat16", (Rate("copy", 4300.0),), (Rate("product", 790.0),))
+PROCESSOR = Processor("cuda", "NVIDIA H200", 60 * 2**20, 132)
+CEILINGS = Ceilings(PROCESSOR, "bfloat16", (Rate("copy", 4300.0),), (Rate("product", 790.0),))
 
 
 def point(name: str, seq: int, microseconds: float | None) -> Point:
@@ -51,7 +51,7 @@ def test_two_drawings_are_the_same_file(tmp_path: Path) -> None:
 
 
 def test_a_slow_device_is_drawn_in_gflops(tmp_path: Path) -> None:
-    slow = Ceilings(MACHINE, "float32", (Rate("copy", 30.0),), (Rate("product", 0.1),))
+    slow = Ceilings(PROCESSOR, "float32", (Rate("copy", 30.0),), (Rate("product", 0.1),))
     draw_roofline([], slow, tmp_path / "slow.svg")
     assert {"100 GFLOP/s", "GFLOP/s", "30 GB/s"} <= texts(tmp_path / "slow.svg")
 

@@ -6,15 +6,16 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from autotune import hardware
-from autotune.analysis import ceilings, counters, cuda_tools, machine, memory, roofline
-from autotune.analysis.machine import Machine
+from autotune.analysis import ceilings, counters, cuda_tools, measured, memory, processor, roofline
 from autotune.analysis.ncu import Counted, parse_raw_page
-from autotune.errors import AutotuneError
+from autotune.analysis.processor import Processor
+from autotune.errors import AutotuneError, UsageError
 from autotune.shape import AttentionShape
 from tests.analysis.test_ncu import SAMPLE, fake_ncu
 from tests.analysis.test_rocprof import LONG, WIDE
@@ -29,7 +30,7 @@ SMALL = ("--seq", "32,64", "--heads", "2", "--head-dim", "16", "--device", "cpu"
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call takes a millisecond."""
     for module in (ceilings, roofline):
-        monkeypatch.setattr(module, "sample_times", lambda calls, machine: [1000.0, 1000.0, 1000.0])
+        monkeypatch.setattr(module, "sample_times", lambda calls, processor: [1000.0, 1000.0, 1000.0])
     monkeypatch.setattr(ceilings, "WIDTHS", {"cpu": (64,)})
     monkeypatch.setattr(ceilings, "CACHES", 0)
     monkeypatch.setattr(ceilings, "MIN_BUFFER", {"cpu": 2**20})
@@ -87,7 +88,7 @@ def test_the_derivation_alone_needs_no_torch(tmp_path: Path) -> None:
 
 
 def test_memory_prints_the_assignments_table_and_the_peaks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "usable_bytes", lambda machine: 4 * 2**20)
+    monkeypatch.setattr(memory, "usable_bytes", lambda processor: 4 * 2**20)
     ran = run("analyze", "memory", "--seq", "128,...,2048", "--device", "cpu")
     assert ran.code == 0
     lines = [" ".join(line.split()) for line in ran.out.splitlines()]
@@ -112,14 +113,14 @@ def h200(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A machine that says it were an H200; returns what is measured on it, which takes no time."""
     measured: list[str] = []
 
-    def measure_ceilings(machine: Machine, dtype: str) -> ceilings.Ceilings:
+    def measure_ceilings(processor: Processor, dtype: str) -> ceilings.Ceilings:
         measured.append("ceilings")
-        return ceilings.Ceilings(machine, dtype, (ceilings.Rate("copy", 4300.0),), (ceilings.Rate("product", 790.0),))
+        return ceilings.Ceilings(processor, dtype, (ceilings.Rate("copy", 4300.0),), (ceilings.Rate("product", 790.0),))
 
     monkeypatch.setattr(hardware, "has_gpu", lambda: True)
-    monkeypatch.setattr(machine, "read_machine", lambda kind: Machine("cuda", "NVIDIA H200", 60 * 2**20, 132))
+    monkeypatch.setattr(processor, "read_processor", lambda kind: Processor("cuda", "NVIDIA H200", 60 * 2**20, 132))
     monkeypatch.setattr(ceilings, "measure_ceilings", measure_ceilings)
-    monkeypatch.setattr(roofline, "measure_points", lambda shape, machine: [])
+    monkeypatch.setattr(roofline, "measure_points", lambda shape, processor: [])
     return measured
 
 
@@ -140,6 +141,27 @@ def test_ncu_stands_beside_the_model(run: Run, monkeypatch: pytest.MonkeyPatch, 
     assert found["kernel"] == "attention_scores"
     assert abs(found["deviation"]) < 0.15
     assert data["failures"] == []
+
+
+@pytest.mark.usefixtures("h200")
+def test_what_roofline_prints_is_what_the_report_reads(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cuda_tools, "find_tool", lambda name: fake_ncu(tmp_path, SAMPLE))
+    before = datetime.now(UTC)
+    printed = run("analyze", "roofline", "--seq", "1024", "--ncu", "--json").out
+    path = tmp_path / "roofline.json"
+    path.write_text(printed, encoding="utf-8")
+    found = measured.read_roofline(path)
+    assert found.counted is not None
+    assert [item.deviation for item in found.counted] == [item["deviation"] for item in json.loads(printed)["ncu"]]
+    assert found.ceilings.processor == Processor("cuda", "NVIDIA H200", 60 * 2**20, 132)
+    assert (found.ceilings.gbps, found.toolchain) == (4300.0, hardware.toolchain())
+    assert found.measured_at is not None
+    assert before <= found.measured_at <= datetime.now(UTC)
+    path.write_text(run("analyze", "roofline", "--no-measure", "--seq", "64", "--json").out, encoding="utf-8")
+    with pytest.raises(UsageError, match="was derived and not measured"):
+        measured.read_roofline(path)
 
 
 def test_without_ncu_nothing_is_measured(

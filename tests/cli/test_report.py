@@ -1,5 +1,6 @@
 """``autotune report``: which tables it reads, where it writes, and what it refuses."""
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ from autotune.report.comparison import comparison_data
 from autotune.table import write_comparisons
 from tests.cli.conftest import Machine, Ran
 from tests.report import sample
+from tests.report.roofline_sample import document
 from tests.report.test_comparison import COMPARISON
 
 Run = Callable[..., Ran]
@@ -97,6 +99,19 @@ def test_a_missing_evaluator_is_said_and_no_error(
     assert "By PED-ANOVA num_warps (100 %)" in page
 
 
+def test_measured_rooflines_have_a_section(run: Run, machine: Machine, out: Path, tmp_path: Path) -> None:
+    machine.tune(sample.trial())
+    path = tmp_path / "roofline.json"
+    path.write_text(json.dumps(document()), encoding="utf-8")
+    assert run("report", "--output", out).code == 0
+    assert "Roofline, measured" not in out.read_text(encoding="utf-8")
+    ran = run("report", "--roofline", path, "--roofline", path, "--output", out)
+    assert (ran.code, ran.err) == (0, "")
+    page = out.read_text(encoding="utf-8")
+    assert page.count("NVIDIA H200, 132 SMs, 60 MiB of L2, bfloat16") == 2
+    assert "naive -1.4 % at 1,024 and -0.4 % at 4,096" in page
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -104,6 +119,14 @@ def test_a_missing_evaluator_is_said_and_no_error(
         (("seq_64", "--device", "Voodoo 2"), ("--device='Voodoo 2'", "NVIDIA H200")),
         (("seq_64", "--operation", "sorting"), ("operation='sorting'", "flash_attention")),
         (("seq_64", "--output", "/nonexistent/page.html"), ("--output='/nonexistent/page.html'", "No such file")),
+        (
+            ("seq_64", "--roofline", "/nonexistent.json"),
+            ("--roofline='/nonexistent.json'", "No such file", "--ncu --json"),
+        ),
+        (
+            ("seq_64", "--roofline", __file__),
+            (f"--roofline='{__file__}'", "is no JSON", "analyze roofline --ncu --json"),
+        ),
     ],
 )
 def test_a_wrong_request_is_refused(

@@ -1,12 +1,13 @@
 """A machine that measures nothing: every call runs once, and takes as long as its place in the race says."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from autotune.comparison.suites.machine import Call, CallT, CpuMachine, Operator
+from autotune.device import Device
 from autotune.executor import Executor
-from autotune.trial import Policy, Timing, Toolchain
+from autotune.trial import Conditions, Policy, Timing, Toolchain
 
 EXTRA_BYTES: Final = 1024
 HELD_BYTES: Final = 100
@@ -17,14 +18,18 @@ POLICY: Final = Policy("eager", "warm")
 @dataclass
 class FakeMachine:
     """The first call takes 100 us, each further one 100 us more; memory is always ``EXTRA_BYTES`` beside ``HELD_BYTES``
-    that are held from the start."""
+    that are held from the start. ``watched`` are the calls of each race that was watched."""
 
     kind: Literal["cpu", "cuda"] = "cpu"
     name: str = "a machine"
     toolchain: Toolchain = TOOLCHAIN
     policy: Policy = POLICY
+    gpu: Device | None = None
+    conditions: Conditions | None = None
     executor: Executor | None = None
     rounds: int | None = None
+    is_watching: bool = False
+    watched: list[list[str]] = field(default_factory=list)
 
     def time(self, calls: Mapping[str, Call], *, rounds: int | None = None) -> dict[str, Timing]:
         self.rounds = rounds
@@ -32,7 +37,18 @@ class FakeMachine:
         for place, (name, call) in enumerate(calls.items(), start=1):
             call()
             times[name] = Timing(100.0 * place, 99.0 * place, 101.0 * place, rounds or 5)
+        if self.is_watching:
+            self.watched.append(list(calls))
         return times
+
+    def watch(self) -> Callable[[], Conditions | None]:
+        self.is_watching = True
+
+        def end() -> Conditions | None:
+            self.is_watching = False
+            return self.conditions
+
+        return end
 
     def steps(self, call: Call, *, warmups: int, active: int) -> tuple[float, ...]:
         return tuple(1000.0 * (warmups + step) for step in range(active))

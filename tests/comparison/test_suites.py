@@ -1,18 +1,25 @@
 """What all suites share: their names, the machine that measures, and how contenders are judged."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 
-from autotune.comparison.suites import SUITES, Column, CpuMachine, Suite, Table, find_suite
-from autotune.comparison.suites.contenders import Contender, measure, served_notes
+from autotune import hardware
+from autotune.comparison.suites import SUITES, Column, CpuMachine, GpuMachine, Suite, Table, find_suite
+from autotune.comparison.suites.contenders import Contender, make_comparison, measure, served_notes
 from autotune.comparison.suites.threads import torch_threads
+from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel
 from autotune.errors import BaselineUnavailableError, MissingDependencyError, UnknownNameError
+from autotune.report.comparison import comparison_data
 from autotune.shape import AttentionShape
-from autotune.trial import Policy
+from autotune.table import write_comparisons
+from autotune.trial import Conditions, Policy
 from tests.comparison.fake_machine import EXTRA_BYTES, HELD_BYTES, FakeMachine
 
 MIB = 2**20
@@ -120,6 +127,55 @@ def test_of_contenders_the_right_ones_are_timed_and_the_others_told_apart() -> N
     assert [name for name, result in found.results.items() if result.timing is None] == [
         name for name in found.results if name != "right"
     ]
+
+
+def test_a_race_is_kept_with_the_gpu_its_state_and_its_start(tmp_path: Path) -> None:
+    """As ``bench`` of a shape keeps it; only the race of all is watched, not the trial runs before it."""
+    conditions = Conditions(1980, 3201, 41, "power", contended=True)
+    machine = FakeMachine("cuda", "NVIDIA H200", gpu=NVIDIA_H200, conditions=conditions)
+    contenders = [
+        Contender(name, lambda: lambda: torch.ones(2), lambda out: (0.0, 0.5)) for name in ("sdpa flash", "eager")
+    ]
+    before = datetime.now(UTC)
+    found = measure(machine, contenders)
+    shape = AttentionShape(batch=1, heads=2, seq_q=64, head_dim=16)
+    comparison = make_comparison(machine, "flash_attention", shape, found)
+    assert machine.watched == [["sdpa flash", "eager"]]
+    assert (comparison.gpu, comparison.conditions) == (NVIDIA_H200, conditions)
+    assert comparison.started_at is not None
+    assert before <= comparison.started_at <= datetime.now(UTC)
+    path = tmp_path / "table.parquet"
+    write_comparisons(path, [comparison_data(comparison)])
+    for row in pq.read_table(path).to_pylist():
+        assert (row["device_name"], row["arch"], row["power_cap_watts"]) == ("NVIDIA H200", "sm_90", 700)
+        assert (row["sm_clock_mhz"], row["temperature_c"], row["contended"]) == (1980, 41, True)
+        assert row["started_at"] == comparison.started_at
+
+
+def test_a_race_on_a_processor_is_kept_with_its_start_alone() -> None:
+    contenders = [Contender("eager", lambda: lambda: torch.ones(2), lambda out: (0.0, 0.5))]
+    machine = CpuMachine()
+    found = measure(machine, contenders)
+    shape = AttentionShape(batch=1, heads=2, seq_q=64, head_dim=16)
+    comparison = make_comparison(machine, "flash_attention", shape, found)
+    assert (comparison.gpu, comparison.conditions) == (None, None)
+    assert comparison.started_at is not None
+    assert comparison.started_at.tzinfo is UTC
+
+
+def test_the_gpu_is_watched_for_all_processes_but_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Watch:
+        def __init__(self, own_pid: int | None) -> None:
+            self.own_pid = own_pid
+
+        def end(self) -> Conditions:
+            return Conditions(sm_clock_mhz=self.own_pid)
+
+    monkeypatch.setattr(hardware, "Watch", Watch)
+    monkeypatch.setattr(hardware, "open_context", lambda: 4711)
+    monkeypatch.setattr(hardware, "current_device", lambda: NVIDIA_H200)
+    assert GpuMachine().watch()() == Conditions(sm_clock_mhz=4711)
+    assert (GpuMachine().gpu, GpuMachine().name) == (NVIDIA_H200, "NVIDIA H200")
 
 
 def test_what_was_served_is_told_with_its_reason_and_equal_ones_together() -> None:

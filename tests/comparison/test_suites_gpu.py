@@ -31,8 +31,11 @@ def test_the_gpu_times_calls_counts_their_memory_and_names_their_operators() -> 
     assert all(not name.startswith("void ") for name in names)  # kernels are no operators
 
 
-def test_the_exercise_is_right_in_both_dtypes() -> None:
+def test_the_exercise_is_right_in_both_dtypes_and_says_where_it_ran() -> None:
     tables = list(exercise.measure_exercise(GpuMachine(), ((2, 2, 65, 64),)))
+    comparisons = [comparison for table in tables for comparison in table.comparisons]
+    assert {comparison.gpu for comparison in comparisons} == {hardware.current_device()}
+    assert all(comparison.conditions is not None and comparison.started_at is not None for comparison in comparisons)
     assert len(tables) == 4
     assert [failure for table in tables for failure in table.failures] == []
 

@@ -1,14 +1,17 @@
 """A suite's result in words and as data."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from autotune.comparison import Comparison
 from autotune.comparison.suites import Column, SuiteResult, Table
 from autotune.comparison.suites.suite import Kind
 from autotune.report.suite import cells, heading, is_text, markdown, notes, suite_data
-from autotune.trial import Policy, Timing, Toolchain
+from autotune.shape import AttentionShape
+from autotune.trial import Conditions, Policy, Timing, Toolchain
 
 TABLE = Table(
     "times | memory",
@@ -52,6 +55,18 @@ def test_a_value_reads_as_what_it_is(value: Any, kind: Kind, text: str) -> None:
 def test_a_row_of_another_length_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="zip"):
         cells(Table("", (Column("a"), Column("b")), (("one",),)))
+
+
+def test_what_disturbed_a_race_is_said_with_its_shape() -> None:
+    shape = AttentionShape(batch=1, heads=2, seq_q=64, head_dim=16)
+    race = Comparison("flash_attention", shape, "a GPU", Toolchain("0.1.0"), Policy(), None, "", ())
+    contended = replace(race, conditions=Conditions(contended=True))
+    table = replace(TABLE, comparisons=(race, contended))
+    assert notes(table) == [
+        "FAILED: c: no kernel",
+        f"{shape}: contended: another process was using the GPU during the race",
+        "reduced",
+    ]
 
 
 def test_failures_come_before_notes() -> None:

@@ -82,9 +82,9 @@ class Tab:
             raise RuntimeError(f"{script}: {found['exceptionDetails']}")
         return found["result"].get("value")
 
-    def screenshot(self, path: Path, width: int, height: int) -> None:
-        """The upper part of the page as a PNG."""
-        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+    def screenshot(self, path: Path, width: int, height: int, *, top: float = 0.0) -> None:
+        """The part of the page that begins ``top`` pixels from its upper end as a PNG."""
+        clip = {"x": 0, "y": top, "width": width, "height": height, "scale": 1}
         found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
         path.write_bytes(base64.b64decode(found["data"]))
 

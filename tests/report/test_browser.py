@@ -3,6 +3,7 @@
 Screenshots of the page, light, dark and on a phone, stay in ``artefacts/``.
 """
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,12 +13,14 @@ from typing import Final
 
 import pytest
 
+from autotune.analysis.measured import read_roofline
 from autotune.report import html
 from autotune.report.html import html_report
 from autotune.table import shipped_sweeps, shipped_winners
 from autotune.trial import Outcome, Status, Trial
 from tests.report import sample
 from tests.report.chromium import Tab, browse, find_chromium
+from tests.report.roofline_sample import document
 
 pytestmark = pytest.mark.slow
 
@@ -83,8 +86,15 @@ def trials() -> list[Trial]:
 
 @pytest.fixture(scope="module")
 def page(trials: list[Trial], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    text = html_report(trials, source="the shipped tables", made_at=datetime(2026, 11, 28, tzinfo=UTC))
+    folder = tmp_path_factory.mktemp("report")
+    path, roofline = folder / "report.html", folder / "roofline.json"
+    roofline.write_text(json.dumps(document()), encoding="utf-8")
+    text = html_report(
+        trials,
+        source="the shipped tables",
+        made_at=datetime(2026, 11, 28, tzinfo=UTC),
+        rooflines=[read_roofline(roofline)],
+    )
     assert len(text.encode()) < 3_000_000
     path.write_text(text, encoding="utf-8")
     return path
@@ -111,6 +121,8 @@ def test_every_figure_is_visible_and_nothing_complains(
     tab.open(page.as_uri())
     ARTEFACTS.mkdir(exist_ok=True)
     tab.screenshot(ARTEFACTS / f"report-{name}.png", size[0], 4 * size[1])
+    top = tab.evaluate("document.getElementById('roofline').getBoundingClientRect().top")
+    tab.screenshot(ARTEFACTS / f"roofline-{name}.png", size[0], 2 * size[1], top=top)
     tab.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
     assert tab.evaluate("document.querySelectorAll('svg[role=img]').length") > 50
     assert tab.evaluate(HIDDEN) == []

@@ -90,7 +90,7 @@ def measure_assignment(machine: Machine, lengths: tuple[int, ...] = LENGTHS) -> 
         kernels += [_kernel_row(seq, result, found[SDPA]) for result in found.values()]
         fusion.append(_fusion_row(shape, found[before], found[after]))
         failures += [f"S {seq}: {failure}" for failure in (*measured.absent, *measured.failed, *_too_far(found))]
-        comparisons.append(make_comparison(machine, OPERATION, shape, found.values(), served))
+        comparisons.append(make_comparison(machine, OPERATION, shape, measured, served))
         machine.release()
     title = f"three kernels, one, and SDPA: {HEADS} heads of {HEAD_DIM}, float32, no mask"
     error = f"error: the largest one against fp64; the assignment allows {MAX_ERROR:g}"

@@ -1,7 +1,8 @@
 """Who takes part in a suite's race, what is measured of each, and the race as a comparison."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from autotune.executor import BaselineResult
 from autotune.operation import Baseline, Kernel
 from autotune.registry import get_operation
 from autotune.shape import Shape
+from autotune.trial import Conditions
 
 Run = Callable[[], torch.Tensor]
 Check = Callable[[torch.Tensor], tuple[float, float]]
@@ -64,13 +66,16 @@ def judge_inputs(kernel: Kernel, inputs: Any) -> Case:
 class Measured:
     """The contenders' results by name, the calls of those that are right, and who is not timed and why.
 
-    ``absent`` names those that cannot be had here, ``failed`` those that are wrong or broke.
+    ``absent`` names those that cannot be had here, ``failed`` those that are wrong or broke. The race began at
+    ``started_at``, which has its time zone; ``conditions`` are the GPU's during it, None on a processor.
     """
 
     results: Mapping[str, BaselineResult]
     calls: Mapping[str, Run]
-    absent: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
+    absent: tuple[str, ...]
+    failed: tuple[str, ...]
+    started_at: datetime
+    conditions: Conditions | None
 
 
 def measure(machine: Machine, contenders: Sequence[Contender]) -> Measured:
@@ -102,9 +107,12 @@ def measure(machine: Machine, contenders: Sequence[Contender]) -> Measured:
         results[name] = replace(results[name], message=message)
         failed.append(f"{name}: {message}")
         del calls[name]
-    for name, timing in machine.time(calls).items():
+    started_at, end_watch = datetime.now(UTC), machine.watch()
+    timings = machine.time(calls)
+    conditions = end_watch()
+    for name, timing in timings.items():
         results[name] = replace(results[name], timing=timing)
-    return Measured(results, calls, tuple(absent), tuple(failed))
+    return Measured(results, calls, tuple(absent), tuple(failed), started_at, conditions)
 
 
 def _untimed(machine: Machine, calls: Mapping[str, Run]) -> dict[str, str]:
@@ -119,14 +127,10 @@ def _untimed(machine: Machine, calls: Mapping[str, Run]) -> dict[str, str]:
 
 
 def make_comparison(
-    machine: Machine,
-    operation: str,
-    shape: Shape,
-    results: Iterable[BaselineResult],
-    served: TunedKernel | None = None,
+    machine: Machine, operation: str, shape: Shape, found: Measured, served: TunedKernel | None = None
 ) -> Comparison:
     """What was measured over one problem, those without a time last."""
-    ordered = sorted(results, key=lambda result: result.timing is None)
+    ordered = sorted(found.results.values(), key=lambda result: result.timing is None)
     config = None if served is None else served.config
     return Comparison(
         operation,
@@ -140,6 +144,9 @@ def make_comparison(
             make_entry(get_operation(operation), shape, result, config if result.name == OURS else None)
             for result in ordered
         ),
+        machine.gpu,
+        found.conditions,
+        found.started_at,
     )
 
 

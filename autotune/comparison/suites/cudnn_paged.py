@@ -185,9 +185,8 @@ def _race_on_cpu(machine: Machine, setting: Setting, tensors: Tensors) -> Table:
     check = _checker(tensors.reference[:, -1:])
     baselines = (InitialPaged(), FlatPaged())
     found = measure(machine, [of_baseline(baseline, shape, inputs, check) for baseline in baselines])
-    results = found.results.values()
-    comparison = make_comparison(machine, "paged_decode", shape, results)
-    rows = tuple(_row(result, 1) for result in results)
+    comparison = make_comparison(machine, "paged_decode", shape, found)
+    rows = tuple(_row(result, 1) for result in found.results.values())
     notes = (ON_CPU, REFERENCE, *found.absent)
     return Table(f"paged: {shape}", COLUMNS, rows, notes, found.failed, (comparison,))
 
@@ -204,9 +203,8 @@ def _race_on_gpu(machine: Machine, setting: Setting, tensors: Tensors) -> Table:
 
     contenders = [of_served(served, packed, check_packed), *_cudnn(setting, tensors, check)]
     found = measure(machine, contenders)
-    results = found.results.values()
-    comparison = make_comparison(machine, "paged_prefill", shape, results, served)
-    rows = tuple(_row(result, setting.seq) for result in results)
+    comparison = make_comparison(machine, "paged_prefill", shape, found, served)
+    rows = tuple(_row(result, setting.seq) for result in found.results.values())
     notes = (REFERENCE, *served_notes({"": served}), *found.absent)
     return Table(f"paged: {shape}, causal", COLUMNS, rows, notes, found.failed, (comparison,))
 

@@ -88,7 +88,7 @@ def _table(
         rows.append(_row(shape, found.results))
         failures += [f"{title}: {_sizes(shape)}: {failure}" for failure in (*found.absent, *found.failed)]
         if contend is _by_itself:  # with projections it is another problem, which no operation is
-            comparisons.append(make_comparison(machine, OPERATION, shape, found.results.values(), served))
+            comparisons.append(make_comparison(machine, OPERATION, shape, found, served))
         machine.release()
     return Table(title, COLUMNS, tuple(rows), (*notes, *served_notes(ours)), tuple(failures), tuple(comparisons))
 

@@ -140,8 +140,8 @@ def measure_gaudi(machine: Machine, setting: Setting | None = None) -> Iterator[
     yield Table(f"steps: {problem}", STEP_COLUMNS, tuple(steps), (STAND_IN, schedule, *reduced))
     blocks = _blocks_read(used, lengths)
     rows = tuple(_summary(name, result, found[FUSED], blocks[name]) for name, result in found.items())
-    paged = [result for name, result in found.items() if name != FUSED]  # it computes another problem
-    comparison = make_comparison(machine, OPERATION, shape, paged, served)
+    paged = {name: result for name, result in found.items() if name != FUSED}  # it computes another problem
+    comparison = make_comparison(machine, OPERATION, shape, replace(measured, results=paged), served)
     yield Table(
         f"decoding: {problem}",
         SUMMARY_COLUMNS,

@@ -10,10 +10,11 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 from autotune import hardware
 from autotune.allocations import extra_bytes
 from autotune.comparison.suites.operators import is_operator
+from autotune.device import Device
 from autotune.executor import Executor
 from autotune.executor.select import Settings, open_gpu
 from autotune.timing import ClockStopwatch, Stopwatch, race
-from autotune.trial import Policy, Timing, Toolchain
+from autotune.trial import Conditions, Policy, Timing, Toolchain
 
 Call = Callable[[], object]
 CallT = TypeVar("CallT", bound=Call)
@@ -46,6 +47,10 @@ class Machine(Protocol):
     def name(self) -> str: ...
 
     @property
+    def gpu(self) -> Device | None:
+        """What tables identify the GPU by; None of a processor."""
+
+    @property
     def toolchain(self) -> Toolchain: ...
 
     @property
@@ -56,6 +61,9 @@ class Machine(Protocol):
 
         Each call was run before.
         """
+
+    def watch(self) -> Callable[[], Conditions | None]:
+        """Begin to watch the GPU; the result ends it and tells its state in between, None of a processor."""
 
     def steps(self, call: Call, *, warmups: int, active: int) -> tuple[float, ...]:
         """Microseconds of so many single runs, issued from Python and waited for, after those of the warm-up."""
@@ -92,6 +100,10 @@ class CpuMachine:
         return hardware.processor_name()
 
     @property
+    def gpu(self) -> None:
+        return None
+
+    @property
     def toolchain(self) -> Toolchain:
         return hardware.toolchain()
 
@@ -102,6 +114,9 @@ class CpuMachine:
         count = rounds or min(ROUNDS, max(CPU_MIN_ROUNDS, fitting))
         timings = race(stopwatches, contenders=0, seconds=0.0, min_rounds=count, max_rounds=count)
         return dict(zip(calls, timings, strict=True))
+
+    def watch(self) -> Callable[[], None]:
+        return lambda: None
 
     def steps(self, call: Call, *, warmups: int, active: int) -> tuple[float, ...]:
         times = []
@@ -145,7 +160,11 @@ class GpuMachine:
 
     @property
     def name(self) -> str:
-        return hardware.current_device().name
+        return self.gpu.name
+
+    @property
+    def gpu(self) -> Device:
+        return hardware.current_device()
 
     @property
     def toolchain(self) -> Toolchain:
@@ -160,6 +179,11 @@ class GpuMachine:
             stopwatches = [stack.enter_context(Stopwatch([call], self.policy, pool)) for call in calls.values()]
             timings = race(stopwatches, contenders=0, seconds=0.0, min_rounds=count, max_rounds=count)
         return dict(zip(calls, timings, strict=True))
+
+    def watch(self) -> Callable[[], Conditions]:
+        # The context is there already. Where NVML numbers processes otherwise, as in a container, its own cannot be
+        # told from others, and contention is that more than one holds a context.
+        return hardware.Watch(hardware.open_context()).end
 
     def steps(self, call: Call, *, warmups: int, active: int) -> tuple[float, ...]:
         import torch

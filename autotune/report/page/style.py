@@ -92,7 +92,8 @@ svg .axis{fill:var(--soft);font-size:11.5px}
 .line-roof{stroke:var(--soft);stroke-width:1.8}
 .band{fill:var(--accent);opacity:.18}
 .dots-screened{fill:none;stroke:var(--default);stroke-width:3.4;stroke-linecap:round;opacity:.55}
-.dot-winner{fill:var(--tuned);stroke:var(--box);stroke-width:1.2}
+.dot-winner,.dot-tuned{fill:var(--tuned)}.dot-baseline{fill:var(--baseline)}.dot-default{fill:var(--default)}
+circle{stroke:var(--box);stroke-width:1.2}
 .heat-0 rect{fill:var(--h0)}.heat-0 text{fill:var(--t0)}.heat-1 rect{fill:var(--h1)}.heat-1 text{fill:var(--t1)}
 .heat-2 rect{fill:var(--h2)}.heat-2 text{fill:var(--t2)}.heat-3 rect{fill:var(--h3)}.heat-3 text{fill:var(--t3)}
 .heat-4 rect{fill:var(--h4)}.heat-4 text{fill:var(--t4)}.heat-5 rect{fill:var(--h5)}.heat-5 text{fill:var(--t5)}

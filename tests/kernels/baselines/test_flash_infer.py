@@ -256,8 +256,16 @@ def test_calls_share_a_workspace_as_long_as_one_lives(library: Library) -> None:
     assert len(baseline._workspaces) == 0
 
 
-def test_workspace_is_no_smaller_than_recommended() -> None:
-    assert flash_infer.WORKSPACE_BYTES >= 128 * 2**20
+@pytest.mark.parametrize("group", [8, 16])
+@pytest.mark.parametrize(("head_dim", "rows"), [(128, 128), (256, 64)])
+def test_workspace_holds_what_fa2_splits_on_an_h200_and_the_recommended_size_does_not(
+    group: int, head_dim: int, rows: int
+) -> None:
+    """PrefillPlan of 0.5.3: ``tmp_v`` and ``tmp_s`` of fp32 for each head and tile, of which two run on an SM."""
+    kv_heads = 8
+    tiles = 2 * 132 // kv_heads
+    size = group * kv_heads * tiles * rows * (head_dim + 1) * 4
+    assert 128 * 2**20 < size <= flash_infer.WORKSPACE_BYTES
 
 
 REASONS: Final[dict[str, tuple[Any, str]]] = {

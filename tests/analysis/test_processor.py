@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from autotune import hardware
-from autotune.analysis import machine
-from autotune.analysis.machine import Machine, choose_kind, read_machine, usable_bytes
+from autotune.analysis import processor
+from autotune.analysis.processor import Processor, choose_kind, read_processor, usable_bytes
 from autotune.errors import MissingDependencyError, UnknownNameError
 
 MEMINFO = "MemTotal:       24596744 kB\nMemFree:        21000000 kB\nMemAvailable:   20000000 kB\n"
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, texts: dict[str, str]) -> None:
-    monkeypatch.setattr(machine, "_text", lambda path: texts.get(path, ""))
+    monkeypatch.setattr(processor, "_text", lambda path: texts.get(path, ""))
 
 
 def test_the_device_is_what_is_here_unless_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +28,7 @@ def test_the_device_is_what_is_here_unless_it_is_named(monkeypatch: pytest.Monke
 
 
 def test_this_cpu_has_a_name_a_cache_and_threads() -> None:
-    found = read_machine("cpu")
+    found = read_processor("cpu")
     assert found.kind == "cpu"
     assert found.name == hardware.processor_name()  # one text, in tables and analyses
     assert found.cache_bytes >= 2**18
@@ -66,18 +66,18 @@ def test_four_fifths_of_the_free_memory_may_be_asked_for(
     texts: dict[str, str], room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve(monkeypatch, texts)
-    assert usable_bytes(Machine("cpu", "a CPU", 1, 1)) == int(0.8 * room)
+    assert usable_bytes(Processor("cpu", "a CPU", 1, 1)) == int(0.8 * room)
 
 
 def test_a_system_that_tells_nothing_still_has_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     serve(monkeypatch, {})
-    assert usable_bytes(Machine("cpu", "a CPU", 1, 1)) > 2**20
+    assert usable_bytes(Processor("cpu", "a CPU", 1, 1)) > 2**20
 
 
 def test_its_words_say_what_the_numbers_are() -> None:
-    assert str(Machine("cpu", "a CPU", 2**25, 1)) == "a CPU, 1 thread, 32 MiB of last-level cache"
-    assert str(Machine("cuda", "NVIDIA H200", 60 * 2**20, 132)) == "NVIDIA H200, 132 SMs, 60 MiB of L2"
+    assert str(Processor("cpu", "a CPU", 2**25, 1)) == "a CPU, 1 thread, 32 MiB of last-level cache"
+    assert str(Processor("cuda", "NVIDIA H200", 60 * 2**20, 132)) == "NVIDIA H200, 132 SMs, 60 MiB of L2"
 
 
 def test_the_text_of_a_file_that_is_not_there_is_empty(tmp_path: Path) -> None:
-    assert machine._text(str(tmp_path / "none")) == ""
+    assert processor._text(str(tmp_path / "none")) == ""

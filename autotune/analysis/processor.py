@@ -1,4 +1,4 @@
-"""The device that an analysis runs on, CPU or GPU: its name, its last cache, its parallelism, its free memory."""
+"""The processor that an analysis runs on, a CPU or a GPU: its name, last cache, parallelism and free memory."""
 
 import os
 import re
@@ -17,7 +17,7 @@ KEPT_FREE: Final = 0.8  # of the free memory at most is asked for: others comput
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Processor:
     """``cache_bytes`` are the last-level cache's (a GPU's L2), ``units`` torch's threads or a GPU's multiprocessors."""
 
     kind: Kind
@@ -47,22 +47,22 @@ def choose_kind(device: str | None) -> Kind:
     return "cuda" if device == "cuda" else "cpu"
 
 
-def read_machine(kind: Kind) -> Machine:
-    """The device of that kind here.
+def read_processor(kind: Kind) -> Processor:
+    """The processor of that kind here.
 
     Raises:
         MissingDependencyError: there is no torch.
     """
     torch = _torch()
     if kind == "cpu":
-        return Machine("cpu", hardware.processor_name(), _cpu_cache(), torch.get_num_threads())
+        return Processor("cpu", hardware.processor_name(), _cpu_cache(), torch.get_num_threads())
     properties = torch.cuda.get_device_properties(0)
-    return Machine("cuda", properties.name, properties.L2_cache_size, properties.multi_processor_count)
+    return Processor("cuda", properties.name, properties.L2_cache_size, properties.multi_processor_count)
 
 
-def usable_bytes(machine: Machine) -> int:
+def usable_bytes(processor: Processor) -> int:
     """Memory that may be asked for: four fifths of what is free on the device, within the limit of a container."""
-    if machine.kind == "cuda":
+    if processor.kind == "cuda":
         torch = _torch()
         cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         return int(KEPT_FREE * (torch.cuda.mem_get_info()[0] + cached))
