@@ -3,6 +3,7 @@
 import difflib
 import importlib.metadata
 import math
+import re
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
@@ -28,21 +29,24 @@ ON_MISS: Final = get_args(OnMiss)
 
 MAX_DISTANCE: Final = 1.0  # log2 units: a factor of two in one size; until transfer regret has been measured
 CACHED_PICKS: Final = 4096
+TORCH_DEVICE: Final = r"(cpu|cuda|hip|hpu|mps|xpu)(:\d+)?"  # what torch calls devices, which names none
+TYPO_RATIO: Final = 0.9  # difflib's, of names with a letter missing, doubled or swapped
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """Why a kernel has its config: the rung of the ladder, the row it came from, and what differs from here.
 
-    ``row`` is None on the rung ``default``. ``origin`` says whose table it stands in. ``distance`` is in log2 units of
-    the sizes, 0 for the very shape. ``notes`` name differences in toolchain and source that were accepted.
+    ``row`` and ``distance`` are None on the rung ``default``. ``origin`` says whose table the row stands in.
+    ``distance`` is the shapes' (``Shape.distance``): 1 for a factor of two in one size, 0 for the very shape. ``notes``
+    name differences in toolchain and source that were accepted.
     """
 
     rung: Rung
     reason: str
     row: Trial | None = None
     origin: Literal["user", "shipped", ""] = ""
-    distance: float = 0.0
+    distance: float | None = None
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -126,8 +130,8 @@ def get_kernel(
     The ladder:
 
     1. ``exact``: the row of this shape on this device.
-    2. ``nearest``: the row of the nearest tuned shape of the same device whose config is valid here, at most 1 away
-       (Euclidean distance in log2 of batch, heads per KV head, KV heads and lengths; all else equal).
+    2. ``nearest``: the row of the nearest tuned shape of the same device whose config is valid here, at most 1 away: a
+       factor of two in one size, all that is no size equal (``Shape.distance``, docs/dispatch.md).
     3. ``same model``: 1, then 2, among rows of the same model of device under another power cap.
     4. Another device of the same architecture: never, until its transfer has been verified.
     5. ``default``: the space's default.
@@ -137,15 +141,16 @@ def get_kernel(
 
     Args:
         shape: what will be computed.
-        device: a name for asking off-GPU, such as ``"NVIDIA H200"`` (the highest power cap of that name); the current
-            GPU by default. An unknown name gets the default, and a reason that says which names are like it.
+        device: a GPU's name for asking off-GPU, such as ``"NVIDIA H200"``, in any case (the highest power cap of that
+            name); the current GPU by default. A name that no table knows and that is not of the GPU here gets the
+            default and a RuntimeWarning, which tells a name that it may be a misspelling of.
         operation: the name of one of your own that takes the same shapes; ours by default.
         on_miss: what rung 5 does: serve the default, raise, or also note the shape for ``search --from-misses``.
 
     Raises:
         NoTunedKernelError: rung 5 with ``on_miss="error"``.
         MissingDependencyError: no ``device`` is named and there is no GPU.
-        UsageError: a wrong argument.
+        UsageError: a wrong argument; ``"cpu"`` and ``"cuda:0"`` are no names of GPUs.
 
     Example:
         >>> shape = AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True)
@@ -213,6 +218,11 @@ def _check_arguments(shape: object, device: object) -> None:
         raise UsageError(
             f"device={device!r} is not allowed; expected a name such as {NVIDIA_H200.name!r}, or None for the GPU here"
         )
+    if device is not None and re.fullmatch(TORCH_DEVICE, _plain(device)):
+        raise UsageError(
+            f"device={device!r} is not the name of a GPU; expected one such as {NVIDIA_H200.name!r}, or None for the "
+            "GPU here"
+        )
 
 
 @lru_cache(maxsize=CACHED_PICKS)
@@ -226,8 +236,15 @@ def _pick(shape: Shape, device_name: str | None, name: str | None, generation: i
     known = current_device() if device_name is None else _device_named(device_name, rows, generation)
     device = known or _stranger(str(device_name))
     default = operation.space.default(shape, device)  # refuses a shape that the operation does not support
-    reason = _why_default(operation.name, rows, device) if known else _why_unknown(device.name, generation)
-    candidates = [*_climb(operation, shape, device, rows), (default, Provenance("default", reason))]
+    candidates = list(_climb(operation, shape, device, rows))
+    if known is None:
+        reason = _why_unknown(device.name, generation)
+        warnings.warn(f"device={device_name!r}: {reason}", RuntimeWarning, stacklevel=3)
+    elif candidates:
+        reason = "what was tuned for this shape or near it is refused: the space's default"
+    else:
+        reason = _why_default(operation, shape, device, rows)
+    candidates.append((default, Provenance("default", reason)))
     best: dict[Config, Provenance] = {}  # a config that was refused once is not tried again for another row
     for config, provenance in candidates:
         best.setdefault(config, provenance)
@@ -266,16 +283,19 @@ def _remoteness(distance: float, row: "Served", device: Device) -> tuple[Any, ..
     return (found.device != device, gap, distance, found.policy != Policy(), repr(found.shape))
 
 
+def find_named(name: str, devices: "Iterable[Device]") -> Device | None:
+    """The device of that name, in any case, with the highest power cap; None if there is none."""
+    named = [device for device in devices if _plain(device.name) == _plain(name)]
+    return max(named, key=lambda device: device.power_cap_watts or 0, default=None)
+
+
 def _device_named(name: str, rows: "tuple[Served, ...]", generation: int) -> Device | None:
     """The device of that name with the highest power cap, in an operation's tables or else in any; or the GPU here."""
-    named = [device for device in _devices(rows) if device.name == name]
-    named = named or [device for device in _devices(_all_rows(generation)) if device.name == name]
-    if named:
-        return max(named, key=lambda device: device.power_cap_watts or 0)
-    if name == NVIDIA_H200.name:
-        return NVIDIA_H200
+    found = find_named(name, _devices(rows)) or find_named(name, [*_devices(_all_rows(generation)), NVIDIA_H200])
+    if found is not None:
+        return found
     here = _device_here()
-    return here if here is not None and here.name == name else None
+    return None if here is None else find_named(name, [here])
 
 
 def _stranger(name: str) -> Device:
@@ -301,20 +321,56 @@ def _devices(rows: "Iterable[Served]") -> list[Device]:
     return list(dict.fromkeys(row.trial.device for row in rows))
 
 
-def _why_default(operation: str, rows: "tuple[Served, ...]", device: Device) -> str:
-    where = f"no tuned shape of {operation} on {device.name}"
-    if any(tuned.model == device.model for tuned in _devices(rows)):
-        where += f" is within a distance of {MAX_DISTANCE:g} (a factor of two in one size)"
-    return f"{where}: the space's default"
+def _why_default(operation: Operation[Any], shape: Shape, device: Device, rows: "Iterable[Served]") -> str:
+    """That nothing tuned is served, and in what the nearest that was tuned differs."""
+    where = f"no tuned shape of {operation.name} on {device.name}"
+    tuned = [row.trial.shape for row in rows if row.trial.device.model == device.model]
+    if not tuned:
+        return f"{where}: the space's default"
+    distance, near = min(((shape.distance(other), other) for other in tuned), key=lambda item: item[0])
+    if distance == math.inf:
+        near = min(tuned, key=lambda other: _unlikeness(shape, other))
+        text = f"{where} is like it; the nearest, {near}, differs in {shape.differences(near)}"
+    elif distance > MAX_DISTANCE:
+        bound = f"within a distance of {MAX_DISTANCE:g} (a factor of two in one size)"
+        text = f"{where} is {bound}; the nearest, {near}, is {distance:.2f} away"
+    else:
+        text = f"{where} has a config that is valid here; the nearest, {near}, is {distance:.2f} away"
+    return f"{text}: the space's default"
+
+
+def _unlikeness(shape: Shape, other: Shape) -> tuple[int, float]:
+    """An order of shapes of other families: in how many of its fields they differ, then by sizes."""
+    others = sum(ours != theirs for ours, theirs in zip(shape.family(), other.family(), strict=True))
+    return (others, math.dist(shape.coordinates(), other.coordinates()))
 
 
 def _why_unknown(name: str, generation: int) -> str:
-    """That no table knows a name, and which names are like it."""
-    known = [NVIDIA_H200, *_devices(_all_rows(generation))]
-    by_lower = {device.name.lower(): device.name for device in known}
-    near = [lower for lower in by_lower if name.lower() in lower] or difflib.get_close_matches(name.lower(), by_lower)
-    hint = f"; did you mean {' or '.join(repr(by_lower[lower]) for lower in sorted(near))}?" if near else ""
+    """That no table knows a name, and which it may be a misspelling of."""
+    near = names_like(name, [NVIDIA_H200, *_devices(_all_rows(generation))])
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     return f"no table knows the device {name}: the space's default{hint}"
+
+
+def names_like(name: str, devices: "Iterable[Device]") -> list[str]:
+    """Names of which one may be a part or a misspelling; never of another model, which has another number."""
+    asked = _plain(name)
+    return sorted(
+        known
+        for known in {device.name for device in devices}
+        if _numbers(asked) == _numbers(_plain(known))
+        and (asked in _plain(known) or difflib.SequenceMatcher(None, asked, _plain(known)).ratio() >= TYPO_RATIO)
+    )
+
+
+def _plain(name: str) -> str:
+    """A name without what makes no difference: case, and how many blanks."""
+    return " ".join(name.split()).lower()
+
+
+def _numbers(name: str) -> set[str]:
+    """The words with a digit, which tell models apart: ``{"h200"}``."""
+    return set(re.findall(r"[a-z]*\d[a-z\d]*", name))
 
 
 def _notes(operation: Operation[Any], trial: Trial) -> tuple[str, ...]:

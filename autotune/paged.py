@@ -4,7 +4,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from autotune.dispatch import CACHED_PICKS, get_kernel
-from autotune.errors import InputMismatchError
+from autotune.errors import InputMismatchError, InvalidShapeError
 from autotune.functional import check_tensors, device_of, require_packages
 from autotune.shape import MAX_CONTEXT, PagedShape, parse_layout
 
@@ -54,7 +54,8 @@ def paged_decode(
         k_scale, v_scale: what the caches' values are multiplied by, fp32, of one-byte caches and required there: for
             int8 one a slot and head, of the cache's first three sizes; for 8-bit floats ``[H_kv]``, or one for all, of
             no dimension. ``append_kv`` and ``PagedKVCache`` write such caches.
-        mean_context: a hint for picking the kernel: keys of a sequence on average; the table's capacity by default.
+        mean_context: a hint for picking the kernel: keys of a sequence on average, an integer from 1; the table's
+            capacity by default, and at most. Rounded by up to 6 %, so that a mean that moves needs few picks.
         return_lse: also return the natural logarithm of the softmax's denominator, a sink included, fp32 ``[B, H]`` or
             ``[B, S_q, H]``; see ``merge_attention``.
         check: also read lengths and page indices and refuse those that lead outside the cache; waits for the GPU.
@@ -80,7 +81,7 @@ def paged_decode(
         (str(q.dtype)[6:], str(k_cache.dtype)[6:]),
         (window, softcap is not None, sinks is not None, alibi_slopes is not None),
         parse_layout(layout),
-        mean_context,
+        _round_mean(mean_context),
     )
     kernel = get_kernel(shape, device=device_of(q), operation="paged_decode")
     return kernel(  # type: ignore[no-any-return]
@@ -131,9 +132,10 @@ def paged_prefill(
         seq_lens: int32 ``[B]``: keys of each sequence, those of its queries included. Queries before the first key, if
             there are more of them than keys, see none.
         cu_seqlens_q: int32 ``[B + 1]``: the queries of sequence ``i`` are ``q[cu_seqlens_q[i] : cu_seqlens_q[i + 1]]``;
-            none is allowed. What lies past the last offset is neither read nor written.
+            none is allowed, and then no page of the sequence is read. What lies past the last offset is neither read
+            nor written.
         layout, scale, window, softcap, sinks, alibi_slopes: as in ``paged_decode``.
-        mean_context: a hint for picking the kernel: keys of a sequence on average; the table's capacity by default.
+        mean_context: as in ``paged_decode``.
         return_lse: also return the natural logarithm of the softmax's denominator, a sink included, fp32 ``[T, H]``;
             see ``merge_attention``.
         check: also read lengths, page indices and ``cu_seqlens_q`` and refuse those that lead outside the cache or the
@@ -165,7 +167,7 @@ def paged_prefill(
         (str(q.dtype)[6:], str(k_cache.dtype)[6:]),
         (window, softcap is not None, sinks is not None, alibi_slopes is not None),
         parse_layout(layout),
-        mean_context,
+        _round_mean(mean_context),
     )
     kernel = get_kernel(shape, device=device_of(q), operation="paged_prefill")
     return kernel(  # type: ignore[no-any-return]
@@ -207,11 +209,12 @@ def append_kv(
             of ``k``, or int8, float8_e4m3fn or float8_e5m2; any strides with a unit last one.
         v_cache: the same with ``D_v`` for ``D``, of the same dtype.
         slots: int32 or int64 ``[T]``: ``page * page_size + slot`` for each token. One with a negative slot is skipped.
-            Of two tokens with one slot, either may remain; a slot past the cache writes somewhere else, see ``check``.
+            Give each slot once: of two tokens with one slot, what remains may be of both, a key of the one beside a
+            value or a scale of the other. A slot past the cache writes somewhere else. See ``check``.
         k_scale, v_scale: fp32. Of an int8 cache, of its first three sizes, written beside it: a token's and head's
             largest absolute value over 127. Of an 8-bit float's, ``[H_kv]`` or of no dimension, 1 by default: values
             are divided by it, rounded to the nearest, ties to even, and clamped.
-        check: also read the slots and refuse those outside the cache; waits for the GPU.
+        check: also read the slots and refuse those outside the cache or given twice; waits for the GPU.
 
     Raises:
         InputMismatchError: tensors that do not fit each other.
@@ -254,6 +257,21 @@ def _check_ranks(
         )
 
 
+def _round_mean(mean_context: int | None) -> int | None:
+    """To the nearest multiple of an eighth of the power of two below it: the mean of a server's sequences is another in
+    every step, and each that is told apart is another pick.
+
+    Raises:
+        InvalidShapeError: it is no positive integer.
+    """
+    if mean_context is None:
+        return None
+    if type(mean_context) is not int or mean_context < 1:
+        raise InvalidShapeError(f"mean_context={mean_context!r} is not allowed; expected an integer from 1")
+    shift = max(0, mean_context.bit_length() - 4)
+    return ((mean_context + (1 << shift >> 1)) >> shift) << shift
+
+
 @lru_cache(maxsize=CACHED_PICKS)
 def _paged_shape_of(
     q: tuple[int, ...],  # batch, queries of a sequence, heads, width
@@ -265,17 +283,18 @@ def _paged_shape_of(
     layout: str,
     mean_context: int | None,
 ) -> PagedShape:
-    """The shape of a call; the table's capacity, rounded up to a power of two, bounds the context."""
+    """The shape of a call; the table's capacity, rounded up to a power of two, bounds the context and its mean."""
     page_size, kv_heads = k_page[:2] if layout == "NHD" else (k_page[1], k_page[0])
     capacity = max(1, max_pages * page_size)
+    max_context = min(MAX_CONTEXT, 1 << (capacity - 1).bit_length())
     window, softcap, sinks, alibi = features
     return PagedShape(
         batch=q[0],
         heads=q[2],
         kv_heads=kv_heads,
         seq_q=q[1],
-        max_context=min(MAX_CONTEXT, 1 << (capacity - 1).bit_length()),
-        mean_context=mean_context,  # type: ignore[arg-type] # None: as max_context
+        max_context=max_context,
+        mean_context=max_context if mean_context is None else min(mean_context, max_context),
         head_dim=q[3],
         head_dim_v=head_dim_v,
         page_size=page_size,

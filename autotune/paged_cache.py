@@ -31,10 +31,11 @@ class PagedKVCache:
             ``"HND"``.
         dtype: torch's or its name; tokens are quantized where it is int8, float8_e4m3fn (``"fp8"``) or float8_e5m2.
         device: ``"cuda"``, the current GPU, by default; ``"cpu"`` needs none.
-        k_scale, v_scale: of an 8-bit float's cache alone: fp32 ``[kv_heads]`` or of no dimension; 1 by default.
+        k_scale, v_scale: of an 8-bit float's cache alone: fp32 ``[kv_heads]`` or of no dimension; ones by default.
 
     Attributes:
         k_cache, v_cache: all pages, as ``autotune.paged_decode`` takes them. A slot that holds no token is undefined.
+            Of one width they are views of one buffer, a page's values behind its keys, as tuned kernels were measured.
         k_scale, v_scale: what it takes with a quantized cache, None with any other.
 
     Raises:
@@ -65,7 +66,7 @@ class PagedKVCache:
         v_scale: "torch.Tensor | None" = None,
     ) -> None:
         require_packages("torch")
-        import torch
+        from autotune.kernels.paged_cache.pool import allocate_caches  # loads torch
 
         for name, value in (("pages", pages), ("kv_heads", kv_heads)):
             if type(value) is not int or value < 1:
@@ -82,12 +83,7 @@ class PagedKVCache:
         )
         self.layout = shape.layout
         self.page_size = page_size
-        middle = (page_size, kv_heads) if self.layout == "NHD" else (kv_heads, page_size)
-        place = _parse_device(device)
-        self.k_cache, self.v_cache = (
-            torch.empty(pages, *middle, width, dtype=getattr(torch, shape.kv_dtype), device=place)
-            for width in (shape.head_dim, shape.head_dim_v)
-        )
+        self.k_cache, self.v_cache = allocate_caches(shape, pages, _parse_device(device))
         self.k_scale = _make_scale("k_scale", k_scale, self.k_cache, kv_heads)
         self.v_scale = _make_scale("v_scale", v_scale, self.v_cache, kv_heads)
         self._free = list(range(pages - 1, -1, -1))  # taken from the end
@@ -323,4 +319,5 @@ def _make_scale(name: str, given: "torch.Tensor | None", cache: "torch.Tensor", 
         return torch.empty(cache.shape[:3], dtype=torch.float32, device=cache.device)
     if not takes_one:
         return None
-    return torch.ones((), device=cache.device) if given is None else given.to(cache.device)
+    # One a head, as kernels are tuned with: that of no dimension has other strides, so other binaries.
+    return torch.ones(kv_heads, dtype=torch.float32, device=cache.device) if given is None else given.to(cache.device)

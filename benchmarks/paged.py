@@ -5,18 +5,25 @@ best of all its plans) and FlashInfer, where they are installed, in one interlea
 tuned kernel that only reads as many bytes; caches rotate past the L2, launches are replayed by CUDA graph. Paged
 prefill stands beside our dense flash attention of the same shape, and for a mixed batch beside a launch for the decode
 rows and one for the chunk. Prints Markdown.
+
+Winners come from the shipped tables alone, whatever you have tuned. The column *served* is the rung of ``get_kernel``'s
+ladder: ``exact`` was searched for, ``nearest`` runs what another shape's search has found.
 """
 
 import argparse
 import math
+import os
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
+from unittest.mock import patch
 
 from autotune import hardware
-from autotune.dispatch import get_kernel
+from autotune.dispatch import TunedKernel, get_kernel, reload
 from autotune.executor.gpu import GpuExecutor
 from autotune.executor.select import NO_GPU
 from autotune.registry import get_operation, load_kernel
@@ -41,7 +48,7 @@ from benchmarks.grids import (
 PEERS: Final = ("cudnn", "cudnn best plan", "flashinfer")
 COMMON: Final = paged_shape(LLAMA, 64, 4096)  # whose winner stands beside every other's, as one config for all
 SECONDS: Final = 3.0  # of each race
-ROUNDS: Final = 3  # of races that take turns
+ROUNDS: Final = 3  # of what takes turns
 PARTS: Final[dict[str, tuple[tuple[str, PagedShape], ...]]] = {
     "uniform": (
         ("32/8, page 16, 16 x 4096", paged_shape(LLAMA, 16, 4096)),
@@ -79,18 +86,19 @@ def main() -> None:
     wanted = parser.parse_args().parts or ALL_PARTS
     if not hardware.has_gpu():
         sys.exit(f"benchmarks.paged: {NO_GPU}")
-    executor = GpuExecutor()
-    print(f"{executor.device.name}, {executor.toolchain}")
-    try:
-        for part in wanted:
-            if part in PARTS:
-                compare_decode(executor, part)
-            elif part == "prefill":
-                compare_prefill(executor)
-    finally:
-        executor.close()
-    if "mixed" in wanted:
-        compare_mixed()
+    with shipped_tables():
+        executor = GpuExecutor()
+        print(f"{executor.device.name}, {executor.toolchain}")
+        try:
+            for part in wanted:
+                if part in PARTS:
+                    compare_decode(executor, part)
+                elif part == "prefill":
+                    compare_prefill(executor)
+        finally:
+            executor.close()
+        if "mixed" in wanted:
+            compare_mixed()
 
 
 def parse_part(name: str) -> str:
@@ -105,12 +113,13 @@ def compare_decode(executor: GpuExecutor, part: str) -> None:
     from benchmarks.stream_read import fastest_read
 
     print(f"\n## {part}\n")
-    columns = ("problem", "MB", "us", "TB/s", "of reading", "default", "one for all", *PEERS, "ours faster", "config")
+    times = ("us", "TB/s", "of reading", "default", "one for all", *PEERS, "ours faster")
+    columns = ("problem", "MB", *times, "served", "config")
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-    operation = get_operation("paged_decode")
+    operation, common = get_operation("paged_decode"), get_kernel(COMMON).config
     for name, shape in PARTS[part]:
-        config, default = served(shape), operation.space.default(shape, executor.device)
-        (ours, *others), peers = race(executor, shape, "paged_decode", [config, default, served(COMMON)], PEERS)
+        kernel, default = get_kernel(shape), operation.space.default(shape, executor.device)
+        (ours, *others), peers = race(executor, shape, "paged_decode", [kernel.config, default, common], PEERS)
         assert ours is not None
         size = operation.cost(shape).bytes
         reading, _ = fastest_read(size / 1e6)
@@ -124,7 +133,8 @@ def compare_decode(executor: GpuExecutor, part: str) -> None:
             f"{reading / ours:.3f}",
             *("" if time is None else f"{time:.1f}" for time in (*others, *found)),
             "" if best is None else f"{best / ours:.3f}",
-            str(config),
+            rungs(kernel),
+            str(kernel.config),
         ]
         print(f"| {' | '.join(cells)} |", flush=True)
 
@@ -132,17 +142,12 @@ def compare_decode(executor: GpuExecutor, part: str) -> None:
 def compare_prefill(executor: GpuExecutor) -> None:
     """A chunk over pages against the same over contiguous tensors."""
     print(f"\n## prefill: {CHUNK} new tokens, 32/8 heads of 128\n")
-    print("| cached | paged us | dense us | of dense | config |\n|---|---|---|---|---|")
+    print("| cached | paged us | dense us | of dense | served | config |\n|---|---|---|---|---|---|")
     for cached in (0, CACHED):
-        paged, dense = prefill_shape(cached), dense_chunk(cached)
-        config = served(paged)
-        problems = ((paged, "paged_prefill", config), (dense, "flash_attention", served(dense)))
-        rounds = [
-            [race(executor, shape, operation, [chosen])[0][0] or math.nan for shape, operation, chosen in problems]
-            for _ in range(ROUNDS)  # of two operations in turn, so that a drift meets both
-        ]
-        pages, tensors = map(statistics.median, zip(*rounds, strict=True))
-        print(f"| {cached} | {pages:.1f} | {tensors:.1f} | {tensors / pages:.3f} | {config} |", flush=True)
+        kernels = [get_kernel(shape) for shape in (prefill_shape(cached), dense_chunk(cached))]
+        pages, tensors = take_turns([partial(time_alone, executor, kernel) for kernel in kernels])
+        cells = (cached, f"{pages:.1f}", f"{tensors:.1f}", f"{tensors / pages:.3f}", rungs(*kernels), kernels[0].config)
+        print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 
 def compare_mixed() -> None:
@@ -158,26 +163,51 @@ def compare_mixed() -> None:
         paged_shape(LLAMA, 64, max(MIXED_CONTEXTS)), (*MIXED_CONTEXTS, CHUNK), (*(1 for _ in MIXED_CONTEXTS), CHUNK)
     )
     together = prefill.make_inputs(mixed, seed=0, device="cuda")
+    served = [get_kernel(shape) for shape in (mixed_shape(), rows, chunk)]
+    config, *configs = (kernel.config for kernel in served)
     alone = [
-        (decode, served(rows), decode.make_inputs(CheckShape(**fields), seed=0, device="cuda")),
-        (prefill, served(chunk), prefill.make_inputs(chunk, seed=0, device="cuda")),
+        (decode, decode.make_inputs(CheckShape(**fields), seed=0, device="cuda")),
+        (prefill, prefill.make_inputs(chunk, seed=0, device="cuda")),
     ]
-    outputs = [kernel.empty_output(inputs) for kernel, _, inputs in alone]
+    outputs = [kernel.empty_output(inputs) for kernel, inputs in alone]
 
     def apart() -> None:
-        for (kernel, config, inputs), out in zip(alone, outputs, strict=True):
-            kernel.launch(config, inputs, out)
+        for (kernel, inputs), chosen, out in zip(alone, configs, outputs, strict=True):
+            kernel.launch(chosen, inputs, out)
 
-    config, out = served(mixed_shape()), prefill.empty_output(together)
-    one, two = measure(partial(prefill.launch, config, together, out)), measure(apart)
+    launches = (partial(prefill.launch, config, together, prefill.empty_output(together)), apart)
+    one, two = take_turns([partial(measure, launch) for launch in launches])
     print("\n## mixed: 63 sequences that decode and one chunk\n")
-    print("| one launch us | two launches us | ratio | config |\n|---|---|---|---|")
-    print(f"| {one:.1f} | {two:.1f} | {two / one:.3f} | {config} |")
+    print("| one launch us | two launches us | ratio | served | config |\n|---|---|---|---|---|")
+    print(f"| {one:.1f} | {two:.1f} | {two / one:.3f} | {rungs(*served)} | {config} |")
 
 
-def served(shape: Shape) -> Config:
-    """The config of the shipped winner."""
-    return get_kernel(shape).config
+@contextmanager
+def shipped_tables() -> Iterator[None]:
+    """Within it ``get_kernel`` serves from the shipped tables alone: the user's folder is an empty one."""
+    with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, {"AUTOTUNE_HOME": folder}):
+        reload()
+        try:
+            yield
+        finally:
+            reload()
+
+
+def rungs(*kernels: TunedKernel) -> str:
+    """Where their configs come from: ``exact`` of the winner of that very shape, else no search has seen it."""
+    return ", ".join(kernel.provenance.rung for kernel in kernels)
+
+
+def take_turns(timers: Sequence[Callable[[], float]]) -> list[float]:
+    """The median of what each returns, one after another, again and again: a drift meets all of them."""
+    rounds = [[timer() for timer in timers] for _ in range(ROUNDS)]
+    return [statistics.median(times) for times in zip(*rounds, strict=True)]
+
+
+def time_alone(executor: GpuExecutor, kernel: TunedKernel) -> float:
+    """Microseconds of a kernel's config, NaN if it cannot run."""
+    (found,), _ = race(executor, kernel.shape, kernel.operation, [kernel.config])
+    return found or math.nan
 
 
 def race(

@@ -6,9 +6,12 @@ taken in one run.
 """
 
 import math
+import sys
 
+from autotune import hardware
 from autotune.dispatch import get_kernel
 from autotune.executor.gpu import GpuExecutor
+from autotune.executor.select import NO_GPU
 from autotune.registry import get_operation
 from autotune.roofline import rates
 from autotune.table import shipped_winners
@@ -21,6 +24,8 @@ SECONDS = 4.0
 
 def main() -> None:
     """Entry of the command."""
+    if not hardware.has_gpu():
+        sys.exit(f"benchmarks.prefill: {NO_GPU}")
     operation = get_operation(OPERATION)
     executor = GpuExecutor()
     against: dict[str, list[float]] = {"sdpa cudnn": [], "sdpa flash": []}

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any
 
 import torch
@@ -88,13 +89,29 @@ def check_device(device: torch.device, computed: torch.dtype | None = None) -> N
 
 
 def check_positive(name: str, value: float | None) -> None:
-    """Refuse a number that makes no softmax.
+    """Refuse what is no number that makes a softmax; True is none, though Python takes it for 1.
 
     Raises:
         InputMismatchError: it is not positive and finite.
     """
-    if value is not None and not 0.0 < value < float("inf"):
-        raise InputMismatchError(f"{name}={value} is not allowed; expected a positive number")
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < value < float("inf"):
+        raise InputMismatchError(f"{name}={describe(value)} is not allowed; expected a positive number")
+
+
+def check_softcap(softcap: float | None, picked: bool) -> None:
+    """Refuse a softcap that is no positive number, and one that the kernel was not picked for, or was.
+
+    Raises:
+        InputMismatchError: by what was given.
+    """
+    check_positive("softcap", softcap)
+    if (softcap is None) != picked:
+        return
+    if picked:
+        raise InputMismatchError("softcap=None; this kernel was picked with a softcap, pass it: softcap=30.0, say")
+    raise InputMismatchError(f"softcap={softcap}; this kernel was picked without one, see the shape's softcap")
 
 
 def refuse_options(call: Callable[..., Any], shape: Shape, given: Mapping[str, object]) -> None:

@@ -16,8 +16,12 @@ from autotune.errors import (
     UnknownNameError,
     UsageError,
 )
+from autotune.kernels.paged_cache.pool import allocate_caches
 from autotune.kernels.paged_cache.quantization import dequantize, quantize
+from autotune.kernels.paged_decode import KERNEL
+from autotune.kernels.paged_decode.inputs import empty_scales
 from autotune.kernels.paged_decode.reference import gather_keys
+from autotune.shape import PagedShape
 
 
 def cache_of(
@@ -25,17 +29,18 @@ def cache_of(
     page_size: int = 4,
     layout: Literal["NHD", "HND"] = "NHD",
     dtype: torch.dtype = torch.float32,
+    head_dim_v: int = 16,
     **scales: torch.Tensor,
 ) -> PagedKVCache:
     return PagedKVCache(
-        pages=pages, page_size=page_size, kv_heads=2, head_dim=8, head_dim_v=16, layout=layout,
+        pages=pages, page_size=page_size, kv_heads=2, head_dim=8, head_dim_v=head_dim_v, layout=layout,
         dtype=dtype, device="cpu", **scales,
     )  # fmt: skip
 
 
-def tokens(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def tokens(count: int, seed: int = 0, head_dim_v: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(count, 2, 8, generator=generator), torch.randn(count, 2, 16, generator=generator)
+    return torch.randn(count, 2, 8, generator=generator), torch.randn(count, 2, head_dim_v, generator=generator)
 
 
 def read(cache: PagedKVCache, sequence: int) -> list[torch.Tensor]:
@@ -64,20 +69,21 @@ KINDS: dict[str, tuple[torch.dtype, dict[str, torch.Tensor]]] = {
 
 @pytest.mark.parametrize("layout", ["NHD", "HND"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_history_reads_back(layout: Literal["NHD", "HND"], kind: str) -> None:
+@pytest.mark.parametrize("head_dim_v", [8, 16])  # of the first, keys and values share a buffer
+def test_any_history_reads_back(layout: Literal["NHD", "HND"], kind: str, head_dim_v: int) -> None:
     """Two hundred random calls, against a list of tokens for each sequence."""
     rng = random.Random(f"{layout} {kind}")
     dtype, scales = KINDS[kind]
-    cache = cache_of(20, 3, layout, dtype, **scales)
+    cache = cache_of(20, 3, layout, dtype, head_dim_v, **scales)
     alive: dict[int, list[torch.Tensor]] = {}
     refused = 0
     for step in range(200):
         chosen = rng.choice(list(alive)) if alive else None
         action = rng.choice(["allocate", "append", "append", "append", "fork", "free"])
         if action == "allocate" or chosen is None:
-            alive[cache.allocate()] = [torch.zeros(0, 2, 8), torch.zeros(0, 2, 16)]
+            alive[cache.allocate()] = [torch.zeros(0, 2, 8), torch.zeros(0, 2, head_dim_v)]
         elif action == "append":
-            added = tokens(rng.choice([1, 1, 2, 7]), step)
+            added = tokens(rng.choice([1, 1, 2, 7]), step, head_dim_v)
             free = cache.free_pages
             try:
                 cache.append(chosen, *added)
@@ -98,6 +104,37 @@ def test_any_history_reads_back(layout: Literal["NHD", "HND"], kind: str) -> Non
     for sequence in alive:
         cache.free(sequence)
     assert cache.free_pages == 20
+
+
+@pytest.mark.parametrize("layout", ["NHD", "HND"])
+@pytest.mark.parametrize("kv_dtype", ["float16", "int8", "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("head_dim_v", [8, 16])
+def test_it_lies_in_memory_as_the_caches_that_kernels_are_tuned_on(
+    layout: Literal["NHD", "HND"], kv_dtype: str, head_dim_v: int
+) -> None:
+    """Strides are constants of the kernels' binaries: those that are checked, timed and compiled ahead must serve."""
+    shape = PagedShape(
+        batch=2, heads=2, max_context=20, head_dim=8, head_dim_v=head_dim_v, page_size=4, dtype="float16",
+        kv_dtype=kv_dtype, layout=layout,
+    )  # fmt: skip
+    tuned = KERNEL.make_inputs(shape, seed=0, device="cpu")
+    cache = cache_of(layout=layout, dtype=getattr(torch, kv_dtype), head_dim_v=head_dim_v)
+    ahead = empty_scales(shape, (cache.k_cache, cache.v_cache))
+    for ours, theirs, compiled in zip(
+        (cache.k_cache, cache.v_cache, cache.k_scale, cache.v_scale),
+        (tuned.k_cache, tuned.v_cache, tuned.k_scale, tuned.v_scale),
+        (*allocate_caches(shape, 2, "meta"), *ahead),
+        strict=True,
+    ):
+        if ours is None or theirs is None or compiled is None:
+            assert ours is theirs is compiled is None
+            assert kv_dtype == "float16"
+            continue
+        assert ours.stride() == theirs.stride() == compiled.stride()
+        assert ours.shape[1:] == theirs.shape[1:] == compiled.shape[1:]
+        assert ours.storage_offset() == theirs.storage_offset() == compiled.storage_offset()
+    share = cache.k_cache.untyped_storage().data_ptr() == cache.v_cache.untyped_storage().data_ptr()
+    assert share == (head_dim_v == 8)
 
 
 def test_a_fork_shares_all_pages_until_one_of_the_two_writes() -> None:
@@ -144,7 +181,7 @@ def test_scales_are_those_that_were_given_or_one() -> None:
     cache = cache_of(dtype=torch.float8_e5m2, v_scale=HEADS)
     assert cache.k_scale is not None
     assert cache.k_scale.dtype == torch.float32
-    assert torch.equal(cache.k_scale, torch.ones(()))
+    assert torch.equal(cache.k_scale, torch.ones(2))
     assert cache.v_scale is HEADS
 
 

@@ -66,9 +66,45 @@ def test_the_pick_is_made_once_for_each_shape(picked: list[Any]) -> None:
     paged_decode(**tensors("HND"), layout="hnd")  # type: ignore[arg-type] # any case will do
     assert picked[-1] == PagedShape(**sizes, max_context=256, layout="HND")
     paged_decode(**tensors(q=torch.zeros(3, 4, 8, 64, dtype=torch.float16)), mean_context=100, window=5)
-    assert picked[-1] == PagedShape(**sizes, max_context=256, mean_context=100, seq_q=4, window=5)
+    assert picked[-1] == PagedShape(**sizes, max_context=256, mean_context=104, seq_q=4, window=5)
     paged_decode(**tensors(), softcap=3.0, sinks=torch.zeros(8), alibi_slopes=torch.zeros(8))
     assert picked[-1] == PagedShape(**sizes, max_context=256, softcap=True, sinks=True, alibi=True)
+
+
+OPERATIONS = pytest.mark.parametrize("operation", [paged_decode, paged_prefill])
+
+
+def given_to(operation: Callable[..., object]) -> dict[str, Any]:
+    """Tensors of capacity 160, which is rounded up to 256."""
+    return tensors() if operation is paged_decode else tensors(cu_seqlens_q=torch.zeros(4, dtype=torch.int32))
+
+
+@OPERATIONS
+def test_a_mean_that_moves_needs_few_picks(operation: Callable[..., object], picked: list[Any]) -> None:
+    given = given_to(operation)
+    for mean in range(1, 1000):
+        count = len(picked)
+        operation(**given, mean_context=mean)
+        if mean <= 256 and len(picked) > count:  # each of these is the first that is rounded so
+            assert abs(picked[-1].mean_context - mean) <= mean / 16
+    found = [shape.mean_context for shape in picked]
+    assert found[:15] == [*range(1, 16)]
+    assert found[15:] == [*range(16, 32, 2), *range(32, 64, 4), *range(64, 128, 8), *range(128, 257, 16)]
+
+
+@OPERATIONS
+def test_a_mean_beyond_the_capacity_is_the_capacity(operation: Callable[..., object], picked: list[Any]) -> None:
+    given = given_to(operation) | {"page_table": torch.zeros(3, 4, dtype=torch.int32)}
+    for mean in (None, 64, 100, 2**40):
+        operation(**given, mean_context=mean)
+    assert [(shape.max_context, shape.mean_context) for shape in picked] == [(64, 64)]
+
+
+@OPERATIONS
+@pytest.mark.parametrize("mean", [0, -7, 9.0, True, "9"], ids=repr)
+def test_a_mean_that_is_no_positive_integer_is_refused(operation: Callable[..., object], mean: object) -> None:
+    with pytest.raises(InvalidShapeError, match=f"mean_context={mean!r} is not allowed; expected an integer from 1"):
+        operation(**given_to(operation), mean_context=mean)
 
 
 def quantized(dtype: torch.dtype, **replaced: torch.Tensor) -> dict[str, Any]:

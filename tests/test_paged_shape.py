@@ -103,12 +103,55 @@ def test_columns_are_the_fields_in_order() -> None:
     assert list(PagedShape(**SIZES).as_dict()) == [*names.split(), "softcap", "sinks", "alibi", "layout"]
 
 
-def test_distance_is_that_of_the_logarithms() -> None:
+def test_distance_is_that_of_the_logarithms_and_of_evenness() -> None:
     shape = PagedShape(**SIZES, mean_context=4096, seq_q=2)
-    assert shape.coordinates() == (6.0, 2.0, 3.0, 1.0, 13.0, 12.0)
-    assert shape.distance(replace(shape, mean_context=2048)) == 1.0
+    assert shape.coordinates() == (6.0, 2.0, 3.0, 1.0, 4 * 0.5, 12.0)
     assert shape.distance(replace(shape, batch=16, seq_q=1)) == pytest.approx(math.sqrt(5))
     assert shape.distance(AttentionShape(batch=1, heads=1, seq_q=1, head_dim=64)) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "distance"),
+    [
+        ((8192, 8192), (4096, 4096), 1.0),  # one length, of all sequences
+        ((8192, 4096), (4096, 2048), 1.0),
+        ((8192, 4096), (4096, 4096), 2.0),  # as much work, in one as even as can be
+        ((8192, 8192), (8192, 4096), math.sqrt(5)),
+        ((8192, 6144), (8192, 6144), 0.0),
+        ((8192, 3072), (8192, 4096), math.hypot(0.5, math.log2(4 / 3))),  # a table that fills
+        ((65536, 1500), (131072, 1500), 4 * (1500 / 65536 - 1 / 64)),  # all tokens of the 64 are 96,000
+    ],
+)
+def test_how_even_lengths_are_counts_more_than_how_long(
+    one: tuple[int, int], other: tuple[int, int], distance: float
+) -> None:
+    shapes = [PagedShape(**{**SIZES, "max_context": longest, "mean_context": mean}) for longest, mean in (one, other)]
+    assert shapes[0].distance(shapes[1]) == shapes[1].distance(shapes[0]) == pytest.approx(distance)
+
+
+def test_a_sequence_alone_is_as_long_as_the_mean_whatever_its_table_holds() -> None:
+    sizes = SIZES | {"batch": 1}
+    alone, wide = PagedShape(**sizes), PagedShape(**sizes | {"max_context": 65536, "mean_context": 8192})
+    assert (alone.evenness, wide.evenness) == (1.0, 1.0)
+    assert 0.0 < wide.distance(alone) < 1e-300  # no distance, and yet not the very shape
+    assert wide.distance(replace(wide)) == 0.0
+    two = PagedShape(**SIZES | {"batch": 2, "max_context": 65536, "mean_context": 8192})
+    assert two.evenness == 0.5  # the longest has all tokens of the two, at most
+
+
+def test_more_queries_than_keys_are_a_shape() -> None:
+    """Prefill is checked on them, and a call of ``paged_decode`` may have them: those before the first key see none."""
+    assert PagedShape(**SIZES | {"max_context": 8}, seq_q=100).seq_q == 100
+
+
+def test_differences_name_fields_of_the_family_with_both_values() -> None:
+    shape = PagedShape(**SIZES, layout="HND", dtype="fp16")
+    other = PagedShape(**SIZES | {"batch": 1}, sinks=True)
+    assert shape.differences(other) == (
+        "dtype (bfloat16, not float16), kv_dtype (bfloat16, not float16), layout (NHD, not HND), "
+        "sinks (True, not False)"
+    )
+    assert shape.differences(replace(shape, batch=1)) == ""
 
 
 @pytest.mark.parametrize(

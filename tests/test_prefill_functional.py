@@ -72,7 +72,7 @@ def test_the_pick_is_made_once_for_each_shape(picked: list[tuple[str, Any]]) -> 
     first = PagedShape(**SIZES, seq_q=32, max_context=256)  # 10 pages of 16, rounded up
     assert picked == [("paged_prefill", first)]
     paged_prefill(**tensors("HND"), layout="HND", mean_context=100, window=5)
-    assert picked[-1][1] == replace(first, layout="HND", mean_context=100, window=5)
+    assert picked[-1][1] == replace(first, layout="HND", mean_context=104, window=5)
     paged_prefill(**tensors(), softcap=3.0, sinks=torch.zeros(8), alibi_slopes=torch.zeros(8))
     assert picked[-1][1] == replace(first, softcap=True, sinks=True, alibi=True)
 

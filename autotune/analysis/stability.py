@@ -14,7 +14,7 @@ from autotune.analysis.processor import Kind
 from autotune.correctness import error_limit, largest_error
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel
-from autotune.errors import one_line
+from autotune.errors import UsageError, one_line
 from autotune.operation import Baseline, Kernel, Operation
 from autotune.registry import load_kernel
 from autotune.shape import Shape
@@ -75,16 +75,26 @@ class Stability:
         return tuple(finding for finding in self.findings if finding.is_failure)
 
 
-def examine(operation: Operation[Any], shape: Shape, names: Sequence[str], *, kind: Kind, seed: int = 0) -> Stability:
+def examine(
+    operation: Operation[Any],
+    shape: Shape,
+    names: Sequence[str],
+    *,
+    kind: Kind,
+    seed: int = 0,
+    on_case: Callable[[str], object] = lambda case: None,
+) -> Stability:
     """Run the baselines of these names, and on a GPU what ``get_kernel`` serves, over every case.
 
     Without a GPU ours runs under ``TRITON_INTERPRET=1`` alone, in fp16 and fp32: Triton's interpreter computes bf16 on
-    raw bits. Its outputs are filled with NaN beforehand, so that an element which nobody wrote is found.
+    raw bits. Its outputs are filled with NaN beforehand, so that an element which nobody wrote is found. ``on_case`` is
+    told the name of each case that begins; where nobody can run, none does.
 
     Raises:
         UsageError: the cache is quantized.
         InvalidShapeError: the operation does not support the shape.
     """
+    _require_unquantized(shape)
     kernel = load_kernel(operation.name)
     runners: list[tuple[str, Callable[[Any], torch.Tensor]]] = []
     absent: list[tuple[str, str]] = []
@@ -99,9 +109,10 @@ def examine(operation: Operation[Any], shape: Shape, names: Sequence[str], *, ki
             absent.append((baseline.name, reason))
         else:
             runners.append((baseline.name, _prepared(baseline, shape)))
-    findings = [
-        finding for case in CASES for finding in _examine_case(kernel, shape, case, runners, kind=kind, seed=seed)
-    ]
+    findings: list[Finding] = []
+    for case in CASES if runners else ():
+        on_case(case)
+        findings += _examine_case(kernel, shape, case, runners, kind=kind, seed=seed)
     return Stability(operation.name, shape, tuple(findings), tuple(absent))
 
 
@@ -159,6 +170,13 @@ def _served(operation: Operation[Any], kernel: Kernel, shape: Shape, kind: Kind)
         return outputs[0]
 
     return run
+
+
+def _require_unquantized(shape: Shape) -> None:
+    """Refuse before anything is made what ``disturb`` refuses of the inputs."""
+    kv_dtype = shape.as_dict().get("kv_dtype")
+    if kv_dtype is not None and getattr(torch, str(kv_dtype)).itemsize == 1:
+        raise UsageError(f"kv_dtype={kv_dtype!r}: disturbed inputs are of 16 or 32 bits, expected kv_dtype as dtype")
 
 
 def _why_not_ours(shape: Shape, kind: Kind) -> str | None:

@@ -6,7 +6,7 @@ from typing import Final
 import typer
 
 from autotune.cli import analyzed
-from autotune.cli.output import make_console
+from autotune.cli.output import make_console, say
 from autotune.cli.shapes import Wanted
 from autotune.comparison import choose_names
 from autotune.registry import load_kernel
@@ -36,7 +36,9 @@ def stability(
     found = []
     for operation, shape in wanted.problems:
         names = choose_names(load_kernel(operation.name).baselines(), analyzed.split_names(against))
-        found.append(examine(operation, shape, names, kind=kind))
+        found.append(
+            examine(operation, shape, names, kind=kind, on_case=lambda case: say(f"examining {case!r} inputs"))
+        )
         analyzed.print_sheets(console, [stability_sheet(found[-1])], text_columns=2)
     for line in (line for each in found for line in failure_lines(each)):
         console.print(line)

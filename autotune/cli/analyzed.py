@@ -15,11 +15,14 @@ from rich.table import Table
 
 from autotune import hardware
 from autotune.cli import options
+from autotune.cli.cpu_sizes import PAGED, sized_for_cpu
 from autotune.cli.options import Command, with_options
 from autotune.cli.output import make_console
 from autotune.cli.shape_options import OPERATION, ShapeOptions
 from autotune.cli.shapes import describe
 from autotune.comparison.names import ALL
+from autotune.registry import get_operation
+from autotune.shape import AttentionShape
 
 if TYPE_CHECKING:
     from autotune.analysis.sheets import Sheet
@@ -38,16 +41,12 @@ Json = options.Json
 def takes_shapes(usual: Mapping[str, Any], *, also_on_gpu: bool) -> Callable[[Command], Command]:
     """Give a command the shape options in place of its parameter ``wanted``, with other sizes where none are given.
 
-    ``usual`` are those of dense attention; unless ``also_on_gpu``, a machine with a GPU keeps the options' own.
+    ``usual`` are those of dense attention; unless ``also_on_gpu``, a machine with a GPU keeps the options' own. Of
+    models and paged caches a CPU has small batches and lengths (``cpu_sizes``), a GPU the options' own.
     """
 
     def make(**given: Any) -> ShapeOptions:
-        found = ShapeOptions(**given)
-        if found.model is not None or found.operation not in (None, OPERATION):
-            return found
-        if hardware.has_gpu() and not also_on_gpu:
-            return found
-        return replace(found, **{name: value for name, value in usual.items() if getattr(found, name) is None})
+        return ShapeOptions(**given)
 
     parameters = [
         _with_default(parameter, usual.get(parameter.name), also_on_gpu=also_on_gpu)
@@ -58,7 +57,8 @@ def takes_shapes(usual: Mapping[str, Any], *, also_on_gpu: bool) -> Callable[[Co
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def run(*, wanted: ShapeOptions, **others: Any) -> None:
-            found = describe(wanted)
+            is_on_gpu = hardware.has_gpu() and others["device"] != "cpu"
+            found = describe(_sized(wanted, usual, is_on_gpu=is_on_gpu, also_on_gpu=also_on_gpu))
             for note in found.notes:
                 make_console(others["as_json"]).print(note)
             command(wanted=found, **others)
@@ -73,15 +73,33 @@ def split_names(against: str) -> list[str]:
     return [name for name in against.split(",") if name.strip()] or [ALL]
 
 
+def _sized(options: ShapeOptions, usual: Mapping[str, Any], *, is_on_gpu: bool, also_on_gpu: bool) -> ShapeOptions:
+    """The options with this command's sizes where none were given."""
+    is_dense = get_operation(options.operation or OPERATION).shape_class is AttentionShape
+    if options.model is not None or not is_dense:
+        return options if is_on_gpu else sized_for_cpu(options)
+    if is_on_gpu and not also_on_gpu:
+        return options
+    return replace(options, **{name: value for name, value in usual.items() if getattr(options, name) is None})
+
+
 def _with_default(parameter: inspect.Parameter, value: Any, *, also_on_gpu: bool) -> inspect.Parameter:
-    """A shape option whose help names the default of this command."""
-    if value is None:
-        return parameter
+    """A shape option whose help names the defaults of this command: of dense attention, and of a paged cache."""
     kind, option = get_args(parameter.annotation)
-    default = re.search(r"\[default: (.*)\]", option.help)
-    own = "" if also_on_gpu or default is None else f"; on a GPU {default[1].rstrip('.')}"
-    text = re.sub(r" \[default: .*", "", option.help.rstrip("."))
-    changed = typer.Option(*option.param_decls, help=f"{text} [default: {value}{own}].")
+    default = re.search(r" \[default: (.*)\]", option.help)
+    if default is None:
+        return parameter
+    dense, _, paged = default[1].partition("; paged: ")
+    small = PAGED.get(parameter.name)
+    if value is None and small is None:
+        return parameter
+    if option.help.startswith("Paged: "):
+        text = f"{dense}; on a CPU {small}"
+    else:
+        text = str(value) if also_on_gpu else f"{value}; on a GPU {dense}"
+        if not option.help.startswith("Dense: "):
+            text += f"; paged: {paged or dense}" + (f"; paged on a CPU {small}" if small else "")
+    changed = typer.Option(*option.param_decls, help=option.help.replace(default[0], f" [default: {text}]"))
     return parameter.replace(annotation=Annotated[kind, changed])
 
 

@@ -14,16 +14,19 @@ from rich.table import Table
 
 from autotune import hardware
 from autotune.cli import interrupts, options, shapes
+from autotune.cli.cpu_sizes import CPU_SIZES_TEXT, sized_for_cpu
 from autotune.cli.options import flag_of
-from autotune.cli.output import make_console
+from autotune.cli.output import make_console, say
 from autotune.cli.shape_options import ShapeOptions
-from autotune.comparison import Comparison, choose_names, compare_on_cpu, compare_on_gpu, suites
+from autotune.cli.turns import Problem
+from autotune.comparison import Comparison, choose_names, compare_on_cpu, compare_on_gpu, suites, why_not_here
 from autotune.errors import AutotuneError, MissingDependencyError, UsageError
 from autotune.executor.select import NO_GPU, Settings, open_gpu
 from autotune.operation import Operation
 from autotune.registry import load_kernel
 from autotune.report import comparison as comparison_report
 from autotune.report import suite as suite_report
+from autotune.shape import Shape
 from autotune.table import write_comparisons
 
 SECONDS: Final = 5.0
@@ -40,7 +43,12 @@ Against = Annotated[
     ),
 ]
 OnCpu = Annotated[
-    bool, typer.Option("--cpu", help="Compare the baselines on this machine's processor, which runs no kernel of ours.")
+    bool,
+    typer.Option(
+        "--cpu",
+        help="Compare the baselines on this machine's processor, which runs no kernel of ours; "
+        f"smaller by default: {CPU_SIZES_TEXT}.",
+    ),
 ]
 SuiteName = Annotated[
     str | None,
@@ -71,7 +79,7 @@ def _bench(
         _require_alone(wanted, seconds=seconds, against=against)
         _bench_suite(suite, console, forms, cpu=cpu)
         return
-    found = shapes.describe(wanted)
+    found = shapes.describe(sized_for_cpu(wanted) if cpu else wanted)
     for note in found.notes:
         console.print(note)
     benched = _compare(found, console, seconds=seconds or SECONDS, against=against, cpu=cpu)
@@ -131,6 +139,8 @@ def _compare(wanted: shapes.Wanted, console: Console, *, seconds: float, against
     """
     names = [name for name in against.split(",") if name.strip()]
     chosen = [choose_names(load_kernel(operation.name).baselines(), names) for operation, _ in wanted.problems]
+    if cpu and not names:
+        chosen = _usual_on_cpu(wanted.problems, chosen, console)
     benched = Benched()
     try:
         with contextlib.ExitStack() as stack:
@@ -138,7 +148,7 @@ def _compare(wanted: shapes.Wanted, console: Console, *, seconds: float, against
             for (operation, shape), those in zip(wanted.problems, chosen, strict=True):
                 try:
                     if executor is None:
-                        found = compare_on_cpu(operation, shape, those, seconds=seconds)
+                        found = compare_on_cpu(operation, shape, those, seconds=seconds, on_step=say)
                     else:
                         found = compare_on_gpu(executor, operation, shape, those, seconds=seconds)
                 except AutotuneError as error:
@@ -148,7 +158,7 @@ def _compare(wanted: shapes.Wanted, console: Console, *, seconds: float, against
                 _print_comparison(console, found)
                 benched.comparisons.append(found)
                 if not found.timed:
-                    reason = _nothing_ran(operation, those)
+                    reason = _nothing_ran(operation, shape, those, cpu=cpu)
                     benched.failures.append(f"{shape}: {reason}")
                     console.print(reason)
     except KeyboardInterrupt:
@@ -157,9 +167,32 @@ def _compare(wanted: shapes.Wanted, console: Console, *, seconds: float, against
     return benched
 
 
-def _nothing_ran(operation: Operation[Any], asked: Sequence[str]) -> str:
-    """What to say where none of the baselines that were asked for has a time."""
-    others = [baseline.name for baseline in load_kernel(operation.name).baselines() if baseline.name not in asked]
+def _usual_on_cpu(problems: Sequence[Problem], usual: Sequence[list[str]], console: Console) -> list[list[str]]:
+    """The usual baselines of each problem; where none of them can run on this CPU, those that can, which is said."""
+    chosen, notes = [], []
+    for (operation, shape), names in zip(problems, usual, strict=True):
+        able = _able(operation, shape)
+        is_replaced = bool(able) and not set(able) & set(names)
+        chosen.append(able if is_replaced else names)
+        if is_replaced:
+            notes.append(f"none of the usual baselines ({', '.join(names)}) runs here; compared: {', '.join(able)}")
+    for note in dict.fromkeys(notes):
+        console.print(note)
+    return chosen
+
+
+def _able(operation: Operation[Any], shape: Shape) -> list[str]:
+    """The names of the baselines that can run over a shape on this CPU."""
+    known = load_kernel(operation.name).baselines()
+    return [baseline.name for baseline in known if why_not_here(baseline, shape) is None]
+
+
+def _nothing_ran(operation: Operation[Any], shape: Shape, asked: Sequence[str], *, cpu: bool) -> str:
+    """What to say where none of the baselines that were asked for has a time: others, on a CPU those that can run."""
+    known = _able(operation, shape) if cpu else [each.name for each in load_kernel(operation.name).baselines()]
+    if not known:
+        return f"no baseline of {operation.name} runs here for this shape"
+    others = [name for name in known if name not in asked]
     return f"nothing ran here; --against all also has: {', '.join(others)}" if others else "nothing ran here"
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from autotune.cli.output import make_console
+from autotune.cli.output import make_console, say
 from autotune.errors import AutotuneError, TableError, UnknownNameError, UsageError
 from autotune.registry import get_operation, operation_names
 from autotune.table import Store, home, shipped_sweeps, shipped_winners
@@ -57,6 +57,8 @@ def report(
     from autotune.analysis.measured import read_roofline
     from autotune.report.html import html_report  # loads Optuna, for the importance of parameters
 
+    if not output.parent.is_dir():  # known before a page is made
+        raise UsageError(f"output={str(output)!r} cannot be written: No such file or directory")
     rooflines = [read_roofline(path) for path in roofline or ()]
     names = operation_names() if operation is None else [get_operation(operation).name]
     place, trials = _read(table, names)
@@ -66,6 +68,7 @@ def report(
         raise AutotuneError(
             f"no trials{what} in {place}; `autotune search` makes some, `autotune report shipped` has some"
         )
+    say(f"writing a page of {len(rows)} rows")
     page = html_report(rows, source=place, made_at=datetime.now(UTC), rooflines=rooflines)
     try:
         output.write_text(page, encoding="utf-8")

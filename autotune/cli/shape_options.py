@@ -48,9 +48,7 @@ Batch = Annotated[
     ),
 ]
 Heads = Annotated[int | None, typer.Option("--heads", help="Query heads [default: 16; paged: 32].")]
-KvHeads = Annotated[
-    int | None, typer.Option("--kv-heads", help="KV heads [default: as many as --heads; paged: 8 of the 32].")
-]
+KvHeads = Annotated[int | None, typer.Option("--kv-heads", help="KV heads [default: as many as --heads; paged: 8].")]
 HeadDim = Annotated[int | None, typer.Option("--head-dim", help="Head dimension [default: 128].")]
 Dtype = Annotated[
     str | None, typer.Option("--dtype", help="float16, bfloat16 or float32 (fp16, bf16, fp32) [default: bfloat16].")

@@ -192,9 +192,7 @@ def _describe(operation: Operation[Any], options: ShapeOptions, model: ModelShap
         base = model
         notes = _left_out(operation, kind, options, model)
     else:
-        base = kind.usual
-        if options.heads is not None:
-            base = replace(base, heads=options.heads, kv_heads=options.heads)
+        base = _usual_heads(kind.usual, options)
     with _named_by_options(kind):
         shapes = tuple(kind.make(options, base, USUAL.get(operation.name, Usual())))
         for shape in shapes:
@@ -202,6 +200,15 @@ def _describe(operation: Operation[Any], options: ShapeOptions, model: ModelShap
                 raise InvalidShapeError(problem + (f"; it is for {of} alone, --operation names another" if of else ""))
     notes += [note for shape in shapes if (note := _spread_text(operation, options, shape))]
     return Wanted(tuple((operation, shape) for shape in shapes), tuple(dict.fromkeys(notes)))
+
+
+def _usual_heads(usual: ModelShape, options: ShapeOptions) -> ModelShape:
+    """The heads where no model is named: as many KV heads as query heads are asked for, or where these are usually
+    grouped the usual ones."""
+    if options.heads is None or usual.heads > usual.kv_heads:
+        _require_fit(usual, options.heads, options.kv_heads)
+        return usual
+    return replace(usual, heads=options.heads, kv_heads=options.heads)
 
 
 @contextlib.contextmanager
@@ -289,15 +296,16 @@ def _find_model(options: ShapeOptions) -> ModelShape | None:
 
 
 def _require_fit(base: ModelShape, heads: int | None, kv_heads: int | None) -> None:
-    """Refuse heads that do not share the KV heads of the model, or the other way round, by the model's name."""
-    if heads is not None and kv_heads is None and heads % base.kv_heads:
+    """Refuse heads that do not share the KV heads of the model or the usual ones, or the other way round."""
+    of, are_usual = (f" of {base.name}", "") if base.name else ("", "usual ")
+    if heads is not None and heads > 0 and kv_heads is None and heads % base.kv_heads:
         raise UsageError(
-            f"heads={heads} is not a multiple of the {base.kv_heads} KV heads of {base.name}; "
+            f"heads={heads} is not a multiple of the {are_usual}{base.kv_heads} KV heads{of}; "
             f"expected {base.kv_heads}, {2 * base.kv_heads}, ... or --kv-heads as well"
         )
     if kv_heads is not None and kv_heads > 0 and heads is None and base.heads % kv_heads:
         raise UsageError(
-            f"kv_heads={kv_heads} does not divide the {base.heads} heads of {base.name}; "
+            f"kv_heads={kv_heads} does not divide the {are_usual}{base.heads} heads{of}; "
             "expected one that does, or --heads as well"
         )
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from autotune.cli import interrupts
 from autotune.cli.output import make_console
 from autotune.cli.progress import Progress
-from autotune.cli.turns import Problem, take_turns
+from autotune.cli.turns import Problem, Turn, take_turns
 from autotune.device import Device
 from autotune.dispatch import get_kernel, neighbour_configs, reload
 from autotune.errors import AutotuneError, SearchError, TableError, UsageError
@@ -25,7 +25,7 @@ from autotune.executor.select import Settings, Site, find_site, open_executor, o
 from autotune.operation import Operation
 from autotune.report.confirmation import compiled_text, confirmation_data, confirmation_lines, why_uncompiled
 from autotune.report.plan import plan_data, plan_lines
-from autotune.report.summary import describe_time, result_data, status_text, winner_lines
+from autotune.report.summary import describe_time, result_data, result_lines, status_text
 from autotune.search import Confirmation, Limits, Sampler, SearchResult, compile_all, confirm, search
 from autotune.search.plan import make_plan
 from autotune.shape import Shape
@@ -58,7 +58,7 @@ def preview(task: Task) -> None:
     """Print what ``run`` would do; opens no GPU and writes nothing."""
     console, data = make_console(task.as_json), []
     site = find_site(task.device, task.settings.policy)
-    for operation, shape, missing in take_turns(task.problems, site, console):
+    for operation, shape, missing, _ in take_turns(task.problems, site, console):
         here = site
         if missing is not None:
             console.print(f"not recorded: a search of this needs the GPU; planned as on an {site.device.name}")
@@ -91,11 +91,11 @@ def run(task: Task) -> list[SearchResult]:
     try:
         opened = open_gpu(task.settings) if task.must_measure else open_executor(task.device, task.settings)
         with contextlib.closing(opened) as executor:
-            for number, (operation, shape, missing) in enumerate(take_turns(task.problems, executor, console)):
-                if missing is not None:
-                    studies.fail(missing)
+            for number, turn in enumerate(take_turns(task.problems, executor, console)):
+                if turn.missing is not None:
+                    studies.fail(turn.missing)
                     continue
-                studies.run(executor, operation, shape, time.monotonic() if number else started)
+                studies.run(executor, turn, time.monotonic() if number else started)
                 if studies.interrupted:
                     break
     except KeyboardInterrupt:
@@ -124,22 +124,23 @@ class Studies:
     refuted: bool = False
     interrupted: bool = False
 
-    def run(self, executor: Executor, operation: Operation[Any], shape: Shape, started: float) -> None:
+    def run(self, executor: Executor, turn: Turn, started: float) -> None:
         """One study, told of; ``started`` is when its budget began to run."""
         try:
-            result = self._search(executor, operation, shape, started)
+            result = self._search(executor, turn.operation, turn.shape, started)
         except SearchError as error:
             self.fail(error)
             return
         self.results.append(result)
         reload()  # the next shape begins with what this one found
-        self._tell(executor, result)
+        self._tell(executor, result, is_asked=turn.is_asked)
         confirmation = None
         if result.winner is not None and not self.interrupted:
             confirmation = self._confirm(executor, result)
         if result.winner is not None:
             self._tell_saved(executor, result)
-        self.data.append({**result_data(result), "confirmation": confirmation_data(confirmation)})
+        data = result_data(result, is_asked=turn.is_asked)
+        self.data.append({**data, "confirmation": confirmation_data(confirmation)})
         if not result.interrupted:
             self._ship(result)
 
@@ -168,8 +169,8 @@ class Studies:
                 started=started,
             )
 
-    def _tell(self, executor: Executor, result: SearchResult) -> None:
-        """Print how a study ended."""
+    def _tell(self, executor: Executor, result: SearchResult, *, is_asked: bool) -> None:
+        """Print how a study ended; ``is_asked`` as in ``Turn``."""
         known = f" and {result.resumed} known" if result.resumed else ""
         self.console.print(
             f"{result.measured} configs tried{known} in {result.seconds:.0f} s, until {result.ending}: "
@@ -188,7 +189,7 @@ class Studies:
                 text = f"the best so far is {best.config}, {describe_time(best.timing)}"
             self.console.print(f"interrupted: {text}; everything is kept, run the same command to continue")
         if result.winner is not None:
-            self.console.print(*winner_lines(result.winner), sep="\n")
+            self.console.print(*result_lines(result, is_asked=is_asked), sep="\n")
 
     def _confirm(self, executor: Executor, result: SearchResult) -> Confirmation | None:
         """Without a GPU, confirm on this machine what can be; and compile for another target if one is named."""

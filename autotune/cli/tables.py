@@ -12,15 +12,18 @@ from rich.table import Table
 from autotune import hardware
 from autotune.cli import options, shapes
 from autotune.cli.output import make_console
+from autotune.cli.shape_options import OPERATION
 from autotune.device import NVIDIA_H200, Device
-from autotune.dispatch import get_kernel
+from autotune.dispatch import find_named, get_kernel, names_like
 from autotune.errors import AutotuneError, UnknownNameError, UsageError
 from autotune.registry import get_operation, operation_names
 from autotune.report.summary import is_memory_bound, policy_text, speed_up, trial_data
 from autotune.table import export as export_text
 from autotune.table import served_winners, shipped_sweeps, to_t4
+from autotune.table.export import FORMS
 from autotune.trial import Trial
 
+T4: Final = "t4"
 ASSUMED: Final = f"no GPU here: an {NVIDIA_H200.name} is assumed; --device names another"
 
 From = Annotated[Path | None, typer.Option("--from", help="Folder of the tables [default: $AUTOTUNE_HOME].")]
@@ -32,6 +35,10 @@ Form = Annotated[
         help="json, csv, triton (a Python list of triton.Config), kernel_options (of flex_attention, for torch), "
         "or t4 with --sweep.",
     ),
+]
+ExportedOperation = Annotated[
+    str | None,
+    typer.Option("--operation", help=f"What is computed [default: {OPERATION}; a sweep is found by its name]."),
 ]
 SweepName = Annotated[
     str | None,
@@ -69,7 +76,9 @@ def lookup(
     is_assumed = device is None and not hardware.has_gpu()
     name = NVIDIA_H200.name if is_assumed else device
     for asked in dict.fromkeys(operation.name for operation, _ in wanted.problems):
-        _winners(asked, device, None)  # refuses unknown devices and damaged tables
+        rows = _winners(asked, None, None)  # refuses damaged tables
+        if device is not None:
+            name = find_device(device, rows, None).name
     data = []
     console = make_console(as_json)
     if is_assumed:
@@ -102,7 +111,7 @@ def lookup(
 
 
 def export(
-    operation: options.OperationName = "flash_attention",
+    operation: ExportedOperation = None,
     form: Form = "json",
     sweep: SweepName = None,
     device: RowsOf = None,
@@ -113,7 +122,9 @@ def export(
     """Write the winners as JSON, CSV or a Python list of triton.Config, to copy anywhere; or a whole sweep as T4."""
     if as_json and form != "json":
         raise UsageError(f"--json and --format={form!r} exclude each other; name one")
-    if (form == "t4") != (sweep is not None):
+    if form not in (*FORMS, T4):
+        raise UnknownNameError(f"form={form!r} is unknown; allowed: {', '.join(FORMS)}, {T4} (with --sweep)")
+    if (form == T4) != (sweep is not None):
         raise UsageError(
             f"--format={form!r} {'without' if sweep is None else 'with'} --sweep is not allowed; "
             "expected --format t4 --sweep NAME together"
@@ -121,9 +132,10 @@ def export(
     if sweep is not None:
         text = json.dumps(to_t4(_recorded(operation, sweep)), indent=2)
     else:
-        rows = _winners(operation, device, source)
+        name = operation or OPERATION
+        rows = _winners(name, device, source)
         if not rows:
-            raise AutotuneError(_no_winners(operation))
+            raise AutotuneError(_no_winners(name))
         text = export_text(rows, "json" if as_json else form)
     if out is None:
         print(text, end="" if text.endswith("\n") else "\n")
@@ -134,9 +146,14 @@ def export(
         raise UsageError(f"out={str(out)!r} cannot be written: {error.strerror}") from error
 
 
-def _recorded(operation: str, name: str) -> list[Trial]:
-    """The rows of a shipped sweep by the name of its file."""
-    sweeps = {sweep.name: sweep for sweep in shipped_sweeps(get_operation(operation).name)}
+def _recorded(operation: str | None, name: str) -> list[Trial]:
+    """The rows of a shipped sweep by the name of its file, of this operation or of any.
+
+    Raises:
+        UnknownNameError: there is no such operation, or no sweep of that name.
+    """
+    operations = operation_names() if operation is None else [get_operation(operation).name]
+    sweeps = {sweep.name: sweep for each in operations for sweep in shipped_sweeps(each)}
     if name not in sweeps:
         raise UnknownNameError(f"sweep={name!r} is unknown; recorded: {', '.join(sweeps) or 'none'}")
     return sweeps[name].trials()
@@ -153,22 +170,22 @@ def require_folder(source: Path | None) -> None:
 
 
 def find_device(name: str, rows: Iterable[Trial], root: Path | None) -> Device:
-    """The device of that name with the highest power cap, of these rows or else of any operation's winners.
+    """The device of that name, in any case, of these rows or else of any operation's winners; the highest power cap.
 
     Raises:
         UnknownNameError: no row is of such a device.
     """
     devices = {trial.device for trial in rows}
-    if all(device.name != name for device in devices):
+    if find_named(name, devices) is None:
         tables = (served_winners(other, root=root, on_damaged=lambda error: None) for other in operation_names())
         devices |= {row.trial.device for table in tables for row in table}
-    named = [device for device in devices if device.name == name]
-    if not named and name == NVIDIA_H200.name:  # what is asked where there is no GPU
-        return NVIDIA_H200
-    if not named:
+    found = find_named(name, devices) or find_named(name, [NVIDIA_H200])  # what is asked where there is no GPU
+    if found is None:
         known = ", ".join(sorted({device.name for device in devices})) or "none"
-        raise UnknownNameError(f"device={name!r} has no rows; devices with rows: {known}")
-    return max(named, key=lambda device: device.power_cap_watts or 0)
+        near = names_like(name, devices)
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise UnknownNameError(f"device={name!r} has no rows; devices with rows: {known}{hint}")
+    return found
 
 
 def _no_winners(operation: str) -> str:
@@ -200,7 +217,7 @@ def _table(device: str, rows: Sequence[Trial]) -> Table:
     parameters = [name for name in rows[0].config if any(trial.config[name] is not None for trial in rows)]
     in_bytes = all(is_memory_bound(trial.tflops, trial.gbps) for trial in rows)
     unit = "GB/s" if in_bytes else "TFLOP/s"
-    for header in ("shape", *parameters, "time", unit, "vs default", "vs SDPA", "from"):
+    for header in ("shape", *parameters, "time", unit, "vs default", "vs best other", "from"):
         table.add_column(header, justify="right" if header in ("time", unit) else "left", overflow="fold")
     for trial in rows:
         assert trial.timing is not None

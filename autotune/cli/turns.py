@@ -16,11 +16,15 @@ Problem = tuple[Operation[Any], Shape]
 
 
 class Turn(NamedTuple):
-    """A problem that can be answered; or, in a replay, one that cannot and why."""
+    """A problem that can be answered; or, in a replay, one that cannot and why.
+
+    ``is_asked``: the shape is one that was asked for, and not the recorded one that is nearest to it.
+    """
 
     operation: Operation[Any]
     shape: Shape
     missing: MissingDependencyError | None = None
+    is_asked: bool = True
 
 
 def take_turns(problems: Sequence[Problem], executor: Any, console: Console) -> Iterator[Turn]:
@@ -53,7 +57,7 @@ def take_turns(problems: Sequence[Problem], executor: Any, console: Console) -> 
             console.print(_distance_text(shape, recorded, is_tuned))
         if not is_tuned:
             tuned.add((operation.name, recorded))
-            yield Turn(operation, recorded)
+            yield Turn(operation, recorded, is_asked=(operation, recorded) in problems)
 
 
 def _distance_text(shape: Shape, recorded: Shape, is_tuned: bool) -> str:

@@ -40,7 +40,8 @@ class Comparison:
 
     ``config`` and ``reason`` are those of the kernel that is served; None and empty where ours cannot run. ``device``
     is the name of a GPU or processor, ``gpu`` what tables identify the GPU by, and ``conditions`` its state during the
-    race; both are None on a processor. ``started_at``, when the race began, has its time zone.
+    race; both are None on a processor. ``started_at``, when the race began, has its time zone. ``threads`` are torch's
+    on a processor, None on a GPU.
     """
 
     operation: str
@@ -54,6 +55,7 @@ class Comparison:
     gpu: Device | None = None
     conditions: Conditions | None = None
     started_at: datetime | None = None
+    threads: int | None = None
 
     @property
     def timed(self) -> tuple[Entry, ...]:

@@ -55,8 +55,10 @@ def disturbances(comparison: Comparison) -> list[str]:
 
 
 def title(comparison: Comparison) -> str:
-    """The problem and where it ran."""
-    return f"{comparison.shape} on {comparison.device}"
+    """The problem and where it ran; on a processor with torch's threads."""
+    count = comparison.threads
+    threads = "" if count is None else f", {count} {'thread' if count == 1 else 'threads'}"
+    return f"{comparison.shape} on {comparison.device}{threads}"
 
 
 def markdown(comparisons: Sequence[Comparison]) -> str:
@@ -88,6 +90,7 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
         "operation": comparison.operation,
         "shape": comparison.shape.as_dict(),
         "device": comparison.device,
+        "threads": comparison.threads,
         "gpu": None if comparison.gpu is None else asdict(comparison.gpu),
         "conditions": None if comparison.conditions is None else asdict(comparison.conditions),
         "started_at": None if comparison.started_at is None else comparison.started_at.isoformat(),

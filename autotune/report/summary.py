@@ -48,6 +48,32 @@ def describe_time(timing: Timing) -> str:
     return f"{median:.{digits}f} {unit} ({low:.{digits}f}-{high:.{digits}f})"
 
 
+def result_lines(result: "SearchResult", *, is_asked: bool = True) -> list[str]:
+    """The winner of a search as ``winner_lines`` tells it, and why it is not the best of the screening where it is not.
+
+    Where another shape was searched than the one asked for, ``is_asked`` is False and the verdict names it.
+    """
+    assert result.winner is not None
+    first, *others, _ = winner_lines(result.winner)
+    return [first, *_chosen_in_race(result), *others, f"verdict   {_verdict_of(result, is_asked=is_asked)}"]
+
+
+def _verdict_of(result: "SearchResult", *, is_asked: bool) -> str:
+    assert result.winner is not None
+    text = verdict(result.winner)
+    return text if is_asked else f"of {result.shape}, not of the shape asked for: {text}"
+
+
+def _chosen_in_race(result: "SearchResult") -> list[str]:
+    """A line where the race, and not the screening, decided: how many tied, and what came of the best there."""
+    winner, best, tied = result.winner, result.best_screened, [trial.config for trial in result.ties]
+    if winner is None or best is None or winner.config == best.config or winner.config not in tied:
+        return []
+    among = f"among {len(tied)} that tied" if len(tied) > 1 else "alone at the front"
+    came = "one of them" if best.config in tied else "slower there"
+    return [f"chosen    in the race, {among}; the best of the screening was {came}: {best.config}"]
+
+
 def winner_lines(winner: Trial) -> list[str]:
     """The winner, its gain over the default and over the fastest baseline, and whether it is worth using."""
     assert winner.timing is not None
@@ -130,13 +156,13 @@ def trial_data(trial: Trial) -> dict[str, Any]:
     }
 
 
-def result_data(result: "SearchResult") -> dict[str, Any]:
-    """A search's result as plain data for ``--json``."""
+def result_data(result: "SearchResult", *, is_asked: bool = True) -> dict[str, Any]:
+    """A search's result as plain data for ``--json``; ``is_asked`` as in ``result_lines``."""
     return {
         "operation": result.operation.name,
         "shape": result.shape.as_dict(),
         "winner": None if result.winner is None else trial_data(result.winner),
-        "verdict": None if result.winner is None else verdict(result.winner),
+        "verdict": None if result.winner is None else _verdict_of(result, is_asked=is_asked),
         "ties": [dict(trial.config) for trial in result.ties],
         "statuses": dict(result.statuses),
         "measured": result.measured,

@@ -6,7 +6,14 @@ import torch
 
 from autotune.errors import InputMismatchError
 from autotune.kernels.flash_attention.launch import launch
-from autotune.kernels.tensors import check_device, check_positive, check_together, describe, refuse_options
+from autotune.kernels.tensors import (
+    check_device,
+    check_positive,
+    check_softcap,
+    check_together,
+    describe,
+    refuse_options,
+)
 from autotune.shape import AttentionShape
 from autotune.space import Config
 
@@ -56,8 +63,7 @@ class BoundAttention:
                     f"{name} is {describe(tensor)}; this kernel takes {self._expected[name]} {self._shape.dtype}"
                 )
         check_call(q, k, v, scale=scale, softcap=softcap)
-        if (softcap is not None) != self._shape.softcap:
-            raise InputMismatchError(f"softcap={softcap}; this kernel was picked for softcap={self._shape.softcap}")
+        check_softcap(softcap, self._shape.softcap)
         return attend(
             q,
             k,

@@ -6,7 +6,7 @@ from autotune.errors import InputMismatchError
 from autotune.kernels.flash_attention.call import check_call
 from autotune.kernels.flash_attention.kernel import Inputs
 from autotune.kernels.flex_attention.compiled import attend
-from autotune.kernels.tensors import describe, refuse_options
+from autotune.kernels.tensors import check_softcap, describe, refuse_options
 from autotune.shape import AttentionShape
 from autotune.space import Config
 
@@ -58,8 +58,7 @@ class BoundFlexAttention:
                     f"{name} is {describe(tensor)}; this kernel takes {self._expected[name]} {self._shape.dtype}"
                 )
         check_call(q, k, v, scale=scale, softcap=softcap)
-        if (softcap is not None) != self._shape.softcap:
-            raise InputMismatchError(f"softcap={softcap}; this kernel was picked for softcap={self._shape.softcap}")
+        check_softcap(softcap, self._shape.softcap)
         scale = self._shape.head_dim**-0.5 if scale is None else scale
         inputs = Inputs(q, k, v, causal=self._shape.causal, window=self._shape.window, softcap=softcap, scale=scale)
         return attend(inputs, self._options)

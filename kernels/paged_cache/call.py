@@ -50,7 +50,7 @@ def check_append(
             raise InputMismatchError(
                 f"{name} is {describe(tensor)}; expected {wanted}{_reason(name, k, k_cache, layout)}"
             )
-        if name != "slots" and tensor.numel() and tensor.stride(-1) != 1:
+        if name != "slots" and tensor.numel() and tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
             raise InputMismatchError(f"{name} has the strides {tensor.stride()}; expected 1 in the last dimension")
     scales = {"k_scale": k_scale, "v_scale": v_scale}
     for (name, scale), cache in zip(scales.items(), (k_cache, v_cache), strict=True):
@@ -67,7 +67,7 @@ def _reason(name: str, k: torch.Tensor, k_cache: torch.Tensor, layout: str) -> s
 
 
 def check_slots(slots: torch.Tensor, *, pages: int, page_size: int) -> None:
-    """Read the slots, and refuse those past the end of the cache; waits for the GPU.
+    """Read the slots, and refuse those past the end of the cache and those of two tokens; waits for the GPU.
 
     Raises:
         InputMismatchError: there is one.
@@ -77,6 +77,14 @@ def check_slots(slots: torch.Tensor, *, pages: int, page_size: int) -> None:
         raise InputMismatchError(
             f"slots[{wrong[0]}]={int(slots[wrong[0]])} is not in the cache; expected 0 to {pages * page_size - 1} for "
             f"{pages} pages of {page_size}, or a negative number to skip the token"
+        )
+    ordered, order = slots.sort(stable=True)
+    twice = ((ordered[1:] == ordered[:-1]) & (ordered[1:] >= 0)).nonzero().flatten().tolist()
+    if twice:
+        first, second = order[twice[0] : twice[0] + 2].tolist()
+        raise InputMismatchError(
+            f"slots[{second}]={int(slots[second])} is that of slots[{first}] too; expected each slot once, or a "
+            f"negative number to skip the token"
         )
 
 

@@ -8,6 +8,7 @@ from autotune.kernels.paged_decode.launch import launch, launch_options
 from autotune.kernels.tensors import (
     check_device,
     check_positive,
+    check_softcap,
     check_together,
     describe,
     dtype_name,
@@ -124,7 +125,7 @@ class BoundDecode:
                 raise InputMismatchError(
                     f"{name} is {describe(tensor)}; this kernel takes ({wanted}) {dtype_name(dtype)}{layout}"
                 )
-            if tensor.numel() and tensor.stride(-1) != 1:
+            if tensor.numel() and tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
                 raise InputMismatchError(f"{name} has the strides {tensor.stride()}; expected 1 in the last dimension")
         pages = [tensors[name].shape[0] for name in ("k_cache", "v_cache")]
         if pages[0] != pages[1]:
@@ -140,9 +141,7 @@ class BoundDecode:
         """Refuse features that the kernel was not picked for, and numbers that make no softmax."""
         shape = self._shape
         check_positive("scale", scale)
-        check_positive("softcap", softcap)
-        if (softcap is not None) != shape.softcap:
-            raise InputMismatchError(f"softcap={softcap}; this kernel was picked for softcap={shape.softcap}")
+        check_softcap(softcap, shape.softcap)
         _check_per_head("sinks", sinks, shape.sinks, shape.heads)
         _check_per_head("alibi_slopes", alibi_slopes, shape.alibi, shape.heads)
 
@@ -167,7 +166,8 @@ def check_pages(
 ) -> None:
     """Read lengths and page indices, and refuse those that lead outside the cache; waits for the GPU.
 
-    ``queries`` are each sequence's: pages before all their windows are not read, and may be anything.
+    ``queries`` are each sequence's. Pages before all their windows are not read, nor those of a sequence without any,
+    and may be anything.
 
     Raises:
         InputMismatchError: a length is negative or more than the table holds, or the page of a key does not exist.
@@ -185,6 +185,8 @@ def check_pages(
     if shape.window is not None:
         seen = seq_lens.long() - queries - shape.window + 1  # the first key that a query sees
         is_used &= first_keys + page_size > seen[:, None]
+    if isinstance(queries, torch.Tensor):
+        is_used &= (queries > 0)[:, None]
     wrong = (is_used & ((page_table < 0) | (page_table >= pages))).nonzero().tolist()
     if wrong:
         row, column = wrong[0]

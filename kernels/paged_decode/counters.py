@@ -2,7 +2,7 @@
 
 A kernel that counts with them sets them back to 0, so they are zeroed once, not at every launch. Launches of one stream
 run one after another and share a block. A launch that is captured into a CUDA graph may be replayed beside anything,
-on any stream, and gets a block that no other launch ever has.
+on any stream, and gets a block that no other launch ever has, while the pool lasts; then, zeros that its graph writes.
 """
 
 import threading

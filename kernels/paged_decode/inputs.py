@@ -7,14 +7,19 @@ from typing import Any, Final
 
 import torch
 
+from autotune.kernels.paged_cache.pool import allocate_caches
 from autotune.kernels.paged_cache.quantization import LARGEST, quantize
+from autotune.search_spaces.paged_decode import MIN_BLOCK_ROWS
 from autotune.shape import PagedShape
 
 SOFTCAP: Final = 20.0  # a typical cap, for inputs of shapes that have one (Gemma-2 uses 50, Grok-1 30)
 SPARE_PAGES: Final = 5  # of a pool, that no sequence uses
 CHECK_CONTEXT: Final = 600  # beyond two tiles of the longest block, and a multiple of none
 MAX_TILED_HEADS: Final = 16
-CHECK_SM_COUNT: Final = 6  # few programs for the lengths above, so that they cross from sequence to sequence
+# Programs that the schedule ``flat`` has for each KV head and block of rows, at one an SM in the smallest tiles: enough
+# to divide a sequence, and few enough to cross from one to the next. With 2 both hold for 864 of 971 configs of 16
+# shapes, with 3 for 768, with 4 for 715 (counted over what is valid on an H200, 2026-11-22).
+CHECK_PROGRAMS: Final = 2
 NO_PAGE: Final = -1  # in a page table, where a sequence has no page
 
 
@@ -55,20 +60,22 @@ def check_shapes(shape: PagedShape) -> Sequence[CheckShape]:
     """Two small problems of the same layout; lengths and batch are not specialized, so the binaries are the same.
 
     The first has few sequences of some hundred keys; the second the lengths at which something ends or is missing:
-    keys, pages, tiles, and of more queries than keys.
+    keys, pages, tiles, and of more queries than keys. It runs as on a device of so few SMs, for its heads and queries,
+    that programs of the schedule ``flat`` share sequences.
     """
     context = min(shape.max_context, CHECK_CONTEXT + shape.page_size)
     page = shape.page_size
     edges = (0, 1, shape.seq_q, page - 1, page, page + 1, 63, 257, context, context - 1, 0)
     kv_heads = min(shape.kv_heads, MAX_TILED_HEADS)  # any number of heads in a tile divides them
     fields = shape.as_dict() | {"kv_heads": kv_heads, "heads": kv_heads * shape.group}
+    sm_count = CHECK_PROGRAMS * kv_heads * -(-shape.group * shape.seq_q // MIN_BLOCK_ROWS)
 
     def small(lengths: tuple[int, ...], sm_count: int | None) -> CheckShape:
         lengths = tuple(min(length, context) for length in lengths)
         sizes = {"batch": len(lengths), "max_context": context, "mean_context": max(1, sum(lengths) // len(lengths))}
         return CheckShape(**{**fields, **sizes}, lengths=lengths, sm_count=sm_count)  # type: ignore[arg-type]
 
-    return small((context, context * 2 // 3, context // 7), None), small(edges, CHECK_SM_COUNT)
+    return small((context, context * 2 // 3, context // 7), None), small(edges, sm_count)
 
 
 def make_inputs(shape: PagedShape, *, seed: int, device: str, data: str = "normal") -> Inputs:
@@ -132,22 +139,6 @@ def make_inputs(shape: PagedShape, *, seed: int, device: str, data: str = "norma
     )
 
 
-def allocate_caches(
-    shape: PagedShape, pages: int, device: str, dtype: torch.dtype | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Room for keys and values of so many pages; of one width they share a buffer, page by page, as in FlashInfer.
-
-    In the cache's own type by default.
-    """
-    dtype = dtype or getattr(torch, shape.kv_dtype)
-    middle = (shape.page_size, shape.kv_heads) if shape.layout == "NHD" else (shape.kv_heads, shape.page_size)
-    if shape.head_dim == shape.head_dim_v:
-        both = torch.empty(pages, 2, *middle, shape.head_dim, dtype=dtype, device=device)
-        return both[:, 0], both[:, 1]
-    k_cache = torch.empty(pages, *middle, shape.head_dim, dtype=dtype, device=device)
-    return k_cache, torch.empty(pages, *middle, shape.head_dim_v, dtype=dtype, device=device)
-
-
 def empty_scales(shape: PagedShape, caches: Sequence[torch.Tensor]) -> Sequence[torch.Tensor | None]:
     """Room for the scales of these caches, as ``make_inputs`` has them; None of what is not quantized."""
     if shape.kv_dtype == shape.dtype:
@@ -165,7 +156,7 @@ def _quantize_cache(source: torch.Tensor, target: torch.Tensor, shape: PagedShap
         scale = torch.where(peaks > 0.0, peaks, 1.0) / LARGEST[target.dtype]
     values, scale = quantize(rows, target.dtype, scale)
     target.copy_(values if shape.layout == "NHD" else values.transpose(1, 2))
-    return scale.transpose(1, 2) if scale.ndim == 3 and shape.layout == "HND" else scale
+    return scale.transpose(1, 2).contiguous() if scale.ndim == 3 and shape.layout == "HND" else scale
 
 
 def permute_pages(inputs: Inputs, *, seed: int) -> Inputs:

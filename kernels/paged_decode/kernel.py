@@ -5,15 +5,9 @@ from typing import Any, Final
 
 import torch
 
+from autotune.kernels.paged_cache.pool import allocate_caches
 from autotune.kernels.paged_decode.call import BoundDecode
-from autotune.kernels.paged_decode.inputs import (
-    SOFTCAP,
-    Inputs,
-    allocate_caches,
-    check_shapes,
-    empty_scales,
-    make_inputs,
-)
+from autotune.kernels.paged_decode.inputs import SOFTCAP, Inputs, check_shapes, empty_scales, make_inputs
 from autotune.kernels.paged_decode.launch import launch, launch_options
 from autotune.kernels.paged_decode.reference import paged_decode_reference
 from autotune.operation import Baseline
@@ -48,7 +42,11 @@ class PagedDecode:
         return paged_decode_reference(*_tensors(inputs), **_features(inputs), dtype=dtype)[:1]
 
     def warmup(self, config: Config, shape: PagedShape) -> Any:
-        """Compile the kernel, and the one that combines, over tensors of the meta device; returns the first."""
+        """Compile the kernel, and the one that combines, over tensors of the meta device; returns the first.
+
+        Strides of caches and scales are those of ``make_inputs``, which ``PagedKVCache`` has too, and part of the
+        binary: caches that lie otherwise are compiled for anew, at their first launch.
+        """
 
         def empty(*sizes: int, dtype: torch.dtype) -> torch.Tensor:
             return torch.empty(sizes, dtype=dtype, device="meta")

@@ -6,7 +6,8 @@ from typing import Any, Final
 import torch
 
 from autotune.errors import InvalidShapeError
-from autotune.kernels.paged_decode.inputs import SOFTCAP, allocate_caches
+from autotune.kernels.paged_cache.pool import allocate_caches
+from autotune.kernels.paged_decode.inputs import SOFTCAP
 from autotune.kernels.paged_decode.launch import launch_options
 from autotune.kernels.paged_prefill.call import BoundPrefill
 from autotune.kernels.paged_prefill.inputs import Inputs, check_shapes, make_inputs

@@ -9,7 +9,9 @@ from autotune import hardware
 from benchmarks import paged
 
 
-@pytest.mark.parametrize("arguments", [("paged",), ("stream_read",), ("record", "winners")], ids=lambda found: found[0])
+@pytest.mark.parametrize(
+    "arguments", [("paged",), ("prefill",), ("stream_read",), ("record", "winners")], ids=lambda found: found[0]
+)
 def test_without_a_gpu_a_benchmark_says_so_in_one_line(
     arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

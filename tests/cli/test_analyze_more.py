@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from autotune import hardware
 from autotune.analysis import stability
 from autotune.analysis.stability import OURS, Finding, Stability
 from autotune.shape import AttentionShape
@@ -31,10 +32,11 @@ def one_thread() -> Iterator[None]:
 
 def test_stability_prints_a_row_for_each_case_and_implementation(run: Run) -> None:
     ran = run("analyze", "stability", *SMALL)
-    assert (ran.code, ran.err) == (0, "")
+    cases = ("normal", "times 0.1", "times 10", "times 100", "noisy", "outlier token", "all equal")
+    assert (ran.code, ran.err.splitlines()) == (0, [f"examining {case!r} inputs ..." for case in cases])
     lines = ran.out.splitlines()
     assert lines[0] == "flash_attention: batch 1, 2 heads of 8, seq 16, bfloat16, causal"
-    for case in ("normal", "times 0.1", "times 10", "times 100", "noisy", "outlier token", "all equal"):
+    for case in cases:
         assert any(line.startswith(case) and "sdpa math" in line and line.endswith("ok") for line in lines)
     assert any(line.startswith("not run: autotune: kernels of ours need a CUDA or ROCm GPU") for line in lines)
 
@@ -58,12 +60,58 @@ def test_stability_of_a_paged_cache(run: Run) -> None:
     assert {(finding["nans"], finding["infinities"]) for finding in data["findings"]} == {(0, 0)}
     refused = run("analyze", "stability", *cache, "--kv-dtype", "int8")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert "k_cache is torch.int8" in refused.err
+    assert "--kv-dtype='int8': disturbed inputs are of 16 or 32 bits" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("given", "has_gpu", "expected"),
+    [
+        (("--operation", "paged_decode"), False, {"batch": 2, "max_context": 512, "heads": 32, "kv_heads": 8}),
+        (("--operation", "paged_decode", "--device", "cpu"), True, {"batch": 2, "max_context": 512}),
+        (("--operation", "paged_decode"), True, {"batch": 64, "max_context": 8192}),
+        (("--operation", "paged_decode", "--context", "64"), False, {"batch": 2, "max_context": 64}),
+        (("--operation", "flex_attention"), False, {"batch": 2, "seq_q": 256, "heads": 8, "head_dim": 64}),
+        (("--model", "llama-3.1-8b"), False, {"batch": 1, "seq_q": 512, "heads": 32}),
+        ((), True, {"batch": 2, "seq_q": 256, "heads": 8, "head_dim": 64}),
+    ],
+)
+def test_stability_on_a_cpu_has_a_small_problem_by_default(
+    run: Run, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], has_gpu: bool, expected: dict[str, int]
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def examine(operation: Any, shape: Any, names: list[str], **options: object) -> Stability:
+        asked.append(shape.as_dict())
+        return Stability(operation.name, shape, (), ())
+
+    monkeypatch.setattr(hardware, "has_gpu", lambda: has_gpu)
+    monkeypatch.setattr(stability, "examine", examine)
+    assert run("analyze", "stability", *given).code == 0
+    assert [{name: found[name] for name in expected} for found in asked] == [expected]
+
+
+def test_stability_whose_implementations_cannot_run_makes_no_inputs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stability, "_examine_case", None)
+    ran = run("analyze", "stability", "--operation", "paged_decode", "--against", "cudnn", "--context", "8192")
+    assert (ran.code, ran.err) == (0, "")
+    assert "not run: cudnn: " in ran.out
+
+
+def test_the_help_of_stability_tells_the_sizes_of_dense_and_paged_attention(run: Run) -> None:
+    text = " ".join(run("analyze", "stability", "--help").out.split())
+    for default in (
+        "8; paged: 32",
+        "64; paged: 128",
+        "2; paged: 64, of a prefill 8; paged on a CPU 2",
+        "8192; on a CPU 512",
+    ):
+        assert f"[default: {default}]" in text
+    assert "Dense: lengths, 1024, 512,1024 or 512,...,16384 [default: 256]" in text
 
 
 @pytest.mark.parametrize(("nans", "code"), [(0, 0), (3, 1)])
 def test_stability_fails_where_ours_does(run: Run, monkeypatch: pytest.MonkeyPatch, nans: int, code: int) -> None:
-    def examine(operation: Any, shape: AttentionShape, names: list[str], *, kind: str) -> Stability:
+    def examine(operation: Any, shape: AttentionShape, names: list[str], **options: object) -> Stability:
         bad = Finding("times 100", OURS, nans=nans, error=0.0, limit=1.0, low=-1.0, high=1.0)
         return Stability(operation.name, shape, (bad, Finding("normal", "eager", nans=9, error=0.0)), ())
 

@@ -109,8 +109,16 @@ def test_a_length_that_was_not_recorded_is_answered_by_the_nearest_and_said(
     away = "1.03 away in powers of two (beyond 1 a winner is not served for your shape), tuning that\n"
     assert f"not recorded: {sample.shape(1500)}; the nearest sweep is {away}" in out
     assert f"flash_attention: {sample.shape(1024)}\n" in out
+    (verdict,) = [line for line in out.splitlines() if line.startswith("verdict")]
+    assert verdict.startswith(f"verdict   of {sample.shape(1024)}, not of the shape asked for: ")
     assert {row.shape for row in machine.kept()} == {sample.shape(1024)}  # no time of one shape stands under another
-    assert "not recorded" not in run("search", "--seq", "64", "--trials", "5").out
+    own = run("search", "--seq", "64", "--trials", "5").out
+    assert "not recorded" not in own
+    assert "not of the shape" not in own
+    both = json.loads(run("search", "--seq", "1500,64,1024", "--trials", "5", "--json").out)
+    assert ["not of the shape" in found["verdict"] for found in both] == [False, False]
+    (other,) = json.loads(run("search", "--seq", "1500", "--trials", "5", "--json").out)
+    assert other["verdict"].startswith(f"of {sample.shape(1024)}, not of the shape asked for: ")
 
 
 @pytest.mark.parametrize("lengths", ["64,96", "96,64"])

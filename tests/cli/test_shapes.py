@@ -110,8 +110,9 @@ PAGED_OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "ragged-alone": ({"ragged": True, "batch": "1"}, {"batch": 1, "mean_context": 8192}),
     "queries": ({"queries": 4}, {"seq_q": 4}),
     "batch": ({"batch": "3"}, {"batch": 3}),
-    "heads": ({"heads": 40}, {"heads": 40, "kv_heads": 40}),
+    "heads": ({"heads": 64}, {"heads": 64}),  # on 8 KV heads, as the 32
     "kv-heads": ({"kv_heads": 4}, {"kv_heads": 4}),
+    "both-heads": ({"heads": 12, "kv_heads": 12}, {"heads": 12, "kv_heads": 12}),
     "head-dim": ({"head_dim": 256}, {"head_dim": 256, "head_dim_v": 256}),
     "dtype": ({"dtype": "fp16"}, {"dtype": "float16", "kv_dtype": "float16"}),
     "kv-dtype": ({"kv_dtype": "float8_e4m3fn"}, {"kv_dtype": "float8_e4m3fn"}),
@@ -156,6 +157,11 @@ def test_lists_of_batches_and_contexts_are_all_combined() -> None:
         *((1, 2048, 2048), (2, 2048, 1024), (4, 2048, 1024)),
     ]
     assert [shape.as_dict()["batch"] for shape in shapes_of(batch="1,2", seq="64,128")] == [1, 2, 1, 2]
+
+
+def test_heads_of_a_dense_problem_are_not_grouped_unless_it_is_said() -> None:
+    assert (shape_of(heads=12).heads, shape_of(heads=12).kv_heads) == (12, 12)
+    assert shape_of(heads=12, kv_heads=4).kv_heads == 4
 
 
 PREFILL = "paged_prefill_of_a_test"

@@ -10,8 +10,9 @@ import pytest
 
 from autotune import dispatch, hardware
 from autotune.device import NVIDIA_H200
-from autotune.table import read_csv, read_json
+from autotune.table import read_csv, read_json, write_shipped
 from tests.cli.conftest import Machine, Ran
+from tests.cli.test_paged import sweep as paged_sweep
 from tests.report import sample
 
 Run = Callable[..., Ran]
@@ -33,7 +34,7 @@ def test_show_lists_each_winner_in_one_line(run: Run, tuned: Machine) -> None:
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
     assert [cell.strip() for cell in header if cell.strip()] == [
         *("shape", "BLOCK_Q", "BLOCK_K", "num_warps", "num_stages", "loads"),
-        *("time", "TFLOP/s", "vs default", "vs SDPA", "from"),
+        *("time", "TFLOP/s", "vs default", "vs best other", "from"),
     ]
     assert [row[0] for row in cells] == [str(sample.shape(seq)) for seq in (512, 1024, 4096)]
     assert cells[0][1:] == [
@@ -41,6 +42,15 @@ def test_show_lists_each_winner_in_one_line(run: Run, tuned: Machine) -> None:
         *("200 us", "344", "1.20x", "1.05x cudnn", "2026-11-21"),
     ]
     assert cells[1][2:7] == ["64", "8", "2", "descriptor", "190 us"]
+
+
+def test_a_row_is_one_line_in_a_pipe_however_long(run: Run, machine: Machine) -> None:
+    machine.ship(sample.trial(baseline="a system " + "of a long name " * 20))
+    lines = run("show").out.splitlines()
+    assert len(lines) == 3
+    row = lines[-1]
+    assert len(row) > 350
+    assert row.rstrip().endswith("2026-11-21")
 
 
 def test_show_sorts_shapes_that_differ_in_optional_fields(run: Run, machine: Machine) -> None:
@@ -130,6 +140,15 @@ def test_lookup_tells_every_rung_and_note(run: Run, tuned: Machine, monkeypatch:
     assert ran.out.count("(shipped table)") == 2
 
 
+def test_a_device_is_named_in_any_case_and_a_near_name_is_told(run: Run, tuned: Machine) -> None:
+    assert "device  NVIDIA H200\n" in run("lookup", "--device", "nvidia h200").out
+    misspelt, other = (run("lookup", "--device", name) for name in ("NVIDA H200", "NVIDIA H100"))
+    assert (misspelt.code, other.code) == (2, 2)
+    assert "'NVIDA H200' has no rows" in misspelt.err
+    assert misspelt.err.endswith("; did you mean 'NVIDIA H200'?\n")
+    assert other.err.endswith("devices with rows: NVIDIA H200\n")
+
+
 def test_lookup_does_not_call_a_replayed_time_measured(run: Run, machine: Machine) -> None:
     machine.tune(sample.trial(executor="replay"))
     assert "row     200.0 us, replayed 2026-11-21" in run("lookup").out
@@ -142,7 +161,7 @@ def test_lookup_as_json_keeps_people_and_programs_apart(run: Run, tuned: Machine
     assert (exact["rung"], exact["origin"], exact["distance"]) == ("exact", "user", 0)
     assert exact["config"] == exact["row"]["config"]
     assert exact["config"]["BLOCK_K"] == 64
-    assert (default["rung"], default["origin"], default["row"]) == ("default", "", None)
+    assert (default["rung"], default["origin"], default["row"], default["distance"]) == ("default", "", None, None)
     assert "default" in default["reason"]
 
 
@@ -168,7 +187,16 @@ def test_a_sweep_is_exported_as_t4(run: Run, machine: Machine) -> None:
     machine.ship_sweep(1024)
     document = json.loads(run("export", "--format", "t4", "--sweep", "seq_1024").out)
     assert {result["invalidity"] for result in document["results"]} >= {"correct"}
-    assert "recorded: seq_1024" in run("export", "--format", "t4", "--sweep", "absent").err
+    write_shipped(Path("nvidia_h200/sweeps/paged.parquet"), paged_sweep(), results=machine.results)
+    document = json.loads(run("export", "--format", "t4", "--sweep", "paged").out)  # by its name alone
+    assert document["metadata"]["kernel"] == "paged_decode"
+    assert "recorded: seq_1024, paged\n" in run("export", "--format", "t4", "--sweep", "absent").err
+    other = ("--format", "t4", "--operation", "paged_decode", "--sweep", "seq_1024")
+    assert "recorded: paged\n" in run("export", *other).err
+    refused = run("export", "--format", "python")
+    assert refused.err == (
+        "autotune: --format='python' is unknown; allowed: csv, json, triton, kernel_options, t4 (with --sweep)\n"
+    )
     for options in (("--format", "t4"), ("--sweep", "seq_1024")):
         ran = run("export", *options)
         assert (ran.code, "expected --format t4 --sweep NAME together" in ran.err) == (2, True)

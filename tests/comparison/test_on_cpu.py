@@ -90,6 +90,26 @@ def test_inputs_that_do_not_fit_are_this_problem_s_failure(fakes: list[Fake], mo
     message = "inputs and reference cannot be made: RuntimeError: not enough memory: you tried to allocate 1 TB"
     with pytest.raises(AutotuneError, match=message):
         compare_on_cpu(OPERATION, SHAPE, ["right"], seconds=0.0)
+    refused = compare_on_cpu(OPERATION, SHAPE, ["missing", "narrow"], seconds=0.0)  # for whom none are made
+    assert [entry.message for entry in refused.entries] == ["pip install it", "too wide"]
+
+
+def test_each_step_is_told_before_it_begins(fakes: list[Fake]) -> None:
+    steps: list[str] = []
+    compare_on_cpu(OPERATION, SHAPE, ["missing", "right", "broken"], seconds=0.0, on_step=steps.append)
+    making, *checking, timing = steps
+    assert making == "making inputs and their fp64 reference"
+    assert checking == ["checking right", "checking broken"]
+    assert timing == "timing right for 0 s, at least 5 rounds"
+
+
+def test_threads_are_those_of_torch(fakes: list[Fake]) -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(before + 1)
+        assert compare_on_cpu(OPERATION, SHAPE, [], seconds=0.0).threads == before + 1
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_nobody_to_compare_is_a_comparison_too(fakes: list[Fake]) -> None:

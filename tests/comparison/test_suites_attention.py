@@ -52,9 +52,10 @@ def test_the_exercise_says_which_configs_flash_had(monkeypatch: pytest.MonkeyPat
     right = exercise._ways
     monkeypatch.setattr(exercise, "_ways", lambda machine, shape: (on_an_h200(shape), right(machine, shape)[1]))
     for table in exercise.measure_exercise(FakeMachine(), CASES):
-        count, *served = table.notes[-2:]
-        assert count == "2 of 2 served configs are the untuned default"
-        assert served[0].startswith("served at 2, 2, 33, 16; 1, 3, 17, 8: BLOCK_Q=")
+        assert "2 of 2 served configs are the untuned default" in table.notes
+        (note,) = (note for note in table.notes if note.startswith("served at "))
+        assert note.startswith("served at 2, 2, 33, 16; 1, 3, 17, 8: BLOCK_Q=")
+        assert note.endswith(" (untuned default)")
 
 
 def test_the_assignment_says_which_configs_ours_had(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +65,9 @@ def test_the_assignment_says_which_configs_ours_had(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(assignment, "_contenders", lambda shape, served, device: right(shape, served, "cpu"))
     _, kernels, fusion = assignment.measure_assignment(FakeMachine("cuda"), (40, 50))
     for table in (kernels, fusion):
-        assert table.notes[-2] == "2 of 2 served configs are the untuned default"
-        assert table.notes[-1].startswith("served at S 40; S 50: BLOCK_Q=")
+        assert "2 of 2 served configs are the untuned default" in table.notes
+        (note,) = (note for note in table.notes if note.startswith("served at "))
+        assert note.startswith("served at S 40; S 50: BLOCK_Q=")
     assert len(kernels.failures) == 4
 
 
@@ -110,6 +112,12 @@ def test_the_claims_figures_are_those_of_the_formula() -> None:
     intensities = [round(seq * 64 / (4 * (64 + seq)), 1) for seq in (128, 1024)]
     assert intensities == [10.7, 15.1]
     assert "10.7 at 128, 15.1 at 1024" in assignment.CLAIM
+
+
+def test_the_claim_says_nothing_that_a_roofline_here_may_contradict() -> None:
+    """Whether memory limits three kernels depends on the ridge: a CPU's may lie below their 16 FLOPs a byte."""
+    assert "all the same" not in assignment.CLAIM
+    assert "memory limits them only below the device's ridge" in assignment.CLAIM
 
 
 def test_the_assignment_fails_beyond_its_error(monkeypatch: pytest.MonkeyPatch) -> None:

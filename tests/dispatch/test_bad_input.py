@@ -20,6 +20,15 @@ def test_a_device_that_is_no_name_is_refused(tables: Tables, device: Any) -> Non
     )
 
 
+@pytest.mark.parametrize("device", ["cpu", "CPU", "cuda", "cuda:0", "hpu"])
+def test_what_torch_calls_a_device_is_no_name_of_a_gpu(tables: Tables, device: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        get_kernel(sample.shape(), device=device)
+    assert str(refused.value) == (
+        f"device={device!r} is not the name of a GPU; expected one such as 'NVIDIA H200', or None for the GPU here"
+    )
+
+
 @pytest.mark.parametrize(
     ("shape", "operation", "words"),
     [

@@ -55,22 +55,46 @@ def test_a_name_ignores_the_cap_and_takes_the_highest(tables: Tables) -> None:
     assert (kernel.config, kernel.provenance.rung) == (sample.FAST, "exact")
 
 
-def test_an_unknown_name_gets_the_default(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["nvidia h200", "NVIDIA  H200 ", "Nvidia H200"])
+def test_names_match_in_any_case(tables: Tables, name: str) -> None:
+    tables.ship(sample.trial(device=CAPPED), sample.trial(chosen=SLOWER))
+    kernel = get_kernel(sample.shape(), device=name)
+    assert (kernel.config, kernel.provenance.rung) == (SLOWER, "exact")
+
+
+def test_an_unknown_name_gets_the_default_and_is_told(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     tables.ship(sample.trial())
     for current in (lambda: NVIDIA_H200, _no_gpu):
         reload()
         monkeypatch.setattr(dispatch, "current_device", current)
-        kernel = get_kernel(sample.shape(), device="Voodoo 2")
-        assert kernel.provenance.rung == "default"
+        with pytest.warns(RuntimeWarning, match=r"device='Voodoo 2': no table knows the device Voodoo 2") as caught:
+            kernel = get_kernel(sample.shape(), device="Voodoo 2")
+        assert (len(caught), caught[0].filename) == (1, __file__)
+        assert (kernel.provenance.rung, kernel.provenance.distance) == ("default", None)
         assert "Voodoo 2" in kernel.provenance.reason
+        assert get_kernel(sample.shape(), device="Voodoo 2") is kernel  # and warns once
+
+
+def test_a_gpu_without_a_table_gets_the_default_quietly(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables.ship(sample.trial())
+    here = replace(NVIDIA_H200, name="NVIDIA H100", memory_mib=81559)
+    monkeypatch.setattr(dispatch, "current_device", lambda: here)
+    for name in (None, "NVIDIA H100", "nvidia h100"):
+        why = get_kernel(sample.shape(), device=name).provenance
+        assert why.reason == "no tuned shape of flash_attention on NVIDIA H100: the space's default"
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
-    [("H200", "; did you mean 'NVIDIA H200'?"), ("nvidia h200", "; did you mean 'NVIDIA H200'?"), ("foo", "")],
+    ("name", "is_like"),
+    [
+        *((name, True) for name in ("H200", "h200", "NVIDA H200", "nvidai h200", "nvidia_h200", "NVIDIA-H200")),
+        *((name, False) for name in ("NVIDIA H100", "NVIDIA B200", "NVIDIA GH200", "NVIDIA H200 NVL", "NVIDIA", "foo")),
+    ],
 )
-def test_the_reason_of_an_unknown_name_says_which_are_like_it(tables: Tables, name: str, hint: str) -> None:
-    why = get_kernel(sample.shape(), device=name).provenance
+def test_only_a_misspelling_is_said_to_be_like_a_name(tables: Tables, name: str, is_like: bool) -> None:
+    with pytest.warns(RuntimeWarning, match="no table knows the device"):
+        why = get_kernel(sample.shape(), device=name).provenance
+    hint = "; did you mean 'NVIDIA H200'?" if is_like else ""
     assert (why.rung, why.reason) == ("default", f"no table knows the device {name}: the space's default{hint}")
 
 
@@ -80,7 +104,8 @@ def test_a_device_that_another_operation_was_tuned_on_is_known(tables: Tables, m
     for name in ("NVIDIA B200", H200):
         why = get_kernel(PAGED, device=name).provenance
         assert why.reason == f"no tuned shape of paged_decode on {name}: the space's default"
-    why = get_kernel(PAGED, device="b200").provenance
+    with pytest.warns(RuntimeWarning, match="did you mean 'NVIDIA B200'"):
+        why = get_kernel(PAGED, device="b200").provenance
     assert why.reason == "no table knows the device b200: the space's default; did you mean 'NVIDIA B200'?"
 
 

@@ -33,15 +33,17 @@ def test_the_nearest_of_several_shapes_is_borrowed(tables: Tables) -> None:
     assert why.reason == f"tuned for the nearest shape ({sample.shape(2048)}; 0.71 away) on NVIDIA H200"
 
 
-@pytest.mark.parametrize(("batch", "rung"), [(8, "nearest"), (32, "nearest"), (7, "default"), (33, "default")])
-def test_a_shape_further_than_a_factor_of_two_is_not_borrowed(tables: Tables, batch: int, rung: str) -> None:
-    tables.ship(sample.trial(sample.shape(batch=16)))
+@pytest.mark.parametrize(("batch", "away"), [(8, None), (32, None), (7, "1.19"), (33, "1.04")])
+def test_a_shape_further_than_a_factor_of_two_is_not_borrowed(tables: Tables, batch: int, away: str | None) -> None:
+    near = sample.shape(batch=16)
+    tables.ship(sample.trial(near), sample.trial(sample.shape(batch=256)))
     why = get_kernel(sample.shape(batch=batch), device=H200).provenance
-    assert why.rung == rung
-    if rung == "default":
+    assert why.rung == ("default" if away else "nearest")
+    if away:
+        assert (why.row, why.distance, why.origin) == (None, None, "")
         assert why.reason == (
-            "no tuned shape of flash_attention on NVIDIA H200 is within a distance of 1 (a factor of two in one size): "
-            "the space's default"
+            "no tuned shape of flash_attention on NVIDIA H200 is within a distance of 1 (a factor of two in one size); "
+            f"the nearest, {near}, is {away} away: the space's default"
         )
 
 
@@ -54,25 +56,37 @@ def test_a_config_that_is_invalid_here_is_passed_over(tables: Tables) -> None:
     tables.ship(nearer)
     kernel = get_kernel(asked, device=H200)
     assert (kernel.config, kernel.provenance.rung, kernel.provenance.row) == (default_of(asked), "default", None)
+    assert kernel.provenance.reason == (
+        "no tuned shape of flash_attention on NVIDIA H200 has a config that is valid here; "
+        f"the nearest, {nearer.shape}, is 0.58 away: the space's default"
+    )
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "differs"),
     [
-        {"dtype": "float16"},
-        {"head_dim": 120},
-        {"head_dim_v": 64},
-        {"causal": False},
-        {"window": 512},
-        {"softcap": True},
+        ({"dtype": "float16"}, "dtype (bfloat16, not float16)"),
+        ({"head_dim": 120}, "head_dim (128, not 120), head_dim_v (128, not 120)"),
+        ({"head_dim_v": 64}, "head_dim_v (128, not 64)"),
+        ({"causal": False}, "causal (True, not False)"),
+        ({"window": 512}, "window (None, not 512)"),
+        ({"softcap": True}, "softcap (False, not True)"),
     ],
-    ids=lambda change: next(iter(change)),
+    ids=lambda given: next(iter(given)) if isinstance(given, dict) else None,
 )
-def test_families_are_never_mixed(tables: Tables, change: dict[str, Any]) -> None:
-    tables.ship(sample.trial(sample.shape(1024)))
+def test_families_are_never_mixed_and_what_differs_is_said(
+    tables: Tables, change: dict[str, Any], differs: str
+) -> None:
+    near = sample.shape(1024)
+    others = sample.shape(512), sample.shape(1024, varlen=True, window=64)
+    tables.ship(*[sample.trial(shape) for shape in (near, *others)])
     asked = sample.shape(1024, **change)
     kernel = get_kernel(asked, device=H200)
     assert (kernel.provenance.rung, kernel.config) == ("default", default_of(asked))
+    assert kernel.provenance.reason == (
+        f"no tuned shape of flash_attention on NVIDIA H200 is like it; the nearest, {near}, differs in {differs}: "
+        "the space's default"
+    )
 
 
 def test_heads_may_differ_as_sizes_do(tables: Tables) -> None:

@@ -40,7 +40,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "NaN scale": ({"scale": float("nan")}, r"scale=nan is not allowed; expected a positive number"),
     "infinite scale": ({"scale": float("inf")}, r"scale=inf is not allowed"),
     "negative cap": ({"softcap": -1.0}, r"softcap=-1.0 is not allowed; expected a positive number"),
-    "cap of another shape": ({"softcap": 20.0}, r"softcap=20.0; this kernel was picked for softcap=False"),
+    "true cap": ({"softcap": True}, "softcap=True is not allowed; expected a positive number"),
+    "cap in words": ({"softcap": "30"}, "softcap='30' is not allowed; expected a positive number"),
+    "true scale": ({"scale": True}, "scale=True is not allowed; expected a positive number"),
+    "cap of another shape": ({"softcap": 20.0}, r"softcap=20.0; this kernel was picked without one"),
     "list": ({"k": [1.0]}, r"k is a list; this kernel takes \(2, 16, 2, 16\) float16"),
     "field of the shape": (
         {"causal": True},
@@ -67,7 +70,7 @@ def test_a_missing_cap_is_refused() -> None:
     shape = AttentionShape(batch=1, heads=1, seq_q=8, head_dim=16, dtype="float16", softcap=True)
     call = KERNEL.bind(Config(BLOCK_Q=16, BLOCK_K=16, num_warps=1, num_stages=1, loads="pointer"), shape)
     x = torch.zeros(1, 8, 1, 16, dtype=HALF)
-    with pytest.raises(InputMismatchError, match="softcap=None; this kernel was picked for softcap=True"):
+    with pytest.raises(InputMismatchError, match="softcap=None; this kernel was picked with a softcap, pass it"):
         call(x, x, x)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.comparison import Comparison, Entry
 from autotune.device import NVIDIA_H200
-from autotune.report.comparison import cells, comparison_data, headers, markdown, notes
+from autotune.report.comparison import cells, comparison_data, headers, markdown, notes, title
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.trial import Conditions, Policy, Timing, Toolchain
@@ -97,3 +97,10 @@ def test_a_comparison_without_a_time_is_told_too() -> None:
     assert notes(empty) == ["not compared: cudnn: pip install cudnn"]
     assert all(" is" not in header for header in headers(empty))
     assert markdown([empty]).splitlines()[2:] == ["Nothing ran here.", "", "- not compared: cudnn: pip install cudnn"]
+
+
+@pytest.mark.parametrize(("threads", "end"), [(None, ""), (1, ", 1 thread"), (8, ", 8 threads")])
+def test_the_title_of_a_race_on_a_processor_has_its_threads(threads: int | None, end: str) -> None:
+    found = replace(COMPARISON, threads=threads)
+    assert title(found) == f"{found.shape} on {found.device}{end}"
+    assert comparison_data(found)["threads"] == threads

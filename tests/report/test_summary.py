@@ -10,6 +10,7 @@ from autotune.report.summary import (
     Ratio,
     describe_time,
     result_data,
+    result_lines,
     speed_up,
     status_text,
     trial_data,
@@ -18,7 +19,7 @@ from autotune.report.summary import (
 )
 from autotune.search import Ending, SearchResult
 from autotune.search_spaces.flash_attention import OPERATION
-from autotune.trial import Policy, Status, Timing
+from autotune.trial import Policy, Status, Timing, Trial
 from tests.report import sample
 
 
@@ -114,6 +115,44 @@ def test_a_trial_as_data_is_json_with_every_number() -> None:
     assert (data["device"]["name"], data["device"]["power_cap_watts"]) == ("NVIDIA H200", 700)
     assert (data["toolchain"]["triton"], data["started_at"]) == ("3.6.0", "2026-11-21T06:00:00+00:00")
     assert (data["status"], data["executor"], data["is_default"]) == ("ok", "gpu", False)
+
+
+def found(*ties: Trial, best: Trial | None) -> SearchResult:
+    """The result of a search whose race the first of these won."""
+    return SearchResult(
+        operation=OPERATION,
+        shape=sample.shape(),
+        winner=ties[0],
+        ties=ties,
+        best_screened=best,
+        statuses={Status.OK: 3},
+        measured=3,
+        resumed=0,
+        seconds=1.5,
+        ending=Ending.TRIALS,
+    )
+
+
+def test_a_winner_that_screening_did_not_put_first_says_who_chose_it() -> None:
+    winner, other = sample.trial(), sample.trial(chosen=sample.config(num_warps=4))
+    plain = winner_lines(winner)
+    assert result_lines(found(winner, other, best=winner)) == plain
+    assert result_lines(found(winner, best=None)) == plain
+    first, chosen, *others = result_lines(found(winner, other, best=other))
+    assert [first, *others] == plain
+    assert chosen == (
+        "chosen    in the race, among 2 that tied; the best of the screening was one of them: "
+        "BLOCK_Q=128 BLOCK_K=128 num_warps=4 num_stages=2 loads=descriptor"
+    )
+    chosen = result_lines(found(winner, best=other))[1]
+    assert chosen.startswith("chosen    in the race, alone at the front; the best of the screening was slower there: ")
+
+
+def test_the_verdict_on_a_shape_that_was_not_asked_for_names_it() -> None:
+    result = found(sample.trial(), best=None)
+    prefix = f"of {sample.shape()}, not of the shape asked for: "
+    assert result_lines(result, is_asked=False)[-1] == f"verdict   {prefix}{verdict(sample.trial())}"
+    assert result_data(result, is_asked=False)["verdict"] == prefix + verdict(sample.trial())
 
 
 @pytest.mark.parametrize("interrupted", [False, True])

@@ -64,7 +64,8 @@ FUSION_COLUMNS: Final = (
 )
 CLAIM: Final = (
     "the intensity of the three kernels rises with S, as S D / (4 (D + S)) does in fp32 (10.7 at 128, 15.1 at 1024, "
-    "towards D / 4 = 16); that it falls is wrong, they stay memory-bound all the same"
+    "towards D / 4 = 16); that it falls is wrong, and memory limits them only below the device's ridge, which "
+    "`autotune analyze roofline` measures"
 )
 ON_CPU: Final = (
     "no Triton kernel runs on a CPU: eager stands for naive, torch's operations one after another, "

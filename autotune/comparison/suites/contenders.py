@@ -147,6 +147,7 @@ def make_comparison(
         machine.gpu,
         found.conditions,
         found.started_at,
+        torch.get_num_threads() if machine.kind == "cpu" else None,
     )
 
 
@@ -160,14 +161,16 @@ def ratio(numerator: BaselineResult, denominator: BaselineResult) -> float | Non
 def served_notes(kernels: Mapping[str, TunedKernel | None]) -> tuple[str, ...]:
     """Which config "ours" was, and why that one; of several problems, by what each is called, equal ones together.
 
-    Of use after the race only: a config that the toolchain refuses is replaced at the first call.
+    Why one of several has the default is not told: of each another row is the nearest. Of use after the race only: a
+    config that the toolchain refuses is replaced at the first call.
     """
     served = {label: kernel for label, kernel in kernels.items() if kernel is not None}
+    if len(served) < 2:
+        return tuple(f"served: {kernel.config} ({kernel.provenance.reason})" for kernel in served.values())
     alike: dict[str, list[str]] = {}
     for label, kernel in served.items():
-        alike.setdefault(f"{kernel.config} ({kernel.provenance.reason})", []).append(label)
-    if len(served) < 2:
-        return tuple(f"served: {what}" for what in alike)
+        why = "untuned default" if kernel.provenance.rung == "default" else kernel.provenance.reason
+        alike.setdefault(f"{kernel.config} ({why})", []).append(label)
     untuned = sum(kernel.provenance.rung == "default" for kernel in served.values())
     count = f"{untuned} of {len(served)} served configs are the untuned default"
     return (count, *(f"served at {'; '.join(labels)}: {what}" for what, labels in alike.items()))

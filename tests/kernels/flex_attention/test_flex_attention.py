@@ -263,7 +263,7 @@ def test_a_call_refuses_what_does_not_fit() -> None:
         ((q[:, 1:], k, v), {}, r"q is \(2, 39, 4, 64\) float32; this kernel takes \(2, 40, 4, 64\) float32"),
         ((q, k.half(), v), {}, "k is .* float16; this kernel takes"),
         ((q, k, [1]), {}, "v is a list"),
-        ((q, k, v), {"softcap": 5.0}, "softcap=5.0; this kernel was picked for softcap=False"),
+        ((q, k, v), {"softcap": 5.0}, "softcap=5.0; this kernel was picked without one"),
         ((q, k, v), {"scale": 0.0}, "scale=0.0 is not allowed"),
         ((q, k, v), {"return_lse": True}, "return_lse is no option of this kernel; allowed: scale, softcap"),
         ((q, k, v), {"causal": False}, "this kernel was picked for causal=True"),

@@ -11,6 +11,7 @@ from tests.kernels.paged_cache.numerics import (
     case_failure,
     distant_failure,
     every_half_failure,
+    one_element_failure,
     prefill_failure,
 )
 
@@ -35,8 +36,12 @@ def run_prefill() -> str | None:
     return prefill_failure("cpu", torch.float16)
 
 
+def run_one_element() -> str | None:
+    return one_element_failure("cpu")
+
+
 TASKS.update({"case": run_case, "every half": run_every_half, "distant": run_distant})
-TASKS.update({"attention": run_attention, "prefill": run_prefill})
+TASKS.update({"attention": run_attention, "prefill": run_prefill, "one element": run_one_element})
 
 if __name__ == "__main__":
     main()

@@ -212,3 +212,25 @@ def prefill_failure(device: str, dtype: torch.dtype = torch.bfloat16) -> str | N
     expected, eager = (paged_prefill_reference(*tensors, dtype=precision)[0] for precision in (torch.float64, dtype))
     assert isinstance(out, torch.Tensor)
     return compare(out, expected, error_limit(expected, eager, dtype))
+
+
+def one_element_failure(device: str) -> str | None:
+    """Append to a cache of width 1, and decode over one page, or one sequence: their last strides lead nowhere."""
+    generator = torch.Generator(device=device).manual_seed(7)
+    rows = torch.randn(5, 2, 3, generator=generator, device=device)[..., ::3]
+    narrow_k, narrow_v = (torch.zeros(3, 4, 2, 3, device=device)[..., ::3] for _ in range(2))
+    append_kv(rows, -rows, narrow_k, narrow_v, torch.arange(5, device=device), check=True)
+    for sign, cache in ((1.0, narrow_k), (-1.0, narrow_v)):
+        if not torch.equal(cache.flatten(0, 1)[:5], sign * rows) or cache.flatten(0, 1)[5:].any():
+            return "what was appended is not what was given"
+    q = torch.randn(2, 1, 4, 16, generator=generator, device=device)
+    k_cache, v_cache = torch.randn(2, 4, 32, 2, 16, generator=generator, device=device)
+    pages, lengths = (torch.tensor(given, dtype=torch.int32, device=device) for given in ([3, 1, 2, 0], [21, 32]))
+    for batch, seq_lens in ((2, lengths), (1, lengths[::2])):
+        tensors = (q[:batch], k_cache, v_cache, pages.as_strided((batch, 1), (1, 3)), seq_lens)
+        out = paged_decode(*tensors, check=True)
+        expected, eager = (paged_decode_reference(*tensors, dtype=kind)[0] for kind in (torch.float64, torch.float32))
+        assert isinstance(out, torch.Tensor)
+        if (found := compare(out, expected, error_limit(expected, eager, torch.float32))) is not None:
+            return f"batch {batch}: {found}"
+    return None

@@ -9,6 +9,7 @@ import torch
 
 from autotune import append_kv
 from autotune.errors import InputMismatchError, InvalidShapeError, NotDifferentiableError
+from autotune.kernels.paged_cache.call import check_slots
 from tests.kernels.compiling import compile_sample
 from tests.kernels.conftest import Interpreter
 from tests.kernels.paged_cache.numerics import (
@@ -18,6 +19,7 @@ from tests.kernels.paged_cache.numerics import (
     distant_failure,
     every_half_failure,
     graph_failure,
+    one_element_failure,
     prefill_failure,
 )
 
@@ -112,6 +114,15 @@ def test_all_types_compile_and_no_product_is_fused_with_a_sum(arch: str, tmp_pat
         assert fused == dict.fromkeys(fused, 0)
 
 
+def test_interpreted_axes_of_one_element_may_have_any_stride(interpreter: Interpreter) -> None:
+    assert interpreter("one element") is None
+
+
+@pytest.mark.gpu
+def test_gpu_axes_of_one_element_may_have_any_stride() -> None:
+    assert one_element_failure("cuda") is None
+
+
 def tensors(kv_dtype: torch.dtype = torch.float16, **replaced: Any) -> dict[str, Any]:
     given = {
         "k": torch.zeros(3, 2, 16, dtype=torch.float16),
@@ -175,6 +186,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         tensors(slots=torch.tensor([39, -1, 40])) | {"check": True},
         r"slots\[2\]=40 is not in the cache; expected 0 to 39 for 5 pages of 8, or a negative number",
     ),
+    "slot twice": (
+        tensors(slots=torch.tensor([7, -1, 7])) | {"check": True},
+        r"slots\[2\]=7 is that of slots\[0\] too; expected each slot once, or a negative number",
+    ),
     "no GPU": (tensors(), "the tensors are on the CPU; expected a GPU"),
 }
 
@@ -185,6 +200,12 @@ def test_what_does_not_fit_is_refused(given: dict[str, Any], message: str, monke
         monkeypatch.setattr("triton.knobs.runtime.interpret", True)
     with pytest.raises(InputMismatchError, match=message):
         append_kv(**given)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("slots", [[], [-1, 0, -1, 39, 7, -8], [3]], ids=str)
+def test_slots_that_are_given_once_are_accepted(slots: list[int], dtype: torch.dtype) -> None:
+    check_slots(torch.tensor(slots, dtype=dtype), pages=5, page_size=8)
 
 
 def test_gradients_are_refused() -> None:

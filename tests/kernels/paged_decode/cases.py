@@ -13,6 +13,8 @@ from tests.kernels.covering import Row, cover
 
 MIN_CASES: Final = 780
 ON_GPU: Final = 450  # of them, from the first: those hold every pair
+QUICK, QUICK_FLOAT8 = 200, 70  # of other types, and of 8-bit floats
+LONGEST: Final = ("flat", 24)  # the schedule and the work that take the interpreter longest, 3 s a case
 SM_COUNT: Final = 4  # what launches take the device to have: few programs, which cross from sequence to sequence
 LARGEST_TILE: Final = 2**15  # numbers in a tile: one of keys and one of values in 16 bits fit every GPU
 OTHER_LENGTHS: Final = (37, 0, 130)  # of the sequences after the first
@@ -46,6 +48,7 @@ FACTORS: Final[Mapping[str, tuple[Any, ...]]] = {
     "alibi": (False, True),
     "lse": (False, True),
     "scale": (None, 0.3),
+    "q_layout": ("contiguous", "fused", "heads first"),
 }
 
 
@@ -78,6 +81,7 @@ class Case:
     alibi: bool
     lse: bool
     scale: float | None
+    q_layout: str
 
     @property
     def options(self) -> dict[str, Any]:
@@ -106,6 +110,7 @@ class Case:
             *(["cap"] if self.softcap else []),
             *(name for name in ("sinks", "alibi", "lse") if getattr(self, name)),
             *(["scale"] if self.scale else []),
+            *([] if self.q_layout == "contiguous" else [self.q_layout.replace(" ", "-")]),
         ]
         return (
             f"{self.dtype}-{self.kv_dtype or 'same'}-d{self.head_dim}v{self.head_dim_v}-"
@@ -118,14 +123,21 @@ class Case:
 
 @cache
 def interpreted_cases() -> tuple[Case, ...]:
-    """Cases in fp16 and fp32: those that cover every pair of feature values, but for the types it cannot compute."""
-    return tuple(case for case in all_cases() if "float8" not in str(case.kv_dtype))
+    """At least ``MIN_CASES`` cases in fp16 and fp32 that cover every pair of feature values."""
+    return tuple(map(case_of, rows()))
 
 
 @cache
-def all_cases() -> tuple[Case, ...]:
-    """At least ``MIN_CASES`` cases that cover every pair of feature values."""
-    return tuple(map(case_of, rows()))
+def quick_cases() -> frozenset[Case]:
+    """Those of the quick suite, from the first; of 8-bit floats none that takes seconds."""
+    others = [case for case in interpreted_cases() if not has_float8(case)]
+    float8 = [case for case in interpreted_cases() if has_float8(case) and (case.schedule, case.work) != LONGEST]
+    return frozenset((*others[:QUICK], *float8[:QUICK_FLOAT8]))
+
+
+def has_float8(case: Case) -> bool:
+    """Whether its caches hold 8-bit floats."""
+    return case.kv_dtype is not None and case.kv_dtype.startswith("float8")
 
 
 @cache
@@ -141,7 +153,7 @@ def gpu_cases() -> tuple[Case, ...]:
             num_stages=1 if tile_elements(case) > 128 * 128 else case.num_stages,
             num_warps=8 if live_elements(case) > 128 * 64 else case.num_warps,
         )
-        for case in all_cases()[:ON_GPU]
+        for case in interpreted_cases()[:ON_GPU]
         if case.dtype != "float32" or tile_elements(case) <= 4096
     ]
     return (*cases, *(replace(case, dtype="bfloat16") for case in cases if case.dtype == "float16"))

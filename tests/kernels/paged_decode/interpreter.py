@@ -12,6 +12,7 @@ from tests.kernels.paged_decode.numerics import (
     distant_failure,
     order_failure,
     poison_failure,
+    shared_failure,
 )
 
 
@@ -35,6 +36,10 @@ def run_poison(kv_dtype: str, where: str) -> str | None:
     return poison_failure(kv_dtype, where, "cpu")
 
 
+def run_shared(schedule: str, combine: str) -> str | None:
+    return shared_failure(schedule, combine, "cpu")
+
+
 def run_gate(mutant: str | None, schedule: str, shape: str, folder: str) -> tuple[str, str]:
     chosen = next((item for item in MUTANTS if item.name == mutant), None)
     verdict = judge_copy(chosen, schedule, shape, Path(folder), "cpu")
@@ -42,7 +47,7 @@ def run_gate(mutant: str | None, schedule: str, shape: str, folder: str) -> tupl
 
 
 TASKS.update({"case": run_case, "call": run_call, "distant": run_distant, "order": run_order, "gate": run_gate})
-TASKS["poison"] = run_poison
+TASKS.update({"poison": run_poison, "shared": run_shared})
 
 if __name__ == "__main__":
     main()

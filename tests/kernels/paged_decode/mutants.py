@@ -18,6 +18,7 @@ SIZES: Final[dict[str, Any]] = {"batch": 2, "heads": 2, "kv_heads": 1, "max_cont
 SHAPES: Final = {
     "plain": PagedShape(**SIZES, dtype="float16"),
     "window": PagedShape(**SIZES, dtype="float16", window=100, seq_q=2, sinks=True),
+    "many heads": PagedShape(**{**SIZES, "heads": 4, "kv_heads": 4, "max_context": 150}, dtype="float16"),
 }
 CAUGHT: Final = (Status.NAN_RESULT, Status.WRONG_RESULT)  # which of them may depend on what memory held before
 
@@ -26,7 +27,7 @@ def config_of(schedule: str) -> Config:
     """``split`` merges in the program that finishes last, ``flat`` in a second kernel."""
     amounts: dict[str, dict[str, int | str]] = {
         "split": {"NUM_SPLITS": 2, "COMBINE": "last", "PARTIALS": "float32"},
-        "flat": {"PROGRAMS_PER_SM": 2},
+        "flat": {"PROGRAMS_PER_SM": 1},
     }
     tile = {"BLOCK_ROWS": 16, "HEADS": 1, "BLOCK_K": 64, "num_warps": 4, "num_stages": 3}
     return Config({"schedule": schedule, **amounts[schedule], **tile})
@@ -49,6 +50,7 @@ MUTANTS: Final = (
     Mutant("unmasked tail", "fold.py", "visible = ahead <= 0", "visible = ahead <= 1", "split", "plain"),
     Mutant("window too long", "fold.py", "ahead > -window", "ahead >= -window", "split", "window"),
     Mutant("wrong half", "forward.py", "2 * program + began", "2 * program + 1 - began", "flat", "plain"),
+    Mutant("wrong half of many", "forward.py", "2 * program + began", "2 * program + 1 - began", "flat", "many heads"),
     Mutant("lost tile", "forward.py", "leaves, next_first, tile", "leaves, next_first + 1, tile", "flat", "plain"),
     Mutant("stale queries", "forward.py", "k_scale, following,", "k_scale, sequence,", "flat", "plain"),
     Mutant("unweighted parts", "partials.py", "parts * weights[:, :, None]", "parts", "split", "plain"),

@@ -20,6 +20,7 @@ from tests.kernels.numerics import compare, multiply
 from tests.kernels.paged_decode.cases import SM_COUNT, Case
 
 FAR_PAGE: Final = 2**31 - 1  # where nothing is mapped
+HALF_STEPS: Final = 2 * (127 * 256 + 127)  # between 0 and the largest element of a query in two int8 parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +112,24 @@ def make_problem(case: Case, device: str) -> Problem:
             store(cache, tokens, pages, unseen, case)
             if scale is not None and row_scale is not None and scale.ndim == 3:
                 store(scale, row_scale, pages, unseen, case)
-    q = draw(len(counts), case.seq_q, case.group * case.kv_heads, case.head_dim)
+    q = arrange(draw(len(counts), case.seq_q, case.group * case.kv_heads, case.head_dim), case.q_layout, case.kv_heads)
     lengths = torch.tensor(case.lengths, dtype=torch.int32, device=device)
     return Problem(q, keys, values, k_cache, v_cache, k_scale, v_scale, table, lengths)
 
 
+def arrange(q: torch.Tensor, layout: str, kv_heads: int) -> torch.Tensor:
+    """The same queries ``[..., H, D]``: as they are, cut out of a fused QKV, or head by head; NaN lies between them."""
+    *others, heads, width = q.shape
+    if layout == "fused":
+        return q.new_full((*others, heads + 2 * kv_heads, width), math.nan)[..., :heads, :].copy_(q)
+    if layout == "heads first":
+        others[-1] += 1
+        return q.new_full((heads, *others, width), math.nan)[..., :-1, :].movedim(0, -2).copy_(q)
+    return q
+
+
 def poisoned(*sizes: int, dtype: torch.dtype, device: str) -> torch.Tensor:
-    """NaN everywhere, or the largest number of a type that has none."""
+    """NaN everywhere, or the largest number of a type that has none; 480 for e4m3 in Triton's interpreter (3.6.0)."""
     if dtype.itemsize > 1:
         return torch.full(sizes, math.nan, dtype=dtype, device=device)
     return torch.full(sizes, 0x7F, dtype=torch.uint8, device=device).view(dtype)
@@ -191,7 +203,7 @@ def case_failure(case: Case, device: str) -> str | None:
 def query_rounding(problem: Problem, scale: float) -> float:
     """How far scores may be off because int8 keys are multiplied by queries of 16 bits (docs/paged-attention.md)."""
     most = max((keys.abs().sum(-1).max().item() for keys in problem.keys if keys.numel()), default=0.0)
-    return 2.0**-16 * problem.q.abs().max().item() * most * scale
+    return problem.q.abs().max().item() / HALF_STEPS * most * scale
 
 
 def config_of(schedule: str, *, work: int, combine: str = "kernel", num_stages: int = 3) -> dict[str, int | str]:
@@ -331,6 +343,31 @@ def order_failure(schedule: str, combine: str, device: str) -> str | None:
     return (
         None if all(torch.equal(outputs[0][0], other[0]) for other in outputs[1:]) else "the bits depend on the order"
     )
+
+
+def shared_failure(schedule: str, combine: str, device: str) -> str | None:
+    """A page table of stride 0 over the batch: sequences are prefixes, of their own lengths, of the same pages."""
+    lengths = (40, 0, 100, 3)
+    sizes: dict[str, Any] = {"batch": 4, "heads": 4, "kv_heads": 1, "max_context": 100, "head_dim": 32}
+    inputs = KERNEL.make_inputs(
+        CheckShape(**sizes, dtype="float16", lengths=lengths, sm_count=SM_COUNT), seed=0, device=device
+    )
+    row = inputs.page_table[2]  # of the longest
+    shared = replace(inputs, page_table=row.expand(len(lengths), -1))
+    assert shared.page_table.stride(0) == 0
+    (out,) = KERNEL.empty_output(shared)
+    KERNEL.launch(Config(config_of(schedule, work=2, combine=combine)), shared, (out,))
+    k, v = (cache[row.long()].flatten(0, 1) for cache in (inputs.k_cache, inputs.v_cache))
+
+    def truth(dtype: torch.dtype) -> torch.Tensor:
+        results = [
+            dense_decode(q, k[:length], v[:length], scale=inputs.scale, dtype=dtype)[0]
+            for q, length in zip(inputs.q, lengths, strict=True)
+        ]
+        return torch.stack(results)
+
+    expected = truth(torch.float64)
+    return compare(out, expected, error_limit(expected, truth(torch.float16), torch.float16))
 
 
 def call_failure(device: str) -> str | None:

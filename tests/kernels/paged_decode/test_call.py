@@ -1,5 +1,6 @@
 """The callable that users get: its results, and what it refuses before anything is launched."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,7 +62,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "device": ({"seq_lens": torch.ones(2, dtype=torch.int32, device="meta")}, "seq_lens on meta; expected one device"),
     "zero scale": ({"scale": 0.0}, r"scale=0.0 is not allowed; expected a positive number"),
-    "cap of another shape": ({"softcap": 20.0}, r"softcap=20.0; this kernel was picked for softcap=False"),
+    "true cap": ({"softcap": True}, "softcap=True is not allowed; expected a positive number"),
+    "cap in words": ({"softcap": "30"}, "softcap='30' is not allowed; expected a positive number"),
+    "true scale": ({"scale": True}, "scale=True is not allowed; expected a positive number"),
+    "cap of another shape": ({"softcap": 20.0}, r"softcap=20.0; this kernel was picked without one"),
     "sinks of another shape": ({"sinks": torch.zeros(4)}, r"sinks is given; this kernel was picked for sinks=False"),
     "needless scale": ({"k_scale": 0.5}, "k_scale is 0.5; expected None for a cache of float16"),
     "field of the shape": (
@@ -150,7 +154,9 @@ def test_another_gpu_than_the_current_one_is_refused(monkeypatch: pytest.MonkeyP
         check_device(torch.device("cuda", 1))
 
 
-def found_in_pages(lengths: list[int], table: list[list[int]], *, window: int | None, queries: int) -> None:
+def found_in_pages(
+    lengths: list[int], table: list[list[int]], *, window: int | None, queries: int | torch.Tensor
+) -> None:
     shape = PagedShape(batch=2, heads=1, head_dim=16, max_context=16, page_size=8, window=window)
     rows, counts = (torch.tensor(values, dtype=torch.int32) for values in (table, lengths))
     check_pages(shape, rows, counts, pages=4, queries=queries)
@@ -165,6 +171,31 @@ def test_pages_before_every_window_may_be_anything(window: int, queries: int) ->
 def test_pages_that_a_window_reaches_must_exist(window: int, queries: int) -> None:
     with pytest.raises(InputMismatchError, match=r"page_table\[0, 0\]=-1 is not a page"):
         found_in_pages([16, 3], [[-1, 1], [2, 99]], window=window, queries=queries)
+
+
+@pytest.mark.parametrize("window", [None, 9])
+def test_pages_of_a_sequence_without_a_query_may_be_anything(window: int | None) -> None:
+    lengths, table = [16, 3], [[-1, 99], [2, 99]]
+    found_in_pages(lengths, table, window=window, queries=torch.tensor([0, 2], dtype=torch.int32))
+    with pytest.raises(InputMismatchError, match=r"page_table\[0, 0\]=-1 is not a page"):
+        found_in_pages(lengths, table, window=window, queries=torch.tensor([1, 0], dtype=torch.int32))
+
+
+INTEGERS = torch.zeros(6, dtype=torch.int32)
+STRIDED: dict[str, tuple[dict[str, torch.Tensor], str | None]] = {
+    "table of one page": ({"page_table": INTEGERS.as_strided((2, 1), (1, 3))}, None),
+    "table": ({"page_table": INTEGERS.as_strided((2, 2), (1, 3))}, r"page_table has the strides \(1, 3\); expected 1"),
+    "one length": ({"q": torch.zeros(1, 4, 16).half(), "page_table": INTEGERS[None], "seq_lens": INTEGERS[::6]}, None),
+    "lengths": ({"seq_lens": INTEGERS[::3]}, r"seq_lens has the strides \(3,\); expected 1 in the last"),
+}
+
+
+@pytest.mark.parametrize(("changed", "message"), STRIDED.values(), ids=[name.replace(" ", "-") for name in STRIDED])
+def test_only_of_several_elements_the_stride_is_judged(changed: dict[str, torch.Tensor], message: str | None) -> None:
+    call = KERNEL.bind(CONFIG, replace(SHAPE, batch=len(tensors(**changed)["q"])))
+    nothing_else = "the tensors are on the CPU; expected a GPU"  # is wrong with them
+    with pytest.raises(InputMismatchError, match=message or nothing_else):
+        call(**tensors(**changed))
 
 
 def test_interpreted_call(interpreter: Interpreter) -> None:

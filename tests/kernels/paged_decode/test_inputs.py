@@ -1,10 +1,13 @@
 """The random problems of paged decode: lengths about their mean, pages in any order, NaN where nothing may be read."""
 
+import itertools
+import math
+
 import pytest
 import torch
 
 from autotune.kernels.paged_decode import KERNEL
-from autotune.kernels.paged_decode.inputs import NO_PAGE, SPARE_PAGES
+from autotune.kernels.paged_decode.inputs import NO_PAGE, SPARE_PAGES, CheckShape
 from autotune.shape import PagedShape
 
 
@@ -64,3 +67,41 @@ def test_checks_hold_the_lengths_at_which_something_ends(page_size: int) -> None
     assert any(length % 16 for length in lengths if length > 256)
     assert edges.page_size == page_size
     assert edges.window == 9
+
+
+# Query heads, KV heads, queries; HEADS, BLOCK_ROWS, BLOCK_K and PROGRAMS_PER_SM.
+FLAT = [
+    ((32, 8, 1), (1, 16, 64, 1)),
+    ((32, 8, 1), (2, 16, 128, 1)),  # the default, and the winner of 64 sequences of 4096
+    ((32, 8, 1), (2, 16, 128, 2)),
+    ((32, 8, 1), (4, 16, 64, 1)),
+    ((32, 32, 1), (1, 16, 32, 1)),
+    ((32, 32, 1), (4, 16, 64, 2)),
+    ((64, 64, 1), (16, 16, 256, 1)),  # of which 16 are checked
+    ((8, 1, 1), (1, 16, 64, 2)),
+    ((71, 1, 8), (1, 16, 64, 1)),
+    ((71, 1, 8), (1, 64, 64, 1)),
+    ((128, 8, 5), (1, 32, 64, 1)),
+]
+
+
+@pytest.mark.parametrize(("sizes", "config"), FLAT)
+def test_a_flat_list_of_the_check_divides_sequences_and_its_programs_cross(
+    sizes: tuple[int, int, int], config: tuple[int, int, int, int]
+) -> None:
+    (heads, kv_heads, seq_q), (tiled, rows, block_k, per_sm) = sizes, config
+    shape = PagedShape(batch=64, heads=heads, kv_heads=kv_heads, seq_q=seq_q, max_context=8192, head_dim=128)
+    _, edges = KERNEL.check_shapes(shape)
+    assert isinstance(edges, CheckShape)
+    assert edges.sm_count is not None
+    # What docs/paged-attention.md says of ``flat``, counted tile by tile.
+    lanes = edges.kv_heads // tiled * math.ceil(tiled * edges.group * seq_q / rows)
+    programs = max(1, per_sm * edges.sm_count // lanes)
+    counts = [max(1, math.ceil(length / (block_k // tiled))) for length in edges.lengths]
+    owners = [sequence for sequence, count in enumerate(counts) for _ in range(count)]
+    share = math.ceil(len(owners) / programs)
+    held = {(tile // share, sequence) for tile, sequence in enumerate(owners)}
+    programs_of = [sum(owner == sequence for _, owner in held) for sequence in range(len(counts))]
+    assert max(programs_of) > 1
+    # Somebody ends a sequence and begins the next one in the middle of a share.
+    assert any(before != after and tile % share for tile, (before, after) in enumerate(itertools.pairwise(owners), 1))

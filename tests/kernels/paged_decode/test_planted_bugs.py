@@ -1,16 +1,18 @@
 """The correctness gate catches planted bugs, and nothing else."""
 
+import itertools
 from pathlib import Path
 
 import pytest
 
 from autotune.trial import Status
 from tests.kernels.conftest import Interpreter
-from tests.kernels.paged_decode.mutants import CAUGHT, MUTANTS, SHAPES, Mutant, judge_copy
+from tests.kernels.paged_decode.mutants import CAUGHT, MUTANTS, Mutant, judge_copy
 
 each_mutant = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
-each_shape = pytest.mark.parametrize("shape", SHAPES)
-each_schedule = pytest.mark.parametrize("schedule", ["split", "flat"])
+each_gate = pytest.mark.parametrize(
+    ("schedule", "shape"), [*itertools.product(["split", "flat"], ["plain", "window"]), ("flat", "many heads")]
+)
 
 
 @each_mutant
@@ -19,8 +21,7 @@ def test_interpreted_mutant_is_caught(mutant: Mutant, interpreter: Interpreter, 
     assert status in CAUGHT, message
 
 
-@each_shape
-@each_schedule
+@each_gate
 def test_interpreted_kernel_passes_the_gate(
     schedule: str, shape: str, interpreter: Interpreter, tmp_path: Path
 ) -> None:
@@ -36,8 +37,7 @@ def test_gpu_mutant_is_caught(mutant: Mutant, tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-@each_shape
-@each_schedule
+@each_gate
 def test_gpu_kernel_passes_the_gate(schedule: str, shape: str, tmp_path: Path) -> None:
     verdict = judge_copy(None, schedule, shape, tmp_path, "cuda")
     assert verdict.status == Status.OK, verdict.message

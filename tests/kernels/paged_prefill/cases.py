@@ -47,6 +47,7 @@ FACTORS: Final[Mapping[str, tuple[Any, ...]]] = {
     "alibi": (False, True),
     "lse": (False, True),
     "scale": (None, 0.3),
+    "q_layout": ("contiguous", "fused", "heads first"),
 }
 
 
@@ -74,6 +75,7 @@ class Case:
     alibi: bool
     lse: bool
     scale: float | None
+    q_layout: str
 
     @property
     def options(self) -> dict[str, Any]:
@@ -93,6 +95,7 @@ class Case:
             *(["cap"] if self.softcap else []),
             *(name for name in ("sinks", "alibi", "lse") if getattr(self, name)),
             *(["scale"] if self.scale else []),
+            *([] if self.q_layout == "contiguous" else [self.q_layout.replace(" ", "-")]),
         ]
         sequences = "+".join(f"{q}of{k}" for k, q in zip(self.lengths, self.query_lengths, strict=True))
         return (

@@ -6,7 +6,14 @@ from typing import Any
 from tests.kernels.interpreter import TASKS, main
 from tests.kernels.paged_prefill.cases import Case
 from tests.kernels.paged_prefill.mutants import BUGS, judge_copy
-from tests.kernels.paged_prefill.numerics import bounds_failure, call_failure, case_failure, many_failure, order_failure
+from tests.kernels.paged_prefill.numerics import (
+    bounds_failure,
+    call_failure,
+    case_failure,
+    many_failure,
+    order_failure,
+    shared_failure,
+)
 
 
 def run_case(fields: dict[str, Any]) -> str | None:
@@ -29,6 +36,10 @@ def run_order(order: str) -> str | None:
     return order_failure(order, "cpu")
 
 
+def run_shared() -> str | None:
+    return shared_failure("cpu")
+
+
 def run_gate(bug: str | None, shape: str, folder: str) -> tuple[str, str]:
     chosen = next((item for item in BUGS if item.name == bug), None)
     verdict = judge_copy(chosen, shape, Path(folder), "cpu")
@@ -38,6 +49,7 @@ def run_gate(bug: str | None, shape: str, folder: str) -> tuple[str, str]:
 TASKS.update(
     {"case": run_case, "call": run_call, "many": run_many, "bounds": run_bounds, "order": run_order, "gate": run_gate}
 )
+TASKS["shared"] = run_shared
 
 if __name__ == "__main__":
     main()

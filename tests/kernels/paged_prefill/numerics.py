@@ -17,7 +17,7 @@ from autotune.kernels.paged_prefill.launch import launch
 from autotune.shape import PagedShape
 from autotune.space import Config
 from tests.kernels.numerics import compare
-from tests.kernels.paged_decode.numerics import FAR_PAGE, dense_decode
+from tests.kernels.paged_decode.numerics import FAR_PAGE, arrange, dense_decode
 from tests.kernels.paged_prefill.cases import Case
 
 PADDING: Final = 16  # elements between the rows of a cache
@@ -51,6 +51,7 @@ def make_problem(case: Case, device: str) -> Inputs:
             row[: max(0, length - queries - case.window + 1) // case.page_size] = FAR_PAGE
     return replace(
         inputs,
+        q=arrange(inputs.q, case.q_layout, case.kv_heads),
         k_cache=caches[0],
         v_cache=caches[1],
         page_table=table,
@@ -136,6 +137,17 @@ def order_failure(order: str, device: str) -> str | None:
     return (
         None if all(torch.equal(outputs[0][0], other[0]) for other in outputs[1:]) else "the bits depend on the order"
     )
+
+
+def shared_failure(device: str) -> str | None:
+    """A page table of stride 0 over the batch: sequences are prefixes, of their own lengths, of the same pages."""
+    inputs = KERNEL.make_inputs(check_shape(HALF, (40, 0, 100, 3, 90), (40, 0, 20, 1, 1)), seed=0, device=device)
+    shared = replace(inputs, page_table=inputs.page_table[2].expand(5, -1))  # that of the longest
+    assert shared.page_table.stride(0) == 0
+    (out,) = KERNEL.empty_output(shared)
+    KERNEL.launch(config_of("head"), shared, (out,))
+    expected, eager = truth(shared, torch.float64)[0], truth(shared, torch.float16)[0]
+    return compare(out, expected, error_limit(expected, eager, torch.float16))
 
 
 def many_failure(device: str) -> str | None:

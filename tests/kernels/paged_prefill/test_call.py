@@ -49,7 +49,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "cu_seqlens_q on meta; expected one device",
     ),
     "zero scale": ({"scale": 0.0}, r"scale=0.0 is not allowed; expected a positive number"),
-    "cap of another shape": ({"softcap": 20.0}, r"softcap=20.0; this kernel was picked for softcap=False"),
+    "cap of another shape": ({"softcap": 20.0}, r"softcap=20.0; this kernel was picked without one"),
     "sinks of another shape": ({"sinks": torch.zeros(4)}, r"sinks is given; this kernel was picked for sinks=False"),
     "offsets of Python": ({"cu_seqlens_q": [0, 3, 7]}, r"cu_seqlens_q is a list; this kernel takes \(3\) int32"),
     "field of the shape": ({"window": 5}, "window is no option of the call but a field of PagedShape"),

@@ -19,6 +19,7 @@ from tests.kernels.paged_prefill.numerics import (
     graph_failure,
     many_failure,
     order_failure,
+    shared_failure,
     truth,
 )
 
@@ -58,6 +59,15 @@ def test_interpreted_bits_do_not_depend_on_the_order_of_pages(order: str, interp
 @pytest.mark.parametrize("order", ORDERS)
 def test_gpu_bits_do_not_depend_on_the_order_of_pages(order: str) -> None:
     assert order_failure(order, "cuda") is None
+
+
+def test_interpreted_sequences_may_share_one_row_of_pages(interpreter: Interpreter) -> None:
+    assert interpreter("shared") is None
+
+
+@pytest.mark.gpu
+def test_gpu_sequences_may_share_one_row_of_pages() -> None:
+    assert shared_failure("cuda") is None
 
 
 def test_interpreted_sequences_are_found_among_many(interpreter: Interpreter) -> None:
