@@ -8,10 +8,11 @@ import typer
 
 from autotune import hardware
 from autotune.cli import options, shapes
+from autotune.cli.config_text import parse_config
 from autotune.cli.output import make_console
 from autotune.cli.tables import ASSUMED, From, find_device, require_folder
 from autotune.device import NVIDIA_H200, Device
-from autotune.report.explain import Source, explain_config, explanation_data, explanation_lines, parse_config
+from autotune.report.explain import Source, explain_config, explanation_data, explanation_lines
 from autotune.shape import Shape
 from autotune.table import Store, home, shipped_sweeps, shipped_winners
 from autotune.trial import Policy

@@ -1,6 +1,5 @@
 """What became of a config is read off the trials: pruned, failed, lost, level, leading, won, or never tried."""
 
-import doctest
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,9 +7,7 @@ from typing import Any
 
 import pytest
 
-import autotune.report.explain
-from autotune.device import NVIDIA_H200, Device
-from autotune.errors import InvalidConfigError
+from autotune.device import NVIDIA_H200
 from autotune.report.explain import (
     Explanation,
     Fate,
@@ -18,7 +15,6 @@ from autotune.report.explain import (
     explain_config,
     explanation_data,
     explanation_lines,
-    parse_config,
 )
 from autotune.search_spaces.flash_attention import OPERATION
 from autotune.search_spaces.flex_attention import OPERATION as FLEX
@@ -27,7 +23,6 @@ from autotune.trial import Resources, Stage, Status, Trial
 from tests.report import flex_sample, sample
 
 SHAPE = sample.shape()
-TEXT = "BLOCK_Q=64 BLOCK_K=64 num_warps=4 num_stages=3 loads=pointer"
 SLOW = sample.config(BLOCK_Q=64, BLOCK_K=64, num_warps=4)
 SLOWER = sample.config(BLOCK_Q=32, BLOCK_K=64, num_warps=2)
 SMALL = Resources(shared_bytes=1024, registers=64, spill_bytes=8)
@@ -190,46 +185,3 @@ def test_an_explanation_as_data_is_json(trials: tuple[Trial, ...]) -> None:
     assert data["config"] == {name: value for name, value in SLOW.items() if value is not None}
     assert (data["trial"] is None) == (data["stage"] is None) == (not trials)
     assert data["fate"] in list(Fate)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        TEXT,
-        "loads=pointer  num_stages=3, BLOCK_Q=64,BLOCK_K=64 num_warps=4 kpack=None",
-        json.dumps({"num_warps": 4, "BLOCK_Q": 64, "BLOCK_K": 64, "num_stages": 3, "loads": "pointer", "kpack": None}),
-    ],
-)
-def test_a_config_is_read_from_words_and_from_json(text: str) -> None:
-    found = parse_config(text, OPERATION.space, NVIDIA_H200)
-    assert found == sample.config(BLOCK_Q=64, BLOCK_K=64, num_warps=4, num_stages=3, loads="pointer")
-    assert list(found) == list(sample.FAST)
-
-
-AMD = replace(NVIDIA_H200, name="AMD Instinct MI300X", arch="gfx942")
-
-
-@pytest.mark.parametrize(
-    ("text", "device", "words"),
-    [
-        ("", NVIDIA_H200, "has no BLOCK_Q; allowed: 16, 32, 64, 128, 256"),
-        ("foo=64 bar=1", NVIDIA_H200, "has foo, bar, which is no parameter; expected BLOCK_Q, BLOCK_K, num_warps"),
-        (TEXT, AMD, "has no waves_per_eu; allowed: 0, 2"),
-        (f"{TEXT} BLOCK_Q=32", NVIDIA_H200, "names BLOCK_Q twice"),
-        ("BLOCK_Q", NVIDIA_H200, "has 'BLOCK_Q'; expected NAME=VALUE"),
-        ("=3", NVIDIA_H200, "has '=3'; expected NAME=VALUE"),
-        ("{", NVIDIA_H200, "is no JSON object"),
-        ('{"BLOCK_Q": 1.5}', NVIDIA_H200, "has BLOCK_Q=1.5; expected an integer, a string or null"),
-        ('{"BLOCK_Q": true}', NVIDIA_H200, "has BLOCK_Q=True"),
-    ],
-)
-def test_a_config_of_another_form_is_refused(text: str, device: Device, words: str) -> None:
-    with pytest.raises(InvalidConfigError) as refused:
-        parse_config(text, OPERATION.space, device)
-    assert str(refused.value).startswith(f"config={text!r} ")
-    assert words in str(refused.value)
-
-
-def test_docstring_examples() -> None:
-    names = {"space": OPERATION.space, "NVIDIA_H200": NVIDIA_H200}
-    assert doctest.testmod(autotune.report.explain, extraglobs=names).failed == 0
