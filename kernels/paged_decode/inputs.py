@@ -17,8 +17,7 @@ SPARE_PAGES: Final = 5  # of a pool, that no sequence uses
 CHECK_CONTEXT: Final = 600  # beyond two tiles of the longest block, and a multiple of none
 MAX_TILED_HEADS: Final = 16
 # Programs that the schedule ``flat`` has for each KV head and block of rows, at one an SM in the smallest tiles: enough
-# to divide a sequence, and few enough to cross from one to the next. With 2 both hold for 864 of 971 configs of 16
-# shapes, with 3 for 768, with 4 for 715 (counted over what is valid on an H200, 2026-11-22).
+# to divide a sequence, and few enough to cross from one to the next; with more, fewer configs do both.
 CHECK_PROGRAMS: Final = 2
 NO_PAGE: Final = -1  # in a page table, where a sequence has no page
 

@@ -2,8 +2,8 @@
 """Where the keys of a tile lie in a paged cache, and what is loaded from there, in Triton.
 
 Strides are arguments here, constants in ``paged_decode``. As constants they save a sixth of the instructions, but ptxas
-then computes addresses between the copies that take them, and a tile is slower: 2048 queries in tiles of 64 x 64 took
-111 us, and 97 us as here (NVIDIA H200, 2026-11-22 and 2026-11-21, ``benchmarks.record``).
+then computes addresses between the copies that take them, and prefill is slower: 2048 queries in tiles of 64 x 64 took
+111 us (``benchmarks.record`` at commit f58df06, NVIDIA H200, 2026-11-22), and 97 us as here (the same, 2026-11-21).
 """
 
 import triton
