@@ -99,7 +99,7 @@ def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
 
 def _lacks_type(shape: PagedShape, device: Device) -> str | None:
     """Why a device cannot convert the cache's type; None if it can."""
-    if shape.kv_dtype == "float8_e4m3fn" and device.arch in ("sm_80", "sm_86"):
+    if shape.kv_dtype == "float8_e4m3fn" and device.backend == "cuda" and int(device.arch[3:]) < 89:
         return f"kv_dtype='float8_e4m3fn' needs sm_89 or newer, this is {device.arch}; float8_e5m2 and int8 do not"
     return None
 

@@ -191,9 +191,9 @@ OPERATION: Final = Operation(
     cost=cost,
     sources=(
         _KERNEL_FOLDERS / "paged_prefill" / "forward.py",
-        _KERNEL_FOLDERS / "paged_prefill" / "keys.py",
         _KERNEL_FOLDERS / "paged_prefill" / "launch.py",
         # The helpers that the kernels share.
+        _KERNEL_FOLDERS / "paged_decode" / "keys.py",
         _KERNEL_FOLDERS / "paged_decode" / "pages.py",
         _KERNEL_FOLDERS / "paged_decode" / "softmax.py",
         _KERNEL_FOLDERS / "flash_attention" / "forward.py",

@@ -7,12 +7,12 @@ import triton.language as tl
 from autotune.kernels.paged_decode.early import let_next_come, wait_for_previous
 from autotune.kernels.paged_decode.partials import list_partials, merge_partials, store_output
 
-_LENGTHS = ["batch", "kv_heads", "programs", "window"]
+_LENGTHS = ["capacity", "batch", "kv_heads", "programs", "window"]
 
 
 @triton.jit(do_not_specialize=_LENGTHS, do_not_specialize_on_alignment=["seq_lens", *_LENGTHS])
 def combine_partials(
-    partials, statistics, seq_lens, sinks, out, lse, batch, kv_heads, programs, window,
+    partials, statistics, seq_lens, sinks, out, lse, capacity, batch, kv_heads, programs, window,
     SEQ_Q: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_DV: tl.constexpr,
     BLOCK_ROWS: tl.constexpr, TOKENS: tl.constexpr, WINDOW: tl.constexpr, HEADS: tl.constexpr, SPLITS: tl.constexpr,
     AT_ONCE: tl.constexpr, EARLY: tl.constexpr,
@@ -37,7 +37,7 @@ def combine_partials(
     count = SPLITS
     if SPLITS == 0:
         number, following, step, count = list_partials(
-            seq_lens, batch, sequence, lane, lanes, programs, window, SEQ_Q, TOKENS, WINDOW
+            seq_lens, batch, sequence, lane, lanes, programs, capacity, window, SEQ_Q, TOKENS, WINDOW
         )  # fmt: skip
     if EARLY:  # by every program: the next kernel takes the end of this one for that of the first
         wait_for_previous()

@@ -46,7 +46,7 @@ def paged_decode_split(
     block = lane % blocks
     kv_head = lane // blocks % (kv_heads // HEADS) * HEADS
     sequence = lane // (blocks * (kv_heads // HEADS))
-    length = tl.load(seq_lens + sequence)
+    length = tl.minimum(tl.load(seq_lens + sequence), capacity)
     first, tiles = count_tiles(length, window, SEQ_Q, BLOCK_K // HEADS, WINDOW)
     rows, row_heads, queries, heads = locate_rows(kv_head, block, SEQ_Q, GROUP, BLOCK_ROWS)
     is_row = rows < HEADS * SEQ_Q * GROUP
@@ -128,13 +128,13 @@ def paged_decode_flat(
     lane = program % lanes
     block = lane % blocks
     kv_head = lane // blocks * HEADS
-    total, _ = count_list(seq_lens, batch, 0, window, SEQ_Q, tokens, WINDOW)
+    total, _ = count_list(seq_lens, batch, 0, capacity, window, SEQ_Q, tokens, WINDOW)
     share = share_tiles(total, tl.num_programs(0) // lanes)
     begin = program // lanes * share
     end = tl.minimum(begin + share, total)
-    sequence, before = find_sequence(seq_lens, batch, begin, window, SEQ_Q, tokens, WINDOW)
+    sequence, before = find_sequence(seq_lens, batch, begin, capacity, window, SEQ_Q, tokens, WINDOW)
     # The tile that is next, where this program leaves its sequence, and whether it saw that sequence begin.
-    length = tl.load(seq_lens + sequence, mask=sequence < batch, other=0)
+    length = tl.minimum(tl.load(seq_lens + sequence, mask=sequence < batch, other=0), capacity)
     first, tiles = list_tiles(length, window, SEQ_Q, tokens, WINDOW)
     tile = first + begin - before
     stop = first + tl.minimum(tiles, end - before)
@@ -157,7 +157,7 @@ def paged_decode_flat(
     )  # fmt: skip
     accumulator, other, row_max, sums = begin_state(BLOCK_ROWS, BLOCK_K, BLOCK_DV, PACKED)
     # Pages are loaded a tile ahead, see the schedule split, and lengths a sequence ahead.
-    next_length = tl.load(seq_lens + tl.minimum(sequence + 1, last))
+    next_length = tl.minimum(tl.load(seq_lens + tl.minimum(sequence + 1, last)), capacity)
     table_row = page_table + _offset(sequence, stride_table)
     pages = load_pages(table_row, tile, 0, capacity, tokens, PAGE_SIZE, RUN)
     for index in tl.range(begin, end):
@@ -169,7 +169,7 @@ def paged_decode_flat(
         following_length = tl.where(leaves, next_length, length)
         table_row = page_table + _offset(following, stride_table)
         next_pages = load_pages(table_row, next_tile, 0, capacity, tokens, PAGE_SIZE, RUN)
-        next_length = tl.load(seq_lens + tl.minimum(following + 1, last))
+        next_length = tl.minimum(tl.load(seq_lens + tl.minimum(following + 1, last)), capacity)
         accumulator, other, row_max, sums = fold_tile(
             q_tile, q_other, factors, k, v, k_scale, v_scale, slopes,
             row_heads, queries, length, tile, pages, window, softcap, accumulator, other, row_max, sums,

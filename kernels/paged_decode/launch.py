@@ -20,9 +20,9 @@ BYTES_OF_A_PAIR: Final = 4
 NVIDIA_WARP: Final = 32  # threads
 COMBINE_WARPS: Final = 2
 MERGED_BY_LAST: Final = 4096  # numbers of partial results, which one warp may have to hold
-# Numbers of partial results whose loads wait together where each SM merges one row at most; and where it merges more,
-# which find room together only if none takes too many registers (NVIDIA H200, 2026-11-21: 3 to 6 % of ragged batches).
-COMBINED_OF_FEW, COMBINED_OF_MANY = 8192, 4096
+# Numbers of partial results whose loads wait together where there are few rows, about one an SM; where there are more,
+# they find room together only if none takes too many registers (NVIDIA H200, 2026-11-21: 3 to 6 % of ragged batches).
+FEW_ROWS, COMBINED_OF_FEW, COMBINED_OF_MANY = 128, 8192, 4096
 
 # Where page, slot and head lie in a cache, and in the scales of one.
 AXES: Final = {"NHD": (0, 1, 2), "HND": (0, 2, 1)}
@@ -83,15 +83,15 @@ def launch(
     is_packed = _can_pack(q, k_cache, v_cache, options)
     elements = 2 if is_packed else 1  # in a word, of which tiles are made
     block_d, block_dv = (elements * width for width in padded_widths(head_dim // elements, head_dim_v // elements))
-    sms = sm_count or _sm_count(q.device)
-    plan = _plan(options, batch, lanes, sms)
+    plan = _plan(options, batch, lanes, sm_count or _sm_count(q.device))
     partial_type = getattr(torch, options.pop("PARTIALS", "float32"))
     in_last = options.pop("COMBINE", "kernel") == "last" and plan.partials > 0
     partials = q.new_empty((plan.partials, block_rows, block_dv), dtype=partial_type)
     statistics = q.new_empty((plan.partials, 2, block_rows), dtype=torch.float32)
     counters = take_counters(batch * lanes, q.device) if in_last else None
     # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
-    reach = min(window or 0, page_table.shape[1] * page_size + seq_q)
+    capacity = page_table.shape[1] * page_size
+    reach = min(window or 0, capacity + seq_q)
     is_early = _has_dependent_launch(q.device)
     launching = {"launch_pdl": True} if is_early else {}
     constants = {
@@ -116,7 +116,7 @@ def launch(
             *(q, k_cache, v_cache, k_scale, v_scale, page_table, seq_lens),
             *(sinks, alibi_slopes, out, lse, partials, statistics, counters),
             q.stride()[:3],
-            *(page_table.stride(0), page_table.shape[1] * page_size, batch, kv_heads, reach),
+            *(page_table.stride(0), capacity, batch, kv_heads, reach),
             *((scale / softcap, softcap * LOG2_E) if softcap else (scale * LOG2_E, 0.0)),
         ),
         constants
@@ -138,8 +138,8 @@ def launch(
         compile_only,
     )
     if plan.partials and not in_last:
-        arguments = (partials, statistics, seq_lens, sinks, out, lse, batch, kv_heads, plan.programs, reach)
-        most = max(1, (COMBINED_OF_FEW if batch * seq_q * heads <= sms else COMBINED_OF_MANY) // block_dv)
+        arguments = (partials, statistics, seq_lens, sinks, out, lse, capacity, batch, kv_heads, plan.programs, reach)
+        most = max(1, (COMBINED_OF_FEW if batch * seq_q * heads <= FEW_ROWS else COMBINED_OF_MANY) // block_dv)
         at_once = min(power_of_two(plan.splits), most) if plan.splits else most
         _run(
             combine_partials,

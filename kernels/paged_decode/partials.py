@@ -70,7 +70,7 @@ def arrive(counter, count):
 
 @triton.jit
 def list_partials(
-    seq_lens, batch, sequence, lane, lanes, programs, window,
+    seq_lens, batch, sequence, lane, lanes, programs, capacity, window,
     SEQ_Q: tl.constexpr, BLOCK_K: tl.constexpr, WINDOW: tl.constexpr,
 ):  # fmt: skip
     """Number of the first partial result of a sequence, of the second, the step to each further one, and how many.
@@ -78,8 +78,9 @@ def list_partials(
     The schedule ``flat``: the first lies with what its program began, the others with what theirs continued. A sequence
     that one program saw whole has 1, which does not exist.
     """
-    total, before = count_list(seq_lens, batch, sequence, window, SEQ_Q, BLOCK_K, WINDOW)
-    _, tiles = list_tiles(tl.load(seq_lens + sequence), window, SEQ_Q, BLOCK_K, WINDOW)
+    total, before = count_list(seq_lens, batch, sequence, capacity, window, SEQ_Q, BLOCK_K, WINDOW)
+    length = tl.minimum(tl.load(seq_lens + sequence), capacity)
+    _, tiles = list_tiles(length, window, SEQ_Q, BLOCK_K, WINDOW)
     share = share_tiles(total, programs)
     first = before // share
     count = (before + tiles - 1) // share - first + 1

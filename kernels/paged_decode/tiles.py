@@ -2,7 +2,8 @@
 """The flat list of tiles of a ragged batch, in Triton: how long it is, and whose a tile is.
 
 A sequence's tiles are those that hold a key its queries may see; the list is the sequences' tiles one after another,
-and one of each sequence that has none, so that somebody writes its result.
+and one of each sequence that has none, so that somebody writes its result. No sequence has more keys than ``capacity``,
+its row of the page table, whatever its length says.
 Every program that needs it sums the lengths itself, on the GPU: the host knows no length, and the grid depends on none.
 """
 
@@ -31,24 +32,24 @@ def list_tiles(lengths, window, SEQ_Q: tl.constexpr, BLOCK_K: tl.constexpr, WIND
 
 @triton.jit
 def _load_counts(
-    seq_lens, start, batch, window, SEQ_Q: tl.constexpr, BLOCK_K: tl.constexpr, WINDOW: tl.constexpr
+    seq_lens, start, batch, capacity, window, SEQ_Q: tl.constexpr, BLOCK_K: tl.constexpr, WINDOW: tl.constexpr
 ):  # fmt: skip
     """The indices of a block of sequences and their numbers of tiles, 0 past the batch."""
     indices = start + tl.arange(0, BATCH_BLOCK)
-    lengths = tl.load(seq_lens + indices, mask=indices < batch, other=0)
+    lengths = tl.minimum(tl.load(seq_lens + indices, mask=indices < batch, other=0), capacity)
     _, counts = list_tiles(lengths, window, SEQ_Q, BLOCK_K, WINDOW)
     return indices, tl.where(indices < batch, counts, 0)
 
 
 @triton.jit
 def count_list(
-    seq_lens, batch, sequence, window, SEQ_Q: tl.constexpr, BLOCK_K: tl.constexpr, WINDOW: tl.constexpr
+    seq_lens, batch, sequence, capacity, window, SEQ_Q: tl.constexpr, BLOCK_K: tl.constexpr, WINDOW: tl.constexpr
 ):  # fmt: skip
     """The number of tiles in the list, and of those before that sequence's own."""
     total = 0
     before = 0
     for start in range(0, batch, BATCH_BLOCK):
-        indices, counts = _load_counts(seq_lens, start, batch, window, SEQ_Q, BLOCK_K, WINDOW)
+        indices, counts = _load_counts(seq_lens, start, batch, capacity, window, SEQ_Q, BLOCK_K, WINDOW)
         total += tl.sum(counts)
         before += tl.sum(tl.where(indices < sequence, counts, 0))
     return total, before
@@ -56,14 +57,14 @@ def count_list(
 
 @triton.jit
 def find_sequence(
-    seq_lens, batch, tile, window, SEQ_Q: tl.constexpr, BLOCK_K: tl.constexpr, WINDOW: tl.constexpr
+    seq_lens, batch, tile, capacity, window, SEQ_Q: tl.constexpr, BLOCK_K: tl.constexpr, WINDOW: tl.constexpr
 ):  # fmt: skip
     """The sequence that holds this tile of the list, and the number of tiles before that sequence's own."""
     sequence = 0
     before = 0
     total = 0
     for start in range(0, batch, BATCH_BLOCK):
-        _, counts = _load_counts(seq_lens, start, batch, window, SEQ_Q, BLOCK_K, WINDOW)
+        _, counts = _load_counts(seq_lens, start, batch, capacity, window, SEQ_Q, BLOCK_K, WINDOW)
         ends = total + tl.cumsum(counts)
         passed = ends <= tile  # false past the batch, where ends is the length of the list
         sequence += tl.sum(passed.to(tl.int32))

@@ -10,9 +10,9 @@ import triton
 import triton.language as tl
 
 from autotune.kernels.flash_attention.forward import LOG2_E, _offset, _tanh
+from autotune.kernels.paged_decode.keys import load_rows, locate_keys
 from autotune.kernels.paged_decode.pages import load_pages
 from autotune.kernels.paged_decode.softmax import finish_softmax
-from autotune.kernels.paged_prefill.keys import load_rows, locate_keys
 
 # Sequences that a program looks at together. One size for all batches, so that all run one binary.
 SEQUENCES_AT_ONCE = tl.constexpr(256)
@@ -37,7 +37,7 @@ def _find_sequence(cu_seqlens_q, batch, slot, GROUP: tl.constexpr, BLOCK_Q: tl.c
         begins = tl.load(cu_seqlens_q + sequences, mask=sequences < batch, other=0)
         is_passed = (_first_slot(begins, sequences, GROUP, BLOCK_Q) <= slot) & (sequences < batch)
         passed += tl.sum(is_passed.to(tl.int32))
-    return passed - 1
+    return tl.maximum(passed - 1, 0)  # of a slot before all, where offsets begin behind 0
 
 
 @triton.jit
@@ -95,10 +95,10 @@ def _score_keys(
 
 @triton.jit
 def _fold_tiles(
-    accumulator, row_max, row_sum, pages, q_tile, positions, slopes, k, v, table_row, k_strides, v_strides,
+    accumulator, row_max, row_sum, pages, q_tile, positions, slopes, k, v, table_row,
     start, stop, low, high, window, score_scale, softcap,
     HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
-    BLOCK_K: tl.constexpr, PAGE_SIZE: tl.constexpr, RUN: tl.constexpr, SAME_STRIDES: tl.constexpr,
+    BLOCK_K: tl.constexpr, PAGE_SIZE: tl.constexpr, RUN: tl.constexpr, K_STRIDES: tl.constexpr, V_STRIDES: tl.constexpr,
     MASKED: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
     """Fold the keys of the tiles ``start <= tile < stop`` into the running softmax; ``pages`` are the first tile's."""
@@ -110,8 +110,8 @@ def _fold_tiles(
             next_pages = _load_full_pages(table_row, tl.minimum(tile + 1, stop - 1), BLOCK_K, PAGE_SIZE, RUN)
         keys = tile * BLOCK_K + tl.arange(0, BLOCK_K)
         present = (keys >= low) & (keys < high) if MASKED else tl.full([BLOCK_K], True, tl.int1)
-        k_offsets = locate_keys(pages, tile, k_strides[0], k_strides[1], BLOCK_K, PAGE_SIZE, RUN)
-        k_tile = load_rows(k, k_offsets, present, HEAD_DIM, BLOCK_D)
+        k_fixed, k_moving = locate_keys(pages, tile, BLOCK_K, PAGE_SIZE, RUN, K_STRIDES)
+        k_tile = load_rows(k, k_moving + k_fixed, None, present, HEAD_DIM, BLOCK_D)
         scores, factor = _score_keys(
             q_tile, k_tile, keys, positions, slopes, score_scale, softcap, window, MASKED, WINDOW, SOFTCAP, PRECISE
         )  # fmt: skip
@@ -123,11 +123,8 @@ def _fold_tiles(
         row_sum = row_sum * rescale + tl.sum(weights, 1)
         row_max = new_max
         accumulator = accumulator * rescale[:, None]
-        if SAME_STRIDES:
-            v_offsets = k_offsets
-        else:
-            v_offsets = locate_keys(pages, tile, v_strides[0], v_strides[1], BLOCK_K, PAGE_SIZE, RUN)
-        v_tile = load_rows(v, v_offsets, present, HEAD_DIM_V, BLOCK_DV)
+        v_fixed, v_moving = locate_keys(pages, tile, BLOCK_K, PAGE_SIZE, RUN, V_STRIDES)
+        v_tile = load_rows(v, v_moving + v_fixed, None, present, HEAD_DIM_V, BLOCK_DV)
         accumulator = tl.dot(weights.to(v_tile.dtype), v_tile, accumulator, input_precision="ieee")
         pages = next_pages
     return accumulator, row_max, row_sum
@@ -135,11 +132,11 @@ def _fold_tiles(
 
 @triton.jit
 def _compute_tile(
-    q, k, v, table_row, sinks, slopes, out, lse, q_strides, k_strides, v_strides,
+    q, k, v, table_row, sinks, slopes, out, lse, q_strides,
     first_row, begin, count, length, kv_head, kv_heads, window, score_scale, softcap,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr, ROWS: tl.constexpr, BLOCK_K: tl.constexpr,
-    PAGE_SIZE: tl.constexpr, RUN: tl.constexpr, SAME_STRIDES: tl.constexpr,
+    PAGE_SIZE: tl.constexpr, RUN: tl.constexpr, K_STRIDES: tl.constexpr, V_STRIDES: tl.constexpr,
     WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
     """Attention of ROWS rows from ``first_row`` of the ``count`` queries that begin at ``begin`` in the packed ones."""
@@ -159,11 +156,11 @@ def _compute_tile(
     full_pages = load_pages(table_row, full_start, low, high, BLOCK_K, PAGE_SIZE, RUN) if WINDOW else low_pages
     last_pages = load_pages(table_row, full_stop, low, high, BLOCK_K, PAGE_SIZE, RUN)
     q_offsets = _offset(begin + queries, q_strides[0]) + _offset(heads, q_strides[1])
-    q_tile = load_rows(q, q_offsets, is_row, HEAD_DIM, BLOCK_D)
+    q_tile = load_rows(q, q_offsets, None, is_row, HEAD_DIM, BLOCK_D)
     if slopes is not None:
         slopes = tl.load(slopes + heads, mask=is_row, other=0.0).to(tl.float32) * LOG2_E
-    k += _offset(kv_head, k_strides[2])
-    v += _offset(kv_head, v_strides[2])
+    k += _offset(kv_head, K_STRIDES[2])
+    v += _offset(kv_head, V_STRIDES[2])
 
     accumulator = tl.zeros([ROWS, BLOCK_DV], tl.float32)
     row_max = tl.full([ROWS], float("-inf"), tl.float32)
@@ -171,21 +168,21 @@ def _compute_tile(
     if WINDOW:
         # Keys that enter the window of some rows only.
         accumulator, row_max, row_sum = _fold_tiles(
-            accumulator, row_max, row_sum, low_pages, q_tile, positions, slopes, k, v, table_row, k_strides, v_strides,
+            accumulator, row_max, row_sum, low_pages, q_tile, positions, slopes, k, v, table_row,
             start, full_start, low, high, window, score_scale, softcap, HEAD_DIM, HEAD_DIM_V, BLOCK_D, BLOCK_DV,
-            BLOCK_K, PAGE_SIZE, RUN, SAME_STRIDES, True, WINDOW, SOFTCAP, PRECISE,
+            BLOCK_K, PAGE_SIZE, RUN, K_STRIDES, V_STRIDES, True, WINDOW, SOFTCAP, PRECISE,
         )  # fmt: skip
     # Keys that every row sees: no mask.
     accumulator, row_max, row_sum = _fold_tiles(
-        accumulator, row_max, row_sum, full_pages, q_tile, positions, slopes, k, v, table_row, k_strides, v_strides,
+        accumulator, row_max, row_sum, full_pages, q_tile, positions, slopes, k, v, table_row,
         full_start, full_stop, low, high, window, score_scale, softcap, HEAD_DIM, HEAD_DIM_V, BLOCK_D, BLOCK_DV,
-        BLOCK_K, PAGE_SIZE, RUN, SAME_STRIDES, False, WINDOW, SOFTCAP, PRECISE,
+        BLOCK_K, PAGE_SIZE, RUN, K_STRIDES, V_STRIDES, False, WINDOW, SOFTCAP, PRECISE,
     )  # fmt: skip
     # Keys on the diagonal, at the window's far edge, or in the last partial tile.
     accumulator, row_max, row_sum = _fold_tiles(
-        accumulator, row_max, row_sum, last_pages, q_tile, positions, slopes, k, v, table_row, k_strides, v_strides,
+        accumulator, row_max, row_sum, last_pages, q_tile, positions, slopes, k, v, table_row,
         full_stop, stop, low, high, window, score_scale, softcap, HEAD_DIM, HEAD_DIM_V, BLOCK_D, BLOCK_DV,
-        BLOCK_K, PAGE_SIZE, RUN, SAME_STRIDES, True, WINDOW, SOFTCAP, PRECISE,
+        BLOCK_K, PAGE_SIZE, RUN, K_STRIDES, V_STRIDES, True, WINDOW, SOFTCAP, PRECISE,
     )  # fmt: skip
 
     if sinks is not None:
@@ -207,10 +204,10 @@ _INTEGERS = ["page_table", "seq_lens", "cu_seqlens_q"]
 @triton.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=[*_INTEGERS, *_NUMBERS])
 def paged_prefill_forward(
     q, k, v, page_table, seq_lens, cu_seqlens_q, sinks, slopes, out, lse,
-    q_strides, k_strides, v_strides, stride_table, capacity, tokens, batch, kv_heads, window, score_scale, softcap,
+    q_strides, stride_table, capacity, tokens, batch, kv_heads, window, score_scale, softcap,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr, BLOCK_Q: tl.constexpr, SMALL_Q: tl.constexpr,
-    BLOCK_K: tl.constexpr, PAGE_SIZE: tl.constexpr, RUN: tl.constexpr, SAME_STRIDES: tl.constexpr,
+    BLOCK_K: tl.constexpr, PAGE_SIZE: tl.constexpr, RUN: tl.constexpr, K_STRIDES: tl.constexpr, V_STRIDES: tl.constexpr,
     WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, PRECISE: tl.constexpr, HEADS_TOGETHER: tl.constexpr,
 ):  # fmt: skip
     """Each program computes one tile: ``q [T, H, D]``, ``out [T, H, HEAD_DIM_V]``, ``lse`` fp32 ``[T, H]``.
@@ -232,21 +229,21 @@ def paged_prefill_forward(
     # A sequence's last queries see the most keys: its longest tile starts first.
     behind = (slot - _first_slot(begin, sequence, GROUP, BLOCK_Q)).to(tl.int32)
     first_row = (tl.cdiv(count * GROUP, BLOCK_Q) - 1 - behind) * BLOCK_Q
-    if first_row < 0:  # a slot without a tile
+    if (first_row < 0) | (behind < 0) | (count <= 0):  # a slot without a tile
         return
-    length = tl.minimum(tl.load(seq_lens + sequence), capacity)
+    length = tl.minimum(tl.maximum(tl.load(seq_lens + sequence), 0), capacity)
     table_row = page_table + _offset(sequence, stride_table)
     if SMALL_Q != 0 and count * GROUP - first_row <= SMALL_Q:
         _compute_tile(
-            q, k, v, table_row, sinks, slopes, out, lse, q_strides, k_strides, v_strides,
+            q, k, v, table_row, sinks, slopes, out, lse, q_strides,
             first_row, begin, count, length, kv_head, kv_heads, window, score_scale, softcap,
             GROUP, HEAD_DIM, HEAD_DIM_V, BLOCK_D, BLOCK_DV, SMALL_Q, BLOCK_K,
-            PAGE_SIZE, RUN, SAME_STRIDES, WINDOW, SOFTCAP, PRECISE,
+            PAGE_SIZE, RUN, K_STRIDES, V_STRIDES, WINDOW, SOFTCAP, PRECISE,
         )  # fmt: skip
         return
     _compute_tile(
-        q, k, v, table_row, sinks, slopes, out, lse, q_strides, k_strides, v_strides,
+        q, k, v, table_row, sinks, slopes, out, lse, q_strides,
         first_row, begin, count, length, kv_head, kv_heads, window, score_scale, softcap,
         GROUP, HEAD_DIM, HEAD_DIM_V, BLOCK_D, BLOCK_DV, BLOCK_Q, BLOCK_K,
-        PAGE_SIZE, RUN, SAME_STRIDES, WINDOW, SOFTCAP, PRECISE,
+        PAGE_SIZE, RUN, K_STRIDES, V_STRIDES, WINDOW, SOFTCAP, PRECISE,
     )  # fmt: skip

@@ -54,8 +54,8 @@ def launch(
         "BLOCK_DV": block_dv,
         "PAGE_SIZE": page_size,
         "RUN": math.gcd(page_size, options["BLOCK_K"]),
-        # Most caches: then a key and its value lie equally far from the beginnings of theirs.
-        "SAME_STRIDES": slots[0].stride() == slots[1].stride(),
+        "K_STRIDES": slots[0].stride()[:3],
+        "V_STRIDES": slots[1].stride()[:3],
         "WINDOW": window is not None,
         "SOFTCAP": softcap is not None,
         "PRECISE": q.dtype == torch.float32,
@@ -64,7 +64,6 @@ def launch(
     arguments = (
         *(q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q, sinks, alibi_slopes, out, lse),
         q.stride()[:2],
-        *(cache.stride()[:3] for cache in slots),
         # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
         *(page_table.stride(0), capacity, tokens, batch, kv_heads, min(window or 0, capacity + tokens)),
         *((scale / softcap, softcap * LOG2_E) if softcap else (scale * LOG2_E, 0.0)),

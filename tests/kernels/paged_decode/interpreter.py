@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kernels.interpreter import TASKS, main
+from tests.kernels.paged_decode.bounds import lengths_failure
 from tests.kernels.paged_decode.cases import Case
 from tests.kernels.paged_decode.mutants import MUTANTS, judge_copy
 from tests.kernels.paged_decode.numerics import (
@@ -28,6 +29,10 @@ def run_distant(axis: str, stride: int) -> str | None:
     return distant_failure(axis, stride, "cpu")
 
 
+def run_lengths(schedule: str, combine: str, name: str) -> str | None:
+    return lengths_failure(schedule, combine, name, "cpu")
+
+
 def run_order(schedule: str, combine: str) -> str | None:
     return order_failure(schedule, combine, "cpu")
 
@@ -47,7 +52,7 @@ def run_gate(mutant: str | None, schedule: str, shape: str, folder: str) -> tupl
 
 
 TASKS.update({"case": run_case, "call": run_call, "distant": run_distant, "order": run_order, "gate": run_gate})
-TASKS.update({"poison": run_poison, "shared": run_shared})
+TASKS.update({"poison": run_poison, "shared": run_shared, "lengths": run_lengths})
 
 if __name__ == "__main__":
     main()

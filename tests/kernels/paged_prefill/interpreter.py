@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kernels.interpreter import TASKS, main
+from tests.kernels.paged_prefill.bounds import HOSTILE, first_offset_failure, hostile_failure
 from tests.kernels.paged_prefill.cases import Case
 from tests.kernels.paged_prefill.mutants import BUGS, judge_copy
 from tests.kernels.paged_prefill.numerics import (
@@ -32,6 +33,14 @@ def run_bounds() -> str | None:
     return bounds_failure("cpu")
 
 
+def run_first_offset() -> str | None:
+    return first_offset_failure("cpu")
+
+
+def run_hostile(name: str) -> str | None:
+    return hostile_failure(*HOSTILE[name], "cpu")
+
+
 def run_order(order: str) -> str | None:
     return order_failure(order, "cpu")
 
@@ -49,7 +58,7 @@ def run_gate(bug: str | None, shape: str, folder: str) -> tuple[str, str]:
 TASKS.update(
     {"case": run_case, "call": run_call, "many": run_many, "bounds": run_bounds, "order": run_order, "gate": run_gate}
 )
-TASKS["shared"] = run_shared
+TASKS.update({"shared": run_shared, "first_offset": run_first_offset, "hostile": run_hostile})
 
 if __name__ == "__main__":
     main()

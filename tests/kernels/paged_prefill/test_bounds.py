@@ -1,0 +1,26 @@
+"""Odd lengths and offsets lead outside of nothing, in the interpreter and on a GPU."""
+
+import pytest
+
+from tests.kernels.conftest import Interpreter
+from tests.kernels.paged_prefill.bounds import HOSTILE, first_offset_failure, hostile_failure
+
+
+def test_interpreted_rows_before_the_first_offset_stay(interpreter: Interpreter) -> None:
+    assert interpreter("first_offset") is None
+
+
+@pytest.mark.gpu
+def test_gpu_rows_before_the_first_offset_stay() -> None:
+    assert first_offset_failure("cuda") is None
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_interpreted_launch_stays_within_its_tensors(interpreter: Interpreter, name: str) -> None:
+    assert interpreter("hostile", name) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", HOSTILE)
+def test_gpu_launch_stays_within_its_tensors(name: str) -> None:
+    assert hostile_failure(*HOSTILE[name], "cuda") is None
