@@ -38,6 +38,7 @@ def test_the_default_is_a_valid_config_everywhere(device: Any) -> None:
         ({"kv_dtype": "int8", "dtype": "float32"}, "sm_90", "expected float32"),
         ({"seq_q": 9}, "sm_90", "seq_q=9 is not supported by paged_decode; expected 1 to 8"),
         ({"kv_dtype": "float8_e4m3fn"}, "sm_86", "needs sm_89 or newer, this is sm_86"),
+        ({"kv_dtype": "float8_e4m3fn"}, "sm_87", "needs sm_89 or newer, this is sm_87"),
     ],
 )
 def test_the_default_refuses_what_the_kernel_cannot(fields: dict[str, Any], arch: str, reason: str) -> None:
