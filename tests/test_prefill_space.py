@@ -106,6 +106,7 @@ def test_the_hash_knows_every_source_that_the_launch_reaches() -> None:
     assert names >= {
         "paged_prefill/forward.py",
         "paged_prefill/launch.py",
+        "paged_decode/keys.py",
         "paged_decode/pages.py",
         "paged_decode/softmax.py",
         "flash_attention/forward.py",
