@@ -111,7 +111,7 @@ def _fold_tiles(
         keys = tile * BLOCK_K + tl.arange(0, BLOCK_K)
         present = (keys >= low) & (keys < high) if MASKED else tl.full([BLOCK_K], True, tl.int1)
         k_fixed, k_moving = locate_keys(pages, tile, BLOCK_K, PAGE_SIZE, RUN, K_STRIDES)
-        k_tile = load_rows(k, k_moving + k_fixed, None, present, HEAD_DIM, BLOCK_D)
+        k_tile = load_rows(k, k_fixed, k_moving, present, HEAD_DIM, BLOCK_D)
         scores, factor = _score_keys(
             q_tile, k_tile, keys, positions, slopes, score_scale, softcap, window, MASKED, WINDOW, SOFTCAP, PRECISE
         )  # fmt: skip
@@ -124,7 +124,7 @@ def _fold_tiles(
         row_max = new_max
         accumulator = accumulator * rescale[:, None]
         v_fixed, v_moving = locate_keys(pages, tile, BLOCK_K, PAGE_SIZE, RUN, V_STRIDES)
-        v_tile = load_rows(v, v_moving + v_fixed, None, present, HEAD_DIM_V, BLOCK_DV)
+        v_tile = load_rows(v, v_fixed, v_moving, present, HEAD_DIM_V, BLOCK_DV)
         accumulator = tl.dot(weights.to(v_tile.dtype), v_tile, accumulator, input_precision="ieee")
         pages = next_pages
     return accumulator, row_max, row_sum
