@@ -83,12 +83,7 @@ class GpuExecutor:
 
     @property
     def capacity(self) -> int:
-        """One more than there are compilers: the GPU is far faster than they, and what is in flight teaches nothing.
-        One where the worker compiles.
-
-        (With 15 compilers, 30 in flight left 7 % of searches more than 2 % off the optimum, 16 none: replays of the
-        twelve sweeps with 6 seeds each, 2026-11-21.)
-        """
+        """One more than there are compilers: the GPU is far faster than they. One where the worker compiles."""
         return self.jobs.count + 1 if self._compiles_ahead else 1
 
     @property

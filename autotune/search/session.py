@@ -214,9 +214,10 @@ def _screen(
     reached = sum(_reached_device(trial.outcome) for trial in recorder.screened.values())
     past = sorted(recorder.screened.values(), key=lambda trial: trial.number)
     convergence = Convergence([trial.outcome for trial in past], valid)
+    room = min(recorder.executor.capacity, proposals.ahead)
     in_flight, ending = 0, None
     while True:
-        while ending is None and in_flight < recorder.executor.capacity:
+        while ending is None and in_flight < room:
             if limits.converge and convergence.is_reached:
                 ending = Ending.CONVERGED
             elif limits.trials is not None and reached + in_flight >= limits.trials:

@@ -4,10 +4,11 @@ import heapq
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
+from autotune.search.proposals import AHEAD
 from benchmarks.search_efficiency.recordings import Recording
 
 COMPILERS: Final = 15  # a host with 16 cores: one keeps the search and the GPU worker going
-IN_FLIGHT: Final = COMPILERS + 1  # as `GpuExecutor.capacity` has it
+IN_FLIGHT: Final = min(COMPILERS + 1, AHEAD)  # as a search has it on a GPU
 
 
 class Source(Protocol):

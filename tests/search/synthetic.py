@@ -119,6 +119,7 @@ class FakeExecutor:
         self.collected: list[Config] = []
         self.races: list[list[Config]] = []
         self.race_seconds: list[float] = []
+        self.most_in_flight = 0
         self.elapsed = 0.0
         self._time_us = time_us
         self._failures = failures or {}
@@ -136,6 +137,7 @@ class FakeExecutor:
     def submit(self, config: Config) -> None:
         self._in_flight.append(config)
         assert len(self._in_flight) <= self.capacity
+        self.most_in_flight = max(self.most_in_flight, len(self._in_flight))
         self.submitted.append(config)
 
     def collect(self, timeout: float | None = None) -> Outcome | None:

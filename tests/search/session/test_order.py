@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from autotune.search import SAMPLERS, Sampler
+from autotune.search.proposals import AHEAD
 from autotune.space import Config
 from autotune.table import Store
 from tests.search.session.searching import SPACE, run
@@ -28,6 +29,13 @@ def test_nothing_is_measured_twice(store: Store, capacity: int, sampler: Sampler
     assert sorted(map(str, executor.submitted)) == sorted(map(str, SPACE))
     assert executor.submitted[0] == default(SMALL)
     assert (result.measured, result.resumed) == (len(SPACE), 0)
+
+
+@pytest.mark.parametrize(("sampler", "room"), [("gp", AHEAD), ("tpe", AHEAD), ("random", 64), ("exhaustive", 64)])
+def test_a_sampler_that_learns_has_few_configs_in_flight(store: Store, sampler: Sampler, room: int) -> None:
+    executor = FakeExecutor(capacity=64)  # a host of many cores
+    run(executor, store, trials=100, sampler=sampler)
+    assert executor.most_in_flight == room
 
 
 def test_a_space_that_fits_the_budget_is_enumerated(store: Store) -> None:
