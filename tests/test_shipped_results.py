@@ -2,18 +2,22 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
+import pyarrow.parquet as pq
 import pytest
 
+from autotune.correctness import TOLERATED
 from autotune.registry import get_operation
 from autotune.search_spaces.flash_attention import OPERATION
 from autotune.shape import AttentionShape
 from autotune.table import Sweep, shipped_sweeps, shipped_winners
+from autotune.table.comparisons import holds_comparisons
 from autotune.trial import Status, Trial
 from benchmarks.grids import WINNERS
 
@@ -21,7 +25,10 @@ RESULTS: Final = Path(__file__).resolve().parent.parent / "results"
 SHIPPED: Final = ("flash_attention", "flex_attention", "paged_decode", "paged_prefill")
 DEVICE: Final = "NVIDIA H200"
 REGENERATE: Final = "python -m benchmarks.record winners"
-TABLES: Final = sorted(path.relative_to(RESULTS).as_posix() for path in RESULTS.rglob("*.parquet"))
+COMPARISONS: Final = sorted(RESULTS.glob("*/bench/*.parquet"))
+TABLES: Final = sorted(
+    path.relative_to(RESULTS).as_posix() for path in RESULTS.rglob("*.parquet") if path not in COMPARISONS
+)
 GRID: Final = [
     AttentionShape(
         batch=16384 // seq, heads=2048 // head_dim, seq_q=seq, head_dim=head_dim, dtype="bfloat16", causal=causal
@@ -50,6 +57,25 @@ def test_every_table_is_listed_whole_and_read() -> None:
     read = {f"{trial.device.slug}/{trial.operation}.parquet" for trial in shipped()}
     read |= {sweep.path.as_posix() for sweep in sweeps()}
     assert sorted(read) == TABLES
+
+
+@pytest.mark.parametrize("path", COMPARISONS, ids=lambda path: path.stem)
+def test_a_comparison_ships_with_its_command_and_all_that_ran_agree(path: Path) -> None:
+    assert holds_comparisons(path.read_bytes())
+    text = path.with_suffix(".md").read_text()
+    assert f"--output results/{path.relative_to(RESULTS).as_posix()}\n" in text
+    rows = pq.read_table(path).to_pylist()
+    timed = [row for row in rows if row["median_us"] is not None]
+    assert {"autotune", "autotune default", "cudnn", "cudnn best plan", "flashinfer"} <= {row["name"] for row in timed}
+    for row in timed:
+        assert row["error"] <= TOLERATED * row["error_limit"], row["name"]
+        assert re.search(rf"^\| {row['name']}( \*)? \| {number_of(row['median_us'])} ", text, re.MULTILINE), row["name"]
+    for row in rows:
+        assert row["median_us"] is not None or f"- not compared: {row['name']}: " in text
+
+
+def number_of(microseconds: float) -> str:
+    return f"{microseconds:.1f} us" if microseconds < 1000 else f"{microseconds / 1000:.3f} ms"
 
 
 def test_winners_were_measured_with_this_source() -> None:

@@ -28,7 +28,7 @@ def cells(comparison: Comparison) -> list[tuple[str, ...]]:
         ratio = "" if entry is timed[0] else f"{speed_up(entry.timing, timed[0].timing)} its speed"
         name = entry.name if entry.verified_on_hardware else f"{entry.name} *"
         value: float = getattr(entry, rate)
-        rows.append((name, describe_time(entry.timing), f"{value:.3g}", ratio, _error(entry), _memory(entry)))
+        rows.append((name, describe_time(entry.timing), _decimal(value), ratio, _error(entry), _memory(entry)))
     return rows
 
 
@@ -112,6 +112,11 @@ def _rate(comparison: Comparison) -> tuple[str, str]:
     if first is not None and is_memory_bound(first.tflops, first.gbps):
         return "GB/s", "gbps"
     return "TFLOP/s", "tflops"
+
+
+def _decimal(value: float) -> str:
+    """At least three digits and no exponent: 4078, 254, 24.7."""
+    return f"{value:.0f}" if value >= 100.0 else f"{value:.3g}"
 
 
 def _error(entry: Entry) -> str:

@@ -40,6 +40,11 @@ def test_rows_are_compared_with_the_first() -> None:
     ]
 
 
+def test_rates_have_no_exponent() -> None:
+    fast = replace(ENTRIES[0], tflops=16.3, gbps=4077.8)
+    assert cells(replace(COMPARISON, entries=(fast,)))[0][2] == "4078"
+
+
 def test_who_is_missing_and_who_is_unverified_is_said() -> None:
     assert notes(COMPARISON) == [
         "not compared: cudnn: pip install cudnn",
