@@ -21,7 +21,14 @@ PARAMETERS: Final = (
     Parameter("BLOCK_N", (16, 32, 64, 128)),
     Parameter("num_warps", (1, 2, 4, 8)),
     Parameter("num_stages", (1, 2, 3, 4, 5)),
+    # What torch may be told of a problem, and leaves out unless it is (torch/nn/attention/flex_attention.py,
+    # FlexKernelOptions): 1 and 0 are its True and False.
+    Parameter("PRESCALE_QK", (0, 1)),  # scale and change of base in the queries, not in every score
+    Parameter("BLOCKS_ARE_CONTIGUOUS", (0, 1)),  # the next block of keys follows: its number need not be loaded
+    Parameter("USE_TMA", (0, 1), backend="cuda"),  # tiles by descriptor
 )
+SIZES: Final = ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages")
+TMA_CAPABILITY: Final = 90
 
 
 class Choice(NamedTuple):
@@ -170,13 +177,15 @@ def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
     """
     if (problem := unsupported(shape)) is not None:
         return problem
-    block_m, block_n, warps, stages = (config.integer(parameter.name) for parameter in PARAMETERS)
+    if (problem := _untrue(config, shape, device)) is not None:
+        return problem
+    block_m, block_n, warps, stages = (config.integer(name) for name in SIZES)
     if is_decode(shape) and block_m < shape.group:
         return f"BLOCK_M={block_m} is less than the {shape.group} heads of a KV head, which the decode kernel packs"
     held = _held_bytes(block_n, stages, shape)
     if held > device.shared_memory_bytes:
         return f"K and V tiles take {held} bytes of shared memory, {device.arch} has {device.shared_memory_bytes}"
-    if (block_m, block_n, stages, warps) == fitting_choice(shape, device):
+    if (block_m, block_n, stages, warps) == fitting_choice(shape, device):  # beside whatever it is told
         return None
     rows = shape.seq_q * shape.group if is_decode(shape) else shape.seq_q
     for name, block, length in (("BLOCK_M", block_m, rows), ("BLOCK_N", block_n, shape.seq_kv)):
@@ -193,6 +202,31 @@ def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
     return None
 
 
+def _untrue(config: Config, shape: AttentionShape, device: Device) -> str | None:
+    """What a config tells torch that is not so for this shape on this device, or None."""
+    if config["PRESCALE_QK"] and shape.softcap:
+        return "PRESCALE_QK=1 changes the scores' base before softcap sees them"
+    if config["BLOCKS_ARE_CONTIGUOUS"] and shape.window is not None:
+        return "BLOCKS_ARE_CONTIGUOUS=1 is not so of a window, whose masked blocks lie on both sides of the others"
+    if config["USE_TMA"] and int(device.arch.removeprefix("sm_")) < TMA_CAPABILITY:
+        return f"USE_TMA=1 needs sm_{TMA_CAPABILITY}, and this is {device.arch}"
+    return None
+
+
+def kernel_options(config: Config) -> dict[str, int | bool]:
+    """A config as what ``torch.nn.attention.flex_attention.flex_attention`` takes as ``kernel_options``.
+
+    Example:
+        >>> kernel_options(Config(BLOCK_M=64, BLOCK_N=64, num_warps=4, num_stages=3, PRESCALE_QK=1))["PRESCALE_QK"]
+        True
+    """
+    return {
+        name: config.integer(name) if name in SIZES else bool(value)
+        for name, value in config.items()
+        if value is not None
+    }
+
+
 def default(shape: AttentionShape, device: Device) -> Config:
     """What torch chooses where it is given no option; where that does not fit, the nearest that does.
 
@@ -202,7 +236,15 @@ def default(shape: AttentionShape, device: Device) -> Config:
     if (problem := unsupported(shape)) is not None:
         raise InvalidShapeError(problem)
     block_m, block_n, stages, warps = fitting_choice(shape, device)
-    return Config(BLOCK_M=block_m, BLOCK_N=block_n, num_warps=warps, num_stages=stages)
+    return Config(
+        BLOCK_M=block_m,
+        BLOCK_N=block_n,
+        num_warps=warps,
+        num_stages=stages,
+        PRESCALE_QK=0,
+        BLOCKS_ARE_CONTIGUOUS=0,
+        USE_TMA=None if device.backend == "hip" else 0,
+    )
 
 
 def hints(config: Config, shape: AttentionShape, device: Device) -> tuple[float, ...]:

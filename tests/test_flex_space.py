@@ -116,7 +116,8 @@ def test_the_default_is_valid_everywhere_and_torchs_own_where_that_fits(device: 
             default = SPACE.default(shape, device)
             assert SPACE.why_invalid(default, shape, device) is None, shape
             own = torch_choice(shape, device)
-            named = Config(BLOCK_M=own.block_m, BLOCK_N=own.block_n, num_warps=own.warps, num_stages=own.stages)
+            blocks = {"BLOCK_M": own.block_m, "BLOCK_N": own.block_n, "num_warps": own.warps, "num_stages": own.stages}
+            named = Config({**default, **blocks})
             reason = SPACE.reject(named, shape, device)
             assert default == named if reason is None else "shared memory" in reason, shape
 
@@ -135,16 +136,17 @@ def test_the_default_is_valid_everywhere_and_torchs_own_where_that_fits(device: 
     ],
 )
 def test_the_default_on_an_h200(fields: dict[str, Any], expected: tuple[int, ...]) -> None:
-    assert tuple(SPACE.default(shape_of(**fields), NVIDIA_H200).values()) == expected
+    assert tuple(SPACE.default(shape_of(**fields), NVIDIA_H200).values()) == (*expected, 0, 0, 0)
 
 
 def test_a_choice_that_torch_makes_too_large_is_made_smaller() -> None:
     shape = shape_of(head_dim=256)
     assert chosen(shape, DEVICES["sm_86"]) == (32, 64, 3, 4)  # 128 KB, where sm_86 has 99
-    assert tuple(SPACE.default(shape, DEVICES["sm_86"]).values()) == (32, 64, 4, 2)
+    assert tuple(SPACE.default(shape, DEVICES["sm_86"]).values()) == (32, 64, 4, 2, 0, 0, 0)
 
 
-VALID = Config(BLOCK_M=128, BLOCK_N=64, num_warps=8, num_stages=2)
+UNTOLD = {"PRESCALE_QK": 0, "BLOCKS_ARE_CONTIGUOUS": 0, "USE_TMA": 0}
+VALID = Config(BLOCK_M=128, BLOCK_N=64, num_warps=8, num_stages=2, **UNTOLD)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,13 @@ VALID = Config(BLOCK_M=128, BLOCK_N=64, num_warps=8, num_stages=2)
         ({"BLOCK_N": 32}, {"seq_kv": 30}, "sm_90", None),
         ({}, {"seq_kv": 30}, "sm_90", "BLOCK_N=64 is longer than the padded length of 30"),
         ({"num_stages": 3}, {"seq_kv": 30}, "sm_90", None),  # torch's own
-        ({"num_stages": 3}, {}, "gfx950", "num_stages above 2 does not pay on AMD"),
+        ({"num_stages": 3, "USE_TMA": None}, {}, "gfx950", "num_stages above 2 does not pay on AMD"),
+        ({"PRESCALE_QK": 1}, {}, "sm_90", None),
+        ({"PRESCALE_QK": 1}, {"softcap": True}, "sm_90", "PRESCALE_QK=1 changes the scores' base before softcap"),
+        ({"BLOCKS_ARE_CONTIGUOUS": 1}, {}, "sm_90", None),
+        ({"BLOCKS_ARE_CONTIGUOUS": 1}, {"window": 300}, "sm_90", "BLOCKS_ARE_CONTIGUOUS=1 is not so of a window"),
+        ({"USE_TMA": 1}, {}, "sm_90", None),
+        ({"USE_TMA": 1}, {}, "sm_86", "USE_TMA=1 needs sm_90, and this is sm_86"),
         ({}, {"varlen": True}, "sm_90", "varlen=True is not supported by flex_attention"),
         ({}, {"head_dim": 8}, "sm_90", "head_dim=8 is not supported by flex_attention; expected 16 or more"),
         ({}, {"head_dim_v": 8}, "sm_90", "head_dim_v=8 is not supported"),
@@ -252,7 +260,7 @@ def test_a_search_is_planned_with_one_compiler(tmp_path: Any) -> None:
     assert (plan.trials, plan.jobs, plan.size, plan.valid) == (
         50,
         1,
-        320,
+        8 * 320,
         len(list(SPACE.configs(shape_of(), NVIDIA_H200))),
     )
 
@@ -263,3 +271,33 @@ def test_the_space_and_the_hash_need_neither_torch_nor_triton() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
     assert get_operation("flex_attention") is OPERATION
     assert registry.reference("flex_attention").kernel == "autotune.kernels.flex_attention:KERNEL"
+
+
+def runs(counts: Any, indices: Any) -> bool:
+    """Whether the blocks of keys that each block of queries has in a list follow one another."""
+    return all(
+        index[: int(count)].diff().eq(1).all()
+        for count, index in zip(counts.flatten(), indices.flatten(end_dim=-2), strict=True)
+    )
+
+
+@pytest.mark.parametrize("seq_q", [2, 127, 128, 129, 400, 640])
+@pytest.mark.parametrize("seq_kv", [1, 128, 300, 640])
+@pytest.mark.parametrize("window", [None, 300])
+def test_blocks_are_contiguous_where_torch_may_be_told_so(seq_q: int, seq_kv: int, window: int | None) -> None:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    from autotune.kernels.flash_attention import KERNEL
+    from autotune.kernels.masks import mask_of
+
+    shape = shape_of(batch=1, heads=1, seq_q=seq_q, seq_kv=seq_kv, window=window)
+    visible = mask_of(KERNEL.make_inputs(shape, seed=0, device="cpu"))
+    assert visible is not None
+    mask = create_block_mask(visible, None, None, seq_q, seq_kv, device="cpu", BLOCK_SIZE=SPARSE_BLOCK)
+    assert mask.full_kv_indices is not None
+    is_contiguous = runs(mask.kv_num_blocks, mask.kv_indices) and runs(mask.full_kv_num_blocks, mask.full_kv_indices)
+    told = Config(BLOCK_M=16, BLOCK_N=16, num_warps=1, num_stages=1, **{**UNTOLD, "BLOCKS_ARE_CONTIGUOUS": 1})
+    reason = SPACE.reject(told, shape, NVIDIA_H200)
+    assert is_contiguous if reason is None else window is not None
+    if (seq_q, seq_kv, window) == (640, 640, 300):
+        assert not is_contiguous  # masked blocks on both sides of whole ones

@@ -13,14 +13,14 @@ import pyarrow as pa
 from autotune.errors import TableError, UnknownNameError, UsageError
 from autotune.operation import Operation
 from autotune.registry import get_operation
+from autotune.search_spaces.flex_attention import OPERATION as FLEX_ATTENTION
+from autotune.search_spaces.flex_attention import kernel_options
 from autotune.space import Config
 from autotune.table.rows import microseconds_of, moment_of, to_columns, to_trials
 from autotune.table.schema import OPERATION_KEY, SCHEMA_VERSION, VERSION_KEY, Column, table_schema
 from autotune.trial import Timing, Trial
 
 FORMS: Final = ("csv", "json", "triton", "kernel_options")
-# What torch's flex_attention takes of a config, whole: torch.nn.attention.flex_attention.FlexKernelOptions.
-KERNEL_OPTIONS: Final = ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages")
 # Triton takes these beside the dictionary of a config; all others, AMD's included, are entries of it.
 LAUNCH_OPTIONS: Final = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
@@ -32,13 +32,14 @@ def export(trials: Sequence[Trial], form: str) -> str:
 
     ``csv`` and ``json`` have the columns of the tables; ``started_at`` is in ISO 8601. ``triton`` is Python source that
     needs only triton: ``CONFIGS``, one ``triton.Config`` for each distinct config, below a comment for each winner that
-    has it; parameters that do not apply are left out. ``kernel_options`` is a JSON list of the winners of an operation
-    whose parameters are those of torch's ``flex_attention``: each has its ``shape``, ``device``, ``power_cap_watts``
-    and ``torch``, the medians ``median_us`` and ``default_us`` of one race, and the ``kernel_options`` to pass.
+    has it; parameters that do not apply are left out. ``kernel_options`` is a JSON list of the winners of
+    ``flex_attention``: each has its ``shape``, ``device``, ``power_cap_watts`` and ``torch``, the medians ``median_us``
+    and ``default_us`` of one race, and the ``kernel_options`` to pass to torch's function of that name.
 
     Raises:
         UnknownNameError: no such form.
-        UsageError: the trials are of several operations, there is none, one has no time, or they have no such options.
+        UsageError: the trials are of several operations, there is none, one has no time, or the form is not
+            theirs.
         TableError: a trial holds an impossible value.
     """
     if form not in FORMS:
@@ -165,11 +166,9 @@ def _triton_source(trials: Sequence[Trial]) -> str:
 
 
 def _kernel_options_text(operation: Operation[Any], trials: Sequence[Trial]) -> str:
-    parameters = tuple(parameter.name for parameter in operation.space.parameters)
-    if set(parameters) != set(KERNEL_OPTIONS):
+    if operation is not FLEX_ATTENTION:
         raise UsageError(
-            f"form='kernel_options' is for operations with the parameters {', '.join(KERNEL_OPTIONS)}; "
-            f"those of {operation.name} are {', '.join(parameters)}"
+            f"form='kernel_options' is for {FLEX_ATTENTION.name}, whose kernel is torch's; got {operation.name}"
         )
     winners = [
         {
@@ -179,7 +178,7 @@ def _kernel_options_text(operation: Operation[Any], trials: Sequence[Trial]) -> 
             "torch": trial.toolchain.torch,
             "median_us": _timing(trial).median_us,
             "default_us": None if trial.default_timing is None else trial.default_timing.median_us,
-            "kernel_options": {name: trial.config.integer(name) for name in KERNEL_OPTIONS},
+            "kernel_options": kernel_options(trial.config),
         }
         for trial in trials
     ]

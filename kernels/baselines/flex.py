@@ -13,21 +13,24 @@ if TYPE_CHECKING:
     import torch
 
 DTYPES: Final = ("float16", "bfloat16", "float32")
-KERNEL_OPTIONS: Final = ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages")
+KERNEL_OPTIONS: Final = (
+    *("BLOCK_M", "BLOCK_N", "num_warps", "num_stages"),
+    *("PRESCALE_QK", "BLOCKS_ARE_CONTIGUOUS", "USE_TMA"),
+)
 
 
 class Flex:
     """FlexAttention over ``AttentionShape``, compiled once a shape; causal masks and windows are block masks.
 
-    ``kernel_options`` are BLOCK_M, BLOCK_N, num_warps and num_stages of its Triton kernel, torch's own where they are
-    not given; on the CPU they change nothing, and under 128 queries torch derives BLOCK_M itself.
+    ``kernel_options`` are those of its Triton kernel that ``flex_attention`` tunes, torch's own where they are not
+    given; on the CPU they change nothing, and under 128 queries torch derives BLOCK_M itself.
 
     Example:
         >>> Flex({"BLOCK_M": 64, "num_warps": 4}).name
         'flex BLOCK_M=64 num_warps=4'
 
     Raises:
-        UnknownNameError: an option is none of these four; torch would ignore it.
+        UnknownNameError: an option is none of these; torch would ignore it.
     """
 
     is_usual: Final = False  # it compiles for seconds

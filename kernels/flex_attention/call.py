@@ -7,6 +7,7 @@ from autotune.kernels.flash_attention.call import check_call
 from autotune.kernels.flash_attention.kernel import Inputs
 from autotune.kernels.flex_attention.compiled import attend
 from autotune.kernels.tensors import check_softcap, describe, refuse_options
+from autotune.search_spaces.flex_attention import kernel_options
 from autotune.shape import AttentionShape
 from autotune.space import Config
 
@@ -62,8 +63,3 @@ class BoundFlexAttention:
         scale = self._shape.head_dim**-0.5 if scale is None else scale
         inputs = Inputs(q, k, v, causal=self._shape.causal, window=self._shape.window, softcap=softcap, scale=scale)
         return attend(inputs, self._options)
-
-
-def kernel_options(config: Config) -> dict[str, int]:
-    """A config as what ``flex_attention`` takes: ``BLOCK_M``, ``BLOCK_N``, ``num_warps`` and ``num_stages``."""
-    return {name: config.integer(name) for name in config}

@@ -8,8 +8,9 @@ import torch
 
 from autotune.errors import UsageError
 from autotune.kernels.flash_attention.kernel import FlashAttention, Inputs
-from autotune.kernels.flex_attention.call import BoundFlexAttention, kernel_options
+from autotune.kernels.flex_attention.call import BoundFlexAttention
 from autotune.kernels.flex_attention.compiled import attend
+from autotune.search_spaces.flex_attention import kernel_options
 from autotune.shape import AttentionShape
 from autotune.space import Config
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+from autotune.search_spaces.flex_attention import PARAMETERS, kernel_options
 from autotune.shape import AttentionShape
-from autotune.space import Config
 from autotune.table import export
 from tests.kernels.numerics import dense_attention
 from tests.report import flex_sample
@@ -64,7 +64,7 @@ def given_options(graph: torch.fx.GraphModule) -> dict[str, int]:
     """The kernel options that dynamo traced into the one call of FlexAttention."""
     (node,) = [node for node in graph.graph.nodes if node.target is torch.ops.higher_order.flex_attention]
     (options,) = [value for value in (*node.args, *node.kwargs.values()) if isinstance(value, dict)]
-    return {name: options[name] for name in ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages")}
+    return {parameter.name: options[parameter.name] for parameter in PARAMETERS}
 
 
 @pytest.mark.parametrize("shape", flex_sample.SHAPES, ids=str)
@@ -82,7 +82,7 @@ def test_torch_takes_what_is_exported_of_each_problem_that_ships(
     winner = found[shape]
     assert (winner["torch"], winner["median_us"], winner["default_us"]) == ("2.11.0+cu130", 1000.0, 1250.0)
     options = winner["kernel_options"]
-    assert Config(options) == flex_sample.tuned(shape)
+    assert options == kernel_options(flex_sample.tuned(shape))
     assert all(128 % options[name] == 0 for name in ("BLOCK_M", "BLOCK_N"))  # as a mask's blocks are
     small = replace(shape, batch=1, seq_q=150, seq_kv=150, window=40 if shape.window else None)
     out, expected = attend(small, options, keep)

@@ -26,7 +26,7 @@ from autotune.errors import InputMismatchError, NotDifferentiableError, UsageErr
 from autotune.hardware import current_device
 from autotune.kernels.flex_attention import KERNEL, compiled
 from autotune.kernels.flex_attention.kernel import MAX_CHECKED_PAIRS
-from autotune.search_spaces.flex_attention import OPERATION
+from autotune.search_spaces.flex_attention import OPERATION, kernel_options
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.trial import Status
@@ -36,8 +36,9 @@ from tests.kernels.numerics import dense_attention
 by_shape = pytest.mark.parametrize(
     "fields", SHAPES.values(), ids=[name.replace(", ", "-").replace(" ", "-") for name in SHAPES]
 )
-CONFIG = Config(BLOCK_M=64, BLOCK_N=32, num_warps=4, num_stages=2)
-OPTIONS = dict(CONFIG)
+FLAGS = {"PRESCALE_QK": 0, "BLOCKS_ARE_CONTIGUOUS": 0, "USE_TMA": 0}
+CONFIG = Config(BLOCK_M=64, BLOCK_N=32, num_warps=4, num_stages=2, **FLAGS)
+OPTIONS = kernel_options(CONFIG)
 SMALL = shape_of({"seq_q": 40, "seq_kv": 60, "causal": True, "kv_heads": 2}, "float32")
 
 
@@ -155,7 +156,7 @@ def test_a_config_reaches_torch_whole(given: list[dict[str, Any]]) -> None:
     inputs = KERNEL.make_inputs(SMALL, seed=0, device="cpu")
     assert launch(CONFIG, inputs).shape == (2, 40, 4, 64)
     (call,) = given
-    assert call["kernel_options"] == {"BLOCK_M": 64, "BLOCK_N": 32, "num_warps": 4, "num_stages": 2}
+    assert call["kernel_options"] == OPTIONS
     assert call["sizes"] == [(2, 4, 40, 64), (2, 2, 60, 64), (2, 2, 60, 64)]
     mask = call["block_mask"]
     assert (mask.BLOCK_SIZE, mask.shape) == ((128, 128), (1, 1, 40, 60))
@@ -287,13 +288,13 @@ def test_gpu_agrees_with_fp64(fields: dict[str, Any]) -> None:
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("fields", [{"seq_q": 256}, {"seq_q": 9, "seq_kv": 300, "kv_heads": 1}], ids=["main", "decode"])
-def test_gpu_takes_every_block_of_queries_and_keys(fields: dict[str, Any]) -> None:
+def test_gpu_takes_every_block_of_queries_and_keys_and_all_that_torch_is_told(fields: dict[str, Any]) -> None:
     shape = shape_of({"causal": True, **fields}, "bfloat16")
     cases, device, seen = make_cases(KERNEL, shape, device="cuda"), current_device(), set()
     for config in OPERATION.space.configs(shape, device):
-        blocks = config["BLOCK_M"], config["BLOCK_N"]
-        if blocks not in seen:
-            seen.add(blocks)
+        kind = config["BLOCK_M"], config["BLOCK_N"], *(config[name] for name in FLAGS)
+        if kind not in seen:
+            seen.add(kind)
             verdict = check_config(KERNEL, config, cases)
             assert (verdict.status, verdict.message) == (Status.OK, ""), config
 
@@ -326,7 +327,7 @@ def test_gpu_what_does_not_fit_is_refused_and_not_made_smaller() -> None:
     shape = shape_of({"seq_q": 1024, "head_dim": 256}, "float32")
     inputs = KERNEL.make_inputs(shape, seed=0, device="cuda")
     with pytest.raises(OutOfResources):
-        launch(Config(BLOCK_M=128, BLOCK_N=128, num_warps=8, num_stages=4), inputs)
+        launch(Config(BLOCK_M=128, BLOCK_N=128, num_warps=8, num_stages=4, **FLAGS), inputs)
 
 
 @pytest.mark.gpu
@@ -337,4 +338,4 @@ def test_gpu_the_default_is_torchs_own_choice() -> None:
     for dtype, head_dim in (("bfloat16", 64), ("bfloat16", 128), ("float16", 128), ("bfloat16", 256), ("float32", 64)):
         (own,) = V.choices.get_flex_attention_fwd_configs(head_dim, getattr(torch, dtype), "cuda")
         found = OPERATION.space.default(shape_of({"seq_q": 1024, "head_dim": head_dim}, dtype), current_device())
-        assert tuple(found.values()) == (own.block_m, own.block_n, own.num_warps, own.num_stages)
+        assert tuple(found.values())[:4] == (own.block_m, own.block_n, own.num_warps, own.num_stages)
