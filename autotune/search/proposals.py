@@ -34,7 +34,7 @@ class Proposals(Protocol):
 
     @property
     def ahead(self) -> float:
-        """How many may be asked for before the first of them is told; infinity where telling teaches nothing."""
+        """How many may be asked for and not yet told; infinity where telling teaches nothing."""
 
     def ask(self) -> Config | None:
         """The next config, valid and never given before; None when every one was."""
