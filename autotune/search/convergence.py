@@ -7,7 +7,9 @@ from typing import Final
 from autotune.trial import Outcome, Status
 
 SHARE: Final = 0.25  # of the valid configs; how far from the optimum searches are then: docs/search-efficiency.md
-PATIENCE: Final = 30  # configs
+# Configs; well above those in flight (proposals.AHEAD), which were asked for before the last gain was known.
+PATIENCE: Final = 30
+
 WORTHWHILE: Final = 0.01
 
 
@@ -20,7 +22,7 @@ class Convergence:
     """
 
     def __init__(self, past: Iterable[Outcome], valid: int) -> None:
-        self._tried, self._last_gain, self._best_us = 0, 0, math.inf
+        self._tried, self._last_gain, self._gained_us = 0, 0, math.inf  # the last: the best when the last gain came
         self._share = SHARE * valid
         for outcome in past:
             self.note(outcome)
@@ -33,6 +35,6 @@ class Convergence:
         """Learn of one more config."""
         self._tried += 1
         if outcome.status is Status.OK and outcome.timing is not None:
-            if outcome.timing.median_us < (1.0 - WORTHWHILE) * self._best_us:
-                self._last_gain = self._tried
-            self._best_us = min(self._best_us, outcome.timing.median_us)
+            median_us = outcome.timing.median_us
+            if median_us < (1.0 - WORTHWHILE) * self._gained_us:
+                self._last_gain, self._gained_us = self._tried, median_us

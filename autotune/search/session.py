@@ -13,6 +13,7 @@ from autotune.errors import SearchError
 from autotune.executor import Executor
 from autotune.operation import Operation
 from autotune.search.convergence import Convergence
+from autotune.search.finalists import FINALISTS, SWEEP_FINALISTS, last_race, race_finalists, rank
 from autotune.search.proposals import DEFAULT_SAMPLER, Proposals, Sampler, make_proposals
 from autotune.search.recorder import Recorder
 from autotune.shape import Shape
@@ -20,9 +21,6 @@ from autotune.space import Config
 from autotune.table import Store, tie_set, winners
 from autotune.trial import Outcome, Status, Trial
 
-FINALISTS: Final = 5
-SWEEP_FINALISTS: Final = 24  # a sweep is the ground truth of its shape: screening's order is not trusted far down
-FINALIST_RATIO: Final = 1.10  # screening errs by a few percent; what is 10 % behind the best does not win a race
 RACE_SHARE: Final = 0.3  # of a budget in seconds
 MIN_RACE_SECONDS, MAX_RACE_SECONDS = 2.0, 12.0
 
@@ -80,8 +78,10 @@ class Silent:
 class SearchResult:
     """How a search ended. ``winner`` is None only if it was interrupted before a race.
 
-    ``recorded`` are the verdicts that it rests on, one a config, and its last race; ``contended`` counts the rows of
-    this run that were timed while another process used the GPU.
+    ``recorded`` are the verdicts that it rests on, one a config, and the winner's race; ``ties`` are those of that race
+    that measurement cannot tell from it. ``is_decided``: the last race had the GPU to itself and all finalists of what
+    was screened, and came to a result. ``contended`` counts the rows of this run that were timed while another process
+    used the GPU.
     """
 
     operation: Operation[Any]
@@ -95,6 +95,7 @@ class SearchResult:
     seconds: float
     ending: Ending
     recorded: tuple[Trial, ...] = ()
+    is_decided: bool = True
     contended: int = 0
 
     @property
@@ -153,20 +154,26 @@ def search(
         first=[recorder.default, *([served] if served else []), *neighbours],
         past=[trial.outcome for trial in recorder.screened.values()],
     )
-    ending = Ending.INTERRUPTED
+    ending, is_decided = Ending.INTERRUPTED, False
     try:
         ending = _screen(recorder, proposals, limits, started, observer, valid=len(valid))
         if not recorder.screened:
             raise SearchError(f"the budget of {limits.seconds} s ended before one config was measured; give it more")
         count = SWEEP_FINALISTS if sampler == "exhaustive" else FINALISTS
-        finalists = choose_finalists(recorder.screened.values(), recorder.default, served=served, count=count)
-        if not _is_decided(_last_race(rows), finalists):
-            observer.on_race(finalists)
-            rows += recorder.keep_race(executor.race(finalists, seconds=_race_seconds(limits, started)))
+        is_decided = race_finalists(
+            recorder,
+            rows,
+            served=served,
+            count=count,
+            seconds_left=lambda: _seconds_left(limits, started),
+            race_seconds=lambda: _race_seconds(limits, started),
+            on_race=observer.on_race,
+        )
     except KeyboardInterrupt:
         ending = Ending.INTERRUPTED
     store.compact(operation.name, executor.device)
     found = winners(rows)
+    race = [row for row in rows if found and row.race_id == found[0].race_id] or last_race(rows)
     if not found and ending is not Ending.INTERRUPTED:
         raise SearchError(_why_nothing(recorder.screened.values(), rows))
     timed = [trial for trial in recorder.screened.values() if trial.timing and trial.status is Status.OK]
@@ -175,35 +182,17 @@ def search(
         operation=operation,
         shape=shape,
         winner=found[0] if found else None,
-        ties=tuple(tie_set(_last_race(rows))),
-        best_screened=min(timed, key=_rank, default=None),
+        ties=tuple(tie_set(race)),
+        best_screened=min(timed, key=rank, default=None),
         statuses=dict(Counter(trial.status for trial in recorder.screened.values())),
         measured=len(recorder.screened) - resumed,
         resumed=resumed,
         seconds=time.monotonic() - started,
         ending=ending,
-        recorded=(*recorder.screened.values(), *_last_race(rows)),
+        recorded=(*recorder.screened.values(), *race),
+        is_decided=is_decided,
         contended=sum(trial.outcome.conditions.contended for trial in new),
     )
-
-
-def choose_finalists(
-    screened: Iterable[Trial], default: Config, *, served: Config | None = None, count: int = FINALISTS
-) -> list[Config]:
-    """The fastest few by screening that are close to the best, the default, and what is served today.
-
-    These two are in every race unless their screening failed: what hangs or crashes would take the others along.
-    """
-    trials = list(screened)
-    failed = {trial.config for trial in trials if trial.status not in (Status.OK, Status.SLOW)}
-    timed = sorted((trial for trial in trials if trial.status is Status.OK and trial.timing), key=_rank)
-    if not timed:
-        return [] if default in failed else [default]
-    bound = FINALIST_RATIO * _median(timed[0])
-    close = [trial.config for trial in timed[:count] if _median(trial) <= bound]
-    tried = {trial.config for trial in trials}
-    always = [default, *([served] if served in tried else [])]
-    return list(dict.fromkeys([*close, *(config for config in always if config not in failed)]))
 
 
 def _screen(
@@ -248,32 +237,12 @@ def _reached_device(outcome: Outcome) -> bool:
 
 def _race_seconds(limits: Limits, started: float) -> float:
     """What is left of the budget, at most the race's part, and never nothing."""
-    if limits.seconds is None:
-        return limits.race_seconds
-    left = started + limits.seconds - time.monotonic()
-    return min(max(left, MIN_RACE_SECONDS / 2), limits.race_seconds)
+    return min(max(_seconds_left(limits, started), MIN_RACE_SECONDS / 2), limits.race_seconds)
 
 
-def _is_decided(race: Sequence[Trial], finalists: Sequence[Config]) -> bool:
-    """Whether a race had all these finalists, the GPU to itself, and came to a result (not if it lost its worker)."""
-    if any(trial.outcome.conditions.contended for trial in race):
-        return False
-    return {trial.config for trial in race} >= set(finalists) and (bool(tie_set(race)) or not finalists)
-
-
-def _last_race(rows: Sequence[Trial]) -> list[Trial]:
-    newest = max((trial.race_id for trial in rows), default="")
-    return [trial for trial in rows if trial.race_id == newest]
-
-
-def _median(trial: Trial) -> float:
-    assert trial.timing is not None
-    return trial.timing.median_us
-
-
-def _rank(trial: Trial) -> tuple[float, str]:
-    """By time; equal times by config, so that the order in which trials ended decides nothing."""
-    return _median(trial), str(trial.config)
+def _seconds_left(limits: Limits, started: float) -> float:
+    """Of the budget; without one, for ever."""
+    return math.inf if limits.seconds is None else started + limits.seconds - time.monotonic()
 
 
 def _why_nothing_is_valid(operation: Operation[Any], shape: Shape, device: Device) -> str:

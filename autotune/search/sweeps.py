@@ -13,10 +13,10 @@ from autotune.trial import Policy, Stage
 
 
 def ship_sweep(result: SearchResult, results: Path) -> None:
-    """Write a finished sweep below ``results`` as a shipped table: a verdict on every valid config, and the last race.
+    """Write a finished sweep below ``results`` as a shipped table: a verdict on every valid config, and their race.
 
     Raises:
-        SearchError: it is not complete, or another process used the GPU; nothing is written.
+        SearchError: it is not complete or not decided, or another process used the GPU; nothing is written.
         TableError: a file cannot be written.
     """
     winner = result.winner
@@ -27,6 +27,8 @@ def ship_sweep(result: SearchResult, results: Path) -> None:
     screened = (trial for trial in result.recorded if trial.stage is Stage.SCREEN)
     missing = valid - {trial.config for trial in screened if trial.status not in NO_VERDICT}
     contended = sum(trial.outcome.conditions.contended for trial in result.recorded)
+    if not result.is_decided and not contended:
+        raise SearchError(f"the {name} does not ship: its last race came to no result; run it again")
     if missing or contended:
         why = f"{len(missing)} of {len(valid)} configs have no verdict, {contended} rows were contended"
         raise SearchError(f"the {name} does not ship: {why}; run it again on a quiet GPU")

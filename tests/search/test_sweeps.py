@@ -11,7 +11,7 @@ from autotune.search.sweeps import ship_sweep, sweep_name
 from autotune.search_spaces.flash_attention import OPERATION
 from autotune.shape import AttentionShape
 from autotune.table import Store, shipped_sweeps
-from autotune.trial import Policy, Stage
+from autotune.trial import Policy, Stage, Status
 from tests.search.synthetic import SHAPE, SMALL, FakeExecutor, valid
 
 PLAIN = {"batch": 2, "heads": 8, "seq_q": 64, "head_dim": 128}
@@ -46,6 +46,18 @@ def test_a_sweep_ships_one_verdict_a_config_and_its_race(tmp_path: Path) -> None
     screened = [trial.config for trial in rows if trial.stage is Stage.SCREEN]
     assert sorted(map(str, screened)) == sorted(map(str, valid(SMALL)))
     assert len({trial.race_id for trial in rows if trial.stage is Stage.RACE}) == 1
+
+
+def test_a_sweep_whose_race_was_lost_does_not_ship_an_older_one(tmp_path: Path) -> None:
+    store = Store(tmp_path / "home")
+    search(SMALL, SHAPE, FakeExecutor(), store, limits=Limits(trials=5))  # its race stands
+    lost = FakeExecutor(race_failures=dict.fromkeys(valid(SMALL), Status.WORKER_DIED))
+    result = search(SMALL, SHAPE, lost, store, limits=Limits(), sampler="exhaustive")
+    assert result.winner is not None
+    assert result.winner in result.ties
+    with pytest.raises(SearchError, match="its last race came to no result; run it again"):
+        ship_sweep(result, tmp_path / "results")
+    assert not (tmp_path / "results").exists()
 
 
 def test_a_sweep_that_is_incomplete_or_contended_does_not_ship(tmp_path: Path) -> None:

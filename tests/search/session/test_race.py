@@ -1,12 +1,14 @@
 """Who is raced, who wins, and when a race is repeated."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from autotune.errors import SearchError
 from autotune.search import session
+from autotune.search.finalists import FINALIST_RATIO, FINALISTS
 from autotune.space import Config
 from autotune.table import Store
 from autotune.trial import Stage, Status
@@ -18,8 +20,8 @@ def test_the_fastest_are_raced_against_the_default(store: Store) -> None:
     executor = FakeExecutor()
     result = run(executor, store, SMALL, trials=None)
     (raced,) = executor.races
-    times = sorted(median_us(config) for config in SPACE)[: session.FINALISTS]
-    close = [time for time in times if time <= session.FINALIST_RATIO * times[0]]
+    times = sorted(median_us(config) for config in SPACE)[:FINALISTS]
+    close = [time for time in times if time <= FINALIST_RATIO * times[0]]
     assert [median_us(config) for config in raced] == [*close, median_us(default(SMALL))]
     assert raced[-1] == default(SMALL)
     assert winner_of(result) == min(SPACE, key=median_us)
@@ -45,6 +47,45 @@ def test_a_finalist_that_fails_in_the_race_does_not_win(store: Store) -> None:
     result = run(FakeExecutor(race_failures={first: Status.NONDETERMINISTIC}), store, SMALL, trials=None)
     assert winner_of(result) == second
     assert Status.NONDETERMINISTIC in {trial.status for trial in rows(store, Stage.RACE, SMALL)}
+
+
+def _close(config: Config) -> float:
+    """All within a percent of each other, in the order of the space, but for the default."""
+    return 100.0 + 0.02 * SPACE.index(config) if config != default(SMALL) else 200.0
+
+
+def test_where_a_race_refutes_all_that_is_close_the_next_few_are_raced(store: Store) -> None:
+    first, *others = sorted(SPACE, key=_close)
+    family = [first, *others[: FINALISTS - 1]]
+    following = others[FINALISTS - 1 :][:FINALISTS]
+    executor = FakeExecutor(race_failures=dict.fromkeys(family, Status.WRONG_RESULT), time_us=_close)
+    result = run(executor, store, SMALL, trials=None)
+    assert executor.races == [[*family, default(SMALL)], [*following, default(SMALL)]]
+    assert winner_of(result) == following[0]
+    assert {trial.config for trial in result.ties} <= set(following)
+    again = FakeExecutor(time_us=_close)
+    assert winner_of(run(again, store, SMALL, trials=None)) == following[0]
+    assert (again.races, again.submitted) == ([], [])
+
+
+def test_what_a_race_refuted_is_never_raced_again(store: Store) -> None:
+    fastest = sorted(SPACE, key=_close)[:FINALISTS]
+    hung = fastest[1]
+    contended = FakeExecutor(race_failures={hung: Status.HANG}, time_us=_close, contended=True)
+    run(contended, store, SMALL, trials=None)
+    assert contended.races[0] == [*fastest, default(SMALL)]
+    again = FakeExecutor(time_us=_close)
+    run(again, store, SMALL, trials=None)
+    assert again.races == [[config for config in (*fastest, default(SMALL)) if config != hung]]
+
+
+def test_no_race_follows_when_the_budget_is_spent(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = FakeExecutor(race_failures=dict.fromkeys(SPACE[:-1], Status.WRONG_RESULT), time_us=_close)
+    monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
+    run(executor, store, SMALL, trials=None, seconds=10.0, served=SPACE[-1])
+    spent = len(executor.races)
+    assert executor.elapsed >= 10.0
+    assert 1 <= spent < len(SPACE) / FINALISTS
 
 
 def _alike(config: Config) -> float:
