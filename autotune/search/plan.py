@@ -3,20 +3,19 @@
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 from autotune.device import Device
 from autotune.executor import Executor
 from autotune.operation import Operation
+from autotune.search.pace import Pace, find_pace
 from autotune.search.proposals import Sampler
 from autotune.search.recorder import Recorder
 from autotune.search.session import Limits, _reached_device
 from autotune.shape import Shape
 from autotune.space import Config, Space
 from autotune.table import Store, shipped_sweeps
-from autotune.trial import Policy, Stage, Toolchain, Trial
-
-ASSUMED_COMPILE_SECONDS: Final = 1.5  # of one config on one core, where no sweep of the device says better
+from autotune.trial import Policy, Toolchain, Trial
 
 
 class Site(Protocol):
@@ -43,14 +42,6 @@ class Pruned:
     count: int
     example: Config
     reason: str
-
-
-class Pace(NamedTuple):
-    """Mean seconds that a config takes to compile on one core and to judge on the GPU; no source: assumed."""
-
-    compile_seconds: float
-    judge_seconds: float
-    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,21 +132,6 @@ def group_reasons(refused: Iterable[tuple[Config, str]]) -> tuple[Pruned, ...]:
         rules.setdefault(re.sub(r"(?<!\w)\d+(?:\.\d+)?(?!\w)", "N", reason), []).append((config, reason))
     ordered = sorted(rules.items(), key=lambda item: (-len(item[1]), item[0]))
     return tuple(Pruned(rule, len(found), *found[0]) for rule, found in ordered)
-
-
-def find_pace(shape: Shape, device: Device, sweeps: Iterable[tuple[str, list[Trial]]]) -> Pace:
-    """The pace of the device's nearest sweep by name; another family is better than a guess."""
-    paces = []
-    for name, trials in sweeps:
-        rows = [trial for trial in trials if trial.device == device and trial.stage is Stage.SCREEN]
-        compiles = [s for trial in rows if (s := trial.outcome.compile_seconds) is not None]
-        judged = [s for trial in rows if (s := trial.outcome.judge_seconds) is not None]
-        if compiles and judged:
-            pace = Pace(sum(compiles) / len(compiles), sum(judged) / len(judged), name)
-            recorded = rows[0].shape
-            others = sum(a != b for a, b in zip(shape.family(), recorded.family(), strict=False))
-            paces.append((shape.distance(recorded), others, name, pace))
-    return min(paces, default=(0, 0, "", Pace(ASSUMED_COMPILE_SECONDS, 0.0, "")))[-1]
 
 
 def _recorded(operation: str, device: Device) -> list[tuple[str, list[Trial]]]:

@@ -3,7 +3,6 @@
 import math
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from autotune.device import Device
 from autotune.operation import Operation
 from autotune.registry import get_operation
+from autotune.search.pace import cold_compile_seconds
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import shipped_sweeps
@@ -94,7 +94,7 @@ def load(operation: str = "flash_attention") -> list[Recording]:
             device=devices[name],
             outcomes=tuple(outcomes),
             times_us=np.array([_time(outcome) for outcome in outcomes]),
-            compile_seconds=seconds,
+            compile_seconds=np.array(seconds),
             judge_seconds=np.array([outcome.judge_seconds or 0.0 for outcome in outcomes]),
         )
         if set(recording.index) != set(recording.operation.space.configs(recording.shape, recording.device)):
@@ -119,24 +119,6 @@ def split(shapes: dict[str, AttentionShape]) -> dict[str, Half]:
         for (head_dim, causal), names in families.items()
         for position, name in enumerate(names)
     }
-
-
-def cold_compile_seconds(sweeps: Sequence[tuple[object, Iterable[Outcome]]]) -> list[Floats]:
-    """Seconds that each config takes to compile with a cold cache; a sweep is its family and its outcomes.
-
-    Later sweeps found the binaries of earlier ones in Triton's cache, so the largest of a binary's times is the cold
-    one. What did not compile has no binary and is known by its family and config.
-    """
-
-    def key(family: object, outcome: Outcome) -> object:
-        return outcome.resources.binary or (family, outcome.config)
-
-    known = [(family, list(outcomes)) for family, outcomes in sweeps]
-    longest: dict[object, float] = defaultdict(float)
-    for family, outcomes in known:
-        for outcome in outcomes:
-            longest[key(family, outcome)] = max(longest[key(family, outcome)], outcome.compile_seconds or 0.0)
-    return [np.array([longest[key(family, outcome)] for outcome in outcomes]) for family, outcomes in known]
 
 
 def _time(outcome: Outcome) -> float:

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from autotune.shape import AttentionShape
-from autotune.space import Config
-from autotune.trial import Outcome, Resources, Status
 from benchmarks.search_efficiency.kernel_tuner import cache_file
 from benchmarks.search_efficiency.machine import Batches, Judged, simulate
 from benchmarks.search_efficiency.metrics import (
@@ -21,7 +19,7 @@ from benchmarks.search_efficiency.metrics import (
     pick_sweeps,
     regret,
 )
-from benchmarks.search_efficiency.recordings import Recording, cold_compile_seconds, load, split
+from benchmarks.search_efficiency.recordings import Recording, load, split
 from benchmarks.search_efficiency.samplers import OURS, open_source, replay
 from benchmarks.search_efficiency.summary import regret_at_seconds
 from benchmarks.search_efficiency.tasks import Task
@@ -90,20 +88,6 @@ def test_bootstrap_resamples_sweeps_and_seeds() -> None:
     assert set(means) == {1.0, 2.0, 3.0}
     varied = bootstrap([np.array([0.0, 1.0])], pick_sweeps(1))
     assert set(varied) == {0.0, 0.5, 1.0}
-
-
-def test_cold_seconds_are_the_longest_of_a_binary() -> None:
-    def outcome(block: int, seconds: float, binary: str | None) -> Outcome:
-        status = Status.OK if binary else Status.COMPILE_ERROR
-        return Outcome(
-            config=Config(BLOCK=block), status=status, compile_seconds=seconds, resources=Resources(binary=binary)
-        )
-
-    cold = [outcome(16, 2.0, "a"), outcome(32, 3.0, None)]
-    cached = [outcome(16, 0.1, "a"), outcome(32, 0.2, None)]
-    other = [outcome(16, 0.3, "b"), outcome(32, 0.4, None)]
-    seconds = cold_compile_seconds([(64, cold), (64, cached), (128, other)])
-    assert [list(row) for row in seconds] == [[2.0, 3.0], [2.0, 3.0], [0.3, 0.4]]
 
 
 def test_both_halves_have_every_head_dim_and_mask(recordings: list[Recording]) -> None:

@@ -9,12 +9,12 @@ import pytest
 
 import autotune.search.plan
 from autotune import hardware
-from autotune.device import NVIDIA_H200, Device
+from autotune.device import NVIDIA_H200
 from autotune.errors import InvalidShapeError
 from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import Site
 from autotune.search import Limits, search
-from autotune.search.plan import ASSUMED_COMPILE_SECONDS, Pace, Plan, find_pace, group_reasons, make_plan
+from autotune.search.plan import Plan, group_reasons, make_plan
 from autotune.search_spaces.flash_attention import OPERATION
 from autotune.shape import AttentionShape
 from autotune.space import Config
@@ -124,23 +124,6 @@ def test_the_time_is_that_of_the_slower_stage_and_the_race(
     assert found.pace[:2] == pytest.approx((compile_seconds, judge_seconds))
     assert found.seconds == pytest.approx(expected)
     assert found.budget == 60.0
-
-
-def test_the_nearest_sweep_gives_the_pace_and_a_sweep_of_another_family_is_better_than_a_guess() -> None:
-    near, far = timed(sample.shape(128), 1.0, 0.1), timed(sample.shape(4096), 2.0, 0.2)
-    other = timed(sample.shape(128, causal=False), 3.0, 0.3)
-    sweeps = [("far", far), ("other", other), ("near", near)]
-    assert find_pace(sample.shape(64), NVIDIA_H200, sweeps).source == "near"
-    assert find_pace(sample.shape(64), NVIDIA_H200, sweeps[:2]).source == "far"
-    assert find_pace(sample.shape(64), NVIDIA_H200, [("other", other)]).source == "other"
-
-
-@pytest.mark.parametrize("device", [NVIDIA_H200, replace(NVIDIA_H200, power_cap_watts=1)])
-def test_without_recorded_seconds_a_compile_is_assumed(device: Device) -> None:
-    without_seconds = sample.sweep(sample.shape(64))
-    others = timed(sample.shape(64), 9.0, 9.0)
-    sweeps = [("here", without_seconds)] if device == NVIDIA_H200 else [("elsewhere", others)]
-    assert find_pace(sample.shape(64), device, sweeps) == Pace(ASSUMED_COMPILE_SECONDS, 0.0, "")
 
 
 def test_docstring_examples() -> None:

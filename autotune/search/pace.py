@@ -1,0 +1,59 @@
+"""How long a config takes to compile and to judge, by recorded sweeps."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from autotune.device import Device
+from autotune.shape import Shape
+from autotune.trial import Outcome, Stage, Trial
+
+ASSUMED_COMPILE_SECONDS: Final = 1.5  # of one config on one core, where no sweep of the device says better
+
+
+class Pace(NamedTuple):
+    """Mean seconds that a config takes to compile on one core, with a cold cache, and to judge on the GPU.
+
+    Without a source they are assumed.
+    """
+
+    compile_seconds: float
+    judge_seconds: float
+    source: str
+
+
+def find_pace(shape: Shape, device: Device, sweeps: Iterable[tuple[str, list[Trial]]]) -> Pace:
+    """The pace of the device's nearest sweep by name; another family is better than a guess."""
+    named = [
+        (name, rows)
+        for name, trials in sweeps
+        if (rows := [trial for trial in trials if trial.device == device and trial.stage is Stage.SCREEN])
+    ]
+    cold = cold_compile_seconds([(rows[0].shape.family(), [trial.outcome for trial in rows]) for _, rows in named])
+    paces = []
+    for (name, rows), compiled in zip(named, cold, strict=True):
+        judged = [s for trial in rows if (s := trial.outcome.judge_seconds) is not None]
+        if judged and any(trial.outcome.compile_seconds is not None for trial in rows):
+            pace = Pace(sum(compiled) / len(compiled), sum(judged) / len(judged), name)
+            recorded = rows[0].shape
+            others = sum(a != b for a, b in zip(shape.family(), recorded.family(), strict=False))
+            paces.append((shape.distance(recorded), others, name, pace))
+    return min(paces, default=(0, 0, "", Pace(ASSUMED_COMPILE_SECONDS, 0.0, "")))[-1]
+
+
+def cold_compile_seconds(sweeps: Sequence[tuple[Hashable, Iterable[Outcome]]]) -> list[list[float]]:
+    """Seconds that each config takes to compile with a cold cache; a sweep is its family and its outcomes.
+
+    Later sweeps found the binaries of earlier ones in Triton's cache, so the largest of a binary's times is the cold
+    one. What did not compile has no binary and is known by its family and config.
+    """
+
+    def key(family: Hashable, outcome: Outcome) -> Hashable:
+        return outcome.resources.binary or (family, outcome.config)
+
+    known = [(family, list(outcomes)) for family, outcomes in sweeps]
+    longest: dict[Hashable, float] = defaultdict(float)
+    for family, outcomes in known:
+        for outcome in outcomes:
+            longest[key(family, outcome)] = max(longest[key(family, outcome)], outcome.compile_seconds or 0.0)
+    return [[longest[key(family, outcome)] for outcome in outcomes] for family, outcomes in known]
