@@ -110,7 +110,8 @@ def run_helion(work: Path, ours: dict[str, Any]) -> Findings:
         (Target("helion, our winner at least as fast (1: yes)", float(level), 1.0, at_least=True),),
         (
             f"Helion {version}: {len(measured)} configs, {timed} with a time; process {finished.seconds:.0f} s, "
-            f"budget {budget} s, ours {ours['seconds']:.0f} s{'' if finished.code == 0 else '; it did not end by itself: best so far'}",
+            f"budget {budget} s, ours {ours['seconds']:.0f} s"
+            f"{'' if finished.code == 0 else '; it did not end by itself: best so far'}",
             f"ours    {winner}: {describe_time(timings[winner])}",
             f"theirs  {theirs}: {describe_time(timings[theirs])}; ours / theirs {ratio:.4f}",
         ),
