@@ -172,11 +172,9 @@ class AttentionShape(Shape):
         for name in ("batch", "heads", "kv_heads", "seq_q", "seq_kv"):
             self._require_int(name, 1)
         for name in ("head_dim", "head_dim_v"):
-            self._require_int(name, 8, 256)
-            if getattr(self, name) % 8:
-                raise InvalidShapeError(
-                    f"{name}={getattr(self, name)} is not allowed; expected a multiple of 8 from 8 to 256"
-                )
+            width = getattr(self, name)
+            if type(width) is not int or width % 8 or not 8 <= width <= 256:
+                raise InvalidShapeError(f"{name}={width!r} is not allowed; expected a multiple of 8 from 8 to 256")
         if self.heads % self.kv_heads:
             raise InvalidShapeError(f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}")
         if self.window is not None:
@@ -264,11 +262,10 @@ class PagedShape(Shape):
         self._require_int("mean_context", 1, self.max_context)
         self._require_int("page_size", 1, 1024)
         for name in ("head_dim", "head_dim_v"):
-            self._require_int(name, 8, 512)
             width = getattr(self, name)
-            if width % 8 or 256 < width < 512:
+            if type(width) is not int or width % 8 or not (8 <= width <= 256 or width == 512):
                 raise InvalidShapeError(
-                    f"{name}={width} is not allowed; expected a multiple of 8 from 8 to 256, or 512"
+                    f"{name}={width!r} is not allowed; expected a multiple of 8 from 8 to 256, or 512"
                 )
         if self.heads % self.kv_heads:
             raise InvalidShapeError(f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}")

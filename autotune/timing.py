@@ -150,14 +150,17 @@ class ClockStopwatch:
 def screen(stopwatch: Stopwatch, *, give_up_us: float, samples: int = 7) -> tuple[Timing, bool]:
     """A short measurement; returns it and whether it was cut short because it is slower than ``give_up_us``.
 
-    What is far slower is not even captured: the rough pass is its time.
+    What is far slower is not even captured: the rough pass is its time. Of the rest the median of three samples
+    decides, since a single one may be an outlier, and what is slow is never measured again.
     """
     rough = stopwatch.rough_us
     if rough > max(FAR * give_up_us, MIN_ROUGH_US):
         return summarize([rough]), True
     first = stopwatch.warm_up()
     if first > give_up_us:
-        return summarize([first, stopwatch.sample(), stopwatch.sample()]), True
+        few = summarize([first, stopwatch.sample(), stopwatch.sample()])
+        if few.median_us > give_up_us:
+            return few, True
     return summarize([stopwatch.sample() for _ in range(samples)]), False
 
 
@@ -172,6 +175,7 @@ def race(
 ) -> list[Timing]:
     """Measure all round-robin until the fastest contender is told from the others, or the time or the rounds end.
 
+    ``min_rounds`` are run whatever the time, since fewer samples tell nobody from the others.
     The first ``contenders`` compete for the win; what follows are baselines, which decide nothing. Without contenders
     the time or the rounds end it.
     Every round takes one sample of each in a rotated order, so that drift of clocks and temperature meets all alike.

@@ -75,7 +75,9 @@ class Talkative(Silent):
     def __init__(self, say: Say) -> None:
         self._say = say
 
-    def on_start(self, operation: Operation[Any], shape: Shape, *, space: int, resumed: int) -> None:
+    def on_start(
+        self, operation: Operation[Any], shape: Shape, *, space: int, resumed: int, best: Trial | None
+    ) -> None:
         self._say("phase", Phase.SCREENING)
 
     def on_trial(self, trial: Trial) -> None:

@@ -22,7 +22,7 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     *(({"page_size": value}, [f"page_size={value}", "from 1 to 1024"]) for value in (0, 1025)),
     *(({name: 100}, [f"{name}=100", "a multiple of 8"]) for name in ("head_dim", "head_dim_v")),
     *(({name: 264}, [f"{name}=264", "from 8 to 256, or 512"]) for name in ("head_dim", "head_dim_v")),
-    *(({"head_dim": value}, [f"head_dim={value}", "8 to 512"]) for value in (0, 4, 520)),
+    *(({"head_dim": value}, [f"head_dim={value}", "a multiple of 8 from 8 to 256, or 512"]) for value in (0, 4, 520)),
     ({"batch": 2.0}, ["batch=2.0", "an integer from"]),
     ({"kv_heads": 5}, ["heads=32", "kv_heads=5", "multiple"]),
     ({"window": 0}, ["window=0", "from 1"]),

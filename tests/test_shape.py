@@ -18,7 +18,11 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     *(({name: 16.0}, [f"{name}=16.0", "an integer from"]) for name in LENGTHS),
     ({"seq_q": True}, ["seq_q=True", "an integer from"]),
     ({"seq_q": "1024"}, ["seq_q='1024'", "an integer from"]),
-    *(({name: value}, [f"{name}={value}", "8 to 256"]) for name in ("head_dim", "head_dim_v") for value in (0, 4, 512)),
+    *(
+        ({name: value}, [f"{name}={value}", "a multiple of 8 from 8 to 256"])
+        for name in ("head_dim", "head_dim_v")
+        for value in (0, 4, 512)
+    ),
     *(({name: 100}, [f"{name}=100", "a multiple of 8"]) for name in ("head_dim", "head_dim_v")),
     ({"kv_heads": 5}, ["heads=12", "kv_heads=5", "multiple"]),
     ({"kv_heads": 24}, ["heads=12", "kv_heads=24", "multiple"]),

@@ -6,6 +6,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Literal
@@ -145,6 +146,38 @@ def test_what_is_far_behind_costs_little(
     assert taken.median_us == pytest.approx(microseconds)
     assert (taken.samples, was_stopped) == (samples, stopped)
     assert cuda.graphs == graphs
+
+
+@dataclass
+class ScriptedStopwatch:
+    """Gives these samples, the first of them at the end of its warm-up."""
+
+    samples: list[float]
+    rough_us: float = 1.0
+
+    def warm_up(self) -> float:
+        return self.sample()
+
+    def sample(self) -> float:
+        return self.samples.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("samples", "median", "taken", "stopped"),
+    [
+        ([200.0, 100.0, 101.0, *[102.0] * 7], 102.0, 7, False),  # only the first was slow
+        ([200.0, 160.0, 101.0], 160.0, 3, True),
+        ([151.0, 149.0, 9999.0], 151.0, 3, True),
+        ([149.0, *[200.0] * 7], 200.0, 7, False),
+    ],
+)
+def test_a_single_slow_sample_stops_no_screening(
+    samples: list[float], median: float, taken: int, stopped: bool
+) -> None:
+    stopwatch = ScriptedStopwatch(samples)
+    timing, was_stopped = screen(stopwatch, give_up_us=150.0)  # type: ignore[arg-type]
+    assert (timing.median_us, timing.samples, was_stopped) == (median, taken, stopped)
+    assert stopwatch.samples == []
 
 
 def test_a_race_says_whose_turn_it_is(cuda: FakeCuda) -> None:

@@ -1,14 +1,15 @@
 """The commands, and how every error becomes one line and an exit code: 0 done, 1 failed, 2 wrong usage."""
 
+import inspect
 import sys
 import warnings
-from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Any, Final, get_args
 
 import typer
 
 from autotune import __version__
-from autotune.cli import interrupts
+from autotune.cli import interrupts, streams
 from autotune.cli.analyze import analyze
 from autotune.cli.bench import bench
 from autotune.cli.doctor import doctor
@@ -33,6 +34,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+# What only reads and prints: a signal ends it at once, and who stops reading it has seen what they wanted.
+READERS: Final = (show, lookup, explain, report, export, doctor)
+LISTEN_LATER: Final = (search, sweep)  # once they have loaded what they need and begin to work
+
 for command in (search, show, lookup, explain, bench, report, sweep, export, doctor):
     app.command()(command)
 app.add_typer(analyze, name="analyze")
@@ -50,21 +55,27 @@ Version = Annotated[
 
 
 @app.callback()
-def options(version: Version = False) -> None:
+def options(context: typer.Context, version: Version = False) -> None:
     """What stands before a command; Typer runs the callback of --version, which needs no command."""
+    name = context.invoked_subcommand
+    if name not in _names(READERS):
+        streams.tell_of_closing()
+        if name not in _names(LISTEN_LATER):
+            interrupts.listen()
+
+
+def _names(commands: Iterable[Callable[..., None]]) -> set[str]:
+    return {command.__name__ for command in commands}
 
 
 def main() -> None:
     """Run the command line."""
     warnings.formatwarning = lambda message, *_, **__: f"autotune: {message}\n"
-    interrupts.listen()
     try:
         code = app(prog_name="autotune", standalone_mode=False)
+        sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):  # Abort: what older Typers make of it
         code = INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()
-        code = 1
     except WrongUsage as error:
         print(_refusal(error), file=sys.stderr)
         code = 2
@@ -101,6 +112,22 @@ def _refusal(error: Any) -> str:
         return str(text)
     line = " ".join(text.split()).rstrip(".")
     if hasattr(error.__cause__, "errors"):  # pydantic's, which newer Typers check values with
-        line += f", not {error.__cause__.errors()[0]['input']!r}"
+        found = error.__cause__.errors()[0]
+        if expected := _numbers_of(error):
+            value = found["input"] if found["type"].endswith("_than_equal") else repr(found["input"])
+            return f"autotune: {error.param.opts[0]}={value} is not allowed; expected {expected}"
+        line += f", not {found['input']!r}"
     command = error.ctx.command_path if error.ctx else "autotune"
     return f"autotune: {line}; see `{command} --help`"
+
+
+def _numbers_of(error: Any) -> str:
+    """What the refused option takes, if it takes numbers: ``an integer from 1``."""
+    hint = inspect.signature(error.ctx.command.callback).parameters[error.param.name].annotation
+    annotated, info = get_args(hint)
+    kinds = get_args(annotated) or (annotated,)
+    if int not in kinds and float not in kinds:
+        return ""
+    text = "an integer" if int in kinds else "a number"
+    text += "" if info.min is None else f" from {info.min:g}"
+    return text + ("" if info.max is None else f" to {info.max}")

@@ -5,18 +5,50 @@ from dataclasses import asdict
 
 from autotune.cli import options
 from autotune.cli.output import make_console
-from autotune.report.health import examine
+from autotune.errors import TableError
+from autotune.registry import operation_names
+from autotune.report.health import Finding, examine
+from autotune.table import Store, home, shipped_sweeps, shipped_winners
 
 
 def doctor(as_json: options.Json = False) -> None:
-    """Report device, versions, tables, what works here, and the command that mends what does not."""
+    """Report device, versions, tables, what works here, and the command that mends what does not.
+
+    Fails where a table is damaged; that something is missing is no failure.
+    """
     findings = examine()
+    damaged = _damaged_tables()
+    found = {finding.text for finding in findings}
+    findings += [Finding("table", False, text) for text in damaged if text not in found]
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
-        return
+    else:
+        _print(findings)
+    if damaged:
+        subjects = dict.fromkeys(f"`{finding.subject}`" for finding in findings if finding.text in damaged)
+        count = "1 table" if len(damaged) == 1 else f"{len(damaged)} tables"
+        raise TableError(f"{count} cannot be read: see {', '.join(subjects)}")
+
+
+def _print(findings: list[Finding]) -> None:
     console = make_console()
     for finding in findings:
         mark = "ok " if finding.ok else "-- "
         console.print(f"{mark} {finding.subject:15} {finding.text}")
         if finding.fix:
             console.print(f"{'':19} fix: {finding.fix}")
+
+
+def _damaged_tables() -> list[str]:
+    """What is wrong with each table that cannot be read, the user's and the shipped ones."""
+    errors: list[TableError] = []
+    try:
+        store = Store(home(), on_damaged=errors.append)
+    except TableError:
+        store = None  # there is no home folder: the findings say so
+    for name in operation_names():
+        if store is not None:
+            store.trials(name)
+        shipped_winners(name, on_damaged=errors.append)
+        shipped_sweeps(name, on_damaged=errors.append)
+    return list(dict.fromkeys(" ".join(str(error).split()) for error in errors))

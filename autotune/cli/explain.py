@@ -14,7 +14,7 @@ from autotune.cli.tables import ASSUMED, From, find_device, require_folder
 from autotune.device import NVIDIA_H200, Device
 from autotune.report.explain import Source, explain_config, explanation_data, explanation_lines
 from autotune.shape import Shape
-from autotune.table import Store, home, shipped_sweeps, shipped_winners
+from autotune.table import Store, home, shipped_sweeps, shipped_winners, warn_damaged
 from autotune.trial import Policy
 
 ConfigText = Annotated[
@@ -54,11 +54,12 @@ def explain(
 
 def _read_sources(operation: str, root: Path) -> list[Source]:
     """Everything that was recorded of an operation, in the order in which it is served and believed."""
-    users = Store(root).trials(operation)
+    users = Store(root, on_damaged=warn_damaged).trials(operation)
+    sweeps = shipped_sweeps(operation, on_damaged=warn_damaged)
     return [
         Source("your tables", [trial for trial in users if trial.executor == "gpu"]),
-        Source("the shipped winners", shipped_winners(operation)),
-        *(Source(f"the shipped sweep {sweep.name}", sweep.trials()) for sweep in shipped_sweeps(operation)),
+        Source("the shipped winners", shipped_winners(operation, on_damaged=warn_damaged)),
+        *(Source(f"the shipped sweep {sweep.name}", sweep.trials()) for sweep in sweeps),
         Source("your tables", [trial for trial in users if trial.executor != "gpu"]),
     ]
 

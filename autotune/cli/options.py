@@ -84,11 +84,20 @@ def flag_of(name: str) -> str:
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds of ``90``, ``90s`` or ``2m``."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", text.strip())
-    if match is None or float(match[1]) <= 0:
-        raise UsageError(f"budget={text!r} is not a time; expected seconds (90), or 90s, 2m, 1h")
-    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"]
+    """Seconds of ``90``, ``90s``, ``2m`` or ``1m30s``.
+
+    Raises:
+        UsageError: the text is no time, or none at all.
+    """
+    expected = "expected more than 0 seconds (90), or 90s, 2m, 1m30s, 1h"
+    number = r"(\d+(?:\.\d+)?)"
+    match = re.fullmatch(rf"(?:{number}\s*h)?\s*(?:{number}\s*m)?\s*(?:{number}\s*s?)?", text.strip())
+    if match is None or not any(match.groups()):
+        raise UsageError(f"budget={text!r} is not a time; {expected}")
+    seconds = sum(float(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True))
+    if seconds == 0:
+        raise UsageError(f"budget={text!r} is not allowed; {expected}")
+    return seconds
 
 
 def _one_of(name: str, value: str, allowed: tuple[Any, ...]) -> Any:

@@ -49,13 +49,16 @@ class Progress:
         self._started = time.monotonic() if self._budget_began is None else self._budget_began
         self._counts: Counter[Status] = Counter()
         self._best: Trial | None = None
-        self._space = 0
+        self._known = 0
 
-    def on_start(self, operation: Operation[Any], shape: Shape, *, space: int, resumed: int) -> None:
+    def on_start(
+        self, operation: Operation[Any], shape: Shape, *, space: int, resumed: int, best: Trial | None
+    ) -> None:
         self._reset()
-        self._space = space
-        again = f", {resumed} known from an earlier run" if resumed else ""
-        self._console.print(f"{operation.name}: {shape}\n{space} valid configs{again}")
+        self._known, self._best = resumed, best
+        configs = "1 valid config" if space == 1 else f"{space} valid configs"
+        again = f", {resumed} known from an earlier run; best {self._best_text()}" if resumed else ""
+        self._console.print(f"{operation.name}: {shape}\n{configs}{again}")
 
     def on_trial(self, trial: Trial) -> None:
         self._counts[trial.status] += 1
@@ -68,7 +71,8 @@ class Progress:
             self._console.print(self._line())
 
     def on_race(self, configs: Sequence[Config]) -> None:
-        text = f"racing {len(configs)} finalists, the default among them, against the fastest baseline"
+        finalists = "1 finalist" if len(configs) == 1 else f"{len(configs)} finalists, the default among them,"
+        text = f"racing {finalists} against the fastest baseline"
         if self._live is not None:
             self._live.update(Text(text))
         else:
@@ -82,11 +86,15 @@ class Progress:
         return trial.timing.median_us < self._best.timing.median_us
 
     def _line(self) -> str:
-        done = sum(self._counts.values())
-        best = "none yet"
-        if self._best is not None and self._best.timing is not None:
-            best = f"{self._best.timing.median_us:.1f} us, {self._best.config}"
-        return f"{done} {'trial' if done == 1 else 'trials'} ({status_text(self._counts)}){self._left()}; best {best}"
+        done = self._known + sum(self._counts.values())
+        trials = "1 trial" if done == 1 else f"{done} trials"
+        known = f"{self._known} known, " if self._known else ""
+        return f"{trials} ({known}{status_text(self._counts)}){self._left()}; best {self._best_text()}"
+
+    def _best_text(self) -> str:
+        if self._best is None or self._best.timing is None:
+            return "none yet"
+        return f"{self._best.timing.median_us:.1f} us, {self._best.config}"
 
     def _left(self) -> str:
         if self._limits.seconds is None:

@@ -10,7 +10,7 @@ import typer
 from autotune.cli.output import make_console, say
 from autotune.errors import AutotuneError, TableError, UnknownNameError, UsageError
 from autotune.registry import get_operation, operation_names
-from autotune.table import Store, home, shipped_sweeps, shipped_winners
+from autotune.table import Store, home, shipped_sweeps, shipped_winners, warn_damaged
 from autotune.table.comparisons import holds_comparisons
 from autotune.table.files import read_bytes
 from autotune.table.parquet import decode
@@ -84,12 +84,12 @@ def _read(table: str | None, names: Iterable[str]) -> Rows:
         UnknownNameError: it is neither.
         TableError: it is damaged, or holds comparisons and no trials.
     """
-    sweeps = {sweep.name: sweep for name in names for sweep in shipped_sweeps(name)}
+    sweeps = {sweep.name: sweep for name in names for sweep in shipped_sweeps(name, on_damaged=warn_damaged)}
     if table is None:
         return Rows(f"your tables in {home()}", _stored(home(), names))
     if table == SHIPPED:
         recorded = [trial for sweep in sweeps.values() for trial in sweep.trials()]
-        won = [trial for name in names for trial in shipped_winners(name)]
+        won = [trial for name in names for trial in shipped_winners(name, on_damaged=warn_damaged)]
         return Rows("the shipped tables", [*won, *recorded])
     if table in sweeps:
         return Rows(f"the shipped sweep {table}", sweeps[table].trials())
@@ -108,7 +108,7 @@ def _read(table: str | None, names: Iterable[str]) -> Rows:
 
 
 def _stored(root: Path, names: Iterable[str]) -> list[Trial]:
-    return [trial for name in names for trial in Store(root).trials(name)]
+    return [trial for name in names for trial in Store(root, on_damaged=warn_damaged).trials(name)]
 
 
 def _of_device(trials: list[Trial], device: str | None) -> list[Trial]:

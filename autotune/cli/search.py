@@ -24,7 +24,12 @@ Trials = Annotated[
         "A search that has converged ends earlier.",
     ),
 ]
-Budget = Annotated[str, typer.Option("--budget", help="Time for each shape, race included: 60, 60s, 2m.")]
+Budget = Annotated[
+    str,
+    typer.Option(
+        "--budget", help="Time for each shape: 60, 60s, 2m. The race is included: 30 % are kept for it, 2 to 12 s."
+    ),
+]
 Sampler = Annotated[
     str | None, typer.Option("--sampler", help="Who proposes: gp, tpe, random or exhaustive [default: gp].")
 ]

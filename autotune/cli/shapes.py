@@ -44,12 +44,24 @@ def takes_models(command: Command) -> Command:
 def _takes(command: Command, make: Callable[[ShapeOptions], Wanted]) -> Command:
     @functools.wraps(command)
     def run(*, wanted: ShapeOptions, **others: Any) -> None:
+        if others.get("from_misses"):
+            _require_none(wanted, beside="--from-misses")
         found = make(wanted)
         for note in found.notes:
             make_console(others["as_json"]).print(note)
         command(wanted=found, **others)
 
     return with_options(run, "wanted", ShapeOptions)
+
+
+def _require_none(options: ShapeOptions, *, beside: str) -> None:
+    """Refuse what describes shapes beside an option that names them all."""
+    usual = ShapeOptions()
+    for name, value in options.given().items():
+        if value != getattr(usual, name):
+            given = flag_of(f"no_{name}" if value is False else name)
+            given += "" if isinstance(value, bool) else f"={value!r}"
+            raise UsageError(f"{given} and {beside}, which names the shapes, exclude each other; leave one out")
 
 
 def describe(options: ShapeOptions) -> Wanted:

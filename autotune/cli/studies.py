@@ -15,6 +15,7 @@ from rich.console import Console
 from autotune.cli import interrupts
 from autotune.cli.output import make_console
 from autotune.cli.progress import Progress
+from autotune.cli.tables import require_place
 from autotune.cli.turns import Problem, Turn, take_turns
 from autotune.device import Device
 from autotune.dispatch import get_kernel, neighbour_configs, reload
@@ -25,12 +26,12 @@ from autotune.executor.select import Settings, Site, find_site, open_executor, o
 from autotune.operation import Operation
 from autotune.report.confirmation import compiled_text, confirmation_data, confirmation_lines, why_uncompiled
 from autotune.report.plan import plan_data, plan_lines
-from autotune.report.summary import describe_time, result_data, result_lines, status_text
+from autotune.report.summary import ending_line, interruption_line, result_data, result_lines
 from autotune.search import Confirmation, Limits, Sampler, SearchResult, compile_all, confirm, search
 from autotune.search.plan import make_plan
 from autotune.shape import Shape
 from autotune.space import Config
-from autotune.table import Store, home
+from autotune.table import Store, home, warn_damaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,8 @@ class Task:
 
 def preview(task: Task) -> None:
     """Print what ``run`` would do; opens no GPU and writes nothing."""
+    require_place(task.out)
+    store = Store(task.store.root, on_damaged=warn_damaged)
     console, data = make_console(task.as_json), []
     site = find_site(task.device, task.settings.policy)
     for operation, shape, missing, _ in take_turns(task.problems, site, console):
@@ -67,7 +70,7 @@ def preview(task: Task) -> None:
             operation,
             shape,
             here,
-            task.store,
+            store,
             limits=task.limits,
             sampler=task.sampler,
             jobs=limit_jobs(task.settings.jobs).count,
@@ -85,12 +88,16 @@ def run(task: Task) -> list[SearchResult]:
         AutotuneError: a study found no winner, one that could not be shipped, or one that does not hold here.
         typer.Exit: a signal ended it; what was measured is kept.
     """
+    interrupts.listen()
     console, started = make_console(task.as_json), time.monotonic()
-    require_writable(task.store.root)
+    require_place(task.out)
+    require_writable(task.store.root, "AUTOTUNE_HOME" if task.out is None else "out")
     studies = Studies(task, console)
     try:
         opened = open_gpu(task.settings) if task.must_measure else open_executor(task.device, task.settings)
         with contextlib.closing(opened) as executor:
+            for name in dict.fromkeys(operation.name for operation, _ in task.problems):
+                task.store.trials(name, executor.device)  # refuses what is damaged before anything is said or done
             for number, turn in enumerate(take_turns(task.problems, executor, console)):
                 if turn.missing is not None:
                     studies.fail(turn.missing)
@@ -171,23 +178,16 @@ class Studies:
 
     def _tell(self, executor: Executor, result: SearchResult, *, is_asked: bool) -> None:
         """Print how a study ended; ``is_asked`` as in ``Turn``."""
-        known = f" and {result.resumed} known" if result.resumed else ""
-        self.console.print(
-            f"{result.measured} configs tried{known} in {result.seconds:.0f} s, until {result.ending}: "
-            f"{status_text(result.statuses)}"
-        )
+        self.console.print(ending_line(result))
         if result.contended and executor.name == "gpu":  # a replay's are those of its recording
+            measurements = "1 measurement" if result.contended == 1 else f"{result.contended} measurements"
             self.console.print(
-                f"contended another process was using the GPU during {result.contended} measurements; "
+                f"contended another process was using the GPU during {measurements}; "
                 "rows are marked and a later uncontended race replaces them"
             )
         if result.interrupted:
             self.interrupted = True
-            best = result.winner or result.best_screened
-            text = "nothing was found yet"
-            if best is not None and best.timing is not None:
-                text = f"the best so far is {best.config}, {describe_time(best.timing)}"
-            self.console.print(f"interrupted: {text}; everything is kept, run the same command to continue")
+            self.console.print(interruption_line(result))
         if result.winner is not None:
             self.console.print(*result_lines(result, is_asked=is_asked), sep="\n")
 
@@ -222,8 +222,8 @@ class Studies:
         self.console.print(f"saved     {folder} ({note})\n")
 
 
-def require_writable(root: Path) -> None:
-    """Refuse a folder that cannot hold tables before anything is measured.
+def require_writable(root: Path, name: str) -> None:
+    """Refuse a folder that cannot hold tables before anything is measured; ``name`` is of the argument.
 
     Raises:
         UsageError: the folder cannot be made or written.
@@ -233,7 +233,8 @@ def require_writable(root: Path) -> None:
         with tempfile.TemporaryFile(dir=parent):  # permissions do not tell of read-only file systems; leaves nothing
             pass
     except OSError as error:
-        raise UsageError(f"out={str(root)!r} cannot be written: {error.strerror}; name a folder with --out") from error
+        problem = f"{name}={str(root)!r} cannot be written: {error.strerror}"
+        raise UsageError(f"{problem}; name a folder with --out") from error
 
 
 def _served(operation: Operation[Any], shape: Shape, device: Device) -> Config | None:

@@ -1,6 +1,7 @@
 """``autotune show``, ``lookup`` and ``export``: read the tables; no GPU, no torch, no triton."""
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,11 +16,11 @@ from autotune.cli.output import make_console
 from autotune.cli.shape_options import OPERATION
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import find_named, get_kernel, names_like
-from autotune.errors import AutotuneError, UnknownNameError, UsageError
+from autotune.errors import AutotuneError, TableError, UnknownNameError, UsageError
 from autotune.registry import get_operation, operation_names
 from autotune.report.summary import is_memory_bound, policy_text, speed_up, trial_data
 from autotune.table import export as export_text
-from autotune.table import served_winners, shipped_sweeps, to_t4
+from autotune.table import home, served_winners, shipped_sweeps, to_t4, warn_damaged
 from autotune.table.export import FORMS
 from autotune.trial import Trial
 
@@ -75,10 +76,10 @@ def lookup(
     """Say what get_kernel answers for a shape, from which row, and why."""
     is_assumed = device is None and not hardware.has_gpu()
     name = NVIDIA_H200.name if is_assumed else device
-    for asked in dict.fromkeys(operation.name for operation, _ in wanted.problems):
-        rows = _winners(asked, None, None)  # refuses damaged tables
-        if device is not None:
-            name = find_device(device, rows, None).name
+    require_folder(None)
+    if device is not None:
+        asked = dict.fromkeys(operation.name for operation, _ in wanted.problems)
+        name = find_device(device, (row for each in asked for row in _winners(each, None, None)), None).name
     data = []
     console = make_console(as_json)
     if is_assumed:
@@ -151,9 +152,14 @@ def _recorded(operation: str | None, name: str) -> list[Trial]:
 
     Raises:
         UnknownNameError: there is no such operation, or no sweep of that name.
+        TableError: it is damaged.
     """
     operations = operation_names() if operation is None else [get_operation(operation).name]
-    sweeps = {sweep.name: sweep for each in operations for sweep in shipped_sweeps(each)}
+    damaged: list[TableError] = []
+    sweeps = {sweep.name: sweep for each in operations for sweep in shipped_sweeps(each, on_damaged=damaged.append)}
+    for error in damaged:
+        if f"/{name}.parquet: " in str(error):
+            raise error
     if name not in sweeps:
         raise UnknownNameError(f"sweep={name!r} is unknown; recorded: {', '.join(sweeps) or 'none'}")
     return sweeps[name].trials()
@@ -165,8 +171,22 @@ def require_folder(source: Path | None) -> None:
     Raises:
         UsageError: it is no folder.
     """
-    if source is not None and not source.is_dir():
+    if source is None:
+        require_place(None)
+    elif not source.is_dir():
         raise UsageError(f"from={str(source)!r} is not a folder; expected one that `autotune search --out` wrote")
+
+
+def require_place(out: Path | None) -> None:
+    """Refuse a place of tables that is a file or lies below one; None is the usual one. It need not exist yet.
+
+    Raises:
+        UsageError: no folder can be there.
+    """
+    root, name = (home(), "AUTOTUNE_HOME") if out is None else (out.absolute(), "out")
+    nearest = next(path for path in (root, *root.parents) if os.path.exists(path))
+    if not nearest.is_dir():
+        raise UsageError(f"{name}={str(root)!r} is not a folder; expected one, or a path at which one can be made")
 
 
 def find_device(name: str, rows: Iterable[Trial], root: Path | None) -> Device:
@@ -189,7 +209,8 @@ def find_device(name: str, rows: Iterable[Trial], root: Path | None) -> Device:
 
 
 def _no_winners(operation: str) -> str:
-    where = "" if shipped_sweeps(operation) else " on a GPU"  # without one, a search replays what is recorded
+    # Without a GPU, a search replays what is recorded.
+    where = "" if shipped_sweeps(operation, on_damaged=warn_damaged) else " on a GPU"
     return (
         f"no winners of {operation} yet: `autotune search --operation {operation}`{where} finds some; "
         f"`autotune lookup --operation {operation}` says what is served"
@@ -200,7 +221,7 @@ def _winners(operation: str, device: str | None, source: Path | None) -> list[Tr
     """The winners that would be served, in the order of their shapes."""
     get_operation(operation)  # an unknown one has no rows, which is not what is wrong
     require_folder(source)
-    rows = [row.trial for row in served_winners(operation, root=source)]
+    rows = [row.trial for row in served_winners(operation, root=source, on_damaged=warn_damaged)]
     if device is not None:
         name = find_device(device, rows, source).name
         rows = [trial for trial in rows if trial.device.name == name]

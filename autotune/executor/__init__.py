@@ -113,9 +113,10 @@ class Executor(Protocol):
     def race(self, configs: list[Config], *, seconds: float, baselines: Baselines = "fastest") -> Race:
         """Measure these configs and baselines round-robin, until intervals separate or the seconds end.
 
-        These begin with the request; in a comparison (``is_comparison``) once all are checked, compiled and planned.
-        What was submitted and not collected is dropped, so that nothing disturbs the measurement. A config that takes
-        its worker along is an outcome like any other, and the rest are raced without it.
+        A least number of rounds is run whatever the seconds (``timing.race``). These begin with the request; in a
+        comparison (``is_comparison``) once all are checked, compiled and planned. What was submitted and not collected
+        is dropped, so that nothing disturbs the measurement. A config that takes its worker along is an outcome like
+        any other, and the rest are raced without it.
         """
 
     def close(self) -> None:

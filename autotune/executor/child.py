@@ -1,8 +1,13 @@
-"""A child process that speaks JSON lines: started, asked, killed and replaced by its parent."""
+"""A child process that speaks JSON lines: started, asked, killed and replaced by its parent, and ended with it.
+
+Run by ``Child``: ``python -m autotune.executor.child PARENT MODULE ARGUMENTS`` ties itself to the life of the process
+of that number, then runs the module, whose imports may take seconds.
+"""
 
 import contextlib
 import json
 import os
+import runpy
 import selectors
 import signal
 import subprocess
@@ -12,9 +17,10 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from autotune.executor.messages import send
+from autotune.executor.messages import die_with_parent, send
 
 GRACE_SECONDS: Final = 2.0  # between closing a child's input and killing it
+POLL_SECONDS: Final = 0.005
 
 
 class ChildDiedError(RuntimeError):
@@ -27,9 +33,8 @@ class Child:
     def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
         self._buffer = b""
-        self._killed = False
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            [sys.executable, "-m", __name__, str(os.getpid()), module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -90,10 +95,8 @@ class Child:
 
     def last_words(self) -> str:
         """How the child ended and the last line it printed."""
-        try:
-            code: object = self._process.wait(GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            code = "none yet"
+        found = self._await_end(GRACE_SECONDS)
+        code = "none yet" if found is None else found
         if self._log.closed:
             return f"exit status {code}"
         self._log.seek(0)
@@ -102,23 +105,39 @@ class Child:
 
     def kill(self) -> None:
         """End the child and its whole process group at once."""
-        if self._killed:
-            return  # a reaped process's number may be somebody else's by now
-        self._killed = True
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process.returncode is None:  # a reaped process's number may be somebody else's by now
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
         self._close_pipes()
 
     def close(self) -> None:
         """Let the child finish by ending its input; kill it if it does not."""
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        with contextlib.suppress(OSError):
             self._process.stdin.close()
-            self._process.wait(GRACE_SECONDS)
+        self._await_end(GRACE_SECONDS)
         self.kill()
 
+    def _await_end(self, seconds: float) -> int | None:
+        """The exit status of a child that ended, or None after that many seconds.
+
+        It is left to ``kill`` to reap it, after its group: its number is its own until then.
+        """
+        deadline = time.monotonic() + seconds
+        while self._process.returncode is None:
+            try:
+                end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+            except ChildProcessError:  # reaped by another, as where this process ignores SIGCHLD
+                return self._process.wait()
+            if end is not None:
+                return end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(POLL_SECONDS)
+        return self._process.returncode
+
     def _close_pipes(self) -> None:
-        self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._log):
             if stream is not None:
                 with contextlib.suppress(OSError):  # an unread message of a dead child
@@ -128,3 +147,15 @@ class Child:
 def _search_path() -> str:
     """This process's import path, so that a child finds what its parent found."""
     return os.pathsep.join(path or os.getcwd() for path in sys.path)
+
+
+def main() -> None:
+    """Entry of every child: runs its module as ``python -m`` does."""
+    parent, module, *arguments = sys.argv[1:]
+    die_with_parent(int(parent))
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -19,7 +19,14 @@ from typing import Any, BinaryIO
 
 from autotune.device import Device
 from autotune.executor.compiler import compile_config, use_target
-from autotune.executor.messages import die_with_parent, open_problem, outcome_to_json, send, take_standard_output
+from autotune.executor.messages import (
+    die_with_parent,
+    open_problem,
+    outcome_to_json,
+    outlive_parent,
+    send,
+    take_standard_output,
+)
 from autotune.space import Config
 from autotune.trial import Outcome, Status
 
@@ -43,12 +50,17 @@ class CompileServer:
         self._messages = messages
         self._jobs = jobs
         self._timeout = timeout
+        self._parent = os.getppid()
         self._waiting: deque[dict[str, Any]] = deque()
         self._running: dict[int, _Job] = {}
         self._selector = selectors.DefaultSelector()
 
     def serve(self) -> None:
-        """Run until standard input ends, or nobody reads the answers any more; no compiler outlives it."""
+        """Run until standard input ends, or nobody reads the answers any more; no compiler outlives it.
+
+        Where there may be compilers it is not killed with its parent, whose end is the end of its input: it must be
+        left the moment to kill what they have started.
+        """
         try:
             self._serve()
         finally:
@@ -78,17 +90,20 @@ class CompileServer:
             self._waiting.append(request)
             return
         self._stop()
-        if request["do"] == "open":  # import the kernel here once, so that every forked compiler has it
-            open_problem(request)
+        if request["do"] == "open":
+            die_with_parent(self._parent)  # no compiler runs, and imports may take seconds
+            open_problem(request)  # import the kernel here once, so that every forked compiler has it
+            outlive_parent()
 
     def _start(self) -> None:
         while self._waiting and len(self._running) < self._limit():
             request = self._waiting.popleft()
             read_end, write_end = os.pipe()
+            server = os.getpid()
             pid = os.fork()
             if pid == 0:
                 os.close(read_end)
-                self._compile(request, write_end)
+                self._compile(request, write_end, server)
             os.close(write_end)
             self._running[read_end] = _Job(request, pid, read_end, time.monotonic() + self._timeout)
             self._selector.register(read_end, selectors.EVENT_READ)
@@ -98,12 +113,12 @@ class CompileServer:
         requests = (self._waiting[0], *(job.request for job in self._running.values()))
         return 1 if any("again" in request for request in requests) else self._jobs
 
-    def _compile(self, request: dict[str, Any], pipe: int) -> None:
+    def _compile(self, request: dict[str, Any], pipe: int, server: int) -> None:
         """In the forked child: compile, answer, and end without running the parent's exit handlers."""
         code = 1
         try:
             os.setpgid(0, 0)
-            die_with_parent()
+            die_with_parent(server)
             _, kernel, shape = open_problem(request)
             outcome = compile_config(kernel, Config(request["config"]), shape, self._device)
             with os.fdopen(pipe, "wb") as stream:
@@ -166,11 +181,7 @@ def _outcome(job: _Job, status: Status, message: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Entry of the child: the device, jobs and timeout come as one JSON argument.
-
-    It does not ask to be killed with its parent, whose end is the end of its input: it must be left the moment to kill
-    what its compilers have started.
-    """
+    """Entry of the child: the device, jobs and timeout come as one JSON argument."""
     settings = json.loads(sys.argv[1])
     device = Device(**settings["device"])
     messages = take_standard_output()

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from autotune.correctness import Verdict, check_config, make_cases
 from autotune.executor.child import Child, ChildDiedError
-from autotune.executor.messages import die_with_parent, open_problem, problem_to_json, send, take_standard_output
+from autotune.executor.messages import open_problem, problem_to_json, send, take_standard_output
 from autotune.operation import Operation
 from autotune.shape import Shape
 from autotune.space import Config
@@ -47,7 +47,6 @@ def _interpretable(fields: Mapping[str, Any]) -> dict[str, str]:
 
 def main() -> None:
     """Entry of the child: one request, one verdict."""
-    die_with_parent()
     messages = take_standard_output()
     request = json.loads(sys.stdin.buffer.readline())
     _, kernel, shape = open_problem(request)

@@ -89,7 +89,19 @@ def send(stream: BinaryIO, message: Mapping[str, Any]) -> None:
     stream.flush()
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent ends, however it ends (Linux only)."""
+def die_with_parent(parent: int | None = None) -> None:
+    """Ask the kernel to kill this process when its parent ends, however it ends (Linux only).
+
+    ``parent`` is the process number of the one that is meant, whoever is the parent now if left out: a parent that
+    ended before this call kills nobody, so where another is in its place this process ends here.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)
+
+
+def outlive_parent() -> None:
+    """Take back what ``die_with_parent`` asked for."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)

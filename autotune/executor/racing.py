@@ -13,8 +13,8 @@ from autotune.executor.worker_keeper import LOST, WorkerKeeper
 from autotune.space import Config
 from autotune.trial import Outcome, Status
 
-MARGIN_SECONDS: Final = 120.0  # references of the full shape, checks and captures of the finalists
-BASELINE_SECONDS: Final = 180.0  # to make one ready: some compile for a minute and more
+NOBODY_SECONDS: Final = 180.0  # at nobody's turn: the reference of the full shape in fp64
+BASELINE_SECONDS: Final = 180.0  # at a baseline's: some compile for a minute and more
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,16 @@ def race(
 
     The worker says whose turn it is, so the one is known. Where it was a baseline's, all are raced again without it;
     where it was nobody's, without baselines: no finalist is blamed for that. The others get what is left of
-    ``seconds``, in a comparison all of them, since what was sampled is lost. A race is over after that and
-    ``MARGIN_SECONDS``, and ``BASELINE_SECONDS`` for each baseline that comes to its turn; in a comparison, whose
-    seconds begin when all are ready, ``patience`` for each config that does, too. Each loss takes one config or
-    baseline away, or all baselines, so that the whole ends.
+    ``seconds``, in a comparison all of them, since what was sampled is lost. Each loss takes one config or baseline
+    away, or all baselines, so that the whole ends.
+
+    The worker hangs when it is silent at one turn for too long. The whole race has no limit here: ``timing.race`` keeps
+    its seconds but for a least number of rounds, which takes as long as the shape is slow. Turns are finitely many, so
+    that a worker that is stuck is found however far it came.
 
     Args:
-        patience: for how many seconds the worker may be silent over one config.
+        patience: for how many seconds the worker may be silent at one config's turn; at a baseline's these are
+            ``BASELINE_SECONDS``, at nobody's ``NOBODY_SECONDS``.
         lost: the baselines that took a worker along, which are left out and told beside the others.
 
     Raises:
@@ -100,12 +103,9 @@ def _race_once(
     request = {"do": "race", "configs": plain, "seconds": seconds, "baselines": named, "without": without}
     while not workers.ask(request):
         workers.await_ready()
-    ends = time.monotonic() + seconds + MARGIN_SECONDS
     turn: Turn = None
-    met: set[int | str] = set()
     while True:
-        left = max(0.0, ends - time.monotonic())
-        wait = patience if isinstance(turn, int) else min(left, BASELINE_SECONDS) if turn else left
+        wait = patience if isinstance(turn, int) else BASELINE_SECONDS if turn else NOBODY_SECONDS
         try:
             message = workers.receive(wait)
         except KeyboardInterrupt:
@@ -114,15 +114,12 @@ def _race_once(
         except ChildDiedError as error:
             message = {"status": Status.WORKER_DIED, "message": str(error)}
         if message is None:
-            message = {"status": Status.HANG, "message": f"the race stood still for {wait:.3g} s"}
+            message = {"status": Status.HANG, "message": f"the race stood still for {wait:g} s"}
         if "race" in message:
             return race_from_json(message["race"])
         if "status" in message:
             break
-        turn = message["working_on"] if time.monotonic() < ends else None  # whose turn it is did not make it late
-        if turn is not None and turn not in met:
-            met.add(turn)
-            ends += BASELINE_SECONDS if isinstance(turn, str) else patience if is_comparison(baselines) else 0.0
+        turn = message["working_on"]
     lost = _Lost(turn, Status(message["status"]), message["message"])
     if lost.status in LOST:
         workers.lose()

@@ -16,14 +16,7 @@ import torch
 from autotune import hardware
 from autotune.errors import one_line
 from autotune.executor.compiler import settle_cache_keys
-from autotune.executor.messages import (
-    die_with_parent,
-    open_problem,
-    outcome_to_json,
-    race_to_json,
-    send,
-    take_standard_output,
-)
+from autotune.executor.messages import open_problem, outcome_to_json, race_to_json, send, take_standard_output
 from autotune.executor.problem import Problem, UnopenedError, classify, refusal
 from autotune.space import Config
 from autotune.trial import Policy, Status
@@ -78,7 +71,6 @@ def race(problem: Problem, request: dict[str, Any], messages: BinaryIO) -> None:
 
 def main() -> None:
     """Entry of the child: once told to start, says who it is, then answers until its input ends."""
-    die_with_parent()
     policy = Policy(**json.loads(sys.argv[1]))
     messages = take_standard_output()
     settle_cache_keys()

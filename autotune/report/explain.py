@@ -25,6 +25,7 @@ class Fate(StrEnum):
 
     PRUNED = "pruned"
     UNTRIED = "never tried"
+    UNKNOWN = "not in any table"  # of tables that keep the winner alone: tried or not, nothing tells
     FAILED = "failed"
     LOST = "lost"
     LEADING = "leading"  # no race has decided yet
@@ -44,7 +45,8 @@ class Explanation:
 
     ``reason`` is why it was pruned or failed. ``trial`` is its own row of the stage that decided, ``rival`` the row of
     the same stage that beat it, ``faster`` how many of the ``compared`` ones of that stage did. ``source`` says where
-    the rows are.
+    the rows are, ``tried`` how many configs were screened there with the winner's source
+    and Triton.
     """
 
     operation: str
@@ -59,6 +61,7 @@ class Explanation:
     faster: int = 0
     compared: int = 0
     source: str = ""
+    tried: int = 0
 
 
 def explain_config(
@@ -70,12 +73,14 @@ def explain_config(
     reason = _why_pruned(operation, shape, device, config)
     if found is None or reason is not None:
         best = next((won for source in known if (won := _winner(source.trials)) is not None), None)
+        is_screening_kept = any(trial.stage is Stage.SCREEN for source in known for trial in source.trials)
+        untried = Fate.UNTRIED if best is None or is_screening_kept else Fate.UNKNOWN
         return Explanation(
             operation=operation.name,
             shape=shape,
             device=device,
             config=config,
-            fate=Fate.UNTRIED if reason is None else Fate.PRUNED,
+            fate=untried if reason is None else Fate.PRUNED,
             reason=reason or "",
             winner=best,
             compared=len({trial.config for source in known for trial in source.trials}),
@@ -117,6 +122,7 @@ def _judge(operation: Operation[Any], shape: Shape, device: Device, config: Conf
         faster=sum(_median(other) < _median(trial) for other in timed) if trial in timed else 0,
         compared=len(timed),
         source=source.place,
+        tried=0 if best is None else _count_screened(best, source.trials),
     )
 
 
@@ -164,6 +170,8 @@ def _verdict(found: Explanation) -> str:
     trial = found.trial
     if found.fate is Fate.PRUNED:
         return f"pruned before compiling: {found.reason}"
+    if found.fate is Fate.UNKNOWN:
+        return "not in any table here: it is valid, and of this shape only the winner ships"
     if trial is None and not found.compared:
         return "never tried: it is valid, but nothing was tried at this shape yet"
     if trial is None:
@@ -176,7 +184,8 @@ def _verdict(found: Explanation) -> str:
         return f"failed {stage} as {trial.status}: {found.reason or 'no message'}"
     if found.fate is Fate.WON:
         assert found.winner is not None
-        return f"won; {verdict(found.winner)}"
+        among = "1 config" if found.tried == 1 else f"{found.tried} configs"
+        return f"won; {verdict(found.winner, among=among if found.tried else '')}"
     if found.fate is Fate.LEADING:
         return f"leading {stage}, the fastest of {found.compared}; no race has decided yet"
     if found.rival is not None and found.rival.race_id != trial.race_id:
@@ -224,6 +233,12 @@ def _winner(trials: Sequence[Trial]) -> Trial | None:
 def _group(trial: Trial) -> tuple[object, ...]:
     """What two trials share whose times may be compared."""
     return trial.stage, trial.race_id, trial.policy, trial.source_hash, trial.toolchain.triton
+
+
+def _count_screened(winner: Trial, trials: Sequence[Trial]) -> int:
+    """How many configs were screened with the winner's source and Triton; none where only the winner was kept."""
+    key = winner.source_hash, winner.toolchain.triton
+    return len({t.config for t in trials if t.stage is Stage.SCREEN and (t.source_hash, t.toolchain.triton) == key})
 
 
 def _is_tied(trial: Trial, rival: Trial) -> bool:

@@ -49,7 +49,7 @@ def plan_data(plan: "Plan") -> dict[str, Any]:
         "compile_seconds": plan.pace.compile_seconds,
         "judge_seconds": plan.pace.judge_seconds,
         "seconds_from": plan.pace.source,
-        "seconds": plan.seconds,
+        "seconds_on_device": plan.seconds,  # a replay takes few
         "budget": plan.budget,
     }
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from autotune.trial import Policy, Status, Timing, Trial
+from autotune.trial import Policy, Stage, Status, Timing, Trial
 
 if TYPE_CHECKING:
     from autotune.search import SearchResult
@@ -48,20 +48,64 @@ def describe_time(timing: Timing) -> str:
     return f"{median:.{digits}f} {unit} ({low:.{digits}f}-{high:.{digits}f})"
 
 
+def ending_line(result: "SearchResult") -> str:
+    """How many configs a search tried, in which time, why it ended, and what became of them."""
+    known = f" and {result.resumed} known" if result.resumed else ""
+    return (
+        f"{_configs(result.measured)} tried{known} in {result.seconds:.0f} s, until {result.ending}: "
+        f"{status_text(result.statuses)}"
+    )
+
+
+def interruption_line(result: "SearchResult") -> str:
+    """The best that an interrupted search leaves: its winner, or the best of the screening where nothing was raced."""
+    best = result.winner or result.best_screened
+    text = "nothing was found yet"
+    if best is not None and best.timing is not None:
+        stage = ", by screening" if best.stage is Stage.SCREEN else ""
+        text = f"the best so far is {best.config}, {describe_time(best.timing)}{stage}"
+    return f"interrupted: {text}; everything is kept, run the same command to continue"
+
+
 def result_lines(result: "SearchResult", *, is_asked: bool = True) -> list[str]:
     """The winner of a search as ``winner_lines`` tells it, and why it is not the best of the screening where it is not.
 
-    Where another shape was searched than the one asked for, ``is_asked`` is False and the verdict names it.
+    A search that was cut short does not say that tuning gains nothing; a replayed race that was not recorded is said to
+    have no baseline. Where another shape was searched than the one asked for, ``is_asked`` is False and the verdict
+    names it.
     """
     assert result.winner is not None
     first, *others, _ = winner_lines(result.winner)
-    return [first, *_chosen_in_race(result), *others, f"verdict   {_verdict_of(result, is_asked=is_asked)}"]
+    return [
+        first,
+        *_chosen_in_race(result),
+        *others,
+        *_answered_by_screening(result),
+        f"verdict   {_verdict_of(result, is_asked=is_asked)}",
+    ]
 
 
 def _verdict_of(result: "SearchResult", *, is_asked: bool) -> str:
     assert result.winner is not None
     text = verdict(result.winner)
+    if result.winner.is_default and (more := _how_to_try_more(result)):
+        tried = result.measured + result.resumed
+        text = f"{verdict(result.winner, among=f'{tried} of {_configs(result.valid)}')}; {more}"
     return text if is_asked else f"of {result.shape}, not of the shape asked for: {text}"
+
+
+def _how_to_try_more(result: "SearchResult") -> str:
+    """What continues a search that was cut short, in the command line's words; nothing if it ran its course."""
+    from autotune.search import Ending  # loads Optuna, which only a command that has searched has loaded already
+
+    if result.measured + result.resumed >= result.valid:
+        return ""
+    continued = {
+        Ending.TRIALS: "raise --trials to try more",
+        Ending.SECONDS: "raise --budget to try more",
+        Ending.INTERRUPTED: "the same command tries more",
+    }
+    return continued.get(result.ending, "")
 
 
 def _chosen_in_race(result: "SearchResult") -> list[str]:
@@ -71,7 +115,20 @@ def _chosen_in_race(result: "SearchResult") -> list[str]:
         return []
     among = f"among {len(tied)} that tied" if len(tied) > 1 else "alone at the front"
     came = "one of them" if best.config in tied else "slower there"
+    if best.config not in [trial.config for trial in result.recorded if trial.stage is Stage.RACE]:
+        came = "not in it"  # the search was interrupted before that, or an earlier race refuted it
     return [f"chosen    in the race, {among}; the best of the screening was {came}: {best.config}"]
+
+
+def _answered_by_screening(result: "SearchResult") -> list[str]:
+    """A line where a replay had not recorded the race, and answered it with the times of the screening."""
+    winner = result.winner
+    if winner is None or winner.executor != "replay" or winner.baseline:
+        return []
+    screened = [t.timing for t in result.recorded if t.stage is Stage.SCREEN and t.config == winner.config]
+    if winner.timing not in screened:
+        return []
+    return ["baseline  not known: the recording raced other finalists, so the times here are those of its screening"]
 
 
 def winner_lines(winner: Trial) -> list[str]:
@@ -90,10 +147,18 @@ def winner_lines(winner: Trial) -> list[str]:
     return lines
 
 
-def verdict(winner: Trial) -> str:
-    """In words: whether the winner is worth using."""
+def verdict(winner: Trial, *, among: str = "") -> str:
+    """In words: whether the winner is worth using.
+
+    ``among`` says which configs were tried, such as "1 of 362 configs", where they were too few to say that tuning
+    gains nothing.
+    """
     assert winner.timing is not None
-    if winner.is_default:
+    join = ", and"
+    if winner.is_default and among:
+        text = f"nothing faster than the default among the {among} tried"
+        join = "; the default is"
+    elif winner.is_default:
         text = "tuning gains nothing at this shape: the default is among the fastest"
     elif winner.default_timing is None:
         text = "worth using: the default does not run here"
@@ -106,11 +171,11 @@ def verdict(winner: Trial) -> str:
         return text
     ratio = speed_up(winner.baseline_timing, winner.timing)
     if ratio.low > 1.0:
-        return f"{text}, and faster than {winner.baseline}"
+        return f"{text}{join} faster than {winner.baseline}"
     if ratio.high < 1.0:
         lag = 100 * (1 / ratio.value - 1)
         return f"{text}; {winner.baseline} is {lag:.0f} % faster here, where it offers all you need"
-    return f"{text}, and level with {winner.baseline}"
+    return f"{text}{join} level with {winner.baseline}"
 
 
 def is_memory_bound(tflops: float | None, gbps: float | None) -> bool:
@@ -163,8 +228,10 @@ def result_data(result: "SearchResult", *, is_asked: bool = True) -> dict[str, A
         "shape": result.shape.as_dict(),
         "winner": None if result.winner is None else trial_data(result.winner),
         "verdict": None if result.winner is None else _verdict_of(result, is_asked=is_asked),
+        "best": None if result.best_screened is None else _best_data(result.best_screened),
         "ties": [dict(trial.config) for trial in result.ties],
         "statuses": dict(result.statuses),
+        "valid": result.valid,
         "measured": result.measured,
         "resumed": result.resumed,
         "seconds": result.seconds,
@@ -172,6 +239,15 @@ def result_data(result: "SearchResult", *, is_asked: bool = True) -> dict[str, A
         "ending": result.ending,
         "contended": result.contended,
     }
+
+
+def _best_data(trial: Trial) -> dict[str, Any]:
+    config = {name: value for name, value in trial.config.items() if value is not None}
+    return {"config": config, "timing": _plain(trial.timing), "stage": trial.stage}
+
+
+def _configs(count: int) -> str:
+    return "1 config" if count == 1 else f"{count} configs"
 
 
 def _plain(timing: Timing | None) -> dict[str, Any] | None:

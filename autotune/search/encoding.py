@@ -1,55 +1,72 @@
 """Configs as Optuna sees them, and as numbers that a surrogate can compare."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.trial import BaseTrial
 
 from autotune.device import Device
 from autotune.shape import Shape
 from autotune.space import Config, Parameter, Space, Value
 
 
-class Encoding:
-    """Configs as Optuna parameters and back; parameters without a choice on the device are left out.
+class PartialEncoding:
+    """Configs as Optuna parameters: those that apply to a config and have a choice; the others are left out.
 
-    Parameters with ordered values are integers, the index of the value: a sampler sees neighbours as neighbours. One
-    that another's value leaves without a choice is told as its first value, and what is proposed for it is ignored.
+    Parameters with ordered values are integers, the index of the value: a sampler sees neighbours as neighbours.
+    """
+
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        self._parameters = tuple(parameters)
+        self._free = {p.name: p for p in parameters if len(p.values) > 1}
+        self.distributions = {name: _distribution(parameter) for name, parameter in self._free.items()}
+
+    def encode(self, config: Mapping[str, Value]) -> dict[str, Any]:
+        """The parameters of a config."""
+        return {
+            name: parameter.values.index(value) if parameter.is_ordered else value
+            for name, parameter in self._free.items()
+            if (value := config[name]) is not None
+        }
+
+    def suggest(self, trial: BaseTrial) -> Config:
+        """The config that a trial's sampler proposes."""
+        chosen: dict[str, Value] = {}
+        for parameter in self._parameters:
+            choices = applicable(parameter, chosen)
+            chosen[parameter.name] = _suggest(trial, parameter) if len(choices) > 1 else choices[0]
+        return Config(chosen)
+
+
+class Encoding(PartialEncoding):
+    """Configs of a space on a device, each with every parameter that has a choice there: samplers see one fixed space.
+
+    A parameter that another's value leaves without a choice is told as its first value, and what is proposed for it is
+    ignored.
     """
 
     def __init__(self, space: Space[Any], device: Device) -> None:
-        self._parameters = space.parameters
-        self._device = device
-        self._free = {p.name: p for p in space.parameters if len(p.choices(device)) > 1}
-        self.distributions: dict[str, BaseDistribution] = {
-            name: _distribution(parameter) for name, parameter in self._free.items()
-        }
+        super().__init__([p if p.choices(device) == p.values else replace(p, values=()) for p in space.parameters])
 
-    def encode(self, config: Config) -> dict[str, Any]:
-        """The parameters of a config."""
-        return {
-            name: index if parameter.is_ordered else parameter.values[index]
-            for name, parameter in self._free.items()
-            if (index := _index(parameter, config)) is not None
-        }
+    def encode(self, config: Mapping[str, Value]) -> dict[str, Any]:
+        absent = {name: p.values[0] for name, p in self._free.items() if p.only is not None and config[name] is None}
+        return super().encode({**config, **absent})
 
-    def decode(self, params: Mapping[str, Any]) -> Config:
-        """The config of such parameters."""
-        chosen: dict[str, Value] = {}
-        for parameter in self._parameters:
-            choices = parameter.choices(self._device, chosen)
-            value = params.get(parameter.name) if len(choices) > 1 else choices[0]
-            is_index = len(choices) > 1 and parameter.is_ordered
-            chosen[parameter.name] = parameter.values[value] if is_index else value  # type: ignore[index]
-        return Config(chosen)
+    def suggest(self, trial: BaseTrial) -> Config:
+        for parameter in self._free.values():
+            _suggest(trial, parameter)
+        return super().suggest(trial)
 
     def features(self, config: Config) -> list[float]:
         """Where a config lies in the unit cube: ordered values by their index, others one axis a value."""
         found: list[float] = []
         for parameter in self._free.values():
-            index = _index(parameter, config) or 0
+            value = config[parameter.name]
+            index = 0 if value is None else parameter.values.index(value)
             if parameter.is_ordered:
                 found.append(index / (len(parameter.values) - 1))
             else:
@@ -58,6 +75,13 @@ class Encoding:
                     for other in range(1 if len(parameter.values) == 2 else 0, len(parameter.values))
                 ]
         return found
+
+
+def applicable(parameter: Parameter, chosen: Mapping[str, Value]) -> tuple[Value, ...]:
+    """The values beside what was chosen of the parameters declared before; only None where there is no choice."""
+    if parameter.only is not None and chosen[parameter.only[0]] != parameter.only[1]:
+        return (None,)
+    return parameter.values or (None,)
 
 
 def feature_matrix(
@@ -71,12 +95,11 @@ def feature_matrix(
     return scaled
 
 
-def _index(parameter: Parameter, config: Config) -> int | None:
-    """The place of a config's value in its parameter; 0 where another parameter leaves it none, None if unknown."""
-    value = config[parameter.name]
-    if value is None:
-        return None if parameter.only is None else 0
-    return parameter.values.index(value)
+def _suggest(trial: BaseTrial, parameter: Parameter) -> Value:
+    """What a sampler proposes; asked again of the same trial, the same."""
+    if parameter.is_ordered:
+        return parameter.values[trial.suggest_int(parameter.name, 0, len(parameter.values) - 1)]
+    return parameter.values[parameter.values.index(trial.suggest_categorical(parameter.name, parameter.values))]
 
 
 def _distribution(parameter: Parameter) -> BaseDistribution:

@@ -10,6 +10,7 @@ import optuna
 from autotune.device import Device
 from autotune.errors import MissingDependencyError, UnknownNameError
 from autotune.search.encoding import Encoding
+from autotune.search.study import create_study
 from autotune.space import Space
 from autotune.trial import Outcome, Status
 
@@ -44,7 +45,7 @@ def importance(
     """
     if evaluator not in EVALUATORS:
         raise UnknownNameError(f"evaluator={evaluator!r} is unknown; allowed: {', '.join(EVALUATORS)}")
-    encoding, study = Encoding(space, device), optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=SEED))
+    encoding, study = Encoding(space, device), create_study(optuna.samplers.RandomSampler(seed=SEED))
     times = {
         outcome.config: math.log(outcome.timing.median_us)
         for outcome in outcomes

@@ -1,6 +1,5 @@
 """What can be confirmed of a replayed winner without a GPU: it compiles, it fits, and its numbers are right."""
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -57,14 +56,14 @@ def compile_all(
     configs: Iterable[Config],
     settings: Settings | None = None,
 ) -> list[Outcome]:
-    """Compile configs for a device with its real compiler, on all cores unless told otherwise; in the order given.
+    """Compile configs for a device with its real compiler, in the order given; on all cores but one unless told.
 
     There is no outcome where the operation compiles only on the device that runs it.
     """
     if not operation.compiles_ahead:
         return []
     settings = settings or Settings()
-    jobs, patience = limit_jobs(settings.jobs or os.cpu_count()).count, 2 * settings.compile_seconds
+    jobs, patience = limit_jobs(settings.jobs).count, 2 * settings.compile_seconds
     wanted = list(configs)
     status, message = Status.COMPILE_TIMEOUT, f"nothing compiled for {patience:.0f} s"
     found: dict[Config, Outcome] = {}

@@ -4,24 +4,20 @@ import math
 import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import optuna
 
 from autotune.errors import UnknownNameError
+from autotune.search.encoding import PartialEncoding, applicable
 from autotune.search.importance import EVALUATORS, SEED, Evaluator, make_evaluator
+from autotune.search.study import DistinctStudy, create_study, finished_trial
 from autotune.space import Config, Parameter, Value
 
-Values = tuple[float, ...]
-
-CONSTRAINT: Final = "invalid"  # at most 0: feasible (Optuna's convention)
-MAX_USELESS_ASKS: Final = 5  # then the sampler has run dry, and a point is drawn
 MIN_POINTS: Final = 10  # below, a share says more of the sample than of the axes
 
-optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-
-class ParetoStudy:
+class ParetoStudy(DistinctStudy):
     """Proposals of points, each given out once, that make a Pareto front; all objectives are minimised.
 
     A point is a ``Config`` over ``parameters``; one with ``only=(name, value)`` applies only where that parameter,
@@ -51,77 +47,17 @@ class ParetoStudy:
         first: Iterable[Config] = (),
         seed: int = 0,
     ) -> None:
-        self._parameters = tuple(parameters)
-        self._reject = reject
-        self._random = random.Random(seed)
-        self._unseen = dict.fromkeys(point for point in combinations(parameters) if reject(point) is None)
-        self.size = len(self._unseen)
+        valid = [point for point in combinations(parameters) if reject(point) is None]
+        self.size = len(valid)
         self.is_enumerated = self.size <= budget
-        self._first = [point for point in dict.fromkeys(first) if point in self._unseen]
-        if self.is_enumerated:
-            self._first = list(dict.fromkeys([*self._first, *self._unseen]))
-        self._study = optuna.create_study(
-            directions=["minimize"] * objectives, sampler=optuna.samplers.TPESampler(seed=seed)
+        super().__init__(
+            PartialEncoding(parameters),
+            valid,
+            optuna.samplers.TPESampler(seed=seed),
+            random.Random(seed).choice,
+            objectives=objectives,
+            first=[*first, *valid] if self.is_enumerated else first,
         )
-        self._asked: dict[Config, optuna.Trial] = {}
-        self._points: dict[int, Config] = {}
-
-    def ask(self) -> Config | None:
-        """The next point, valid and never given before; None when every one was."""
-        for _ in range(MAX_USELESS_ASKS):
-            if not self._unseen:
-                return None
-            if self._first:
-                return self._enqueue(self._first.pop(0))
-            point, trial = self._suggest()
-            if point in self._unseen:
-                return self._take(point, trial)
-            if self._reject(point) is not None:
-                trial.set_constraint(CONSTRAINT, 1.0)
-                self._study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-            else:  # given before
-                self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
-        return self._enqueue(self._random.choice(list(self._unseen)))
-
-    def tell(self, point: Config, values: Sequence[float] | None) -> None:
-        """Learn what a point that was asked for came to; None: it failed."""
-        trial = self._asked.pop(point)
-        trial.set_constraint(CONSTRAINT, 1.0 if values is None else -1.0)
-        if values is None:
-            self._study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-        else:
-            self._study.tell(trial, list(values))
-
-    def front(self) -> list[Config]:
-        """The points that none beats in every objective at once, in the order in which they were asked for."""
-        return [self._points[trial.number] for trial in sorted(self._study.best_trials, key=lambda each: each.number)]
-
-    def _enqueue(self, point: Config) -> Config:
-        self._study.enqueue_trial(_params(self._parameters, point))
-        found, trial = self._suggest()
-        assert found == point
-        return self._take(point, trial)
-
-    def _take(self, point: Config, trial: optuna.Trial) -> Config:
-        del self._unseen[point]
-        if point in self._first:
-            self._first.remove(point)
-        self._asked[point], self._points[trial.number] = trial, point
-        return point
-
-    def _suggest(self) -> tuple[Config, optuna.Trial]:
-        trial = self._study.ask()
-        chosen: dict[str, Value] = {}
-        for parameter in self._parameters:
-            choices = _choices(parameter, chosen)
-            if len(choices) == 1:
-                chosen[parameter.name] = choices[0]
-            elif parameter.is_ordered:
-                chosen[parameter.name] = choices[trial.suggest_int(parameter.name, 0, len(choices) - 1)]
-            else:
-                place = parameter.values.index(trial.suggest_categorical(parameter.name, parameter.values))
-                chosen[parameter.name] = parameter.values[place]
-        return Config(chosen), trial
 
 
 def combinations(parameters: Sequence[Parameter]) -> Iterator[Config]:
@@ -136,7 +72,7 @@ def combinations(parameters: Sequence[Parameter]) -> Iterator[Config]:
         if not left:
             yield Config(chosen)
             return
-        for value in _choices(left[0], chosen):
+        for value in applicable(left[0], chosen):
             yield from extend({**chosen, left[0].name: value}, left[1:])
 
     return extend({}, tuple(parameters))
@@ -194,13 +130,10 @@ def sensitivity(
     varied = [p for p in parameters if len({point[p.name] for point in told} - {None}) > 1]
     if len(told) < MIN_POINTS or len(set(told.values())) == 1 or not varied:
         return {}
-    study = optuna.create_study(
-        directions=["minimize"] * len(next(iter(told.values()))), sampler=optuna.samplers.RandomSampler(seed=SEED)
-    )
+    encoding = PartialEncoding(varied)
+    study = create_study(optuna.samplers.RandomSampler(seed=SEED), objectives=len(next(iter(told.values()))))
     for point, values in told.items():
-        params = _params(varied, point)
-        distributions = {p.name: _distribution(p) for p in varied if p.name in params}
-        study.add_trial(optuna.trial.create_trial(values=list(values), params=params, distributions=distributions))
+        study.add_trial(finished_trial(encoding, point, values))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that a parameter seldom applies
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of normalize
@@ -211,24 +144,3 @@ def sensitivity(
     if total <= 0.0:
         return {}
     return {name: float(part / total) for name, part in sorted(found.items(), key=lambda item: (-item[1], item[0]))}
-
-
-def _choices(parameter: Parameter, chosen: Mapping[str, Value]) -> tuple[Value, ...]:
-    if parameter.only is not None and chosen[parameter.only[0]] != parameter.only[1]:
-        return (None,)
-    return parameter.values
-
-
-def _params(parameters: Sequence[Parameter], point: Config) -> dict[str, Any]:
-    """A point as Optuna's parameters: those that apply and have a choice, ordered ones as their index."""
-    return {
-        p.name: p.values.index(value) if p.is_ordered else value
-        for p in parameters
-        if (value := point[p.name]) is not None and len(p.values) > 1
-    }
-
-
-def _distribution(parameter: Parameter) -> optuna.distributions.BaseDistribution:
-    if parameter.is_ordered:
-        return optuna.distributions.IntDistribution(0, len(parameter.values) - 1)
-    return optuna.distributions.CategoricalDistribution(parameter.values)

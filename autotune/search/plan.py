@@ -9,7 +9,7 @@ from autotune.device import Device
 from autotune.executor import Executor
 from autotune.operation import Operation
 from autotune.search.pace import Pace, find_pace
-from autotune.search.proposals import Sampler
+from autotune.search.proposals import Sampler, most_in_flight
 from autotune.search.recorder import Recorder
 from autotune.search.session import Limits, _reached_device
 from autotune.shape import Shape
@@ -81,8 +81,8 @@ def make_plan(
 ) -> Plan:
     """Plan a search with these limits; reads tables, writes and runs nothing.
 
-    Compiling, ``jobs`` configs at once, and judging, one at a time, overlap: the slower of the two and the race make up
-    the time. What does not compile ahead is compiled one config at a time.
+    Compiling, ``jobs`` configs at once or as many as the sampler has in flight, and judging, one at a time, overlap:
+    the slower of the two and the race make up the time. What does not compile ahead is compiled one config at a time.
 
     Raises:
         UsageError: the operation does not support the shape.
@@ -99,7 +99,7 @@ def make_plan(
         reached = sum(_reached_device(trial.outcome) for trial in recorder.screened.values())
         trials = max(0, min(left, limits.trials - reached))
     pace = find_pace(shape, device, _recorded(operation.name, device))
-    jobs = jobs if operation.compiles_ahead else 1
+    jobs = int(min(jobs, most_in_flight(sampler))) if operation.compiles_ahead else 1
     seconds = max(trials * pace.compile_seconds / jobs, trials * pace.judge_seconds)
     return Plan(
         operation=operation.name,

@@ -14,7 +14,7 @@ from autotune.executor import Executor
 from autotune.operation import Operation
 from autotune.search.convergence import Convergence
 from autotune.search.finalists import FINALISTS, SWEEP_FINALISTS, last_race, race_finalists, rank
-from autotune.search.proposals import DEFAULT_SAMPLER, Proposals, Sampler, make_proposals
+from autotune.search.proposals import DEFAULT_SAMPLER, Proposals, Sampler, make_proposals, most_in_flight
 from autotune.search.recorder import Recorder
 from autotune.shape import Shape
 from autotune.space import Config
@@ -49,15 +49,17 @@ class Ending(StrEnum):
 
     EXHAUSTED = "every valid config was tried"
     TRIALS = "the budget of trials was spent"
-    SECONDS = "the budget of time was spent"
+    SECONDS = "only the race's part of the budget of time was left"
     CONVERGED = "it had converged"
     INTERRUPTED = "it was interrupted"
 
 
 class Observer(Protocol):
-    """Told what happens, as it happens; every trial it hears of is on disk."""
+    """Told what happens, as it happens; every trial it hears of is on disk; ``best`` is that of those resumed."""
 
-    def on_start(self, operation: Operation[Any], shape: Shape, *, space: int, resumed: int) -> None: ...
+    def on_start(
+        self, operation: Operation[Any], shape: Shape, *, space: int, resumed: int, best: Trial | None
+    ) -> None: ...
 
     def on_trial(self, trial: Trial) -> None: ...
 
@@ -67,7 +69,9 @@ class Observer(Protocol):
 class Silent:
     """An observer that says nothing."""
 
-    def on_start(self, operation: Operation[Any], shape: Shape, *, space: int, resumed: int) -> None: ...
+    def on_start(
+        self, operation: Operation[Any], shape: Shape, *, space: int, resumed: int, best: Trial | None
+    ) -> None: ...
 
     def on_trial(self, trial: Trial) -> None: ...
 
@@ -81,7 +85,7 @@ class SearchResult:
     ``recorded`` are the verdicts that it rests on, one a config, and the winner's race; ``ties`` are those of that race
     that measurement cannot tell from it. ``is_decided``: the last race had the GPU to itself and all finalists of what
     was screened, and came to a result. ``contended`` counts the rows of this run that were timed while another process
-    used the GPU.
+    used the GPU, ``valid`` the configs that there are to try.
     """
 
     operation: Operation[Any]
@@ -90,6 +94,7 @@ class SearchResult:
     ties: tuple[Trial, ...] = ()
     best_screened: Trial | None
     statuses: dict[Status, int]
+    valid: int
     measured: int
     resumed: int
     seconds: float
@@ -144,7 +149,7 @@ def search(
     valid = list(operation.space.configs(shape, executor.device))
     if not valid:
         raise SearchError(_why_nothing_is_valid(operation, shape, executor.device))
-    observer.on_start(operation, shape, space=len(valid), resumed=resumed)
+    observer.on_start(operation, shape, space=len(valid), resumed=resumed, best=_best(recorder.screened.values()))
     proposals = make_proposals(
         sampler,
         operation.space,
@@ -156,9 +161,10 @@ def search(
     )
     ending, is_decided = Ending.INTERRUPTED, False
     try:
-        ending = _screen(recorder, proposals, limits, started, observer, valid=len(valid))
+        room = min(executor.capacity, most_in_flight(sampler))
+        ending = _screen(recorder, proposals, limits, started, observer, valid=len(valid), room=room)
         if not recorder.screened:
-            raise SearchError(f"the budget of {limits.seconds} s ended before one config was measured; give it more")
+            raise SearchError(_why_nothing_was_measured(limits))
         count = SWEEP_FINALISTS if sampler == "exhaustive" else FINALISTS
         is_decided = race_finalists(
             recorder,
@@ -176,15 +182,15 @@ def search(
     race = [row for row in rows if found and row.race_id == found[0].race_id] or last_race(rows)
     if not found and ending is not Ending.INTERRUPTED:
         raise SearchError(_why_nothing(recorder.screened.values(), rows))
-    timed = [trial for trial in recorder.screened.values() if trial.timing and trial.status is Status.OK]
     new = [trial for trial in (*recorder.screened.values(), *rows) if trial.number > resumed_number]
     return SearchResult(
         operation=operation,
         shape=shape,
         winner=found[0] if found else None,
         ties=tuple(tie_set(race)),
-        best_screened=min(timed, key=rank, default=None),
+        best_screened=_best(recorder.screened.values()),
         statuses=dict(Counter(trial.status for trial in recorder.screened.values())),
+        valid=len(valid),
         measured=len(recorder.screened) - resumed,
         resumed=resumed,
         seconds=time.monotonic() - started,
@@ -196,14 +202,20 @@ def search(
 
 
 def _screen(
-    recorder: Recorder, proposals: Proposals, limits: Limits, started: float, observer: Observer, *, valid: int
+    recorder: Recorder,
+    proposals: Proposals,
+    limits: Limits,
+    started: float,
+    observer: Observer,
+    *,
+    valid: int,
+    room: float,
 ) -> Ending:
-    """Keep the executor full until a limit is reached or every config was tried; says which."""
+    """Keep ``room`` configs in flight until a limit is reached or every config was tried; says which."""
     deadline = math.inf if limits.seconds is None else started + limits.seconds - limits.race_seconds
     reached = sum(_reached_device(trial.outcome) for trial in recorder.screened.values())
     past = sorted(recorder.screened.values(), key=lambda trial: trial.number)
     convergence = Convergence([trial.outcome for trial in past], valid)
-    room = min(recorder.executor.capacity, proposals.ahead)
     in_flight, ending = 0, None
     while True:
         while ending is None and in_flight < room:
@@ -243,6 +255,23 @@ def _race_seconds(limits: Limits, started: float) -> float:
 def _seconds_left(limits: Limits, started: float) -> float:
     """Of the budget; without one, for ever."""
     return math.inf if limits.seconds is None else started + limits.seconds - time.monotonic()
+
+
+def _best(screened: Iterable[Trial]) -> Trial | None:
+    """The fastest by screening that was correct."""
+    timed = (trial for trial in screened if trial.timing and trial.status is Status.OK)
+    return min(timed, key=rank, default=None)
+
+
+def _why_nothing_was_measured(limits: Limits) -> str:
+    """What to say where the budget in seconds was over before the first verdict."""
+    assert limits.seconds is not None
+    kept = min(limits.seconds, limits.race_seconds)
+    enough = math.ceil(3 * max(limits.seconds, MIN_RACE_SECONDS))  # leaves more than all of this one for measuring
+    return (
+        f"the budget of {limits.seconds:g} s ended before one config was measured, as {kept:g} s of it are kept for "
+        f"the race; give it at least {enough} s"
+    )
 
 
 def _why_nothing_is_valid(operation: Operation[Any], shape: Shape, device: Device) -> str:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from autotune.errors import TableError
-from autotune.table.checksums import read_checked, read_checksums, write_checksums
+from autotune.table.checksums import Checksums, read_checked, read_checksums, write_checksums
 from autotune.table.files import sha256, write_bytes
 from autotune.table.parquet import decode, encode, operation_of
 from autotune.table.store import OnDamaged, in_order, raise_damaged
 from autotune.trial import Trial
 
 RESULTS: Final = Path(__file__).parents[1] / "results"
+RESTORE: Final = "`git checkout -- results` in the clone, or installing the package again, brings it back"
 
 T = TypeVar("T")
 
@@ -43,8 +44,7 @@ class Sweep:
         Raises:
             TableError: the file is damaged, or no longer what ``SHA256SUMS`` says.
         """
-        data = read_checked(self.results, self.path.as_posix(), read_checksums(self.results))
-        return _decode_placed(self.results, self.path.as_posix(), data)
+        return _read_table(self.results, self.path.as_posix(), read_checksums(self.results), _decode_placed)
 
 
 def shipped_winners(operation: str, *, results: Path = RESULTS, on_damaged: OnDamaged = raise_damaged) -> list[Trial]:
@@ -100,17 +100,27 @@ def _read_tables(results: Path, pattern: str, read: Callable[[Path, str, bytes],
     try:
         checksums = read_checksums(results)
     except TableError as error:
-        on_damaged(error)
+        on_damaged(TableError(f"{error}; {RESTORE}"))
         return []
     names = {path.relative_to(results).as_posix() for path in results.glob(pattern)}
     names |= {name for name in checksums if _fits(name, pattern)}
     tables = []
     for name in sorted(names):
         try:
-            tables.append(read(results, name, read_checked(results, name, checksums)))
+            tables.append(_read_table(results, name, checksums, read))
         except TableError as error:
             on_damaged(error)
     return tables
+
+
+def _read_table(results: Path, name: str, checksums: Checksums, read: Callable[[Path, str, bytes], T]) -> T:
+    """Read what is listed; an error says how to get it back."""
+    try:
+        return read(results, name, read_checked(results, name, checksums))
+    except TableError as error:
+        if name not in checksums:  # nor is it in the clone
+            raise
+        raise TableError(f"{error}; {RESTORE}") from error
 
 
 def _decode_placed(results: Path, name: str, data: bytes) -> list[Trial]:

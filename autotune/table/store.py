@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shlex
 import warnings
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -64,7 +65,7 @@ class Store:
 
     A part is one acknowledged batch, named by the digest of its bytes, so no two processes ever write different bytes
     to one name: any number may append, read and compact at once, without locks. A folder need not exist until the first
-    append, and reading needs no permission to write.
+    append, and reading needs no permission to write. ``on_damaged`` is what ``trials`` does where it is not told.
 
     Example:
         >>> store = Store(home())
@@ -72,8 +73,9 @@ class Store:
         >>> store.trials("flash_attention", NVIDIA_H200)
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, on_damaged: OnDamaged = raise_damaged) -> None:
         self.root = root
+        self._on_damaged = on_damaged
 
     def append(self, trials: Iterable[Trial]) -> Path:
         """Keep a batch of trials of one operation and device; on disk once this returns. Returns its part.
@@ -93,7 +95,7 @@ class Store:
         return _write_part(self._folder(operations.pop(), devices.pop()), batch)
 
     def trials(
-        self, operation: str, device: Device | None = None, *, on_damaged: OnDamaged = raise_damaged
+        self, operation: str, device: Device | None = None, *, on_damaged: OnDamaged | None = None
     ) -> list[Trial]:
         """Every distinct trial of an operation, oldest first; with ``device``, of that very device and power cap.
 
@@ -103,6 +105,7 @@ class Store:
         Raises:
             TableError: by ``on_damaged``.
         """
+        on_damaged = on_damaged or self._on_damaged
         if device is not None:
             folders = [self._folder(operation, device)]
         else:
@@ -194,8 +197,17 @@ def _read_part(path: Path) -> list[Trial] | None:
         if isinstance(error.__cause__, FileNotFoundError) and not path.is_symlink():
             return None
         raise
-    if (digest := sha256(data)) != path.stem:
-        raise TableError(f"{path}: damaged: its SHA-256 is {digest}; restore the file or move it away")
+    try:
+        return _decode_named(path, data)
+    except TableError as error:
+        name = shlex.quote(str(path))
+        raise TableError(f"{error}; `mv {name} {name}.damaged` sets it aside, and no other row is lost") from error
+
+
+def _decode_named(path: Path, data: bytes) -> list[Trial]:
+    """The trials in the bytes of a part, which its name and place vouch for."""
+    if sha256(data) != path.stem:
+        raise TableError(f"{path}: damaged: its SHA-256 is not its name")
     trials = decode(data, str(path))
     for trial in trials:
         if (trial.device.slug, trial.operation) != (path.parent.parent.name, path.parent.name):

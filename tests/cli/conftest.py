@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from autotune import dispatch, hardware
-from autotune.cli import studies
+from autotune.cli import interrupts, studies
 from autotune.cli.app import main
 from autotune.correctness import Verdict
 from autotune.executor.select import Settings
@@ -65,11 +65,12 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     sample.serve_from(monkeypatch, here.home, here.results)
     monkeypatch.setattr(hardware, "has_gpu", lambda: False)
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # main sets its own
-    terminate = signal.getsignal(signal.SIGTERM)  # and this
+    handlers = {number: signal.getsignal(number) for number in interrupts.SIGNALS}  # and these
     dispatch.reload()
     yield here
     dispatch.reload()
-    signal.signal(signal.SIGTERM, terminate)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

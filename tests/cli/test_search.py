@@ -74,7 +74,7 @@ def test_a_second_run_resumes_and_measures_nothing(run: Run, machine: Machine, c
     first = run("search", "--trials", "12")
     kept = machine.kept()
     second = run("search", "--trials", "12")
-    assert "362 valid configs, 12 known from an earlier run\n" in second.out
+    assert "362 valid configs, 12 known from an earlier run; best 2" in second.out
     assert "0 configs tried and 12 known in " in second.out
     assert machine.kept() == kept
     assert [line for line in second.out.splitlines() if line.startswith("winner")] == [
@@ -82,6 +82,38 @@ def test_a_second_run_resumes_and_measures_nothing(run: Run, machine: Machine, c
     ]
     third = run("search", "--trials", "14")
     assert "2 configs tried and 12 known in " in third.out
+
+
+def test_a_search_that_tried_only_the_default_does_not_say_that_tuning_gains_nothing(
+    run: Run, machine: Machine, confirmed: list[list[Config]]
+) -> None:
+    machine.ship_sweep(1024)
+    ran = run("search", "--trials", "1", "--sampler", "random")
+    assert "\nracing 1 finalist against the fastest baseline\n1 config tried in " in ran.out
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("verdict")]
+    assert line.startswith("verdict   nothing faster than the default among the 1 of 362 configs tried; ")
+    assert line.endswith("; raise --trials to try more")
+    (found,) = json.loads(run("search", "--trials", "1", "--sampler", "random", "--json").out)
+    assert f"verdict   {found['verdict']}" == line
+
+
+def test_a_budget_that_the_race_takes_whole_is_refused_with_what_it_needs(run: Run, machine: Machine) -> None:
+    machine.ship_sweep(64)
+    ran = run("search", "--seq", "64", "--budget", "2")
+    assert ran.code == 1
+    assert ran.err == (
+        "autotune: the budget of 2 s ended before one config was measured, as 2 s of it are kept for the race; "
+        "give it at least 6 s\n"
+    )
+
+
+def test_a_replay_that_raced_others_than_its_recording_says_why_there_is_no_baseline(
+    run: Run, machine: Machine, confirmed: list[list[Config]]
+) -> None:
+    machine.ship_sweep(1024)
+    ran = run("search", "--trials", "6", "--sampler", "random")  # the recorded race had the sweep's fastest
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("baseline")]
+    assert line.startswith("baseline  not known: the recording raced other finalists")
 
 
 def test_a_search_as_json_says_the_same(run: Run, machine: Machine, confirmed: list[list[Config]]) -> None:
@@ -369,7 +401,9 @@ def test_a_search_says_that_another_process_was_using_the_gpu(
         return replace(collect(executor, timeout), conditions=Conditions(contended=True))
 
     monkeypatch.setattr(ReplayExecutor, "collect", contended)
-    ran = run("search", "--seq", "64", "--trials", "8", "--json")
+    one = run("search", "--seq", "64", "--trials", "6", "--json")
+    assert "using the GPU during 1 measurement; " in one.err
+    ran = run("search", "--seq", "64", "--trials", "9", "--json")
     (line,) = [line for line in ran.err.splitlines() if line.startswith("contended")]
     assert line == (
         "contended another process was using the GPU during 3 measurements; "

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,6 +44,28 @@ def test_an_interrupted_search_keeps_what_it_found_and_continues(
     assert "seq 64" not in ran.out
     assert len(machine.kept()) == 7
     assert "2 configs tried and 7 known in " in run("search", "--trials", "9").out
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_interrupted_race_leaves_the_best_by_screening(
+    run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ReplayExecutor, "race", interrupt)
+    machine.ship_sweep(1024)
+    ran = run("search", "--trials", "5", *(["--json"] if as_json else []))
+    best = min(machine.kept(), key=lambda trial: trial.timing.median_us if trial.timing else float("inf"))
+    assert ran.code == 130
+    assert f"\ninterrupted: the best so far is {best.config}, " in (ran.err if as_json else ran.out)
+    assert ", by screening; everything is kept" in (ran.err if as_json else ran.out)
+    if as_json:
+        (data,) = json.loads(ran.out)
+        assert best.timing is not None
+        assert (data["winner"], data["interrupted"], data["best"]["stage"]) == (None, True, "screen")
+        assert data["best"]["config"] == {name: value for name, value in best.config.items() if value is not None}
+        assert data["best"]["timing"]["median_us"] == best.timing.median_us
 
 
 @pytest.mark.parametrize("stop", ["confirm", "_compile_for"])
@@ -89,3 +112,65 @@ def test_a_signal_ends_a_search_in_order(tmp_path: Path, number: signal.Signals,
     assert (process.returncode, err) == (code, "closed\n")
     assert "\ninterrupted: the best so far is BLOCK_Q=" in f"\n{out}"
     assert len(Store(tmp_path).trials("flash_attention")) >= 1
+
+
+# The console script's code and what ``python -m autotune`` runs; the process signals itself when it imports MODULE.
+ENTRIES = {
+    "script": "from autotune.cli import main\nsys.exit(main())",
+    "module": "import runpy\nrunpy.run_module('autotune', run_name='__main__', alter_sys=True)",
+}
+SIGNALLED = """
+import os, sys
+
+class Signal:
+    def find_spec(name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), {number})
+
+sys.meta_path.insert(0, Signal)
+"""
+
+
+def run_signalled(home: Path, before: str, entry: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", before + ENTRIES[entry], *arguments]
+    environment = {**os.environ, "AUTOTUNE_HOME": str(home), "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("entry", "module", "number", "code"),
+    [
+        ("script", "autotune.cli.app", signal.SIGINT, 130),
+        ("module", "autotune.cli.app", signal.SIGTERM, 143),
+        ("script", "typer", signal.SIGTERM, 143),
+        ("module", "pyarrow", signal.SIGINT, 130),
+        ("script", "optuna", signal.SIGINT, 130),
+        ("module", "autotune.cli.studies", signal.SIGTERM, 143),
+    ],
+)
+def test_a_signal_while_the_program_loads_ends_it_silently(
+    tmp_path: Path, entry: str, module: str, number: int, code: int
+) -> None:
+    before = SIGNALLED.format(module=module, number=int(number))
+    done = run_signalled(tmp_path, before, entry, "search", "--seq", "64", "--trials", "1")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_while_python_ends_is_silent(tmp_path: Path) -> None:
+    before = f"import atexit, os, sys\natexit.register(os.kill, os.getpid(), {int(signal.SIGTERM)})\n"
+    done = run_signalled(tmp_path, before, "script", "bench", "--suite", "none")  # a command that was interruptible
+    assert (done.returncode, done.stderr.count("\n")) == (143, 1)
+    assert done.stderr.startswith("autotune: --suite='none' is unknown")
+
+
+def test_a_background_job_that_ignores_ctrl_c_goes_on_ignoring_it(tmp_path: Path) -> None:
+    before = SIGNALLED.format(module="typer", number=int(signal.SIGINT))
+    ignoring = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    done = run_signalled(tmp_path, ignoring + before, "script", "--version")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_installed_command_is_the_one_that_is_signalled_here() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert project["project"]["scripts"] == {"autotune": "autotune.cli:main"}

@@ -14,13 +14,7 @@ from typing import Any, BinaryIO
 
 from autotune.device import NVIDIA_H200
 from autotune.executor import BaselineResult, Baselines, Race
-from autotune.executor.messages import (
-    die_with_parent,
-    outcome_to_json,
-    race_to_json,
-    send,
-    take_standard_output,
-)
+from autotune.executor.messages import outcome_to_json, race_to_json, send, take_standard_output
 from autotune.space import Config
 from autotune.trial import Outcome, Status, Timing, Toolchain
 
@@ -122,7 +116,6 @@ def open_problem(request: dict[str, Any], messages: BinaryIO) -> None:
 
 
 def main() -> None:
-    die_with_parent()
     messages = take_standard_output()
     if not sys.stdin.buffer.readline():
         return

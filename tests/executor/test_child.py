@@ -1,5 +1,10 @@
 """A child's messages arrive whole and in order, and its death is told from its silence."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from autotune.executor.child import ChildDiedError
@@ -132,6 +137,48 @@ def test_a_child_that_ignores_its_closing_is_killed(start: StartChild, monkeypat
         child.send({})
 
 
+@pytest.mark.parametrize("ends_by_itself", [True, False])
+def test_a_group_is_killed_while_its_number_is_still_the_childs(
+    start: StartChild, monkeypatch: pytest.MonkeyPatch, ends_by_itself: bool
+) -> None:
+    """A number that was reaped may be another group's."""
+    is_own: list[bool] = []
+    kill_group = os.killpg
+
+    def note(group: int, number: int) -> None:
+        is_own.append(Path(f"/proc/{group}").exists())
+        kill_group(group, number)
+
+    monkeypatch.setattr(os, "killpg", note)
+    child = start("sys.exit('gone')" if ends_by_itself else "sys.stdin.read()")
+    if ends_by_itself:
+        with pytest.raises(ChildDiedError, match="exit status 1: gone"):
+            child.receive(20.0)
+        child.kill()
+    child.close()
+    child.kill()
+    assert is_own == [True]
+    assert not Path(f"/proc/{child.pid}").exists()  # reaped
+
+
+def test_a_parent_that_ignores_the_ends_of_its_children_hears_of_them(start: StartChild) -> None:
+    """Nobody is left to be reaped there, and no status is known."""
+    child = start("""
+        import signal
+        from autotune.executor.child import Child, ChildDiedError
+        if "AUTOTUNE_TEST_CHILD" in os.environ:
+            sys.exit("gone")
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        child = Child("child_of_a_test", environment={"AUTOTUNE_TEST_CHILD": "1"})
+        try:
+            child.receive(20.0)
+        except ChildDiedError as error:
+            child.close()
+            os.write(1, json.dumps({"heard": str(error)}).encode() + b"\\n")
+    """)
+    assert child.receive(20.0) == {"heard": "exit status 0: gone"}
+
+
 def test_what_a_child_prints_is_no_message(start: StartChild) -> None:
     """Neither Python's output nor that of libraries below it nor of programs that it starts."""
     child = start("""
@@ -152,7 +199,6 @@ def test_a_child_ends_with_its_parent_however_that_ends(start: StartChild, proce
     child = start("""
         from autotune.executor.child import Child
         if "AUTOTUNE_TEST_CHILD" in os.environ:
-            messages.die_with_parent()
             os.write(1, b'{}\\n')
             time.sleep(600)
         child = Child("child_of_a_test", environment={"AUTOTUNE_TEST_CHILD": "1"})
@@ -163,3 +209,13 @@ def test_a_child_ends_with_its_parent_however_that_ends(start: StartChild, proce
     message = child.receive(20.0)
     assert message is not None
     processes.wait_until(lambda living: message["pid"] not in living)
+
+
+@pytest.mark.parametrize("is_parent", [True, False])
+def test_a_child_whose_parent_is_gone_before_it_starts_runs_nothing(tmp_path: Path, is_parent: bool) -> None:
+    (tmp_path / "child_of_a_test.py").write_text("import sys; print(*sys.argv[1:]); sys.exit(3)")
+    parent = os.getpid() if is_parent else os.getppid()
+    command = [sys.executable, "-m", "autotune.executor.child", str(parent), "child_of_a_test", "first", "second"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20.0)
+    assert (ended.returncode, ended.stdout) == ((3, "first second\n") if is_parent else (1, ""))

@@ -4,9 +4,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from autotune.errors import UnknownNameError
+from autotune.errors import SearchError, UnknownNameError
 from autotune.executor import BaselineResult, Baselines, Race, racing
 from autotune.executor.child import ChildDiedError
+from autotune.executor.messages import Turn
 from autotune.trial import Status
 from tests.executor.fake_keeper import FakeKeeper, Step, extra_bytes, finish, working_on
 from tests.executor.faulty import config
@@ -55,7 +56,6 @@ PREPARED: list[Step] = [
 
 
 def test_a_comparison_may_take_long_to_be_ready_and_then_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The watchdog would have ended it after 5 + 120 + 2 x 180 s, 665 s in all."""
     keeper = FakeKeeper([[*PREPARED, working_on(0), 5.0, finish]])
     found = race(keeper, monkeypatch, baselines=["naive", "flex"])
     assert [outcome.status for outcome in found.outcomes] == [Status.OK] * 3
@@ -63,12 +63,46 @@ def test_a_comparison_may_take_long_to_be_ready_and_then_its_seconds(monkeypatch
     assert (len(keeper.requests), keeper.clock.now) == (1, 1000.0 + 50.0 + 270.0 + 340.0 + 5.0)
 
 
-def test_a_comparison_that_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At nobody's turn, when all were ready in no time: 5 + 120 s, 180 for the baseline, 100 for each config."""
-    ready = [working_on(turn) for turn in (None, 0, 1, 2, "naive", None)]
-    keeper = FakeKeeper([[*ready, 10_000.0], [finish]])
+ROUNDS: list[Step] = [  # the least that a race owes, of slow entrants: an hour and a half
+    step for _ in range(15) for turn in (0, 1, 2, "naive") for step in (working_on(turn), 90.0)
+]
+
+
+@pytest.mark.parametrize("baselines", [["naive"], "fastest"], ids=str)
+@pytest.mark.parametrize("seconds", [5.0, 0.0])
+def test_a_race_that_makes_progress_is_not_ended(
+    monkeypatch: pytest.MonkeyPatch, baselines: Baselines, seconds: float
+) -> None:
+    """However slow its entrants are, and whatever its seconds are: none, where it is raced again."""
+    keeper = FakeKeeper([[*PREPARED, working_on(None), *ROUNDS, working_on(None), 1.0, finish]])
+    found = race(keeper, monkeypatch, baselines=baselines, seconds=seconds)
+    assert [outcome.status for outcome in found.outcomes] == [Status.OK] * 3
+    assert (len(keeper.requests), keeper.lost) == (1, 0)
+    assert keeper.clock.now == 1000.0 + 660.0 + 5400.0 + 1.0
+
+
+@pytest.mark.parametrize("before", [[], PREPARED, [*PREPARED, *ROUNDS]], ids=["first", "prepared", "raced"])
+@pytest.mark.parametrize(("turn", "allowed"), [(None, 180.0), (1, PATIENCE), ("naive", 180.0)])
+def test_a_worker_that_is_stuck_is_ended_at_whosever_turn(
+    monkeypatch: pytest.MonkeyPatch, before: list[Step], turn: Turn, allowed: float
+) -> None:
+    keeper = FakeKeeper([[*before, working_on(turn), 10_000.0], [finish]])
     found = race(keeper, monkeypatch)
-    assert (keeper.clock.now, keeper.requests[1]["baselines"], found.baselines) == (1000.0 + 605.0, "none", ())
+    assert keeper.clock.now == 1000.0 + sum(step for step in before if isinstance(step, float)) + allowed
+    assert keeper.lost == 1
+    told = [outcome.message for outcome in found.outcomes] + [result.message for result in found.baselines]
+    assert "".join(told) == ("" if turn is None else f"the race stood still for {allowed:g} s")
+    assert keeper.requests[1]["without"] == (["naive"] if turn == "naive" else [])
+    assert keeper.requests[1]["baselines"] == ("none" if turn is None else ["naive"])
+
+
+def test_a_worker_that_is_always_stuck_ends_the_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = FakeKeeper([[working_on(0), 10_000.0]] * 3)
+    assert [outcome.status for outcome in race(keeper, monkeypatch).outcomes] == [Status.HANG] * 3
+    keeper = FakeKeeper([[10_000.0]] * 2)
+    with pytest.raises(SearchError, match="while no finalist ran: hang: the race stood still for 180 s"):
+        race(keeper, monkeypatch)
+    assert keeper.clock.now == 1000.0 + 2 * 180.0
 
 
 @pytest.mark.parametrize(("baselines", "left"), [(["naive", "flex"], 5.0), ("every", 5.0), ("fastest", 2.0)])

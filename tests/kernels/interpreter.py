@@ -49,7 +49,7 @@ TASKS: Final[dict[str, Callable[..., Any]]] = {
 def main() -> None:
     """Answer until standard input ends."""
     assert os.environ["TRITON_INTERPRET"] == "1"
-    die_with_parent()
+    die_with_parent(os.getppid())
     messages = take_standard_output()
     torch.set_num_threads(1)  # pytest's workers take the cores
     for line in sys.stdin:

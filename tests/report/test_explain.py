@@ -165,6 +165,25 @@ def test_what_no_table_knows_was_never_tried() -> None:
     assert verdict(explained(SLOW)) == "never tried: it is valid, but nothing was tried at this shape yet"
 
 
+def test_of_a_shape_whose_winner_alone_ships_nothing_is_said_to_be_untried() -> None:
+    found = explained(SLOW, more=[Source("the shipped winners", [raced(sample.FAST, 200)])])
+    assert (found.fate, found.winner) == (Fate.UNKNOWN, raced(sample.FAST, 200))
+    assert verdict(found) == "not in any table here: it is valid, and of this shape only the winner ships"
+    assert explanation_data(found)["fate"] == "not in any table"
+    assert explanation_lines(found)[-1] == f"winner    {sample.FAST}"
+
+
+def test_a_default_that_won_is_judged_by_how_many_were_tried() -> None:
+    won = raced(sample.FAST, 200, is_default=True, default_timing=sample.timing(200), baseline="", baseline_timing=None)
+    other_triton = screened(SLOWER, 300, toolchain=replace(sample.TOOLCHAIN, triton="3.5.0"))
+    limited = "won; nothing faster than the default among the"
+    mine = [screened(sample.FAST, 200), won]
+    assert verdict(explained(sample.FAST, *mine, other_triton)) == f"{limited} 1 config tried"
+    assert verdict(explained(sample.FAST, *mine, screened(SLOW, 300))) == f"{limited} 2 configs tried"
+    alone = "won; tuning gains nothing at this shape: the default is among the fastest"
+    assert verdict(explained(sample.FAST, won)) == alone
+
+
 def test_the_first_source_that_knows_the_config_decides() -> None:
     swept = Source("the shipped sweep s", [raced(SLOW, 300), raced(sample.FAST, 200)])
     assert explained(SLOW, raced(sample.FAST, 100), more=[swept]).source == "the shipped sweep s"

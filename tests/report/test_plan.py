@@ -7,7 +7,8 @@ import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.report.plan import plan_data, plan_lines
-from autotune.search.plan import Pace, Plan, Pruned
+from autotune.search.pace import Pace
+from autotune.search.plan import Plan, Pruned
 from tests.report import sample
 
 
@@ -77,5 +78,11 @@ def test_a_plan_as_data_is_json() -> None:
     config = {name: value for name, value in sample.FAST.items() if value is not None}
     assert data["pruned"] == [{"rule": "too N", "count": 3, "example": config, "reason": "too 7"}]
     assert (data["size"], data["valid"], data["known"], data["trials"]) == (10, 7, 1, 6)
-    assert (data["seconds"], data["budget"], data["seconds_from"]) == (15.75, 60.0, "a_sweep")
+    assert (data["seconds_on_device"], data["budget"], data["seconds_from"]) == (15.75, 60.0, "a_sweep")
     assert (data["default"], data["device"]["name"]) == (config, "NVIDIA H200")
+
+
+def test_a_replay_does_not_give_the_devices_seconds_as_its_own() -> None:
+    data = plan_data(plan(executor="replay"))
+    assert "seconds" not in data
+    assert data["seconds_on_device"] == 15.75

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from autotune.report.summary import (
     Ratio,
     describe_time,
+    ending_line,
+    interruption_line,
     result_data,
     result_lines,
     speed_up,
@@ -19,7 +22,8 @@ from autotune.report.summary import (
 )
 from autotune.search import Ending, SearchResult
 from autotune.search_spaces.flash_attention import OPERATION
-from autotune.trial import Policy, Status, Timing, Trial
+from autotune.space import Config
+from autotune.trial import Policy, Stage, Status, Timing, Trial
 from tests.report import sample
 
 
@@ -117,20 +121,112 @@ def test_a_trial_as_data_is_json_with_every_number() -> None:
     assert (data["status"], data["executor"], data["is_default"]) == ("ok", "gpu", False)
 
 
-def found(*ties: Trial, best: Trial | None) -> SearchResult:
+def found(*ties: Trial, best: Trial | None = None, **changes: Any) -> SearchResult:
     """The result of a search whose race the first of these won."""
-    return SearchResult(
-        operation=OPERATION,
-        shape=sample.shape(),
-        winner=ties[0],
-        ties=ties,
-        best_screened=best,
-        statuses={Status.OK: 3},
-        measured=3,
-        resumed=0,
-        seconds=1.5,
-        ending=Ending.TRIALS,
-    )
+    fields: dict[str, Any] = {
+        "operation": OPERATION,
+        "shape": sample.shape(),
+        "winner": next(iter(ties), None),
+        "ties": ties,
+        "best_screened": best,
+        "statuses": {Status.OK: 3},
+        "valid": 362,
+        "measured": 3,
+        "resumed": 0,
+        "seconds": 1.5,
+        "ending": Ending.TRIALS,
+        "recorded": (*ties, *([best] if best else [])),
+    }
+    return SearchResult(**{**fields, **changes})
+
+
+def screened(chosen: Config = sample.FAST, **changes: Any) -> Trial:
+    return sample.trial(chosen=chosen, stage=Stage.SCREEN, race_id="", baseline="", baseline_timing=None, **changes)
+
+
+DEFAULT_WON = sample.trial(is_default=True, default_timing=sample.timing(200), baseline="", baseline_timing=None)
+LIMITED = "nothing faster than the default among the"
+CUT_SHORT: dict[str, tuple[dict[str, Any], str]] = {
+    "trials": ({"measured": 1}, f"{LIMITED} 1 of 362 configs tried; raise --trials to try more"),
+    "resumed": ({"resumed": 30}, f"{LIMITED} 33 of 362 configs tried; raise --trials to try more"),
+    "seconds": ({"ending": Ending.SECONDS}, f"{LIMITED} 3 of 362 configs tried; raise --budget to try more"),
+    "interrupted": ({"ending": Ending.INTERRUPTED}, f"{LIMITED} 3 of 362 configs tried; the same command tries more"),
+    "converged": ({"ending": Ending.CONVERGED}, DEFAULT_WINS),
+    "exhausted": ({"ending": Ending.EXHAUSTED}, DEFAULT_WINS),
+    "as many trials as configs": ({"measured": 300, "resumed": 62}, DEFAULT_WINS),
+}
+
+
+@pytest.mark.parametrize(("changes", "text"), CUT_SHORT.values(), ids=CUT_SHORT)
+def test_only_a_search_that_ran_its_course_says_that_tuning_gains_nothing(changes: dict[str, Any], text: str) -> None:
+    result = found(DEFAULT_WON, **changes)
+    assert result_lines(result)[-1] == f"verdict   {text}"
+    assert result_data(result)["verdict"] == text
+
+
+LIMITED_BASELINES = {
+    "faster": (sample.timing(220), "tried; the default is faster than sdpa cudnn; raise --trials to try more"),
+    "slower": (
+        sample.timing(160),
+        "tried; sdpa cudnn is 25 % faster here, where it offers all you need; raise --trials to try more",
+    ),
+    "level": (sample.timing(201), "tried; the default is level with sdpa cudnn; raise --trials to try more"),
+}
+
+
+@pytest.mark.parametrize(("timing", "text"), LIMITED_BASELINES.values(), ids=LIMITED_BASELINES)
+def test_a_search_that_was_cut_short_compares_the_default_with_the_baseline(timing: Timing, text: str) -> None:
+    result = found(sample.trial(is_default=True, baseline_timing=timing))
+    assert result_data(result)["verdict"] == f"{LIMITED} 3 of 362 configs {text}"
+
+
+def test_a_gain_is_worth_using_however_few_configs_were_tried() -> None:
+    assert result_data(found(sample.trial()))["verdict"] == verdict(sample.trial())
+
+
+@pytest.mark.parametrize(
+    ("changes", "start"),
+    [
+        ({"measured": 1}, "1 config tried in 2 s, until the budget of trials was spent: 3 ok"),
+        ({"measured": 0, "resumed": 1}, "0 configs tried and 1 known in 2 s, until "),
+        (
+            {"ending": Ending.SECONDS},
+            "3 configs tried in 2 s, until only the race's part of the budget of time was left",
+        ),
+    ],
+)
+def test_how_a_search_ended(changes: dict[str, Any], start: str) -> None:
+    assert ending_line(found(**changes)).startswith(start)
+
+
+def test_what_an_interrupted_search_leaves() -> None:
+    kept = "; everything is kept, run the same command to continue"
+    assert interruption_line(found()) == f"interrupted: nothing was found yet{kept}"
+    by_screening = f"interrupted: the best so far is {sample.FAST}, 200.0 us (199.0-201.0), by screening{kept}"
+    assert interruption_line(found(best=screened())) == by_screening
+    assert ", by screening" not in interruption_line(found(sample.trial(), best=screened()))
+
+
+def test_the_best_by_screening_is_always_in_the_data() -> None:
+    fastest = screened(timing=Timing(200.0, 199.0, 201.0, 15))
+    best = result_data(found(best=fastest, ending=Ending.INTERRUPTED))["best"]
+    assert best == {
+        "config": {"BLOCK_Q": 128, "BLOCK_K": 128, "num_warps": 8, "num_stages": 2, "loads": "descriptor"},
+        "timing": {"median_us": 200.0, "low_us": 199.0, "high_us": 201.0, "samples": 15},
+        "stage": "screen",
+    }
+    assert result_data(found(sample.trial(), best=fastest))["best"] == best
+    assert result_data(found())["best"] is None
+
+
+def test_a_replay_whose_race_was_not_recorded_says_why_there_is_no_baseline() -> None:
+    line = "baseline  not known: the recording raced other finalists, so the times here are those of its screening"
+    won = sample.trial(executor="replay", baseline="", baseline_timing=None)
+    lines = result_lines(found(won, best=screened()))
+    assert lines[-2] == line
+    raced = replace(won, outcome=replace(won.outcome, timing=sample.timing(201)))  # recorded: not the screening's time
+    for other in (sample.trial(executor="replay"), replace(won, executor="gpu"), raced):
+        assert line not in result_lines(found(other, best=screened()))
 
 
 def test_a_winner_that_screening_did_not_put_first_says_who_chose_it() -> None:
@@ -146,6 +242,8 @@ def test_a_winner_that_screening_did_not_put_first_says_who_chose_it() -> None:
     )
     chosen = result_lines(found(winner, best=other))[1]
     assert chosen.startswith("chosen    in the race, alone at the front; the best of the screening was slower there: ")
+    chosen = result_lines(found(winner, best=screened(sample.config(num_warps=4))))[1]
+    assert chosen.startswith("chosen    in the race, alone at the front; the best of the screening was not in it: ")
 
 
 def test_the_verdict_on_a_shape_that_was_not_asked_for_names_it() -> None:
@@ -157,17 +255,11 @@ def test_the_verdict_on_a_shape_that_was_not_asked_for_names_it() -> None:
 
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_result_as_data_is_json(interrupted: bool) -> None:
-    winner = None if interrupted else sample.trial()
-    result = SearchResult(
-        operation=OPERATION,
-        shape=sample.shape(),
-        winner=winner,
-        ties=() if winner is None else (winner,),
-        best_screened=None,
+    result = found(
+        *([] if interrupted else [sample.trial()]),
         statuses={Status.OK: 3, Status.SLOW: 1},
         measured=4,
         resumed=2,
-        seconds=1.5,
         ending=Ending.INTERRUPTED if interrupted else Ending.TRIALS,
         contended=2,
     )
@@ -175,5 +267,5 @@ def test_a_result_as_data_is_json(interrupted: bool) -> None:
     assert (data["operation"], data["shape"]["seq_q"]) == ("flash_attention", 1024)
     assert data["statuses"] == {"ok": 3, "slow": 1}
     assert (data["measured"], data["resumed"], data["seconds"], data["interrupted"]) == (4, 2, 1.5, interrupted)
-    assert (data["ending"], data["contended"]) == (result.ending.value, 2)
+    assert (data["ending"], data["contended"], data["valid"]) == (result.ending.value, 2, 362)
     assert (data["winner"] is None) == (data["verdict"] is None) == (data["ties"] == []) == interrupted

@@ -1,11 +1,15 @@
 """What a machine without a GPU can confirm: configs compile for the device, and the winner's numbers are right."""
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from autotune.correctness import Verdict
 from autotune.device import NVIDIA_H200
+from autotune.executor import compile_pool
+from autotune.executor.child import ChildDiedError
 from autotune.executor.select import Settings
 from autotune.search import Confirmation, compile_all, confirm, offline
 from autotune.trial import Outcome, Status
@@ -32,6 +36,33 @@ def test_compilers_that_stay_silent_are_an_outcome() -> None:
     settings = Settings(jobs=1, compile_seconds=0.1)
     outcomes = compile_all(OPERATION, SHAPE, NVIDIA_H200, [config(compile="hang"), config()], settings)
     assert outcomes[0].status is Status.COMPILE_TIMEOUT
+
+
+@pytest.mark.parametrize(("wanted", "quota", "jobs"), [(None, "max", 5), (None, "300000", 2), (4, "300000", 4)])
+def test_compilers_are_as_many_as_the_process_has_cores(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wanted: int | None, quota: str, jobs: int
+) -> None:
+    """All but one of those that it may run on, as far as its cgroup lets it, of however many the machine has."""
+    (tmp_path / "cpu.max").write_text(f"{quota} 100000\n")
+    monkeypatch.setattr(compile_pool, "CGROUP", tmp_path)
+    monkeypatch.setattr(compile_pool, "MEMORY_FILE", tmp_path / "none")
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)))
+    asked: list[int] = []
+
+    class Pool:
+        def __init__(self, device: object, *, jobs: int, timeout: float) -> None:
+            asked.append(jobs)
+
+        def open(self, *_: object) -> None:
+            raise ChildDiedError("enough")
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(offline, "CompilePool", Pool)
+    compile_all(OPERATION, SHAPE, NVIDIA_H200, [config()], Settings(jobs=wanted))
+    assert asked == [jobs]
 
 
 def test_a_confirmation_compiles_and_checks() -> None:

@@ -1,5 +1,9 @@
-"""A search that is killed, terminated or interrupted at any moment leaves no process behind, and loses no trial."""
+"""A search that is killed, terminated or interrupted at any moment leaves no process behind, and loses no trial.
 
+Nor is a child left whose parent is gone before it has imported what it needs.
+"""
+
+import json
 import os
 import random
 import signal
@@ -7,14 +11,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from autotune.device import NVIDIA_H200
 from autotune.table import Store
 from tests.executor.processes import MARK, Processes
-from tests.search.family import GRANDCHILD, OPERATION
+from tests.search.family import GRANDCHILD, OPERATION, SHAPE
 
 ORPHAN_SECONDS: Final = 5.0
 SIGNALS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
@@ -91,3 +97,62 @@ def test_a_search_that_is_stopped_leaves_nobody_and_loses_nothing(
     said += family.stdout
     kept = {trial.number for trial in Store(tmp_path / "store").trials(OPERATION.name)}
     assert {int(line) for line in said if line.endswith("\n")} <= kept
+
+
+# Starts a child that finds modules in a folder first, sends it messages, and waits.
+PARENT: Final = """
+import json, sys
+from autotune.executor.child import Child
+folder, arguments, messages = sys.argv[1], *map(json.loads, sys.argv[2:])
+sys.path.insert(0, folder)
+child = Child(*arguments)
+for message in messages:
+    child.send(message)
+child.receive(600.0)
+"""
+# A module whose import never ends, and that says when it is begun.
+ENDLESS: Final = """
+import time
+from pathlib import Path
+Path(__file__).with_name("begun").touch()
+time.sleep(600)
+"""
+COMPILE_SERVER: Final = (
+    "autotune.executor.compile_server",
+    json.dumps({"device": asdict(NVIDIA_H200), "jobs": 1, "timeout": 1.0}),
+)
+
+
+def _open(kernel: str) -> dict[str, Any]:
+    """A request to open a problem with the kernel of that module."""
+    reference = {"operation": "autotune.search_spaces.flash_attention:OPERATION", "kernel": f"{kernel}:KERNEL"}
+    return {"do": "open", "operation": kernel, "reference": reference, "shape": SHAPE.as_dict()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "opened", "endless"),
+    [
+        (("autotune.executor.worker", "{}"), (), "torch"),
+        (COMPILE_SERVER, (), "triton"),
+        (("autotune.executor.interpreter",), ("kernel",), "kernel"),
+        (COMPILE_SERVER, ("kernel",), "kernel"),
+        (COMPILE_SERVER, ("quick", "kernel"), "kernel"),
+    ],
+    ids=["worker", "compile server", "interpreter opens", "compile server opens", "compile server opens another"],
+)
+def test_a_child_whose_parent_is_killed_imports_nothing_more(
+    processes: Processes, tmp_path: Path, arguments: tuple[str, ...], opened: tuple[str, ...], endless: str
+) -> None:
+    """Of its libraries or of the problem that it opens: either takes seconds, in which it reads no end of its input."""
+    (tmp_path / "quick.py").write_text("KERNEL = None")
+    (tmp_path / f"{endless}.py").write_text(ENDLESS)
+    messages = [_open(module) for module in opened]
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path), json.dumps(arguments), json.dumps(messages)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as parent:
+        try:
+            processes.wait_until(lambda _: (tmp_path / "begun").exists())
+        finally:
+            parent.kill()
+    assert survivors(processes) == {}

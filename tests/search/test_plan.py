@@ -14,7 +14,9 @@ from autotune.errors import InvalidShapeError
 from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import Site
 from autotune.search import Limits, search
+from autotune.search.pace import ASSUMED_COMPILE_SECONDS
 from autotune.search.plan import Plan, group_reasons, make_plan
+from autotune.search.proposals import AHEAD
 from autotune.search_spaces.flash_attention import OPERATION
 from autotune.shape import AttentionShape
 from autotune.space import Config
@@ -102,6 +104,13 @@ def test_to_a_sweep_what_was_stopped_early_is_not_known(tmp_path: Path) -> None:
     executor.open(OPERATION, sample.shape(64))
     assert plan(tmp_path, site=executor).known == 7
     assert plan(tmp_path, site=executor, sampler="exhaustive").known == 0
+
+
+@pytest.mark.parametrize(("sampler", "jobs"), [("gp", AHEAD), ("exhaustive", 63)])
+def test_compilers_that_a_sampler_keeps_idle_are_not_counted(tmp_path: Path, sampler: str, jobs: int) -> None:
+    found = plan(tmp_path, sampler=sampler, jobs=63)
+    assert found.jobs == jobs
+    assert found.seconds == pytest.approx(20 * ASSUMED_COMPILE_SECONDS / jobs + 12.0)
 
 
 def test_a_shape_that_the_operation_does_not_support_is_refused(tmp_path: Path) -> None:

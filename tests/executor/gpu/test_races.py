@@ -72,19 +72,10 @@ def test_a_race_that_ends_at_nobodys_turn_is_tried_again_and_nobodys_fault(execu
     assert_works(executor)
 
 
-def test_a_race_that_never_ends_is_ended(executor: GpuExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(racing, "MARGIN_SECONDS", 0.3)
-    race = executor.race([config(run="race_hang"), config()], seconds=0.1)
-    assert [outcome.status for outcome in race.outcomes] == [Status.HANG, Status.OK]
-    assert_works(executor)
-
-
-def test_a_finalist_that_is_within_its_patience_does_not_hang(
-    executor: GpuExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(racing, "MARGIN_SECONDS", 0.3)  # others took the time
-    race = executor.race([config(), config(run="race_slow")], seconds=0.1)
-    assert [outcome.status for outcome in race.outcomes] == [Status.OK, Status.OK]
+def test_finalists_that_are_slow_in_turn_do_not_hang(executor: GpuExecutor) -> None:
+    """Each is silent for 0.8 s; together that is more than the 2 s that one may be."""
+    race = executor.race([config(run="race_slow", extra_us=extra_us) for extra_us in range(3)], seconds=0.1)
+    assert [outcome.status for outcome in race.outcomes] == [Status.OK] * 3
     assert_works(executor)
 
 

@@ -55,7 +55,9 @@ class _Witness(Silent):
         self._store = store
         self.events: list[object] = []
 
-    def on_start(self, operation: Operation[Any], shape: Shape, *, space: int, resumed: int) -> None:
+    def on_start(
+        self, operation: Operation[Any], shape: Shape, *, space: int, resumed: int, best: Trial | None
+    ) -> None:
         self.events.append((operation.name, shape, space, resumed))
 
     def on_trial(self, trial: Trial) -> None:

@@ -1,0 +1,142 @@
+"""A damaged table: who only reads goes on without it and says so, who would write beside it refuses in one line."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autotune.table import Store
+from tests.cli.conftest import Machine, Ran
+from tests.report import sample
+
+Run = Callable[..., Ran]
+
+READERS = ("show", "lookup", "export", "explain", "search --dry-run")
+RESTORE = "`git checkout -- results` in the clone, or installing the package again, brings it back"
+
+
+def halve(path: Path) -> Path:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    return path
+
+
+@pytest.fixture
+def users(machine: Machine) -> Path:
+    """The user's only part, damaged, beside shipped winners and a sweep."""
+    machine.ship_sweep(64)
+    machine.ship(sample.trial())
+    machine.tune(sample.trial(timing=sample.timing(190)))
+    (part,) = machine.home.rglob("*.parquet")
+    return halve(part)
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_a_reader_uses_the_rest_and_warns_once_with_what_sets_the_file_aside(
+    run: Run, machine: Machine, users: Path, command: str
+) -> None:
+    arguments = [*command.split(), *([str(sample.FAST)] if command == "explain" else [])]
+    with pytest.warns(RuntimeWarning) as warned:
+        ran = run(*arguments)
+    assert (ran.code, ran.err) == (0, "")
+    assert [str(warning.message) for warning in warned] == [
+        f"{users}: damaged: its SHA-256 is not its name; `mv {users} {users}.damaged` sets it aside, and no other row "
+        "is lost; its rows are not used"
+    ]
+    assert list(machine.home.rglob("*.parquet")) == [users]
+
+
+@pytest.mark.parametrize("command", ["show", "lookup"])
+def test_the_shipped_row_answers_in_place_of_a_damaged_one(run: Run, users: Path, command: str) -> None:
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        (found,) = json.loads(run(command, "--json").out)
+    assert found.get("row", found)["timing"]["median_us"] == 200
+
+
+@pytest.mark.parametrize("command", ["show", "lookup", "export", "explain"])
+def test_a_damaged_shipped_table_is_told_with_what_brings_it_back(run: Run, machine: Machine, command: str) -> None:
+    machine.ship(sample.trial())
+    machine.tune(sample.trial(timing=sample.timing(190)))
+    table = halve(machine.results / "nvidia_h200" / "flash_attention.parquet")
+    with pytest.warns(RuntimeWarning) as warned:
+        ran = run(command, *([str(sample.FAST)] if command == "explain" else []))
+    (text,) = [str(warning.message) for warning in warned]
+    assert text.startswith(f"{table}: damaged")
+    assert text.endswith(f"; {RESTORE}; its rows are not used")
+    assert (ran.code, ran.err) == (0, "")
+    assert "190" in ran.out
+
+
+def test_a_search_refuses_in_one_line_until_the_named_command_was_run(
+    run: Run, machine: Machine, users: Path, confirmed: object
+) -> None:
+    ran = run("search", "--seq", "64", "--trials", "3")  # a second line would be a warning, which fails here
+    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert ran.err.startswith(f"autotune: {users}: damaged")
+    assert list(machine.home.rglob("*.parquet")) == [users]
+    command = ran.err.split("`")[1]
+    subprocess.run(command, shell=True, check=True)
+    assert run("search", "--seq", "64", "--trials", "3").code == 0
+    assert users.with_name(f"{users.name}.damaged").exists()
+    assert run("show").err == ""
+
+
+def test_the_named_command_quotes_a_path_that_a_shell_would_split(run: Run, machine: Machine, tmp_path: Path) -> None:
+    machine.ship_sweep(64)
+    part = halve(Store(tmp_path / "my tables; exit 3").append([sample.trial()]))
+    ran = run("search", "--seq", "64", "--out", tmp_path / "my tables; exit 3")
+    subprocess.run(ran.err.split("`")[1], shell=True, check=True)
+    assert [path.name for path in part.parent.iterdir()] == [f"{part.name}.damaged"]
+
+
+def test_another_device_s_damaged_part_does_not_stop_a_search(
+    run: Run, machine: Machine, users: Path, confirmed: object
+) -> None:
+    other = machine.home / "nvidia_b200" / "flash_attention" / users.name
+    other.parent.mkdir(parents=True)
+    users.rename(other)
+    with pytest.warns(RuntimeWarning, match=f"{other}: damaged"):
+        assert run("search", "--seq", "64", "--trials", "3").code == 0
+
+
+def test_the_doctor_names_every_damaged_table_and_fails(run: Run, machine: Machine, users: Path) -> None:
+    machine.tune(sample.trial(number=2))
+    (second,) = set(machine.home.rglob("*.parquet")) - {users}
+    halve(second)
+    ran = run("doctor")
+    assert ran.code == 1
+    assert all(f"{part}: damaged" in ran.out for part in (users, second))
+    assert ran.err == "autotune: 2 tables cannot be read: see `your tables`, `table`\n"
+    findings = json.loads(run("doctor", "--json").out)
+    assert [finding["ok"] for finding in findings if "damaged" in finding["text"]] == [False, False]
+
+
+def test_the_doctor_names_a_damaged_sweep(run: Run, machine: Machine) -> None:
+    machine.ship_sweep(64)
+    sweep = halve(machine.results / "nvidia_h200" / "sweeps" / "seq_64.parquet")
+    ran = run("doctor")
+    assert (ran.code, ran.err) == (1, "autotune: 1 table cannot be read: see `shipped tables`\n")
+    assert f"{sweep}: damaged" in ran.out
+    assert RESTORE in ran.out
+
+
+def test_only_the_damaged_sweep_itself_cannot_be_exported(run: Run, machine: Machine) -> None:
+    for seq in (64, 128):
+        machine.ship_sweep(seq)
+    sweep = halve(machine.results / "nvidia_h200" / "sweeps" / "seq_64.parquet")
+    refused = run("export", "--format", "t4", "--sweep", "seq_64")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.startswith(f"autotune: {sweep}: damaged")
+    assert refused.err.endswith(f"; {RESTORE}\n")
+    assert run("export", "--format", "t4", "--sweep", "seq_128").code == 0
+
+
+def test_the_warning_of_a_real_process_is_one_line_on_standard_error(users: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "autotune", "lookup"], env=os.environ, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stderr.startswith(f"autotune: {users}: damaged")
+    assert (done.stderr.count("\n"), done.stderr.endswith("; its rows are not used\n")) == (1, True)
