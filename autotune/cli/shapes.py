@@ -3,25 +3,23 @@
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from autotune.cli.options import Command, flag_of, with_options
 from autotune.cli.output import make_console
-from autotune.cli.shape_options import BATCH, CONTEXT, OPERATION, PAGE_SIZE, SEQ, TOKENS, ShapeOptions, parse_sizes
+from autotune.cli.shape_kinds import KINDS, QUERY_COUNTS, USUAL, Kind, Usual, kind_of
+from autotune.cli.shape_options import OPERATION, ShapeOptions
 from autotune.cli.turns import Problem
 from autotune.errors import InvalidShapeError, UsageError
 from autotune.models import ModelShape, find_model
 from autotune.operation import Operation
 from autotune.registry import get_operation, operation_names
-from autotune.search_spaces.paged_prefill import query_counts
-from autotune.shape import AttentionShape, PagedShape, Shape
+from autotune.shape import PagedShape, Shape
 
 # What serves a model, in the words of serving: `search --model NAME` tunes all of them.
 PHASES: Final = {"prefill": OPERATION, "decode": "paged_decode"}
-
-T = TypeVar("T")
 
 
 class Wanted(NamedTuple):
@@ -70,10 +68,10 @@ def describe(options: ShapeOptions) -> Wanted:
     Raises:
         UsageError: a value is out of range or unknown, or not of this operation; the message names it.
     """
-    operation = get_operation(_given(options.operation, OPERATION))
+    operation = get_operation(OPERATION if options.operation is None else options.operation)
     _require_taken(options, [operation])
     model = _find_model(options)
-    kind = _kind(operation)
+    kind = kind_of(operation)
     if model is not None and kind.is_cached and (why := _why_not_cached(model)):
         raise UsageError(f"model={options.model!r} {why}: {operation.name} cannot serve it")
     return _describe(operation, options, model)
@@ -91,7 +89,7 @@ def describe_model(options: ShapeOptions) -> Wanted:
     operations = {phase: get_operation(name) for phase, name in PHASES.items()}
     notes: tuple[str, ...] = ()
     if why := _why_not_cached(model):
-        operations = {phase: found for phase, found in operations.items() if not _kind(found).is_cached}
+        operations = {phase: found for phase, found in operations.items() if not kind_of(found).is_cached}
         notes = (f"{model.name} {why}: only its {' and '.join(operations)} is tuned",)
     _require_taken(options, operations.values())
     parts = {
@@ -108,97 +106,9 @@ def describe_model(options: ShapeOptions) -> Wanted:
     return Wanted(tuple(p for part in parts.values() for p in part.problems), tuple(dict.fromkeys(notes)))
 
 
-class Kind(NamedTuple):
-    """How the shapes of one class are described.
-
-    ``own`` are the options that no other class has, ``renamed`` the fields whose option has another name, ``usual`` the
-    heads where no model is named, ``is_cached`` whether the keys lie in a cache, which only a model that generates has.
-    """
-
-    own: tuple[str, ...]
-    renamed: Mapping[str, str]
-    usual: ModelShape
-    is_cached: bool
-    make: Callable[[ShapeOptions, ModelShape, "Usual"], Iterable[Shape]]
-
-
-class Usual(NamedTuple):
-    """What is usual for an operation over a cache."""
-
-    batch: str = BATCH
-    queries: int = 1
-
-
-def _dense(options: ShapeOptions, base: ModelShape, _: Usual) -> Iterator[AttentionShape]:
-    for seq in parse_sizes(_given(options.seq, SEQ), "seq"):
-        for batch in parse_sizes(_given(options.batch, str(max(1, TOKENS // max(1, seq)))), "batch"):
-            yield AttentionShape(
-                batch=batch,
-                seq_q=seq,
-                seq_kv=_given(options.seq_kv, seq),
-                causal=_given(options.causal, base.causal),
-                **_shared(options, base),
-            )
-
-
-def _paged(options: ShapeOptions, base: ModelShape, usual: Usual) -> Iterator[PagedShape]:
-    if options.ragged and options.mean_context is not None:
-        raise UsageError(f"--ragged and mean_context={options.mean_context} exclude each other; name one")
-    shared = _shared(options, base)
-    for context in parse_sizes(_given(options.context, CONTEXT), "context"):
-        if options.queries is not None and options.queries > context > 0:
-            raise UsageError(f"queries={options.queries} is more than context={context}, whose last tokens they are")
-        for batch in parse_sizes(_given(options.batch, usual.batch), "batch"):
-            # One sequence is as long as the longest.
-            mean = max(1, context // 2) if options.ragged and batch > 1 else context
-            yield PagedShape(
-                batch=batch,
-                seq_q=_given(options.queries, max(1, min(usual.queries, context))),
-                max_context=context,
-                mean_context=_given(options.mean_context, mean),
-                page_size=_given(options.page_size, PAGE_SIZE),
-                kv_dtype=_given(options.kv_dtype, shared["dtype"]),
-                layout=_given(options.layout, "NHD"),
-                sinks=_given(options.sinks, base.sinks),
-                alibi=_given(options.alibi, base.alibi),
-                **shared,
-            )
-
-
-def _shared(options: ShapeOptions, base: ModelShape) -> dict[str, Any]:
-    """The fields that all shapes of attention have and that are no lengths."""
-    return {
-        "heads": _given(options.heads, base.heads),
-        "kv_heads": _given(options.kv_heads, base.kv_heads),
-        "head_dim": _given(options.head_dim, base.head_dim),
-        "head_dim_v": _given(options.head_dim, base.head_dim_v),
-        "dtype": _given(options.dtype, "bfloat16"),
-        "window": base.window if options.window is None and not base.mixes_windows else options.window,
-        "softcap": _given(options.softcap, base.softcap is not None),
-    }
-
-
-PAGED_OWN: Final = ("context", "mean_context", "ragged", "queries", "page_size", "kv_dtype", "layout", "sinks", "alibi")
-KINDS: Final[Mapping[type[Shape], Kind]] = {
-    AttentionShape: Kind(
-        ("seq", "seq_kv", "causal"), {"seq_q": "seq"}, ModelShape("", 16, 16, 128), is_cached=False, make=_dense
-    ),
-    PagedShape: Kind(
-        PAGED_OWN,
-        {"seq_q": "queries", "max_context": "context"},
-        ModelShape("", 32, 8, 128),
-        is_cached=True,
-        make=_paged,
-    ),
-}
-USUAL: Final = {"paged_prefill": Usual(batch="8", queries=2048)}  # a step of chunked prefill
-# Whose queries a ragged batch spreads unevenly, and how.
-QUERY_COUNTS: Final = {"paged_prefill": query_counts}
-
-
 def _describe(operation: Operation[Any], options: ShapeOptions, model: ModelShape | None, *, of: str = "") -> Wanted:
     """The shapes of one operation, which are ``of`` something where they are not all that was asked for."""
-    kind = _kind(operation)
+    kind = kind_of(operation)
     notes = []
     if model is not None:
         base = model
@@ -269,21 +179,9 @@ def _left_out(operation: Operation[Any], kind: Kind, options: ShapeOptions, mode
     return notes
 
 
-def _kind(operation: Operation[Any]) -> Kind:
-    """How an operation's shapes are described.
-
-    Raises:
-        UsageError: they cannot be.
-    """
-    if operation.shape_class not in KINDS:
-        name = operation.shape_class.__name__
-        raise UsageError(f"operation={operation.name!r} takes a {name}, which no option describes; use Python")
-    return KINDS[operation.shape_class]
-
-
 def _require_taken(options: ShapeOptions, operations: Iterable[Operation[Any]]) -> None:
     """Refuse an option that none of these operations takes, by the names of those that do."""
-    wanted = {operation.name: _kind(operation) for operation in operations}
+    wanted = {operation.name: kind_of(operation) for operation in operations}
     for option, value in options.given().items():
         owners = [shape_class for shape_class, kind in KINDS.items() if option in kind.own]
         if owners and not any(option in kind.own for kind in wanted.values()):
@@ -329,7 +227,3 @@ def _why_not_cached(model: ModelShape) -> str | None:
     if model.latent:
         return "caches latents (MLA), not keys and values"
     return None
-
-
-def _given(value: T | None, otherwise: T) -> T:
-    return otherwise if value is None else value

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from autotune import dispatch, registry
+from autotune.cli.shape_kinds import KINDS, USUAL, Usual
 from autotune.cli.shape_options import ShapeOptions, parse_sizes
-from autotune.cli.shapes import KINDS, USUAL, Usual, describe, describe_model
+from autotune.cli.shapes import describe, describe_model
 from autotune.errors import UsageError
 from autotune.search_spaces.paged_decode import OPERATION as PAGED_DECODE
 from autotune.shape import AttentionShape, PagedShape, Shape
@@ -249,7 +250,7 @@ def test_the_help_says_what_is_usual_and_what_ragged_means(run: Run) -> None:
 
 
 def test_a_shape_class_that_no_option_describes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.cli.shapes.KINDS", {AttentionShape: KINDS[AttentionShape]})
+    monkeypatch.setattr("autotune.cli.shape_kinds.KINDS", {AttentionShape: KINDS[AttentionShape]})
     with pytest.raises(UsageError, match="operation='paged_decode' takes a PagedShape, which no option describes"):
         shapes_of(operation="paged_decode")
 
