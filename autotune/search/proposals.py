@@ -22,8 +22,8 @@ LISTED: Final[tuple[Sampler, ...]] = ("random", "exhaustive")  # these learn not
 DEFAULT_SAMPLER: Final[Sampler] = "gp"  # docs/search-efficiency.md
 
 # Configs in flight, whatever the cores: what is in flight teaches nothing. With 32 of them, 6 % of searches converged
-# more than 2 % off the optimum, with 16 none and 2.5 s later (replays of the twelve sweeps of `flash_attention` on an
-# H200 with 31 compilers, 4 seeds each, 2026-11-22).
+# more than 2 % off the optimum, with 16 none and 2.5 s later (`python -m benchmarks.in_flight`, 2026-11-22: replays of
+# the twelve sweeps that an H200 recorded, with 31 simulated compilers and 4 seeds each).
 AHEAD: Final = 16
 
 
