@@ -359,12 +359,13 @@ def test_a_longer_sequence_uploads_no_more(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")  # once a process, as it is turned on
 @pytest.mark.parametrize("dtype", ["bf16", "int8", "fp8"])
 def test_gpu_nothing_waits_for_it(dtype: str) -> None:
     cache = PagedKVCache(**SIZES | {"pages": 64, "device": "cuda"}, dtype=dtype)
     rows = [torch.randn(count, 2, 8, device="cuda").bfloat16() for count in (1, 30)]
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         first = cache.allocate()
         for count in (1, 0, 1, 1):
             cache.append(first, rows[count], rows[count])
