@@ -35,7 +35,7 @@ from autotune.executor.gpu import GpuExecutor
 from autotune.executor.select import NO_GPU
 from autotune.operation import Operation
 from autotune.registry import get_operation
-from autotune.report.summary import winner_lines
+from autotune.report.summary import ending_line, result_lines
 from autotune.search import DEFAULT_SAMPLER, SAMPLERS, Limits, Sampler, SearchResult, search
 from autotune.search.sweeps import ship_sweep
 from autotune.shape import Shape
@@ -115,10 +115,7 @@ class Recording:
                 self._console.print(f"{cell}: failed, {error}")
                 failed += 1
                 continue
-            assert result.winner is not None
-            self._console.print(
-                f"{cell}: {result.measured} configs in {result.seconds:.0f} s", *winner_lines(result.winner), sep="\n  "
-            )
+            self._console.print(f"{cell}: {ending_line(result)}", *result_lines(result), sep="\n  ")
         return failed == 0
 
     def _search(self, shape: Shape, limits: Limits, *, is_sweep: bool) -> SearchResult:

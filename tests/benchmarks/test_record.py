@@ -13,14 +13,15 @@ import pytest
 from autotune import dispatch, hardware
 from autotune.device import NVIDIA_H200
 from autotune.errors import SearchError
+from autotune.operation import Operation
 from autotune.registry import get_operation
-from autotune.search import DEFAULT_SAMPLER
+from autotune.search import DEFAULT_SAMPLER, Ending, SearchResult
 from autotune.search_spaces.flash_attention import OPERATION
 from autotune.search_spaces.flex_attention import OPERATION as FLEX
 from autotune.search_spaces.paged_decode import OPERATION as PAGED_DECODE
 from autotune.shape import AttentionShape, PagedShape
 from autotune.table import Store, home, shipped_winners
-from autotune.trial import Trial
+from autotune.trial import Status, Trial
 from benchmarks import record
 from benchmarks.grids import SWEEPS, WINNERS, Cell, grid_shape
 from benchmarks.merge import merge
@@ -134,6 +135,14 @@ def test_listing_needs_no_gpu(capsys: pytest.CaptureFixture[str], monkeypatch: p
     assert count == "2 of 2 problems"
 
 
+def ended(operation: Operation[Any], winner: Trial, ending: Ending = Ending.SECONDS) -> SearchResult:
+    """How a search ends that tried 3 configs of 362."""
+    counts: dict[str, Any] = {"statuses": {Status.OK: 3}, "valid": 362, "measured": 3, "resumed": 0, "seconds": 1.0}
+    return SearchResult(
+        operation=operation, shape=winner.shape, winner=winner, best_screened=winner, ending=ending, **counts
+    )
+
+
 class Searches:
     """In place of a search: stores the row of a winner; an exception in place of one is raised."""
 
@@ -148,7 +157,7 @@ class Searches:
             raise ending
         trial = sample.trial(shape, sample.config(num_warps=4 + 4 * (len(self.asked) % 2)))
         store.append([trial])
-        return SimpleNamespace(winner=trial, measured=3, seconds=1.0, interrupted=False)
+        return ended(operation, trial)
 
 
 @pytest.fixture
@@ -181,6 +190,23 @@ def test_each_winner_is_written_as_it_comes_and_is_a_neighbour_of_the_next(
     assert len(second["neighbours"]) == 1
     assert len(third["neighbours"]) == 2
     assert {asked["limits"].seconds for asked in searches.asked} == {7.0}
+
+
+def test_a_default_that_time_left_alone_is_not_called_the_best(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "shipped")
+
+    def find(operation: Any, shape: Any, *_: Any, **options: Any) -> Any:
+        return ended(operation, replace(sample.trial(shape), is_default=True))
+
+    monkeypatch.setattr(record, "search", find)
+    assert recording(tmp_path / "results").winners(CELLS[:1])
+    printed = capsys.readouterr().out
+    assert "3 configs tried in 1 s, until only the race's part" in printed
+    assert "nothing faster than the default among the 3 of 362 configs tried" in printed
+    assert "gains nothing" not in printed
+    dispatch.reload()
 
 
 def test_a_table_that_is_there_is_merged_with_and_what_it_has_is_not_missing(
@@ -292,7 +318,7 @@ def test_winners_of_paged_decode_ship_in_a_table_of_their_own(
         identity: dict[str, Any] = {"operation": operation.name, "source_hash": operation.source_hash}
         trial = sample.trial(shape, config, **identity)
         store.append([trial])
-        return SimpleNamespace(winner=trial, measured=1, seconds=1.0, interrupted=False)
+        return ended(operation, trial)
 
     monkeypatch.setattr(record, "search", find)
     executor: Any = SimpleNamespace(device=NVIDIA_H200)
