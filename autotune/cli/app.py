@@ -82,7 +82,12 @@ def main() -> None:
     except UsageError as error:
         print(f"autotune: {_with_option(' '.join(str(error).split()))}", file=sys.stderr)
         code = 2
-    except (AutotuneError, OSError) as error:
+    except OSError as error:
+        print(
+            f"autotune: {error.filename}: {error.strerror}" if error.filename else f"autotune: {error}", file=sys.stderr
+        )
+        code = 1
+    except AutotuneError as error:
         print(f"autotune: {' '.join(str(error).split())}", file=sys.stderr)
         code = 1
     sys.exit(interrupts.exit_code() if code == INTERRUPTED else code)

@@ -32,6 +32,7 @@ class _Lasting(io.FileIO):
         except OSError as error:
             _discard(self.fileno())  # Python writes what is left once more when it ends
             if not isinstance(error, BrokenPipeError):
+                error.filename = "standard output" if self.fileno() == OUTPUT else "standard error"
                 raise
         if self.fileno() == OUTPUT and _is_told:
             print(GOES_ON, file=sys.stderr)

@@ -15,7 +15,7 @@ from rich.console import Console
 from autotune.cli import interrupts
 from autotune.cli.output import make_console
 from autotune.cli.progress import Progress
-from autotune.cli.tables import require_place
+from autotune.cli.tables import name_of_place, require_place
 from autotune.cli.turns import Problem, Turn, take_turns
 from autotune.device import Device
 from autotune.dispatch import get_kernel, neighbour_configs, reload
@@ -91,7 +91,7 @@ def run(task: Task) -> list[SearchResult]:
     interrupts.listen()
     console, started = make_console(task.as_json), time.monotonic()
     require_place(task.out)
-    require_writable(task.store.root, "AUTOTUNE_HOME" if task.out is None else "out")
+    require_writable(task.store.root, name_of_place(task.out))
     studies = Studies(task, console)
     try:
         opened = open_gpu(task.settings) if task.must_measure else open_executor(task.device, task.settings)

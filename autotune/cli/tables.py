@@ -183,10 +183,17 @@ def require_place(out: Path | None) -> None:
     Raises:
         UsageError: no folder can be there.
     """
-    root, name = (home(), "AUTOTUNE_HOME") if out is None else (out.absolute(), "out")
+    root, name = home() if out is None else out.absolute(), name_of_place(out)
     nearest = next(path for path in (root, *root.parents) if os.path.exists(path))
     if not nearest.is_dir():
         raise UsageError(f"{name}={str(root)!r} is not a folder; expected one, or a path at which one can be made")
+
+
+def name_of_place(out: Path | None) -> str:
+    """What says where tables are: the option, the variable, or neither."""
+    if out is not None:
+        return "out"
+    return "AUTOTUNE_HOME" if os.environ.get("AUTOTUNE_HOME") else "default AUTOTUNE_HOME"
 
 
 def find_device(name: str, rows: Iterable[Trial], root: Path | None) -> Device:

@@ -238,6 +238,9 @@ def test_a_folder_that_cannot_be_written_is_refused(
     assert_refused(run("search", "--seq", "64", "--out", "/proc/autotune"), 2, f"autotune: --out{refused}")
     monkeypatch.setenv("AUTOTUNE_HOME", "/proc/autotune")
     assert_refused(run("search", "--seq", "64"), 2, f"autotune: AUTOTUNE_HOME{refused}")
+    monkeypatch.delenv("AUTOTUNE_HOME")
+    monkeypatch.setenv("XDG_DATA_HOME", "/proc")
+    assert_refused(run("search", "--seq", "64"), 2, f"autotune: default AUTOTUNE_HOME{refused}")
     assert not machine.home.exists()
 
 

@@ -78,4 +78,4 @@ def test_output_that_cannot_be_written_fails_in_one_line() -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "autotune", "--version"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr) == (1, "autotune: [Errno 28] No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, "autotune: standard output: No space left on device\n")
