@@ -6,7 +6,8 @@ import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.operation import Cost
-from autotune.roofline import PEAKS, rates, why_implausible
+from autotune.roofline import DATA_SHEETS, Roof, product_dtype, rates, roof_of, why_implausible
+from autotune.shape import AttentionShape, PagedShape, Shape
 
 UNKNOWN = replace(NVIDIA_H200, name="Some GPU")
 
@@ -31,14 +32,56 @@ def test_rates() -> None:
     ],
 )
 def test_times_that_cannot_be_true(cost: Cost, microseconds: float, reason: str | None) -> None:
-    assert why_implausible(cost, microseconds, NVIDIA_H200) == reason
+    assert why_implausible(cost, microseconds, NVIDIA_H200, "bfloat16") == reason
+
+
+def test_float32_is_held_against_its_own_rate_unless_it_may_be_split() -> None:
+    """68 and 66 TFLOP/s are around the 67 of IEEE products; on tensor cores a baseline may be faster than those."""
+    impossible, possible = (Cost(flops=flops * 10**9, bytes=1) for flops in (68, 66))
+    reason = "68 TFLOP/s exceeds the 67 of NVIDIA H200"
+    assert why_implausible(impossible, 1000.0, NVIDIA_H200, "float32") == reason
+    assert why_implausible(possible, 1000.0, NVIDIA_H200, "float32") is None
+    assert why_implausible(impossible, 1000.0, NVIDIA_H200, "float32", may_split=True) is None
+    assert why_implausible(impossible, 1000.0, NVIDIA_H200, "float16") is None
+    too_fast = why_implausible(Cost(flops=10**12, bytes=1), 1000.0, NVIDIA_H200, "float32", may_split=True)
+    assert too_fast == "1000 TFLOP/s exceeds the 990 of NVIDIA H200"
+
+
+def test_arithmetic_refuses_nothing_in_a_dtype_of_which_no_rate_is_known() -> None:
+    assert why_implausible(Cost(flops=10**15, bytes=1), 1.0, NVIDIA_H200, "float8_e4m3fn") is None
+    reason = "9600 GB/s exceeds the 4800 of NVIDIA H200"
+    assert why_implausible(Cost(flops=1, bytes=48 * 10**8), 500.0, NVIDIA_H200, "float8_e4m3fn") == reason
 
 
 def test_an_unknown_device_refuses_only_no_time() -> None:
     cost = Cost(flops=10**18, bytes=10**18)
-    assert why_implausible(cost, 1e-9, UNKNOWN) is None
-    assert why_implausible(cost, 0.0, UNKNOWN) == "0.0 us is no time"
+    assert why_implausible(cost, 1e-9, UNKNOWN, "bfloat16") is None
+    assert why_implausible(cost, 0.0, UNKNOWN, "bfloat16") == "0.0 us is no time"
 
 
-def test_the_h200_of_the_shipped_tables_has_a_peak() -> None:
-    assert (PEAKS[NVIDIA_H200.name].tflops, PEAKS[NVIDIA_H200.name].gbps) == (989.5, 4800)
+def test_the_h200_of_the_shipped_tables_has_a_roof_for_each_dtype() -> None:
+    assert roof_of(NVIDIA_H200.name, "bfloat16") == roof_of(NVIDIA_H200.name, "float16") == Roof(989.5, 4800)
+    assert roof_of(NVIDIA_H200.name, "float32") == Roof(67, 4800)
+    assert roof_of(NVIDIA_H200.name, "int8") is None
+    assert roof_of(UNKNOWN.name, "bfloat16") is None
+
+
+@pytest.mark.parametrize("device", DATA_SHEETS)
+def test_float32_is_slower_than_16_bits_everywhere(device: str) -> None:
+    tflops = DATA_SHEETS[device].tflops
+    assert tflops.keys() == {"float16", "bfloat16", "float32"}
+    assert tflops["float32"] < tflops["float16"] / 5
+
+
+def test_the_roof_is_the_lower_of_the_two_ceilings() -> None:
+    roof = Roof(989.5, 4800)
+    assert roof.ridge == pytest.approx(206.1, abs=0.1)
+    assert roof.attainable(100) == pytest.approx(480)
+    assert roof.attainable(1000) == 989.5
+    assert roof.attainable(roof.ridge) == pytest.approx(989.5)
+
+
+def test_products_are_of_the_queries_dtype_whatever_the_cache_holds() -> None:
+    dense = AttentionShape(batch=1, heads=1, seq_q=64, head_dim=64, dtype="float32")
+    paged = PagedShape(batch=1, heads=1, max_context=64, head_dim=64, dtype="float16", kv_dtype="int8")
+    assert [product_dtype(shape) for shape in (dense, paged, Shape())] == ["float32", "float16", ""]

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from autotune.analysis.clock import sample_times
 from autotune.analysis.processor import Processor, usable_bytes
+from autotune.roofline import Roof
 
 CACHES: Final = 4  # times the last cache that a buffer is long
 MIN_BUFFER: Final = {"cpu": 2**26, "cuda": 2**30}  # bytes; on an H200 shorter buffers do not reach its bandwidth
@@ -41,7 +42,7 @@ class Ceilings:
     @property
     def ridge(self) -> float:
         """FLOPs a byte from which on arithmetic limits, and not the memory."""
-        return 1000.0 * self.tflops / self.gbps
+        return Roof(self.tflops, self.gbps).ridge
 
     def attainable(self, intensity: float) -> float:
         """TFLOP/s at most, of a kernel with so many FLOPs a byte (Williams et al., CACM 52(4), 2009).
@@ -51,7 +52,7 @@ class Ceilings:
             >>> Ceilings(processor, "float32", (Rate("copy", 100.0),), (Rate("matmul", 2.0),)).attainable(10.0)
             1.0
         """
-        return min(self.tflops, intensity * self.gbps / 1000.0)
+        return Roof(self.tflops, self.gbps).attainable(intensity)
 
 
 def measure_ceilings(processor: Processor, dtype: str) -> Ceilings:

@@ -1,9 +1,10 @@
 """``autotune report``: tables of trials as one HTML file."""
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
@@ -15,6 +16,9 @@ from autotune.table.comparisons import holds_comparisons
 from autotune.table.files import read_bytes
 from autotune.table.parquet import decode
 from autotune.trial import Trial
+
+if TYPE_CHECKING:
+    from autotune.report.page.problem import Problem
 
 SHIPPED: Final = "shipped"
 
@@ -40,10 +44,11 @@ Rooflines = Annotated[
 
 
 class Rows(NamedTuple):
-    """Trials, and the words for where they are."""
+    """Trials, the words for where they are, and those of them that are served: the rows of a table of winners."""
 
     place: str
     trials: list[Trial]
+    served: Sequence[Trial] = ()
 
 
 def report(
@@ -61,7 +66,7 @@ def report(
         raise UsageError(f"output={str(output)!r} cannot be written: No such file or directory")
     rooflines = [read_roofline(path) for path in roofline or ()]
     names = operation_names() if operation is None else [get_operation(operation).name]
-    place, trials = _read(table, names)
+    place, trials, served = _read(table, names)
     rows = _of_device([trial for trial in trials if trial.operation in names], device)
     if not rows:
         what = f" of {operation}" if operation else ""
@@ -69,12 +74,23 @@ def report(
             f"no trials{what} in {place}; `autotune search` makes some, `autotune report shipped` has some"
         )
     say(f"writing a page of {len(rows)} rows")
-    page = html_report(rows, source=place, made_at=datetime.now(UTC), rooflines=rooflines)
+    page = html_report(
+        rows,
+        source=place,
+        made_at=datetime.now(UTC),
+        rooflines=rooflines,
+        served=served,
+        on_problem=_tell if sys.stderr.isatty() else None,
+    )
     try:
         output.write_text(page, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"output={str(output)!r} cannot be written: {error.strerror}") from error
     make_console().print(f"{output}: {len(rows)} rows of {place}, {len(page.encode()) // 1000} kB")
+
+
+def _tell(problem: "Problem", number: int, of: int) -> None:
+    say(f"problem {number} of {of}: {problem.operation.name}, {problem.name}")
 
 
 def _read(table: str | None, names: Iterable[str]) -> Rows:
@@ -90,7 +106,7 @@ def _read(table: str | None, names: Iterable[str]) -> Rows:
     if table == SHIPPED:
         recorded = [trial for sweep in sweeps.values() for trial in sweep.trials()]
         won = [trial for name in names for trial in shipped_winners(name, on_damaged=warn_damaged)]
-        return Rows("the shipped tables", [*won, *recorded])
+        return Rows("the shipped tables", [*won, *recorded], won)
     if table in sweeps:
         return Rows(f"the shipped sweep {table}", sweeps[table].trials())
     path = Path(table)
@@ -99,7 +115,10 @@ def _read(table: str | None, names: Iterable[str]) -> Rows:
     if path.exists():
         data = read_bytes(path)
         if holds_comparisons(data):
-            raise TableError(f"{table}: a comparison of `autotune bench`; report takes tables of trials")
+            raise TableError(
+                f"{table}: a comparison of `autotune bench`; report takes tables of trials, and no command shows a "
+                "comparison afterwards: `autotune bench --markdown` prints it as it measures"
+            )
         return Rows(path.name, decode(data, table))
     raise UnknownNameError(
         f"table={table!r} is no file, no folder and no shipped sweep; expected a path, {SHIPPED!r} or one of "

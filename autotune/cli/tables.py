@@ -18,7 +18,7 @@ from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import find_named, get_kernel, names_like
 from autotune.errors import AutotuneError, TableError, UnknownNameError, UsageError
 from autotune.registry import get_operation, operation_names
-from autotune.report.summary import is_memory_bound, policy_text, speed_up, trial_data
+from autotune.report.summary import describe_rate, is_limited_by_memory, policy_text, speed_up, trial_data
 from autotune.table import export as export_text
 from autotune.table import home, served_winners, shipped_sweeps, to_t4, warn_damaged
 from autotune.table.export import FORMS
@@ -243,7 +243,7 @@ def _place(trial: Trial) -> tuple[Any, ...]:
 def _table(device: str, rows: Sequence[Trial]) -> Table:
     table = Table(title=device, title_justify="left", box=None, pad_edge=False, header_style="bold")
     parameters = [name for name in rows[0].config if any(trial.config[name] is not None for trial in rows)]
-    in_bytes = all(is_memory_bound(trial.tflops, trial.gbps) for trial in rows)
+    in_bytes = all(is_limited_by_memory(row.tflops, row.gbps, row.device.name, row.shape) for row in rows)
     unit = "GB/s" if in_bytes else "TFLOP/s"
     for header in ("shape", *parameters, "time", unit, "vs default", "vs best other", "from"):
         table.add_column(header, justify="right" if header in ("time", unit) else "left", overflow="fold")
@@ -253,7 +253,7 @@ def _table(device: str, rows: Sequence[Trial]) -> Table:
             str(trial.shape),
             *("" if trial.config[name] is None else str(trial.config[name]) for name in parameters),
             f"{trial.timing.median_us:.0f} us",
-            "" if (rate := trial.gbps if in_bytes else trial.tflops) is None else f"{rate:.0f}",
+            "" if (rate := trial.gbps if in_bytes else trial.tflops) is None else describe_rate(rate),
             "" if trial.default_timing is None else f"{speed_up(trial.default_timing, trial.timing).value:.2f}x",
             ""
             if trial.baseline_timing is None

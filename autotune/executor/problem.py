@@ -19,7 +19,7 @@ from autotune.executor import BaselineResult, Baselines, Race, is_comparison
 from autotune.executor.comparing import choose_baselines, open_baseline
 from autotune.executor.messages import Turn
 from autotune.operation import Kernel, Operation
-from autotune.roofline import why_implausible
+from autotune.roofline import product_dtype, why_implausible
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.timing import Launch, Stopwatch, race, screen
@@ -186,7 +186,8 @@ class Problem:
             return None
 
     def _judge_time(self, outcome: Outcome, timing: Timing, conditions: Conditions) -> Outcome:
-        reason = why_implausible(self._cost, timing.median_us, hardware.current_device())
+        dtype = product_dtype(self._shape)
+        reason = why_implausible(self._cost, timing.median_us, hardware.current_device(), dtype)
         if reason is not None:
             return replace(outcome, status=Status.IMPLAUSIBLE, message=reason)
         self._best_us = min(self._best_us, timing.median_us)
@@ -194,7 +195,9 @@ class Problem:
 
     def _judge_baseline(self, result: BaselineResult, timing: Timing) -> BaselineResult:
         """The result with its time, or with why that cannot be one: its call does not compute what was checked."""
-        reason = why_implausible(self._cost, timing.median_us, hardware.current_device())
+        # torch's efficient SDPA makes each product of float32 of three of TF32 (mem_eff_attention/gemm_kernel_utils.h).
+        dtype = product_dtype(self._shape)
+        reason = why_implausible(self._cost, timing.median_us, hardware.current_device(), dtype, may_split=True)
         if reason is not None:
             return replace(result, message=f"implausible time of {timing.median_us:.3g} us: {reason}")
         return replace(result, timing=timing)

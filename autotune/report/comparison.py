@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from autotune.analysis.sheets import without_name
 from autotune.comparison import Comparison, Entry
-from autotune.report.summary import describe_time, is_memory_bound, speed_up
+from autotune.report.markdown import table_lines
+from autotune.report.summary import describe_rate, describe_time, is_limited_by_memory, speed_up
 from autotune.space import Config, Value
 
 MIB: Final = 2**20
@@ -28,7 +30,7 @@ def cells(comparison: Comparison) -> list[tuple[str, ...]]:
         ratio = "" if entry is timed[0] else f"{speed_up(entry.timing, timed[0].timing)} its speed"
         name = entry.name if entry.verified_on_hardware else f"{entry.name} *"
         value: float = getattr(entry, rate)
-        rows.append((name, describe_time(entry.timing), _decimal(value), ratio, _error(entry), _memory(entry)))
+        rows.append((name, describe_time(entry.timing), describe_rate(value), ratio, _error(entry), _memory(entry)))
     return rows
 
 
@@ -36,7 +38,8 @@ def notes(comparison: Comparison) -> list[str]:
     """What follows the table: what disturbed its times, who is not in it and why, whose code never ran on its own
     hardware."""
     lines = disturbances(comparison)
-    lines += [f"not compared: {entry.name}: {entry.message}" for entry in comparison.entries if entry.timing is None]
+    absent = [entry for entry in comparison.entries if entry.timing is None]
+    lines += [f"not compared: {entry.name}: {without_name(entry.name, entry.message)}" for entry in absent]
     unverified = [entry.name for entry in comparison.timed if not entry.verified_on_hardware]
     if unverified:
         lines.append(f"* {', '.join(unverified)}: never run on the hardware that it is written for")
@@ -56,9 +59,17 @@ def disturbances(comparison: Comparison) -> list[str]:
 
 def title(comparison: Comparison) -> str:
     """The problem and where it ran; on a processor with torch's threads."""
-    count = comparison.threads
-    threads = "" if count is None else f", {count} {'thread' if count == 1 else 'threads'}"
-    return f"{comparison.shape} on {comparison.device}{threads}"
+    return f"{comparison.shape} on {place(comparison.device, comparison.threads)}"
+
+
+def place(device: str, threads: int | None) -> str:
+    """A device, a processor with torch's threads.
+
+    Example:
+        >>> place("AMD EPYC, 2 cores", 1)
+        'AMD EPYC, 2 cores, 1 thread'
+    """
+    return device if threads is None else f"{device}, {threads} {'thread' if threads == 1 else 'threads'}"
 
 
 def markdown(comparisons: Sequence[Comparison]) -> str:
@@ -69,9 +80,8 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
         if comparison.config is not None:
             lines += [f"Served: `{comparison.config}` ({comparison.reason}).", ""]
         if comparison.timed:
-            lines.append(_row(headers(comparison)))
-            lines.append(_row(["---", *["---:"] * 5]))
-            lines += [_row(row) for row in cells(comparison)]
+            head = headers(comparison)
+            lines += table_lines(head, cells(comparison), is_text=[index == 0 for index in range(len(head))])
         else:
             lines.append("Nothing ran here.")
         lines += ["", *(f"- {note}" for note in notes(comparison))]
@@ -109,14 +119,9 @@ def _plain(config: Config | None) -> dict[str, Value] | None:
 def _rate(comparison: Comparison) -> tuple[str, str]:
     """The unit and the field of the rate that limits the first entry."""
     first = comparison.timed[0] if comparison.timed else None
-    if first is not None and is_memory_bound(first.tflops, first.gbps):
+    if first is not None and is_limited_by_memory(first.tflops, first.gbps, comparison.device, comparison.shape):
         return "GB/s", "gbps"
     return "TFLOP/s", "tflops"
-
-
-def _decimal(value: float) -> str:
-    """At least three digits and no exponent: 4078, 254, 24.7."""
-    return f"{value:.0f}" if value >= 100.0 else f"{value:.3g}"
 
 
 def _error(entry: Entry) -> str:
@@ -125,7 +130,3 @@ def _error(entry: Entry) -> str:
 
 def _memory(entry: Entry) -> str:
     return "" if entry.extra_bytes is None else f"{entry.extra_bytes / MIB:.1f} MiB"
-
-
-def _row(values: Sequence[str]) -> str:
-    return f"| {' | '.join(value.replace('|', chr(92) + '|') for value in values)} |"

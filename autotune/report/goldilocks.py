@@ -20,7 +20,6 @@ def exploration_sheets(found: Exploration) -> list[Sheet]:
         f"{len(found.measured)} of {found.size} valid points measured; {len(found.front)} on the front",
         *_volume_lines(found),
         *(f"failed: {each.point}: {each.message}" for each in found.measured if each.objectives is None),
-        *(f"not here: {name}: {reason}" for name, reason in found.absent),
     ]
     title = f"{found.operation}: {found.shape} on {found.device}"
     sheets = [Sheet(f"{title}: Pareto front of time, memory and error", COLUMNS, _rows(found.front), tuple(notes))]

@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -20,7 +20,7 @@ from autotune.report.page.measured import measured_section
 from autotune.report.page.overview import cards, checks, checks_list, gained, tried
 from autotune.report.page.parameters import Shares, importance_figure, mean_shares, shares_of
 from autotune.report.page.problem import Problem, group, place
-from autotune.report.page.roofline import roofline_figure
+from autotune.report.page.roofline import roofline_figures
 from autotune.report.page.style import STYLE
 from autotune.report.page.winners import winners_section
 from autotune.table import winners as winners_of
@@ -30,6 +30,8 @@ from autotune.version import VERSION
 ROOFLINES: Final = "Roofline, measured"
 MAX_DETAILED: Final = 30  # problems that are shown in detail, those with the most trials; fANOVA takes seconds for each
 MAX_DETAIL_BYTES: Final = 1_500_000  # of all details together: the page stays below 3 MB
+
+OnProblem = Callable[[Problem, int, int], None]  # a problem, its number and of how many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +45,9 @@ class Part:
     raced: list[Trial]
 
     @property
-    def trials(self) -> list[Trial]:
-        """Every screened and raced trial."""
-        return [*(trial for problem in self.problems for trial in problem.trials), *self.raced]
+    def screened(self) -> list[Trial]:
+        """A trial of each config of each problem."""
+        return [trial for problem in self.problems for trial in problem.trials]
 
 
 class Study(NamedTuple):
@@ -57,7 +59,13 @@ class Study(NamedTuple):
 
 
 def html_report(
-    trials: Iterable[Trial], *, source: str, made_at: datetime, rooflines: Sequence[MeasuredRoofline] = ()
+    trials: Iterable[Trial],
+    *,
+    source: str,
+    made_at: datetime,
+    rooflines: Sequence[MeasuredRoofline] = (),
+    served: Iterable[Trial] = (),
+    on_problem: OnProblem | None = None,
 ) -> str:
     """A self-contained page about trials: no script, no request, below 3 MB, light and dark.
 
@@ -66,6 +74,10 @@ def html_report(
         source: where the rows come from, in words, for the head of the page.
         made_at: the time that the page names as its own.
         rooflines: measurements that have a section of their own, such as ``read_roofline`` reads.
+        served: rows of a table of winners; where they are among the trials, no other race decides about their
+            problems.
+        on_problem: told of each problem before its parameters are weighed, which takes seconds, with its number of how
+            many.
 
     Example:
         >>> page = html_report(sweep.trials(), source=sweep.name, made_at=datetime.now(UTC))
@@ -77,39 +89,27 @@ def html_report(
     rows = list(dict.fromkeys(trials))
     if not rows:
         raise UsageError("trials=[] make no report; expected at least one")
-    parts = _parts(rows)
-    won = [winner for part in parts for winner in part.winners]
-    problems = [problem for part in parts for problem in part.problems]
-    studied = _study(problems)
-    body = join(
+    parts = _parts(rows, set(rows).intersection(served))
+    made = f"attention-autotune {VERSION}, {made_at:%Y-%m-%d %H:%M} UTC. This file is complete in itself."
+    body = element(
+        "body",
         _header(source, parts, rows, with_rooflines=bool(rooflines)),
-        element(
-            "main",
-            cards(won, problems, rows),
-            element("h2", "Summary", id="summary"),
-            element("div", *(_words(part, parts, studied) for part in parts), class_="summary"),
-            element("h2", "Is it trustworthy?", id="trust"),
-            checks_list(checks(rows, won)),
-            *_sections(parts, studied),
-            join(element("h2", ROOFLINES, id="roofline"), measured_section(rooflines)) if rooflines else None,
-            element("h2", "Environment", id="environment"),
-            environment_section(rows),
-        ),
-        element(
-            "footer", f"attention-autotune {VERSION}, {made_at:%Y-%m-%d %H:%M} UTC. This file is complete in itself."
-        ),
+        _main(parts, rows, rooflines, on_problem),
+        element("footer", made),
     )
-    return f"<!doctype html>\n{element('html', _head(source), element('body', body), lang='en')}\n"
+    return f"<!doctype html>\n{element('html', _head(source), body, lang='en')}\n"
 
 
-def _parts(trials: Sequence[Trial]) -> list[Part]:
-    problems, won = group(trials), sorted(winners_of(trials), key=place)
+def _parts(trials: Sequence[Trial], served: Iterable[Trial]) -> list[Part]:
+    chosen = [*winners_of(trials), *winners_of(served)]  # of each problem the last
+    won = {(winner.operation, winner.device, winner.shape, winner.policy): winner for winner in chosen}
+    problems, ordered = group(trials), sorted(won.values(), key=place)
     keys = dict.fromkeys((trial.operation, trial.device) for trial in sorted(trials, key=place))
     return [
         Part(
             operation=get_operation(name),
             device=device,
-            winners=[winner for winner in won if (winner.operation, winner.device) == (name, device)],
+            winners=[winner for winner in ordered if (winner.operation, winner.device) == (name, device)],
             problems=[each for each in problems if (each.operation.name, each.device) == (name, device)],
             raced=[t for t in trials if (t.operation, t.device) == (name, device) and t.race_id],
         )
@@ -117,15 +117,17 @@ def _parts(trials: Sequence[Trial]) -> list[Part]:
     ]
 
 
-def _study(problems: Sequence[Problem]) -> dict[int, Study]:
+def _study(problems: Sequence[Problem], on_problem: OnProblem | None) -> dict[int, Study]:
     """What is shown in detail, by the identity of the problem: those with the most trials."""
     most = sorted(problems, key=lambda problem: -len(problem.trials))[:MAX_DETAILED]
     chosen = {id(problem) for problem in most}
-    return {
-        id(problem): Study(f"problem-{index}", *shares_of(problem))
-        for index, problem in enumerate(problems)
-        if id(problem) in chosen
-    }
+    studied: dict[int, Study] = {}
+    for index, problem in enumerate(problems):
+        if id(problem) in chosen:
+            if on_problem is not None:
+                on_problem(problem, len(studied) + 1, len(chosen))
+            studied[id(problem)] = Study(f"problem-{index}", *shares_of(problem))
+    return studied
 
 
 def _head(source: str) -> Html:
@@ -161,6 +163,29 @@ def _header(source: str, parts: Sequence[Part], trials: Sequence[Trial], *, with
     )
 
 
+def _main(
+    parts: Sequence[Part],
+    trials: Sequence[Trial],
+    rooflines: Sequence[MeasuredRoofline],
+    on_problem: OnProblem | None,
+) -> Html:
+    won = [winner for part in parts for winner in part.winners]
+    problems = [problem for part in parts for problem in part.problems]
+    studied = _study(problems, on_problem)
+    return element(
+        "main",
+        cards(won, problems, trials),
+        element("h2", "Summary", id="summary"),
+        element("div", *(_words(part, parts, studied) for part in parts), class_="summary"),
+        element("h2", "Is it trustworthy?", id="trust"),
+        checks_list(checks(trials, won)),
+        *_sections(parts, studied),
+        join(element("h2", ROOFLINES, id="roofline"), measured_section(rooflines)) if rooflines else None,
+        element("h2", "Environment", id="environment"),
+        environment_section(trials),
+    )
+
+
 def _words(part: Part, parts: Sequence[Part], studied: Mapping[int, Study]) -> Html:
     """A part of the summary."""
     told = [*gained(part.winners), *tried(part.problems, mean_shares(_shares(part, studied)))]
@@ -192,14 +217,17 @@ def _section(part: Part, studied: Mapping[int, Study], details: Mapping[int, Htm
     }
     left_out = len(part.problems) - len(details)
     figures = [
-        roofline_figure(part.operation, part.device, part.problems, part.winners),
+        *roofline_figures(part.operation, part.device, part.problems, part.winners),
         importance_figure(mean_shares(shares), "", len(shares)) if len(shares) > 1 else None,
     ]
     parts: list[Html | None] = [element("div", *figures, class_="columns")]
     if part.winners:
         parts = [element("h3", "Winners"), winners_section(part.winners, anchors), *parts]
     if part.problems:
-        parts += [element("h3", "What failed"), failures_section(part.operation.space.parameters, part.trials)]
+        parts += [
+            element("h3", "What failed"),
+            failures_section(part.operation.space.parameters, part.screened, part.raced),
+        ]
     if details:
         parts += [element("h3", "Problem by problem"), *details.values()]
     if left_out:

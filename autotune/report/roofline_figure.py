@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from autotune.errors import MissingDependencyError, UsageError
+from autotune.report.page.chart import log_axis
 
 if TYPE_CHECKING:
     from autotune.analysis.ceilings import Ceilings
@@ -60,12 +61,25 @@ def draw_roofline(points: Sequence["Point"], ceilings: "Ceilings", path: Path) -
         axes.set_yscale("log")
         axes.set_xlabel("arithmetic intensity, FLOP/B of the memory's traffic by formula")
         axes.set_ylabel(unit)
-        axes.set_title(f"Roofline of {ceilings.processor.name}, {ceilings.dtype}")
+        processor = ceilings.processor
+        details = str(processor).removeprefix(f"{processor.name}, ")
+        axes.set_title(f"Roofline of {processor.name}\n{details}, {ceilings.dtype}", fontsize=11)
+        _label_axes(axes)
         axes.grid(visible=True, which="both", linewidth=0.3, alpha=0.5)
         if shown:
             axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8, frameon=False)
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
         figure.savefig(path, dpi=DPI, metadata=metadata)
+
+
+def _label_axes(axes: Any) -> None:
+    """Ticks as plain numbers, those of the report's charts."""
+    from matplotlib.ticker import NullFormatter
+
+    for axis, limits in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+        values, labels = zip(*log_axis("", limits).ticks, strict=True)
+        axis.set_ticks(values, labels=labels)
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _draw_roof(axes: Any, points: Sequence["Point"], ceilings: "Ceilings", factor: float, unit: str) -> None:

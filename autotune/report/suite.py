@@ -1,12 +1,12 @@
 """A suite in words: its tables as text, Markdown, and plain data."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 from autotune.comparison.suites import SuiteResult, Table
 from autotune.comparison.suites.suite import Kind, Value
-from autotune.report.comparison import comparison_data, disturbances
+from autotune.report.comparison import comparison_data, disturbances, place
+from autotune.report.markdown import table_lines
 from autotune.report.summary import describe_time
 from autotune.trial import Timing
 
@@ -42,16 +42,14 @@ def heading(result: SuiteResult) -> str:
         return f"{result.suite} on {result.device}: nothing was measured here"
     how = "a CUDA graph's replay" if result.policy.mode == "graph" else "runs from Python"
     caches = "warm caches" if result.policy.cache == "warm" else "cold caches"
-    return f"{result.suite} on {result.device}: {how}, {caches}"
+    return f"{result.suite} on {place(result.device, result.threads)}: {how}, {caches}"
 
 
 def markdown(result: SuiteResult) -> str:
     """Markdown with a section for each table."""
     parts = [f"## {heading(result)}\n\n{result.description}\n"]
     for table in result.tables:
-        lines = [f"### {table.title}", "", _row(headers(table))]
-        lines.append(_row(["---" if text else "---:" for text in is_text(table)]))
-        lines += [_row(row) for row in cells(table)]
+        lines = [f"### {table.title}", "", *table_lines(headers(table), cells(table), is_text=is_text(table))]
         lines += ["", *(f"- {note}" for note in notes(table))]
         parts.append("\n".join(lines).rstrip() + "\n")
     return "\n".join(parts)
@@ -63,6 +61,7 @@ def suite_data(result: SuiteResult) -> dict[str, Any]:
         "suite": result.suite,
         "description": result.description,
         "device": result.device,
+        "threads": result.threads,
         "toolchain": asdict(result.toolchain),
         "policy": None if result.policy is None else asdict(result.policy),
         "tables": [_table_data(table) for table in result.tables],
@@ -113,7 +112,3 @@ def _bytes(value: int) -> str:
         if size >= scale:
             return f"{sign}{size / scale:.1f} {unit}"
     return f"{sign}{size} B"
-
-
-def _row(values: Sequence[str]) -> str:
-    return f"| {' | '.join(value.replace('|', chr(92) + '|') for value in values)} |"

@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from autotune.roofline import product_dtype, roof_of
+from autotune.shape import Shape
 from autotune.trial import Policy, Stage, Status, Timing, Trial
 
 if TYPE_CHECKING:
     from autotune.search import SearchResult
 
 WORTH: Final = 1.01  # a gain whose whole interval is above this is worth a table
-# FLOPs a byte below which memory limits every GPU: 312 TFLOP/s over 2039 GB/s are 153 on an A100, others have more.
-MEMORY_BOUND: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ def describe_time(timing: Timing) -> str:
     median, low, high = (value / scale for value in (timing.median_us, timing.low_us, timing.high_us))
     digits = 3 if unit == "ms" else 1
     return f"{median:.{digits}f} {unit} ({low:.{digits}f}-{high:.{digits}f})"
+
+
+def describe_rate(rate: float) -> str:
+    """At least three digits and no exponent: 4078, 254, 24.7."""
+    return f"{rate:.0f}" if rate >= 100.0 else f"{Decimal(f'{rate:.3g}'):f}"
 
 
 def ending_line(result: "SearchResult") -> str:
@@ -178,9 +184,15 @@ def verdict(winner: Trial, *, among: str = "") -> str:
     return f"{text}{join} level with {winner.baseline}"
 
 
-def is_memory_bound(tflops: float | None, gbps: float | None) -> bool:
-    """Whether the bytes and not the arithmetic take the time, so that GB/s is the rate to tell."""
-    return tflops is not None and gbps is not None and 1000 * tflops < MEMORY_BOUND * gbps
+def is_limited_by_memory(tflops: float | None, gbps: float | None, device: str, shape: Shape) -> bool:
+    """Whether GB/s is the rate to tell: by the data sheet of the named device, memory limits and not arithmetic.
+
+    False where no data sheet is known.
+    """
+    roof = roof_of(device, product_dtype(shape))
+    if roof is None or tflops is None or gbps is None:
+        return False
+    return 1000 * tflops < roof.ridge * gbps
 
 
 def policy_text(policy: Policy) -> str:
@@ -255,6 +267,6 @@ def _plain(timing: Timing | None) -> dict[str, Any] | None:
 
 
 def _rate(trial: Trial) -> str:
-    if is_memory_bound(trial.tflops, trial.gbps):
-        return f", {trial.gbps:.0f} GB/s"
-    return "" if trial.tflops is None else f", {trial.tflops:.0f} TFLOP/s"
+    in_bytes = is_limited_by_memory(trial.tflops, trial.gbps, trial.device.name, trial.shape)
+    rate, unit = (trial.gbps, "GB/s") if in_bytes else (trial.tflops, "TFLOP/s")
+    return "" if rate is None else f", {describe_rate(rate)} {unit}"

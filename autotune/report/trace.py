@@ -14,9 +14,7 @@ HABANA: Final = "https://perfetto.habana.ai"  # Intel's build of it, which knows
 
 
 def trace_sheets(traced: Traced, shape: Shape) -> list[Sheet]:
-    """Its steps and its operators, or why it was not traced."""
-    if traced.message:
-        return [Sheet(f"not traced: {traced.name}", notes=(traced.message,))]
+    """Its steps and its operators."""
     steps = tuple(
         (str(step.number), traced.name, str(shape), f"{step.milliseconds:.3f}", step.phase) for step in traced.steps
     )

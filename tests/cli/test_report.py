@@ -2,8 +2,10 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,34 @@ def test_all_that_ships_is_winners_and_sweeps(run: Run, machine: Machine, out: P
     assert str(sample.shape(4096)) in page
     assert "A sweep: every valid config was tried" in page
     assert not machine.home.exists()
+
+
+def test_the_winners_that_ship_are_those_that_show_lists(run: Run, machine: Machine, out: Path) -> None:
+    """The race of a sweep, run later than the one of the winner's table, took 200 us."""
+    machine.ship_sweep(1024)
+    earlier = sample.START - timedelta(days=1)
+    machine.ship(sample.trial(timing=sample.timing(190.0), race_id="earlier", started_at=earlier))
+    run("report", "shipped", "--output", out)
+    page = out.read_text(encoding="utf-8")
+    winners = page[page.index("<caption>Winners") : page.index("<figure")]
+    assert "190 us" in run("show").out
+    assert "190.0 us" in winners
+    assert "200.0 us" not in winners
+    assert "The fastest takes 200 us at screening" in page
+    run("report", "shipped", "--device", "NVIDIA H200", "--output", out)
+    assert "190.0 us" in out.read_text(encoding="utf-8")
+    run("report", "seq_1024", "--output", out)  # what the sweep alone tells
+    assert "200.0 us" in out.read_text(encoding="utf-8")
+
+
+def test_on_a_terminal_each_problem_is_named_as_it_comes(
+    run: Run, machine: Machine, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.ship_sweep(64)
+    assert run("report", "seq_64", "--output", out).err.count("\n") == 1
+    monkeypatch.setattr(type(sys.stderr), "isatty", lambda self: True)
+    ran = run("report", "seq_64", "--output", out)
+    assert ran.err.splitlines()[1:] == [f"problem 1 of 1: flash_attention, {sample.shape(64)} ..."]
 
 
 def test_a_sweep_is_read_by_name_and_a_table_by_path(
@@ -142,8 +172,9 @@ def test_a_comparison_of_bench_is_refused_by_its_name(run: Run, tmp_path: Path, 
     path = tmp_path / "bench.parquet"
     write_comparisons(path, [comparison_data(COMPARISON)])
     ran = run("report", path, "--output", out)
-    message = f"autotune: {path}: a comparison of `autotune bench`; report takes tables of trials\n"
-    assert (ran.code, ran.out, ran.err) == (1, "", message)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith(f"autotune: {path}: a comparison of `autotune bench`; report takes tables of trials, ")
+    assert "`autotune bench --markdown` prints it as it measures" in ran.err
     assert not out.exists()
 
 

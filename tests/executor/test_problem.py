@@ -1,6 +1,7 @@
 """What the worker does with a config, over a fake CUDA: whom it is at, what it says of failures, and whose they are."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -171,6 +172,15 @@ def test_a_baseline_faster_than_the_hardware_can_be_has_no_time(problem: Problem
         assert (told["fast"].timing, told["fast"].message) == (None, reason)
         assert found.fastest_baseline.name == "slow"
         assert found.outcomes[0].status is Status.OK
+
+
+def test_float32_is_held_against_its_own_rate_and_a_baseline_that_may_split_it_is_not(kernel: SlowKernel) -> None:
+    problem = Problem(OPERATION, kernel, replace(SHAPE, dtype="float32"), Policy(), own_pid=1)  # type: ignore[arg-type]
+    problem._cost = Cost(flops=40 * 10**9, bytes=1)  # 80 TFLOP/s in 500 us, 100 in 400 us; IEEE's are 67 at most
+    outcome = problem.screen(config(), early_stop=True)
+    assert (outcome.status, outcome.message) == (Status.IMPLAUSIBLE, "80 TFLOP/s exceeds the 67 of NVIDIA H200")
+    found, _ = race(problem, config(), baselines=["fast"])
+    assert [(each.timing is not None, each.message) for each in found.baselines] == [(True, "")]
 
 
 def test_a_baseline_that_refuses_is_named_and_the_rest_are_raced(problem: Problem, kernel: SlowKernel) -> None:

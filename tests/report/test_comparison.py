@@ -45,6 +45,25 @@ def test_rates_have_no_exponent() -> None:
     assert cells(replace(COMPARISON, entries=(fast,)))[0][2] == "4078"
 
 
+@pytest.mark.parametrize(
+    ("device", "dtype", "heading"),
+    [
+        ("NVIDIA H200", "bfloat16", "GB/s"),  # 64 FLOPs a byte are below 206
+        ("NVIDIA H200", "float32", "TFLOP/s"),  # and above 14
+        ("AMD EPYC 9454", "bfloat16", "TFLOP/s"),  # of which no data sheet is known
+    ],
+)
+def test_the_rate_is_that_of_the_device_and_dtype(device: str, dtype: str, heading: str) -> None:
+    found = replace(
+        COMPARISON,
+        shape=AttentionShape(batch=1, heads=2, seq_q=64, head_dim=64, dtype=dtype),
+        device=device,
+        entries=(replace(ENTRIES[0], tflops=8.192, gbps=128.0),),
+    )
+    assert headers(found)[2] == heading
+    assert cells(found)[0][2] == {"GB/s": "128", "TFLOP/s": "8.19"}[heading]
+
+
 def test_who_is_missing_and_who_is_unverified_is_said() -> None:
     assert notes(COMPARISON) == [
         "not compared: cudnn: pip install cudnn",
@@ -100,6 +119,8 @@ def test_a_comparison_without_a_time_is_told_too() -> None:
     empty = Comparison("flash_attention", COMPARISON.shape, "x", Toolchain("0"), Policy(), None, "", ENTRIES[3:])
     assert cells(empty) == []
     assert notes(empty) == ["not compared: cudnn: pip install cudnn"]
+    named = replace(empty, entries=(replace(ENTRIES[3], message="cuDNN needs a GPU"),))
+    assert notes(named) == ["not compared: cudnn: needs a GPU"]
     assert all(" is" not in header for header in headers(empty))
     assert markdown([empty]).splitlines()[2:] == ["Nothing ran here.", "", "- not compared: cudnn: pip install cudnn"]
 

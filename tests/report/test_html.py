@@ -15,6 +15,8 @@ from autotune.device import NVIDIA_H200
 from autotune.errors import UsageError
 from autotune.report import html
 from autotune.report.html import html_report
+from autotune.report.page.parameters import Shares
+from autotune.report.page.problem import Problem
 from autotune.report.page.style import STYLE
 from autotune.search_spaces.flash_attention import OPERATION
 from autotune.trial import Conditions, Outcome, Policy, Stage, Status, Trial
@@ -23,6 +25,7 @@ from tests.report import sample
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
 VOID = {"meta", "br"}
 HOSTILE = '</style><script>alert("1")</script><img src=x onerror=alert(2)>&amp;\N{SNOWMAN}'
+FAILURE_MAP = "Failure map: share of the configs"
 LOADING = {"src", "srcset", "href", "data", "action", "poster", "background", "ping", "xlink:href"}
 
 
@@ -180,13 +183,68 @@ def test_what_was_tried_is_counted(sweep: list[Trial]) -> None:
     assert "8 out_of_resources 0 bytes, too many and 7 variants of it" in text
 
 
+def test_every_part_counts_the_same_trials_and_tells_one_share_of_failures(sweep: list[Trial]) -> None:
+    """A search of 40 configs of which 4 failed, one of them tried again, a race, and a config that failed in it."""
+    rows = [replace(trial, executor="replay") for trial in sweep]
+    raced = [trial for trial in rows if trial.stage is Stage.RACE]
+    screened = [trial for trial in rows if trial.stage is Stage.SCREEN][:40]
+    failed = [
+        replace(trial, outcome=Outcome(config=trial.config, status=Status.HANG, message="no answer"))
+        for trial in [*screened[:4], raced[-1]]
+    ]
+    again = replace(failed[0], started_at=NOW)
+    text = Page(render([*failed, again, *screened[4:], *raced[:-1]])).text
+    assert f"{41 + len(raced)} trials 40 screened, 10 % of them failed; 1 tried again; {len(raced)} raced" in text
+    assert "Screened: 40 configs of 1 problem; 10 % failed, most often as hang (4)." in text
+    assert f"4 of 40 screened configs failed (10 %); 1 trial of races did. {FAILURE_MAP}" in text
+    assert "5 hang no answer" in text
+    times = 36 + len(raced) - 1
+    assert f"{times} of {times} times were replayed from a recorded sweep, not measured; 36 of them are of" in text
+    assert f"36 of them are of screening, {len(raced) - 1} of races." in text
+    assert "36 configs that ran at screening and 1 winner at" in text
+    assert "A search, 40 configs, of which 36 ran" in text
+
+
+def test_the_winner_of_a_table_counts_and_no_other_race(sweep: list[Trial]) -> None:
+    """The later race of the sweep took 200 us, that of the table 190; heat maps stay those of the sweep."""
+    earlier = sample.START - timedelta(days=1)
+    served = sample.trial(timing=sample.timing(190.0), race_id="earlier", started_at=earlier)
+    elsewhere = sample.trial(sample.shape(2048), race_id="other", timing=sample.timing(150.0))
+    rows = [*sweep, served, elsewhere]
+    text = Page(html_report(rows, source="a test", made_at=NOW, served=[served])).text
+    listed = text[text.index("Winners, each with") : text.index("Speed in TFLOP/s")]
+    assert "190.0 us" in listed
+    assert "200.0 us" not in listed
+    assert "150.0 us" in listed  # no row of the table is of this problem
+    assert "The fastest takes 200 us at screening" in text
+    assert "200.0 us" in Page(render(rows)).text
+
+
+def test_each_problem_is_told_of_before_it_is_weighed(sweep: list[Trial], monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[object] = []
+
+    def weigh(problem: Problem) -> tuple[Shares, str]:
+        order.append(problem.shape)
+        return {}, ""
+
+    monkeypatch.setattr(html, "shares_of", weigh)
+    rows = [*sweep, *sample.sweep(sample.shape(2048))[:40]]
+
+    def tell(problem: Problem, number: int, of: int) -> None:
+        order.append((problem.shape, number, of))
+
+    html_report(rows, source="a test", made_at=NOW, on_problem=tell)
+    first, second = sample.shape(1024), sample.shape(2048)
+    assert order == [(first, 1, 2), first, (second, 2, 2), second]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"executor": "replay"}, "1 of 2 times were replayed"),
         ({"error": None}, "1 timed row of 2 carry no check"),
         ({"conditions": Conditions(contended=True)}, "1 time were taken beside another process"),
-        ({"conditions": Conditions(throttle_reasons="power")}, "The GPU throttled during 1 time: power (1)."),
+        ({"conditions": Conditions(throttle_reasons="power")}, "The GPU throttled in 1 measurement: power (1)."),
         ({"source_hash": "0" * 64}, "1 row of flash_attention are of another kernel source"),
         ({"toolchain": replace(sample.TOOLCHAIN, triton="3.9.0")}, "Rows come from 2 toolchains"),
         ({"timing": sample.timing(200.0, 0.2)}, "±20 % at most"),

@@ -107,7 +107,7 @@ def test_the_failure_map_is_by_its_parameters(rows: list[Trial]) -> None:
     drawn = words(failures_section(OPERATION.space.parameters, screened))
     narrow = [trial for trial in screened if trial.config["BLOCK_N"] == 32]
     failed = [trial for trial in narrow if trial.status is Status.OUT_OF_RESOURCES]
-    assert drawn.startswith("8 trials of 128 failed (6.2 %).")
+    assert drawn.startswith("8 of 128 screened configs failed (6.2 %).")
     assert f"BLOCK_N 16 0 % of {sum(t.config['BLOCK_N'] == 16 for t in screened)} 32" in drawn
     assert f"32 {100 * len(failed) / len(narrow):.0f} % of {len(narrow)} 64 0 %" in drawn
     assert "num_stages 1 0 %" in drawn

@@ -132,6 +132,18 @@ def test_the_page_has_a_section_where_there_are_rooflines(tmp_path: Path, count:
     assert page.attributes("script") == page.attributes("img") == []
 
 
+def test_points_are_named_where_there_is_room_with_their_length_where_there_are_several(tmp_path: Path) -> None:
+    def named(data: dict[str, Any]) -> list[str]:
+        return re.findall(r'<text[^>]*class="tick">(.*?)</text>', measured_section([read(tmp_path, data)]))
+
+    data = document()
+    assert {"naive 1024", "naive 4096", "sdpa cudnn 1024", "autotune 1024"} <= set(named(data))
+    data["points"] = [point for point in data["points"] if point["shape"]["seq_q"] == 1024]
+    assert named(data) == [
+        *("naive", "attention_scores", "softmax_rows", "weighted_sum", "sdpa cudnn", "autotune"),
+    ]
+
+
 def test_a_section_is_small(tmp_path: Path) -> None:
     assert len(measured_section([read(tmp_path, document())]).encode()) < 40_000
 

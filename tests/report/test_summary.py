@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from autotune.device import NVIDIA_H200
 from autotune.report.summary import (
     Ratio,
+    describe_rate,
     describe_time,
     ending_line,
     interruption_line,
@@ -43,6 +45,32 @@ def test_speed_up_is_the_ratio_of_medians_and_the_widest_that_the_intervals_allo
 )
 def test_times_come_in_the_unit_that_reads_best(timing: Timing, text: str) -> None:
     assert describe_time(timing) == text
+
+
+def test_rates_have_three_digits_and_no_exponent() -> None:
+    assert [describe_rate(rate) for rate in (4077.8, 254.4, 24.68, 8.2, 0.03123, 0.00002)] == [
+        *("4078", "254", "24.7", "8.2", "0.0312", "0.00002")
+    ]
+
+
+RATES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "16 bits above the ridge": ({"tflops": 344.0, "gbps": 1342.0}, "NVIDIA H200", "344 TFLOP/s"),
+    "16 bits below the ridge": ({"tflops": 128.0, "gbps": 2000.0}, "NVIDIA H200", "2000 GB/s"),
+    "float32": ({"problem": sample.shape(dtype="float32"), "tflops": 8.21, "gbps": 128}, "NVIDIA H200", "8.21 TFLOP/s"),
+    "float32 below the ridge": (
+        {"problem": sample.shape(dtype="float32"), "tflops": 4.0, "gbps": 1000},
+        "NVIDIA H200",
+        "1000 GB/s",
+    ),
+    "a device of which no data sheet is known": ({"tflops": 0.25, "gbps": 500}, "Some GPU", "0.25 TFLOP/s"),
+}
+
+
+@pytest.mark.parametrize(("changes", "name", "rate"), RATES.values(), ids=RATES)
+def test_the_rate_that_limits_is_decided_by_device_and_dtype(changes: dict[str, Any], name: str, rate: str) -> None:
+    """The ridge of an H200 is at 206 FLOPs a byte in 16 bits, at 14 in fp32."""
+    won = sample.trial(**changes, device=replace(NVIDIA_H200, name=name))
+    assert winner_lines(won)[1] == f"time      200.0 us (199.0-201.0), {rate}"
 
 
 DEFAULT_WINS = "tuning gains nothing at this shape: the default is among the fastest"

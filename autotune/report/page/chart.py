@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,9 +11,13 @@ from autotune.report.page.markup import Html, element, join, number
 WIDTH: Final = 360
 HEIGHT: Final = 250
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 14, 40
+CHARACTER: Final = 5.6  # the width of one of a name, roughly
 
+MIN_TICKS: Final = 3  # of a logarithmic axis: two do not show that it is one
 REGRET_KNEE: Final = 0.01  # a regret of 1 % is where measurement begins to tell configs apart
 REGRET_TICKS: Final = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+
+Box = tuple[float, float, float, float]  # left, top, right and bottom
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class Axis:
 
 
 def log_axis(name: str, values: Iterable[float]) -> Axis:
-    """A logarithmic axis around positive values, with ticks at 1, 2 and 5 of a decade, or fewer."""
+    """A logarithmic axis around positive values, with ticks at 1, 2 and 5 of a decade; over less, at equal steps."""
     known = list(values)
     low, high = min(known), max(known)
     if high < 1.5 * low:
@@ -42,8 +46,10 @@ def log_axis(name: str, values: Iterable[float]) -> Axis:
     span = math.log10(high / low)
     steps = (1, 2, 5) if span < 2 else (1, 3) if span < 3.5 else (1,)
     ticks = [step * 10.0**decade for decade in decades for step in steps]
-    shown = [(tick, _short(tick)) for tick in ticks if low * 0.999 <= tick <= high * 1.001]
-    return Axis(name, low, high, tuple(shown), math.log10)
+    shown = [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
+    if len(shown) < MIN_TICKS:
+        shown = _equal_steps(low, high)
+    return Axis(name, low, high, tuple((tick, _short(tick)) for tick in shown), math.log10)
 
 
 def regret_axis(name: str, values: Iterable[float]) -> Axis:
@@ -113,6 +119,44 @@ class Chart:
         """Round points as one path: a hundredth of the size of as many circles."""
         marks = dict.fromkeys(f"M{number(self.x(x))} {number(self.y(y))}h0" for x, y in points)
         return element("path", d="".join(marks), class_=kind) if marks else Html("")
+
+    def names(self, points: Sequence[tuple[float, float, str]]) -> Html:
+        """Names beside points; one that would cover another name or point, or leave the chart, is left out."""
+        centres = [(self.x(x), self.y(y), name) for x, y, name in points]
+        taken = [(x - 4, y - 4, x + 4, y + 4) for x, y, _ in centres]
+        parts = []
+        for x, y, name in centres:
+            width = CHARACTER * len(name)
+            for left, base in _places(x, y, width):
+                box = (left, base - 9, left + width, base + 2)
+                if self._holds(box) and not any(_overlap(box, other) for other in taken):
+                    taken.append(box)
+                    parts.append(element("text", name, x=left, y=base, class_="tick"))
+                    break
+        return join(*parts)
+
+    def _holds(self, box: Box) -> bool:
+        left, top, right, bottom = box
+        return left >= LEFT and right <= self.width - RIGHT and top >= TOP and bottom <= self.height - BOTTOM
+
+
+def _equal_steps(low: float, high: float) -> list[float]:
+    """The multiples of 1, 2 or 5 of a decade between two values, by the widest step that makes enough of them."""
+    decade = math.floor(math.log10(high))
+    steps = (step * 10.0**power for power in itertools.count(decade, -1) for step in (5, 2, 1))
+    found = ([n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)] for step in steps)
+    return next(ticks for ticks in found if len(ticks) >= MIN_TICKS)
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _places(x: float, y: float, width: float) -> Iterator[tuple[float, float]]:
+    """Where a text of that width may begin: right or left of a point, or above or below it, centred or ending there."""
+    yield from ((x + 7, y + 4), (x - 7 - width, y + 4))
+    for base in (y - 8, y + 15):
+        yield from ((x - width / 2, base), (x + 4 - width, base))
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:

@@ -21,19 +21,26 @@ def is_failure(trial: Trial) -> bool:
     return trial.status not in (Status.OK, Status.SLOW)
 
 
-def failures_section(parameters: Iterable[Parameter], trials: Sequence[Trial]) -> Html:
-    """The failure map and the messages of trials of one operation on one device."""
-    failed = [trial for trial in trials if is_failure(trial)]
+def failed_share(screened: Sequence[Trial]) -> float:
+    """The share of screened configs that failed: the one that every part of the page tells, races left out."""
+    return sum(map(is_failure, screened)) / len(screened)
+
+
+def failures_section(parameters: Iterable[Parameter], screened: Sequence[Trial], raced: Sequence[Trial] = ()) -> Html:
+    """The failure map of the screened configs of one operation on one device, and the messages of races, too."""
+    failed, late = ([trial for trial in trials if is_failure(trial)] for trials in (screened, raced))
+    configs = count(len(screened), "screened config")
+    share = f"{len(failed):,} of {configs} failed ({percent(failed_share(screened))})"
+    races = f"; {count(len(late), 'trial')} of races did" if late else ""
+    told = element("p", f"{share if failed else f'None of {configs} failed'}{races}.")
     if not failed:
-        return element("p", f"None of {count(len(trials), 'trial')} failed.")
+        return join(told, _messages(late) if late else None)
     statuses = [status for status, _ in Counter(trial.status for trial in failed).most_common()]
     kinds = {status: f"status-{min(index, COLOURS - 1)}" for index, status in enumerate(statuses)}
     totals = Counter(trial.status for trial in failed)
-    maps = [_map(parameter, trials, kinds) for parameter in parameters]
+    maps = [_map(parameter, screened, kinds) for parameter in parameters]
     return join(
-        element(
-            "p", f"{count(len(failed), 'trial')} of {len(trials):,} failed ({percent(len(failed) / len(trials))})."
-        ),
+        told,
         element(
             "figure",
             element("figcaption", "Failure map: share of the configs of each value that failed, by status"),
@@ -41,7 +48,7 @@ def failures_section(parameters: Iterable[Parameter], trials: Sequence[Trial]) -
             element("div", *maps, class_="columns"),
             class_="failures",
         ),
-        _messages(failed),
+        _messages([*failed, *late]),
     )
 
 

@@ -4,6 +4,7 @@ import html
 import math
 from typing import Final
 
+MAX_WHOLE: Final = 60  # rows of a table that is shown whole; a longer one scrolls, and says so
 VOID: Final = frozenset({"meta", "br", "rect", "line", "circle", "path", "polyline", "polygon", "use"})
 
 
@@ -55,7 +56,7 @@ def figure_svg(title: str, description: str, width: float, height: float, *child
 
 
 def table(head: list[Child], rows: list[list[Child]], *, numbers: frozenset[int] = frozenset(), caption: str) -> Html:
-    """A table in a box that scrolls sideways; columns of ``numbers`` are set to the right."""
+    """A table in a box that scrolls sideways, a long one down, too; columns of ``numbers`` are set to the right."""
 
     def cell(kind: str, column: int, child: Child) -> Html:
         scope = "col" if kind == "th" else None
@@ -63,8 +64,11 @@ def table(head: list[Child], rows: list[list[Child]], *, numbers: frozenset[int]
 
     header = element("tr", *(cell("th", column, child) for column, child in enumerate(head)))
     body = (element("tr", *(cell("td", column, child) for column, child in enumerate(row))) for row in rows)
-    inner = element("table", element("caption", caption), element("thead", header), element("tbody", *body))
-    return element("div", inner, class_="scroll", tabindex=0, role="region", aria_label=caption)
+    is_long = len(rows) > MAX_WHOLE
+    title = element("caption", caption, element("small", f"{len(rows):,} rows, scroll") if is_long else None)
+    inner = element("table", title, element("thead", header), element("tbody", *body))
+    kind = "scroll long" if is_long else "scroll"
+    return element("div", inner, class_=kind, tabindex=0, role="region", aria_label=caption)
 
 
 def number(value: float) -> str:

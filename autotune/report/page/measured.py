@@ -15,10 +15,10 @@ from autotune.analysis.sheets import tflops_text
 from autotune.analysis.traffic import product_flops
 from autotune.comparison.on_gpu import OURS
 from autotune.report.page.bars import legend
-from autotune.report.page.chart import Chart, log_axis
 from autotune.report.page.markup import Child, Html, count, element, figure_svg, join, percent, table
-from autotune.report.page.roofline import HEIGHT, WIDTH
+from autotune.report.page.roofline import HEIGHT, WIDTH, roof_chart
 from autotune.report.summary import describe_time
+from autotune.roofline import Roof
 from autotune.shape import AttentionShape
 from autotune.trial import Toolchain
 
@@ -78,12 +78,8 @@ def _figure(measured: MeasuredRoofline, timed: Sequence[Placed]) -> Html:
     ceilings = measured.ceilings
     scale, unit = _unit(ceilings)
     dots = [(point, point.intensity, scale * (point.tflops or 0.0)) for point, _ in timed]
-    xs = [*(x for _, x, _ in dots), ceilings.ridge / 2, ceilings.ridge * 2]
-    across = log_axis("FLOPs a byte by formula", [min(xs) / 1.2, max(xs) * 1.2])
-    up = log_axis(unit, [*(y for _, _, y in dots), scale * ceilings.tflops])
-    chart = Chart(across, up, WIDTH, HEIGHT)
-    corners = [across.low, ceilings.ridge, across.high]
-    roof = chart.line(corners, [scale * ceilings.attainable(x) for x in corners], "line-roof")
+    roof = Roof(scale * ceilings.tflops, scale * ceilings.gbps)
+    chart, line = roof_chart("FLOPs a byte by formula", unit, [(x, y) for _, x, y in dots], roof)
     marks = [
         element(
             "circle",
@@ -95,13 +91,15 @@ def _figure(measured: MeasuredRoofline, timed: Sequence[Placed]) -> Html:
         )
         for point, x, y in dots
     ]
+    lengths = {point.shape.seq_q for point, _ in timed}
+    names = [(x, y, point.name if len(lengths) == 1 else f"{point.name} {point.shape.seq_q}") for point, x, y in dots]
     kinds = [kind for kind in DOTS if any(_kind(point) == kind for point, _ in timed)]
     title = f"Measured roofline of {ceilings.processor.name}, {ceilings.dtype}"
     told = f"{count(len(timed), 'time')} below measured ceilings; the table that follows has the numbers."
     return element(
         "figure",
         element("figcaption", "Roofline", element("small", "ceilings are measured, bytes are by formula")),
-        figure_svg(title, told, WIDTH, HEIGHT, chart.axes(), roof, *marks, kind="wide"),
+        figure_svg(title, told, WIDTH, HEIGHT, chart.axes(), line, *marks, chart.names(names), kind="wide"),
         legend([(f"bar-{DOTS[kind]}", kind) for kind in kinds]),
         class_="roofline",
     )

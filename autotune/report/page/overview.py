@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from autotune.registry import get_operation
-from autotune.report.page.failures import is_failure
+from autotune.report.page.failures import failed_share, is_failure
 from autotune.report.page.markup import Child, Html, count, element, percent
 from autotune.report.page.parameters import Shares
 from autotune.report.page.problem import Problem
 from autotune.report.page.winners import gain, geometric_mean, lead
 from autotune.report.summary import WORTH
-from autotune.trial import Status, Trial
+from autotune.trial import Stage, Status, Trial
 
 
 class Check(NamedTuple):
@@ -25,10 +25,9 @@ def cards(winners: Sequence[Trial], problems: Sequence[Problem], trials: Sequenc
     """The few numbers that a reader looks for first."""
     gains = [ratio for winner in winners if (ratio := gain(winner))]
     leads = [ratio for winner in winners if (ratio := lead(winner))]
-    failed = sum(map(is_failure, trials))
     entries: list[tuple[str, str, str]] = [
         (f"{len(winners):,}", "winner" if len(winners) == 1 else "winners", "problems that a race has decided"),
-        (f"{len(trials):,}", "trial" if len(trials) == 1 else "trials", f"{percent(failed / len(trials))} failed"),
+        (f"{len(trials):,}", "trial" if len(trials) == 1 else "trials", _stages(problems, trials)),
     ]
     if gains:
         best = max(ratio.value for ratio in gains)
@@ -51,6 +50,16 @@ def cards(winners: Sequence[Trial], problems: Sequence[Problem], trials: Sequenc
         for figure, name, detail in entries
     )
     return element("div", *tiles, class_="cards")
+
+
+def _stages(problems: Sequence[Problem], trials: Sequence[Trial]) -> str:
+    """What the trials are: screened configs and those of them that failed, repetitions, and rows of races."""
+    screened = [trial for problem in problems for trial in problem.trials]
+    raced = sum(trial.stage is Stage.RACE for trial in trials)
+    again = len(trials) - len(screened) - raced
+    told = [f"{len(screened):,} screened, {percent(failed_share(screened))} of them failed"] if screened else []
+    told += [f"{again:,} tried again"] if again else []
+    return "; ".join([*told, f"{raced:,} raced"] if raced else told)
 
 
 def gained(winners: Sequence[Trial]) -> list[str]:
@@ -91,7 +100,7 @@ def tried(problems: Sequence[Problem], shares: Shares) -> list[str]:
     text = f"Screened: {count(len(trials), 'config')} of {count(len(problems), 'problem')}"
     if failed:
         status, times = failed.most_common(1)[0]
-        text += f"; {percent(failed.total() / len(trials))} failed, most often as {status} ({times:,})"
+        text += f"; {percent(failed_share(trials))} failed, most often as {status} ({times:,})"
     told = [f"{text}."]
     for evaluator, each in shares.items():
         first = sorted(each.items(), key=lambda item: -item[1])[:2]
@@ -117,12 +126,12 @@ def checks_list(found: Sequence[Check]) -> Html:
 
 
 def _measured(timed: Sequence[Trial]) -> list[Check]:
-    replayed = sum(trial.executor == "replay" for trial in timed)
+    replayed = [trial for trial in timed if trial.executor == "replay"]
     if not replayed:
         return [Check(True, "Every time was measured on the device; none is a replay.")]
-    return [
-        Check(False, f"{replayed:,} of {count(len(timed), 'time')} were replayed from a recorded sweep, not measured.")
-    ]
+    raced = sum(trial.stage is Stage.RACE for trial in replayed)
+    told = f"{len(replayed):,} of {count(len(timed), 'time')} were replayed from a recorded sweep, not measured"
+    return [Check(False, f"{told}; {len(replayed) - raced:,} of them are of screening, {raced:,} of races.")]
 
 
 def _numbers(timed: Sequence[Trial]) -> list[Check]:
@@ -147,7 +156,7 @@ def _conditions(timed: Sequence[Trial]) -> list[Check]:
     reasons = Counter(reason for trial in timed if (reason := trial.outcome.conditions.throttle_reasons))
     if reasons:
         told = ", ".join(f"{reason} ({times:,})" for reason, times in reasons.most_common(3))
-        found.append(Check(False, f"The GPU throttled during {count(reasons.total(), 'time')}: {told}."))
+        found.append(Check(False, f"The GPU throttled in {count(reasons.total(), 'measurement')}: {told}."))
     elif timed:
         found.append(Check(True, "No throttling was recorded."))
     return found

@@ -47,11 +47,13 @@ small{font-size:.82rem}
 .checks strong{flex:0 0 3em;white-space:nowrap;font-size:.86rem;line-height:1.75}
 .checks .good{background:var(--fine)}.checks .good strong{color:var(--good)}
 .checks .bad{background:var(--warn)}.checks .bad strong{color:var(--bad)}
-.scroll{overflow:auto;max-height:38rem;
+.scroll{overflow:auto;
 background:var(--box);border:1px solid var(--line);border-radius:12px;margin:.8em 0 1.2em}
+.scroll.long{max-height:38rem}
 .scroll:focus-visible,a:focus-visible,summary:focus-visible{outline:2px solid var(--accent);outline-offset:2px}
 table{border-collapse:collapse;width:100%;font-size:.88rem}
 caption{text-align:left;padding:.7em .9em .2em;font-weight:600}
+caption small{display:block;font-weight:400}
 th,td{text-align:left;vertical-align:top;padding:.42em .9em;border-top:1px solid var(--grid)}
 th{position:sticky;top:0;background:var(--box);font-size:.8rem;font-weight:600;color:var(--soft);white-space:nowrap;border-top:0}
 td{min-width:5.5em;overflow-wrap:normal}
@@ -113,10 +115,12 @@ footer{color:var(--soft);font-size:.85rem;padding-top:1.5em;padding-bottom:3em}
 @media (max-width:700px){body{font-size:15.5px}main,header,footer{padding-left:12px;padding-right:12px}
 header{padding-top:22px}h1{font-size:1.5rem}.columns{grid-template-columns:minmax(0,1fr)}
 .cards{grid-template-columns:1fr 1fr;gap:8px}.card{padding:10px 12px}.card b{font-size:1.4rem}
+th,td{padding:.42em .55em}td:first-child:not(.number){min-width:9em}
 figure{padding:12px}details{padding:0 10px}.panels{grid-template-columns:repeat(2,minmax(0,1fr));gap:8px}
 .bars dd{grid-template-columns:1fr 7.6em}.bars dt{max-width:7em}.checks strong{flex-basis:2.9em}}
 @media print{:root{color-scheme:light}body{background:#fff;font-size:10.5pt}figure,.card,.panel{break-inside:avoid}
-.scroll{overflow:visible;max-height:none}nav{display:none}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+.scroll,.scroll.long{overflow:visible;max-height:none}caption small,nav{display:none}
+*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 details::details-content{content-visibility:visible;display:block}}
 @media (prefers-reduced-motion:reduce){html{scroll-behavior:auto}}
 """

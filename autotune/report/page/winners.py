@@ -7,7 +7,15 @@ from typing import Final
 from autotune.report.page.bars import Bar, bar_rows, legend
 from autotune.report.page.markup import Child, Html, count, element, join, short_time, table
 from autotune.report.page.problem import median_us
-from autotune.report.summary import WORTH, Ratio, describe_time, is_memory_bound, policy_text, speed_up
+from autotune.report.summary import (
+    WORTH,
+    Ratio,
+    describe_rate,
+    describe_time,
+    is_limited_by_memory,
+    policy_text,
+    speed_up,
+)
 from autotune.shape import Shape
 from autotune.trial import Policy, Timing, Trial
 
@@ -39,11 +47,11 @@ def geometric_mean(ratios: Iterable[Ratio]) -> float:
 
 def winners_section(winners: Sequence[Trial], anchors: Anchors) -> Html:
     """The table of the winners and the bars that compare them; what is beyond the limits is counted."""
-    head: list[Child] = ["problem", "winner", "time", _unit(winners), "against default", "against baseline", "from"]
+    head: list[Child] = ["problem", "time", "against default", "against baseline", _unit(winners), "winner", "from"]
     rows = [_row(winner, winners, anchors) for winner in winners[:MAX_ROWS]]
     left_out = len(winners) - len(rows)
     return join(
-        table(head, rows, numbers=frozenset({3}), caption="Winners, each with its time and 95 % interval"),
+        table(head, rows, numbers=frozenset({4}), caption="Winners, each with its time and 95 % interval"),
         element("p", f"{count(left_out, 'more winner')} not listed.", class_="note") if left_out else None,
         comparison(winners),
     )
@@ -83,11 +91,11 @@ def _row(winner: Trial, winners: Sequence[Trial], anchors: Anchors) -> list[Chil
     when = join(day, f"{replayed}{contended}{policy_text(winner.policy)}")
     return [
         element("a", name, href=f"#{target}") if target else name,
-        element("code", winner.config),
         _stacked(*describe_time(winner.timing).split(" (")),
-        "" if rate is None else f"{rate:.0f}",
         element("strong", "is the default") if winner.is_default else _ratio(gain(winner)),
         join(_ratio(lead(winner)), element("small", winner.baseline)) if winner.baseline else "",
+        "" if rate is None else describe_rate(rate),
+        element("code", winner.config),
         when,
     ]
 
@@ -111,7 +119,7 @@ def _group(winner: Trial, shown: Sequence[Trial], rated: bool, longest: float) -
     bars = []
     for name, timing in _timings(winner).items():
         speed = _speed(winner, timing, rated, shown)
-        text = f"{speed:.0f}, {short_time(timing.median_us)}" if rated else short_time(timing.median_us)
+        text = f"{describe_rate(speed)}, {short_time(timing.median_us)}" if rated else short_time(timing.median_us)
         bars.append(Bar(name, [(names[name], speed / longest)], text))
     return element("div", element("h5", winner.shape), bar_rows(bars), class_="group")
 
@@ -138,7 +146,7 @@ def _difference(winner: Trial) -> float:
 
 
 def _in_bytes(winners: Sequence[Trial]) -> bool:
-    return all(is_memory_bound(winner.tflops, winner.gbps) for winner in winners)
+    return all(is_limited_by_memory(won.tflops, won.gbps, won.device.name, won.shape) for won in winners)
 
 
 def _unit(winners: Sequence[Trial]) -> str:
