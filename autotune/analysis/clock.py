@@ -1,4 +1,4 @@
-"""Samples of a call's time on CPU or GPU, after a warm-up."""
+"""Samples of a call's time on CPU or GPU, after a warm-up; and a time in words."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +26,16 @@ def sample_times(calls: Sequence[Call], processor: Processor) -> list[float]:
             stopwatch.warm_up()
             return [stopwatch.sample() for _ in range(SAMPLES)]
     return _cpu_times(calls)
+
+
+def time_text(microseconds: float) -> str:
+    """A time in the unit that reads best, as ``autotune bench`` prints its medians.
+
+    Example:
+        >>> time_text(127936.5), time_text(84.2)
+        ('127.936 ms', '84.2 us')
+    """
+    return f"{microseconds / 1000:.3f} ms" if microseconds >= 1000.0 else f"{microseconds:.1f} us"
 
 
 def _cpu_times(calls: Sequence[Call]) -> list[float]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from autotune import hardware
+from autotune.comparison import OURS
 from autotune.kernels.baselines.eager import Eager
 from autotune.kernels.baselines.naive import Naive
 from autotune.kernels.baselines.sdpa import Sdpa
@@ -14,14 +15,13 @@ if TYPE_CHECKING:
 
 Family = Literal["naive", "eager", "fused"]
 
-SERVED: Final = "autotune"
 GPU_ONLY: Final = "runs on a GPU only"
 
 
 class Served:
     """The kernel that ``get_kernel`` hands out, with the interface of a baseline."""
 
-    name: Final = SERVED
+    name: Final = OURS
     is_usual: Final = True
     verified_on_hardware: Final = True
 
@@ -55,6 +55,6 @@ def contenders() -> list[tuple[Family, Baseline]]:
 
 def why_not(baseline: Baseline, shape: Any, kind: str) -> str | None:
     """Why it cannot be measured on this device, or None."""
-    if kind == "cpu" and baseline.name in (SERVED, "naive", "sdpa efficient", "sdpa cudnn"):
+    if kind == "cpu" and baseline.name in (OURS, "naive", "sdpa efficient", "sdpa cudnn"):
         return GPU_ONLY
     return baseline.available() or baseline.unsupported(shape)

@@ -96,12 +96,12 @@ def _claim_falling(shapes: Sequence[AttentionShape]) -> Claim:
     values = [item.naive for item in intensities(ordered)]
     falls = all(later < earlier for earlier, later in itertools.pairwise(values))
     numbers = ", ".join(f"{value:.1f} at {shape.seq_q}" for shape, value in zip(ordered, values, strict=True))
-    limit = f"towards D / b = {ordered[0].head_dim / ITEM_BYTES[ordered[0].dtype]:g} without a mask"
+    symbols, limit = _limit(ordered[0])
     reason = "it falls" if falls else "FLOPs and the scores' bytes both grow as S^2, Q, K, V and the output only as S"
     return Claim(
         "The arithmetic intensity of three-kernel attention falls as S grows",
         falls,
-        f"{numbers} FLOP/B, {limit}: {reason}",
+        f"{numbers} FLOP/B, towards {symbols} = {limit:g}: {reason}",
     )
 
 
@@ -140,15 +140,37 @@ def _claim_q(shape: AttentionShape) -> Claim:
 
 
 def _claim_long(shape: AttentionShape, ceilings: Ceilings) -> Claim:
-    limit = shape.head_dim / ITEM_BYTES[shape.dtype]
+    symbols, limit = _limit(shape)
     is_past = limit >= ceilings.ridge
     side = "past" if is_past else "below"
+    where = "at every length" if shape.window is None else "for long S"  # a window's intensity rises before it falls
     return Claim(
         "Three-kernel attention becomes compute-bound for long S",
         is_past,
-        f"its intensity ends at D / b = {limit:g} FLOP/B, {side} this device's ridge at {ceilings.ridge:.1f}"
-        + ("" if is_past else ": it stays memory-bound at every length, which is why fusing pays"),
+        f"its intensity ends at {symbols} = {limit:g} FLOP/B, {side} this device's ridge at {ceilings.ridge:.1f}"
+        + ("" if is_past else f": it stays memory-bound {where}, which is why fusing pays"),
     )
+
+
+def _limit(shape: AttentionShape) -> tuple[str, float]:
+    """FLOPs a byte of three-kernel attention as its lengths grow together, in symbols and evaluated.
+
+    The scores cross the memory whole, whatever the mask, and the FLOPs are those of the pairs that it leaves.
+    """
+    seen = _part_seen(shape)
+    symbols = "D / b" if shape.head_dim == shape.head_dim_v else "(D + D_v) / 2b"
+    limit = (shape.head_dim + shape.head_dim_v) / (2 * ITEM_BYTES[shape.dtype])
+    return symbols if seen == 1.0 else f"{seen:g} {symbols}", seen * limit
+
+
+def _part_seen(shape: AttentionShape) -> float:
+    """The part of all pairs that the masks leave of long sequences: of a window's, nothing."""
+    if shape.window is not None:
+        return 0.0
+    if not shape.causal:
+        return 1.0
+    short, long = sorted((shape.seq_q, shape.seq_kv))
+    return short / long / 2 if shape.seq_q > shape.seq_kv else 1 - short / long / 2
 
 
 def _mib(count: int) -> str:

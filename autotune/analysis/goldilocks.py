@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
+from autotune.comparison import OURS
 from autotune.errors import MissingDependencyError, UsageError
 from autotune.operation import Operation, ShapeT
 from autotune.search.importance import EVALUATORS, Evaluator
@@ -16,7 +17,6 @@ from autotune.trial import Timing
 
 IMPLEMENTATION: Final = "implementation"
 PRECISION: Final = "precision"
-OURS: Final = "autotune"
 OBJECTIVES: Final = ("time", "memory", "error")
 BEYOND: Final = 1.1  # times the worst of each objective: where the reference point of the hypervolume lies
 LEAST_ERROR: Final = 1e-12  # what an error of 0 counts as, where its logarithm is taken
@@ -29,7 +29,8 @@ class PointResult:
     """A point and what it came to, or why it has no time.
 
     ``kv_bytes`` is what the keys and values take as they are stored, ``extra_bytes`` the most that a call holds beside
-    its inputs and its result. ``error`` is the largest absolute one against fp64 over inputs that were not rounded.
+    its inputs and its result, with what is kept for it between calls. ``error`` is the largest absolute one against
+    fp64 over inputs that were not rounded.
     """
 
     point: Config
@@ -94,6 +95,7 @@ class Exploration:
     ``front`` are the points that none beats in every objective, fastest first. ``volume`` is what they dominate below
     ``reference`` (microseconds, bytes, error), in cubic decades: over the common logarithms of the objectives.
     ``size`` is the number of valid points. ``missing`` says which sensitivities are not here and why.
+    ``is_interrupted``: Ctrl-C ended it, and it is of what was measured before.
     """
 
     operation: str
@@ -108,6 +110,7 @@ class Exploration:
     sensitivities: tuple[Sensitivity, ...]
     missing: tuple[str, ...]
     absent: tuple[tuple[str, str], ...]
+    is_interrupted: bool = False
 
 
 def explore(
@@ -120,27 +123,21 @@ def explore(
     seed: int = 0,
     on_measured: Callable[[PointResult], object] = lambda measured: None,
 ) -> Exploration:
-    """Measure up to ``trials`` points, and begin none after so many seconds.
+    """Measure up to ``trials`` points, and begin none after so many seconds; Ctrl-C ends it with those that it has.
 
     Objectives are told to the study as their logarithms: a front is the same, and its sampler sees ratios.
     """
-    deadline = time.monotonic() + seconds
     study = ParetoStudy(
         bench.parameters, bench.reject, objectives=len(OBJECTIVES), budget=trials, first=bench.first, seed=seed
     )
     measured: list[PointResult] = []
-    while len(measured) < trials and time.monotonic() < deadline:
-        asked = [study.ask() for _ in range(min(bench.batch, trials - len(measured)))]
-        points = [point for point in asked if point is not None]
-        if not points:
-            break
-        for found in bench.measure(points):
-            values = found.objectives
-            study.tell(found.point, None if values is None else logarithms(values))
+    is_interrupted = False
+    try:
+        for found in _measure(study, bench, trials=trials, seconds=seconds):
             measured.append(found)
             on_measured(found)
-    by_point = {found.point: found for found in measured}
-    front = sorted((by_point[point] for point in study.front()), key=lambda found: found.objectives or ())
+    except KeyboardInterrupt:
+        is_interrupted = True
     reference, volume = _dominated(measured)
     sensitivities, missing = _sensitivities(bench.parameters, measured)
     return Exploration(
@@ -150,13 +147,37 @@ def explore(
         bench.parameters,
         study.size,
         tuple(measured),
-        tuple(front),
+        _front(study, measured),
         reference,
         volume,
         tuple(sensitivities),
         tuple(missing),
         bench.absent,
+        is_interrupted,
     )
+
+
+def _front(study: ParetoStudy, measured: Sequence[PointResult]) -> tuple[PointResult, ...]:
+    """The points that none beats in every objective, fastest first."""
+    by_point = {found.point: found for found in measured}
+    known = (by_point[point] for point in study.front() if point in by_point)  # an interrupt may fall between the two
+    return tuple(sorted(known, key=lambda found: found.objectives or ()))
+
+
+def _measure(study: ParetoStudy, bench: Bench, *, trials: int, seconds: float) -> Iterator[PointResult]:
+    """What the study asks for, told to it as it is found."""
+    deadline = time.monotonic() + seconds
+    count = 0
+    while count < trials and time.monotonic() < deadline:
+        asked = [study.ask() for _ in range(min(bench.batch, trials - count))]
+        points = [point for point in asked if point is not None]
+        if not points:
+            return
+        for found in bench.measure(points):
+            values = found.objectives
+            study.tell(found.point, None if values is None else logarithms(values))
+            count += 1
+            yield found
 
 
 def logarithms(values: Sequence[float]) -> tuple[float, ...]:

@@ -81,13 +81,15 @@ class CpuBench:
                 yield replace(found, message=message)
 
     def _measure(self, found: PointResult, baseline: Baseline, shape: Shape) -> PointResult:
+        from autotune.executor.comparing import hold  # loads torch
+
         inputs = self._kernel.make_inputs(shape, seed=self._seed, device="cpu")
-        call = baseline.prepare(shape, inputs)
+        call, held = hold(lambda: baseline.prepare(shape, inputs), "cpu")
         out = call()
         error = largest_error(out, self._truth)
         if not math.isfinite(error):
             return replace(found, message="its result is not finite")
-        extra = extra_bytes(call, "cpu")
+        extra = extra_bytes(call, "cpu", prepared=held)
         stopwatch = ClockStopwatch(call)
         deadline = time.monotonic() + SAMPLE_SECONDS
         samples = [stopwatch.sample()]

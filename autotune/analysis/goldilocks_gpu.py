@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from autotune.analysis.goldilocks import (
     IMPLEMENTATION,
-    OURS,
     PRECISION,
     PointResult,
     at_precision,
@@ -14,6 +13,7 @@ from autotune.analysis.goldilocks import (
     kv_bytes,
     precisions,
 )
+from autotune.comparison import OURS
 from autotune.correctness import largest_error
 from autotune.device import Device
 from autotune.executor import BaselineResult, Executor

@@ -1,11 +1,12 @@
 """How much memory attention takes beside its inputs: O(S^2) where scores lie in memory, O(S) where they do not."""
 
 import gc
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from autotune.allocations import METHODS, peak_of
 from autotune.analysis.contenders import Family, contenders, why_not
@@ -84,26 +85,32 @@ def _eager_peak(shape: AttentionShape, scores: int, out: int) -> int:
     return max(making, mask + expanded + max(first_product, 2 * scores + v_copy + out))
 
 
-def measure_peaks(shapes: Sequence[AttentionShape], processor: Processor, *, seconds: float) -> Iterator[Peak]:
+def measure_peaks(
+    shapes: Sequence[AttentionShape],
+    processor: Processor,
+    *,
+    seconds: float,
+    on_step: Callable[[str], object] = lambda step: None,
+) -> Iterator[Peak]:
     """The peaks of each implementation over rising lengths, one run each, as they are found.
 
     An implementation is not run where its prediction exceeds the memory that may be asked for, nor where the next
-    length would take more than ``seconds``, as the one before tells.
+    length would take more than ``seconds``, as the one before tells. ``on_step`` is told in words what begins.
     """
     for family, baseline in contenders():
-        took, before = 0.0, None
+        took, before = 0.0, shapes[0]
         for shape in shapes:
             predicted = peak_bytes(family, shape)
-            growth = 1.0 if before is None else _work(shape) / _work(before)
+            expected = took * LENGTHENING ** math.log(_work(shape) / _work(before), 4)
             reason = why_not(baseline, shape, processor.kind) or _too_much(predicted, shape, processor)
-            if reason is None and took * growth ** (LENGTHENING / 4) > seconds:
-                reason = f"would take about {took * growth:.0f} s, more than --seconds {seconds:g}"
-            if reason is not None:
+            if reason := reason or _too_long(expected, seconds):
                 yield Peak(baseline.name, shape, predicted, None, reason)
                 continue
-            start = time.perf_counter()
-            yield _measure(baseline, shape, processor, predicted)
-            took, before = time.perf_counter() - start, shape
+            on_step(f"measuring {baseline.name} at {shape.seq_q}")
+            peak, run_seconds = _measure(baseline, shape, processor, predicted)
+            yield peak
+            if peak.measured is not None:
+                took, before = run_seconds, shape
 
 
 def method(processor: Processor) -> str:
@@ -111,7 +118,8 @@ def method(processor: Processor) -> str:
     return METHODS[processor.kind]
 
 
-def _measure(baseline: Baseline, shape: AttentionShape, processor: Processor, predicted: int) -> Peak:
+def _measure(baseline: Baseline, shape: AttentionShape, processor: Processor, predicted: int) -> tuple[Peak, float]:
+    """The peak of a run and its seconds, or why there is none."""
     from autotune.kernels.flash_attention import KERNEL
 
     inputs = KERNEL.make_inputs(shape, seed=0, device=processor.kind)
@@ -122,17 +130,23 @@ def _measure(baseline: Baseline, shape: AttentionShape, processor: Processor, pr
     try:
         with warnings.catch_warnings():  # a backend that refuses says so in warnings, and raises
             warnings.simplefilter("ignore")
-            return Peak(baseline.name, shape, predicted, _peak_after_warm_up(baseline, shape, processor, run))
+            measured, seconds = _peak_after_warm_up(run, processor)
     except (RuntimeError, MissingDependencyError, BaselineUnavailableError) as error:
-        return Peak(baseline.name, shape, predicted, None, next(iter(str(error).splitlines()), type(error).__name__))
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        return Peak(baseline.name, shape, predicted, None, reason), 0.0
+    return Peak(baseline.name, shape, predicted, measured), seconds
 
 
-def _peak_after_warm_up(baseline: Baseline, shape: AttentionShape, processor: Processor, run: Callable[[], Any]) -> int:
-    """The peak of a run; libraries keep workspaces from their first call, which is made before on a GPU."""
+def _peak_after_warm_up(run: Callable[[], object], processor: Processor) -> tuple[int, float]:
+    """The peak of a run and its seconds, without what is done once.
+
+    On a GPU a first run compiles, and leaves the workspaces that libraries keep; on a CPU the profiler's first start
+    takes longer than most runs.
+    """
     gc.collect()
-    if processor.kind == "cuda":
-        run()
-    return peak_of(run, processor.kind)
+    peak_of(run if processor.kind == "cuda" else lambda: None, processor.kind)
+    start = time.perf_counter()
+    return peak_of(run, processor.kind), time.perf_counter() - start
 
 
 def _too_much(predicted: int, shape: AttentionShape, processor: Processor) -> str | None:
@@ -147,7 +161,14 @@ def _too_much(predicted: int, shape: AttentionShape, processor: Processor) -> st
     free = usable_bytes(processor)
     if predicted + inputs <= free:
         return None
-    return f"not run: {(predicted + inputs) / 2**30:.1f} GiB predicted, {free / 2**30:.1f} GiB may be asked for"
+    return f"{(predicted + inputs) / 2**30:.1f} GiB predicted, {free / 2**30:.1f} GiB may be asked for"
+
+
+def _too_long(expected: float, seconds: float) -> str | None:
+    """That a run would take longer than it may; the seconds are rounded up, past the limit as they are."""
+    if expected <= seconds:
+        return None
+    return f"would take about {math.ceil(10 * expected) / 10:g} s, more than --seconds {seconds:g}"
 
 
 def _work(shape: AttentionShape) -> int:

@@ -58,11 +58,15 @@ def read_results(paths: Iterable[Path]) -> list[KernelCounters]:
     ``Counter_Value``). Counters that are not in ``COUNTERS`` are left out.
 
     Raises:
-        AutotuneError: a file is of neither form.
+        AutotuneError: a file is of neither form, or a row of it is cut short.
     """
     samples: dict[str, dict[str, list[float]]] = {}
     for path in paths:
-        for kernel, counter, value in _samples(path.read_text(encoding="utf-8"), path):
+        try:
+            found = _samples(path.read_text(encoding="utf-8"), path)
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise AutotuneError(f"{path} is no CSV: {error}") from None
+        for kernel, counter, value in found:
             samples.setdefault(kernel, {}).setdefault(counter, []).append(value)
     return [
         KernelCounters(
@@ -79,7 +83,9 @@ def _samples(text: str, path: Path) -> list[tuple[str, str, float]]:
     columns = rows.fieldnames or []
     found: list[tuple[str, str, float]] = []
     for row in rows:
-        if "Counter_Name" in columns and "Kernel_Name" in columns:
+        if None in row.values():
+            raise AutotuneError(f"{path}: line {rows.line_num} is cut short; expected {len(columns)} values")
+        if {"Kernel_Name", "Counter_Name", "Counter_Value"} <= set(columns):
             cells = {row["Counter_Name"]: row["Counter_Value"]}
         elif "KernelName" in columns:
             cells = {name: row[name] for name in columns}

@@ -3,12 +3,12 @@
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from autotune.analysis.ceilings import Ceilings
-from autotune.analysis.clock import sample_times
+from autotune.analysis.clock import sample_times, time_text
 from autotune.analysis.contenders import Family, contenders, why_not
 from autotune.analysis.memory import peak_bytes
 from autotune.analysis.processor import Processor, usable_bytes
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 Bound = Literal["memory", "compute"]
 
 ROTATION: Final = 2.0  # times the last cache that the inputs of all calls are together
-MAX_SETS: Final = 16
+MAX_SETS: Final = 256  # of inputs; where they are too small for so many to exceed the cache, the text says it
 KERNELS: Final = ("attention_scores", "softmax_rows", "weighted_sum")
 PRODUCTS: Final = ("attention_scores", "weighted_sum", "matmul")
-SERIAL: Final[dict[str, Family]] = {"naive": "naive", "eager": "eager"}
+SERIAL: Final = {"naive": naive_movements, "eager": eager_movements}
 FAR: Final = 0.5  # of what is attainable: below that, neither ceiling is what limits
+EXPLAINED: Final = 0.9  # of a time: what takes so much of it explains it
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,31 +85,40 @@ def place(point: Point, ceilings: Ceilings) -> Place:
     return Place(bound, attainable, reached, _why(point, ceilings, bound, reached))
 
 
-def measure_points(shape: AttentionShape, processor: Processor) -> list[Point]:
-    """Time everything that computes the shape on this device; what does not run is a point with a reason."""
+def measure_points(
+    shape: AttentionShape, processor: Processor, *, on_step: Callable[[str], object] = lambda step: None
+) -> Iterator[Point]:
+    """Time everything that computes the shape on this device; what does not run is a point with a reason.
+
+    ``on_step`` is told in words what begins, since each may take long.
+    """
     # Its inputs are drawn where they lie; loading it loads torch.
     from autotune.kernels.flash_attention import KERNEL
 
-    held = total_bytes(fused_movements(shape))
-    count = min(MAX_SETS, math.ceil(ROTATION * processor.cache_bytes / held))
+    count = count_sets(shape, processor)
     inputs = [KERNEL.make_inputs(shape, seed=seed, device=processor.kind) for seed in range(count)]
-    points = []
     for family, baseline in contenders():
         reason = why_not(baseline, shape, processor.kind) or _too_large(family, shape, processor)
         if reason is not None:
-            points.append(_point(baseline.name, family, shape, None, reason))
+            yield _point(baseline.name, family, shape, None, reason)
             continue
+        on_step(f"timing {baseline.name} at {shape.seq_q}")
         try:
             with warnings.catch_warnings():  # a backend that refuses says so in warnings, and raises
                 warnings.simplefilter("ignore")
                 samples = sample_times([baseline.prepare(shape, drawn) for drawn in inputs], processor)
         except (RuntimeError, MissingDependencyError, BaselineUnavailableError) as error:
-            points.append(_point(baseline.name, family, shape, None, _first_line(error)))
+            yield _point(baseline.name, family, shape, None, _first_line(error))
             continue
-        points.append(_point(baseline.name, family, shape, summarize(samples)))
+        yield _point(baseline.name, family, shape, summarize(samples))
         if family == "naive":
-            points += _naive_kernels(shape, inputs[0], processor)
-    return points
+            on_step(f"timing each kernel of naive at {shape.seq_q}")
+            yield from _naive_kernels(shape, inputs[0], processor)
+
+
+def count_sets(shape: AttentionShape, processor: Processor) -> int:
+    """How many inputs the calls rotate over: together twice the last cache, so that no call finds its own there."""
+    return min(MAX_SETS, math.ceil(ROTATION * processor.cache_bytes / _input_bytes(shape)))
 
 
 def model_bytes(family: Family, shape: AttentionShape) -> int:
@@ -123,8 +133,8 @@ def kernel_model(kernel: str, shape: AttentionShape) -> tuple[int, int]:
     return flops, total_bytes(movement for movement in naive_movements(shape) if movement.kernel == kernel)
 
 
-def serial_us(family: Family, shape: AttentionShape, ceilings: Ceilings) -> float:
-    """Microseconds that naive or eager attention takes at least: each operation at the ceiling that is above it.
+def serial_us(name: str, shape: AttentionShape, ceilings: Ceilings) -> float:
+    """Microseconds that one of ``SERIAL`` takes at least: each operation at the ceiling that is above it.
 
     That is more than the whole at its ceiling, since while one moves nothing is computed. Of the products hidden pairs
     are computed, too.
@@ -132,8 +142,7 @@ def serial_us(family: Family, shape: AttentionShape, ceilings: Ceilings) -> floa
     total = 0.0
     widths = iter((shape.head_dim, shape.head_dim_v))
     pairs = shape.batch * shape.heads * shape.seq_q * shape.seq_kv
-    movements = {"naive": naive_movements, "eager": eager_movements, "fused": fused_movements}[family](shape)
-    for kernel, moved in itertools.groupby(movements, key=lambda movement: movement.kernel):
+    for kernel, moved in itertools.groupby(SERIAL[name](shape), key=lambda movement: movement.kernel):
         flops = 2 * pairs * next(widths) if kernel in PRODUCTS else 0
         total += max(total_bytes(moved) / ceilings.gbps / 1e3, flops / ceilings.tflops / 1e6)
     return total
@@ -143,7 +152,17 @@ def _point(name: str, family: Family, shape: AttentionShape, timing: Timing | No
     return Point(name, shape, product_flops(shape), model_bytes(family, shape), timing, reason)
 
 
-def _naive_kernels(shape: AttentionShape, inputs: "Inputs", processor: Processor) -> list[Point]:
+def _input_bytes(shape: AttentionShape) -> int:
+    return total_bytes(movement for movement in fused_movements(shape) if movement.action == "read")
+
+
+def _stays_cached(point: Point, processor: Processor) -> bool:
+    """Whether all inputs of a point that rotates over them fit the last cache."""
+    held = count_sets(point.shape, processor) * _input_bytes(point.shape)
+    return point.name not in KERNELS and held <= processor.cache_bytes
+
+
+def _naive_kernels(shape: AttentionShape, inputs: "Inputs", processor: Processor) -> Iterator[Point]:
     """The three kernels by themselves, each over the same scores; those are larger than a cache, or warm."""
     from autotune.kernels.baselines.naive.launch import plan_launches
 
@@ -151,12 +170,10 @@ def _naive_kernels(shape: AttentionShape, inputs: "Inputs", processor: Processor
     scores = q.new_empty((shape.batch, shape.heads, shape.seq_q, shape.seq_kv))
     out = q.new_empty((shape.batch, shape.seq_q, shape.heads, shape.head_dim_v))
     launches = plan_launches(q, k, v, scores, out, causal=inputs.causal, scale=inputs.scale)
-    points = []
     for launch in launches:
         name = launch.kernel.__name__
         run: Callable[[], Any] = launch.run
-        points.append(Point(name, shape, *kernel_model(name, shape), summarize(sample_times([run], processor))))
-    return points
+        yield Point(name, shape, *kernel_model(name, shape), summarize(sample_times([run], processor)))
 
 
 def _too_large(family: Family, shape: AttentionShape, processor: Processor) -> str | None:
@@ -172,27 +189,44 @@ def _why(point: Point, ceilings: Ceilings, bound: Bound, reached: float | None) 
     side = "left" if bound == "memory" else "right"
     text = (
         f"{bound}-bound: {point.intensity:.1f} FLOP/B is {side} of the ridge at {ceilings.ridge:.1f}; moving takes "
-        f"{moving:.0f} us at least, computing {computing:.0f} us"
+        f"{time_text(moving)} at least, computing {time_text(computing)}"
     )
-    if reached is None:
+    if point.timing is None or reached is None:
         return text
+    if _stays_cached(point, ceilings.processor):
+        text += f". Its inputs stay in the cache: {MAX_SETS} of them together fit it"
     if reached > 1.0 and bound == "memory":
         return f"{text}. Faster than the memory: a part of its traffic stays in the caches"
     if reached > 1.0:
         return f"{text}. Faster than the product that set the ceiling, which was measured at another moment"
     if reached < FAR:
-        return f"{text}. Far from both: {_lost(point, ceilings)}"
+        return f"{text}. Far from both: {_lost(point, point.timing.median_us, max(moving, computing), ceilings)}"
     return text
 
 
-def _lost(point: Point, ceilings: Ceilings) -> str:
-    """Where the time of a kernel goes that neither ceiling explains."""
+def _lost(point: Point, took: float, explained: float, ceilings: Ceilings) -> str:
+    """How much of a time nothing by formula explains, and what it may be; ``explained`` microseconds a ceiling does."""
+    text = "they leave"
     if point.name in SERIAL:
-        return f"its operations, one after another, take {serial_us(SERIAL[point.name], point.shape, ceilings):.0f} us"
+        explained = serial_us(point.name, point.shape, ceilings)
+        text = f"its operations, one after another, take {time_text(explained)} at their ceilings"
+        if explained >= EXPLAINED * took:
+            return f"{text}, which explains it"
+        text += ", which leaves"
+    left = f"{time_text(took - explained)} of {time_text(took)}"
+    return f"{text} {left} unexplained: it may be {_may_take_time(point, ceilings.processor)}"
+
+
+def _may_take_time(point: Point, processor: Processor) -> str:
+    """What no formula here counts, by what it is of; none of it was measured."""
+    if point.name == "eager" and processor.kind == "cpu":
+        return "page faults of memory that is allocated anew, the softmax's exponentials, or a busy machine"
+    if point.name in SERIAL:
+        return "launches, products too small or of too few tiles for the device, or a busy machine"
     if point.name in KERNELS:
-        return "its tiles are too few or too small for the device"
+        return "its launch, tiles too few or too small for the device, or a busy machine"
     width = 2 * (point.shape.head_dim + point.shape.head_dim_v)
-    return f"between the products stands the softmax, an exponential for {width} FLOPs; or there are too few tiles"
+    return f"the softmax between the products, an exponential for {width} FLOPs, too few tiles, or a busy machine"
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,10 +1,10 @@
 """Analyses as tables of text, which whoever shows them lays out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.analysis.ceilings import Ceilings
-from autotune.analysis.contenders import GPU_ONLY
+from autotune.analysis.clock import time_text
 from autotune.analysis.counters import TOLERANCE, CountedBeside
 from autotune.analysis.derivation import USUAL_TILE, Claim, closed_forms, intensities, tiles
 from autotune.analysis.dram import PROGRAMS_PER_SM, keys_in_flight
@@ -63,23 +63,26 @@ def ceiling_sheet(ceilings: Ceilings) -> Sheet:
 
 
 def point_sheet(points: Sequence[Point], ceilings: Ceilings) -> Sheet:
-    """Every kernel under the roof; of each what limits it, and of those that did not run why."""
+    """Every kernel under the roof; of each what limits it, and behind them of those that did not run why."""
     rows, notes = [], []
     for point in points:
         if point.timing is None:
-            where = "" if point.reason == GPU_ONLY else f" at {point.shape.seq_q}"
-            if (note := f"{point.name}{where}: {point.reason}") not in notes:
-                notes.append(note)
             continue
         found = place(point, ceilings)
         rate, reached = point.tflops or 0.0, found.reached or 0.0
-        time = f"{point.timing.median_us:.1f} us"
+        time = time_text(point.timing.median_us)
         moved = f"{point.gbps:.1f} GB/s"
         row = (point.name, str(point.shape.seq_q), f"{point.intensity:.1f}", time, tflops_text(rate), moved)
         rows.append((*row, found.bound, tflops_text(found.attainable), f"{100 * reached:.0f} %"))
         notes.append(f"{point.name} at {point.shape.seq_q}: {found.why}")
     columns = ("kernel", "S", "FLOP/B", "time", "rate", "bytes by formula", "bound", "ceiling there", "reached")
-    return Sheet(f"Under the roof, {ceilings.dtype}", columns, tuple(rows), tuple(notes))
+    absent = absence_lines(
+        {
+            f"at {seq}": {point.name: point.reason for point in points if point.shape.seq_q == seq and not point.timing}
+            for seq in dict.fromkeys(point.shape.seq_q for point in points)
+        }
+    )
+    return Sheet(f"Under the roof, {ceilings.dtype}", columns, tuple(rows), (*notes, *absent))
 
 
 def counter_sheet(comparisons: Sequence[CountedBeside]) -> Sheet:
@@ -124,18 +127,43 @@ def score_sheet(shapes: Sequence[AttentionShape]) -> Sheet:
 
 def peak_sheet(peaks: Sequence[Peak], how: str) -> Sheet:
     """Predicted and measured peaks; reasons where nothing was measured."""
-    rows, notes = [], [f"measured by {how}"]
+    rows, absent = [], {}
     for name in dict.fromkeys(peak.name for peak in peaks):
         own = [peak for peak in peaks if peak.name == name]
         if all(peak.measured is None for peak in own) and len({peak.reason for peak in own}) == 1:
-            notes.append(f"{own[0].name}: {own[0].reason}")
+            absent[name] = own[0].reason
             continue
         for peak in own:
             ratio = "" if peak.measured is None else f"{peak.measured / peak.predicted:.3f}"
-            measured = peak.reason if peak.measured is None else mib(peak.measured)
+            measured = f"not run: {peak.reason}" if peak.measured is None else mib(peak.measured)
             rows.append((name, str(peak.shape.seq_q), mib(peak.predicted), measured, ratio))
     columns = ("", "S", "predicted", "measured", "measured / predicted")
-    return Sheet("Peak memory beside q, k and v", columns, tuple(rows), tuple(notes))
+    notes = (f"measured by {how}", *absence_lines({"": absent}))
+    return Sheet("Peak memory beside q, k and v", columns, tuple(rows), notes)
+
+
+def absence_lines(absent: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Who did not run and why: a line a name and reason. ``absent`` has both for each place, such as ``at 1024``.
+
+    Places are named only where something holds for some of them.
+
+    Example:
+        >>> absence_lines({"at 512": {"sdpa cudnn": "sdpa cudnn needs a GPU"}, "at 1024": {}})
+        ['not run: sdpa cudnn at 512: needs a GPU']
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for place_name, reasons in absent.items():
+        for name, reason in reasons.items():
+            found.setdefault((name, reason), []).append(place_name)
+    return [
+        f"not run: {name}{'' if len(places) == len(absent) else ' ' + ', '.join(places)}: {without_name(name, reason)}"
+        for (name, reason), places in found.items()
+    ]
+
+
+def without_name(name: str, reason: str) -> str:
+    """A reason without the name that it begins with, which stands before it already."""
+    return reason[len(name) + 1 :] if reason.lower().startswith(f"{name.lower()} ") else reason
 
 
 def tflops_text(value: float) -> str:

@@ -5,12 +5,13 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import torch
 
 from autotune.analysis.disturbances import CASES, disturb
 from autotune.analysis.processor import Kind
+from autotune.comparison import OURS
 from autotune.correctness import error_limit, largest_error
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel
@@ -18,8 +19,6 @@ from autotune.errors import UsageError, one_line
 from autotune.operation import Baseline, Kernel, Operation
 from autotune.registry import load_kernel
 from autotune.shape import Shape
-
-OURS: Final = "autotune"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 from autotune.analysis.operators import STEP, TOP, OperatorTime, Place, top_operators
 from autotune.analysis.processor import choose_kind
+from autotune.comparison import OURS
 from autotune.errors import MissingDependencyError, UnknownNameError, UsageError, one_line
 from autotune.operation import Operation
 from autotune.shape import Shape
@@ -22,8 +23,6 @@ from autotune.shape import Shape
 PLACES: Final = ("cpu", "cuda", "hpu")
 Phase = Literal["wait", "warm-up", "active"]
 Prepare = Callable[[], Callable[[], object]]
-
-OURS: Final = "autotune"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,31 +174,46 @@ def trace_call(
         cycle.export_chrome_trace(str(files[-1]))
         totals.append(cycle.key_averages())
 
-    finish = _finisher(place)
-    steps: list[Step] = []
-    with warnings.catch_warnings():  # that nothing warms up, which is what was asked for
-        warnings.simplefilter("ignore", UserWarning)
-        actions = profiler.schedule(
-            wait=schedule.wait, warmup=schedule.warmup, active=schedule.active, repeat=schedule.repeat
-        )
     with profiler.profile(
         activities=_activities(place),
-        schedule=actions,
+        schedule=_actions(schedule),
         on_trace_ready=keep,
         with_stack=stacks,
         acc_events=True,  # else torch warns that each cycle forgets the last
     ) as profile:
-        for number in range(schedule.steps):
-            finish()
-            started = time.perf_counter()
-            with profiler.record_function(f"{STEP} {number}") if schedule.phase(number) != "wait" else nullcontext():
-                result = call()
-                finish()
-            steps.append(Step(number, schedule.phase(number), (time.perf_counter() - started) * 1e3))
-            del result  # held until its step ended
-            profile.step()
+        steps = _run_steps(call, schedule, _finisher(place), profile.step)
     operators, timed_on = top_operators(totals[-1], place, count=TOP)
     return Traced(name, tuple(steps), operators, timed_on, tuple(files))
+
+
+def _actions(schedule: Schedule) -> Any:
+    """The schedule as the profiler takes it."""
+    from torch import profiler
+
+    with warnings.catch_warnings():  # that nothing warms up, which is what was asked for
+        warnings.simplefilter("ignore", UserWarning)
+        return profiler.schedule(
+            wait=schedule.wait, warmup=schedule.warmup, active=schedule.active, repeat=schedule.repeat
+        )
+
+
+def _run_steps(
+    call: Callable[[], object], schedule: Schedule, finish: Callable[[], None], end_step: Callable[[], object]
+) -> list[Step]:
+    """Run the steps of a schedule, each from an idle device until that is idle again."""
+    from torch import profiler
+
+    steps = []
+    for number in range(schedule.steps):
+        finish()
+        started = time.perf_counter()
+        with profiler.record_function(f"{STEP} {number}") if schedule.phase(number) != "wait" else nullcontext():
+            result = call()
+            finish()
+        steps.append(Step(number, schedule.phase(number), (time.perf_counter() - started) * 1e3))
+        del result  # held until its step ended
+        end_step()
+    return steps
 
 
 def trace_name(name: str, cycle: int) -> str:

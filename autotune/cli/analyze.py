@@ -1,6 +1,7 @@
 """``autotune analyze``: why kernels are as fast as they are, and how much memory they take."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -12,8 +13,9 @@ from autotune.cli.analyze_goldilocks import goldilocks
 from autotune.cli.analyze_stability import stability
 from autotune.cli.analyze_trace import trace
 from autotune.cli.analyzed import print_json, print_sheets
-from autotune.cli.output import make_console
-from autotune.cli.shape_options import TOKENS, parse_sizes
+from autotune.cli.output import make_console, say
+from autotune.cli.shape_options import TOKENS, ShapeOptions
+from autotune.cli.shapes import describe
 from autotune.shape import AttentionShape
 
 analyze = typer.Typer(
@@ -28,8 +30,9 @@ MEMORY_SEQ: Final = "128,...,65536"
 Seq = Annotated[
     str | None, typer.Option("--seq", help="Lengths: 1024, 512,1024 or 128,...,16384 [default: as the command says].")
 ]
-Batch = Annotated[
-    int | None, typer.Option("--batch", help=f"Sequences [default: 1; of a roofline on a GPU {TOKENS} // seq].")
+Batch = Annotated[int | None, typer.Option("--batch", help="Sequences [default: 1].")]
+RooflineBatch = Annotated[
+    int | None, typer.Option("--batch", help=f"Sequences [default: 1; on a GPU max(1, {TOKENS} // seq)].")
 ]
 Heads = Annotated[int | None, typer.Option("--heads", help="Query heads [default: 8; on a GPU 16].")]
 KvHeads = Annotated[int | None, typer.Option("--kv-heads", help="KV heads [default: as many as --heads].")]
@@ -62,28 +65,37 @@ class Problem:
     dtype: Dtype = None
     causal: Causal = False
 
-    def shapes(self, kind: str, lengths: str, tokens: int = 0) -> list[AttentionShape]:
-        """One shape for each length; what was not given is the assignment's problem, and on a GPU a usual one."""
-        is_gpu = kind == "cuda"
-        heads, width, dtype = (16, 128, "bfloat16") if is_gpu else (8, 64, "float32")
+    def shapes(self, kind: str, lengths: str, batch: int | None = 1) -> list[AttentionShape]:
+        """One shape for each length; what was not given is the assignment's problem, and on a GPU a usual one.
+
+        Without a ``batch`` that is usual, it follows from the length.
+        """
+        heads, width, dtype = (16, 128, "bfloat16") if kind == "cuda" else (8, 64, "float32")
         query_heads = heads if self.heads is None else self.heads
-        found = parse_sizes(self.seq or lengths, "seq")
-        return [
-            AttentionShape(
-                batch=max(1, tokens // max(1, seq)) if self.batch is None else self.batch,
-                heads=query_heads,
-                kv_heads=query_heads if self.kv_heads is None else self.kv_heads,
-                seq_q=seq,
-                head_dim=width if self.head_dim is None else self.head_dim,
-                dtype=self.dtype or dtype,
-                causal=self.causal,
-            )
-            for seq in sorted(found)
-        ]
+        sequences = batch if self.batch is None else self.batch
+        given = ShapeOptions(
+            seq=self.seq or lengths,
+            batch=None if sequences is None else str(sequences),
+            heads=query_heads,
+            kv_heads=query_heads if self.kv_heads is None else self.kv_heads,
+            head_dim=width if self.head_dim is None else self.head_dim,
+            dtype=self.dtype or dtype,
+            causal=self.causal,
+        )
+        found = [shape for _, shape in describe(given).problems if isinstance(shape, AttentionShape)]
+        return sorted(found, key=lambda shape: shape.seq_q)
 
 
-def _takes_problem(command: options.Command) -> options.Command:
-    return options.with_options(command, "problem", Problem)
+@dataclass(frozen=True, slots=True)
+class RooflineProblem(Problem):
+    """As a roofline has them, whose kernels are to fill a GPU."""
+
+    batch: RooflineBatch = None
+
+
+def _takes(problem: type[Problem]) -> Callable[[options.Command], options.Command]:
+    """Give a command these options in place of its parameter ``problem``."""
+    return lambda command: options.with_options(command, "problem", problem)
 
 
 @analyze.callback()
@@ -94,10 +106,10 @@ def choose(context: typer.Context) -> None:
 
 
 @analyze.command()
-@_takes_problem
+@_takes(RooflineProblem)
 def roofline(
     *,
-    problem: Problem,
+    problem: RooflineProblem,
     device: analyzed.Where = None,
     measure: Measure = True,
     figure: analyzed.Figure = None,
@@ -123,15 +135,15 @@ def roofline(
     if rocprof_counters is not None or rocprof_results:
         return
     kind = processor.choose_kind(device)
-    shapes = problem.shapes(kind, ROOFLINE_SEQ[kind], TOKENS if kind == "cuda" else 0)
+    shapes = problem.shapes(kind, ROOFLINE_SEQ[kind], None if kind == "cuda" else 1)
     asked = analyze_roofline.check(
-        shapes, kind, measure=measure, figure=figure, ncu=ncu, keeps_batch=problem.batch is not None
+        shapes, kind, device=device, measure=measure, figure=figure, ncu=ncu, keeps_batch=problem.batch is not None
     )
     analyze_roofline.show(console, analyze_roofline.measure(asked), as_json=as_json)
 
 
 @analyze.command()
-@_takes_problem
+@_takes(Problem)
 def memory(
     *, problem: Problem, device: analyzed.Where = None, seconds: Seconds = 20.0, as_json: options.Json = False
 ) -> None:
@@ -148,10 +160,12 @@ def memory(
     here = processor.read_processor(kind)
     console = make_console(as_json)
     print_sheets(console, [sheets.score_sheet(shapes)])
-    peaks = list(measure_peaks(shapes, here, seconds=seconds))
+    peaks, is_interrupted = analyzed.keep(measure_peaks(shapes, here, seconds=seconds, on_step=say))
     print_sheets(console, [sheets.peak_sheet(peaks, method(here))])
     scores = [score_matrix(shape) for shape in shapes]
-    print_json(as_json, {"machine": here, "method": method(here), "scores": scores, "peaks": peaks})
+    found = {"machine": here, "method": method(here), "scores": scores, "peaks": peaks}
+    print_json(as_json, found | {"interrupted": is_interrupted})
+    analyzed.end(console, is_interrupted=is_interrupted)
 
 
 for command in (stability, trace, goldilocks):

@@ -2,7 +2,9 @@
 
 import json
 import os
-from typing import Annotated, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
@@ -10,6 +12,9 @@ from rich.console import Console
 from autotune.cli import analyzed
 from autotune.cli.output import make_console
 from autotune.cli.shapes import Wanted
+
+if TYPE_CHECKING:
+    from autotune.analysis.goldilocks import Exploration
 
 USUAL: Final = {"batch": "2", "heads": 8, "seq": "256", "head_dim": 64}  # a CPU's: a point takes seconds at most
 
@@ -38,8 +43,7 @@ def goldilocks(
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler, which reads it once, tells every step
     from autotune.analysis.processor import choose_kind
     from autotune.errors import UsageError
-    from autotune.report.goldilocks import exploration_data, exploration_sheets
-    from autotune.report.pareto_figure import draw_front
+    from autotune.report.goldilocks import exploration_data
     from autotune.report.roofline_figure import check_figure
 
     if figure is not None:
@@ -48,19 +52,29 @@ def goldilocks(
             raise UsageError(f"figure={str(figure)!r} shows one shape; {len(wanted.problems)} were asked for")
     kind = choose_kind(device)
     console = make_console(as_json)
-    found = _explore(console, wanted, kind, trials=trials, seconds=seconds, against=against, seed=seed)
-    for each in found:
-        analyzed.print_sheets(console, exploration_sheets(each), text_columns=2)
-        if figure is not None:
-            draw_front(each, figure)
-            console.print(f"wrote {figure}")
+    explored = _explore(console, wanted, kind, trials=trials, seconds=seconds, against=against, seed=seed)
+    found, is_interrupted = analyzed.keep(_show(console, each, figure) for each in explored)
+    analyzed.print_absent(console, {each.shape: dict(each.absent) for each in found})
     if as_json:
         print(json.dumps([exploration_data(each) for each in found], indent=2))
+    analyzed.end(console, is_interrupted=is_interrupted)
+
+
+def _show(console: Console, found: "Exploration", figure: Path | None) -> "Exploration":
+    from autotune.report.goldilocks import exploration_sheets
+    from autotune.report.pareto_figure import draw_front
+
+    analyzed.print_sheets(console, exploration_sheets(found), text_columns=2)
+    if figure is not None:
+        draw_front(found, figure)
+        console.print(f"wrote {figure}")
+    return found
 
 
 def _explore(
     console: Console, wanted: Wanted, kind: str, *, trials: int, seconds: float, against: str, seed: int
-) -> list[Any]:
+) -> Iterator["Exploration"]:
+    """Each shape's, as it ends."""
     from autotune.analysis.goldilocks import Bench, PointResult, explore
     from autotune.analysis.goldilocks_cpu import CpuBench
     from autotune.analysis.goldilocks_gpu import GpuBench
@@ -72,7 +86,6 @@ def _explore(
         if console.is_terminal:
             console.print(f"measured {measured.point}" + (f": {measured.message}" if measured.message else ""))
 
-    found = []
     executor = open_gpu(Settings(early_stop=False)) if kind == "cuda" else None
     try:
         for operation, shape in wanted.problems:
@@ -82,8 +95,10 @@ def _explore(
                 if executor is None
                 else GpuBench(executor, operation, shape, names, seed=seed)
             )
-            found.append(explore(operation, shape, bench, trials=trials, seconds=seconds, seed=seed, on_measured=tell))
+            found = explore(operation, shape, bench, trials=trials, seconds=seconds, seed=seed, on_measured=tell)
+            yield found
+            if found.is_interrupted:
+                raise KeyboardInterrupt
     finally:
         if executor is not None:
             executor.close()
-    return found

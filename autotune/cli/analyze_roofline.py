@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 
 from autotune import hardware
-from autotune.cli.analyzed import print_json, print_sheets
+from autotune.cli.analyzed import end, keep, print_json, print_sheets
+from autotune.cli.output import say
 from autotune.errors import AutotuneError, MissingDependencyError, UsageError
 from autotune.shape import AttentionShape
 
@@ -47,6 +48,7 @@ def check(
     shapes: Sequence[AttentionShape],
     kind: "Kind",
     *,
+    device: str | None,
     measure: bool,
     figure: Path | None,
     ncu: bool,
@@ -56,7 +58,7 @@ def check(
 
     Raises:
         UsageError: options that exclude each other, or a figure that cannot be written.
-        MissingDependencyError: there is no torch to measure with, or no Nsight Compute to count with.
+        MissingDependencyError: there is no torch to measure with, or no GPU or no Nsight Compute to count with.
     """
     from autotune.analysis import cuda_tools, processor
     from autotune.report.roofline_figure import check_figure
@@ -65,10 +67,22 @@ def check(
         if not measure:
             raise UsageError("--figure needs measured ceilings: it and --no-measure exclude each other")
         check_figure(figure)
-    if ncu and (kind == "cpu" or not measure):
-        raise UsageError("--ncu counts on an NVIDIA GPU: it takes neither --device cpu nor --no-measure")
+    if ncu:
+        _require_countable(kind, device, measure=measure)
     path = cuda_tools.find_tool("ncu") if ncu else None
     return Asked(shapes, processor.read_processor(kind) if measure else None, figure, path, keeps_batch)
+
+
+def _require_countable(kind: "Kind", device: str | None, *, measure: bool) -> None:
+    """Refuse ``--ncu`` by what stands against it: another option, or that nothing here can be counted on."""
+    if not measure:
+        raise UsageError("--ncu counts what was measured: it and --no-measure exclude each other")
+    if device == "cpu":
+        raise UsageError("--ncu counts on an NVIDIA GPU: it and --device cpu exclude each other")
+    if kind == "cpu":
+        raise MissingDependencyError(
+            "--ncu counts on an NVIDIA GPU, and none is visible; leave it out, or run `autotune doctor`"
+        )
 
 
 def measure(asked: Asked) -> Iterator[Step]:
@@ -84,10 +98,15 @@ def measure(asked: Asked) -> Iterator[Step]:
         from autotune.report.roofline_figure import draw_roofline
 
         yield Step(data={"measured_at": datetime.now(UTC).isoformat(), "toolchain": hardware.toolchain()})
+        say("measuring ceilings")
         ceilings = measure_ceilings(asked.processor, asked.shapes[0].dtype)
         yield Step([sheets.ceiling_sheet(ceilings)], {"ceilings": ceilings_data(ceilings), "ridge": ceilings.ridge})
-        points = [point for shape in asked.shapes for point in measure_points(shape, asked.processor)]
+        points, is_interrupted = keep(
+            point for shape in asked.shapes for point in measure_points(shape, asked.processor, on_step=say)
+        )
         yield Step([sheets.point_sheet(points, ceilings)], {"points": points_data(points, ceilings)})
+        if is_interrupted:
+            raise KeyboardInterrupt
         if asked.figure is not None:
             draw_roofline(points, ceilings, asked.figure)
             yield Step(note=f"wrote {asked.figure}")
@@ -99,19 +118,22 @@ def measure(asked: Asked) -> Iterator[Step]:
 
 def show(console: Console, steps: Iterable[Step], *, as_json: bool) -> None:
     """Print each step as it comes, and in the end all of them as JSON; the exit code is 1 where one failed."""
-    data: dict[str, Any] = {}
-    failures: list[str] = []
-    for step in steps:
-        print_sheets(console, step.sheets)
-        data |= step.data
-        if step.note:
-            console.print(step.note)
-        if step.failure:
-            failures.append(step.failure)
-            console.print(f"FAILED: {step.failure}")
-    print_json(as_json, data | {"failures": failures})
+    shown, is_interrupted = keep(_show(console, step) for step in steps)
+    data = {name: value for step in shown for name, value in step.data.items()}
+    failures = [step.failure for step in shown if step.failure]
+    print_json(as_json, data | {"failures": failures, "interrupted": is_interrupted})
+    end(console, is_interrupted=is_interrupted)
     if failures:
         raise typer.Exit(1)
+
+
+def _show(console: Console, step: Step) -> Step:
+    print_sheets(console, step.sheets)
+    if step.note:
+        console.print(step.note)
+    if step.failure:
+        console.print(f"FAILED: {step.failure}")
+    return step
 
 
 def _count(asked: Asked, processor: "Processor", ncu: str) -> Iterator[Step]:
@@ -121,6 +143,7 @@ def _count(asked: Asked, processor: "Processor", ncu: str) -> Iterator[Step]:
 
     counted: list[dict[str, Any]] = []
     for shape in asked.shapes:
+        say(f"counting at {shape.seq_q}")
         try:
             found = compare_with_ncu(shape, processor, keeps_batch=asked.keeps_batch, ncu=ncu)
         except AutotuneError as error:

@@ -3,14 +3,21 @@
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.console import Console
 
 from autotune.cli import analyzed
 from autotune.cli.output import make_console
 from autotune.cli.shapes import Wanted
+from autotune.operation import Operation
+from autotune.shape import Shape
+
+if TYPE_CHECKING:
+    from autotune.analysis.trace import Traced
 
 USUAL: Final = {"batch": "2", "heads": 8, "seq": "512", "head_dim": 64}  # a CPU's: steps of a second at most
 
@@ -41,26 +48,45 @@ def trace(
 ) -> None:
     """Profile every implementation step by step, and write a gzip Chrome trace of each.
 
-    Of several shapes each has a folder of its own.
+    Of several shapes each has a folder of its own. The exit code is 1 where nothing ran.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler, which reads it once, tells every step
-    from autotune.analysis.trace import Schedule, choose_place, trace_all
-    from autotune.report.trace import trace_data, trace_sheets, viewer_lines
+    from autotune.analysis.trace import Schedule, choose_place
+    from autotune.report.trace import trace_data, viewer_lines
 
     place = choose_place(device)  # before torch is loaded
-    from autotune.comparison import choose_names
-    from autotune.registry import load_kernel
-
     schedule = Schedule(wait=wait, warmup=warmup, active=active, repeat=repeat)
     console = make_console(as_json)
-    data: list[dict[str, Any]] = []
+    traces = _trace(console, wanted, output, against, place=place, schedule=schedule, stacks=stacks)
+    found, is_interrupted = analyzed.keep(traces)
+    absent: dict[Shape, dict[str, str]] = {shape: {} for _, shape, _ in found}
+    for _, shape, traced in found:
+        absent[shape] |= {traced.name: traced.message} if traced.message else {}
+    analyzed.print_absent(console, absent)
+    seen = {shape for _, shape, traced in found if traced.files}
+    if seen:
+        for line in viewer_lines(output, place):
+            console.print(line)
+    if as_json:
+        data = [{"operation": operation.name, **trace_data(traced, shape)} for operation, shape, traced in found]
+        print(json.dumps(data, indent=2))
+    idle = [shape for _, shape in wanted.problems if shape not in seen]
+    analyzed.end(console, is_interrupted=is_interrupted, idle=idle)
+
+
+def _trace(
+    console: Console, wanted: Wanted, output: Path, against: str, **how: Any
+) -> Iterator[tuple[Operation[Any], Shape, "Traced"]]:
+    """Each implementation over each shape, printed as it ends; what was not traced is for the end."""
+    from autotune.analysis.trace import trace_all
+    from autotune.comparison import choose_names
+    from autotune.registry import load_kernel
+    from autotune.report.trace import trace_sheets
+
     for operation, shape in wanted.problems:
         folder = output if len(wanted.problems) == 1 else output / re.sub(r"[^\w]+", "_", str(shape))
         names = choose_names(load_kernel(operation.name).baselines(), analyzed.split_names(against))
-        for traced in trace_all(operation, shape, names, folder, place=place, schedule=schedule, stacks=stacks):
-            analyzed.print_sheets(console, trace_sheets(traced, shape), text_columns=1)
-            data.append({"operation": operation.name, **trace_data(traced, shape)})
-    for line in viewer_lines(output, place):
-        console.print(line)
-    if as_json:
-        print(json.dumps(data, indent=2))
+        for traced in trace_all(operation, shape, names, folder, **how):
+            if not traced.message:
+                analyzed.print_sheets(console, trace_sheets(traced, shape), text_columns=1)
+            yield operation, shape, traced

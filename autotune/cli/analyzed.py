@@ -1,28 +1,29 @@
-"""What the commands of ``autotune analyze`` share: options, usual problems, and printing of sheets and JSON."""
+"""What the commands of ``autotune analyze`` share: options, usual problems, printing, and how they end."""
 
 import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from autotune import hardware
-from autotune.cli import options
+from autotune.cli import interrupts, options
 from autotune.cli.cpu_sizes import PAGED, sized_for_cpu
 from autotune.cli.options import Command, with_options
 from autotune.cli.output import make_console
 from autotune.cli.shape_options import OPERATION, ShapeOptions
 from autotune.cli.shapes import describe
 from autotune.comparison.names import ALL
+from autotune.errors import AutotuneError
 from autotune.registry import get_operation
-from autotune.shape import AttentionShape
+from autotune.shape import AttentionShape, Shape
 
 if TYPE_CHECKING:
     from autotune.analysis.sheets import Sheet
@@ -36,6 +37,8 @@ Against = Annotated[
 ]
 Figure = Annotated[Path | None, typer.Option("--figure", metavar="FILE", help="Draw it: FILE.png or FILE.svg.")]
 Json = options.Json
+
+ItemT = TypeVar("ItemT")
 
 
 def takes_shapes(usual: Mapping[str, Any], *, also_on_gpu: bool) -> Callable[[Command], Command]:
@@ -119,10 +122,43 @@ def print_sheets(console: Console, sheets: Sequence["Sheet"], *, text_columns: i
         console.print()
 
 
+def print_absent(console: Console, absent: Mapping[Shape, Mapping[str, str]]) -> None:
+    """A line for each implementation that did not run over the shapes, with its reason: once for all of them."""
+    from autotune.analysis.sheets import absence_lines
+
+    for line in absence_lines({f"over {shape}": reasons for shape, reasons in absent.items()}):
+        console.print(line)
+
+
 def print_json(as_json: bool, data: dict[str, Any]) -> None:
     """Print it on standard output where that was asked for; dataclasses are their fields."""
     if as_json:
         print(json.dumps(data, indent=2, default=_fields))
+
+
+def keep(found: Iterable[ItemT]) -> tuple[list[ItemT], bool]:
+    """All that comes, or what came before Ctrl-C or SIGTERM, and whether one of these ended it."""
+    kept: list[ItemT] = []
+    try:
+        for item in found:
+            kept.append(item)
+    except KeyboardInterrupt:
+        return kept, True
+    return kept, False
+
+
+def end(console: Console, *, is_interrupted: bool, idle: Iterable[Shape] = ()) -> None:
+    """Return where a command did its work.
+
+    Raises:
+        typer.Exit: it was interrupted, which is said; the code is the signal's.
+        AutotuneError: nothing ran over the shapes ``idle``.
+    """
+    if is_interrupted:
+        console.print("interrupted: what was measured before is shown")
+        raise typer.Exit(interrupts.exit_code())
+    if shapes := "; ".join(map(str, idle)):
+        raise AutotuneError(f"nothing that was asked for runs here: {shapes}")
 
 
 def _fields(value: Any) -> Any:

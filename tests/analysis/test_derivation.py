@@ -1,6 +1,7 @@
 """Intensities, tiles and the claims that are put to the test."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -82,6 +83,48 @@ def test_whether_long_sequences_are_compute_bound_is_the_devices_ridge() -> None
     past = claims(ASSIGNMENT, ceilings(16.1))[-1]
     assert not past.holds
     assert "16.1" in past.why
+
+
+MASKS: dict[str, tuple[dict[str, Any], str]] = {
+    "full": ({}, "D / b = 64"),
+    "causal": ({"causal": True}, "0.5 D / b = 32"),
+    "wide values": ({"head_dim_v": 64}, "(D + D_v) / 2b = 48"),
+    "wide values, causal": ({"head_dim_v": 64, "causal": True}, "0.5 (D + D_v) / 2b = 24"),
+    "half as many queries": ({"seq_q": 2**16, "causal": True}, "0.75 D / b = 48"),
+    "twice as many queries": ({"seq_q": 2**18, "causal": True}, "0.25 D / b = 16"),
+    "window": ({"window": 64}, "0 D / b = 0"),
+    "causal window": ({"window": 64, "causal": True}, "0 D / b = 0"),
+}
+
+
+@pytest.mark.parametrize(("fields", "limit"), MASKS.values(), ids=list(MASKS))
+def test_where_long_sequences_end_is_what_the_formula_tends_to(fields: dict[str, Any], limit: str) -> None:
+    shape = AttentionShape(**{"batch": 1, "heads": 1, "seq_q": 2**17, "seq_kv": 2**17, "head_dim": 128, **fields})
+    value = float(limit.split(" = ")[1])
+    assert intensities([shape])[0].naive == pytest.approx(value, rel=5e-3, abs=0.1)
+    for ridge, holds in ((value - 1.0, True), (value + 1.0, False)):
+        if ridge > 0.0:
+            found = claims([shape], ceilings(ridge))[-1]
+            assert found.holds is holds
+            assert f"ends at {limit} FLOP/B, {'past' if holds else 'below'} this" in found.why
+
+
+def test_a_causal_shape_is_judged_by_the_pairs_that_it_sees() -> None:
+    """bf16, D 128: 31.9 FLOP/B at 16384, towards 32 and not 64, which lies past a ridge of 50."""
+    lengths = [AttentionShape(batch=1, heads=1, seq_q=seq, head_dim=128, causal=True) for seq in (1024, 4096, 16384)]
+    falling, *_, long = claims(lengths, ceilings(50.0))
+    assert "28.5 at 1024, 31.0 at 4096, 31.8 at 16384 FLOP/B, towards 0.5 D / b = 32: " in falling.why
+    assert not long.holds
+    assert "memory-bound at every length" in long.why
+
+
+def test_a_window_leaves_long_sequences_memory_bound_and_says_nothing_of_short_ones() -> None:
+    """Its intensity rises up to the window and falls past it: at 1024 it is above a ridge of 20."""
+    shape = AttentionShape(batch=1, heads=1, seq_q=1024, head_dim=128, window=512)
+    found = claims([shape], ceilings(20.0))[-1]
+    assert intensities([shape])[0].naive > 20.0
+    assert not found.holds
+    assert "memory-bound for long S" in found.why
 
 
 def test_plain_data_holds_every_part() -> None:

@@ -1,7 +1,7 @@
 """Points on a GPU in the real race, whose worker follows a script: a config that takes it along costs no other."""
 
-from autotune.analysis.goldilocks import OURS
 from autotune.analysis.goldilocks_gpu import GpuBench
+from autotune.comparison import OURS
 from autotune.executor import Baselines, Race, racing
 from autotune.executor.child import ChildDiedError
 from autotune.space import Config

@@ -1,5 +1,6 @@
 """Peaks by formula against what torch's allocators tell, and where measuring stops."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -59,26 +60,73 @@ def test_what_does_not_fit_is_predicted_and_not_run(monkeypatch: pytest.MonkeyPa
     assert small.measured is not None
     assert large.measured is None
     assert large.predicted > 2 * 8 * 16384**2 * 4
-    assert large.reason.startswith("not run: 16.1 GiB predicted, 0.0 GiB may be asked for")
+    assert large.reason.startswith("16.1 GiB predicted, 0.0 GiB may be asked for")
 
 
-def test_what_would_take_too_long_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock by which each run takes three seconds: twice the length would take twelve and more."""
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the seconds by which a clock goes on in each run; before the first it goes on by a hundred."""
     now = [0.0]
+    of_run = [0.0]
 
-    def tick() -> float:
-        now[0] += 3.0
-        return now[0]
+    def advance(call: Callable[[], object], kind: str) -> int:
+        if now[0] == 0.0:
+            now[0] += 100.0  # torch, its profiler, a GPU's context and compilers
+        if call() is not None:
+            now[0] += of_run[0]
+        return 1
 
-    monkeypatch.setattr("autotune.analysis.memory.time.perf_counter", tick)
-    monkeypatch.setattr(memory, "_measure", lambda baseline, shape, processor, predicted: Peak("x", shape, 1, 1))
-    shapes = [AttentionShape(batch=1, heads=1, seq_q=seq, head_dim=64, dtype="float32") for seq in (64, 128, 256)]
-    first, second, third = list(measure_peaks(shapes, PROCESSOR, seconds=10.0))[:3]
+    monkeypatch.setattr("autotune.analysis.memory.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(memory, "peak_of", advance)
+
+    def take(seconds: float) -> None:
+        of_run[0] = seconds
+
+    return take
+
+
+def eager_peaks(*lengths: int, seconds: float) -> list[Peak]:
+    shapes = [AttentionShape(batch=1, heads=1, seq_q=seq, head_dim=64, dtype="float32") for seq in lengths]
+    return list(measure_peaks(shapes, PROCESSOR, seconds=seconds))[: len(lengths)]
+
+
+def test_what_would_take_too_long_is_not_run(clock: Callable[[float], None]) -> None:
+    """Twice the length takes 4.5 times as long at most, and four times the length that twice."""
+    clock(3.0)
+    first, second, third = eager_peaks(64, 128, 256, seconds=10.0)
     assert first.measured == 1
     assert second.measured is third.measured is None
-    assert second.reason == "would take about 12 s, more than --seconds 10"
-    assert third.reason == "would take about 48 s, more than --seconds 10"
-    assert all(peak.measured for peak in list(measure_peaks(shapes, PROCESSOR, seconds=100.0))[:3])
+    assert second.reason == "would take about 13.5 s, more than --seconds 10"
+    assert third.reason == "would take about 60.8 s, more than --seconds 10"
+
+
+@pytest.mark.parametrize(("seconds", "is_run"), [(2.2, False), (2.24, False), (2.25, True), (2.3, True)])
+def test_what_is_said_of_a_long_run_is_what_it_was_judged_by(
+    clock: Callable[[float], None], seconds: float, is_run: bool
+) -> None:
+    """Half a second, and 2.25 s of twice the length: what is shown is never within what is allowed."""
+    clock(0.5)
+    _, found = eager_peaks(64, 128, seconds=seconds)
+    assert found.reason == ("" if is_run else f"would take about 2.3 s, more than --seconds {seconds:g}")
+
+
+def test_what_is_done_once_counts_as_no_runs_time(clock: Callable[[float], None]) -> None:
+    clock(0.1)
+    assert [peak.measured for peak in eager_peaks(64, 128, 256, seconds=1.0)] == [1, 1, 1]
+
+
+def test_a_gpus_run_is_timed_after_a_first_one(clock: Callable[[float], None]) -> None:
+    """The first compiles, and its hundred seconds are not those of the second."""
+    clock(0.1)
+    calls: list[str] = []
+
+    def run() -> int:
+        calls.append("run")
+        return len(calls)
+
+    _, seconds = memory._peak_after_warm_up(run, Processor("cuda", "a GPU", 2**25, 1))
+    assert seconds == pytest.approx(0.1)
+    assert calls == ["run", "run"]
 
 
 def test_what_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,12 +62,17 @@ def test_both_forms_are_read_and_several_passes_joined(tmp_path: Path) -> None:
         ("", "its columns: "),
         (WIDE.replace("1000.0", "many"), "VALUInsts is 'many'"),
         (WIDE.splitlines()[0] + "\n", "has no counter"),
+        (WIDE[: WIDE.index(",200.0\n")] + "\n", "line 2 is cut short; expected 18 values"),
+        (LONG.removesuffix(',"SQ_WAVES",512\n'), "line 4 is cut short; expected 15 values"),
+        (LONG.replace(',"Counter_Value"', ""), "its columns: Correlation_Id, "),
+        (WIDE.replace("softmax", "x" * 200_000), "is no CSV: field larger than field limit"),
+        (b"\x7fELF\xff\xfe\n", "is no CSV: 'utf-8' codec can't decode byte 0xff"),
     ],
-    ids=["foreign", "empty", "no number", "no launch"],
+    ids=["foreign", "empty", "no number", "no launch", "cut", "long cut", "no values", "one long field", "binary"],
 )
-def test_other_files_are_refused_by_name(text: str, words: str, tmp_path: Path) -> None:
+def test_other_files_are_refused_by_name(text: str | bytes, words: str, tmp_path: Path) -> None:
     path = tmp_path / "results.csv"
-    path.write_text(text)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(AutotuneError) as caught:
         read_results([path])
     assert words in str(caught.value)

@@ -39,7 +39,9 @@ def texts(path: Path) -> set[str]:
 def test_an_svg_names_ceilings_ridge_kernels_and_lengths(tmp_path: Path) -> None:
     draw_roofline(POINTS, CEILINGS, tmp_path / "roofline.svg")
     shown = texts(tmp_path / "roofline.svg")
-    assert {"4300 GB/s", "790 TFLOP/s", "ridge 183.7", "TFLOP/s", "Roofline of NVIDIA H200, bfloat16"} <= shown
+    assert {"4300 GB/s", "790 TFLOP/s", "ridge 183.7", "TFLOP/s", "Roofline of NVIDIA H200"} <= shown
+    assert "132 SMs, 60 MiB of L2, bfloat16" in shown
+    assert {"200", "400", "600", "800", "1k", "10k"} <= shown
     assert {"autotune, S = 1024", "naive, S = 1024", "autotune, S = 4096"} <= shown
     assert not any("cudnn" in text for text in shown)
 
@@ -54,6 +56,16 @@ def test_a_slow_device_is_drawn_in_gflops(tmp_path: Path) -> None:
     slow = Ceilings(PROCESSOR, "float32", (Rate("copy", 30.0),), (Rate("product", 0.1),))
     draw_roofline([], slow, tmp_path / "slow.svg")
     assert {"100 GFLOP/s", "GFLOP/s", "30 GB/s"} <= texts(tmp_path / "slow.svg")
+
+
+def test_a_cpus_threads_are_named_and_its_ticks_are_plain_numbers(tmp_path: Path) -> None:
+    """From 25 to 100 GFLOP/s, where matplotlib's own ticks would be 3 x 10^1 and the like."""
+    cpu = Processor("cpu", "a CPU", 32 * 2**20, 8)
+    ceilings = Ceilings(cpu, "float32", (Rate("copy", 30.0),), (Rate("product", 0.1),))
+    draw_roofline([point("naive", 1024, 2e7)], ceilings, tmp_path / "cpu.svg")
+    shown = texts(tmp_path / "cpu.svg")
+    assert {"Roofline of a CPU", "8 threads, 32 MiB of last-level cache, float32", "40", "60", "80", "100"} <= shown
+    assert not any("10^" in text or "times" in text or "\N{MULTIPLICATION SIGN}" in text for text in shown)
 
 
 def test_a_png_is_one(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import torch
 
 from autotune.analysis import stability
 from autotune.analysis.disturbances import CASES, disturb
-from autotune.analysis.stability import OURS, examine, judge
+from autotune.analysis.stability import examine, judge
+from autotune.comparison import OURS
 from autotune.errors import UnknownNameError, UsageError
 from autotune.kernels.flash_attention import KERNEL
 from autotune.kernels.flash_attention.kernel import FlashAttention, Inputs

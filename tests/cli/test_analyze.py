@@ -39,7 +39,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("clock")
 def test_roofline_derives_measures_places_and_draws(run: Run, tmp_path: Path) -> None:
     ran = run("analyze", "roofline", *SMALL, "--figure", tmp_path / "roofline.svg")
-    assert (ran.code, ran.err) == (0, "")
+    timed = [f"timing {name} at {seq}" for seq in (32, 64) for name in ("eager", "sdpa flash")]
+    assert (ran.code, ran.err.splitlines()) == (0, [f"{step} ..." for step in ("measuring ceilings", *timed)])
     for words in (
         "product Q K^T  ",
         "2 B H P D",
@@ -49,7 +50,8 @@ def test_roofline_derives_measures_places_and_draws(run: Run, tmp_path: Path) ->
         "BLOCK_Q x BLOCK_K",
         "read (sum) of 1 MiB",
         "sdpa flash at 64: ",
-        "naive: runs on a GPU only",
+        "1.000 ms",
+        "not run: naive: runs on a GPU only\n",
         "WRONG  The arithmetic intensity of three-kernel attention falls as S grows",
     ):
         assert words in ran.out, words
@@ -96,7 +98,9 @@ def test_memory_prints_the_assignments_table_and_the_peaks(run: Run, monkeypatch
         assert line in lines
     assert "eager 128 1.2 MiB 1.2 MiB 1.000" in lines
     assert any(line.startswith("eager 2048 260.0 MiB not run: 0.3 GiB predicted, 0.0 GiB") for line in lines)
-    assert "autotune: runs on a GPU only" in lines
+    assert "not run: autotune: runs on a GPU only" in lines
+    told = [line for line in ran.err.splitlines() if line.startswith("measuring")]
+    assert told[:2] == ["measuring eager at 128 ...", "measuring sdpa flash at 128 ..."]
     assert any("torch's CPU allocator" in line for line in lines)
 
 
@@ -120,7 +124,7 @@ def h200(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(hardware, "has_gpu", lambda: True)
     monkeypatch.setattr(processor, "read_processor", lambda kind: Processor("cuda", "NVIDIA H200", 60 * 2**20, 132))
     monkeypatch.setattr(ceilings, "measure_ceilings", measure_ceilings)
-    monkeypatch.setattr(roofline, "measure_points", lambda shape, processor: [])
+    monkeypatch.setattr(roofline, "measure_points", lambda shape, processor, on_step: [])
     return measured
 
 
@@ -129,7 +133,7 @@ def test_ncu_stands_beside_the_model(run: Run, monkeypatch: pytest.MonkeyPatch, 
     """Its Nsight Compute prints the recorded sample."""
     monkeypatch.setattr(cuda_tools, "find_tool", lambda name: fake_ncu(tmp_path, SAMPLE))
     ran = run("analyze", "roofline", "--seq", "1024", "--ncu")
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.err) == (0, "measuring ceilings ...\ncounting at 1024 ...\n")
     assert "batch 16, 16 heads of 128, seq 1024, bfloat16, full" in ran.out
     assert "K and V of the heads in flight" in ran.out
     assert "it stays memory-bound at every length" in ran.out
@@ -241,11 +245,16 @@ def test_rocprofs_files_are_written_and_read(run: Run, tmp_path: Path) -> None:
         (("roofline", "--device", "tpu"), 2, "--device='tpu' is unknown; allowed: cpu, cuda"),
         (("roofline", "--device", "cuda"), 1, "no GPU is visible"),
         (("memory", "--device", "cuda"), 1, "no GPU is visible"),
-        (("roofline", "--ncu"), 2, "--ncu counts on an NVIDIA GPU"),
+        (("roofline", "--ncu"), 1, "--ncu counts on an NVIDIA GPU, and none is visible"),
+        (("roofline", "--ncu", "--device", "cpu"), 2, "it and --device cpu exclude each other"),
+        (("roofline", "--ncu", "--no-measure"), 2, "it and --no-measure exclude each other"),
         (("roofline", "--no-measure", "--figure", "a.png"), 2, "exclude each other"),
         (("roofline", "--figure", "a.pdf"), 2, "expected an ending of .png or .svg"),
         (("roofline", "--figure", "/none/a.png"), 2, "lies in no folder"),
         (("roofline", "--head-dim", "7"), 2, "--head-dim=7 is not allowed"),
+        (("roofline", "--seq", "0"), 2, "autotune: --seq=0 is not allowed"),
+        (("memory", "--seq", "-8"), 2, "autotune: --seq=-8 is not allowed"),
+        (("memory", "--heads", "3", "--kv-heads", "2"), 2, "--heads=3 is not a multiple of --kv-heads=2"),
         (("memory", "--seq", "128,x"), 2, "--seq='128,x' has 'x'"),
         (("memory", "--dtype", "int4"), 2, "--dtype='int4' is unknown"),
         (("roofline", "--rocprof-counters", "/none/counters.txt"), 2, "lies in no folder"),
@@ -259,6 +268,19 @@ def test_bad_input_is_one_line(run: Run, arguments: tuple[str, ...], code: int, 
     assert words in ran.err
     assert ran.err.count("\n") == 1
     assert ran.out == ""
+
+
+@pytest.mark.parametrize(("command", "batch"), [("roofline", "1; on a GPU max(1, 16384 // seq)"), ("memory", "1")])
+def test_the_help_has_the_batch_of_the_command(run: Run, command: str, batch: str) -> None:
+    assert f"--batch <int> Sequences [default: {batch}]." in " ".join(run("analyze", command, "--help").out.split())
+
+
+@pytest.mark.usefixtures("h200")
+def test_on_a_gpu_a_roofline_has_as_many_tokens_at_every_length(run: Run) -> None:
+    data = json.loads(run("analyze", "roofline", "--no-measure", "--seq", "4096,64", "--json").out)
+    sizes = [(each["shape"]["seq_q"], each["shape"]["batch"]) for each in data["intensities"]]
+    assert sizes == [(64, 256), (4096, 4)]
+    assert {each["shape"]["dtype"] for each in data["intensities"]} == {"bfloat16"}
 
 
 def test_analyze_alone_shows_the_help(run: Run) -> None:

@@ -13,7 +13,8 @@ import torch
 
 from autotune import hardware
 from autotune.analysis import stability
-from autotune.analysis.stability import OURS, Finding, Stability
+from autotune.analysis.stability import Finding, Stability
+from autotune.comparison import OURS
 from autotune.shape import AttentionShape
 from tests.cli.conftest import Ran
 
@@ -38,7 +39,17 @@ def test_stability_prints_a_row_for_each_case_and_implementation(run: Run) -> No
     assert lines[0] == "flash_attention: batch 1, 2 heads of 8, seq 16, bfloat16, causal"
     for case in cases:
         assert any(line.startswith(case) and "sdpa math" in line and line.endswith("ok") for line in lines)
-    assert any(line.startswith("not run: autotune: kernels of ours need a CUDA or ROCm GPU") for line in lines)
+    assert lines[-1].startswith("not run: autotune: kernels of ours need a CUDA or ROCm GPU")
+
+
+def test_stability_names_who_is_absent_once_for_all_shapes(run: Run) -> None:
+    sizes = ("--batch", 1, "--heads", 1, "--seq", "8,16", "--head-dim", 8, "--dtype", "fp32")
+    ran = run("analyze", "stability", *sizes, "--against", "eager,sdpa-cudnn")
+    assert ran.code == 0
+    *tables, ours, cudnn = ran.out.splitlines()
+    assert not [line for line in tables if "not run" in line]
+    assert ours.startswith("not run: autotune: kernels of ours need")
+    assert cudnn == "not run: sdpa cudnn: needs a GPU and a build of torch for it"
 
 
 def test_stability_as_json_is_of_the_usual_problem(run: Run) -> None:
@@ -82,7 +93,7 @@ def test_stability_on_a_cpu_has_a_small_problem_by_default(
 
     def examine(operation: Any, shape: Any, names: list[str], **options: object) -> Stability:
         asked.append(shape.as_dict())
-        return Stability(operation.name, shape, (), ())
+        return Stability(operation.name, shape, (Finding("normal", "eager", error=0.0),), ())
 
     monkeypatch.setattr(hardware, "has_gpu", lambda: has_gpu)
     monkeypatch.setattr(stability, "examine", examine)
@@ -93,8 +104,33 @@ def test_stability_on_a_cpu_has_a_small_problem_by_default(
 def test_stability_whose_implementations_cannot_run_makes_no_inputs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stability, "_examine_case", None)
     ran = run("analyze", "stability", "--operation", "paged_decode", "--against", "cudnn", "--context", "8192")
-    assert (ran.code, ran.err) == (0, "")
+    assert ran.code == 1
+    assert ran.err.startswith("autotune: nothing that was asked for runs here: batch 2, ")
+    assert ran.err.count("\n") == 1
     assert "not run: cudnn: " in ran.out
+
+
+def test_stability_of_a_shape_that_nobody_can_compute_fails_beside_one_that_is_examined(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def examine(operation: Any, shape: AttentionShape, names: list[str], **options: object) -> Stability:
+        findings = (Finding("normal", "eager", error=0.0),) if shape.seq_q == 8 else ()
+        return Stability(operation.name, shape, findings, ())
+
+    monkeypatch.setattr(stability, "examine", examine)
+    ran = run("analyze", "stability", "--seq", "8,16", "--json")
+    assert ran.code == 1
+    assert [len(each["findings"]) for each in json.loads(ran.out)] == [1, 0]
+    assert ran.err.endswith(
+        "autotune: nothing that was asked for runs here: batch 2, 8 heads of 64, seq 16, bfloat16, causal\n"
+    )
+
+
+def test_stability_without_ours_on_a_cpu_names_it_and_is_no_failure(run: Run) -> None:
+    ran = run("analyze", "stability", *SMALL, "--dtype", "fp16", "--json")
+    (data,) = json.loads(ran.out)
+    assert ran.code == 0
+    assert "TRITON_INTERPRET=1" in data["absent"][OURS]
 
 
 def test_the_help_of_stability_tells_the_sizes_of_dense_and_paged_attention(run: Run) -> None:
@@ -131,6 +167,17 @@ def test_trace_writes_a_file_for_each_and_says_where_to_look(run: Run, tmp_path:
     assert "https://ui.perfetto.dev" in ran.out
     steps = [line.split() for line in ran.out.splitlines() if line.endswith(("active", "warm-up"))]
     assert [line[0] for line in steps] == ["0", "1", "2"] * 2
+
+
+def test_trace_of_nothing_fails_and_names_no_files(run: Run, tmp_path: Path) -> None:
+    ran = run("analyze", "trace", *SMALL[:-1], "cudnn", "--output", tmp_path / "out")
+    assert ran.code == 1
+    assert ran.err == (
+        "autotune: nothing that was asked for runs here: batch 1, 2 heads of 8, seq 16, bfloat16, causal\n"
+    )
+    assert ran.out == "not run: cudnn: needs an NVIDIA GPU, and none is here\n"
+    assert "perfetto" not in ran.out
+    assert not (tmp_path / "out").exists()
 
 
 def test_traces_of_several_shapes_lie_apart(run: Run, tmp_path: Path) -> None:
