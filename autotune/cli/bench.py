@@ -1,7 +1,6 @@
 """``autotune bench``: the served kernel beside every other system, in one interleaved race; and the suites."""
 
 import contextlib
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,34 +9,36 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from autotune import hardware
-from autotune.cli import interrupts, options, shapes
+from autotune.cli import options, shapes
+from autotune.cli.bench_suite import bench_suite
+from autotune.cli.benched import Forms, end_as, print_rows
 from autotune.cli.cpu_sizes import CPU_SIZES_TEXT, sized_for_cpu
 from autotune.cli.options import flag_of
 from autotune.cli.output import make_console, say
-from autotune.cli.shape_options import ShapeOptions
+from autotune.cli.shape_options import OPERATION, ShapeOptions
 from autotune.cli.turns import Problem
 from autotune.comparison import Comparison, choose_names, compare_on_cpu, compare_on_gpu, suites, why_not_here
-from autotune.errors import AutotuneError, MissingDependencyError, UsageError
-from autotune.executor.select import NO_GPU, Settings, open_gpu
+from autotune.errors import AutotuneError, MissingDependencyError, UsageError, one_line
+from autotune.executor import Executor
+from autotune.executor.select import Settings, open_gpu
 from autotune.operation import Operation
 from autotune.registry import load_kernel
 from autotune.report import comparison as comparison_report
-from autotune.report import suite as suite_report
 from autotune.shape import Shape
-from autotune.table import write_comparisons
 
 SECONDS: Final = 5.0
+TUNED: Final = {"flex_attention": "flex"}  # the baseline whose options an operation tunes
 QUIET_PROFILER: Final = "6"  # below it torch 2.13's profiler writes two lines a run to standard error
 
 Seconds = Annotated[
     float | None,
-    typer.Option("--seconds", min=1.0, help=f"Time to measure each shape, once all are ready [default: {SECONDS:g}]."),
+    typer.Option(
+        "--seconds", min=1.0, help=f"Most time to measure each shape, once all are ready [default: {SECONDS:g}]."
+    ),
 ]
 Against = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--against", metavar="NAMES", help='"all", or baselines by name, comma-separated [default: the usual ones].'
     ),
@@ -65,7 +66,7 @@ def _bench(
     wanted: ShapeOptions,
     suite: SuiteName = None,
     seconds: Seconds = None,
-    against: Against = "",
+    against: Against = None,
     cpu: OnCpu = False,
     as_markdown: Markdown = False,
     as_json: options.Json = False,
@@ -74,20 +75,24 @@ def _bench(
     """Measure the kernel that get_kernel serves, the default, and what others offer for the same, on this GPU."""
     console = make_console(as_json or as_markdown)
     forms = Forms(as_json, as_markdown, output)
+    forms.check()
     os.environ.setdefault("KINETO_LOG_LEVEL", QUIET_PROFILER)  # read when torch is imported
     if suite is not None:
         _require_alone(wanted, seconds=seconds, against=against)
-        _bench_suite(suite, console, forms, cpu=cpu)
+        bench_suite(suite, console, forms, cpu=cpu)
         return
     found = shapes.describe(sized_for_cpu(wanted) if cpu else wanted)
     for note in found.notes:
         console.print(note)
+    if cpu:
+        _require_baselines(found.problems)
     benched = _compare(found, console, seconds=seconds or SECONDS, against=against, cpu=cpu)
     data = [comparison_report.comparison_data(comparison) for comparison in benched.comparisons]
     is_any_timed = any(comparison.timed for comparison in benched.comparisons)
-    forms.hand_out(data, comparison_report.markdown(benched.comparisons), data if is_any_timed else [])
-    if benched.interrupted:
-        raise typer.Exit(interrupts.exit_code())
+    markdown = comparison_report.markdown(benched.comparisons)
+    notes = "".join(f"\n{note}\n" for note in benched.notes)
+    forms.hand_out(data, f"{markdown}{notes}", data if is_any_timed else [])
+    end_as(benched.ending)
     if benched.failures:
         failed = f"{len(benched.failures)} of {len(found.problems)} shapes failed"
         raise AutotuneError(f"{failed}: {'; '.join(benched.failures)}")
@@ -97,88 +102,118 @@ bench = options.with_options(_bench, "wanted", ShapeOptions)
 bench.__name__ = "bench"
 
 
-@dataclass(frozen=True, slots=True)
-class Forms:
-    """What is wanted beside what people read: one text on standard output, and a Parquet file."""
-
-    as_json: bool
-    as_markdown: bool
-    output: Path | None
-
-    def hand_out(self, data: object, markdown: str, comparisons: Sequence[dict[str, Any]]) -> None:
-        """Print and write; where nothing was compared a file stays as it was.
-
-        Raises:
-            TableError: the file cannot be written.
-        """
-        if self.as_json:
-            print(json.dumps(data, indent=2))
-        elif self.as_markdown:
-            print(markdown, end="")
-        if self.output is not None and comparisons:
-            write_comparisons(self.output, comparisons)
-
-
 @dataclass
 class Benched:
-    """What the problems of one command came to, as far as it got."""
+    """What the problems of one command came to, as far as it got; ``ending`` is what ended it before the last.
+
+    ``notes`` are of whom was compared.
+    """
 
     comparisons: list[Comparison] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-    interrupted: bool = False
+    notes: list[str] = field(default_factory=list)
+    ending: BaseException | None = None
 
 
-def _compare(wanted: shapes.Wanted, console: Console, *, seconds: float, against: str, cpu: bool) -> Benched:
+def _compare(wanted: shapes.Wanted, console: Console, *, seconds: float, against: str | None, cpu: bool) -> Benched:
     """Each problem's race or why there is none, printed as it ends; Ctrl-C keeps those that ended before.
 
     A problem that nobody who was asked for can do is a comparison, with why, and a failure too.
 
     Raises:
+        UsageError: ``against`` is empty.
         UnknownNameError: ``against`` names no baseline.
         MissingDependencyError: there is no GPU, and no ``--cpu``.
     """
-    names = [name for name in against.split(",") if name.strip()]
+    names = [] if against is None else _names_in(against)
+    benched = Benched()
     chosen = [choose_names(load_kernel(operation.name).baselines(), names) for operation, _ in wanted.problems]
     if cpu and not names:
-        chosen = _usual_on_cpu(wanted.problems, chosen, console)
-    benched = Benched()
+        chosen, benched.notes = _usual_on_cpu(wanted.problems, chosen)
+    for note in benched.notes:
+        console.print(note)
     try:
         with contextlib.ExitStack() as stack:
-            executor = None if cpu else stack.enter_context(contextlib.closing(open_gpu(Settings())))
+            executor = None if cpu else stack.enter_context(contextlib.closing(_open_gpu()))
             for (operation, shape), those in zip(wanted.problems, chosen, strict=True):
                 try:
                     if executor is None:
-                        found = compare_on_cpu(operation, shape, those, seconds=seconds, on_step=say)
+                        found = compare_on_cpu(operation, shape, those, seconds=seconds, room=_room(), on_step=say)
                     else:
                         found = compare_on_gpu(executor, operation, shape, those, seconds=seconds)
-                except AutotuneError as error:
-                    benched.failures.append(f"{shape}: {' '.join(str(error).split())}")
+                except (AutotuneError, RuntimeError, MemoryError) as error:  # torch's, above all where memory ends
+                    benched.failures.append(f"{shape}: {_told(error)}")
                     console.print(f"FAILED: {benched.failures[-1]}")
                     continue
                 _print_comparison(console, found)
                 benched.comparisons.append(found)
-                if not found.timed:
-                    reason = _nothing_ran(operation, shape, those, cpu=cpu)
+                if (reason := _why_failed(found, operation, those, cpu=cpu)) is not None:
                     benched.failures.append(f"{shape}: {reason}")
                     console.print(reason)
-    except KeyboardInterrupt:
-        benched.interrupted = True
+    except KeyboardInterrupt as error:
+        benched.ending = error
         console.print(f"interrupted: {len(benched.comparisons)} of {len(wanted.problems)} shapes were compared")
+    except Exception as error:
+        if not benched.comparisons:
+            raise
+        benched.ending = error  # a mistake of this program costs nothing that was compared before
     return benched
 
 
-def _usual_on_cpu(problems: Sequence[Problem], usual: Sequence[list[str]], console: Console) -> list[list[str]]:
-    """The usual baselines of each problem; where none of them can run on this CPU, those that can, which is said."""
+def _names_in(against: str) -> list[str]:
+    if names := [name for name in against.split(",") if name.strip()]:
+        return names
+    raise UsageError(f"against={against!r} names no baseline; leave it out for the usual ones, or give all")
+
+
+def _open_gpu() -> Executor:
+    """The GPU here.
+
+    Raises:
+        MissingDependencyError: there is none; what can be had without.
+    """
+    try:
+        return open_gpu(Settings())
+    except MissingDependencyError as error:
+        raise MissingDependencyError(f"{error}; --cpu compares the baselines on the processor") from error
+
+
+def _room() -> int:
+    """The memory that may be asked for on the processor."""
+    from autotune.analysis.processor import read_processor, usable_bytes  # loads torch
+
+    return usable_bytes(read_processor("cpu"))
+
+
+def _require_baselines(problems: Sequence[Problem]) -> None:
+    """Refuse problems whose baselines are all for GPUs: nothing about them can be changed on a CPU.
+
+    Raises:
+        MissingDependencyError: the message names the operations.
+    """
+    names = dict.fromkeys(operation.name for operation, _ in problems)
+    if not any(baseline.available() is None for name in names for baseline in load_kernel(name).baselines()):
+        raise MissingDependencyError(f"every baseline of {', '.join(names)} needs a GPU: --cpu has none to compare")
+
+
+def _told(error: Exception) -> str:
+    """An error in one line; of somebody else's its type, too."""
+    return " ".join(str(error).split()) if isinstance(error, AutotuneError) else one_line(error)
+
+
+def _usual_on_cpu(problems: Sequence[Problem], usual: Sequence[list[str]]) -> tuple[list[list[str]], list[str]]:
+    """The usual baselines of each problem, and what is said of them: where none can run on this CPU, those that can
+    join them, which say why they do not. What the operation tunes on a GPU is usual where nothing of ours runs."""
     chosen, notes = [], []
     for (operation, shape), names in zip(problems, usual, strict=True):
         able = _able(operation, shape)
         is_replaced = bool(able) and not set(able) & set(names)
-        chosen.append(able if is_replaced else names)
+        others = able if is_replaced else [name for name in able if name == TUNED.get(operation.name)]
+        chosen.append([*names, *others])
         if is_replaced:
-            notes.append(f"none of the usual baselines ({', '.join(names)}) runs here; compared: {', '.join(able)}")
-    for note in dict.fromkeys(notes):
-        console.print(note)
-    return chosen
+            left = f"none of the usual baselines ({', '.join(names)}) runs here; compared: {', '.join(able)}"
+            notes.append(f"{left}; --against all lists the others too, and what they lack")
+    return chosen, list(dict.fromkeys(notes))
 
 
 def _able(operation: Operation[Any], shape: Shape) -> list[str]:
@@ -187,90 +222,34 @@ def _able(operation: Operation[Any], shape: Shape) -> list[str]:
     return [baseline.name for baseline in known if why_not_here(baseline, shape) is None]
 
 
-def _nothing_ran(operation: Operation[Any], shape: Shape, asked: Sequence[str], *, cpu: bool) -> str:
-    """What to say where none of the baselines that were asked for has a time: others, on a CPU those that can run."""
-    known = _able(operation, shape) if cpu else [each.name for each in load_kernel(operation.name).baselines()]
+def _why_failed(found: Comparison, operation: Operation[Any], asked: Sequence[str], *, cpu: bool) -> str | None:
+    """What a comparison lacks: a time of what is served, or any; then who else could be asked, on a CPU of the able."""
+    if found.served is not None and found.served.timing is None:
+        return f"{found.config} is {found.served.message}"
+    if found.timed:
+        return None
+    known = _able(operation, found.shape) if cpu else [each.name for each in load_kernel(operation.name).baselines()]
     if not known:
         return f"no baseline of {operation.name} runs here for this shape"
     others = [name for name in known if name not in asked]
     return f"nothing ran here; --against all also has: {', '.join(others)}" if others else "nothing ran here"
 
 
-def _require_alone(wanted: ShapeOptions, *, seconds: float | None, against: str) -> None:
+def _require_alone(wanted: ShapeOptions, *, seconds: float | None, against: str | None) -> None:
     """Refuse what a suite has of its own: sizes, systems, patience."""
     given = [flag_of(name) for name, value in wanted.given().items() if (name, value) != ("tp", 1)]
-    given += [flag for flag, value in (("--seconds", seconds), ("--against", against)) if value]
+    given += [flag for flag, value in (("--seconds", seconds), ("--against", against)) if value is not None]
     if given:
         raise UsageError(f"--suite has its own shapes, systems and times; leave out {', '.join(given)}")
 
 
-def _bench_suite(name: str, console: Console, forms: Forms, *, cpu: bool) -> None:
-    """Run a suite, printing each table as it is there; what ends it early ends it behind the output of those.
-
-    Raises:
-        UsageError: no such suite, or ``--output`` of one that has no races to write.
-        MissingDependencyError: there is no GPU, and no ``--cpu``.
-        AutotuneError: the suite ran, and something failed that it is to show.
-        typer.Exit: Ctrl-C came.
-    """
-    suite = suites.find_suite(name)
-    if forms.output is not None and not suite.has_comparisons:
-        raise UsageError(f"--output writes races of systems, and --suite {name} has none; --json has its tables")
-    if not cpu and not hardware.has_gpu():
-        raise MissingDependencyError(f"{NO_GPU}; --cpu runs the suite on the processor, reduced where it must be")
-    machine: suites.Machine = suites.CpuMachine() if cpu else suites.GpuMachine()
-    console.print(f"{suite.name}: {suite.description}")
-    tables: list[suites.Table] = []
-    stopped: KeyboardInterrupt | AutotuneError | None = None
-
-    def keep(table: suites.Table) -> None:
-        _print_table(console, table)
-        tables.append(table)
-
-    try:
-        suite.run(machine, keep)
-    except (KeyboardInterrupt, AutotuneError) as error:
-        if not tables:
-            raise
-        stopped = error
-    result = suite.result(machine, tables)
-    console.print(f"\n{suite_report.heading(result)}")
-    if isinstance(stopped, KeyboardInterrupt):
-        console.print(f"interrupted: the suite has more than these {len(tables)} tables")
-    data = suite_report.suite_data(result)
-    forms.hand_out(data, suite_report.markdown(result), data["comparisons"])
-    if isinstance(stopped, KeyboardInterrupt):
-        raise typer.Exit(interrupts.exit_code())
-    if stopped is not None:
-        raise stopped
-    if result.failures:
-        raise AutotuneError(f"suite {name}: {len(result.failures)} failed: {'; '.join(result.failures)}")
-
-
 def _print_comparison(console: Console, comparison: Comparison) -> None:
-    console.print(comparison_report.title(comparison))
+    operation = "" if comparison.operation == OPERATION else f"{comparison.operation}: "
+    console.print(f"{operation}{comparison_report.title(comparison)}")
     if comparison.config is not None:
         console.print(f"served: {comparison.config} ({comparison.reason})")
     if comparison.timed:
         headers = comparison_report.headers(comparison)
-        _print_rows(console, headers, [header == "" for header in headers], comparison_report.cells(comparison))
+        print_rows(console, headers, [header == "" for header in headers], comparison_report.cells(comparison))
     for note in comparison_report.notes(comparison):
         console.print(note)
-
-
-def _print_table(console: Console, table: suites.Table) -> None:
-    console.print(f"\n{table.title}")
-    _print_rows(console, suite_report.headers(table), suite_report.is_text(table), suite_report.cells(table))
-    for note in suite_report.notes(table):
-        console.print(note)
-
-
-def _print_rows(
-    console: Console, headers: Sequence[str], from_left: Sequence[bool], rows: Sequence[Sequence[str]]
-) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for header, is_text in zip(headers, from_left, strict=True):
-        table.add_column(header, justify="left" if is_text else "right")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)

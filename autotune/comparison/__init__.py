@@ -3,6 +3,6 @@
 from autotune.comparison.entry import Comparison, Entry
 from autotune.comparison.names import choose_names
 from autotune.comparison.on_cpu import compare_on_cpu, why_not_here
-from autotune.comparison.on_gpu import compare_on_gpu
+from autotune.comparison.on_gpu import OURS, compare_on_gpu
 
-__all__ = ["Comparison", "Entry", "choose_names", "compare_on_cpu", "compare_on_gpu", "why_not_here"]
+__all__ = ["OURS", "Comparison", "Entry", "choose_names", "compare_on_cpu", "compare_on_gpu", "why_not_here"]

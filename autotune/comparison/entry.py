@@ -36,7 +36,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One problem and its entries; the first is what the others are compared with.
+    """One problem and its entries; the first that has a time is what the others are compared with.
 
     ``config`` and ``reason`` are those of the kernel that is served; None and empty where ours cannot run. ``device``
     is the name of a GPU or processor, ``gpu`` what tables identify the GPU by, and ``conditions`` its state during the
@@ -61,6 +61,11 @@ class Comparison:
     def timed(self) -> tuple[Entry, ...]:
         """The entries that have a time."""
         return tuple(entry for entry in self.entries if entry.timing is not None)
+
+    @property
+    def served(self) -> Entry | None:
+        """The entry of the kernel that is served; None where ours cannot run."""
+        return next((entry for entry in self.entries if entry.config is not None and entry.config == self.config), None)
 
 
 def make_entry(operation: Operation[Any], shape: Shape, result: BaselineResult, config: Config | None = None) -> Entry:

@@ -25,5 +25,5 @@ def choose_names(known: Sequence[Baseline], against: Sequence[str]) -> list[str]
         return [baseline.name for baseline in known if baseline.is_usual]
     wanted = {name.replace("-", " ").strip() for name in against}
     for name in wanted - {ALL, *names}:
-        raise UnknownNameError(f"against={name!r} is unknown; allowed: {', '.join([ALL, *names]) or ALL}")
+        raise UnknownNameError(f"against={name!r} is unknown; allowed: {', '.join([ALL, *names])}")
     return [name for name in names if ALL in wanted or name in wanted]

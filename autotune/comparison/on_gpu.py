@@ -1,30 +1,30 @@
 """A comparison on a GPU: the served kernel, the default and baselines in the worker's race."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from autotune.comparison.entry import Comparison, make_entry
 from autotune.dispatch import get_kernel
-from autotune.errors import AutotuneError
-from autotune.executor import BaselineResult, Executor
+from autotune.executor import BaselineResult, Executor, Race
 from autotune.operation import Operation
 from autotune.shape import Shape
+from autotune.space import Config
 from autotune.trial import Outcome, Status
 
-OURS = "autotune"
-DEFAULT = "autotune default"
+OURS: Final = "autotune"  # as races, analyses and tables call what is served
+DEFAULT: Final = "autotune default"
 
 
 def compare_on_gpu(
     executor: Executor, operation: Operation[Any], shape: Shape, names: Sequence[str], *, seconds: float
 ) -> Comparison:
-    """Race what ``get_kernel`` serves, the default and the baselines of these names for so many seconds.
+    """Race what ``get_kernel`` serves, the default and the baselines of these names for so many seconds at most.
 
-    These begin when all are ready. A default that fails says why, as baselines do.
+    These begin when all are ready. Who fails says why, whether it is ours or a baseline.
 
     Raises:
-        AutotuneError: the served kernel does not run or computes something wrong.
+        AutotuneError: the race cannot be run.
     """
     kernel = get_kernel(shape, device=executor.device.name, operation=operation.name)
     default = operation.space.default(shape, executor.device)
@@ -32,18 +32,6 @@ def compare_on_gpu(
     configs = list(dict.fromkeys([kernel.config, default]))
     started_at = datetime.now(UTC)
     race = executor.race(configs, seconds=seconds, baselines=list(names))
-    served = race.outcomes[0]
-    if served.status is not Status.OK:
-        raise AutotuneError(f"{kernel.config} is {served.status}: {served.message}")
-    extra = race.extra_bytes or (None,) * len(configs)
-    names_of_ours = (OURS, DEFAULT)[: len(configs)]
-    ours = [
-        (_result_of(name, outcome, extra_bytes), outcome.config)
-        for name, outcome, extra_bytes in zip(names_of_ours, race.outcomes, extra, strict=True)
-    ]
-    told = {result.name for result in race.baselines}
-    untold = [BaselineResult(name, message="the race was lost before its turn") for name in names if name not in told]
-    others = [(result, None) for result in (*race.baselines, *untold)]
     return Comparison(
         operation.name,
         shape,
@@ -52,11 +40,22 @@ def compare_on_gpu(
         executor.policy,
         kernel.config,
         kernel.provenance.reason,
-        tuple(make_entry(operation, shape, result, config) for result, config in (*ours, *others)),
+        tuple(make_entry(operation, shape, result, config) for result, config in _results(race, names)),
         executor.device,
-        served.conditions,
+        next((outcome.conditions for outcome in race.outcomes if outcome.status is Status.OK), None),
         started_at,
     )
+
+
+def _results(race: Race, names: Sequence[str]) -> Iterator[tuple[BaselineResult, Config | None]]:
+    """Ours with their configs, the served one first, then the baselines of these names."""
+    extra = race.extra_bytes or (None,) * len(race.outcomes)
+    for name, outcome, extra_bytes in zip((OURS, DEFAULT), race.outcomes, extra, strict=False):
+        yield _result_of(name, outcome, extra_bytes), outcome.config
+    yield from ((result, None) for result in race.baselines)
+    for name in names:
+        if all(result.name != name for result in race.baselines):
+            yield BaselineResult(name, message="the race was lost before its turn"), None
 
 
 def _result_of(name: str, outcome: Outcome, extra_bytes: int | None) -> BaselineResult:

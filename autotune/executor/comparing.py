@@ -54,7 +54,7 @@ def open_baseline(
     def prepare() -> Callable[[], torch.Tensor]:
         return baseline.prepare(shape, case.inputs)
 
-    call, held = hold(prepare) if with_memory else (prepare(), 0)
+    call, held = hold(prepare, "cuda") if with_memory else (prepare(), 0)
     error, limit = check_baseline(call(), case)
     extra = extra_bytes(call, "cuda", prepared=held) if with_memory else None
     result = replace(result, error=error, error_limit=limit, extra_bytes=extra)
@@ -64,9 +64,9 @@ def open_baseline(
     return result, stopwatch
 
 
-def hold(prepare: Callable[[], CallT]) -> tuple[CallT, int]:
-    """A baseline's call on the current GPU, and the bytes that it holds beside its inputs, copies of which count as
-    these."""
+def hold(prepare: Callable[[], CallT], kind: str) -> tuple[CallT, int]:
+    """A baseline's call on a device of that kind, ``"cpu"`` or ``"cuda"`` (the current one), and the bytes that it
+    holds beside its inputs; copies count as these, as far as they take no more than what they stand for."""
 
     def prepare_and_tidy() -> CallT:
         call = prepare()
@@ -74,6 +74,5 @@ def hold(prepare: Callable[[], CallT]) -> tuple[CallT, int]:
         return call
 
     gc.collect()  # nor must what others left be freed meanwhile
-    call, held = watch(prepare_and_tidy, "cuda")
-    copies = call.copies if isinstance(call, OverCopies) else ()
-    return call, max(0, held.kept - sum(copy.untyped_storage().nbytes() for copy in copies))
+    call, held = watch(prepare_and_tidy, kind)
+    return call, max(0, held.kept - (call.input_bytes if isinstance(call, OverCopies) else 0))

@@ -35,10 +35,11 @@ _COLUMNS: Final = {
 def write_comparisons(path: Path, comparisons: Sequence[Mapping[str, Any]]) -> None:
     """Write what ``report.comparison.comparison_data`` made of comparisons, zstd-compressed, in place of the file.
 
-    Columns are those of the problem, of where, when and under which conditions it ran, of the system and its time, then
-    the parameters of kernels of ours: null in the rows of other systems. So are columns of another operation's shape,
-    and what identifies a GPU and is its state, where the race was on a processor. All but a system's own have the names
-    and types that they have in a table of trials.
+    Columns are the ``table`` of a suite that a race belongs to (null where there is no suite), those of the problem, of
+    where, when and under which conditions it ran, of the system and its time, then the parameters of kernels of ours:
+    null in the rows of other systems. So are columns of another operation's shape, and what identifies a GPU and is its
+    state, where the race was on a processor, and torch's ``threads``, where it was on a GPU. All but these, the table
+    and a system's own have the names and types that they have in a table of trials.
 
     Raises:
         TableError: a value does not fit its column, two columns would have one name, or the file cannot be written.
@@ -80,7 +81,7 @@ def _schema(operations: Iterable[str]) -> pa.Schema:
             for name in names:
                 if found.setdefault(name, types[name]) != types[name]:
                     raise TableError(f"operation={operation.name!r}: {name} is {types[name]}, and {found[name]} before")
-    where = {"operation": _TEXT, **measured, "reason": _TEXT}
+    where = {"table": _TEXT, "operation": _TEXT, **measured, "threads": _COUNT, "reason": _TEXT}
     columns = [*where.items(), *shapes.items(), *_COLUMNS.items(), *parameters.items()]
     names = [name for name, _ in columns]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -98,7 +99,9 @@ def _rows(comparison: Mapping[str, Any]) -> list[dict[str, Any]]:
         (TOOLCHAIN, comparison["toolchain"]),
     )
     common = {
+        "table": comparison.get("table"),
         "operation": operation.name,
+        "threads": comparison["threads"],
         "reason": comparison["reason"],
         **{name: part.get(field) for columns, part in parts for name, field in columns.items()},
         "started_at": None if started_at is None else datetime.fromisoformat(started_at),

@@ -1,4 +1,4 @@
-"""What baselines share: refusing what they cannot do, and saying which of their memory is their inputs'."""
+"""What baselines share: refusing what they cannot do, which of their memory is their inputs', and packed offsets."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class OverCopies:
     """A baseline's call over copies of its inputs: as its users hold them from the start, or without what nobody wrote.
 
-    They stand for the inputs and are no memory of the baseline's own.
+    They stand for the inputs and are no memory of the baseline's own, but for what they take beyond the ``stored``
+    bytes of these: padding. None: they have none.
 
     Example:
         >>> call = OverCopies(lambda: attend(q, keys, values), (keys, values))
@@ -24,6 +25,13 @@ class OverCopies:
 
     run: "Callable[[], torch.Tensor]"
     copies: "tuple[torch.Tensor, ...]"
+    stored: int | None = None
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of the copies that stand for inputs."""
+        taken = sum(copy.untyped_storage().nbytes() for copy in self.copies)
+        return taken if self.stored is None else min(taken, self.stored)
 
     def __call__(self) -> "torch.Tensor":
         return self.run()
@@ -40,3 +48,10 @@ def refuse_unless_ready(baseline: Baseline, shape: Any) -> None:
         raise MissingDependencyError(missing)
     if (reason := baseline.unsupported(shape)) is not None:
         raise BaselineUnavailableError(reason)
+
+
+def offsets_of(lengths: "torch.Tensor") -> "torch.Tensor":
+    """Where each of ``lengths [B]`` begins and the last one ends, int32 ``[B + 1]``."""
+    import torch
+
+    return torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()

@@ -10,6 +10,8 @@ from autotune.shape import AttentionShape
 if TYPE_CHECKING:
     import torch
 
+    Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # over [B, H, S, D]
+
 DTYPES: Final = ("float16", "bfloat16", "float32")
 
 
@@ -58,18 +60,44 @@ class Eager:
         """
         refuse_unless_ready(self, shape)
         q, k, v = (tensor.transpose(1, 2) for tensor in (inputs.q, inputs.k, inputs.v))
-        hidden = _hidden_keys(q.shape[2], k.shape[2], causal=inputs.causal, window=inputs.window, device=q.device)
-        blind = None
-        if hidden is not None and bool(hidden.all(1).any()):
-            blind = hidden.all(1)[:, None]
+        attend = make_attention(
+            q.shape[2],
+            k.shape[2],
+            device=q.device,
+            causal=inputs.causal,
+            window=inputs.window,
+            scale=inputs.scale,
+            softcap=inputs.softcap,
+        )
+        return lambda: attend(q, k, v).transpose(1, 2)
 
-        def run() -> "torch.Tensor":
-            out = _attend(q, k, v, hidden, scale=inputs.scale, softcap=inputs.softcap)
-            if blind is not None:
-                out = out.masked_fill(blind, 0.0)
-            return out.transpose(1, 2)
 
-        return run
+def make_attention(
+    seq_q: int,
+    seq_kv: int,
+    *,
+    device: "torch.device | str",
+    causal: bool = False,
+    window: int | None = None,
+    scale: float,
+    softcap: float | None = None,
+) -> "Attend":
+    """Eager attention of these lengths, over any ``[B, H, S, D]`` of them; the mask is built here, once.
+
+    Example:
+        >>> attend = make_attention(128, 128, device="cpu", causal=True, scale=0.125)
+        >>> out = attend(q, k, v)
+    """
+    hidden = _hidden_keys(seq_q, seq_kv, causal=causal, window=window, device=device)
+    blind = None
+    if hidden is not None and bool(hidden.all(1).any()):
+        blind = hidden.all(1)[:, None]
+
+    def attend(q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor") -> "torch.Tensor":
+        out = _attend(q, k, v, hidden, scale=scale, softcap=softcap)
+        return out if blind is None else out.masked_fill(blind, 0.0)
+
+    return attend
 
 
 def _attend(
@@ -98,7 +126,7 @@ def _attend(
 
 
 def _hidden_keys(
-    seq_q: int, seq_kv: int, *, causal: bool, window: int | None, device: "torch.device"
+    seq_q: int, seq_kv: int, *, causal: bool, window: int | None, device: "torch.device | str"
 ) -> "torch.Tensor | None":
     """Which keys ``[S_q, S_kv]`` a query does not see, last query and last key aligned; None where it sees all."""
     import torch

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autotune.errors import BaselineUnavailableError, one_line
-from autotune.kernels.baselines.baseline import OverCopies, refuse_unless_ready
+from autotune.kernels.baselines.baseline import OverCopies, offsets_of, refuse_unless_ready
 from autotune.shape import AttentionShape, PagedShape
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class FlashAttention2:
                 )
 
             return OverCopies(run, (k_cache, v_cache))
-        lengths = (offsets, _offsets(inputs.seq_lens), int(offsets.diff().max()), int(inputs.seq_lens.max()))
+        lengths = (offsets, offsets_of(inputs.seq_lens), int(offsets.diff().max()), int(inputs.seq_lens.max()))
 
         def run_packed() -> torch.Tensor:
             return _first(
@@ -158,7 +158,7 @@ def _bind_dense(library: Any, shape: AttentionShape, inputs: "DenseInputs") -> R
         return lambda: _first(library.flash_attn_func(q, k, v, **options))
     (batch, seq_q), seq_kv = q.shape[:2], k.shape[1]
     ones = torch.ones(batch, dtype=torch.int64, device=q.device)
-    lengths = (_offsets(ones * seq_q), _offsets(ones * seq_kv), seq_q, seq_kv)
+    lengths = (offsets_of(ones * seq_q), offsets_of(ones * seq_kv), seq_q, seq_kv)
 
     def run() -> torch.Tensor:
         packed = (tensor.flatten(0, 1) for tensor in (q, k, v))
@@ -216,11 +216,6 @@ def _readable_pages(inputs: "PagedInputs") -> tuple[torch.Tensor, torch.Tensor, 
     ]
     k_cache, v_cache = (cache if inputs.layout == "NHD" else cache.transpose(1, 2) for cache in caches)
     return k_cache, v_cache, inputs.page_table.clamp(0, k_cache.shape[0] - 1).contiguous()
-
-
-def _offsets(lengths: torch.Tensor) -> torch.Tensor:
-    """Where each of ``lengths [B]`` begins and the last one ends, int32 ``[B + 1]``."""
-    return torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
 
 
 def _first(result: Any) -> torch.Tensor:

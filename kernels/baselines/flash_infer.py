@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import torch
 
 from autotune.errors import BaselineUnavailableError, one_line
-from autotune.kernels.baselines.baseline import refuse_unless_ready
+from autotune.kernels.baselines.baseline import offsets_of, refuse_unless_ready
 from autotune.shape import AttentionShape, PagedShape
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def list_pages(page_table: torch.Tensor, seq_lens: torch.Tensor, *, page_size: i
     counts = (lengths + page_size - 1) // page_size
     is_used = torch.arange(page_table.shape[1], device=page_table.device) < counts[:, None]
     last = lengths - (counts - 1).clamp(min=0) * page_size
-    return Pages(_offsets(counts), page_table[is_used].int(), last.int())
+    return Pages(offsets_of(counts), page_table[is_used].int(), last.int())
 
 
 class FlashInfer:
@@ -146,8 +146,8 @@ class FlashInfer:
         batch, seq_q = q.shape[:2]
         lengths = torch.ones(batch, dtype=torch.int64, device=q.device)
         wrapper.plan(
-            _offsets(lengths * seq_q),
-            _offsets(lengths * k.shape[1]),
+            offsets_of(lengths * seq_q),
+            offsets_of(lengths * k.shape[1]),
             shape.heads,
             shape.kv_heads,
             shape.head_dim,
@@ -201,7 +201,7 @@ class FlashInfer:
         flashinfer: Any = importlib.import_module("flashinfer")
         offsets = getattr(inputs, "cu_seqlens_q", None)
         if offsets is None:
-            offsets = _offsets(torch.full_like(inputs.seq_lens, inputs.q.shape[1]))
+            offsets = offsets_of(torch.full_like(inputs.seq_lens, inputs.q.shape[1]))
         if bool((offsets.diff() > inputs.seq_lens).any()):
             raise BaselineUnavailableError("a sequence has more queries than keys: flashinfer masks none of these keys")
         wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(
@@ -274,8 +274,3 @@ def _with_scales(
         return run(torch.mul(q, k_factors, out=torch.empty_like(q))).mul_(v_factors)
 
     return scaled
-
-
-def _offsets(lengths: torch.Tensor) -> torch.Tensor:
-    """Where each of ``lengths [B]`` begins and the last one ends, int32 ``[B + 1]``."""
-    return torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()

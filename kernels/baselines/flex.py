@@ -2,10 +2,10 @@
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from autotune.errors import BaselineUnavailableError, UnknownNameError, one_line
+from autotune.errors import BaselineUnavailableError, one_line
 from autotune.kernels.baselines.baseline import refuse_unless_ready
 from autotune.shape import AttentionShape
 
@@ -13,39 +13,21 @@ if TYPE_CHECKING:
     import torch
 
 DTYPES: Final = ("float16", "bfloat16", "float32")
-KERNEL_OPTIONS: Final = (
-    *("BLOCK_M", "BLOCK_N", "num_warps", "num_stages"),
-    *("PRESCALE_QK", "BLOCKS_ARE_CONTIGUOUS", "USE_TMA"),
-)
 
 
 class Flex:
     """FlexAttention over ``AttentionShape``, compiled once a shape; causal masks and windows are block masks.
 
-    ``kernel_options`` are those of its Triton kernel that ``flex_attention`` tunes, torch's own where they are not
-    given; on the CPU they change nothing, and under 128 queries torch derives BLOCK_M itself.
+    The options of its Triton kernel are torch's own choice; ``flex_attention`` tunes them.
 
     Example:
-        >>> Flex({"BLOCK_M": 64, "num_warps": 4}).name
-        'flex BLOCK_M=64 num_warps=4'
-
-    Raises:
-        UnknownNameError: an option is none of these; torch would ignore it.
+        >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cuda")  # of flash attention
+        >>> out = Flex().prepare(shape, inputs)()
     """
 
+    name: Final = "flex"
     is_usual: Final = False  # it compiles for seconds
     verified_on_hardware: Final = True
-
-    def __init__(self, kernel_options: Mapping[str, int] | None = None) -> None:
-        self._options = dict(kernel_options or {})
-        for name, value in self._options.items():
-            if name not in KERNEL_OPTIONS:
-                allowed = ", ".join(KERNEL_OPTIONS)
-                raise UnknownNameError(f"kernel_options has {name}={value}, which is unknown; allowed: {allowed}")
-
-    @property
-    def name(self) -> str:
-        return " ".join(["flex", *(f"{name}={value}" for name, value in self._options.items())])
 
     def available(self) -> str | None:
         try:
@@ -81,7 +63,7 @@ class Flex:
         try:
             from autotune.kernels.flex_attention.compiled import bind  # loads torch and triton
 
-            return bind(inputs, self._options)  # of one problem with several sets of inputs, the first compiles
+            return bind(inputs, {})  # of one problem with several sets of inputs, the first compiles
         except Exception as error:  # dynamo, inductor and the compilers have no exception in common
             message = one_line(error)
             raise BaselineUnavailableError(f"{self.name} does not run here: {message}") from error

@@ -137,6 +137,7 @@ class ContiguousCache:
 
     Implements ``Baseline`` for ``PagedShape``. All sequences are padded to the longest, gathered once in ``prepare``; a
     call is torch's attention with a mask of what is no key, which its fused backends take, and follows the queries.
+    What the copy takes beyond the pages in use, its padding, is memory of the baseline's own.
 
     Example:
         >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")  # of paged decode
@@ -182,7 +183,8 @@ class ContiguousCache:
             out = _scaled_dot_product(inputs.q, keys, values, mask=mask, scale=inputs.scale)
             return out.masked_fill(blind, 0.0) if has_blind else out
 
-        return OverCopies(run, (keys, values))
+        pages = int((-(-inputs.seq_lens // shape.page_size)).sum())
+        return OverCopies(run, (keys, values), pages * (inputs.k_cache[0].nbytes + inputs.v_cache[0].nbytes))
 
 
 def gather_pages(cache: torch.Tensor, page_table: torch.Tensor, seq_lens: torch.Tensor, *, layout: str) -> torch.Tensor:

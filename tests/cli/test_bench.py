@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from autotune import hardware
 from autotune.comparison import Comparison, Entry, suites
@@ -107,7 +108,9 @@ def test_tables_are_printed_with_their_notes(run: Run, ran_on: list[Machine]) ->
         ["[/b]", "1", "100.0", "us", "(99.0-101.0)"],
     )
     assert note == "reduced: no GPU"
-    assert last == f"exercise on {hardware.processor_name()}: runs from Python, warm caches"
+    count = torch.get_num_threads()
+    threads = f"{count} {'thread' if count == 1 else 'threads'}"
+    assert last == f"exercise on {hardware.processor_name()}, {threads}: runs from Python, warm caches"
 
 
 def test_json_and_markdown_have_standard_output_for_themselves(run: Run, ran_on: list[Machine]) -> None:

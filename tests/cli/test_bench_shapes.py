@@ -3,7 +3,9 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -14,8 +16,10 @@ from autotune.cli import interrupts
 from autotune.comparison import Comparison, Entry, suites
 from autotune.comparison.suites import Column, Machine, Suite, Table
 from autotune.errors import AutotuneError, MissingDependencyError, SearchError
+from autotune.kernels.baselines.flex import Flex
 from autotune.registry import load_kernel
 from autotune.shape import AttentionShape
+from autotune.space import Config
 from autotune.trial import Policy, Timing, Toolchain
 from tests.cli.conftest import Ran
 from tests.report import sample
@@ -24,6 +28,7 @@ Run = Callable[..., Ran]
 Ending = BaseException | Entry | None
 
 POLICY = Policy("eager", "warm")
+OTHER = "flex_attention"
 
 
 REFUSED = Entry("sdpa flash", message="no such kernel")
@@ -41,7 +46,7 @@ def endings(monkeypatch: pytest.MonkeyPatch) -> dict[int, Ending]:
     found: dict[int, Ending] = {}
 
     def compare(
-        operation: object, shape: AttentionShape, names: list[str], *, seconds: float, on_step: object
+        operation: object, shape: AttentionShape, names: list[str], *, seconds: float, room: int, on_step: object
     ) -> Comparison:
         ending = found.get(shape.seq_q)
         if isinstance(ending, BaseException):
@@ -70,7 +75,7 @@ def test_one_that_fails_is_said_at_its_place_and_the_others_are_kept(
         f"{sample.shape(256, batch=1)} on here",
     ]
     assert (ran.code, ran.err) == (1, f"autotune: 1 of 3 shapes failed: {failure}\n")
-    assert [row["seq_q"] for row in pq.read_table(path).to_pylist()] == [64, 256]
+    assert [(row["seq_q"], row["table"]) for row in pq.read_table(path).to_pylist()] == [(64, None), (256, None)]
 
 
 @pytest.mark.parametrize("form", ["--json", "--markdown"])
@@ -141,33 +146,99 @@ def test_nobody_usual_on_a_cpu_means_all_who_can(run: Run) -> None:
     """The usual one over pages is cuDNN: what runs on a CPU takes its place, small and said, and lives visibly."""
     small = ("--heads", "2", "--kv-heads", "1", "--head-dim", "8")
     ran = run("bench", "--cpu", "--operation", "paged_decode", *small, "--seconds", "1")
-    note, title, *_ = ran.out.splitlines()
+    note, title, *rows = ran.out.splitlines()
     assert ran.code == 0
     names = "contiguous cache, gaudi flat paged, gaudi initial paged"
-    assert note == f"none of the usual baselines (cudnn) runs here; compared: {names}"
-    assert title.startswith("batch 2, 2/1 heads of 8, context 512, ")
+    others = "--against all lists the others too, and what they lack"
+    assert note == f"none of the usual baselines (cudnn) runs here; compared: {names}; {others}"
+    (absent,) = [row for row in rows if row.startswith("not compared: cudnn: ")]
+    assert absent.endswith("needs an NVIDIA GPU, and none is here")
+    assert title.startswith("paged_decode: batch 2, 2/1 heads of 8, context 512, ")
     assert re.search(rf", {torch.get_num_threads()} threads?$", title)
     assert ran.err.splitlines() == [
         "making inputs and their fp64 reference ...",
         *(f"checking {name} ..." for name in names.split(", ")),
-        f"timing {names} for 1 s, at least 5 rounds ...",
+        f"timing {names} for at most 1 s, but 5 rounds at least and 100 at most ...",
     ]
 
 
-@pytest.mark.parametrize("command", [("paged_prefill",), ("paged_decode", "--against", "cudnn", "--context", "8192")])
-def test_where_nobody_can_run_no_input_is_made(
-    run: Run, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
-) -> None:
+def test_the_document_says_who_of_the_usual_is_not_there_and_why(run: Run) -> None:
+    small = ("--heads", "2", "--kv-heads", "1", "--head-dim", "8", "--context", "32")
+    ran = run("bench", "--cpu", "--operation", "paged_decode", *small, "--seconds", "1", "--markdown")
+    lines = ran.out.splitlines()
+    (absent,) = [line for line in lines if line.startswith("- not compared: cudnn: ")]
+    assert absent.endswith("needs an NVIDIA GPU, and none is here")
+    assert lines[-1].startswith("none of the usual baselines (cudnn) runs here; compared: contiguous cache, ")
+    assert "--against all" in lines[-1]
+
+
+@pytest.mark.parametrize("more", [(), ("--against", "cudnn"), ("--json",)], ids=" ".join)
+def test_where_every_baseline_needs_a_gpu_one_line_says_so(run: Run, more: tuple[str, ...]) -> None:
+    ran = run("bench", "--cpu", "--operation", "paged_prefill", *more)
+    told = "autotune: every baseline of paged_prefill needs a GPU: --cpu has none to compare\n"
+    assert (ran.code, ran.out, ran.err) == (1, "", told)
+
+
+def test_where_nobody_can_run_no_input_is_made(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("autotune.comparison.on_cpu.make_case")
-    ran = run("bench", "--cpu", "--operation", *command)
+    ran = run("bench", "--cpu", "--operation", "paged_decode", "--against", "cudnn", "--context", "8192")
     assert ran.code == 1
     others = "contiguous cache, gaudi flat paged, gaudi initial paged"
-    reason = {
-        "paged_prefill": "no baseline of paged_prefill runs here for this shape",
-        "paged_decode": f"nothing ran here; --against all also has: {others}",
-    }[command[0]]
-    assert ran.out.splitlines()[-1] == reason
+    assert ran.out.splitlines()[-1] == f"nothing ran here; --against all also has: {others}"
     assert ran.err.count("\n") == 1
+
+
+def test_a_shape_that_does_not_fit_the_memory_is_refused_before_anything_is_made(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("autotune.comparison.on_cpu.make_case")
+    ran = run("bench", "--cpu", "--batch", "100000", "--heads", "64", "--seq", "65536")
+    assert ran.code == 1
+    assert "inputs, output and its fp64 reference take about 2,400,000.0 GiB" in ran.err
+    assert ran.err.count("\n") == ran.out.count("\n") == 1
+
+
+def test_without_a_gpu_the_processor_is_offered(run: Run) -> None:
+    ran = run("bench")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert "no GPU is visible" in ran.err
+    assert "--cpu compares the baselines on the processor" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("--json", "--markdown"), "--json and --markdown both print on standard output; leave out one"),
+        (("--suite", "blocks", "--json", "--markdown"), "--json and --markdown both print on standard output"),
+        (("--against", ""), "--against='' names no baseline; leave it out for the usual ones, or give all"),
+        (("--against", " ,"), "--against=' ,' names no baseline"),
+        (("--suite", "blocks", "--against", ""), "leave out --against"),
+    ],
+    ids=" ".join,
+)
+def test_options_that_mean_nothing_together_are_refused(
+    run: Run, endings: dict[int, Ending], given: tuple[str, ...], told: str
+) -> None:
+    ran = run("bench", "--cpu", *given)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert told in ran.err
+
+
+def test_another_operation_stands_in_the_header_and_what_it_tunes_is_usual(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def compare(operation: Any, shape: AttentionShape, names: list[str], **options: object) -> Comparison:
+        asked.append(names)
+        return replace(compared(shape), operation=operation.name)
+
+    monkeypatch.setattr("autotune.cli.bench.compare_on_cpu", compare)
+    monkeypatch.setattr(Flex, "available", lambda self: None)
+    titles = [run("bench", "--cpu", "--operation", name).out.splitlines()[0] for name in ("flash_attention", OTHER)]
+    assert titles == [f"{start}{sample.shape(512, batch=1)} on here" for start in ("", f"{OTHER}: ")]
+    assert ["flex" in names for names in asked] == [False, True]
+    assert all("sdpa flash" in names for names in asked)
 
 
 @pytest.mark.parametrize(
@@ -193,10 +264,76 @@ def test_a_cpu_has_a_small_problem_by_default(
     assert [{name: found[name] for name in expected} for found in asked] == [expected]
 
 
-def test_a_mistake_of_this_program_is_no_failure_of_a_shape(run: Run, endings: dict[int, Ending]) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("out of\nmemory"), MemoryError("out of memory")], ids=repr)
+def test_what_torch_raises_is_a_failure_of_its_shape(
+    run: Run, endings: dict[int, Ending], tmp_path: Path, error: Exception
+) -> None:
+    endings[128] = error
+    path = tmp_path / "bench.parquet"
+    ran = run(*COMMAND, "--json", "--output", path)
+    failure = f"{sample.shape(128, batch=1)}: {type(error).__name__}: out of memory"
+    assert (ran.code, ran.err.splitlines()[-1]) == (1, f"autotune: 1 of 3 shapes failed: {failure}")
+    assert f"FAILED: {failure}" in ran.err
+    assert [data["shape"]["seq_q"] for data in json.loads(ran.out)] == [64, 256]
+    assert [row["seq_q"] for row in pq.read_table(path).to_pylist()] == [64, 256]
+
+
+def test_a_mistake_of_this_program_is_no_failure_of_a_shape_but_costs_nothing(
+    run: Run, endings: dict[int, Ending], tmp_path: Path
+) -> None:
     endings[128] = KeyError("head_dim")
+    path = tmp_path / "bench.parquet"
     with pytest.raises(KeyError):
-        run(*COMMAND)
+        run(*COMMAND, "--output", path)
+    assert [row["seq_q"] for row in pq.read_table(path).to_pylist()] == [64]
+
+
+def test_a_served_config_that_is_refused_is_a_row_and_a_failure(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Those that were timed beside it are kept."""
+    config = Config(BLOCK_Q=64, BLOCK_K=32, num_warps=4, num_stages=3, loads="descriptor")
+
+    def compare(executor: Any, operation: Any, shape: AttentionShape, names: Any, *, seconds: float) -> Comparison:
+        found = compared(shape)
+        served = Entry("autotune", message="out_of_resources: shared memory", config=config)
+        return replace(found, config=config, entries=(served, *found.entries))
+
+    monkeypatch.setattr("autotune.cli.bench.open_gpu", lambda settings: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr("autotune.cli.bench.compare_on_gpu", compare)
+    path = tmp_path / "bench.parquet"
+    ran = run("bench", "--seq", "64", "--output", path)
+    failure = f"{config} is out_of_resources: shared memory"
+    assert (ran.code, ran.err) == (1, f"autotune: 1 of 1 shapes failed: {sample.shape(64)}: {failure}\n")
+    assert "not compared: autotune: out_of_resources: shared memory" in ran.out.splitlines()
+    assert ran.out.splitlines()[-1] == failure
+    rows = pq.read_table(path).to_pylist()
+    assert [(row["name"], row["median_us"], row["BLOCK_Q"]) for row in rows] == [
+        ("autotune", None, 64),
+        ("sdpa flash", 64.0, None),
+    ]
+
+
+@pytest.mark.parametrize("command", [COMMAND, ("bench", "--suite", "exercise", "--cpu")], ids=["shapes", "suite"])
+@pytest.mark.parametrize("target", ["folder", "file/table.parquet"])
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: tuple[str, ...], target: str
+) -> None:
+    monkeypatch.delattr("autotune.cli.bench.compare_on_cpu")
+    monkeypatch.delattr(suites.Suite, "run")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    ran = run(*command, "--output", tmp_path / target)
+    reason = {"folder": "Is a directory", "file/table.parquet": "Not a directory"}[target]
+    problem = f"autotune: --output={str(tmp_path / target)!r} cannot be written: {reason}\n"
+    assert (ran.code, ran.out, ran.err) == (2, "", problem)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_folders_of_an_output_are_made(run: Run, endings: dict[int, Ending], tmp_path: Path) -> None:
+    path = tmp_path / "new" / "newer" / "bench.parquet"
+    assert run(*COMMAND, "--output", path).code == 0
+    assert path.exists()
 
 
 @pytest.mark.parametrize("kept", [(64,), ()])
@@ -243,9 +380,17 @@ def test_the_gpu_is_given_back_whatever_happens(
     assert closed == [True, True]
 
 
-@pytest.mark.parametrize(("ending", "code"), [(KeyboardInterrupt(), 130), (AutotuneError("no compiler"), 1)])
+@pytest.mark.parametrize(
+    ("ending", "code", "told"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted: the suite has more than these 2 tables"),
+        (AutotuneError("no compiler"), 1, "autotune: no compiler"),
+        (RuntimeError("out of\nmemory"), 1, "autotune: suite exercise: RuntimeError: out of memory"),
+    ],
+    ids=["interrupt", "autotune's", "torch's"],
+)
 def test_a_suite_that_ends_early_hands_out_the_tables_that_it_has(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ending: BaseException, code: int
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ending: BaseException, code: int, told: str
 ) -> None:
     def measure(machine: Machine) -> Any:
         for seq in (64, 128):
@@ -258,16 +403,39 @@ def test_a_suite_that_ends_early_hands_out_the_tables_that_it_has(
     ran = run("bench", "--suite", "exercise", "--cpu", "--json", "--output", path)
     assert ran.code == code
     assert [table["title"] for table in json.loads(ran.out)["tables"]] == ["length 64", "length 128"]
-    assert [row["seq_q"] for row in pq.read_table(path).to_pylist()] == [64, 128]
-    last = ran.err.splitlines()[-1]
-    assert last == ("autotune: no compiler" if code == 1 else "interrupted: the suite has more than these 2 tables")
+    rows = pq.read_table(path).to_pylist()
+    assert [(row["seq_q"], row["table"]) for row in rows] == [(64, "length 64"), (128, "length 128")]
+    assert [race["table"] for race in json.loads(ran.out)["comparisons"]] == ["length 64", "length 128"]
+    assert ran.err.splitlines()[-1] == told
 
 
-def test_a_suite_that_ends_before_its_first_table_has_no_output(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_table_of_a_suite_is_told_as_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(machine: Machine) -> Any:
-        raise AutotuneError("no compiler")
+        machine.on_step("the second table")
+        yield Table("length 64", (Column("S"),), ((64,),))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(suites, "find_suite", lambda name: Suite("exercise", "a stand-in", measure))
+    ran = run("bench", "--suite", "exercise", "--cpu")
+    assert ran.out.splitlines()[-1] == "interrupted: the suite has more than this table"
+    assert ran.err == "the second table ...\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (AutotuneError("no compiler"), "autotune: no compiler"),
+        (RuntimeError("out of\nmemory"), "autotune: suite gaudi: RuntimeError: out of memory"),
+    ],
+    ids=["autotune's", "torch's"],
+)
+def test_a_suite_that_ends_before_its_first_table_has_no_output(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
+) -> None:
+    def measure(machine: Machine) -> Any:
+        raise error
         yield
 
     monkeypatch.setattr(suites, "find_suite", lambda name: Suite("gaudi", "fails", measure))
     ran = run("bench", "--suite", "gaudi", "--cpu", "--json")
-    assert (ran.code, ran.out, ran.err.splitlines()[-1]) == (1, "", "autotune: no compiler")
+    assert (ran.code, ran.out, ran.err.splitlines()[-1]) == (1, "", told)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from autotune.comparison.on_cpu import OnStep
 from autotune.comparison.suites.machine import Call, CallT, CpuMachine, Operator
 from autotune.device import Device
 from autotune.executor import Executor
@@ -25,9 +26,11 @@ class FakeMachine:
     toolchain: Toolchain = TOOLCHAIN
     policy: Policy = POLICY
     gpu: Device | None = None
+    threads: int | None = None
     conditions: Conditions | None = None
     executor: Executor | None = None
     rounds: int | None = None
+    on_step: OnStep = lambda step: None
     is_watching: bool = False
     watched: list[list[str]] = field(default_factory=list)
 

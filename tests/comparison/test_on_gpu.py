@@ -10,7 +10,6 @@ import pytest
 
 from autotune.comparison import Comparison, compare_on_gpu, on_gpu
 from autotune.device import NVIDIA_H200, Device
-from autotune.errors import AutotuneError
 from autotune.executor import Baselines, Race, is_comparison, racing
 from autotune.executor.child import ChildDiedError
 from autotune.operation import Operation
@@ -101,6 +100,21 @@ def test_baselines_of_a_race_that_was_lost_at_nobodys_turn_say_so(monkeypatch: p
     ]
 
 
-def test_a_served_kernel_that_dies_ends_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(AutotuneError, match=r"num_warps=.* is worker_died: exit status 9"):
-        compare(monkeypatch, [working_on(0), DEATH], [finish])
+def test_a_served_kernel_that_dies_says_how_and_the_others_keep_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = compare(monkeypatch, [working_on(0), DEATH], [finish])
+    served, default, naive = found.entries
+    assert served is found.served
+    assert (served.name, served.config, served.timing) == ("autotune", SERVED, None)
+    assert served.message == "worker_died: exit status 9"
+    assert found.timed == (default, naive)
+    assert (default.config, default.extra_bytes) == (DEFAULT, extra_bytes(DEFAULT))
+    assert found.conditions == CONDITIONS
+
+
+def test_where_the_served_kernel_is_all_there_is_its_death_is_a_comparison_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = compare(monkeypatch, [working_on(0), DEATH], served=DEFAULT)
+    assert [(entry.name, entry.message) for entry in found.entries] == [
+        ("autotune", "worker_died: exit status 9"),
+        ("naive", "the race was lost before its turn"),
+    ]
+    assert (found.timed, found.conditions) == ((), None)

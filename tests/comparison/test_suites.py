@@ -1,6 +1,6 @@
 """What all suites share: their names, the machine that measures, and how contenders are judged."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,17 @@ import pytest
 import torch
 
 from autotune import hardware
-from autotune.comparison.suites import SUITES, Column, CpuMachine, GpuMachine, Suite, Table, find_suite
+from autotune.comparison.suites import (
+    SUITES,
+    Column,
+    CpuMachine,
+    GpuMachine,
+    Suite,
+    Table,
+    assignment,
+    exercise,
+    find_suite,
+)
 from autotune.comparison.suites.contenders import Contender, make_comparison, measure, served_notes
 from autotune.comparison.suites.threads import torch_threads
 from autotune.device import NVIDIA_H200
@@ -19,7 +29,7 @@ from autotune.errors import BaselineUnavailableError, MissingDependencyError, Un
 from autotune.report.comparison import comparison_data
 from autotune.shape import AttentionShape
 from autotune.table import write_comparisons
-from autotune.trial import Conditions, Policy
+from autotune.trial import Conditions, Policy, Timing
 from tests.comparison.fake_machine import EXTRA_BYTES, HELD_BYTES, FakeMachine
 
 MIB = 2**20
@@ -48,6 +58,29 @@ def test_a_suite_hands_out_its_tables_as_they_come() -> None:
     result = Suite("s", "what", tables).run(FakeMachine(), lambda table: seen.append(table.title))
     assert [table.title for table in result.tables] == seen == ["one", "two"]
     assert (result.failures, result.device, result.policy) == (("too far",), "a machine", Policy("eager", "warm"))
+
+
+def test_a_result_has_the_threads_that_its_times_were_taken_with() -> None:
+    def tables(machine: Any) -> Any:
+        yield Table("one", (Column("a"),), ((1,),))
+
+    machine = CpuMachine()
+    assert Suite("s", "what", tables).run(machine).threads == torch.get_num_threads()
+    assert Suite("s", "what", tables, policy_on=lambda machine: None).run(machine).threads is None
+    assert Suite("s", "what", tables, has_own_threads=True).run(machine).threads is None
+    assert Suite("s", "what", tables).run(FakeMachine("cuda")).threads is None
+    assert [name for name in SUITES if find_suite(name).has_own_threads] == ["axes"]
+
+
+@pytest.mark.parametrize(("name", "first"), [("exercise", "attention, float32: 2, 2, 9, 8"), ("assignment", "S 9")])
+def test_a_suite_tells_what_begins(name: str, first: str) -> None:
+    steps: list[str] = []
+    machine = FakeMachine(on_step=steps.append)
+    if name == "exercise":
+        list(exercise.measure_exercise(machine, ((2, 2, 9, 8),)))
+    else:
+        list(assignment.measure_assignment(machine, (9,)))
+    assert steps[0] == first
 
 
 def test_the_processor_counts_what_a_call_holds_beside_its_result() -> None:
@@ -127,6 +160,32 @@ def test_of_contenders_the_right_ones_are_timed_and_the_others_told_apart() -> N
     assert [name for name, result in found.results.items() if result.timing is None] == [
         name for name in found.results if name != "right"
     ]
+
+
+def test_a_race_that_breaks_leaves_what_was_found_before_it() -> None:
+    """Each could be timed alone; what broke the race of all is nobody's in particular."""
+
+    class Machine(FakeMachine):
+        def time(self, calls: Mapping[str, Callable[[], object]], *, rounds: int | None = None) -> dict[str, Timing]:
+            if len(calls) > 1:
+                raise RuntimeError("out of\nmemory")
+            return super().time(calls, rounds=rounds)
+
+    contenders = [Contender(name, lambda: lambda: torch.ones(2), lambda out: (0.25, 0.5)) for name in ("a", "b")]
+    found = measure(Machine(), contenders)
+    message = "the race broke: RuntimeError: out of memory"
+    assert [(each.error, each.timing, each.message) for each in found.results.values()] == [(0.25, None, message)] * 2
+    assert (found.failed, found.calls) == ((f"a: {message}", f"b: {message}"), {})
+
+
+def test_the_processor_counts_what_a_contender_keeps() -> None:
+    def prepare() -> Callable[[], torch.Tensor]:
+        kept = torch.ones(MIB // 4)  # 1 MiB
+        return lambda: kept[:16] + 1.0
+
+    call, held = CpuMachine().hold(prepare)
+    assert held == MIB
+    assert MIB <= CpuMachine().extra_bytes(call, prepared=held) < MIB + 4096
 
 
 def test_a_race_is_kept_with_the_gpu_its_state_and_its_start(tmp_path: Path) -> None:

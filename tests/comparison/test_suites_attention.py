@@ -1,11 +1,14 @@
 """The suites over dense attention: AMD's exercise, the course assignment, and the search for blocks."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from autotune.comparison.suites import assignment, blocks, exercise
+from autotune.analysis.memory import peak_bytes
+from autotune.analysis.traffic import eager_movements, total_bytes
+from autotune.comparison.suites import CpuMachine, assignment, blocks, exercise
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import TunedKernel, get_kernel
 from autotune.errors import MissingDependencyError
@@ -39,9 +42,53 @@ def test_the_exercise_compares_flash_with_standard_attention_with_and_without_pr
         assert isinstance(first["flash error"], float)
         assert 0.0 < first["flash error"] < 1e-5
         assert any("no Triton kernel runs on a CPU" in note for note in table.notes)
-    alone, projected = tables
-    assert [comparison.shape.as_dict()["seq_q"] for comparison in alone.comparisons] == [33, 17]
-    assert projected.comparisons == ()
+    for table in tables:
+        assert [comparison.shape.as_dict()["seq_q"] for comparison in table.comparisons] == [33, 17]
+    rates = [[entry.tflops is None for race in table.comparisons for entry in race.timed] for table in tables]
+    assert rates == [[False] * 4, [True] * 4]  # the operation's cost leaves projections out
+
+
+def test_standard_attention_is_eager_attention_and_holds_two_matrices_of_scores_and_its_mask() -> None:
+    """On the real processor: a third matrix, or a mask that nobody counts, makes another ratio."""
+    alone, projected = exercise.measure_exercise(CpuMachine(), ((1, 4, 256, 16),))
+    scores, mask, out, few = 4 * 256 * 256 * 4, 256 * 256, 4 * 256 * 16 * 4, 4096  # torch's numbers and paddings
+    shape = alone.comparisons[0].shape
+    assert isinstance(shape, AttentionShape)
+    peaks = []
+    for table in (alone, projected):
+        row = dict(zip((column.title for column in table.columns), table.rows[0], strict=True))
+        assert isinstance(row["standard peak"], int)
+        peaks.append(row["standard peak"])
+    assert 0 <= peaks[0] - (mask + 2 * scores + out) < few
+    assert abs(peaks[0] - peak_bytes("eager", shape)) < few
+    assert 0 <= peaks[1] - (mask + 2 * scores + out) < 4 * out + few  # beside it q, k, v and the output of attention
+
+
+@pytest.mark.parametrize("suite", ["exercise", "assignment"])
+def test_a_case_whose_inputs_do_not_fit_costs_no_other(monkeypatch: pytest.MonkeyPatch, suite: str) -> None:
+    module = {"exercise": exercise, "assignment": assignment}[suite]
+    right = module.judge_inputs
+
+    def judge(kernel: Any, inputs: Any) -> Any:
+        if inputs.q.shape[1] == 33:
+            raise RuntimeError("not enough memory:\nyou tried to allocate 1 TB")
+        return right(kernel, inputs)
+
+    monkeypatch.setattr(module, "judge_inputs", judge)
+    if suite == "exercise":
+        table = next(exercise.measure_exercise(FakeMachine(), CASES))
+        where, times = "attention, float32: 2, 2, 33, 16", [row[1:3] for row in table.rows]
+        others = times[1]
+    else:
+        _, table, fusion = assignment.measure_assignment(FakeMachine(), (33, 17))
+        where, times = "S 33", [row[4:5] for row in table.rows[:2]]
+        others = table.rows[2][4:5] + table.rows[3][4:5]
+        assert [row[1:3] == (None, None) for row in fusion.rows] == [True, False]
+    assert all(time is None for time in times[0])
+    assert all(isinstance(time, Timing) for time in others)
+    reason = "inputs and reference cannot be made: RuntimeError: not enough memory: you tried to allocate 1 TB"
+    assert table.failures == (f"{where}: {reason}",)
+    assert [bool(comparison.timed) for comparison in table.comparisons] == [False, True]
 
 
 def on_an_h200(shape: AttentionShape, **options: Any) -> TunedKernel:
@@ -94,6 +141,7 @@ def test_the_assignment_has_its_own_sizes() -> None:
 
 
 def test_the_assignment_tells_errors_slow_down_and_what_fusion_changes() -> None:
+    """On a CPU "before" is eager, which moves the scores twice more than naive."""
     _, kernels, fusion = assignment.measure_assignment(FakeMachine(), (40,))
     eager, sdpa = kernels.rows
     assert (eager[:2], sdpa[:2]) == ((40, "eager"), (40, "sdpa"))
@@ -101,16 +149,28 @@ def test_the_assignment_tells_errors_slow_down_and_what_fusion_changes() -> None
     assert kernels.failures == ()
     (row,) = fusion.rows
     before, after = row[4:6]
-    # Counted: the scores are written, read, written and read, Q, K, V are read and the output written once each.
-    assert before == 8 * 4 * (4 * 40 * 64 + 4 * 40 * 40)
+    # Counted: the scores are written thrice and read thrice, Q, K, V are read and the output written once each.
+    assert before == 8 * 4 * (4 * 40 * 64 + 6 * 40 * 40)
     assert after == 8 * 4 * 4 * 40 * 64
-    assert row[6] == pytest.approx(40 * 64 / (4 * (64 + 40)))  # toolchain.md's formula
+    assert row[6] == pytest.approx(4 * 40 * 40 * 64 / (4 * (4 * 40 * 64 + 6 * 40 * 40)))
     assert row[3] == 0.5
+    assert any("eager moves the scores six times, naive four" in note for note in fusion.notes)
+    assert any("before the bytes of every read and write, after what must be moved at least" in n for n in fusion.notes)
+
+
+@pytest.mark.parametrize("seq", assignment.MATRIX_LENGTHS)
+def test_what_is_moved_before_fusion_is_what_the_analyses_count(seq: int) -> None:
+    """Of naive the scores are written, read, written and read, and Q, K, V and the output move once each."""
+    shape = assignment._shape(seq)
+    assert assignment.moved_before("naive", shape) == 8 * 4 * (4 * seq * 64 + 4 * seq * seq)
+    assert assignment.moved_before("eager", shape) == total_bytes(eager_movements(shape))
 
 
 def test_the_claims_figures_are_those_of_the_formula() -> None:
-    intensities = [round(seq * 64 / (4 * (64 + seq)), 1) for seq in (128, 1024)]
-    assert intensities == [10.7, 15.1]
+    shapes = [assignment._shape(seq) for seq in (128, 1024)]
+    intensities = [OPERATION.cost(shape).flops / assignment.moved_before("naive", shape) for shape in shapes]
+    assert [round(intensity, 1) for intensity in intensities] == [10.7, 15.1]
+    assert intensities == [pytest.approx(seq * 64 / (4 * (64 + seq))) for seq in (128, 1024)]  # the claim's words
     assert "10.7 at 128, 15.1 at 1024" in assignment.CLAIM
 
 
@@ -150,6 +210,8 @@ def test_the_nearest_recording_is_that_of_the_length() -> None:
 
     known = [recorded(512, 64), recorded(512, 32), recorded(1024, 16), recorded(256, 2, head_dim=128)]
     assert [blocks.nearest(blocks.problem(seq), known) for seq in (256, 512, 1024)] == [known[1], known[1], known[2]]
+    far = [*known, recorded(4096, 4, causal=True)]
+    assert blocks.nearest(blocks.problem(1024), far) == far[-1]  # the only one with the exercise's mask
     with pytest.raises(MissingDependencyError, match="head_dim 64 in bfloat16"):
         blocks.nearest(blocks.problem(256), known[3:])
 
@@ -162,7 +224,7 @@ def test_without_a_gpu_the_recorded_sweeps_answer_for_the_blocks() -> None:
         trials
         for sweep in shipped_sweeps("flash_attention")
         if (trials := sweep.trials())[0].shape.as_dict()
-        == {**blocks.problem(1024).as_dict(), "batch": 16, "heads": 32, "kv_heads": 32, "causal": False}
+        == {**blocks.problem(512).as_dict(), "batch": 32, "heads": 32, "kv_heads": 32}
     )
     wanted = {"loads": "pointer", "num_warps": 4, "num_stages": 3}
     times = {
@@ -172,10 +234,24 @@ def test_without_a_gpu_the_recorded_sweeps_answer_for_the_blocks() -> None:
         and trial.timing is not None
         and {name: trial.config[name] for name in wanted} == wanted
     }
-    row = next(row for row in pairs.rows if row[0] == 1024 and row[2] == "64x64")
-    assert row[3] == times[64, 64]
+    row = next(row for row in pairs.rows if row[0] == 512 and row[3] == "64x64")
+    assert row[4] == times[64, 64]
     fastest = min(((64, 64), (128, 128), (64, 32), (128, 64)), key=lambda pair: times[pair].median_us)
-    assert best.rows[-1][1] == f"{fastest[0]}x{fastest[1]}"
+    nothing = (None,) * 4
+    assert [row[1:] for row in best.rows[::2]] == [nothing, nothing]  # 256 and 1024 are not recorded with that mask
+    assert best.rows[1][1:3] == (str(trials[0].shape), f"{fastest[0]}x{fastest[1]}")
+    common = "batch (2 asked), heads (16 asked)"
+    told = {row[0]: row[2] for row in pairs.rows}
+    assert told == {256: f"{common}, seq (256 asked)", 512: common, 1024: f"{common}, seq (1024 asked)"}
+
+
+def test_a_mask_that_is_not_as_asked_is_named_and_has_no_best_pair() -> None:
+    asked = blocks.problem(256)
+    other = replace(asked, causal=False)
+    assert blocks.mismatches(asked, other) == "mask (causal asked)"
+    timing = Timing(1.0, 0.9, 1.1, 5)
+    assert blocks._best_recorded(256, other, {(64, 64): timing}) == (256, None, None, None, None)
+    assert blocks._best_recorded(256, asked, {(64, 64): timing}) == (256, str(asked), "64x64", timing, "none")
 
 
 class FakeExecutor:
@@ -221,7 +297,7 @@ def test_projections_are_linear_layers_around_attention() -> None:
     """The module's error is judged against fp64 with the same weights: with other weights it would be far off."""
     (contender, _) = exercise._projected(
         AttentionShape(batch=2, heads=2, seq_q=9, head_dim=8, dtype="float32", causal=True),
-        {"flash": exercise._sdpa_flash, "standard": exercise._sdpa_flash},
+        {"flash": lambda: exercise._sdpa_flash, "standard": lambda: exercise._sdpa_flash},
         "cpu",
     )
     out = contender.prepare()()

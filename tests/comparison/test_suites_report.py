@@ -87,6 +87,13 @@ def test_the_heading_says_where_and_how(policy: Policy | None, words: str) -> No
     assert heading(result(policy)) == f"exercise on a machine: {words}"
 
 
+@pytest.mark.parametrize(("threads", "text"), [(1, ", 1 thread"), (2, ", 2 threads"), (None, "")])
+def test_threads_are_told_with_the_processor(threads: int | None, text: str) -> None:
+    found = replace(result(Policy("eager", "warm")), threads=threads)
+    assert heading(found) == f"exercise on a machine{text}: runs from Python, warm caches"
+    assert suite_data(found)["threads"] == threads
+
+
 def test_markdown_has_a_section_for_each_table() -> None:
     assert markdown(result()).splitlines() == [
         "## exercise on a machine: nothing was measured here",

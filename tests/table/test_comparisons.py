@@ -102,6 +102,15 @@ def test_device_conditions_and_time_are_columns_as_in_a_table_of_trials(tmp_path
     assert "device" not in table.schema.names
 
 
+def test_threads_are_those_of_a_processor(tmp_path: Path) -> None:
+    path = tmp_path / "bench.parquet"
+    write_comparisons(path, [comparison_data(replace(COMPARISON, threads=2)), comparison_data(COMPARISON)])
+    table = pq.read_table(path)
+    count = len(COMPARISON.entries)
+    assert table.schema.field("threads").type == pa.int64()
+    assert table.column("threads").to_pylist() == [2] * count + [None] * count
+
+
 def test_a_file_says_what_it_holds(tmp_path: Path) -> None:
     path = tmp_path / "bench.parquet"
     write_comparisons(path, [comparison_data(COMPARISON)])

@@ -3,6 +3,7 @@
 Per head softmax(Q K^T / sqrt(D)) V with 8 heads of 64, no mask; the largest error must stay below 1e-3.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from autotune.comparison.suites.contenders import (
     Contender,
     judge_inputs,
     make_comparison,
-    measure,
+    measure_case,
     of_baseline,
     of_served,
     ratio,
@@ -71,6 +72,11 @@ ON_CPU: Final = (
     "no Triton kernel runs on a CPU: eager stands for naive, torch's operations one after another, "
     "and SDPA for the fused kernel"
 )
+MOVED: Final = (
+    "moved: by formula, before the bytes of every read and write, after what must be moved at least; "
+    "extra memory: the most beside inputs and output"
+)
+SCALED: Final = "eager moves the scores six times, naive four: it scales them by an operation of its own"
 
 
 def measure_assignment(machine: Machine, lengths: tuple[int, ...] = LENGTHS) -> Iterator[Table]:
@@ -84,9 +90,11 @@ def measure_assignment(machine: Machine, lengths: tuple[int, ...] = LENGTHS) -> 
     comparisons: list[Comparison] = []
     ours: dict[str, TunedKernel | None] = {}
     for seq in lengths:
+        machine.on_step(f"S {seq}")
         shape = _shape(seq)
         served = ours[f"S {seq}"] = None if machine.kind == "cpu" else get_kernel(shape)
-        measured = measure(machine, _contenders(shape, served, machine.kind))
+        names = (before, SDPA) if served is None else (before, OURS, SDPA)
+        measured = measure_case(machine, names, functools.partial(_contenders, shape, served, machine.kind))
         found = measured.results
         kernels += [_kernel_row(seq, result, found[SDPA]) for result in found.values()]
         fusion.append(_fusion_row(shape, found[before], found[after]))
@@ -97,8 +105,8 @@ def measure_assignment(machine: Machine, lengths: tuple[int, ...] = LENGTHS) -> 
     error = f"error: the largest one against fp64; the assignment allows {MAX_ERROR:g}"
     configs = served_notes(ours)
     yield Table(title, KERNEL_COLUMNS, tuple(kernels), (*where, error, *configs), tuple(failures), tuple(comparisons))
-    moved = "moved: bytes of every read and write, by formula; extra memory: the most beside inputs and output"
-    yield Table(f"fusion: {before} before, {after} after", FUSION_COLUMNS, tuple(fusion), (moved, CLAIM, *configs))
+    notes = (MOVED, *((SCALED,) if before == EAGER else ()), CLAIM, *configs)
+    yield Table(f"fusion: {before} before, {after} after", FUSION_COLUMNS, tuple(fusion), notes)
 
 
 def score_matrices() -> Table:
@@ -137,15 +145,27 @@ def _sdpa(inputs: Any) -> Callable[[], torch.Tensor]:
 
 def _kernel_row(seq: int, result: BaselineResult, sdpa: BaselineResult) -> Row:
     below = "" if result.error is None else "yes" if result.error < MAX_ERROR else "no"
-    return seq, result.name, result.error, below, result.timing, ratio(result, sdpa)
+    return seq, result.name, result.error, below, result.timing, ratio(result.timing, sdpa.timing)
+
+
+def moved_before(name: str, shape: AttentionShape) -> int:
+    """Bytes that attention moves before fusion: naive's kernels, or eager torch, which reads and writes the scores once
+    more, to scale them.
+
+    Example:
+        >>> moved_before("naive", AttentionShape(batch=1, heads=8, seq_q=1024, head_dim=64, dtype="float32")) // 2**20
+        136
+    """
+    scores = shape.heads * shape.seq_q * shape.seq_kv * ITEM_BYTES[shape.dtype]
+    return memory_traffic(shape) + (2 * scores if name == EAGER else 0)
 
 
 def _fusion_row(shape: AttentionShape, before: BaselineResult, after: BaselineResult) -> Row:
     cost = get_operation(OPERATION).cost(shape)
-    moved = memory_traffic(shape)
+    moved = moved_before(before.name, shape)
     intensities = (cost.flops / moved, cost.flops / cost.bytes)
-    extra = (before.extra_bytes, after.extra_bytes)
-    return (shape.seq_q, before.timing, after.timing, ratio(before, after), moved, cost.bytes, *intensities, *extra)
+    times = (before.timing, after.timing, ratio(before.timing, after.timing))
+    return (shape.seq_q, *times, moved, cost.bytes, *intensities, before.extra_bytes, after.extra_bytes)
 
 
 def _too_far(found: Mapping[str, BaselineResult]) -> list[str]:

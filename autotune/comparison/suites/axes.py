@@ -23,7 +23,8 @@ OPERATOR_COLUMNS: Final = (
 
 def measure_axes(machine: Machine) -> Iterator[Table]:
     """A table for each axis, and the operators at its largest size."""
-    processor = machine if machine.kind == "cpu" else CpuMachine()  # where dynamic quantization is
+    is_cpu = machine.kind == "cpu"
+    processor = machine if is_cpu else CpuMachine(on_step=machine.on_step)  # where dynamic quantization is
     yield kv_table(machine)
     sequence, hidden = KV_GRID[-1]
     size = f"sequence {sequence}, hidden {hidden}"
@@ -44,6 +45,7 @@ def operator_table(machine: Machine, title: str, calls: Mapping[str, Call]) -> T
     """
     rows: list[Row] = []
     failures: list[str] = []
+    machine.on_step(f"operators: {title}")
     with torch_threads(1):
         for name, call in calls.items():
             call()
@@ -61,4 +63,5 @@ SUITE: Final = Suite(
     "axes",
     "what a KV cache, quantization and score functions change, by size and threads (article on SDPA optimization)",
     measure_axes,
+    has_own_threads=True,
 )

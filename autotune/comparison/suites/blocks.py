@@ -33,19 +33,25 @@ MEASURED_COLUMNS: Final = (Column("S", "count"), BLOCKS, Column("time", "time"),
 RECORDED_COLUMNS: Final = (
     Column("S", "count"),
     Column("recorded problem"),
+    Column("not as asked"),
     BLOCKS,
     Column("time", "time"),
     Column("with other parameters at their best", "time"),
 )
 BEST_COLUMNS: Final = (Column("S", "count"), Column("best pair"), Column("time", "time"), Column("not told apart"))
+RECORDED_BEST_COLUMNS: Final = (Column("S", "count"), Column("recorded problem"), *BEST_COLUMNS[1:])
 OTHERS: Final = (
     f"other parameters are the default's, but no more warps than BLOCK_Q has {ROWS_PER_WARP} rows for; "
     "pairs longer than S are left out"
 )
 RECORDED: Final = (
     "reduced: nothing is measured, as a CPU has no such blocks: times are those of the recorded sweep on an {device} "
-    "whose length is nearest, and of those the nearest in batch and heads; `autotune bench --suite blocks` on a GPU "
-    "measures the exercise's own problem"
+    "with the same mask, where there is one, whose length is nearest, and of those the nearest in batch and heads; "
+    "what is not as asked stands beside it; `autotune bench --suite blocks` on a GPU measures the exercise's problem"
+)
+BEST_RECORDED: Final = (
+    "the best of a length that is recorded with the same mask, in the batch and heads recorded: with the exercise's "
+    "another may be the best; of other lengths none is named"
 )
 
 
@@ -73,7 +79,7 @@ def pair_configs(shape: AttentionShape, device: Device) -> dict[tuple[int, int],
 def nearest(shape: AttentionShape, recorded: Sequence[AttentionShape]) -> AttentionShape:
     """Of the recorded problems with this dtype and head dimension the one nearest in length, then in all sizes.
 
-    The mask may differ: for the choice of blocks length counts more.
+    One with another mask is taken only where there is none with this.
 
     Raises:
         MissingDependencyError: there is none.
@@ -82,11 +88,27 @@ def nearest(shape: AttentionShape, recorded: Sequence[AttentionShape]) -> Attent
     if not alike:
         raise MissingDependencyError(f"no sweep with head_dim {shape.head_dim} in {shape.dtype} is recorded")
 
-    def far(other: AttentionShape) -> tuple[float, float]:
+    def far(other: AttentionShape) -> tuple[bool, float, float]:
         lengths = abs(math.log2(other.seq_q / shape.seq_q))
-        return lengths, shape.distance(replace(other, causal=shape.causal))
+        return other.causal != shape.causal, lengths, shape.distance(replace(other, causal=shape.causal))
 
     return min(alike, key=far)
+
+
+def mismatches(shape: AttentionShape, recorded: AttentionShape) -> str:
+    """What is not as asked, with the value that is asked for.
+
+    Example:
+        >>> mismatches(problem(256), replace(problem(512), batch=32))
+        'batch (2 asked), seq (256 asked)'
+    """
+    pairs = {
+        "batch": (shape.batch, recorded.batch),
+        "heads": (shape.heads, recorded.heads),
+        "seq": (shape.seq_q, recorded.seq_q),
+        "mask": tuple("causal" if each.causal else "full" for each in (shape, recorded)),
+    }
+    return ", ".join(f"{name} ({asked} asked)" for name, (asked, found) in pairs.items() if asked != found)
 
 
 def _race(machine: Machine) -> Iterator[Table]:
@@ -99,6 +121,7 @@ def _race(machine: Machine) -> Iterator[Table]:
         for seq in LENGTHS:
             shape = problem(seq)
             configs = pair_configs(shape, executor.device)
+            machine.on_step(f"racing {len(configs)} pairs at S {seq}")
             executor.open(operation, shape)
             outcomes = executor.race(list(configs.values()), seconds=SECONDS, baselines="none").outcomes
             raced = dict(zip(configs, outcomes, strict=True))
@@ -123,6 +146,7 @@ def _look_up() -> Iterator[Table]:
     devices: set[str] = set()
     for seq in LENGTHS:
         source = nearest(problem(seq), list(recorded))
+        differs = mismatches(problem(seq), source)
         device = recorded[source][0].device
         devices.add(device.name)
         screened = {
@@ -133,11 +157,11 @@ def _look_up() -> Iterator[Table]:
         configs = {pair: config for pair, config in pair_configs(source, device).items() if max(pair) <= seq}
         times = {pair: screened.get(config) for pair, config in configs.items()}
         for pair, timing in times.items():
-            rows.append((seq, str(source), _name(pair), timing, _fastest(screened, pair)))
-        best.append(_best(seq, times))
+            rows.append((seq, str(source), differs, _name(pair), timing, _fastest(screened, pair)))
+        best.append(_best_recorded(seq, source, times))
     note = RECORDED.format(device=" and an ".join(sorted(devices)))
     yield Table("block pairs, as recorded", RECORDED_COLUMNS, tuple(rows), (note, OTHERS))
-    yield Table("the best pair, as recorded", BEST_COLUMNS, tuple(best), (note,))
+    yield Table("the best pair, as recorded", RECORDED_BEST_COLUMNS, tuple(best), (BEST_RECORDED,))
 
 
 def _fastest(screened: Mapping[Config, Timing | None], pair: tuple[int, int]) -> Timing | None:
@@ -158,6 +182,14 @@ def _best(seq: int, times: Mapping[tuple[int, int], Timing | None]) -> Row:
     pair = min(timed, key=lambda pair: timed[pair].median_us)
     level = [_name(other) for other, timing in timed.items() if other != pair and timing.overlaps(timed[pair])]
     return seq, _name(pair), timed[pair], ", ".join(level) or "none"
+
+
+def _best_recorded(seq: int, source: AttentionShape, times: Mapping[tuple[int, int], Timing | None]) -> Row:
+    """``_best`` with the problem that it is of; nothing of another length or mask than was asked for."""
+    if (source.seq_q, source.causal) != (seq, problem(seq).causal):
+        return seq, None, None, None, None
+    _, *best = _best(seq, times)
+    return seq, str(source), *best
 
 
 def _name(pair: tuple[int, int]) -> str:

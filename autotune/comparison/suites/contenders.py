@@ -17,7 +17,7 @@ from autotune.executor import BaselineResult
 from autotune.operation import Baseline, Kernel
 from autotune.registry import get_operation
 from autotune.shape import Shape
-from autotune.trial import Conditions
+from autotune.trial import Conditions, Timing
 
 Run = Callable[[], torch.Tensor]
 Check = Callable[[torch.Tensor], tuple[float, float]]
@@ -78,12 +78,30 @@ class Measured:
     conditions: Conditions | None
 
 
+def measure_case(machine: Machine, names: Sequence[str], make: Callable[[], Sequence[Contender]]) -> Measured:
+    """``measure`` over the contenders of these names; where they cannot be made, since inputs or reference do not fit
+    the memory, that is the failure of each."""
+    try:
+        contenders = make()
+    except (RuntimeError, MemoryError) as failure:
+        message = f"inputs and reference cannot be made: {one_line(failure)}"
+        results = {name: BaselineResult(name, message=message) for name in names}
+        return Measured(results, {}, (), (message,), datetime.now(UTC), None)
+    return measure(machine, contenders)
+
+
 def measure(machine: Machine, contenders: Sequence[Contender]) -> Measured:
     """Check all, measure their memory, and race those that are right."""
     results: dict[str, BaselineResult] = {}
     calls: dict[str, Run] = {}
     absent: list[str] = []
     failed: list[str] = []
+
+    def fail(name: str, message: str) -> None:
+        results[name] = replace(results[name], message=message)
+        failed.append(f"{name}: {message}")
+        calls.pop(name, None)
+
     for contender in contenders:
         name = contender.name
         results[name] = BaselineResult(name, verified_on_hardware=contender.verified_on_hardware)
@@ -98,20 +116,20 @@ def measure(machine: Machine, contenders: Sequence[Contender]) -> Measured:
             error, limit = contender.check(call())
             extra_bytes = machine.extra_bytes(call, prepared=held)
         except Exception as failure:  # backends, compilers and libraries have no exception in common
-            results[name] = replace(results[name], message=one_line(failure))
-            failed.append(f"{name}: {one_line(failure)}")
+            fail(name, one_line(failure))
             continue
         calls[name] = call
         results[name] = replace(results[name], error=error, error_limit=limit, extra_bytes=extra_bytes)
     for name, message in _untimed(machine, calls).items():
-        results[name] = replace(results[name], message=message)
-        failed.append(f"{name}: {message}")
-        del calls[name]
+        fail(name, message)
     started_at, end_watch = datetime.now(UTC), machine.watch()
-    timings = machine.time(calls)
+    try:
+        for name, timing in machine.time(calls).items():
+            results[name] = replace(results[name], timing=timing)
+    except Exception as failure:  # as above; alone each of them could be timed
+        for name in list(calls):
+            fail(name, f"the race broke: {one_line(failure)}")
     conditions = end_watch()
-    for name, timing in timings.items():
-        results[name] = replace(results[name], timing=timing)
     return Measured(results, calls, tuple(absent), tuple(failed), started_at, conditions)
 
 
@@ -147,15 +165,13 @@ def make_comparison(
         machine.gpu,
         found.conditions,
         found.started_at,
-        torch.get_num_threads() if machine.kind == "cpu" else None,
+        machine.threads,
     )
 
 
-def ratio(numerator: BaselineResult, denominator: BaselineResult) -> float | None:
-    """How many times longer the first takes than the second; None where one has no time."""
-    if numerator.timing is None or denominator.timing is None:
-        return None
-    return numerator.timing.median_us / denominator.timing.median_us
+def ratio(numerator: Timing | None, denominator: Timing | None) -> float | None:
+    """How many times as long the first takes as the second; None where one has no time."""
+    return None if numerator is None or denominator is None else numerator.median_us / denominator.median_us
 
 
 def served_notes(kernels: Mapping[str, TunedKernel | None]) -> tuple[str, ...]:

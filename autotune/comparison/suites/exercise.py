@@ -2,8 +2,8 @@
 module with projections; its sizes, and causal masks as its kernel has."""
 
 import functools
-import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 import torch
@@ -15,7 +15,7 @@ from autotune.comparison.suites.contenders import (
     Contender,
     judge_inputs,
     make_comparison,
-    measure,
+    measure_case,
     ratio,
     served_notes,
 )
@@ -25,6 +25,7 @@ from autotune.correctness import TOLERATED, check_baseline, error_limit, largest
 from autotune.dispatch import TunedKernel, get_kernel
 from autotune.errors import BaselineUnavailableError
 from autotune.executor import BaselineResult
+from autotune.kernels.baselines.eager import make_attention
 from autotune.kernels.baselines.sdpa import OneBackend
 from autotune.registry import load_kernel
 from autotune.shape import ITEM_BYTES, AttentionShape
@@ -56,6 +57,7 @@ ERROR_ALONE: Final = "error: the largest one against fp64"
 ERROR_PROJECTED: Final = f"{ERROR_ALONE}, of the first sequence; both have the same weights"
 
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # over [B, S, H, D]
+Way = Callable[[], Attend]  # makes ready what it keeps between calls
 
 
 def measure_exercise(machine: Machine, cases: tuple[tuple[int, int, int, int], ...] = CASES) -> Iterator[Table]:
@@ -74,7 +76,7 @@ def _table(
     machine: Machine,
     title: str,
     shapes: list[AttentionShape],
-    contend: Callable[[AttentionShape, dict[str, Attend], str], list[Contender]],
+    contend: Callable[[AttentionShape, dict[str, Way], str], list[Contender]],
     notes: tuple[str, ...],
 ) -> Table:
     rows: list[Row] = []
@@ -82,24 +84,31 @@ def _table(
     comparisons: list[Comparison] = []
     ours: dict[str, TunedKernel | None] = {}
     for shape in shapes:
+        machine.on_step(f"{title}: {_sizes(shape)}")
         served, ways = _ways(machine, shape)
         ours[_sizes(shape)] = served
-        found = measure(machine, contend(shape, ways, machine.kind))
+        found = measure_case(machine, (FLASH, STANDARD), functools.partial(contend, shape, ways, machine.kind))
         rows.append(_row(shape, found.results))
         failures += [f"{title}: {_sizes(shape)}: {failure}" for failure in (*found.absent, *found.failed)]
-        if contend is _by_itself:  # with projections it is another problem, which no operation is
-            comparisons.append(make_comparison(machine, OPERATION, shape, found, served))
+        comparison = make_comparison(machine, OPERATION, shape, found, served)
+        comparisons.append(comparison if contend is _by_itself else _without_rates(comparison))
         machine.release()
     return Table(title, COLUMNS, tuple(rows), (*notes, *served_notes(ours)), tuple(failures), tuple(comparisons))
 
 
-def _ways(machine: Machine, shape: AttentionShape) -> tuple[TunedKernel | None, dict[str, Attend]]:
-    """Flash and standard attention over ``[B, S, H, D]``, and the kernel of ours that is flash on a GPU."""
-    standard = functools.partial(_standard, hidden=_hidden_keys(shape.seq_q, machine.kind))
+def _without_rates(comparison: Comparison) -> Comparison:
+    """A race whose times hold more than the operation: its cost, which rates are taken from, leaves projections out."""
+    entries = tuple(replace(entry, tflops=None, gbps=None) for entry in comparison.entries)
+    return replace(comparison, entries=entries)
+
+
+def _ways(machine: Machine, shape: AttentionShape) -> tuple[TunedKernel | None, dict[str, Way]]:
+    """What makes flash and standard attention ready, and the kernel of ours that is flash on a GPU."""
+    standard = functools.partial(_standard, shape, machine.kind)
     if machine.kind == "cpu":
-        return None, {FLASH: _sdpa_flash, STANDARD: standard}
+        return None, {FLASH: lambda: _sdpa_flash, STANDARD: standard}
     served = get_kernel(shape)
-    return served, {FLASH: served, STANDARD: standard}
+    return served, {FLASH: lambda: served, STANDARD: standard}
 
 
 def _sdpa_flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -108,19 +117,19 @@ def _sdpa_flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tens
         return scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
 
-def _standard(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, hidden: torch.Tensor) -> torch.Tensor:
-    """Plain torch: product, scale, mask, softmax, product."""
-    q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
-    scores = torch.matmul(q, k.transpose(2, 3)) * q.shape[3] ** -0.5
-    weights = torch.softmax(scores.masked_fill(hidden, -math.inf), -1)
-    return torch.matmul(weights, v).transpose(1, 2)
+def _standard(shape: AttentionShape, device: str) -> Attend:
+    """The project's eager attention, with a mask of its own."""
+    heads_first = make_attention(
+        shape.seq_q, shape.seq_kv, device=device, causal=shape.causal, scale=shape.head_dim**-0.5
+    )
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return heads_first(*(tensor.transpose(1, 2) for tensor in (q, k, v))).transpose(1, 2)
+
+    return attend
 
 
-def _hidden_keys(seq: int, device: str) -> torch.Tensor:
-    return torch.ones(seq, seq, dtype=torch.bool, device=device).triu(1)
-
-
-def _by_itself(shape: AttentionShape, ways: dict[str, Attend], device: str) -> list[Contender]:
+def _by_itself(shape: AttentionShape, ways: dict[str, Way], device: str) -> list[Contender]:
     kernel = load_kernel(OPERATION)
     inputs = kernel.make_inputs(shape, seed=SEED, device=device)
     case = judge_inputs(kernel, inputs)
@@ -128,11 +137,13 @@ def _by_itself(shape: AttentionShape, ways: dict[str, Attend], device: str) -> l
     def check(out: torch.Tensor) -> tuple[float, float]:
         return check_baseline(out, case)
 
-    calls = {name: functools.partial(attend, inputs.q, inputs.k, inputs.v) for name, attend in ways.items()}
-    return [_ready(name, call, check) for name, call in calls.items()]
+    def run(attend: Attend) -> torch.Tensor:
+        return attend(inputs.q, inputs.k, inputs.v)
+
+    return [_contender(name, way, run, check) for name, way in ways.items()]
 
 
-def _projected(shape: AttentionShape, ways: dict[str, Attend], device: str) -> list[Contender]:
+def _projected(shape: AttentionShape, ways: dict[str, Way], device: str) -> list[Contender]:
     """Attention between projections of ``hidden [B, S, H * D]``: three before it, one behind it."""
     generator = torch.Generator(device=device).manual_seed(SEED)
     dtype, width = getattr(torch, shape.dtype), shape.heads * shape.head_dim
@@ -146,9 +157,9 @@ def _projected(shape: AttentionShape, ways: dict[str, Attend], device: str) -> l
         q, k, v = (linear(hidden, weight).view(sizes) for weight in weights[:3])
         return linear(attend(q, k, v).flatten(2), weights[3])
 
-    exact = functools.partial(_standard, hidden=_hidden_keys(shape.seq_q, device))
-    reference = run(exact, hidden[:1].double(), [weight.double() for weight in weights])
-    limit = error_limit(reference, run(exact, hidden[:1], weights), dtype)
+    standard = _standard(shape, device)
+    reference = run(standard, hidden[:1].double(), [weight.double() for weight in weights])
+    limit = error_limit(reference, run(standard, hidden[:1], weights), dtype)
 
     def check(out: torch.Tensor) -> tuple[float, float]:
         error = largest_error(out[:1], reference)
@@ -156,12 +167,15 @@ def _projected(shape: AttentionShape, ways: dict[str, Attend], device: str) -> l
             raise BaselineUnavailableError(f"largest error {error:.3g} exceeds {TOLERATED:g} times {limit:.3g}")
         return error, limit
 
-    calls = {name: functools.partial(run, attend, hidden, weights) for name, attend in ways.items()}
-    return [_ready(name, call, check) for name, call in calls.items()]
+    def run_all(attend: Attend) -> torch.Tensor:
+        return run(attend, hidden, weights)
+
+    return [_contender(name, way, run_all, check) for name, way in ways.items()]
 
 
-def _ready(name: str, call: Callable[[], torch.Tensor], check: Check) -> Contender:
-    return Contender(name, lambda: call, check)
+def _contender(name: str, way: Way, run: Callable[[Attend], torch.Tensor], check: Check) -> Contender:
+    """``run`` with an attention that is made ready with the contender, so that what it keeps is counted."""
+    return Contender(name, lambda: functools.partial(run, way()), check)
 
 
 def _row(shape: AttentionShape, found: Mapping[str, BaselineResult]) -> Row:
@@ -176,7 +190,7 @@ def _row(shape: AttentionShape, found: Mapping[str, BaselineResult]) -> Row:
         _sizes(shape),
         flash.timing,
         standard.timing,
-        ratio(standard, flash),
+        ratio(standard.timing, flash.timing),
         *peaks,
         saved,
         *rates,

@@ -75,11 +75,14 @@ def flex_table(machine: Machine, grid: tuple[tuple[int, int, int], ...] = FLEX_G
     is_cpu = machine.kind == "cpu"
     missing = Flex().available()
     for size in grid:
+        where = "score functions: batch {}, sequence {}, hidden {}".format(*size)
         if is_cpu:
+            machine.on_step(f"{where}, not compiled")
             calls = flex_calls(*size, machine.kind)
             rows += _rows(machine, size, "no", calls, min(runs, NOT_COMPILED_RUNS), failures)
         if missing is None and (not is_cpu or size in COMPILED_ON_CPU):
             names = COMPILED_ON_CPU[size] if is_cpu else tuple(functions(size[1], machine.kind))
+            machine.on_step(f"{where}, compiling {', '.join(names)}")
             calls = compiled_calls(*size, machine.kind, names, gradients=not is_cpu, failures=failures)
             rows += _rows(machine, size, "yes", calls, runs, failures)
         machine.release()

@@ -10,9 +10,10 @@ import torch
 from autotune.comparison.on_gpu import OURS
 from autotune.comparison.suites.contenders import (
     Contender,
+    Measured,
     judge_inputs,
     make_comparison,
-    measure,
+    measure_case,
     of_baseline,
     of_served,
     ratio,
@@ -95,6 +96,25 @@ class Setting:
         """K and V of a batch whose sequences all have ``columns`` blocks."""
         return self.batch * self.columns * self.block_bytes
 
+    def shape(self, lengths: torch.Tensor) -> PagedShape:
+        """The problem with these context lengths."""
+        return PagedShape(
+            batch=self.batch,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            max_context=self.seq,
+            mean_context=max(1, round(float(lengths.float().mean()))),
+            head_dim=self.head_dim,
+            page_size=self.page_size,
+            dtype=self.dtype,
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"batch {self.batch}, seq {self.seq}, {self.heads}/{self.kv_heads} heads of {self.head_dim}, "
+            f"blocks of {self.page_size}, {self.dtype}"
+        )
+
 
 SETTING: Final = Setting()
 CPU_SETTING: Final = Setting(batch=8, pool_blocks=8 * SETTING.columns, dtype="float32")
@@ -112,44 +132,35 @@ def measure_gaudi(machine: Machine, setting: Setting | None = None) -> Iterator[
     used = setting or (CPU_SETTING if machine.kind == "cpu" else SETTING)
     lengths = draw_lengths(used)
     yield fragmentation(*dict.fromkeys((SETTING, used)))
-    shape = PagedShape(
-        batch=used.batch,
-        heads=used.heads,
-        kv_heads=used.kv_heads,
-        max_context=used.seq,
-        mean_context=max(1, round(float(lengths.float().mean()))),
-        head_dim=used.head_dim,
-        page_size=used.page_size,
-        dtype=used.dtype,
-    )
+    shape = used.shape(lengths)
     served = None if machine.kind == "cpu" else get_kernel(shape)
-    inputs = make_inputs(used, lengths, machine.kind)
-    measured = measure(machine, _contenders(shape, inputs, served))
-    found = {name: _with_padding(used, result) for name, result in measured.results.items()}
-    steps: list[Row] = []
-    for name, call in measured.calls.items():
-        times = machine.steps(call, warmups=WARMUPS, active=ACTIVE)
-        steps += [(name, step, microseconds) for step, microseconds in enumerate(times, start=1)]
+
+    def contend() -> list[Contender]:
+        return _contenders(shape, make_inputs(used, lengths, machine.kind), served)
+
+    names = (FUSED, INITIAL, FLAT) if served is None else (FUSED, INITIAL, FLAT, OURS)
+    machine.on_step(f"racing {', '.join(names)}")
+    measured = measure_case(machine, names, contend)
+    machine.on_step("timing single steps")
+    steps = tuple(_step_rows(machine, measured))
     machine.release()
-    problem = (
-        f"batch {used.batch}, seq {used.seq}, {used.heads}/{used.kv_heads} heads of {used.head_dim}, "
-        f"blocks of {used.page_size}, {used.dtype}"
-    )
     schedule = f"a step is issued from Python and waited for; {WARMUPS} before, {ACTIVE} counted"
     reduced = (ON_CPU,) if machine.kind == "cpu" else ()
-    yield Table(f"steps: {problem}", STEP_COLUMNS, tuple(steps), (STAND_IN, schedule, *reduced))
+    yield Table(f"steps: {used}", STEP_COLUMNS, steps, (STAND_IN, schedule, *reduced))
+    found = {name: _with_padding(used, result) for name, result in measured.results.items()}
     blocks = _blocks_read(used, lengths)
     rows = tuple(_summary(name, result, found[FUSED], blocks[name]) for name, result in found.items())
     paged = {name: result for name, result in found.items() if name != FUSED}  # it computes another problem
     comparison = make_comparison(machine, OPERATION, shape, replace(measured, results=paged), served)
-    yield Table(
-        f"decoding: {problem}",
-        SUMMARY_COLUMNS,
-        rows,
-        (STAND_IN, PADDING, *reduced, *served_notes({"": served}), *measured.absent),
-        measured.failed,
-        (comparison,),
-    )
+    notes = (STAND_IN, PADDING, *reduced, *served_notes({"": served}), *measured.absent)
+    yield Table(f"decoding: {used}", SUMMARY_COLUMNS, rows, notes, measured.failed, (comparison,))
+
+
+def _step_rows(machine: Machine, measured: Measured) -> Iterator[Row]:
+    """Every step of each that is right."""
+    for name, call in measured.calls.items():
+        times = machine.steps(call, warmups=WARMUPS, active=ACTIVE)
+        yield from ((name, step, microseconds) for step, microseconds in enumerate(times, start=1))
 
 
 def fragmentation(*settings: Setting) -> Table:
@@ -254,7 +265,7 @@ def _blocks_read(setting: Setting, lengths: torch.Tensor) -> dict[str, int]:
 
 
 def _summary(name: str, result: BaselineResult, fused: BaselineResult, blocks: int) -> Row:
-    return name, blocks, result.timing, ratio(fused, result), result.extra_bytes, result.error
+    return name, blocks, result.timing, ratio(fused.timing, result.timing), result.extra_bytes, result.error
 
 
 SUITE: Final = Suite(

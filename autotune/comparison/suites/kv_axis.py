@@ -7,10 +7,12 @@ from typing import Final
 import torch
 from torch.nn.functional import linear, scaled_dot_product_attention
 
+from autotune.comparison.suites.contenders import ratio
 from autotune.comparison.suites.machine import Machine
 from autotune.comparison.suites.suite import Column, Row, Table
 from autotune.comparison.suites.threads import thread_counts, torch_threads
 from autotune.correctness import TOLERATED, error_limit, largest_error
+from autotune.kernels.baselines.eager import make_attention
 from autotune.kernels.baselines.kv_cache import GrowingCache, KVCache, StaticCache
 from autotune.trial import Timing
 
@@ -45,6 +47,7 @@ def kv_table(machine: Machine, grid: tuple[tuple[int, int], ...] = KV_GRID, runs
     rows: list[Row] = []
     failures: list[str] = []
     for sequence, hidden in grid:
+        machine.on_step(f"a cache of keys and values: sequence {sequence}, hidden {hidden}")
         calls = kv_calls(sequence, hidden, machine.kind)
         exact = _exact(sequence, hidden, machine.kind)
         eager = _exact(sequence, hidden, machine.kind, torch.float32)
@@ -66,12 +69,7 @@ def kv_table(machine: Machine, grid: tuple[tuple[int, int], ...] = KV_GRID, runs
 def _times(times: Mapping[str, Timing]) -> Row:
     """The three times, and behind each of the caches what it gains; nothing of a call that has no time."""
     again, growing, static = (times.get(name) for name in (RECOMPUTED, GROWING, STATIC))
-    return again, growing, gain(again, growing), static, gain(again, static)
-
-
-def gain(before: Timing | None, after: Timing | None) -> float | None:
-    """How many times as long it took before; None where one has no time."""
-    return None if before is None or after is None else before.median_us / after.median_us
+    return again, growing, ratio(again, growing), static, ratio(again, static)
 
 
 def kv_calls(sequence: int, hidden: int, device: str) -> dict[str, Run]:
@@ -120,6 +118,5 @@ def _exact(sequence: int, hidden: int, device: str, dtype: torch.dtype = torch.f
     """All positions at once, causal, in fp64 or another type."""
     states, weights = _tensors(sequence, hidden, device)
     q, k, v = (_project(states.to(dtype), weight.to(dtype)).transpose(1, 2) for weight in weights)
-    scores = (q @ k.mT) * q.shape[3] ** -0.5
-    ahead = torch.ones(sequence, sequence, dtype=torch.bool, device=device).triu(1)
-    return (torch.softmax(scores.masked_fill(ahead, -torch.inf), -1) @ v).transpose(1, 2)
+    attend = make_attention(sequence, sequence, device=device, causal=True, scale=q.shape[3] ** -0.5)
+    return attend(q, k, v).transpose(1, 2)

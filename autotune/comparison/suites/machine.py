@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 
 from autotune import hardware
 from autotune.allocations import extra_bytes
+from autotune.comparison.on_cpu import CPU_POLICY, OnStep, torch_threads
 from autotune.comparison.suites.operators import is_operator
 from autotune.device import Device
 from autotune.executor import Executor
@@ -19,11 +20,14 @@ from autotune.trial import Conditions, Policy, Timing, Toolchain
 Call = Callable[[], object]
 CallT = TypeVar("CallT", bound=Call)
 
-CPU_POLICY: Final = Policy("eager", "warm")
 GPU_POLICY: Final = Policy("graph", "warm")
 ROUNDS: Final = 15
 CPU_SECONDS: Final = 1.0  # that rounds on a CPU may take, where there are
 CPU_MIN_ROUNDS: Final = 3
+
+
+def _say_nothing(step: str) -> None:
+    """For whom nobody waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,14 @@ class Machine(Protocol):
     @property
     def policy(self) -> Policy: ...
 
+    @property
+    def threads(self) -> int | None:
+        """Torch's on a processor, None on a GPU."""
+
+    @property
+    def on_step(self) -> OnStep:
+        """Told in words what begins, since each step may take long."""
+
     def time(self, calls: Mapping[str, Call], *, rounds: int | None = None) -> dict[str, Timing]:
         """Medians of interleaved samples, so many of each (15; on a CPU 3 at least, where calls are slow).
 
@@ -69,7 +81,7 @@ class Machine(Protocol):
         """Microseconds of so many single runs, issued from Python and waited for, after those of the warm-up."""
 
     def hold(self, prepare: Callable[[], CallT]) -> tuple[CallT, int]:
-        """A call that is made ready, and the bytes that it holds from then on; on a CPU they are not counted: 0."""
+        """A call that is made ready, and the bytes that it holds from then on beside its inputs."""
 
     def extra_bytes(self, call: Call, *, prepared: int = 0) -> int:
         """The most memory that a call holds at one time beside its result, with what was allocated beforehand."""
@@ -94,6 +106,7 @@ class CpuMachine:
 
     kind: Literal["cpu"] = "cpu"
     policy: Policy = CPU_POLICY
+    on_step: OnStep = _say_nothing
 
     @property
     def name(self) -> str:
@@ -102,6 +115,10 @@ class CpuMachine:
     @property
     def gpu(self) -> None:
         return None
+
+    @property
+    def threads(self) -> int:
+        return torch_threads()
 
     @property
     def toolchain(self) -> Toolchain:
@@ -127,7 +144,7 @@ class CpuMachine:
         return tuple(times[warmups:])
 
     def hold(self, prepare: Callable[[], CallT]) -> tuple[CallT, int]:
-        return prepare(), 0
+        return _hold(prepare, self.kind)
 
     def extra_bytes(self, call: Call, *, prepared: int = 0) -> int:
         return extra_bytes(call, "cpu", prepared=prepared)
@@ -157,6 +174,7 @@ class GpuMachine:
 
     kind: Literal["cuda"] = "cuda"
     policy: Policy = GPU_POLICY
+    on_step: OnStep = _say_nothing
 
     @property
     def name(self) -> str:
@@ -165,6 +183,10 @@ class GpuMachine:
     @property
     def gpu(self) -> Device:
         return hardware.current_device()
+
+    @property
+    def threads(self) -> None:
+        return None
 
     @property
     def toolchain(self) -> Toolchain:
@@ -201,9 +223,7 @@ class GpuMachine:
         return tuple(times[warmups:])
 
     def hold(self, prepare: Callable[[], CallT]) -> tuple[CallT, int]:
-        from autotune.executor.comparing import hold  # loads torch
-
-        return hold(prepare)
+        return _hold(prepare, self.kind)
 
     def extra_bytes(self, call: Call, *, prepared: int = 0) -> int:
         return extra_bytes(call, "cuda", prepared=prepared)
@@ -231,6 +251,12 @@ class GpuMachine:
 
     def open_executor(self) -> Executor:
         return open_gpu(Settings())
+
+
+def _hold(prepare: Callable[[], CallT], kind: str) -> tuple[CallT, int]:
+    from autotune.executor.comparing import hold  # loads torch
+
+    return hold(prepare, kind)
 
 
 def _by_time(operators: Iterable[Operator]) -> tuple[Operator, ...]:

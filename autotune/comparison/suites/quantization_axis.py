@@ -7,7 +7,8 @@ from typing import Final, TypeVar
 
 import torch
 
-from autotune.comparison.suites.kv_axis import HEADS, KV_GRID, RUNS, gain
+from autotune.comparison.suites.contenders import ratio
+from autotune.comparison.suites.kv_axis import HEADS, KV_GRID, RUNS
 from autotune.comparison.suites.machine import Machine
 from autotune.comparison.suites.suite import Column, Row, Table
 from autotune.comparison.suites.threads import thread_counts, torch_threads
@@ -50,6 +51,7 @@ def quantization_table(machine: Machine, grid: tuple[tuple[int, int], ...] = KV_
     rows: list[Row] = []
     failures: list[str] = []
     for sequence, hidden in grid:
+        machine.on_step(f"quantization: sequence {sequence}, hidden {hidden}")
         exact, int8, states = _modules(sequence, hidden)
         wrong = faults(exact, int8, states)
         failures += [f"sequence {sequence}, hidden {hidden}: {name}: {fault}" for name, fault in wrong.items()]
@@ -60,7 +62,7 @@ def quantization_table(machine: Machine, grid: tuple[tuple[int, int], ...] = KV_
             with torch_threads(threads):
                 times = machine.time(calls, rounds=runs)
             before, after = times.get(FLOAT), times.get(INT8)
-            rows.append((sequence, hidden, threads, before, after, gain(before, after), *sizes, relative))
+            rows.append((sequence, hidden, threads, before, after, ratio(before, after), *sizes, relative))
     return Table("dynamic int8 projections against float", COLUMNS, tuple(rows), (WHAT, JUDGED), tuple(failures))
 
 

@@ -41,7 +41,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class SuiteResult:
-    """All tables of a suite, where it ran, and how its times were taken; ``policy`` is None where none were."""
+    """All tables of a suite, where it ran, and how its times were taken; ``policy`` is None where none were.
+
+    ``threads`` are torch's on a processor; None on a GPU, and where nothing was measured or rows have their own.
+    """
 
     suite: str
     description: str
@@ -49,6 +52,7 @@ class SuiteResult:
     toolchain: Toolchain
     policy: Policy | None
     tables: tuple[Table, ...]
+    threads: int | None = None
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
@@ -70,7 +74,8 @@ class Suite:
     """A name, a line of description, and what yields its tables, one after the other as they are found.
 
     ``has_comparisons``: whether systems race over problems of an operation, so that the rows fit a table of those.
-    ``policy_on``: how times are taken on a machine, None where none are.
+    ``policy_on``: how times are taken on a machine, None where none are. ``has_own_threads``: its rows say with how
+    many of torch's threads they were taken.
     """
 
     name: str
@@ -78,6 +83,7 @@ class Suite:
     measure: Callable[[Machine], Iterator[Table]]
     has_comparisons: bool = False
     policy_on: Callable[[Machine], Policy | None] = _its_own
+    has_own_threads: bool = False
 
     def run(self, machine: Machine, on_table: Callable[[Table], object] = lambda table: None) -> SuiteResult:
         """Measure on this machine; ``on_table`` is given each table as soon as it is there.
@@ -97,6 +103,6 @@ class Suite:
 
     def result(self, machine: Machine, tables: Sequence[Table]) -> SuiteResult:
         """These tables as a result; fewer than all where the suite was ended before."""
-        return SuiteResult(
-            self.name, self.description, machine.name, machine.toolchain, self.policy_on(machine), tuple(tables)
-        )
+        policy = self.policy_on(machine)
+        threads = None if policy is None or self.has_own_threads else machine.threads
+        return SuiteResult(self.name, self.description, machine.name, machine.toolchain, policy, tuple(tables), threads)

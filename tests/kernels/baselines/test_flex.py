@@ -15,8 +15,9 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
 from torch.nn.attention import flex_attention as library
+from triton.runtime.errors import OutOfResources
 
-from autotune.errors import BaselineUnavailableError, MissingDependencyError, UnknownNameError
+from autotune.errors import BaselineUnavailableError, MissingDependencyError
 from autotune.kernels.baselines.flex import Flex
 from autotune.kernels.flash_attention import KERNEL
 from autotune.kernels.flex_attention import compiled
@@ -112,8 +113,8 @@ def test_gpu_takes_kernel_options(options: dict[str, int]) -> None:
 def test_gpu_refuses_tiles_that_do_not_fit() -> None:
     shape = shape_of({"seq_q": 1024, "head_dim": 256}, "float32")
     inputs = KERNEL.make_inputs(shape, seed=0, device="cuda")
-    with pytest.raises(BaselineUnavailableError, match="flex BLOCK_M=128 BLOCK_N=128 num_stages=4 does not run here"):
-        Flex({"BLOCK_M": 128, "BLOCK_N": 128, "num_stages": 4}).prepare(shape, inputs)
+    with pytest.raises(OutOfResources):
+        compiled.attend(inputs, {"BLOCK_M": 128, "BLOCK_N": 128, "num_stages": 4})
 
 
 def test_each_shape_of_a_process_is_compiled_and_stays_so(counter: CompileCounter) -> None:
@@ -157,7 +158,7 @@ def test_only_options_that_were_chosen_must_be_compiled_as_they_are(
 ) -> None:
     """Where torch's own choice does not fit, a user's call runs with one stage, and so does the baseline."""
     shape = shape_of({"seq_q": 16, "kv_heads": 1, "heads": 16, "causal": True}, "float32")  # torch is given BLOCK_M
-    Flex(options).prepare(shape, KERNEL.make_inputs(shape, seed=0, device="cpu"))
+    compiled.bind(KERNEL.make_inputs(shape, seed=0, device="cpu"), options)
     assert given[0]["kernel_options"] == {"BLOCK_M": 128, **options}
     assert given[0]["falls_back"] == (not options)
 
@@ -195,7 +196,7 @@ def test_options_reach_torch_and_divide_the_blocks_of_the_mask(
     given: list[dict[str, Any]], options: dict[str, int], blocks: tuple[int, int]
 ) -> None:
     shape = shape_of({"seq_q": 300, "seq_kv": 500, "causal": True, "kv_heads": 2}, "float32")
-    call = Flex(options).prepare(shape, KERNEL.make_inputs(shape, seed=0, device="cpu"))
+    call = compiled.bind(KERNEL.make_inputs(shape, seed=0, device="cpu"), options)
     assert len(given) == 1  # what torch does at a first call is done
     assert call().shape == (2, 300, 4, 64)
     assert given[1]["sizes"] == [(2, 4, 300, 64), (2, 2, 500, 64), (2, 2, 500, 64)]
@@ -232,15 +233,10 @@ PLAIN = shape_of({"seq_q": 8}, "float16")
 
 
 def test_it_is_a_baseline() -> None:
-    baselines: list[Baseline] = [Flex(), Flex({"BLOCK_M": 64, "num_warps": 4})]
-    assert [baseline.name for baseline in baselines] == ["flex", "flex BLOCK_M=64 num_warps=4"]
+    baseline: Baseline = Flex()
+    assert baseline.name == "flex"
     for fields in SHAPES.values():
-        assert Flex().unsupported(shape_of(fields, "bfloat16")) is None
-
-
-def test_an_unknown_option_is_named() -> None:
-    with pytest.raises(UnknownNameError, match="block_m=64, which is unknown; allowed: BLOCK_M, BLOCK_N, num_warps"):
-        Flex({"block_m": 64})
+        assert baseline.unsupported(shape_of(fields, "bfloat16")) is None
 
 
 def test_what_it_cannot_do_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,8 +260,8 @@ def test_what_torch_cannot_compile_is_said(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(Flex, "available", lambda self: None)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=fail))
-    with pytest.raises(BaselineUnavailableError, match=r"^flex num_warps=4 does not run here: .*memory") as caught:
-        Flex({"num_warps": 4}).prepare(PLAIN, KERNEL.make_inputs(PLAIN, seed=0, device="cpu"))
+    with pytest.raises(BaselineUnavailableError, match=r"^flex does not run here: .*memory") as caught:
+        Flex().prepare(PLAIN, KERNEL.make_inputs(PLAIN, seed=0, device="cpu"))
     assert "\n" not in str(caught.value)
     assert caught.value.__cause__ is not None
 

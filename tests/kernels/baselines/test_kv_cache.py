@@ -11,6 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autotune.correctness import error_limit
 from autotune.errors import BaselineUnavailableError, InputMismatchError, UsageError
+from autotune.executor.comparing import hold
 from autotune.kernels.baselines.baseline import OverCopies
 from autotune.kernels.baselines.kv_cache import ContiguousCache, GrowingCache, KVCache, StaticCache, gather_pages
 from autotune.kernels.paged_decode import KERNEL
@@ -289,6 +290,28 @@ def test_a_call_gathers_nothing_and_follows_its_queries() -> None:
     assert torch.equal(call(), first)
     inputs.q.neg_()
     assert not torch.equal(call(), first)
+
+
+@pytest.mark.parametrize("layout", ["NHD", "HND"])
+def test_padding_is_memory_of_its_own(layout: str) -> None:
+    """The copies of the pages in use stand for these; what they take beyond, and the mask, stands for nothing."""
+    shape = replace(SHAPE, head_dim_v=2 * SHAPE.head_dim, layout=layout)
+    inputs = draw_paged(shape, (1, 17, 64, 16, 33))
+    call, held = hold(lambda: ContiguousCache().prepare(shape, inputs), "cpu")
+    assert isinstance(call, OverCopies)
+    page = shape.page_size * shape.kv_heads * 3 * shape.head_dim * 2
+    copies, pages = 5 * 4 * page, (1 + 2 + 4 + 1 + 3) * page
+    assert (sum(copy.nbytes for copy in call.copies), call.input_bytes) == (copies, pages)
+    mask, blind = 5 * 64 * 2, 5
+    assert held == copies - pages + mask + blind
+
+
+def test_copies_of_less_than_the_pages_are_no_memory_of_its_own() -> None:
+    inputs = draw_paged(SHAPE, (17,) * 5)
+    call, held = hold(lambda: ContiguousCache().prepare(SHAPE, inputs), "cpu")
+    assert isinstance(call, OverCopies)
+    assert call.input_bytes == sum(copy.nbytes for copy in call.copies)
+    assert held == 5  # which queries see no key
 
 
 REASONS: Final = {
