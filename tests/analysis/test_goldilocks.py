@@ -215,7 +215,8 @@ def test_cpu_counts_the_padding_of_a_contiguous_cache() -> None:
     padding = (shape.batch * longest - pages * shape.page_size) * row
     assert padding > kv_bytes(shape) // 2
     assert found.extra_bytes is not None
-    assert padding <= found.extra_bytes < padding + kv_bytes(shape) // 2
+    # A call holds some beside the copies, and with each thread more; what is stored would be kv_bytes more than that.
+    assert padding <= found.extra_bytes < padding + kv_bytes(shape)
 
 
 def test_failures_of_baselines_are_data(monkeypatch: pytest.MonkeyPatch) -> None:
