@@ -1,5 +1,6 @@
 """The doctor finds what is wrong, names what mends it, and is never ill itself."""
 
+import importlib.metadata
 import platform
 from collections.abc import Callable
 from dataclasses import replace
@@ -87,7 +88,14 @@ def test_absent_libraries_come_with_the_command_that_installs_them(monkeypatch: 
 
 def test_an_absent_baseline_comes_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr("importlib.metadata.version", fail(PackageNotFoundError("nvidia-cudnn-frontend")))
+
+    def version_but_of_cudnn(package: str) -> str:
+        if package == "nvidia-cudnn-frontend":
+            raise PackageNotFoundError(package)
+        return installed(package)  # the versions of others are kept for the life of the process
+
+    installed = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", version_but_of_cudnn)
     found = finding("cudnn")
     assert (found.ok, found.fix) == (False, 'pip install ".[cudnn]" in the clone')
 
