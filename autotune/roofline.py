@@ -35,9 +35,10 @@ class Roof:
 class DataSheet:
     """What a vendor states of a device: dense TFLOP/s by the dtype of the operands, and GB/s of device memory.
 
-    Rates of tensor cores are halved where they are stated with sparsity. That of float32 is IEEE's, never TF32's, as
-    our kernels compute it: on NVIDIA's devices without tensor cores. Sources: NVIDIA A100 80GB SXM (2021), H100 SXM
-    (2023), H200 SXM (2024); AMD Instinct MI300X (2023).
+    Rates of tensor cores are halved where they are stated with sparsity. That of float32 is a sixth of the 16-bit one
+    on NVIDIA's devices: our kernels make a product of six in bfloat16, torch's efficient SDPA of three in TF32 at half
+    the rate (mem_eff_attention/gemm_kernel_utils.h). On AMD's it is IEEE's. Sources: NVIDIA A100 80GB SXM (2021), H100
+    SXM (2023), H200 SXM (2024); AMD Instinct MI300X (2023).
     """
 
     tflops: Mapping[str, float]
@@ -50,9 +51,9 @@ def _data_sheet(tflops_in_16_bits: float, tflops_in_float32: float, gbps: float)
 
 
 DATA_SHEETS: Final = {
-    "NVIDIA A100-SXM4-80GB": _data_sheet(312, 19.5, 2039),
-    "NVIDIA H100 80GB HBM3": _data_sheet(989.5, 67, 3352),
-    "NVIDIA H200": _data_sheet(989.5, 67, 4800),
+    "NVIDIA A100-SXM4-80GB": _data_sheet(312, 312 / 6, 2039),
+    "NVIDIA H100 80GB HBM3": _data_sheet(989.5, 989.5 / 6, 3352),
+    "NVIDIA H200": _data_sheet(989.5, 989.5 / 6, 4800),
     "AMD Instinct MI300X": _data_sheet(1307.4, 163.4, 5300),
 }
 
@@ -79,13 +80,10 @@ def rates(cost: Cost, microseconds: float) -> tuple[float, float]:
     return cost.flops / microseconds / 1e6, cost.bytes / microseconds / 1e3
 
 
-def why_implausible(
-    cost: Cost, microseconds: float, device: Device, dtype: str, *, may_split: bool = False
-) -> str | None:
+def why_implausible(cost: Cost, microseconds: float, device: Device, dtype: str) -> str | None:
     """Why a time cannot be true on this device, or None; unknown devices refuse nothing but times of zero.
 
-    Arithmetic refuses nothing in a ``dtype`` that the data sheet has no rate of. ``may_split``: products of float32 may
-    be sums of several on tensor cores, and so faster than IEEE's; those of 16 bits are still the faster ones.
+    Arithmetic refuses nothing in a ``dtype`` that the data sheet has no rate of.
     """
     if microseconds <= 0:
         return f"{microseconds} us is no time"
@@ -93,7 +91,7 @@ def why_implausible(
     if sheet is None:
         return None
     tflops, gbps = rates(cost, microseconds)
-    limit = sheet.tflops.get("bfloat16" if may_split and dtype == "float32" else dtype)
+    limit = sheet.tflops.get(dtype)
     if limit is not None and tflops > limit:
         return f"{tflops:.0f} TFLOP/s exceeds the {limit:.0f} of {device.name}"
     if gbps > sheet.gbps:

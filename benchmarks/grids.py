@@ -27,7 +27,10 @@ CHUNK: Final = 2048  # new tokens of a chunked prefill
 CACHED: Final = 30720  # tokens before them
 PREFILLS: Final = (1024, 4096, 16384)
 # Batch, heads, length, causal: what the suites of comparisons measure in float32 (docs/suites.md).
-EXACT: Final = ((1, 8, 1024, False), (1, 8, 2048, True), (2, 16, 1024, True), (4, 32, 512, True))
+EXACT: Final = (
+    *((1, 8, 1024, False), (1, 8, 512, False), (1, 8, 128, False)),
+    *((1, 8, 2048, True), (2, 16, 1024, True), (4, 32, 512, True), (2, 16, 256, True), (1, 8, 128, True)),
+)
 
 
 class Cell(NamedTuple):

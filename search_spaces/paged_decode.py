@@ -293,7 +293,9 @@ OPERATION: Final = Operation(
     cost=cost,
     sources=(
         *(_KERNEL_FOLDERS / "paged_decode" / f"{name}.py" for name in _FILES),
-        _KERNEL_FOLDERS / "flash_attention" / "forward.py",  # the helpers that both kernels use
+        # The helpers that the kernels share.
+        _KERNEL_FOLDERS / "flash_attention" / "forward.py",
+        _KERNEL_FOLDERS / "precision.py",
         Path(__file__).with_name("flash_attention.py"),
         Path(__file__),
     ),

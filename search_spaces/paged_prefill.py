@@ -197,6 +197,7 @@ OPERATION: Final = Operation(
         _KERNEL_FOLDERS / "paged_decode" / "pages.py",
         _KERNEL_FOLDERS / "paged_decode" / "softmax.py",
         _KERNEL_FOLDERS / "flash_attention" / "forward.py",
+        _KERNEL_FOLDERS / "precision.py",
         Path(__file__).with_name("flash_attention.py"),
     ),
     entry=("launch",),

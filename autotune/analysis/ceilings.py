@@ -59,7 +59,8 @@ def measure_ceilings(processor: Processor, dtype: str) -> Ceilings:
     """Read and copy a buffer of four times the last cache and more; multiply square matrices of that dtype.
 
     A copy counts the bytes that it reads and those that it writes (as STREAM does). fp32 products are torch's as it is
-    set up: without TF32 unless the caller allowed it.
+    set up: without TF32 unless the caller allowed it. On NVIDIA's GPUs from compute capability 8.0 on a sixth of the
+    bf16 rate counts as well, since our kernels make an fp32 product of six in bf16.
     """
     return Ceilings(processor, dtype, _bandwidths(processor), _products(processor, dtype))
 
@@ -89,6 +90,21 @@ def _bandwidths(processor: Processor) -> tuple[Rate, ...]:
 
 
 def _products(processor: Processor, dtype: str) -> tuple[Rate, ...]:
+    found = _square_products(processor, dtype, f"{dtype} product")
+    if dtype == "float32" and _splits_float32(processor):
+        found += _square_products(processor, "bfloat16", "a sixth of the bfloat16 product", parts=6)
+    return found
+
+
+def _splits_float32(processor: Processor) -> bool:
+    """Whether kernels make products of float32 of six of bfloat16 there, see ``kernels.precision``."""
+    import torch
+
+    return processor.kind == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability() >= (8, 0)
+
+
+def _square_products(processor: Processor, dtype: str, name: str, *, parts: int = 1) -> tuple[Rate, ...]:
+    """Rates of products that each count as one of so many ``parts``."""
     import torch
 
     rates = []
@@ -101,7 +117,7 @@ def _products(processor: Processor, dtype: str) -> tuple[Rate, ...]:
             return torch.matmul(left, right, out=out)
 
         fastest = min(sample_times([multiply], processor))
-        rates.append(Rate(f"{dtype} product of {width} x {width}", 2 * width**3 / fastest / 1e6))
+        rates.append(Rate(f"{name} of {width} x {width}", 2 * width**3 / parts / fastest / 1e6))
         if fastest > LONG_ENOUGH_US:
             break
     return tuple(rates)

@@ -186,8 +186,7 @@ class Problem:
             return None
 
     def _judge_time(self, outcome: Outcome, timing: Timing, conditions: Conditions) -> Outcome:
-        dtype = product_dtype(self._shape)
-        reason = why_implausible(self._cost, timing.median_us, hardware.current_device(), dtype)
+        reason = self._why_implausible(timing)
         if reason is not None:
             return replace(outcome, status=Status.IMPLAUSIBLE, message=reason)
         self._best_us = min(self._best_us, timing.median_us)
@@ -195,12 +194,14 @@ class Problem:
 
     def _judge_baseline(self, result: BaselineResult, timing: Timing) -> BaselineResult:
         """The result with its time, or with why that cannot be one: its call does not compute what was checked."""
-        # torch's efficient SDPA makes each product of float32 of three of TF32 (mem_eff_attention/gemm_kernel_utils.h).
-        dtype = product_dtype(self._shape)
-        reason = why_implausible(self._cost, timing.median_us, hardware.current_device(), dtype, may_split=True)
+        reason = self._why_implausible(timing)
         if reason is not None:
             return replace(result, message=f"implausible time of {timing.median_us:.3g} us: {reason}")
         return replace(result, timing=timing)
+
+    def _why_implausible(self, timing: Timing) -> str | None:
+        dtype = product_dtype(self._shape)
+        return why_implausible(self._cost, timing.median_us, hardware.current_device(), dtype)
 
     def _admit(self, config: Config, case: Case, stack: ExitStack) -> tuple[Outcome, Stopwatch | None]:
         """Check a finalist; one that passes comes with its stopwatch, ready to be read."""

@@ -8,6 +8,8 @@ import math
 import triton
 import triton.language as tl
 
+from autotune.kernels.precision import product_precision
+
 LOG2_E = tl.constexpr(math.log2(math.e))
 LN_2 = tl.constexpr(math.log(2.0))
 
@@ -95,7 +97,7 @@ def _attend(
             MASKED,
             DESCRIPTOR,
         )
-        scores = tl.dot(q, k_tile.T, input_precision="ieee")
+        scores = tl.dot(q, k_tile.T, input_precision=product_precision(k_tile.dtype))
         if SOFTCAP:
             # score_scale is scale / softcap here; the capped scores are taken to base 2 below.
             scores = softcap * _tanh(scores * score_scale, PRECISE)
@@ -127,7 +129,9 @@ def _attend(
             MASKED,
             DESCRIPTOR,
         )
-        accumulator = tl.dot(weights.to(v_tile.dtype), v_tile, accumulator, input_precision="ieee")
+        accumulator = tl.dot(
+            weights.to(v_tile.dtype), v_tile, accumulator, input_precision=product_precision(v_tile.dtype)
+        )
     return accumulator, row_max, row_sum
 
 

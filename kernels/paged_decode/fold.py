@@ -11,6 +11,7 @@ from autotune.kernels.flash_attention.forward import _tanh
 from autotune.kernels.paged_decode.keys import load_rows, load_scales, locate_keys
 from autotune.kernels.paged_decode.packing import load_packed, unpack_bytes, unpack_pairs
 from autotune.kernels.paged_decode.softmax import fold_scores
+from autotune.kernels.precision import product_precision
 
 SMALLEST_SCALE = tl.constexpr(2.0**-60)
 
@@ -103,7 +104,7 @@ def fold_tile(
             k_tile = k_tile.T
             scores = tl.dot(q_other, k_tile, tl.dot(q_tile, k_tile) * 256, out_dtype=tl.int32).to(tl.float32)
         else:
-            scores = tl.dot(q_tile, k_tile.to(WEIGHT_TYPE).T, input_precision="ieee")
+            scores = tl.dot(q_tile, k_tile.to(WEIGHT_TYPE).T, input_precision=product_precision(WEIGHT_TYPE))
     scores *= factors
     exponents = None
     if KEY_SCALES:
@@ -130,7 +131,7 @@ def fold_tile(
     else:
         v_fixed, v_moving = locate_keys(pages, tile, tokens, PAGE_SIZE, RUN, V_STRIDES, HEADS)
         v_tile = load_rows(v, v_fixed, v_moving, present, HEAD_DIM_V, BLOCK_DV).to(WEIGHT_TYPE)
-        accumulator = tl.dot(weights, v_tile, accumulator * rescale, input_precision="ieee")
+        accumulator = tl.dot(weights, v_tile, accumulator * rescale, input_precision=product_precision(WEIGHT_TYPE))
     return accumulator, other, row_max, sums
 
 

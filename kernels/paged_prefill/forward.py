@@ -13,6 +13,7 @@ from autotune.kernels.flash_attention.forward import LOG2_E, _offset, _tanh
 from autotune.kernels.paged_decode.keys import load_rows, locate_keys
 from autotune.kernels.paged_decode.pages import load_pages
 from autotune.kernels.paged_decode.softmax import finish_softmax
+from autotune.kernels.precision import product_precision
 
 # Sequences that a program looks at together. One size for all batches, so that all run one binary.
 SEQUENCES_AT_ONCE = tl.constexpr(256)
@@ -72,7 +73,7 @@ def _score_keys(
     MASKED: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, PRECISE: tl.constexpr,
 ):  # fmt: skip
     """Scores, -inf if MASKED where a query may not see the key, and the factor that takes them to base 2."""
-    scores = tl.dot(q_tile, k_tile.T, input_precision="ieee")
+    scores = tl.dot(q_tile, k_tile.T, input_precision=product_precision(k_tile.dtype))
     if SOFTCAP:
         scores = softcap * _tanh(scores * score_scale, PRECISE)
         factor = 1.0
@@ -125,7 +126,9 @@ def _fold_tiles(
         accumulator = accumulator * rescale[:, None]
         v_fixed, v_moving = locate_keys(pages, tile, BLOCK_K, PAGE_SIZE, RUN, V_STRIDES)
         v_tile = load_rows(v, v_fixed, v_moving, present, HEAD_DIM_V, BLOCK_DV)
-        accumulator = tl.dot(weights.to(v_tile.dtype), v_tile, accumulator, input_precision="ieee")
+        accumulator = tl.dot(
+            weights.to(v_tile.dtype), v_tile, accumulator, input_precision=product_precision(v_tile.dtype)
+        )
         pages = next_pages
     return accumulator, row_max, row_sum
 

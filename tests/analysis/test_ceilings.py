@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import torch
 
 from autotune.analysis import ceilings, clock
 from autotune.analysis.ceilings import Ceilings, Rate, measure_ceilings
 from autotune.analysis.processor import Processor
 
 PROCESSOR = Processor("cpu", "a CPU", 2**20, 4)
+GPU = Processor("cuda", "a GPU", 2**20, 4)
 
 
 def test_the_roof_has_two_sides_that_meet_at_the_ridge() -> None:
@@ -44,6 +46,54 @@ def test_after_a_long_product_no_wider_one_is_tried(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ceilings, "MIN_BUFFER", {"cpu": 2**12})
     monkeypatch.setattr(ceilings, "WIDTHS", {"cpu": (8, 16)})
     assert len(measure_ceilings(PROCESSOR, "float32").compute) == 1
+
+
+@pytest.fixture
+def products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU's, which takes a microsecond for each byte of an element."""
+
+    def sample(given: Sequence[clock.Call], processor: Processor) -> list[float]:
+        product = given[0]()
+        assert isinstance(product, torch.Tensor)
+        return [float(product.itemsize)]
+
+    monkeypatch.setattr(ceilings, "sample_times", sample)
+    monkeypatch.setattr(ceilings, "_bandwidths", lambda processor: (Rate("copy", 1.0),))
+    monkeypatch.setattr(ceilings, "WIDTHS", {"cpu": (8,), "cuda": (8, 16)})
+    randn = torch.randn
+    monkeypatch.setattr(torch, "randn", lambda *size, device: randn(*size))
+
+
+@pytest.mark.usefixtures("products")
+@pytest.mark.parametrize(
+    ("processor", "dtype", "capability", "hip", "is_split"),
+    [
+        (GPU, "float32", (9, 0), None, True),
+        (GPU, "float32", (8, 0), None, True),
+        (GPU, "float32", (7, 5), None, False),
+        (GPU, "float32", (9, 4), "6.4", False),
+        (GPU, "bfloat16", (9, 0), None, False),
+        (PROCESSOR, "float32", (9, 0), None, False),
+    ],
+    ids=["Hopper", "Ampere", "Turing", "MI300X", "bfloat16", "CPU"],
+)
+def test_float32_counts_a_sixth_of_bfloat16_where_kernels_are_made_so(
+    monkeypatch: pytest.MonkeyPatch,
+    processor: Processor,
+    dtype: str,
+    capability: tuple[int, int],
+    hip: str | None,
+    is_split: bool,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    microseconds = getattr(torch, dtype).itemsize
+    widths = ceilings.WIDTHS[processor.kind]
+    expected = [Rate(f"{dtype} product of {n} x {n}", 2 * n**3 / microseconds / 1e6) for n in widths]
+    if is_split:
+        name = "a sixth of the bfloat16 product"
+        expected += [Rate(f"{name} of {n} x {n}", 2 * n**3 / 6 / 2 / 1e6) for n in widths]
+    assert list(measure_ceilings(processor, dtype).compute) == expected
 
 
 def test_samples_of_a_cpu_are_microseconds_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,15 +206,15 @@ def test_a_roofline_says_how_near_its_winners_come(sweep: Problem) -> None:
 def test_each_dtype_has_a_roofline_under_its_own_roof(sweep: Problem) -> None:
     """Causal, 512 long and 64 wide, fp32 has 64.1 FLOPs a byte: memory limits 16 bits there, arithmetic fp32.
 
-    4 x 64 FLOPs for each of 4 x 32 x 512 x 513 / 2 pairs are 4.30 GFLOP; in 500 us that is 8.61 TFLOP/s of 67.
+    4 x 64 FLOPs for each of 4 x 32 x 512 x 513 / 2 pairs are 4.30 GFLOP; in 500 us that is 8.61 TFLOP/s of 164.9.
     """
     single = sample.trial(sample.shape(512, batch=4, heads=32, head_dim=64, dtype="float32"), timing=sample.timing(500))
     wide, narrow = roofline_figures(OPERATION, NVIDIA_H200, [sweep], [sample.trial(SHAPE), single])
     assert "Roofline, bfloat16" in wide
     assert wide.count("<circle") == narrow.count("<circle") == 1
     assert "Roofline, float32" in narrow
-    assert "67 TFLOP/s dense in float32, 4800 GB/s" in narrow
-    assert "1 winner at 64 FLOPs a byte. The winner reaches 13 % of the roof above; arithmetic is the limit." in narrow
+    assert "164.9 TFLOP/s dense in float32, 4800 GB/s" in narrow
+    assert "1 winner at 64 FLOPs a byte. The winner reaches 5.2 % of the roof above; arithmetic is the limit." in narrow
     assert ": 8.61 TFLOP/s, 500 us</title>" in narrow
 
 

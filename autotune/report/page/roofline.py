@@ -110,5 +110,5 @@ def _words(screened: Sequence[Point], best: Sequence[Point], roof: Roof | None) 
 def _source(device: Device, dtype: str, roof: Roof | None) -> str:
     if roof is None:
         return f"no ceilings are known of {device.name}{f' in {dtype}' if dtype else ''}; {BY_FORMULA}"
-    nominal = f"{roof.tflops:g} TFLOP/s dense in {dtype}, {roof.gbps:g} GB/s"
+    nominal = f"{round(roof.tflops, 1):g} TFLOP/s dense in {dtype}, {roof.gbps:g} GB/s"
     return f"ceilings are nominal, of the data sheet: {nominal}; {BY_FORMULA}"

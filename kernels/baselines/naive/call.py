@@ -18,8 +18,8 @@ class Naive:
     """Attention by three Triton kernels over ``AttentionShape``: scores, softmax, weighted sum.
 
     Scores and weights lie in memory in the tensors' own dtype, as in eager torch: it is what a half-precision model
-    stored before fusion, and half the traffic of fp32. Within a kernel all is computed in fp32 (fp32 tensors by IEEE
-    dots). A query that sees no key has the output 0.
+    stored before fusion, and half the traffic of fp32. Within a kernel all is computed in fp32, products of fp32
+    tensors as in the fused kernels. A query that sees no key has the output 0.
 
     Example (on a GPU):
         >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cuda")  # of flash attention

@@ -3,6 +3,8 @@
 import triton
 import triton.language as tl
 
+from autotune.kernels.precision import product_precision
+
 
 @triton.jit
 def _offset(index, stride):
@@ -36,7 +38,7 @@ def attention_scores(
         q_tile = tl.load(q_rows[:, None] + columns[None, :], mask=q_mask, other=0.0)
         k_mask = (keys < seq_kv)[None, :] & (columns < HEAD_DIM)[:, None]
         k_tile = tl.load(k_rows[None, :] + columns[:, None], mask=k_mask, other=0.0)
-        products = tl.dot(q_tile, k_tile, products, input_precision="ieee")
+        products = tl.dot(q_tile, k_tile, products, input_precision=product_precision(q_tile.dtype))
 
     result = products * scale
     if CAUSAL:
@@ -102,7 +104,7 @@ def weighted_sum(
         weight_tile = tl.load(weight_rows[:, None] + keys[None, :], mask=weight_mask, other=0.0)
         v_mask = (keys < seq_kv)[:, None] & (columns < HEAD_DIM_V)[None, :]
         v_tile = tl.load(v_head + _offset(keys, stride_vs)[:, None] + columns[None, :], mask=v_mask, other=0.0)
-        accumulator = tl.dot(weight_tile, v_tile, accumulator, input_precision="ieee")
+        accumulator = tl.dot(weight_tile, v_tile, accumulator, input_precision=product_precision(v_tile.dtype))
 
     out_rows = out + _offset(batch, stride_ob) + _offset(head, stride_oh) + _offset(rows, stride_os)
     in_range = (rows < seq_q)[:, None] & (columns < HEAD_DIM_V)[None, :]
