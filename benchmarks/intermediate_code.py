@@ -1,15 +1,18 @@
 """The intermediate code of every row that ships, as one tree compiles it; ``benchmarks.carry_over`` runs it.
 
-The tree is the one whose ``autotune`` is imported. Prints JSON: the hash of the tree's source, and a digest a row.
+The tree is the one whose ``autotune`` is imported. Prints JSON: the hash of the tree's source, and a digest a row, null
+where nothing could be compiled.
 """
 
 import hashlib
 import json
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from triton._C.libtriton import ir
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction
 
@@ -17,11 +20,6 @@ from autotune.executor.compiler import use_target
 from autotune.registry import get_operation, load_kernel
 from autotune.table import shipped_sweeps, shipped_winners
 from autotune.trial import Trial
-
-try:
-    from triton._C.libtriton import ir
-except ImportError as error:
-    sys.exit(f"benchmarks.intermediate_code: needs Triton's compiler: {error}")
 
 RUN: Final = JITFunction.run
 
@@ -31,17 +29,25 @@ class Recorder:
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
+        self._compiled = 0
 
     def note(self, *facts: object) -> None:
         """Adds facts to what the digest names."""
         self._digest.update(f"{facts}\n".encode())
 
     def hexdigest(self) -> str:
+        """Of all that was noted.
+
+        Raises:
+            LookupError: nothing was compiled, so nothing is known.
+        """
+        if not self._compiled:
+            raise LookupError("nothing was compiled; is TRITON_INTERPRET set?")
         return self._digest.hexdigest()
 
     def launch(self, function: Any, *arguments: Any, grid: Any, warmup: bool, **constants: Any) -> Any:
         """What ``JITFunction.run`` is called with (Triton 3.6)."""
-        self.note(grid, [_describe(argument) for argument in arguments])
+        self.note(grid, [_describe(argument) for argument in arguments], sorted(constants.items()))
         return RUN(function, *arguments, grid=grid, warmup=warmup, **constants)
 
     def compile(
@@ -56,6 +62,7 @@ class Recorder:
         generators, modules = backend.get_codegen_implementation(options), backend.get_module_map()
         module = source.make_ir(target, options, generators, modules, context)
         self.note(target, sorted(options.__dict__.items()), module.str_nodebug())
+        self._compiled += 1
 
 
 def _describe(argument: Any) -> object:
@@ -66,20 +73,23 @@ def _describe(argument: Any) -> object:
     return argument
 
 
-def digest_of(trial: Trial) -> str:
-    """Names what Triton's passes and assembler are given for a row, and its launch: equal ones run alike.
+def digest_of(trial: Trial) -> str | None:
+    """Names what Triton's passes and assembler are given for a row, its launches, and the default it was raced with.
 
-    What raises has the error's text for its code.
+    What raises has no digest, and says so on standard error.
     """
     recorder = Recorder()
     JITFunction.run = lambda function, *arguments, **named: recorder.launch(function, *arguments, **named)
     JITFunction._do_compile = lambda *arguments: recorder.compile(*arguments)
     use_target(trial.device.architecture)
+    if trial.default_timing is not None:
+        recorder.note(get_operation(trial.operation).space.default(trial.shape, trial.device))
     try:
         load_kernel(trial.operation).warmup(trial.config, trial.shape)
-    except Exception as error:
-        recorder.note(type(error).__name__, str(error))
-    return recorder.hexdigest()
+        return recorder.hexdigest()
+    except Exception:
+        print(f"{trial.shape}, {trial.config}:\n{traceback.format_exc()}", file=sys.stderr)
+        return None
 
 
 def shipped_rows(operation: str, results: Path) -> Iterator[Trial]:

@@ -7,6 +7,7 @@ sequence and must have chosen the same token at every step. Without a GPU a tiny
     python examples/generate.py
 """
 
+import argparse
 import math
 import os
 import sys
@@ -176,6 +177,7 @@ def compare(model: Model, prompt: torch.Tensor, tokens: torch.Tensor) -> tuple[i
 @torch.no_grad()
 def main() -> int:
     """Exit code 1 if a token differs that no rounding explains."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     sizes, device = (GPU, "cuda") if HAS_GPU else (INTERPRETER, "cpu")
     where = torch.cuda.get_device_name() if HAS_GPU else "no GPU here: a tiny model in Triton's interpreter"
     print(f"{where}, {sizes.dtype}, prompts of {', '.join(map(str, sizes.prompts))} tokens")

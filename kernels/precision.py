@@ -3,6 +3,7 @@
 
 import triton
 import triton.language as tl
+from triton import knobs
 from triton.language.target_info import cuda_capability_geq
 
 
@@ -10,12 +11,14 @@ from triton.language.target_info import cuda_capability_geq
 def product_precision(dtype: tl.dtype) -> str:
     """What ``tl.dot`` is told as ``input_precision`` for tiles of a dtype; only float32 has a choice.
 
-    NVIDIA's tensor cores, from compute capability 8.0 on, multiply float32 as three numbers of bfloat16 a factor, which
-    hold all of its 24 bits; of the nine products the three smallest, below 2^-24 of the whole, are left out (Henry,
-    Tang and Heinecke, arXiv 1904.06376). Elsewhere products are IEEE's.
+    NVIDIA's tensor cores multiply float32 as three numbers of bfloat16 a factor, which hold all of its 24 bits; of the
+    nine products the three smallest, below 2^-24 of the whole, are left out (Henry, Tang and Heinecke, arXiv
+    1904.06376). Three products of TF32, which torch's efficient SDPA takes, are faster and less exact: tensor cores cut
+    off every sum, and in TF32 sum twice as often. At 128 tokens no config then met the bound of ``correctness``.
 
-    Against fp64 none of 518 configs of flash attention then exceeded twice the error of eager torch in IEEE float32. By
-    three products of TF32, which torch's efficient SDPA takes, 221 of 900 did: tensor cores cut off every sum, and in
-    TF32 sum twice as often (NVIDIA H200, heads of 64, 2026-11-22).
+    IEEE's are products on other GPUs, in the interpreter, and from compute capability 10.0 to 11: there each product's
+    sum takes tensor memory of its own, which holds too few (Triton 3.6).
     """
-    return "bf16x6" if dtype == tl.float32 and cuda_capability_geq(8, 0) else "ieee"
+    has_mma = cuda_capability_geq(8, 0) and not cuda_capability_geq(10, 0)
+    is_split = (has_mma or cuda_capability_geq(12, 0)) and not knobs.runtime.interpret
+    return "bf16x6" if dtype == tl.float32 and is_split else "ieee"

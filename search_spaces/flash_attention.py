@@ -87,7 +87,10 @@ def default(shape: AttentionShape, device: Device) -> Config:
         raise InvalidShapeError("varlen=True is not supported by flash_attention; expected varlen=False")
     width = max(padded_widths(shape.head_dim, shape.head_dim_v))
     is_hip = device.backend == "hip"
-    block_q, block_k, stages = (_tile_of_float32 if shape.dtype == "float32" else _tile_of_16_bits)(width, device)
+    if shape.dtype == "float32":
+        block_q, block_k, stages = _tile_of_float32(width, device)
+    else:
+        block_q, block_k, stages = _tile_of_16_bits(width, device)
     block_q, block_k = (
         min(block, max(16, 1 << (length - 1).bit_length()))
         for block, length in ((block_q, shape.seq_q), (block_k, shape.seq_kv))
@@ -115,17 +118,15 @@ def _tile_of_16_bits(width: int, device: Device) -> tuple[int, int, int]:
 def _tile_of_float32(width: int, device: Device) -> tuple[int, int, int]:
     """Small tiles, or registers spill: on NVIDIA three numbers of bfloat16 stand for each (``kernels.precision``).
 
-    From 64 rows on, Hopper multiplies by warp groups, which leave keys and values in shared memory: 1.6 times as fast
-    as the best of 32 rows at heads of 64 (139.7 us), 1.7 at 128 (271.0), 1.5 at 256 (1012). One race each; batch 2, 16
-    heads, 1024 tokens, causal; NVIDIA H200, 2026-11-22.
+    Hopper multiplies by warp groups from 64 rows on, which leave keys and values in shared memory: 1.6 times as fast as
+    the best of 32 rows at heads of 64 (139.7 us), 1.7 at 128 (271.0), 1.5 at 256 (1012). One race each; batch 2, 16
+    heads, 1024 tokens, causal; NVIDIA H200, 2026-11-22. Elsewhere more rows spill (compiled, not measured).
     """
     if device.backend == "hip":
         return 32, 32 if width <= 128 else 16, 1
-    if width <= 64:
-        return 64, 64, 2
-    if width <= 128:
-        return 64, 32, 1
-    return (128, 16, 1) if device.shared_memory_bytes >= LARGE_SHARED_MEMORY else (32, 16, 1)
+    if device.arch == "sm_90":
+        return (64, 64, 2) if width <= 64 else (64, 32, 1) if width <= 128 else (128, 16, 1)
+    return (32, 32, 3) if width <= 64 else (32, 16, 1) if width <= 128 else (16, 16, 1)
 
 
 def hints(config: Config, shape: AttentionShape, device: Device) -> tuple[float, ...]:

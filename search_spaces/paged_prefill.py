@@ -102,7 +102,7 @@ def default(shape: PagedShape, device: Device) -> Config:
     is_large = device.shared_memory_bytes >= LARGE_SHARED_MEMORY
     block_q = 128 if width <= 128 or (width <= 256 and is_large) else 64 if width <= 256 else 32
     block_k = 64 if width <= 128 else 32
-    if item_bytes == 4:  # no matrix unit computes in fp32: small tiles, or registers spill
+    if item_bytes == 4:  # of which an element takes more registers: small tiles, or they spill
         block_q, block_k = 32, 16
     warps = 4 if block_q * width <= 128 * 64 and item_bytes == 2 else 8
     block_q = min(block_q, max(16, _power_of_two(shape.batch * shape.seq_q * shape.group)))

@@ -59,8 +59,8 @@ def measure_ceilings(processor: Processor, dtype: str) -> Ceilings:
     """Read and copy a buffer of four times the last cache and more; multiply square matrices of that dtype.
 
     A copy counts the bytes that it reads and those that it writes (as STREAM does). fp32 products are torch's as it is
-    set up: without TF32 unless the caller allowed it. On NVIDIA's GPUs from compute capability 8.0 on a sixth of the
-    bf16 rate counts as well, since our kernels make an fp32 product of six in bf16.
+    set up: without TF32 unless the caller allowed it. Where our kernels make an fp32 product of six in
+    bf16, a sixth of the bf16 rate counts as well.
     """
     return Ceilings(processor, dtype, _bandwidths(processor), _products(processor, dtype))
 
@@ -100,7 +100,10 @@ def _splits_float32(processor: Processor) -> bool:
     """Whether kernels make products of float32 of six of bfloat16 there, see ``kernels.precision``."""
     import torch
 
-    return processor.kind == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability() >= (8, 0)
+    if processor.kind != "cuda" or torch.version.hip is not None:
+        return False
+    major, _ = torch.cuda.get_device_capability()
+    return major in (8, 9) or major >= 12
 
 
 def _square_products(processor: Processor, dtype: str, name: str, *, parts: int = 1) -> tuple[Rate, ...]:

@@ -22,6 +22,7 @@ from autotune.space import Config
 from autotune.trial import Outcome, Resources, Status
 
 DIGEST_LENGTH: Final = 16
+TENSOR_MEMORY_COLUMNS: Final = 512  # of an SM, compute capability 10 and 11 (PTX ISA 8.7, tensor memory)
 ASSEMBLER_KILLED: Final = "`ptxas` failed with error code -9"  # Triton 3.6, backends/nvidia/compiler.py
 # Attributes of a compiled kernel's metadata that Triton 3.6's launchers read (backends/nvidia and amd, driver.py).
 LAUNCH_METADATA: Final = (
@@ -80,7 +81,7 @@ def use_target(architecture: Architecture) -> None:
 def compile_config(kernel: Kernel, config: Config, shape: Shape, device: Device) -> Outcome:
     """Compile a config under ``use_target``; a config that the device cannot hold is refused here.
 
-    Compilers accept any amount of shared memory, so the device's limit is checked by us.
+    Compilers accept any amount of shared and of tensor memory, so the device's limits are checked by us.
     """
     started = time.perf_counter()
     try:
@@ -96,15 +97,25 @@ def compile_config(kernel: Kernel, config: Config, shape: Shape, device: Device)
         )
     seconds = time.perf_counter() - started
     resources = read_resources(compiled)
-    limit = device.shared_memory_bytes
-    fits = resources.shared_bytes is None or resources.shared_bytes <= limit
+    refusal = _why_too_large(compiled, resources, device)
     return Outcome(
         config=config,
-        status=Status.OK if fits else Status.OUT_OF_RESOURCES,
-        message="" if fits else f"{resources.shared_bytes} bytes of shared memory, {device.arch} has {limit}",
+        status=Status.OUT_OF_RESOURCES if refusal else Status.OK,
+        message=refusal,
         resources=resources,
         compile_seconds=seconds,
     )
+
+
+def _why_too_large(compiled: Any, resources: Resources, device: Device) -> str:
+    """What the device has too little of; empty where it can hold the binary."""
+    limit = device.shared_memory_bytes
+    if resources.shared_bytes is not None and resources.shared_bytes > limit:
+        return f"{resources.shared_bytes} bytes of shared memory, {device.arch} has {limit}"
+    columns = getattr(compiled.metadata, "tmem_size", None) or 0
+    if columns > TENSOR_MEMORY_COLUMNS:
+        return f"{columns} columns of tensor memory, {device.arch} has {TENSOR_MEMORY_COLUMNS}"
+    return ""
 
 
 def read_resources(compiled: Any) -> Resources:

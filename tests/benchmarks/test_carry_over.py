@@ -27,9 +27,10 @@ def row(length: int, source_hash: str = OLD, dtype: str = "bfloat16") -> Trial:
 
 
 def test_a_row_of_the_earlier_source_is_today_s_where_both_compile_the_same() -> None:
-    rows = [row(256), row(512), row(1024, OTHER), row(2048, NEW)]
-    found = carry_over.carry_over(rows, Compiled(OLD, ["1", "2", "3", "4"]), Compiled(NEW, ["1", "0", "3", "4"]))
-    assert found == [row(256, NEW), row(512, OLD), row(1024, OTHER), row(2048, NEW)]
+    rows = [row(256), row(512), row(1024, OTHER), row(2048, NEW), row(4096)]
+    before, now = Compiled(OLD, ["1", "2", "3", "4", None]), Compiled(NEW, ["1", "0", "3", "4", None])
+    found = carry_over.carry_over(rows, before, now)
+    assert found == [row(256, NEW), row(512, OLD), row(1024, OTHER), row(2048, NEW), row(4096, OLD)]
 
 
 def test_winners_and_sweeps_are_written_where_they_were(tmp_path: Path) -> None:
@@ -59,24 +60,35 @@ def edited(tree: Path, file: str, before: str, after: str) -> Path:
     ("file", "before", "after", "same"),
     [
         ("kernels/flash_attention/forward.py", '"""Fold the keys', '"""Folds the keys', [True, True]),
-        ("kernels/precision.py", '"bf16x6"', '"tf32x3"', [True, False]),
+        ("kernels/precision.py", '"bf16x6" if', '"tf32x3" if', [True, False]),
+        ("search_spaces/flash_attention.py", "(64, 32, 1) if", "(64, 16, 1) if", [True, False]),
+        ("kernels/flash_attention/forward.py", "tl.zeros([BLOCK_Q, BLOCK_DV]", "tl.nothing([BLOCK_Q]", [False, False]),
         ("kernels/flash_attention/forward.py", "row_sum == 0.0, 1.0", "row_sum == 0.0, 2.0", [False, False]),
         ("kernels/flash_attention/launch.py", "* batches * heads,)", "* batches * heads + 1,)", [False, False]),
         ("kernels/flash_attention/launch.py", "else scale * LOG2_E", "else scale * LOG2_E + 1", [False, False]),
     ],
-    ids=["docstring", "float32 alone", "a constant", "the grid", "an argument"],
+    ids=["docstring", "float32 alone", "its default", "what fails", "a constant", "the grid", "an argument"],
 )
 def test_what_another_tree_compiles_and_launches_is_told_apart(
-    file: str, before: str, after: str, same: list[bool], tmp_path: Path
+    file: str, before: str, after: str, same: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [row(256), row(512, dtype="float32")]
+    """Of a variable that is set for tests of numbers nothing is seen, or nothing would be compiled."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    rows = [replace(row(256), default_timing=None), row(512, dtype="float32")]
     write_shipped(FOLDER / "flash_attention.parquet", rows, results=tmp_path / "results")
     tree = edited(tmp_path / "tree", file, before, after)
     then, now = compile_in([tree, ROOT], "flash_attention", tmp_path / "results")
     assert now.source_hash == get_operation("flash_attention").source_hash
-    assert (then.source_hash == now.source_hash) == (file == "kernels/flash_attention/forward.py" and same[0])
-    assert len(set(now.digests)) == 2
+    assert (then.source_hash == now.source_hash) == (same[0] and file != "kernels/precision.py")
+    assert len({*now.digests, None}) == 3
+    assert (None in then.digests) == ("tl.nothing" in after)
     assert [was == digest for was, digest in zip(then.digests, now.digests, strict=True)] == same
+
+
+def test_a_revision_is_extracted_with_its_links(tmp_path: Path) -> None:
+    carry_over.extract("HEAD", tmp_path)
+    assert (tmp_path / "autotune" / "kernels" / "flash_attention" / "forward.py").is_file()
+    assert (tmp_path / "autotune" / "kernels").is_symlink()
 
 
 def test_a_revision_that_is_none_is_refused_in_one_line() -> None:

@@ -20,7 +20,7 @@ from autotune.report.page.problem import Problem
 from autotune.report.page.style import STYLE
 from autotune.search_spaces.flash_attention import OPERATION
 from autotune.trial import Conditions, Outcome, Policy, Stage, Status, Trial
-from tests.report import sample
+from tests.report import flex_sample, sample
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
 VOID = {"meta", "br"}
@@ -152,6 +152,12 @@ def test_a_device_of_a_hostile_name_is_text() -> None:
     page = Page(render([sample.trial(device=device)]))
     assert {"script", "img", "b"} & {tag for tag, _ in page.tags} <= {"b"}
     assert HOSTILE in page.text
+
+
+def test_a_table_of_several_operations_says_of_each_how_it_stands() -> None:
+    text = Page(render([sample.trial(), *flex_sample.winners()])).text
+    assert "1.05x against the fastest baseline of flash_attention ahead in 1 of 1" in text
+    assert "0.50x against the fastest baseline of flex_attention ahead in 0 of 8" in text
 
 
 def test_the_summary_says_what_was_gained_and_against_what() -> None:

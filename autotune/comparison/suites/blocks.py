@@ -49,6 +49,7 @@ RECORDED: Final = (
     "with the same mask, where there is one, whose length is nearest, and of those the nearest in batch and heads; "
     "what is not as asked stands beside it; `autotune bench --suite blocks` on a GPU measures the exercise's problem"
 )
+NOT_RECORDED: Final = "not recorded"
 BEST_RECORDED: Final = (
     "the best of a length that is recorded with the same mask, in the batch and heads recorded: with the exercise's "
     "another may be the best; of other lengths none is named"
@@ -187,7 +188,7 @@ def _best(seq: int, times: Mapping[tuple[int, int], Timing | None]) -> Row:
 def _best_recorded(seq: int, source: AttentionShape, times: Mapping[tuple[int, int], Timing | None]) -> Row:
     """``_best`` with the problem that it is of; nothing of another length or mask than was asked for."""
     if (source.seq_q, source.causal) != (seq, problem(seq).causal):
-        return seq, None, None, None, None
+        return seq, NOT_RECORDED, None, None, None
     _, *best = _best(seq, times)
     return seq, str(source), *best
 

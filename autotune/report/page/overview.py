@@ -24,7 +24,6 @@ class Check(NamedTuple):
 def cards(winners: Sequence[Trial], problems: Sequence[Problem], trials: Sequence[Trial]) -> Html:
     """The few numbers that a reader looks for first."""
     gains = [ratio for winner in winners if (ratio := gain(winner))]
-    leads = [ratio for winner in winners if (ratio := lead(winner))]
     entries: list[tuple[str, str, str]] = [
         (f"{len(winners):,}", "winner" if len(winners) == 1 else "winners", "problems that a race has decided"),
         (f"{len(trials):,}", "trial" if len(trials) == 1 else "trials", _stages(problems, trials)),
@@ -34,11 +33,7 @@ def cards(winners: Sequence[Trial], problems: Sequence[Problem], trials: Sequenc
         entries.insert(
             0, (f"{geometric_mean(gains):.2f}x", "against the default", f"geometric mean; at most {best:.2f}x")
         )
-    if leads:
-        ahead = sum(ratio.low > 1.0 for ratio in leads)
-        entries.insert(
-            1, (f"{geometric_mean(leads):.2f}x", "against the fastest baseline", f"ahead in {ahead} of {len(leads)}")
-        )
+    entries += _leads(winners)
     if problems:
         sweeps = sum(problem.is_sweep for problem in problems)
         searches = len(problems) - sweeps
@@ -50,6 +45,19 @@ def cards(winners: Sequence[Trial], problems: Sequence[Problem], trials: Sequenc
         for figure, name, detail in entries
     )
     return element("div", *tiles, class_="cards")
+
+
+def _leads(winners: Sequence[Trial]) -> list[tuple[str, str, str]]:
+    """How the winners of each operation stand to baselines: a mean over several would say nothing of any."""
+    operations = list(dict.fromkeys(winner.operation for winner in winners))
+    entries = []
+    for name in operations:
+        leads = [ratio for winner in winners if winner.operation == name and (ratio := lead(winner))]
+        if leads:
+            ahead = sum(ratio.low > 1.0 for ratio in leads)
+            told = "against the fastest baseline" + (f" of {name}" if len(operations) > 1 else "")
+            entries.append((f"{geometric_mean(leads):.2f}x", told, f"ahead in {ahead} of {len(leads)}"))
+    return entries
 
 
 def _stages(problems: Sequence[Problem], trials: Sequence[Trial]) -> str:
