@@ -100,9 +100,10 @@ def _takes(problem: type[Problem]) -> Callable[[options.Command], options.Comman
 
 @analyze.callback()
 def choose(context: typer.Context) -> None:
-    """Show the help where no analysis is named: Typer's own refusal would be an error of one line."""
+    """Show the help where no analysis is named, as ``autotune`` alone does: Typer's own refusal has one line."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+        raise typer.Exit(2)
 
 
 @analyze.command()

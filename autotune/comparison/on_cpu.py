@@ -24,6 +24,7 @@ MIN_ROUNDS: Final = 5
 FEW_ROUNDS: Final = 3  # the least that have a median, where MIN_ROUNDS would take MANY times the seconds
 MANY: Final = 4
 MAX_ROUNDS: Final = 100
+MANY_FLOPS: Final = 10**12  # of which reference and limit took 200 s (two busy cores, torch 2.13.0, 2026-11-22)
 COMPILED: Final = ("flex",)  # baselines that compile before their first call
 OnStep = Callable[[str], object]
 
@@ -106,7 +107,7 @@ def _make_ready(
         return results, ready
     if room is not None and (reason := why_too_large(operation, shape, room)) is not None:
         raise AutotuneError(reason)
-    on_step("making inputs and their fp64 reference")
+    on_step(f"making inputs and their fp64 reference{_how_long(operation.cost(shape).flops)}")
     case = _make_case(kernel, shape)
     for baseline in able:
         on_step(f"{'compiling and checking' if baseline.name in COMPILED else 'checking'} {baseline.name}")
@@ -130,6 +131,11 @@ def torch_threads() -> int:
     import torch
 
     return torch.get_num_threads()
+
+
+def _how_long(flops: int) -> str:
+    """What is said of a reference that takes minutes: about how many products there are, by no clock."""
+    return f", {flops / 1e12:,.0f} TFLOP: minutes on a processor" if flops >= MANY_FLOPS else ""
 
 
 def _make_case(kernel: Kernel, shape: Shape) -> Case:

@@ -285,7 +285,7 @@ def test_on_a_gpu_a_roofline_has_as_many_tokens_at_every_length(run: Run) -> Non
 
 def test_analyze_alone_shows_the_help(run: Run) -> None:
     ran = run("analyze")
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.err) == (2, "")
     assert "roofline" in ran.out
     assert "memory" in ran.out
 

@@ -114,6 +114,15 @@ def test_each_step_is_told_before_it_begins(fakes: list[Fake]) -> None:
     assert timing == "timing right for at most 0 s, but 5 rounds at least and 100 at most"
 
 
+def test_a_reference_that_takes_minutes_says_so(fakes: list[Fake], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert on_cpu._how_long(35 * 10**12) == ", 35 TFLOP: minutes on a processor"
+    assert on_cpu._how_long(OPERATION.cost(SHAPE).flops) == ""
+    monkeypatch.setattr(on_cpu, "MANY_FLOPS", 1)
+    steps: list[str] = []
+    compare_on_cpu(OPERATION, SHAPE, ["right"], seconds=0.0, on_step=steps.append)
+    assert steps[0] == "making inputs and their fp64 reference, 0 TFLOP: minutes on a processor"
+
+
 class Slow:
     """A stopwatch over calls of 2.5 seconds by its own clock."""
 
