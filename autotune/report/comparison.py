@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from autotune.analysis.sheets import without_name
 from autotune.comparison import Comparison, Entry
@@ -13,23 +13,31 @@ from autotune.space import Config, Value
 MIB: Final = 2**20
 
 
+class _Rate(NamedTuple):
+    """A unit, the field of an entry that is told in it, and what that is multiplied with."""
+
+    unit: str
+    field: str
+    factor: float = 1.0
+
+
 def headers(comparison: Comparison) -> tuple[str, ...]:
     """The titles of the columns of ``cells``."""
     reference = f"{comparison.timed[0].name} is" if comparison.timed else ""
-    return ("", "time (95 %)", _rate(comparison)[0], reference, "error", "extra memory")
+    return ("", "time (95 %)", _rate(comparison).unit, reference, "error", "extra memory")
 
 
 def cells(comparison: Comparison) -> list[tuple[str, ...]]:
     """A row of text for each entry that has a time."""
     timed = comparison.timed
-    _, rate = _rate(comparison)
+    rate = _rate(comparison)
     rows: list[tuple[str, ...]] = []
     for entry in timed:
         assert entry.timing is not None
         assert timed[0].timing is not None
         ratio = "" if entry is timed[0] else f"{speed_up(entry.timing, timed[0].timing)} its speed"
         name = entry.name if entry.verified_on_hardware else f"{entry.name} *"
-        value: float = getattr(entry, rate)
+        value = rate.factor * float(getattr(entry, rate.field))
         rows.append((name, describe_time(entry.timing), describe_rate(value), ratio, _error(entry), _memory(entry)))
     return rows
 
@@ -116,12 +124,14 @@ def _plain(config: Config | None) -> dict[str, Value] | None:
     return None if config is None else dict(config)
 
 
-def _rate(comparison: Comparison) -> tuple[str, str]:
-    """The unit and the field of the rate that limits the first entry."""
+def _rate(comparison: Comparison) -> _Rate:
+    """The rate that limits the first entry; small machines have GFLOP/s."""
     first = comparison.timed[0] if comparison.timed else None
     if first is not None and is_limited_by_memory(first.tflops, first.gbps, comparison.device, comparison.shape):
-        return "GB/s", "gbps"
-    return "TFLOP/s", "tflops"
+        return _Rate("GB/s", "gbps")
+    if comparison.timed and max(entry.tflops or 0.0 for entry in comparison.timed) < 1.0:
+        return _Rate("GFLOP/s", "tflops", 1000.0)
+    return _Rate("TFLOP/s", "tflops")
 
 
 def _error(entry: Entry) -> str:

@@ -38,11 +38,10 @@ def test_float32_is_split_where_tensor_cores_multiply_bfloat16(name: str, monkey
     assert {product_precision(dtype) for dtype in (tl.float16, tl.bfloat16)} == {"ieee"}
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", [name for name, (target, _) in TARGETS.items() if target is not None])
 def test_the_measured_ceiling_is_of_the_products_that_are_computed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, expected = TARGETS[name]
-    if target is None:
-        pytest.skip("there is no GPU whose ceiling could be measured")
+    assert target is not None
     major = 9 if target.backend == "hip" else target.arch // 10
     monkeypatch.setattr(torch.version, "hip", "6.4" if target.backend == "hip" else None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (major, 0))

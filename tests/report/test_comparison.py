@@ -40,6 +40,13 @@ def test_rows_are_compared_with_the_first() -> None:
     ]
 
 
+def test_small_machines_have_gigaflops() -> None:
+    entries = tuple(replace(entry, tflops=entry.tflops and entry.tflops / 1e4) for entry in ENTRIES)
+    small = replace(COMPARISON, device="AMD EPYC 9454", entries=entries)
+    assert headers(small)[2] == "GFLOP/s"
+    assert [row[2] for row in cells(small)] == ["50", "2.5", "33.3"]
+
+
 def test_rates_have_no_exponent() -> None:
     fast = replace(ENTRIES[0], tflops=16.3, gbps=4077.8)
     assert cells(replace(COMPARISON, entries=(fast,)))[0][2] == "4078"
