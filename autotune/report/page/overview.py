@@ -24,16 +24,15 @@ class Check(NamedTuple):
 def cards(winners: Sequence[Trial], problems: Sequence[Problem], trials: Sequence[Trial]) -> Html:
     """The few numbers that a reader looks for first."""
     gains = [ratio for winner in winners if (ratio := gain(winner))]
-    entries: list[tuple[str, str, str]] = [
+    entries: list[tuple[str, str, str]] = []
+    if gains:
+        best = max(ratio.value for ratio in gains)
+        entries.append((f"{geometric_mean(gains):.2f}x", "against the default", f"geometric mean; at most {best:.2f}x"))
+    entries += [
+        *_leads(winners),
         (f"{len(winners):,}", "winner" if len(winners) == 1 else "winners", "problems that a race has decided"),
         (f"{len(trials):,}", "trial" if len(trials) == 1 else "trials", _stages(problems, trials)),
     ]
-    if gains:
-        best = max(ratio.value for ratio in gains)
-        entries.insert(
-            0, (f"{geometric_mean(gains):.2f}x", "against the default", f"geometric mean; at most {best:.2f}x")
-        )
-    entries += _leads(winners)
     if problems:
         sweeps = sum(problem.is_sweep for problem in problems)
         searches = len(problems) - sweeps

@@ -4,13 +4,13 @@ from typing import Final
 
 STYLE: Final = """
 :root{color-scheme:light dark;--page:#f6f7f9;--box:#fff;--ink:#1b2330;--soft:#5a6678;--line:#dfe3ea;--grid:#e9ecf1;
---accent:#0b63ce;--good:#0a7a4b;--bad:#a8540a;--warn:#fdf3e4;--fine:#e8f6ef;
+--accent:#0b63ce;--good:#0a7a4b;--bad:#a8540a;--warn:#fdf3e4;--fine:#e8f6ef;--shade:#1b233038;
 --h0:#06603f;--h1:#1d8558;--h2:#58ad7c;--h3:#a5d3a6;--h4:#f2e6a8;--h5:#f5c477;--h6:#e8956a;--h7:#b54a41;
 --t0:#fff;--t1:#fff;--t2:#0c2417;--t3:#0c2417;--t4:#33280a;--t5:#33280a;--t6:#2b1006;--t7:#fff;
 --failed:#e3e6ec;--failed-ink:#5a6678;--tuned:#0b63ce;--default:#9aa7ba;--baseline:#d08a1d;--fanova:#0b63ce;--ped:#8a5cc7;
 --s0:#c8453b;--s1:#e08b2c;--s2:#7e5bb5;--s3:#3d8fb0;--s4:#7c8798}
 @media (prefers-color-scheme:dark){:root{--page:#10141b;--box:#181e28;--ink:#e6eaf1;--soft:#9aa6b8;--line:#2b3442;
---grid:#242c39;--accent:#6cb0ff;--good:#4fd09a;--bad:#f0a85c;--warn:#2d2417;--fine:#15291f;
+--grid:#242c39;--accent:#6cb0ff;--good:#4fd09a;--bad:#f0a85c;--warn:#2d2417;--fine:#15291f;--shade:#000c;
 --h0:#7df0b8;--h1:#45c78c;--h2:#2f9a6b;--h3:#2b6f55;--h4:#5d5a35;--h5:#7f5a2a;--h6:#8b4430;--h7:#7a2b33;
 --t0:#06281a;--t1:#06281a;--t2:#f2fff8;--t3:#f2fff8;--t4:#fff9dc;--t5:#fff2dd;--t6:#ffe9e0;--t7:#ffe3e3;
 --failed:#2b3442;--failed-ink:#9aa6b8;--tuned:#6cb0ff;--default:#66748a;--baseline:#e0a440;--fanova:#6cb0ff;--ped:#b592ee;
@@ -47,8 +47,12 @@ small{font-size:.82rem}
 .checks strong{flex:0 0 3em;white-space:nowrap;font-size:.86rem;line-height:1.75}
 .checks .good{background:var(--fine)}.checks .good strong{color:var(--good)}
 .checks .bad{background:var(--warn)}.checks .bad strong{color:var(--bad)}
-.scroll{overflow:auto;
-background:var(--box);border:1px solid var(--line);border-radius:12px;margin:.8em 0 1.2em}
+.scroll{overflow:auto;background:
+linear-gradient(to right,var(--box) 30%,transparent) left/40px 100% no-repeat local,
+linear-gradient(to left,var(--box) 30%,transparent) right/40px 100% no-repeat local,
+linear-gradient(to right,var(--shade),transparent) left/14px 100% no-repeat scroll,
+linear-gradient(to left,var(--shade),transparent) right/14px 100% no-repeat scroll,var(--box);
+border:1px solid var(--line);border-radius:12px;margin:.8em 0 1.2em}
 .scroll.long{max-height:38rem}
 .scroll:focus-visible,a:focus-visible,summary:focus-visible{outline:2px solid var(--accent);outline-offset:2px}
 table{border-collapse:collapse;width:100%;font-size:.88rem}
