@@ -14,7 +14,9 @@ def product_precision(dtype: tl.dtype) -> str:
     NVIDIA's tensor cores multiply float32 as three numbers of bfloat16 a factor, which hold all of its 24 bits; of the
     nine products the three smallest, below 2^-24 of the whole, are left out (Henry, Tang and Heinecke, arXiv
     1904.06376). Three products of TF32, which torch's efficient SDPA takes, are faster and less exact: tensor cores cut
-    off every sum, and in TF32 sum twice as often. At 128 tokens no config then met the bound of ``correctness``.
+    off every sum, and in TF32 sum twice as often. With "tf32x3" here, none of 149 configs met the bound of
+    ``correctness`` over 128 tokens; with six of bfloat16 all 149 did (NVIDIA H200, 2026-11-22, ``benchmarks.record
+    winners --only float32 --sampler exhaustive``: batch 1, 8 heads of 64, full).
 
     IEEE's are products on other GPUs, in the interpreter, and from compute capability 10.0 to 11: there each product's
     sum takes tensor memory of its own, which holds too few (Triton 3.6).

@@ -120,7 +120,8 @@ def _tile_of_float32(width: int, device: Device) -> tuple[int, int, int]:
 
     Hopper multiplies by warp groups from 64 rows on, which leave keys and values in shared memory: 1.6 times as fast as
     the best of 32 rows at heads of 64 (139.7 us), 1.7 at 128 (271.0), 1.5 at 256 (1012). One race each; batch 2, 16
-    heads, 1024 tokens, causal; NVIDIA H200, 2026-11-22. Elsewhere more rows spill (compiled, not measured).
+    heads, 1024 tokens, causal; NVIDIA H200, 2026-11-22; ``autotune sweep`` of these shapes times all of them. Elsewhere
+    more rows spill (compiled, not measured).
     """
     if device.backend == "hip":
         return 32, 32 if width <= 128 else 16, 1

@@ -59,8 +59,8 @@ def measure_ceilings(processor: Processor, dtype: str) -> Ceilings:
     """Read and copy a buffer of four times the last cache and more; multiply square matrices of that dtype.
 
     A copy counts the bytes that it reads and those that it writes (as STREAM does). fp32 products are torch's as it is
-    set up: without TF32 unless the caller allowed it. Where our kernels make an fp32 product of six in
-    bf16, a sixth of the bf16 rate counts as well.
+    set up: without TF32 unless the caller allowed it. Where our kernels make an fp32 product of six in bf16, a sixth of
+    the bf16 rate counts as well.
     """
     return Ceilings(processor, dtype, _bandwidths(processor), _products(processor, dtype))
 

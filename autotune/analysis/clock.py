@@ -35,7 +35,13 @@ def time_text(microseconds: float) -> str:
         >>> time_text(127936.5), time_text(84.2)
         ('127.936 ms', '84.2 us')
     """
-    return f"{microseconds / 1000:.3f} ms" if microseconds >= 1000.0 else f"{microseconds:.1f} us"
+    unit, scale, digits = unit_of(microseconds)
+    return f"{microseconds / scale:.{digits}f} {unit}"
+
+
+def unit_of(microseconds: float) -> tuple[str, float, int]:
+    """The unit that a time reads best in, its microseconds, and how many digits follow the point."""
+    return ("ms", 1000.0, 3) if microseconds >= 1000.0 else ("us", 1.0, 1)
 
 
 def _cpu_times(calls: Sequence[Call]) -> list[float]:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from autotune.analysis.clock import unit_of
 from autotune.roofline import product_dtype, roof_of
 from autotune.shape import Shape
 from autotune.trial import Policy, Stage, Status, Timing, Trial
@@ -43,9 +44,8 @@ def speed_up(other: Timing, ours: Timing) -> Ratio:
 
 def describe_time(timing: Timing) -> str:
     """A median with its interval, in the unit that reads best."""
-    scale, unit = (1000.0, "ms") if timing.median_us >= 1000.0 else (1.0, "us")
+    unit, scale, digits = unit_of(timing.median_us)
     median, low, high = (value / scale for value in (timing.median_us, timing.low_us, timing.high_us))
-    digits = 3 if unit == "ms" else 1
     return f"{median:.{digits}f} {unit} ({low:.{digits}f}-{high:.{digits}f})"
 
 

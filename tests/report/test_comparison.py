@@ -56,7 +56,7 @@ def test_rates_have_no_exponent() -> None:
     ("device", "dtype", "heading"),
     [
         ("NVIDIA H200", "bfloat16", "GB/s"),  # 64 FLOPs a byte are below 206
-        ("NVIDIA H200", "float32", "TFLOP/s"),  # and above 14
+        ("NVIDIA H200", "float32", "TFLOP/s"),  # and above 34
         ("AMD EPYC 9454", "bfloat16", "TFLOP/s"),  # of which no data sheet is known
     ],
 )

@@ -7,9 +7,9 @@ import triton
 
 from autotune.kernels.baselines.naive.forward import attention_scores, softmax_rows, weighted_sum
 
-# Not tuned, since this is the "before": the 64 x 64 tiles of a textbook matrix product, 32 deep. All three
-# compile in seconds in fp32 too, and with the widest heads they fit the 64 KB of shared memory of an AMD CDNA 3, the
-# least of what is supported.
+# Not tuned, since this is the "before": the 64 x 64 tiles of a textbook matrix product, 32 deep. All three compile
+# in seconds in fp32 too, and with the widest heads they fit the 64 KB of shared memory of an AMD CDNA 3, the least of
+# what is supported.
 BLOCK_Q: Final = 64
 BLOCK_K: Final = 64
 DEPTH: Final = 32

@@ -20,7 +20,8 @@ from autotune.kernels.paged_prefill.inputs import check_shape
 from autotune.kernels.paged_prefill.reference import paged_prefill_reference
 from autotune.operation import Baseline
 from autotune.shape import AttentionShape, PagedShape
-from tests.kernels.baselines.fake_flash_infer import Library, install
+from tests.kernels.baselines.fake_flash_infer.install import install
+from tests.kernels.baselines.fake_flash_infer.library import Library
 from tests.kernels.numerics import compare
 
 ONE: Final = AttentionShape(batch=1, heads=4, kv_heads=2, seq_q=17, head_dim=64, dtype="bfloat16", causal=True)
