@@ -1,17 +1,23 @@
 """Tune Triton attention kernels on your device, keep what was learned in Parquet, serve the best kernel for a shape.
 
 ``get_kernel(shape)`` reads the tables; ``attention``, ``paged_decode`` and ``paged_prefill`` pick by their tensors;
-``append_kv`` and ``PagedKVCache`` fill paged caches; ``autotune search`` on the command line fills the tables.
+``append_kv`` and ``PagedKVCache`` fill paged caches; ``tune``, or ``autotune search`` on the command line, fills the
+tables.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from autotune.dispatch import Provenance, TunedKernel, get_kernel, reload
 from autotune.errors import AutotuneError, OutOfPagesError
 from autotune.functional import attention, merge_attention
 from autotune.paged import append_kv, paged_decode, paged_prefill
 from autotune.paged_cache import PagedKVCache
-from autotune.registry import register
+from autotune.registry import register, register_implementation
 from autotune.shape import AttentionShape, PagedShape
 from autotune.version import VERSION as __version__  # noqa: N811 - the name that everyone asks for
+
+if TYPE_CHECKING:
+    from autotune.tuning import TunedShape, Tuning, tune
 
 __all__ = [
     "AttentionShape",
@@ -21,6 +27,8 @@ __all__ = [
     "PagedShape",
     "Provenance",
     "TunedKernel",
+    "TunedShape",
+    "Tuning",
     "__version__",
     "append_kv",
     "attention",
@@ -29,5 +37,22 @@ __all__ = [
     "paged_decode",
     "paged_prefill",
     "register",
+    "register_implementation",
     "reload",
+    "tune",
 ]
+
+_TUNING = ("TunedShape", "Tuning", "tune")
+
+
+def __getattr__(name: str) -> Any:
+    """Import what tunes on first use: it loads Optuna and pyarrow, which a serving process does without."""
+    if name in _TUNING:
+        from autotune import tuning
+
+        return getattr(tuning, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_TUNING})

@@ -1,4 +1,4 @@
-"""The memory that a call holds, at most and at its end, as torch's allocators tell it."""
+"""Measurement of the memory that a call holds, at most and at its end, by torch's allocators."""
 
 import json
 import tempfile
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
+
+from autotune.platforms import platform_here
 
 METHODS: Final = {
     "cpu": "torch's CPU allocator, every allocation and release of a run as its profiler records them",
@@ -25,24 +27,27 @@ class Held:
 
 
 def watch(call: Callable[[], T], kind: str) -> tuple[T, Held]:
-    """Run a call on a device of that kind, ``"cpu"`` or ``"cuda"``; its result, and the memory that it held.
+    """Run a call on a device of that kind, ``"cpu"`` or ``"cuda"``; returns its result and the memory that it held.
 
-    On the CPU what a library allocates by itself (MKL's and oneDNN's buffers) is not seen, on a GPU neither what does
-    not pass through torch's caching allocator, which counts whole blocks: up to a MiB more than was asked for.
+    A library's own buffers (MKL's, oneDNN's) are not seen, on a GPU nothing that does not pass through torch's caching
+    allocator, which counts whole blocks: up to a MiB more than was asked for.
     """
-    return _watch_cuda(call) if kind == "cuda" else _watch_cpu(call)
+    if kind == "cpu":
+        return _watch_cpu(call)
+    result, peak, kept = platform_here().measure_bytes(call)
+    return result, Held(peak, kept)
 
 
 def peak_of(call: Callable[[], object], kind: str) -> int:
-    """Bytes that a call holds at most beyond those held before it, its result included."""
+    """Return the bytes that a call holds at most beyond those held before it, its result included."""
     return watch(call, kind)[1].peak
 
 
 def extra_bytes(call: Callable[[], object], kind: str, *, prepared: int = 0) -> int:
-    """Bytes that a call holds at most beside its result.
+    """Return the bytes that a call holds at most beside its result.
 
     Args:
-        prepared: what was allocated for it beforehand and is held between its calls. A result of each call's own is no
+        prepared: bytes allocated for it beforehand and held between its calls. A result of each call's own is no
             part of that; one that is the same tensor each time is, and is taken off.
 
     Example:
@@ -53,17 +58,6 @@ def extra_bytes(call: Callable[[], object], kind: str, *, prepared: int = 0) -> 
     storage = getattr(result, "untyped_storage", None)
     of_result = held.kept if held.kept > 0 or storage is None else storage().nbytes()
     return max(0, prepared + held.peak - of_result)
-
-
-def _watch_cuda(call: Callable[[], T]) -> tuple[T, Held]:
-    import torch
-
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    result = call()
-    torch.cuda.synchronize()
-    return result, Held(torch.cuda.max_memory_allocated() - before, torch.cuda.memory_allocated() - before)
 
 
 def _watch_cpu(call: Callable[[], T]) -> tuple[T, Held]:
@@ -79,8 +73,8 @@ def _watch_cpu(call: Callable[[], T]) -> tuple[T, Held]:
 
 
 def held_by(events: list[dict[str, Any]]) -> Held:
-    """The highest and the last running sum of a trace's ``[memory]`` events of the CPU; what was freed without being
-    seen is not subtracted."""
+    """Return the highest and the last sum of a trace's ``[memory]`` events of the CPU; a release of memory whose
+    allocation was not seen is not subtracted."""
     found = [event for event in events if event.get("name") == "[memory]"]
     live: dict[int, int] = {}
     highest = total = 0

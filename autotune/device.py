@@ -1,57 +1,74 @@
-"""Devices as plain data: what a table row was measured on, and what a compiler needs to know of a target."""
+"""Devices as plain data: what a table row was measured on, and what spaces and compilers ask of a target."""
 
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Literal
+from functools import cache
+from typing import Final
 
 from autotune.errors import UnknownNameError
 
-Backend = Literal["cuda", "hip"]
+# What kernels and spaces may ask of an architecture. They ask for one of these, never for a vendor.
+CAPABILITIES: Final = {
+    "async_copies": "asynchronous copies to shared memory, which a pipeline of more than two stages hides",
+    "dependent_launch": "launches of a kernel before the one that it waits for has ended",
+    "float32_products": "matrix instructions that multiply float32 as IEEE does",
+    "fp8_e4m3": "conversions of float8_e4m3fn",
+    "tensor_maps": "copies of tiles by tensor-map descriptors",
+    "tensor_memory": "accumulators in a memory of the tensor cores",
+    "wave_hints": "the compiler options waves_per_eu, matrix_instr_nonkdim and kpack",
+    "wgmma": "products by warp groups, which read their factors from shared memory",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """An instruction set and the most shared memory that one thread block of it may use."""
+    """An instruction set: the name of its platform, its limits a thread block, and its ``CAPABILITIES``.
+
+    ``generation`` orders the architectures of a platform. ``tensor_memory_columns`` is 0 for one without tensor memory.
+    """
 
     name: str
-    backend: Backend
+    platform: str
+    generation: int
     shared_memory_bytes: int
-    warp_size: int = 32
-
-    @property
-    def capability(self) -> int | str:
-        """What ``triton.backends.compiler.GPUTarget`` calls the arch: ``90`` or ``"gfx942"``."""
-        return int(self.name.removeprefix("sm_")) if self.backend == "cuda" else self.name
+    warp_size: int
+    capabilities: frozenset[str]
+    tensor_memory_columns: int = 0
 
 
-# Shared memory per block: CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability"
-# (opt-in maximum); AMD: local data share per workgroup, CDNA3 and CDNA4 instruction set guides.
-ARCHITECTURES: Final = {
-    arch.name: arch
-    for arch in (
-        Architecture("sm_80", "cuda", 163 * 1024),
-        Architecture("sm_86", "cuda", 99 * 1024),
-        Architecture("sm_87", "cuda", 163 * 1024),
-        Architecture("sm_89", "cuda", 99 * 1024),
-        Architecture("sm_90", "cuda", 227 * 1024),
-        Architecture("sm_100", "cuda", 227 * 1024),
-        Architecture("sm_103", "cuda", 227 * 1024),
-        Architecture("sm_110", "cuda", 227 * 1024),
-        Architecture("sm_120", "cuda", 99 * 1024),
-        Architecture("sm_121", "cuda", 99 * 1024),
-        Architecture("gfx90a", "hip", 64 * 1024, warp_size=64),
-        Architecture("gfx942", "hip", 64 * 1024, warp_size=64),
-        Architecture("gfx950", "hip", 160 * 1024, warp_size=64),
-    )
-}
+ARCHITECTURES: Final[dict[str, Architecture]] = {}  # by name; ``autotune.platforms`` adds those of each vendor
+_finders: Final[list[Callable[[str], Architecture | None]]] = []
+
+
+def add_architectures(listed: Iterable[Architecture], find: Callable[[str], Architecture | None]) -> None:
+    """Add a vendor's architectures; ``find`` returns one by its name, listed or not, or None for another vendor's."""
+    ARCHITECTURES.update({found.name: found for found in listed})
+    _finders.append(find)
+    _find.cache_clear()
 
 
 def architecture(name: str) -> Architecture:
-    """The architecture of that name, or an error that lists the known ones."""
+    """Return the listed architecture of that name.
+
+    Raises:
+        UnknownNameError: it is not listed; the message names those that are.
+    """
     try:
         return ARCHITECTURES[name]
     except KeyError:
         raise UnknownNameError(f"target={name!r} is unknown; allowed: {', '.join(ARCHITECTURES)}") from None
+
+
+@cache
+def _find(name: str) -> Architecture:
+    """Return an architecture by name; an unlisted one has the least that its vendor's current GPUs have."""
+    for find in _finders:
+        if (found := find(name)) is not None:
+            return found
+    raise UnknownNameError(
+        f"arch={name!r} belongs to no vendor that is supported; expected a name like {', '.join(ARCHITECTURES)}"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +76,7 @@ class Device:
     """One model of GPU as tables identify it: name, SM count, memory and power cap, never the arch alone.
 
     ``power_cap_watts`` is None where it cannot be read. Two devices are of one model when all but the power cap agree.
+    Questions about the architecture raise ``UnknownNameError`` for one of an unknown vendor.
     """
 
     name: str
@@ -69,27 +87,32 @@ class Device:
 
     @property
     def architecture(self) -> Architecture:
-        return architecture(self.arch)
-
-    @property
-    def backend(self) -> Backend:
-        return "cuda" if self.arch.startswith("sm_") else "hip"
+        """The architecture, listed or not."""
+        return _find(self.arch)
 
     @property
     def shared_memory_bytes(self) -> int:
-        """Bytes one block may use; for an architecture not listed, the least that its vendor's current GPUs have."""
-        known = ARCHITECTURES.get(self.arch)
-        if known is not None:
-            return known.shared_memory_bytes
-        return 99 * 1024 if self.backend == "cuda" else 64 * 1024
+        """Bytes of shared memory that one thread block may use."""
+        return _find(self.arch).shared_memory_bytes
 
     @property
     def warp_size(self) -> int:
-        """Threads that run in lockstep; for an architecture not listed, that of its vendor's current GPUs."""
-        known = ARCHITECTURES.get(self.arch)
-        if known is not None:
-            return known.warp_size
-        return 64 if self.arch.startswith("gfx9") else 32
+        """Threads that run in lockstep."""
+        return _find(self.arch).warp_size
+
+    def has(self, capability: str) -> bool:
+        """True if the architecture has one of the ``CAPABILITIES``.
+
+        Example:
+            >>> NVIDIA_H200.has("tensor_maps")
+            True
+        """
+        return check_capability(capability) in _find(self.arch).capabilities
+
+    def is_from(self, name: str) -> bool:
+        """True if the architecture is the named one, or a newer one of the same vendor."""
+        here, first = _find(self.arch), _find(name)
+        return here.platform == first.platform and here.generation >= first.generation
 
     @property
     def model(self) -> tuple[str, str, int, int]:
@@ -100,6 +123,17 @@ class Device:
     def slug(self) -> str:
         """The name as a folder: ``"NVIDIA H200"`` -> ``"nvidia_h200"``."""
         return re.sub(r"[^a-z0-9]+", "_", self.name.lower()).strip("_")
+
+
+def check_capability(name: str) -> str:
+    """Return the name of a capability.
+
+    Raises:
+        UnknownNameError: it is none of ``CAPABILITIES``.
+    """
+    if name not in CAPABILITIES:
+        raise UnknownNameError(f"capability={name!r} is unknown; allowed: {', '.join(CAPABILITIES)}")
+    return name
 
 
 # Read with nvidia-smi on the machine that recorded the shipped sweeps (2026-11-21).

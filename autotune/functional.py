@@ -7,8 +7,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from autotune.device import NVIDIA_H200
-from autotune.dispatch import CACHED_PICKS, get_kernel
+from autotune.dispatch import CACHED_PICKS, pick_for_device
 from autotune.errors import InputMismatchError
 from autotune.registry import missing_package
 from autotune.shape import AttentionShape
@@ -28,7 +27,7 @@ def attention(
     scale: float | None = None,
     return_lse: bool = False,
 ) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]":
-    """Softmax attention of ``q [B, S_q, H, D]`` over ``k [B, S_kv, H_kv, D]`` and ``v [B, S_kv, H_kv, D_v]``.
+    """Compute softmax attention of ``q [B, S_q, H, D]`` over ``k [B, S_kv, H_kv, D]`` and ``v [B, S_kv, H_kv, D_v]``.
 
     Forward only; fp16, bf16 or fp32, any strides with a unit last one, ``H`` a multiple of ``H_kv``. On the
     CPU it needs ``TRITON_INTERPRET=1``, and computes fp16 and fp32, to check numbers.
@@ -59,24 +58,23 @@ def attention(
     if 0 in (q.shape[0], q.shape[1], k.shape[1]):
         return _empty(q, k, v, scale, softcap, return_lse)
     shape = _shape_of(tuple(q.shape), tuple(k.shape), v.shape[3], str(q.dtype)[6:], causal, window, softcap is not None)
-    kernel = get_kernel(shape, device=device_of(q))  # keeps its picks, until reload()
+    kernel = pick_for_device(shape, gpu_of(q), "flash_attention")  # keeps its picks, until reload()
     return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse)  # type: ignore[no-any-return]
 
 
-def device_of(tensor: "torch.Tensor") -> str | None:
-    """For what to pick: None, the GPU that is there; or for tensors on the CPU the H200, whose numbers Triton's
-    interpreter then checks. Without the interpreter the kernel refuses them."""
+def gpu_of(tensor: "torch.Tensor") -> int | None:
+    """Return the index of the GPU that holds a tensor; None for one on the CPU, which Triton's interpreter computes."""
     if not tensor.is_cpu:
-        return None
+        return tensor.device.index
     require_packages("triton")
-    return NVIDIA_H200.name
+    return None
 
 
 def check_tensors(**values: object) -> None:
-    """Refuse what is no tensor.
+    """Validate that the values are tensors.
 
     Raises:
-        InputMismatchError: the message names it.
+        InputMismatchError: one is not; the message names it.
     """
     from autotune.kernels import tensors  # loads torch
 
@@ -84,7 +82,7 @@ def check_tensors(**values: object) -> None:
 
 
 def require_packages(*names: str) -> None:
-    """Refuse to go on without packages that an installation may lack.
+    """Require packages that an installation may lack.
 
     Raises:
         MissingDependencyError: one is absent.
@@ -97,7 +95,7 @@ def require_packages(*names: str) -> None:
 def merge_attention(
     outs: "torch.Tensor | Sequence[torch.Tensor]", lses: "torch.Tensor | Sequence[torch.Tensor]"
 ) -> "tuple[torch.Tensor, torch.Tensor]":
-    """Attention over the union of disjoint sets of keys, from the results over each: a shared prefix and its suffixes.
+    """Merge attention over disjoint sets of keys into attention over their union: a shared prefix and its suffixes.
 
     Args:
         outs: ``[n, ..., D]`` stacked or as a sequence: the output over each set.
@@ -129,10 +127,10 @@ def merge_attention(
 
 
 def _stack(name: str, parts: "torch.Tensor | Sequence[torch.Tensor]") -> "torch.Tensor":
-    """Parts of one size and place as one tensor.
+    """Stack parts of one size and place into one tensor.
 
     Raises:
-        InputMismatchError: there are none, or others.
+        InputMismatchError: there are none, or they differ.
     """
     import torch
 
@@ -179,8 +177,8 @@ def _empty(
     softcap: float | None,
     return_lse: bool,
 ) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]":
-    """No queries or no keys: nothing to pick a kernel for."""
-    from autotune.kernels.flash_attention.call import check_call
+    """Compute attention without queries or keys, for which no kernel is picked."""
+    from autotune.kernels.flash_attention.checks import check_call
 
     if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
         raise InputMismatchError(f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit each other")

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 import reprlib
 import sys
 from dataclasses import dataclass, replace
@@ -48,7 +49,7 @@ class ModelShape:
             object.__setattr__(self, "head_dim_v", self.head_dim)
 
     def tensor_parallel(self, degree: int) -> "ModelShape":
-        """What one of ``degree`` ranks computes: its share of the heads.
+        """Return the part that one of ``degree`` ranks computes: its share of the heads.
 
         KV heads are split where there are enough of them, and otherwise replicated, so that each rank holds one; the
         rule of Megatron-LM and vLLM.
@@ -141,13 +142,17 @@ MODELS: Final = {
 
 
 def find_model(name_or_path: str) -> ModelShape:
-    """The named model, or the one of a ``config.json`` where the text is a path: it has a slash or ends in ``.json``.
+    """The named model, or the one of a ``config.json`` where the text is a path.
+
+    A text such as ``Qwen/Qwen2.5-7B`` is a name of the Hugging Face Hub, unless there is such a file.
 
     Raises:
         UsageError: as ``get_model`` and ``load_config`` do.
     """
-    is_path = "/" in name_or_path or name_or_path.endswith(".json")
-    return load_config(Path(name_or_path)) if is_path else get_model(name_or_path)
+    path = Path(name_or_path)
+    is_hub_name = re.fullmatch(r"[\w-]+/[\w.-]+(?<!\.json)", name_or_path) is not None and not path.exists()
+    is_path = ("/" in name_or_path or name_or_path.endswith(".json")) and not is_hub_name
+    return load_config(path) if is_path else get_model(name_or_path)
 
 
 def get_model(name: str) -> ModelShape:
@@ -163,7 +168,8 @@ def get_model(name: str) -> ModelShape:
     try:
         return MODELS[name.lower()]
     except KeyError:
-        close = difflib.get_close_matches(name.lower(), MODELS, n=3)
+        own_name = name.lower().rpartition("/")[2]  # without the owner of a name of the Hub
+        close = difflib.get_close_matches(own_name, MODELS, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(MODELS)}"
         raise UnknownNameError(f"model={name!r} is unknown; {hint} (or give the path of a config.json)") from None
 

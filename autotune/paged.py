@@ -3,9 +3,10 @@
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from autotune.dispatch import CACHED_PICKS, get_kernel
+from autotune.dispatch import CACHED_PICKS, pick_for_device
 from autotune.errors import InputMismatchError, InvalidShapeError
-from autotune.functional import check_tensors, device_of, require_packages
+from autotune.functional import check_tensors, gpu_of, require_packages
+from autotune.rounding import power_of_two
 from autotune.shape import MAX_CONTEXT, PagedShape, parse_layout
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def paged_decode(
     return_lse: bool = False,
     check: bool = False,
 ) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]":
-    """Softmax attention of one query a sequence, ``q [B, H, D]``, or of its last few, ``q [B, S_q, H, D]`` with ``S_q``
-    up to 8, over a paged cache that holds their keys already.
+    """Compute softmax attention of one query a sequence, ``q [B, H, D]``, or of its last few, ``q [B, S_q, H, D]`` with
+    ``S_q`` up to 8, over a paged cache that holds their keys already.
 
     Forward only; fp16, bf16 or fp32, ``H`` a multiple of ``H_kv``, unit last strides. Nothing on the GPU is read by the
     host, and the grid depends on no length: a CUDA graph may hold the call. On the CPU it needs
@@ -83,7 +84,7 @@ def paged_decode(
         parse_layout(layout),
         _round_mean(mean_context),
     )
-    kernel = get_kernel(shape, device=device_of(q), operation="paged_decode")
+    kernel = pick_for_device(shape, gpu_of(q), "paged_decode")
     return kernel(  # type: ignore[no-any-return]
         q,
         k_cache,
@@ -119,9 +120,9 @@ def paged_prefill(
     return_lse: bool = False,
     check: bool = False,
 ) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]":
-    """Causal softmax attention of any number of new queries of each sequence, packed one sequence after another into
-    ``q [T, H, D]``, over a paged cache that holds their keys already: chunked prefill, and chunks mixed with decode
-    steps in one launch.
+    """Compute causal softmax attention of any number of new queries of each sequence, packed one sequence after another
+    into ``q [T, H, D]``, over a paged cache that holds their keys already: chunked prefill, and chunks mixed with
+    decode steps in one launch.
 
     A sequence's queries are its last positions, and see the keys up to their own. Forward only; fp16, bf16 or fp32,
     ``H`` a multiple of ``H_kv``, unit last strides. Nothing on the GPU is read by the host, and the grid depends on no
@@ -160,7 +161,7 @@ def paged_prefill(
     # mean that is rounded.
     mean_queries = max(1, -(-q.shape[0] // max(1, batch)))
     shape = _paged_shape_of(
-        (batch, 1 << (mean_queries - 1).bit_length(), *q.shape[1:]),
+        (batch, power_of_two(mean_queries), *q.shape[1:]),
         tuple(k_cache.shape[1:]),
         v_cache.shape[3],
         page_table.shape[1],
@@ -169,7 +170,7 @@ def paged_prefill(
         parse_layout(layout),
         _round_mean(mean_context),
     )
-    kernel = get_kernel(shape, device=device_of(q), operation="paged_prefill")
+    kernel = pick_for_device(shape, gpu_of(q), "paged_prefill")
     return kernel(  # type: ignore[no-any-return]
         q,
         k_cache,
@@ -230,11 +231,13 @@ def append_kv(
     require_packages("torch", "triton")
     from autotune.kernels.paged_cache.append import append  # loads torch and triton
     from autotune.kernels.paged_cache.call import check_append, check_slots
+    from autotune.kernels.tensors import on_device_of
 
     check_append(k, v, k_cache, v_cache, slots, layout=name, k_scale=k_scale, v_scale=v_scale)
     if check:
         check_slots(slots, pages=k_cache.shape[0], page_size=k_cache.shape[1 if name == "NHD" else 2])
-    append(k, v, k_cache, v_cache, slots, layout=name, k_scale=k_scale, v_scale=v_scale)
+    with on_device_of(k):
+        append(k, v, k_cache, v_cache, slots, layout=name, k_scale=k_scale, v_scale=v_scale)
 
 
 def _check_ranks(
@@ -245,7 +248,7 @@ def _check_ranks(
     *,
     q_forms: dict[int, str],
 ) -> None:
-    """Refuse what has no shape; the kernel checks the sizes against the shape it was picked for."""
+    """Validate the numbers of dimensions; the kernel checks the sizes against the shape it was picked for."""
     import torch
 
     if not type(q) is type(k_cache) is type(v_cache) is type(page_table) is torch.Tensor:
@@ -258,11 +261,11 @@ def _check_ranks(
 
 
 def _round_mean(mean_context: int | None) -> int | None:
-    """To the nearest multiple of an eighth of the power of two below it: the mean of a server's sequences is another in
-    every step, and each that is told apart is another pick.
+    """Round to the nearest multiple of an eighth of the power of two below: the mean of a server's sequences changes in
+    every step, and each distinct value is another pick.
 
     Raises:
-        InvalidShapeError: it is no positive integer.
+        InvalidShapeError: it is not a positive integer.
     """
     if mean_context is None:
         return None
@@ -283,10 +286,10 @@ def _paged_shape_of(
     layout: str,
     mean_context: int | None,
 ) -> PagedShape:
-    """The shape of a call; the table's capacity, rounded up to a power of two, bounds the context and its mean."""
+    """Make the shape of a call; the table's capacity, rounded up to a power of two, bounds the context and its mean."""
     page_size, kv_heads = k_page[:2] if layout == "NHD" else (k_page[1], k_page[0])
     capacity = max(1, max_pages * page_size)
-    max_context = min(MAX_CONTEXT, 1 << (capacity - 1).bit_length())
+    max_context = min(MAX_CONTEXT, power_of_two(capacity))
     window, softcap, sinks, alibi = features
     return PagedShape(
         batch=q[0],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from autotune.errors import InputMismatchError, MissingDependencyError, OutOfPagesError, UnknownNameError, UsageError
 from autotune.functional import require_packages
-from autotune.hardware import has_gpu
+from autotune.platforms import has_gpu
 from autotune.shape import PagedShape, parse_kv_dtype
 
 if TYPE_CHECKING:

@@ -1,85 +1,92 @@
-"""Names of operations: lazy ``"module:attribute"`` references; the only file that names ours."""
+"""Names of operations and implementations: lazy ``"module:attribute"`` references; the only file that names ours."""
 
 import importlib
+import warnings
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, NamedTuple
+from typing import Any, Final
 
-from autotune.errors import InvalidShapeError, MissingDependencyError, UnknownNameError
-from autotune.operation import Kernel, Operation
+from autotune.errors import InvalidShapeError, MissingDependencyError, UnknownNameError, one_line
+from autotune.implementation import Implementation, Kernel
+from autotune.operation import Baseline, Definition, Operation
 from autotune.shape import Shape
 
-ENTRY_POINT_GROUP = "autotune.operations"
+OPERATION_ENTRY_POINTS: Final = "autotune.operations"
+IMPLEMENTATION_ENTRY_POINTS: Final = "autotune.implementations"
 
-
-class Reference(NamedTuple):
-    """Where an operation and its kernel are found; nothing is imported until asked for."""
-
-    operation: str
-    kernel: str
-
-
-_references: dict[str, Reference] = {
-    "flash_attention": Reference(
-        "autotune.search_spaces.flash_attention:OPERATION", "autotune.kernels.flash_attention:KERNEL"
-    ),
-    # Takes the same shapes, so it solves one only where it is named.
-    "flex_attention": Reference(
-        "autotune.search_spaces.flex_attention:OPERATION", "autotune.kernels.flex_attention:KERNEL"
-    ),
-    "paged_decode": Reference("autotune.search_spaces.paged_decode:OPERATION", "autotune.kernels.paged_decode:KERNEL"),
-    "paged_prefill": Reference(
-        "autotune.search_spaces.paged_prefill:OPERATION", "autotune.kernels.paged_prefill:KERNEL"
-    ),
+_operations: dict[str, str] = {
+    "flash_attention": "autotune.search_spaces.flash_attention.operation:OPERATION",
+    "paged_decode": "autotune.search_spaces.paged_decode.operation:OPERATION",
+    "paged_prefill": "autotune.search_spaces.paged_prefill.operation:OPERATION",
+}
+_implementations: dict[tuple[str, str], str] = {
+    ("flash_attention", "triton"): "autotune.search_spaces.flash_attention.triton:IMPLEMENTATION",
+    ("flash_attention", "flex"): "autotune.search_spaces.flash_attention.flex:IMPLEMENTATION",
+    ("paged_decode", "triton"): "autotune.search_spaces.paged_decode.triton:IMPLEMENTATION",
+    ("paged_prefill", "triton"): "autotune.search_spaces.paged_prefill.triton:IMPLEMENTATION",
 }
 
 
-def register(name: str, *, operation: str, kernel: str) -> None:
-    """Add an operation of your own: two ``"module:attribute"`` references, imported when first needed.
+def register(name: str, operation: str) -> None:
+    """Add an operation of your own by a ``"module:attribute"`` reference to its ``Operation``, imported when needed.
 
-    Installed packages do the same without a call, by an entry point of the group ``autotune.operations`` whose object
-    is a ``Reference``.
+    Installed packages do the same without a call, by an entry point ``name = "module:attribute"`` of the group
+    ``autotune.operations``.
 
     Raises:
         UnknownNameError: the name is taken by another reference.
     """
-    added = Reference(operation, kernel)
-    if _references.get(name, added) != added:
-        raise UnknownNameError(f"operation={name!r} is registered already as {_references[name]}; choose another name")
-    _references[name] = added
+    if _operations.setdefault(name, operation) != operation:
+        raise UnknownNameError(f"operation={name!r} is registered already as {_operations[name]}; choose another name")
+
+
+def register_implementation(operation: str, name: str, implementation: str) -> None:
+    """Add an implementation to an operation by a ``"module:attribute"`` reference to its ``Implementation``.
+
+    It is tuned, raced, shown and served like ours. Installed packages do the same by an entry point
+    ``"OPERATION.NAME" = "module:attribute"`` of the group ``autotune.implementations``.
+
+    Raises:
+        UnknownNameError: the name is taken by another reference.
+
+    Example:
+        >>> autotune.register_implementation("flash_attention", "naive", "my_package.space:IMPLEMENTATION")
+    """
+    found = _implementations.setdefault((operation, name), implementation)
+    if found != implementation:
+        raise UnknownNameError(
+            f"implementation={name!r} of {operation} is registered already as {found}; choose another name"
+        )
 
 
 def operation_names() -> list[str]:
-    """The names of all registered operations, sorted."""
-    return sorted({*_references, *(point.name for point in _points())})
+    """Return the names of all registered operations, sorted."""
+    return sorted(_all_operations())
 
 
 def get_operation(name: str) -> Operation[Any]:
-    """The operation of that name.
+    """Return the operation of that name.
 
     Raises:
         UnknownNameError: no such operation; the message lists the registered ones.
     """
-    found = _load(reference(name).operation)
-    assert isinstance(found, Operation)
+    reference = operation_reference(name)
+    found = _load(reference)
+    if not isinstance(found, Operation):
+        raise UnknownNameError(f"operation={name!r}: {reference} is {found!r}; expected an Operation")
     return found
 
 
-def load_kernel(name: str) -> Kernel:
-    """The kernel of that operation; imports torch and triton."""
-    kernel: Kernel = _load(reference(name).kernel)
-    return kernel
-
-
 def operation_for(shape: Shape) -> Operation[Any]:
-    """The operation that solves this shape: of several that support it, ours, then the one that was registered first.
+    """Return the first registered operation that supports this shape, ours before others.
 
     Raises:
         UnknownNameError: no operation takes shapes of this class.
         InvalidShapeError: those that do support other ones; the message says what each expects.
     """
     problems = []
-    for name in [*_references, *(point.name for point in _points())]:
+    for name in _all_operations():
         operation = get_operation(name)
         if type(shape) is operation.shape_class:
             if (problem := operation.unsupported(shape)) is None:
@@ -90,19 +97,105 @@ def operation_for(shape: Shape) -> Operation[Any]:
     raise UnknownNameError(f"shape={shape!r}: no operation takes a {type(shape).__name__}")
 
 
-def reference(name: str) -> Reference:
-    """Where the operation of that name and its kernel are found."""
-    if name in _references:
-        return _references[name]
-    for point in _points():
-        if point.name == name:
-            return Reference(*point.load())
-    raise UnknownNameError(f"operation={name!r} is unknown; registered: {', '.join(operation_names())}")
+def implementation_names(operation: str) -> list[str]:
+    """Return the names of an operation's implementations, in the order of registration."""
+    return [name for of, name in _all_implementations() if of == operation]
+
+
+def get_implementation(operation: str, name: str) -> Implementation[Any]:
+    """Return an implementation by its operation's name and its own.
+
+    Raises:
+        UnknownNameError: no such operation or implementation; the message lists the registered ones.
+    """
+    reference = implementation_reference(operation, name)
+    found = _load(reference)
+    if not isinstance(found, Implementation) or (found.operation, found.name) != (operation, name):
+        raise UnknownNameError(
+            f"implementation={name!r} of {operation}: {reference} is {getattr(found, 'title', found)!r}; expected an "
+            "Implementation of that operation and name"
+        )
+    return found
+
+
+def implementations_of(operation: str) -> list[Implementation[Any]]:
+    """Return all implementations of an operation: ours first, each in the order of registration.
+
+    One whose reference cannot be loaded is left out with a warning: a broken package of somebody else's stops nobody.
+    """
+    found = []
+    for name in implementation_names(operation):
+        try:
+            found.append(get_implementation(operation, name))
+        except UnknownNameError as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+    return sorted(found, key=lambda implementation: not implementation.is_ours)
+
+
+def load_definition(operation: str) -> Definition:
+    """Return the definition of an operation; imports torch."""
+    definition: Definition = _load(get_operation(operation).definition)
+    return definition
+
+
+def load_kernel(operation: str, implementation: str) -> Kernel:
+    """Return the kernel of an implementation; imports torch and triton."""
+    kernel: Kernel = _load(get_implementation(operation, implementation).kernel)
+    return kernel
+
+
+def load_baselines(operation: str) -> Sequence[Baseline]:
+    """Return what an operation is compared with, the usual ones first; imports none of their libraries."""
+    reference = get_operation(operation).baselines
+    baselines: Sequence[Baseline] = _load(reference) if reference else ()
+    return baselines
+
+
+def operation_reference(name: str) -> str:
+    """Return the reference of an operation, for another process to register.
+
+    Raises:
+        UnknownNameError: no such operation.
+    """
+    known = _all_operations()
+    if name not in known:
+        raise UnknownNameError(f"operation={name!r} is unknown; registered: {', '.join(sorted(known))}")
+    return known[name]
+
+
+def implementation_reference(operation: str, name: str) -> str:
+    """Return the reference of an implementation, for another process to register.
+
+    Raises:
+        UnknownNameError: no such operation or implementation.
+    """
+    operation_reference(operation)
+    known = _all_implementations()
+    if (operation, name) not in known:
+        names = ", ".join(implementation_names(operation)) or "none"
+        raise UnknownNameError(f"implementation={name!r} of {operation} is unknown; registered: {names}")
+    return known[operation, name]
+
+
+def _all_operations() -> dict[str, str]:
+    """Return references by name: registered ones first, then those of installed packages."""
+    found = dict(_operations)
+    for name, reference in _entry_points(OPERATION_ENTRY_POINTS):
+        found.setdefault(name, reference)
+    return found
+
+
+def _all_implementations() -> dict[tuple[str, str], str]:
+    found = dict(_implementations)
+    for name, reference in _entry_points(IMPLEMENTATION_ENTRY_POINTS):
+        operation, _, implementation = name.partition(".")
+        found.setdefault((operation, implementation), reference)
+    return found
 
 
 @cache
-def _points() -> tuple[Any, ...]:
-    return tuple(entry_points(group=ENTRY_POINT_GROUP))
+def _entry_points(group: str) -> tuple[tuple[str, str], ...]:
+    return tuple((point.name, point.value) for point in entry_points(group=group))
 
 
 @cache
@@ -110,14 +203,14 @@ def _load(path: str) -> Any:
     module, _, attribute = path.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "triton"):
-            raise
-        raise missing_package(error.name) from None
+    except (ImportError, AttributeError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "triton"):
+            raise missing_package(error.name) from None
+        raise UnknownNameError(f"reference={path!r} cannot be loaded: {one_line(error)}") from error
 
 
 def missing_package(name: str) -> MissingDependencyError:
-    """That a package is absent which kernels need, and what to do."""
+    """Make the error for an absent package that kernels need; it says how to get it."""
     return MissingDependencyError(
         f"{name} is not installed; `pip install torch triton`, and `autotune doctor` checks what is there"
     )

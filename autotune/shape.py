@@ -1,6 +1,7 @@
 """Shapes: frozen descriptions of the problem that is solved, the key of every table."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
@@ -27,7 +28,7 @@ _FOLLOWS: Any = None  # the default of a field that follows another one; resolve
 
 
 def parse_dtype(dtype: "str | torch.dtype") -> str:
-    """Torch's name of a dtype, given that name or a common short form (``"bf16"``) in any case, or torch's own dtype.
+    """Return torch's name of a dtype, given that name or a short form (``"bf16"``) in any case, or torch's own dtype.
 
     Raises:
         UnknownNameError: no such dtype of queries.
@@ -36,7 +37,7 @@ def parse_dtype(dtype: "str | torch.dtype") -> str:
 
 
 def parse_kv_dtype(dtype: "str | torch.dtype", *, field: str = "kv_dtype") -> str:
-    """As ``parse_dtype``, of a cache: types of one byte are allowed too (``"int8"``, ``"fp8"``).
+    """Parse the dtype of a cache as ``parse_dtype`` does; types of one byte are allowed too (``"int8"``, ``"fp8"``).
 
     Raises:
         UnknownNameError: no such dtype of a cache; the message calls it ``field``.
@@ -45,7 +46,7 @@ def parse_kv_dtype(dtype: "str | torch.dtype", *, field: str = "kv_dtype") -> st
 
 
 def parse_layout(layout: str) -> str:
-    """``"NHD"`` or ``"HND"``, given in any case.
+    """Return ``"NHD"`` or ``"HND"``, given in any case.
 
     Raises:
         InvalidShapeError: no such layout.
@@ -58,7 +59,7 @@ def parse_layout(layout: str) -> str:
 
 
 def _parse_name(field: str, given: object, aliases: dict[str, str], names: list[str]) -> str:
-    """The name that was meant; an error lists each once, with its aliases."""
+    """Resolve an alias; the error lists each name once, with its aliases."""
     spelled = str(given).removeprefix("torch.").lower()
     name = aliases.get(spelled, spelled)
     if name not in names:
@@ -72,13 +73,17 @@ def _parse_name(field: str, given: object, aliases: dict[str, str], names: list[
 class Shape:
     """Base of all shapes: plain, hashable, its fields are table columns.
 
-    ``FAMILY`` names the fields that a neighbour must share exactly for its config to be worth borrowing.
+    ``FAMILY`` names the fields that a neighbour must share exactly for its config to be worth borrowing. Classes grow:
+    ``ABSENT`` gives for a field that joined later the value that rows from before it had, ``REMOVED`` for a field that
+    is gone the value that all shapes have now.
     """
 
     FAMILY: ClassVar[tuple[str, ...]]
+    ABSENT: ClassVar[Mapping[str, "int | str | bool | None"]] = {}
+    REMOVED: ClassVar[Mapping[str, "int | str | bool | None"]] = {}
 
     def __new__(cls, *_: object, **given: object) -> Self:
-        """Refuse a field that there is not, in words of shapes; what a dataclass generates takes the values."""
+        """Refuse an unknown field by name; the generated ``__init__`` takes the values."""
         names = [field.name for field in fields(cls)]
         for name in given:
             if name not in names:
@@ -86,19 +91,19 @@ class Shape:
         return object.__new__(cls)
 
     def as_dict(self) -> dict[str, int | str | bool | None]:
-        """The fields by name, in declaration order."""
+        """Return the fields by name, in declaration order."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def family(self) -> tuple[object, ...]:
-        """What a neighbour must share exactly: the values of ``FAMILY``."""
+        """Return the values of ``FAMILY``, which a neighbour must share exactly."""
         return tuple([getattr(self, name) for name in self.FAMILY])
 
     def coordinates(self) -> tuple[float, ...]:
-        """Where the shape lies among its family: log2 of the sizes that may differ."""
+        """Place the shape among its family: log2 of the sizes that may differ."""
         raise NotImplementedError
 
     def distance(self, other: "Shape") -> float:
-        """Euclidean distance of the coordinates, 1 for a factor of two in one size; infinite between families.
+        """Measure the Euclidean distance of coordinates, 1 for a factor of two in one size; infinite between families.
 
         Only of the very shape it is 0: where sizes make no difference, as of a table's capacity that no sequence can
         reach, it is the least number above.
@@ -109,7 +114,7 @@ class Shape:
         return apart if apart or self == other else math.ulp(0.0)
 
     def differences(self, other: "Shape") -> str:
-        """Fields of the family in which another shape differs, with its value and the one here.
+        """List the fields of the family in which another shape differs, with its value and the one here.
 
         Example:
             >>> shape = PagedShape(batch=64, heads=32, max_context=8192, head_dim=128, layout="HND")
@@ -137,8 +142,8 @@ class AttentionShape(Shape):
     ``kv_heads``, ``seq_kv`` and ``head_dim_v`` follow ``heads``, ``seq_q`` and ``head_dim`` where they are not given.
     ``causal`` is bottom-right aligned: query i sees keys up to i + seq_kv - seq_q. A ``window`` of W leaves the keys
     closer than W positions to the query's own, which counts (``sliding_window`` in Hugging Face configs).
-    ``softcap`` and ``varlen`` say whether the feature is on; a softcap's value is given at the call. ``dtype`` may be
-    torch's, or short: ``"bf16"``.
+    ``softcap`` says whether the feature is on; its value is given at the call. ``dtype`` may be torch's, or short:
+    ``"bf16"``.
 
     Example:
         >>> AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True).seq_kv
@@ -149,7 +154,8 @@ class AttentionShape(Shape):
         UnknownNameError: the dtype does not exist.
     """
 
-    FAMILY: ClassVar = ("dtype", "head_dim", "head_dim_v", "causal", "window", "softcap", "varlen")
+    FAMILY: ClassVar[tuple[str, ...]] = ("dtype", "head_dim", "head_dim_v", "causal", "window", "softcap")
+    REMOVED: ClassVar[Mapping[str, "int | str | bool | None"]] = {"varlen": False}
 
     batch: int
     heads: int
@@ -162,7 +168,6 @@ class AttentionShape(Shape):
     causal: bool = False
     window: int | None = None
     softcap: bool = False
-    varlen: bool = False
 
     def __post_init__(self) -> None:
         for name, source in (("kv_heads", "heads"), ("seq_kv", "seq_q"), ("head_dim_v", "head_dim")):
@@ -179,7 +184,7 @@ class AttentionShape(Shape):
             raise InvalidShapeError(f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}")
         if self.window is not None:
             self._require_int("window", 1)
-        self._require_bool("causal", "softcap", "varlen")
+        self._require_bool("causal", "softcap")
 
     @property
     def group(self) -> int:
@@ -193,13 +198,10 @@ class AttentionShape(Shape):
         lengths = f"seq {self.seq_q}" if self.seq_q == self.seq_kv else f"seq {self.seq_q} x {self.seq_kv}"
         heads = f"{self.heads} heads" if self.group == 1 else f"{self.heads}/{self.kv_heads} heads"
         dims = f"{self.head_dim}" if self.head_dim == self.head_dim_v else f"{self.head_dim}/{self.head_dim_v}"
-        extras = [
-            f", window {self.window}" if self.window else "",
-            ", softcap" if self.softcap else "",
-            ", varlen" if self.varlen else "",
-        ]
         mask = "causal" if self.causal else "full"
-        return f"batch {self.batch}, {heads} of {dims}, {lengths}, {self.dtype}, {mask}{''.join(extras)}"
+        window = f", window {self.window}" if self.window else ""
+        softcap = ", softcap" if self.softcap else ""
+        return f"batch {self.batch}, {heads} of {dims}, {lengths}, {self.dtype}, {mask}{window}{softcap}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +227,7 @@ class PagedShape(Shape):
         UnknownNameError: a dtype does not exist.
     """
 
-    FAMILY: ClassVar = (
+    FAMILY: ClassVar[tuple[str, ...]] = (
         *("dtype", "kv_dtype", "head_dim", "head_dim_v", "page_size", "layout"),
         *("window", "softcap", "sinks", "alibi"),
     )
@@ -285,7 +287,7 @@ class PagedShape(Shape):
         return self.mean_context / min(self.max_context, self.batch * self.mean_context)
 
     def coordinates(self) -> tuple[float, ...]:
-        """Where the shape lies among its family: log2 of batch, heads per KV head, KV heads and queries, evenness times
+        """Place the shape among its family: log2 of batch, heads per KV head, KV heads and queries, evenness times
         ``EVENNESS_WEIGHT``, and log2 of the mean length.
 
         The schedule of a decode follows how uneven lengths are, and its share of the work their mean: the longest is

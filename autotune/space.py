@@ -1,10 +1,10 @@
 """Configs and the spaces they come from, as data and pure functions."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from autotune.device import Backend, Device
+from autotune.device import Device, check_capability
 from autotune.errors import InvalidConfigError
 from autotune.shape import Shape
 
@@ -48,7 +48,7 @@ class Config(Mapping[str, Value]):
         return " ".join(f"{name}={value}" for name, value in self._values.items() if value is not None)
 
     def integer(self, name: str) -> int:
-        """The value of an integer parameter."""
+        """Return the value of an integer parameter."""
         value = self._values[name]
         if not isinstance(value, int):
             raise InvalidConfigError(f"{name}={value!r} is not an integer")
@@ -57,9 +57,10 @@ class Config(Mapping[str, Value]):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A tunable parameter: its values in order, and the only backend it exists on (None: all).
+    """A tunable parameter: its values in order, and the capability that a device needs to have it (None: all do).
 
-    One with ``only=(name, value)`` exists only where that parameter, declared before it, has that value.
+    One with ``only=(name, value)`` exists only where that parameter, declared before it, has that value. A parameter
+    that joins a space later says in ``absent`` which value the rows from before it had: so they stay rows of the space.
 
     Example:
         >>> Parameter("NUM_SPLITS", (1, 2, 4), only=("schedule", "split")).choices(NVIDIA_H200, {"schedule": "flat"})
@@ -68,17 +69,26 @@ class Parameter:
 
     name: str
     values: tuple[int | str, ...]
-    backend: Backend | None = None
+    needs: str | None = None
     only: tuple[str, int | str] | None = None
+    absent: int | str | None = None
+
+    def __post_init__(self) -> None:
+        if self.needs is not None:
+            check_capability(self.needs)
 
     @property
     def is_ordered(self) -> bool:
-        """Whether a sampler should see the values as an ordered range rather than as categories."""
+        """True if a sampler should see the values as an ordered range rather than as categories."""
         return all(isinstance(value, int) for value in self.values)
 
+    def exists_on(self, device: Device) -> bool:
+        """Return if a device has the parameter."""
+        return self.needs is None or device.has(self.needs)
+
     def choices(self, device: Device, chosen: Mapping[str, Value] | None = None) -> tuple[Value, ...]:
-        """The values on that device, beside what was chosen of other parameters; only None where there is no choice."""
-        exists = self.backend in (None, device.backend)
+        """Return the values on a device beside those chosen of other parameters; ``(None,)`` if there is no choice."""
+        exists = self.exists_on(device)
         if self.only is not None and chosen is not None:
             exists = exists and chosen.get(self.only[0]) == self.only[1]
         return self.values if exists else (None,)
@@ -95,20 +105,22 @@ class Space(Generic[ShapeT]):
     ``reject(config, shape, device)`` returns why a config is invalid, or None; it is the only statement of validity.
     ``default(shape, device)`` returns a valid config that needs no measurement. ``hints(config, shape, device)``
     returns quantities that the time is thought to depend on smoothly (the logarithm of the resident warps, say): a
-    search learns from them beside the parameters.
+    search learns from them beside the parameters. ``removed`` names parameters that the space had once, each with the
+    value that the kernel has in their place now: stored rows with that value are still rows of the space.
     """
 
     parameters: tuple[Parameter, ...]
     reject: Callable[[Config, ShapeT, Device], str | None]
     default: Callable[[ShapeT, Device], Config]
     hints: Callable[[Config, ShapeT, Device], tuple[float, ...]] = _no_hints
+    removed: Mapping[str, Value] = field(default_factory=dict, hash=False)
 
     def size(self, device: Device) -> int:
-        """The number of configs before validity."""
+        """Count the configs before validity."""
         return sum(1 for _ in self.combinations(device))
 
     def combinations(self, device: Device) -> Iterator[Config]:
-        """Every config before validity, in parameter order."""
+        """Yield every config before validity, in parameter order."""
 
         def extend(chosen: dict[str, Value], left: tuple[Parameter, ...]) -> Iterator[Config]:
             if not left:
@@ -120,23 +132,27 @@ class Space(Generic[ShapeT]):
         return extend({}, self.parameters)
 
     def configs(self, shape: ShapeT, device: Device) -> Iterator[Config]:
-        """Every valid config, in parameter order."""
+        """Yield every valid config, in parameter order."""
         for config in self.combinations(device):
             if self.reject(config, shape, device) is None:
                 yield config
 
     def why_invalid(self, config: Config, shape: ShapeT, device: Device) -> str | None:
-        """Why a config may not run here, or None: names and values first, then the rule of the operation."""
+        """Say why a config may not run here, or return None: names and values first, then the rule of the space."""
+        return self.why_outside(config, device) or self.reject(config, shape, device)
+
+    def why_outside(self, config: Config, device: Device) -> str | None:
+        """Say why a config is not one of this space on a device, by names and values alone, or return None."""
         if list(config) != [parameter.name for parameter in self.parameters]:
             return f"parameters are {list(config)}, expected {[parameter.name for parameter in self.parameters]}"
         for parameter in self.parameters:
             choices = parameter.choices(device, config)
             if config[parameter.name] not in choices:
                 return f"{parameter.name}={config[parameter.name]!r} is not one of {choices}"
-        return self.reject(config, shape, device)
+        return None
 
     def order(self, config: Config) -> tuple[int, ...]:
-        """Where a config stands in parameter order: the last resort that makes every choice deterministic."""
+        """Return a config's place in parameter order: the last resort that makes every choice deterministic."""
         return tuple(
             -1 if config[parameter.name] is None else parameter.values.index(config[parameter.name])
             for parameter in self.parameters

@@ -1,4 +1,4 @@
-"""How time is taken: CUDA-graph replay over rotating inputs, medians, bootstrap intervals, interleaved races."""
+"""Measurement of times: graph replay over rotating inputs, medians, bootstrap intervals, interleaved races."""
 
 import math
 import time
@@ -7,23 +7,24 @@ from typing import Any, Final
 
 import numpy as np
 
+from autotune.platforms import platform_here
 from autotune.trial import Policy, Timing
 
 Launch = Callable[[], object]
 
 CONFIDENCE: Final = 0.95
 RESAMPLES: Final = 1000
-MIN_REPLAY_US: Final = 400.0  # a sample must dwarf the ~1 us resolution of CUDA events
-MAX_LED_US: Final = 5000.0  # what is longer hardly feels who was on the GPU before
+MIN_REPLAY_US: Final = 400.0  # a sample must dwarf the ~1 us resolution of events
+MAX_LED_US: Final = 5000.0  # a longer sample hardly depends on what ran before it
 MAX_WARMUP_SECONDS: Final = 0.2
 STEADY: Final = 0.01  # consecutive samples within 1 %: clocks and caches have settled
 FAR: Final = 2.0  # times the limit of a screening: so far behind that one rough pass is proof enough
-MIN_ROUGH_US: Final = 200.0  # a launch; what is shorter may have been spent in Python, issuing it
+MIN_ROUGH_US: Final = 200.0  # a launch; a shorter one may have been spent in Python, issuing it
 TIE: Final = 0.01  # medians closer than this are a tie whatever their intervals (docs/measuring.md)
 
 
 def summarize(samples: Sequence[float], *, seed: int = 0) -> Timing:
-    """The median of samples in microseconds with a percentile-bootstrap confidence interval (Efron 1979).
+    """Return the median of samples in microseconds with a percentile-bootstrap confidence interval (Efron 1979).
 
     Example:
         >>> summarize([2.0, 1.0, 3.0]).median_us
@@ -41,18 +42,16 @@ class Stopwatch:
     """Times one thing on the current GPU: each sample is one replay of a sequence of launches.
 
     ``launches`` rotate over input sets (one launch a set); under the policy ``eager`` they are issued from Python
-    instead of a captured graph. A short replay is timed behind one that is not, so that neither what the GPU did before
+    instead of a captured graph. A short replay is timed behind one that is not, so that neither earlier work of the GPU
     (whose writes the L2 still holds) nor the start of a graph is in it. Graphs that are replayed one after another and
-    whose results nobody reads may share a ``pool`` of memory (``torch.cuda.graph_pool_handle()``). ``rough_us`` is a
+    whose results are not read may share a ``pool`` of memory (``torch.cuda.graph_pool_handle()``). ``rough_us`` is a
     launch's time in a first pass, cold and issued from Python. Use as a context manager: the graph's memory is given
     back at the end.
     """
 
     def __init__(self, launches: Sequence[Launch], policy: Policy, pool: Any = None) -> None:
-        import torch
-
-        self._event: Any = torch.cuda.Event
-        self._graph: Any = None
+        self._platform = platform_here()
+        self._replay: Launch | None = None
         self._policy = policy
         self._pool = pool
         self._is_long_enough = False
@@ -60,21 +59,21 @@ class Stopwatch:
         self._launches = list(launches)
         for launch in self._launches[:2]:  # compile and load before anything is timed or captured
             launch()
-        torch.cuda.synchronize()
-        self.rough_us = self._measure(self._issue) / len(self._launches)
+        self._platform.synchronize()
+        self.rough_us = self._platform.measure_us(self._issue) / len(self._launches)
 
     def __enter__(self) -> "Stopwatch":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._graph = None
+        self._replay = None
         self._launches = []
 
     def sample(self) -> float:
-        """Microseconds a launch, over one replay."""
+        """Return the microseconds a launch, over one replay."""
         if self._has_lead:
             self._work()
-        return self._measure(self._work) / len(self._launches)
+        return self._platform.measure_us(self._work) / len(self._launches)
 
     def warm_up(self) -> float:
         """Replay until consecutive samples agree, or for a fifth of a second; returns the last sample."""
@@ -95,36 +94,18 @@ class Stopwatch:
         while not self._is_long_enough:
             self._launches *= max(1, math.ceil(MIN_REPLAY_US / max(taken, 1.0)))
             if self._policy.mode == "graph":
-                self._capture()
-            taken = self._measure(self._work)  # the first pass may have been spent in Python
+                # Not freed before the next one is captured: torch takes no pool whose last graph is gone.
+                self._replay = self._platform.capture(self._issue, self._pool)
+            taken = self._platform.measure_us(self._work)  # the first pass may have been spent in Python
             self._is_long_enough = taken >= MIN_REPLAY_US
-        self._has_lead = self._graph is not None and taken < MAX_LED_US
-
-    def _capture(self) -> None:
-        import torch
-
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            self._issue()
-        self._graph = graph  # the one before must not go first: torch takes no pool whose last graph is gone
+        self._has_lead = self._replay is not None and taken < MAX_LED_US
 
     def _work(self) -> None:
-        if self._graph is None:
-            self._issue()
-        else:
-            self._graph.replay()
+        (self._replay or self._issue)()
 
     def _issue(self) -> None:
         for launch in self._launches:
             launch()
-
-    def _measure(self, work: Callable[[], object]) -> float:
-        start, stop = (self._event(enable_timing=True) for _ in range(2))
-        start.record()
-        work()
-        stop.record()
-        stop.synchronize()
-        return float(start.elapsed_time(stop)) * 1000.0
 
 
 class ClockStopwatch:
@@ -136,7 +117,7 @@ class ClockStopwatch:
         self._repeats = max(1, math.ceil(MIN_REPLAY_US / max(self.sample(), 1.0)))
 
     def sample(self) -> float:
-        """Microseconds a call."""
+        """Return the microseconds a call."""
         started = time.perf_counter()
         for _ in range(self._repeats):
             self._call()
@@ -148,10 +129,10 @@ class ClockStopwatch:
 
 
 def screen(stopwatch: Stopwatch, *, give_up_us: float, samples: int = 7) -> tuple[Timing, bool]:
-    """A short measurement; returns it and whether it was cut short because it is slower than ``give_up_us``.
+    """Take a short measurement; returns it, and True if it was cut short for being slower than ``give_up_us``.
 
-    What is far slower is not even captured: the rough pass is its time. Of the rest the median of three samples
-    decides, since a single one may be an outlier, and what is slow is never measured again.
+    A far slower launch is not even captured: the rough pass is its time. Of the rest the median of three samples
+    decides, since a single one may be an outlier, and a slow one is never measured again.
     """
     rough = stopwatch.rough_us
     if rough > max(FAR * give_up_us, MIN_ROUGH_US):
@@ -173,13 +154,12 @@ def race(
     min_rounds: int = 15,
     max_rounds: int = 100,
 ) -> list[Timing]:
-    """Measure all round-robin until the fastest contender is told from the others, or the time or the rounds end.
+    """Measure all round-robin until the fastest contender stands out, or the time or the rounds end.
 
-    ``min_rounds`` are run whatever the time, since fewer samples tell nobody from the others.
-    The first ``contenders`` compete for the win; what follows are baselines, which decide nothing. Without contenders
-    the time or the rounds end it.
-    Every round takes one sample of each in a rotated order, so that drift of clocks and temperature meets all alike.
-    ``on_turn`` is told the index of whom the GPU runs next.
+    ``min_rounds`` are run whatever the time, since fewer samples separate nothing. The first ``contenders`` compete for
+    the win; the others are baselines, which decide nothing. Without contenders the time or the rounds end it. Every
+    round takes one sample of each in a rotated order, so that drift of clocks and temperature meets all alike.
+    ``on_turn`` is called with the index of the stopwatch that runs next.
     """
     deadline = time.monotonic() + seconds
     samples: list[list[float]] = [[] for _ in stopwatches]
@@ -199,7 +179,7 @@ def race(
 
 
 def _is_decided(samples: Sequence[Sequence[float]]) -> bool:
-    """Whether every entry either lost clearly or is so close to the fastest that more rounds would not part them."""
+    """Return if every entry either lost clearly or is so close to the fastest that more rounds would not part them."""
     if not samples:
         return True
     timings = sorted((summarize(values) for values in samples), key=lambda timing: timing.median_us)

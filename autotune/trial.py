@@ -1,4 +1,4 @@
-"""Trials: one config judged for one shape on one device, with everything that is worth remembering."""
+"""Trials: one candidate judged for one shape on one device, with everything that is worth remembering."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +11,7 @@ from autotune.space import Config
 
 
 class Status(StrEnum):
-    """How a trial ended. All but ``OK`` are failures of the config, recorded like any other trial."""
+    """How a trial ended. All but ``OK`` are failures of the candidate, recorded like any other trial."""
 
     OK = "ok"
     INVALID = "invalid"
@@ -59,13 +59,13 @@ class Timing:
     samples: int
 
     def overlaps(self, other: "Timing") -> bool:
-        """Whether the intervals share a point: the two cannot be told apart."""
+        """True if the intervals share a point: the two cannot be told apart."""
         return self.low_us <= other.high_us and other.low_us <= self.high_us
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a config takes: bytes of shared memory a block, registers a thread, bytes spilled a thread.
+    """Resources of a config: bytes of shared memory a block, registers a thread, bytes spilled a thread.
 
     ``binary`` names the compiled code and what its launch takes from the compiler: equal ones run alike.
     """
@@ -99,14 +99,30 @@ class Conditions:
     contended: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An implementation of an operation, by name, and a config of its space: what is raced, stored and served.
+
+    Example:
+        >>> str(Candidate("triton", Config(BLOCK_Q=64, num_warps=4)))
+        'triton BLOCK_Q=64 num_warps=4'
+    """
+
+    implementation: str
+    config: Config
+
+    def __str__(self) -> str:
+        return f"{self.implementation} {self.config}".rstrip()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A verdict on one config; ``error`` is the largest absolute deviation, ``error_limit`` the allowed one.
+    """A verdict on one candidate; ``error`` is the largest absolute deviation, ``error_limit`` the allowed one.
 
     ``compile_seconds`` and ``judge_seconds`` (numbers and time together) are what the verdict cost.
     """
 
-    config: Config
+    candidate: Candidate
     status: Status
     message: str = ""
     timing: Timing | None = None
@@ -117,14 +133,22 @@ class Outcome:
     judge_seconds: float | None = None
     conditions: Conditions = Conditions()
 
+    @property
+    def implementation(self) -> str:
+        return self.candidate.implementation
+
+    @property
+    def config(self) -> Config:
+        return self.candidate.config
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One row of a table: an outcome, and where, when and by what it was found.
 
-    ``executor`` is ``gpu`` or ``replay``. Rows of one ``race_id`` were measured interleaved, together with the space's
-    default (``default_timing``) and the fastest torch SDPA backend (``baseline``, ``baseline_timing``); only they are
-    compared.
+    ``executor`` is ``gpu`` or ``replay``. Rows of one ``race_id`` were measured interleaved, together with the default
+    of their implementation (``default_timing``) and the fastest of the usual baselines (``baseline``,
+    ``baseline_timing``); only they are compared.
     """
 
     operation: str
@@ -150,8 +174,21 @@ class Trial:
     gbps: float | None = None
 
     @property
+    def is_measured(self) -> bool:
+        """True unless a recorded sweep answered in place of a GPU."""
+        return self.executor != "replay"
+
+    @property
+    def candidate(self) -> Candidate:
+        return self.outcome.candidate
+
+    @property
+    def implementation(self) -> str:
+        return self.outcome.candidate.implementation
+
+    @property
     def config(self) -> Config:
-        return self.outcome.config
+        return self.outcome.candidate.config
 
     @property
     def status(self) -> Status:

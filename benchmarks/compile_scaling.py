@@ -25,12 +25,13 @@ from typing import Final
 
 from autotune.device import NVIDIA_H200
 from autotune.executor.compile_pool import COMPILE_SECONDS, CompilePool
-from autotune.registry import get_operation
+from autotune.registry import get_implementation, get_operation
 from autotune.shape import AttentionShape
 from autotune.space import Config
-from autotune.trial import Outcome
+from autotune.trial import Candidate, Outcome
 
 OPERATION: Final = get_operation("flash_attention")
+IMPLEMENTATION: Final = get_implementation("flash_attention", "triton")
 SHAPE: Final = AttentionShape(batch=4, heads=16, seq_q=4096, head_dim=128, dtype="bfloat16", causal=True)
 SEED: Final = 0
 WATCH_SECONDS: Final = 1.0
@@ -96,7 +97,7 @@ def cold_pool(jobs: int) -> Iterator[CompilePool]:
         pool = CompilePool(NVIDIA_H200, jobs=jobs, timeout=COMPILE_SECONDS)
         try:
             pool.open(OPERATION, SHAPE)
-            compile_all(pool, [OPERATION.space.default(SHAPE, NVIDIA_H200)])
+            compile_all(pool, [IMPLEMENTATION.space.default(SHAPE, NVIDIA_H200)])
             yield pool
         finally:
             pool.close()
@@ -105,7 +106,7 @@ def cold_pool(jobs: int) -> Iterator[CompilePool]:
 def compile_all(pool: CompilePool, configs: Sequence[Config]) -> list[Outcome]:
     """Submit all and wait for all."""
     for config in configs:
-        pool.submit(config)
+        pool.submit(Candidate(IMPLEMENTATION.name, config))
     outcomes = [pool.receive(2 * COMPILE_SECONDS) for _ in configs]
     assert None not in outcomes, "the compile server is silent"
     return [outcome for outcome in outcomes if outcome is not None]
@@ -125,8 +126,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes; all cores by default")
     parser.add_argument("--sample", type=int, default=40, help="configs that one process compiles")
     arguments = parser.parse_args()
-    default = OPERATION.space.default(SHAPE, NVIDIA_H200)
-    space = [config for config in OPERATION.space.configs(SHAPE, NVIDIA_H200) if config != default]
+    default = IMPLEMENTATION.space.default(SHAPE, NVIDIA_H200)
+    space = [config for config in IMPLEMENTATION.space.configs(SHAPE, NVIDIA_H200) if config != default]
     sample = random.Random(SEED).sample(space, min(arguments.sample, len(space)))
     jobs, say = arguments.jobs, partial(print, flush=True)
     say(f"{SHAPE} for the {NVIDIA_H200.name}: {len(space)} configs, a sample of {len(sample)} (seed {SEED})")

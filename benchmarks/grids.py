@@ -1,4 +1,4 @@
-"""The problems whose winners and sweeps ship, by operation; ``benchmarks.record`` records them.
+"""The problems whose winners and sweeps ship, by implementation; ``benchmarks.record`` records them.
 
 Flash attention: FlashAttention's own benchmark, batch x seq = 16,384 and heads x head_dim = 2048, bf16, forward; the
 chunks that paged prefill is compared with; whole prompts of a model; and float32. Paged decode: what
@@ -168,18 +168,20 @@ def _flash_sweeps() -> Iterator[Cell]:
         yield from (Cell("causal", grid_shape(head_dim, True, seq)) for seq in (1024 if head_dim == 128 else 512, 4096))
 
 
+OPERATION: Final = "flash_attention"
+TRITON: Final = "triton"
 WINNERS: Final = {
-    "flash_attention": tuple(_flash_cells()),
-    "flex_attention": tuple(_flex_cells()),
-    "paged_decode": tuple(_paged_cells()),
-    "paged_prefill": (
+    "flash_attention/triton": tuple(_flash_cells()),
+    "flash_attention/flex": tuple(_flex_cells()),
+    "paged_decode/triton": tuple(_paged_cells()),
+    "paged_prefill/triton": (
         *(Cell("chunk", prefill_shape(cached)) for cached in (0, CACHED)),
         Cell("mixed", mixed_shape()),
     ),
 }
 SWEEPS: Final = {
-    "flash_attention": tuple(_flash_sweeps()),
-    "flex_attention": (),
-    "paged_decode": (Cell("tp8", ragged(TP8)), Cell("tp8", paged_shape(TP8, 1, 8192))),
-    "paged_prefill": (),
+    "flash_attention/triton": tuple(_flash_sweeps()),
+    "flash_attention/flex": (),
+    "paged_decode/triton": (Cell("tp8", ragged(TP8)), Cell("tp8", paged_shape(TP8, 1, 8192))),
+    "paged_prefill/triton": (),
 }

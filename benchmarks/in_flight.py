@@ -1,4 +1,4 @@
-"""What configs in flight cost a search that learns: ``python -m benchmarks.in_flight``; needs no GPU.
+"""Costs of configs in flight for a search that learns: ``python -m benchmarks.in_flight``; needs no GPU.
 
 Searches of the recorded sweeps of ``flash_attention`` run on a simulated machine until they converge; the table says
 how far from the optimum they are then, and after how many simulated seconds.

@@ -39,7 +39,7 @@ Lives = dict[Sampler, Life]
 
 @dataclass
 class Tally:
-    """What was seen. Every one of the ``defects`` is a reason to fail."""
+    """Observations. Every one of the ``defects`` is a reason to fail."""
 
     kills: Counter[Phase] = field(default_factory=Counter)
     acknowledged: int = 0
@@ -63,7 +63,7 @@ class Tally:
         )
 
 
-class Study:
+class Victims:
     """One folder, everything that was ever acknowledged in it, and the checks after each life."""
 
     def __init__(self, sampler: Sampler, seed: int, tally: Tally) -> None:
@@ -133,10 +133,10 @@ class Lane:
         resumed.close()
         return self._tally
 
-    def _begin(self, sampler: Sampler) -> Study:
-        return Study(sampler, self._random.randrange(2**32), self._tally)
+    def _begin(self, sampler: Sampler) -> Victims:
+        return Victims(sampler, self._random.randrange(2**32), self._tally)
 
-    def _moment(self, study: Study) -> Moment:
+    def _moment(self, study: Victims) -> Moment:
         """Any moment in time, or any change of the disk: between those is next to no time, and all the danger."""
         whole = self._whole[study.sampler]
         if self._random.random() < 0.5:
@@ -144,7 +144,7 @@ class Lane:
         phase = self._random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         return After(phase, self._random.uniform(0.0, whole.seconds(phase)))
 
-    def _live(self, study: Study, moment: Moment | None) -> bool:
+    def _live(self, study: Victims, moment: Moment | None) -> bool:
         """One life; returns whether the study came to its end, which for a sweep is always the same."""
         winner, expected = study.live(moment).winner, self._whole[study.sampler].winner
         if winner is None or expected is None:
@@ -156,14 +156,14 @@ class Lane:
 
 def learn(sampler: Sampler) -> Life:
     """A life that nobody ends: how long its phases last, and who wins."""
-    study = Study(sampler, 0, Tally())
+    study = Victims(sampler, 0, Tally())
     life = study.live(None)
     study.close()
     return life
 
 
 def kill_in_lane(seed: int, whole: Lives, kills: int) -> Tally:
-    """What one process of the pool does."""
+    """Run one process of the pool."""
     return Lane(seed, whole).kill(kills)
 
 

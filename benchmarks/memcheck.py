@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from autotune import hardware
-from autotune.analysis.cuda_tools import find_tool, why_no_sanitizer
+from autotune import platforms
 from autotune.executor.select import NO_GPU
-from autotune.registry import get_operation, load_kernel
+from autotune.lab.machine.cuda_tools import find_tool, why_no_sanitizer
+from autotune.registry import get_implementation, load_definition, load_kernel
 from autotune.table import shipped_winners
 
 OPERATIONS: Final = ("paged_decode", "paged_prefill", "flash_attention")
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     names = given.operations or list(OPERATIONS)
-    if not hardware.has_gpu():
+    if not platforms.has_gpu():
         sys.exit(f"benchmarks.memcheck: {NO_GPU}")
     if given.launch:
         print(f"{sum(launch_winners(name) for name in names)} launches")
@@ -43,21 +43,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def launch_winners(operation: str) -> int:
-    """Launch every config that ships for this device over its check problems; how many launches that was."""
+    """Launch every config of ours that ships for this device over its check problems; return how many launches."""
     import torch
 
-    kernel, here, launches = load_kernel(operation), hardware.current_device(), 0
-    source = get_operation(operation).source_hash
+    definition, here, launches = load_definition(operation), platforms.current_device(), 0
     seen = set()
     for trial in shipped_winners(operation):
-        if trial.device.slug != here.slug or trial.source_hash != source:
+        implementation = get_implementation(operation, trial.implementation)
+        is_current = implementation.is_ours and trial.source_hash == implementation.source_hash
+        if trial.device.slug != here.slug or not is_current:
             continue
-        for shape in kernel.check_shapes(trial.shape):
-            if (shape, trial.config) in seen:
+        kernel = load_kernel(operation, trial.implementation)
+        for shape in (implementation.check_shapes or definition.check_shapes)(trial.shape):
+            if (shape, trial.candidate) in seen:
                 continue
-            seen.add((shape, trial.config))
-            inputs = kernel.make_inputs(shape, seed=0, device="cuda")
-            kernel.launch(trial.config, inputs, kernel.empty_output(inputs))
+            seen.add((shape, trial.candidate))
+            inputs = definition.make_inputs(shape, seed=0, device="cuda")
+            kernel.launch(trial.config, inputs, definition.empty_outputs(inputs))
             torch.cuda.synchronize()
             launches += 1
     return launches

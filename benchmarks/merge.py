@@ -18,12 +18,12 @@ RESULTS = Path(__file__).resolve().parent.parent / "results"
 
 
 def add_winners(operation: str, trials: Iterable[Trial], results: Path) -> None:
-    """Add the winners among trials to the tables of their devices below ``results``."""
+    """Add the winners among trials to the tables of their devices and implementations below ``results``."""
     rows = list(trials)
     found = winners([*shipped_winners(operation, results=results), *rows])
-    for slug in sorted({trial.device.slug for trial in rows}):
-        here = [trial for trial in found if trial.device.slug == slug]
-        write_shipped(Path(slug) / f"{operation}.parquet", here, results=results)
+    for slug, name in sorted({(trial.device.slug, trial.implementation) for trial in rows}):
+        here = [trial for trial in found if (trial.device.slug, trial.implementation) == (slug, name)]
+        write_shipped(Path(slug) / operation / f"{name}.parquet", here, results=results)
 
 
 def add_sweeps(operation: str, sources: Sequence[Path], results: Path) -> int:

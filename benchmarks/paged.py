@@ -22,15 +22,14 @@ from functools import partial
 from typing import Any, Final
 from unittest.mock import patch
 
-from autotune import hardware
+from autotune import platforms
 from autotune.dispatch import TunedKernel, get_kernel, reload
 from autotune.executor.gpu import GpuExecutor
 from autotune.executor.select import NO_GPU
-from autotune.registry import get_operation, load_kernel
+from autotune.registry import get_implementation, get_operation, load_definition, load_kernel
 from autotune.shape import PagedShape, Shape
-from autotune.space import Config
 from autotune.timing import Stopwatch
-from autotune.trial import Policy
+from autotune.trial import Candidate, Policy
 from benchmarks.grids import (
     BESIDE_SHORT,
     CACHED,
@@ -84,7 +83,7 @@ def main() -> None:
         "parts", nargs="*", type=parse_part, metavar="PART", help=f"{', '.join(ALL_PARTS)} [default: all]"
     )
     wanted = parser.parse_args().parts or ALL_PARTS
-    if not hardware.has_gpu():
+    if not platforms.has_gpu():
         sys.exit(f"benchmarks.paged: {NO_GPU}")
     with shipped_tables():
         executor = GpuExecutor()
@@ -116,10 +115,12 @@ def compare_decode(executor: GpuExecutor, part: str) -> None:
     times = ("us", "TB/s", "of reading", "default", "one for all", *PEERS, "ours faster")
     columns = ("problem", "MB", *times, "served", "config")
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-    operation, common = get_operation("paged_decode"), get_kernel(COMMON).config
+    operation, triton = get_operation("paged_decode"), get_implementation("paged_decode", "triton")
+    common = get_kernel(COMMON).candidate
     for name, shape in PARTS[part]:
-        kernel, default = get_kernel(shape), operation.space.default(shape, executor.device)
-        (ours, *others), peers = race(executor, shape, "paged_decode", [kernel.config, default, common], PEERS)
+        kernel = get_kernel(shape)
+        default = Candidate(triton.name, triton.space.default(shape, executor.device))
+        (ours, *others), peers = race(executor, shape, "paged_decode", [kernel.candidate, default, common], PEERS)
         assert ours is not None
         size = operation.cost(shape).bytes
         reading, _ = fastest_read(size / 1e6)
@@ -155,7 +156,7 @@ def compare_mixed() -> None:
     from autotune.kernels.paged_decode.inputs import CheckShape
     from autotune.kernels.paged_prefill.inputs import check_shape
 
-    prefill, decode = load_kernel("paged_prefill"), load_kernel("paged_decode")
+    prefill, decode = load_definition("paged_prefill"), load_definition("paged_decode")
     chunk = prefill_shape(0)
     rows = paged_shape(LLAMA, len(MIXED_CONTEXTS), max(MIXED_CONTEXTS), mean_context=statistics.mean(MIXED_CONTEXTS))
     fields: dict[str, Any] = {**rows.as_dict(), "lengths": MIXED_CONTEXTS, "sm_count": None}
@@ -164,22 +165,29 @@ def compare_mixed() -> None:
     )
     together = prefill.make_inputs(mixed, seed=0, device="cuda")
     served = [get_kernel(shape) for shape in (mixed_shape(), rows, chunk)]
-    config, *configs = (kernel.config for kernel in served)
-    alone = [
-        (decode, decode.make_inputs(CheckShape(**fields), seed=0, device="cuda")),
-        (prefill, prefill.make_inputs(chunk, seed=0, device="cuda")),
-    ]
-    outputs = [kernel.empty_output(inputs) for kernel, inputs in alone]
+    alone = (
+        decode.make_inputs(CheckShape(**fields), seed=0, device="cuda"),
+        prefill.make_inputs(chunk, seed=0, device="cuda"),
+    )
+    one_launch, *two_launches = (
+        partial(
+            load_kernel(kernel.operation, kernel.implementation).launch,
+            kernel.config,
+            inputs,
+            load_definition(kernel.operation).empty_outputs(inputs)[:1],
+        )
+        for kernel, inputs in zip(served, (together, *alone), strict=True)
+    )
 
     def apart() -> None:
-        for (kernel, inputs), chosen, out in zip(alone, configs, outputs, strict=True):
-            kernel.launch(chosen, inputs, out)
+        for launch in two_launches:
+            launch()
 
-    launches = (partial(prefill.launch, config, together, prefill.empty_output(together)), apart)
+    launches = (one_launch, apart)
     one, two = take_turns([partial(measure, launch) for launch in launches])
     print("\n## mixed: 63 sequences that decode and one chunk\n")
     print("| one launch us | two launches us | ratio | served | config |\n|---|---|---|---|---|")
-    print(f"| {one:.1f} | {two:.1f} | {two / one:.3f} | {rungs(*served)} | {config} |")
+    print(f"| {one:.1f} | {two:.1f} | {two / one:.3f} | {rungs(*served)} | {served[0].config} |")
 
 
 @contextmanager
@@ -206,19 +214,19 @@ def take_turns(timers: Sequence[Callable[[], float]]) -> list[float]:
 
 def time_alone(executor: GpuExecutor, kernel: TunedKernel) -> float:
     """Microseconds of a kernel's config, NaN if it cannot run."""
-    (found,), _ = race(executor, kernel.shape, kernel.operation, [kernel.config])
+    (found,), _ = race(executor, kernel.shape, kernel.operation, [kernel.candidate])
     return found or math.nan
 
 
 def race(
-    executor: GpuExecutor, shape: Shape, operation: str, configs: Sequence[Config], peers: Sequence[str] = ()
+    executor: GpuExecutor, shape: Shape, operation: str, candidates: Sequence[Candidate], peers: Sequence[str] = ()
 ) -> tuple[list[float | None], dict[str, float]]:
-    """Microseconds of each config (None if it cannot run) and of the peers, in one race."""
+    """Microseconds of each candidate (None if it cannot run) and of the peers, in one race."""
     executor.open(get_operation(operation), shape)
-    found = executor.race(list(dict.fromkeys(configs)), seconds=SECONDS, baselines=peers)
-    times = {outcome.config: outcome.timing.median_us for outcome in found.outcomes if outcome.timing}
+    found = executor.race(list(dict.fromkeys(candidates)), seconds=SECONDS, baselines=peers)
+    times = {outcome.candidate: outcome.timing.median_us for outcome in found.outcomes if outcome.timing}
     theirs = {baseline.name: baseline.timing.median_us for baseline in found.baselines if baseline.timing}
-    return [times.get(config) for config in configs], theirs
+    return [times.get(candidate) for candidate in candidates], theirs
 
 
 def measure(launch: Callable[[], Any]) -> float:

@@ -8,7 +8,7 @@ taken in one run.
 import math
 import sys
 
-from autotune import hardware
+from autotune import platforms
 from autotune.dispatch import get_kernel
 from autotune.executor.gpu import GpuExecutor
 from autotune.executor.select import NO_GPU
@@ -16,7 +16,7 @@ from autotune.registry import get_operation
 from autotune.roofline import rates
 from autotune.table import shipped_winners
 from autotune.trial import Timing
-from benchmarks.record import OPERATION, grid_shape
+from benchmarks.grids import OPERATION, TRITON, grid_shape
 
 LENGTHS = (512, 1024, 4096, 16384)
 SECONDS = 4.0
@@ -24,7 +24,7 @@ SECONDS = 4.0
 
 def main() -> None:
     """Entry of the command."""
-    if not hardware.has_gpu():
+    if not platforms.has_gpu():
         sys.exit(f"benchmarks.prefill: {NO_GPU}")
     operation = get_operation(OPERATION)
     executor = GpuExecutor()
@@ -40,7 +40,7 @@ def main() -> None:
                     shape = grid_shape(head_dim, causal, seq)
                     kernel = get_kernel(shape, device=executor.device.name)
                     executor.open(operation, shape)
-                    race = executor.race([kernel.config], seconds=SECONDS, baselines="every")
+                    race = executor.race([kernel.candidate], seconds=SECONDS, baselines="every")
                     ours = race.outcomes[0].timing
                     assert ours is not None, race.outcomes[0]
                     peers = {baseline.name: baseline.timing for baseline in race.baselines}
@@ -67,7 +67,7 @@ def main() -> None:
     print(f"Least ratio of SDPA flash's time over ours: {min(against['sdpa flash']):.3f}")
     gains = [
         winner.default_timing.median_us / winner.timing.median_us
-        for winner in shipped_winners(OPERATION)
+        for winner in shipped_winners(OPERATION, implementation=TRITON)
         if winner.timing and winner.default_timing
     ]
     print(f"Shipped winners against the default: {_geometric_mean(gains):.2f}x, {min(gains):.2f}x to {max(gains):.2f}x")

@@ -1,6 +1,7 @@
 """Records what ships in ``results/`` on the GPU here: ``python -m benchmarks.record winners`` or ``sweeps``.
 
-The problems are those of ``benchmarks.grids``, of flash attention unless ``--operation`` names another. A recording may
+The problems are those of ``benchmarks.grids``, of flash attention in Triton unless ``--operation`` and
+``--implementation`` name others. A recording may
 be split over several runs by ``--only``, ``--head-dim``, ``--part`` and ``--missing``: every result is written as it
 comes, and tables that are there already are merged with.
 
@@ -8,7 +9,7 @@ Runs at the same time need a GPU and a ``--results`` each, since a table has one
 and so learn from each other. ``benchmarks.merge`` then adds what they wrote to ``results/``. On four GPUs of one host::
 
     for i in 1 2 3 4; do
-        CUDA_VISIBLE_DEVICES=$((i - 1)) python -m benchmarks.record winners --operation flex_attention \\
+        CUDA_VISIBLE_DEVICES=$((i - 1)) python -m benchmarks.record winners --implementation flex \\
             --part $i/4 --results $OUT/$i --store $OUT/store &
     done; wait
     python -m benchmarks.merge $OUT/1 $OUT/2 $OUT/3 $OUT/4
@@ -20,41 +21,81 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from autotune import hardware
-from autotune.cli.progress import Progress
-from autotune.dispatch import neighbour_configs, reload
-from autotune.errors import SearchError
-from autotune.executor import Executor
-from autotune.executor.gpu import GpuExecutor
-from autotune.executor.select import NO_GPU
+from autotune import platforms
+from autotune.errors import AutotuneError
+from autotune.executor.select import NO_GPU, Settings
+from autotune.implementation import Implementation
 from autotune.operation import Operation
-from autotune.registry import get_operation
-from autotune.report.summary import ending_line, result_lines
-from autotune.search import DEFAULT_SAMPLER, SAMPLERS, Limits, Sampler, SearchResult, search
-from autotune.search.sweeps import ship_sweep
+from autotune.registry import get_implementation, get_operation
+from autotune.search import DEFAULT_SAMPLER, SAMPLERS, Observer, Sampler, SearchResult
 from autotune.shape import Shape
 from autotune.table import Store, home, shipped_winners
-from benchmarks.grids import SWEEPS, WINNERS, Cell
-from benchmarks.grids import grid_shape as grid_shape  # where the other benchmarks look for it
+from autotune.trial import Trial
+from autotune.tuning import TunedShape, tune
+from benchmarks.grids import OPERATION, SWEEPS, TRITON, WINNERS, Cell
 from benchmarks.merge import RESULTS, add_winners
 
-OPERATION = "flash_attention"
 WINNER_SECONDS = 20.0
 IN_PLACE_SECONDS = 240.0  # where the worker compiles, one config after the other: some 50 of 4 s and the race
 
 
-class Recording:
-    """Records problems of one operation one after the other, until a deadline; ``home()`` holds its trials.
+class TimeIsUpError(Exception):
+    """The deadline of a recording has come; what was measured is kept."""
+
+
+class Shipping(Observer):
+    """Ships winners as they come, prints results, and ends the recording at its deadline.
 
     Args:
-        executor: where they are measured.
-        operation: theirs.
+        seconds: those that a search needs to begin.
+        deadline: ``time.monotonic()`` after which nothing is measured any more.
+    """
+
+    def __init__(self, results: Path, store: Store, *, is_sweep: bool, seconds: float, deadline: float | None) -> None:
+        self.done = 0
+        self._results = results
+        self._store = store
+        self._is_sweep = is_sweep
+        self._seconds = seconds
+        self._deadline = deadline
+
+    def on_start(
+        self, operation: Operation[Any], shape: Shape, *, valid: Mapping[str, int], resumed: int, best: Trial | None
+    ) -> None:
+        self._require_time(0.0 if self._is_sweep else self._seconds)
+
+    def on_trial(self, trial: Trial) -> None:
+        if self._is_sweep:
+            self._require_time(0.0)
+
+    def on_result(self, result: SearchResult, *, is_asked: bool) -> None:
+        self.done += 1
+        name, tried = result.operation.name, result.measured + result.resumed
+        print(TunedShape(operation=name, asked=result.shape, shape=result.shape, search=result))
+        print(f"  {tried} of {result.valid} configs tried in {result.seconds:.0f} s, until {result.ending}", flush=True)
+
+    def on_saved(self, result: SearchResult, folder: Path) -> None:
+        if not self._is_sweep and result.winner is not None:
+            name = result.operation.name
+            add_winners(name, self._store.trials(name, result.winner.device), self._results)
+
+    def on_failure(self, shape: Shape, error: AutotuneError) -> None:
+        self.done += 1
+        print(f"{shape}: failed, {error}", flush=True)
+
+    def _require_time(self, seconds: float) -> None:
+        if self._deadline is not None and self._deadline - time.monotonic() < seconds:
+            raise TimeIsUpError
+
+
+class Recording:
+    """Records problems of one implementation, until a deadline; ``home()`` holds its trials.
+
+    Args:
         results: the folder of the tables that ship.
         seconds: the budget of each search.
         sampler: that of winners; sweeps are exhaustive.
@@ -63,86 +104,68 @@ class Recording:
 
     def __init__(
         self,
-        executor: Executor,
-        operation: Operation[Any],
+        implementation: Implementation[Any],
         results: Path,
         *,
         seconds: float = WINNER_SECONDS,
         sampler: Sampler = DEFAULT_SAMPLER,
         deadline: float | None = None,
     ) -> None:
-        self._executor = executor
-        self._operation = operation
+        self._implementation = implementation
         self._results = results
         self._seconds = seconds
         self._sampler = sampler
         self._deadline = deadline
-        self._store = Store(home())
-        self._console = Console(soft_wrap=True, highlight=False, markup=False)
 
     def winners(self, cells: Sequence[Cell]) -> bool:
-        """Search each problem and merge its winner into the shipped table; whether none failed or is left."""
+        """Search each problem and merge its winner into the shipped table; True if none failed or is left."""
         return self._run(cells, is_sweep=False)
 
     def sweeps(self, cells: Sequence[Cell]) -> bool:
-        """Measure every valid config of each problem; whether none failed or is left.
+        """Measure every valid config of each problem; True if none failed or is left.
 
         One that the deadline cuts short does not ship; over the same store a later run continues it.
         """
         return self._run(cells, is_sweep=True)
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Those without a shipped winner of this source on this device."""
-        source = self._operation.source_hash_under(self._executor.toolchain)
-        shipped = shipped_winners(self._operation.name, results=self._results)
-        done = {t.shape for t in shipped if (t.device, t.source_hash) == (self._executor.device, source)}
+        """Return those without a shipped winner of this source on the device here."""
+        here, kind = platforms.current_device(), self._implementation
+        source = kind.source_hash_under(platforms.toolchain())
+        shipped = shipped_winners(kind.operation, implementation=kind.name, results=self._results)
+        done = {trial.shape for trial in shipped if (trial.device, trial.source_hash) == (here, source)}
         return [cell for cell in cells if cell.shape not in done]
 
     def _run(self, cells: Sequence[Cell], *, is_sweep: bool) -> bool:
-        failed = 0
-        for number, cell in enumerate(cells):
-            left = None if self._deadline is None else self._deadline - time.monotonic()
-            if left is not None and left < (0.0 if is_sweep else self._seconds):
-                self._console.print(f"time is up: {len(cells) - number} of {len(cells)} are left")
-                return False
-            limits = Limits(seconds=left if is_sweep else self._seconds)
-            try:
-                result = self._search(cell.shape, limits, is_sweep=is_sweep)
-                if result.interrupted:
-                    return False
-                self._ship(result, is_sweep=is_sweep)
-            except SearchError as error:
-                self._console.print(f"{cell}: failed, {error}")
-                failed += 1
-                continue
-            self._console.print(f"{cell}: {ending_line(result)}", *result_lines(result), sep="\n  ")
-        return failed == 0
-
-    def _search(self, shape: Shape, limits: Limits, *, is_sweep: bool) -> SearchResult:
-        reload()  # the winners of this recording so far are neighbours
-        with Progress(Console(file=sys.stderr, quiet=True), limits) as progress:
-            return search(
-                self._operation,
-                shape,
-                self._executor,
-                self._store,
-                limits=limits,
-                neighbours=neighbour_configs(self._operation, shape, self._executor.device),
+        operation, store = get_operation(self._implementation.operation), Store(home())
+        shipping = Shipping(self._results, store, is_sweep=is_sweep, seconds=self._seconds, deadline=self._deadline)
+        try:
+            found = tune(
+                [(operation, cell.shape) for cell in cells],
+                implementations=[self._implementation.name],
+                budget=None if is_sweep else self._seconds,
+                trials=None,
                 sampler="exhaustive" if is_sweep else self._sampler,
-                observer=progress,
+                settings=Settings(early_stop=not is_sweep),
+                store=store,
+                observer=shipping,
+                must_measure=True,
+                ship_to=self._results if is_sweep else None,
             )
+        except TimeIsUpError:
+            print(f"time is up: {len(cells) - shipping.done} of {len(cells)} are left")
+            return False
+        except AutotuneError as error:  # of the only problem
+            if len(cells) > 1:
+                raise
+            shipping.on_failure(cells[0].shape, error)
+            return False
+        return not (found.failures or found.interrupted)
 
-    def _ship(self, result: SearchResult, *, is_sweep: bool) -> None:
-        if is_sweep:
-            ship_sweep(result, self._results)
-            return
-        name = self._operation.name
-        add_winners(name, self._store.trials(name, self._executor.device), self._results)
 
-
-def seconds_of(operation: Operation[Any]) -> float:
-    """The budget of a winner unless one is given."""
-    return WINNER_SECONDS if operation.compiles_ahead else IN_PLACE_SECONDS
+def seconds_of(implementation: Implementation[Any]) -> float:
+    """Return the budget of a winner unless one is given."""
+    return WINNER_SECONDS if implementation.compiles_ahead else IN_PLACE_SECONDS
 
 
 def parse_part(text: str) -> tuple[int, int]:
@@ -181,7 +204,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("what", choices=("winners", "sweeps"))
-    parser.add_argument("--operation", choices=sorted(WINNERS), default=OPERATION)
+    operations, names = (sorted({title.split("/")[place] for title in WINNERS}) for place in (0, 1))
+    parser.add_argument("--operation", choices=operations, default=OPERATION)
+    parser.add_argument("--implementation", choices=names, default=TRITON)
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="problems with this in their text")
     parser.add_argument("--head-dim", type=int, action="append", default=[], help="problems of this head dimension")
     parser.add_argument("--part", type=parse_part, default=(1, 1), metavar="I/N", help="the I-th of N parts of these")
@@ -190,7 +215,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--seconds",
         type=float,
-        help=f"the budget of each winner [default: {WINNER_SECONDS:g}; {IN_PLACE_SECONDS:g} of flex_attention]",
+        help=f"the budget of each winner [default: {WINNER_SECONDS:g}; {IN_PLACE_SECONDS:g} of flex]",
     )
     parser.add_argument(
         "--sampler", choices=SAMPLERS, default=DEFAULT_SAMPLER, help="of winners; exhaustive where binaries are shared"
@@ -205,32 +230,27 @@ def main() -> None:
     """Entry of the command."""
     started, arguments = time.monotonic(), parse()
     grid = WINNERS if arguments.what == "winners" else SWEEPS
-    operation = get_operation(arguments.operation)
-    cells = cut(choose(grid[arguments.operation], arguments.only, arguments.head_dim), arguments.part)
+    implementation = get_implementation(arguments.operation, arguments.implementation)
+    every = grid[implementation.title]
+    cells = cut(choose(every, arguments.only, arguments.head_dim), arguments.part)
     if arguments.list or not cells:
-        print(*cells, f"{len(cells)} of {len(grid[arguments.operation])} problems", sep="\n")
+        print(*cells, f"{len(cells)} of {len(every)} problems", sep="\n")
         sys.exit(0 if cells else 2)
-    if not hardware.has_gpu():
+    if not platforms.has_gpu():
         sys.exit(f"benchmarks.record: {NO_GPU}")
-    deadline = None if arguments.max_minutes is None else started + 60 * arguments.max_minutes
-    executor = GpuExecutor(early_stop=arguments.what == "winners")
     with tempfile.TemporaryDirectory() as folder:
         # What this recording finds stands for the user's tables, whose own winners are no neighbours of what ships.
         os.environ["AUTOTUNE_HOME"] = str(arguments.store or folder)
         recording = Recording(
-            executor,
-            operation,
+            implementation,
             arguments.results,
-            seconds=seconds_of(operation) if arguments.seconds is None else arguments.seconds,
+            seconds=seconds_of(implementation) if arguments.seconds is None else arguments.seconds,
             sampler=arguments.sampler,
-            deadline=deadline,
+            deadline=None if arguments.max_minutes is None else started + 60 * arguments.max_minutes,
         )
-        try:
-            if arguments.missing and arguments.what == "winners":
-                cells = recording.missing(cells)
-            complete = recording.winners(cells) if arguments.what == "winners" else recording.sweeps(cells)
-        finally:
-            executor.close()
+        if arguments.missing and arguments.what == "winners":
+            cells = recording.missing(cells)
+        complete = recording.winners(cells) if arguments.what == "winners" else recording.sweeps(cells)
     sys.exit(0 if complete else 1)
 
 

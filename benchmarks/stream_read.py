@@ -17,7 +17,7 @@ import torch
 import triton
 import triton.language as tl
 
-from autotune import hardware
+from autotune import platforms
 from autotune.executor.select import NO_GPU
 from autotune.timing import Stopwatch
 from autotune.trial import Policy
@@ -70,7 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stream_read", description=__doc__)
     parser.add_argument("megabytes", type=float, nargs="*", default=[34.0, 268.0, 1074.0, 4295.0])
     sizes = parser.parse_args().megabytes
-    if not hardware.has_gpu():
+    if not platforms.has_gpu():
         sys.exit(f"benchmarks.stream_read: {NO_GPU}")
     for size in sizes:
         microseconds, config = fastest_read(size)

@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,14 +16,14 @@ from autotune.device import Device
 from autotune.executor.replay import ReplayExecutor
 from autotune.operation import Operation
 from autotune.registry import get_operation
-from autotune.search import Limits, Sampler, Silent, search
+from autotune.search import Limits, Observer, Sampler, search
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store, shipped_sweeps
-from autotune.trial import Trial
+from autotune.trial import Candidate, Trial
 
 OPERATION: Final = get_operation("flash_attention")
-RECORDED: Final = min((sweep.trials() for sweep in shipped_sweeps(OPERATION.name)), key=len)
+RECORDED: Final = min((sweep.trials() for sweep in shipped_sweeps(OPERATION.name, implementation="triton")), key=len)
 TRIALS: Final[dict[Sampler, int]] = {
     "gp": 14,
     "tpe": 14,
@@ -52,9 +52,9 @@ class TalkativeExecutor(ReplayExecutor):
         super().__init__(RECORDED[0].device, RECORDED)
         self._say = say
 
-    def submit(self, config: Config) -> None:
-        self._say("asked", config)
-        super().submit(config)
+    def submit(self, candidate: Candidate) -> None:
+        self._say("asked", candidate.config)
+        super().submit(candidate)
 
 
 class TalkativeStore(Store):
@@ -69,21 +69,21 @@ class TalkativeStore(Store):
         super().compact(operation, device)
 
 
-class Talkative(Silent):
+class Talkative(Observer):
     """Says which trials were acknowledged, and how far the search is."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
 
     def on_start(
-        self, operation: Operation[Any], shape: Shape, *, space: int, resumed: int, best: Trial | None
+        self, operation: Operation[Any], shape: Shape, *, valid: Mapping[str, int], resumed: int, best: Trial | None
     ) -> None:
         self._say("phase", Phase.SCREENING)
 
     def on_trial(self, trial: Trial) -> None:
         self._say("kept", trial)
 
-    def on_race(self, configs: Sequence[Config]) -> None:
+    def on_race(self, candidates: Sequence[Candidate]) -> None:
         self._say("phase", Phase.RACE)
 
 
@@ -129,7 +129,7 @@ def live(folder: Path, sampler: Sampler, seed: int, last_change: int, pipe: "Con
 
 @dataclass
 class Life:
-    """What a victim said before it ended or was killed."""
+    """Output of a victim before it ended or was killed."""
 
     phase: Phase = Phase.START
     asked: list[Config] = field(default_factory=list)

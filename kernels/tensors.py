@@ -1,7 +1,8 @@
-"""What a call refuses whatever its kernel: what is no tensor, wrong places, gradients, unknown options."""
+"""Checks of arguments that all kernels share, and the device that they are launched on."""
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
 from typing import Any
 
@@ -12,22 +13,22 @@ from autotune.shape import Shape
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Torch's name of a dtype, as shapes hold it."""
+    """Return torch's name of a dtype, as shapes hold it."""
     return str(dtype).removeprefix("torch.")
 
 
 def describe(value: object) -> str:
-    """What was given, in a few words: sizes and dtype of a tensor, a plain value, or what kind of thing it is."""
+    """Describe an argument in a few words: sizes and dtype of a tensor, a plain value, or else its type."""
     if isinstance(value, torch.Tensor):
         return f"{tuple(value.shape)} {dtype_name(value.dtype)}"
     return repr(value) if isinstance(value, bool | int | float | str | None) else f"a {type(value).__name__}"
 
 
 def check_tensors(tensors: Mapping[str, object]) -> None:
-    """Refuse what is no tensor.
+    """Refuse arguments that are no tensors.
 
     Raises:
-        InputMismatchError: the message names it.
+        InputMismatchError: the message names the first.
     """
     for name, value in tensors.items():
         if not isinstance(value, torch.Tensor):
@@ -64,19 +65,12 @@ def check_gradients(tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def check_device(device: torch.device, computed: torch.dtype | None = None) -> None:
-    """Refuse another GPU than the current one, which is where Triton launches, and what kernels are picked for; and the
-    CPU, unless Triton interprets there what it can: it computes bfloat16 on raw bits (3.6.0).
+    """Refuse the CPU, unless Triton interprets there, and bfloat16 even so: it computes it on raw bits (3.6.0).
 
     Raises:
-        InputMismatchError: nothing computes such tensors there.
+        InputMismatchError: no kernel computes such tensors there.
     """
     if device.type != "cpu":
-        current = torch.cuda.current_device() if device.type == "cuda" else device.index
-        if device.index != current:
-            raise InputMismatchError(
-                f"the tensors are on {device}, the current device is cuda:{current}; call it under "
-                f"torch.cuda.device({device.index})"
-            )
         return
     import triton  # not at the top: a cache on the CPU needs none
 
@@ -88,8 +82,24 @@ def check_device(device: torch.device, computed: torch.dtype | None = None) -> N
         )
 
 
+def on_device_of(tensor: torch.Tensor) -> AbstractContextManager[object]:
+    """Return a context in which Triton launches on a tensor's GPU: it launches on the current one.
+
+    Example:
+        >>> with on_device_of(q):
+        ...     launch(q, k, v, out)
+    """
+    device = tensor.device
+    if device.type != "cuda" or device.index == torch.cuda.current_device():
+        return _CURRENT
+    return torch.cuda.device(device)
+
+
+_CURRENT: AbstractContextManager[object] = nullcontext()
+
+
 def check_positive(name: str, value: float | None) -> None:
-    """Refuse what is no number that makes a softmax; True is none, though Python takes it for 1.
+    """Refuse a number that makes no softmax; True is none, though Python takes it for 1.
 
     Raises:
         InputMismatchError: it is not positive and finite.
@@ -115,7 +125,7 @@ def check_softcap(softcap: float | None, picked: bool) -> None:
 
 
 def refuse_options(call: Callable[..., Any], shape: Shape, given: Mapping[str, object]) -> None:
-    """Say of options that a bound kernel's call does not have where they belong.
+    """Refuse options that a bound kernel's call does not have, and name the field of the shape that has one.
 
     Raises:
         InputMismatchError: always.

@@ -1,1 +1,1 @@
-"""One module per operation: its space, validity, default and cost; triton-free, importable without a GPU."""
+"""Operations and the spaces of their implementations; triton-free, importable without a GPU."""

@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from autotune.correctness import Case, check_config, error_limit, judge, make_cases
-from autotune.operation import Kernel
+from autotune.implementation import Kernel
+from autotune.operation import Definition
 from autotune.space import Config
 from autotune.trial import Status
 
 INF, NAN = math.inf, math.nan
+NOTHING = cast(Definition, None)  # of a case that is judged only
 
 
 def tensor(*values: float, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -53,7 +55,7 @@ def test_infinities_of_the_reference_set_no_limit() -> None:
 
 
 def case(reference: torch.Tensor, limit: float) -> Case:
-    return Case("normal", None, (reference,), (limit,))
+    return Case("normal", NOTHING, None, (reference,), (limit,))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_messages_count_and_measure() -> None:
 
 
 def test_every_output_is_judged_and_the_closest_to_its_limit_is_told() -> None:
-    two = Case("normal", None, (tensor(1.0), tensor(1.0)), (1.0, 0.25))
+    two = Case("normal", NOTHING, None, (tensor(1.0), tensor(1.0)), (1.0, 0.25))
     verdict = judge([tensor(1.5), tensor(1.2)], two)
     assert verdict.status is Status.OK
     assert verdict.error == pytest.approx(0.2)
@@ -102,7 +104,7 @@ def test_every_output_is_judged_and_the_closest_to_its_limit_is_told() -> None:
 
 @dataclass(frozen=True)
 class Doubling:
-    """A kernel that doubles its input, with an error planted on one data set or one shape."""
+    """Doubling, as a definition and as a kernel with an error planted on one data set or one shape."""
 
     error_on: tuple[str, int] | None = None
     writes: bool = True
@@ -114,7 +116,7 @@ class Doubling:
     def check_shapes(self, shape: int) -> tuple[int, int]:
         return shape, shape - 1
 
-    def empty_output(self, inputs: Any) -> tuple[torch.Tensor, ...]:
+    def empty_outputs(self, inputs: Any) -> tuple[torch.Tensor, ...]:
         return (torch.full_like(inputs[0], NAN),)
 
     def launch(self, config: Config, inputs: Any, out: tuple[torch.Tensor, ...]) -> None:
@@ -128,15 +130,18 @@ class Doubling:
         return (inputs[0].to(dtype or torch.float64) * 2.0,)
 
 
-def check(kernel: Doubling) -> Any:
-    known = cast(Kernel, kernel)
-    return check_config(known, Config(error=1), make_cases(known, 16, device="cpu"))
+def cases_of(doubling: Doubling) -> list[Case]:
+    definition = cast(Definition, doubling)
+    return make_cases(definition, definition.check_shapes(16), device="cpu")
+
+
+def check(doubling: Doubling) -> Any:
+    return check_config(cast(Kernel, doubling), Config(error=1), cases_of(doubling))
 
 
 def test_a_right_kernel_passes_four_cases() -> None:
     assert check(Doubling()).status is Status.OK
-    cases = make_cases(cast(Kernel, Doubling()), 16, device="cpu")
-    assert [case.name for case in cases] == ["normal 16", "large 16", "tails 16", "normal 15"]
+    assert [case.name for case in cases_of(Doubling())] == ["normal 16", "large 16", "tails 16", "normal 15"]
 
 
 @pytest.mark.parametrize("where", [("normal", 16), ("large", 16), ("tails", 16), ("normal", 15)], ids=str)

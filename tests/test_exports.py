@@ -1,22 +1,33 @@
 """The public face: what ``autotune`` exports, and that the README speaks of every command."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import FunctionType
 
 import pytest
 
 import autotune
-from autotune.cli.app import app
+from autotune.cli import app
 
 README = Path(__file__).resolve().parent.parent / "README.md"
-GROUPS = [str(group.name) for group in app.registered_groups]
-COMMANDS = sorted([*GROUPS, *(command.callback.__name__ for command in app.registered_commands if command.callback)])
+COMMANDS = sorted(app.COMMANDS)
 
 
 def test_all_is_exactly_what_is_public() -> None:
-    public = {name for name, value in vars(autotune).items() if isinstance(value, FunctionType | type)}
+    values = {name: getattr(autotune, name) for name in dir(autotune)}
+    ours = {name for name, value in values.items() if getattr(value, "__module__", "").startswith("autotune.")}
+    public = {name for name in ours if isinstance(values[name], FunctionType | type)}
     assert sorted(public | {"__version__"}) == sorted(autotune.__all__)
+
+
+def test_what_tunes_is_imported_on_first_use() -> None:
+    code = "import autotune, sys; print(*{'optuna', 'pyarrow'} & {*sys.modules}); print(autotune.tune.__module__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["", "autotune.tuning.tuner"]
+    with pytest.raises(AttributeError, match="'autotune' has no attribute 'tuned'"):
+        _ = autotune.tuned
 
 
 def test_everything_public_is_documented() -> None:

@@ -16,11 +16,11 @@ from typing import Any, Final
 import pytest
 import torch
 
-from autotune import attention, dispatch, functional
+from autotune import attention, dispatch, functional, platforms
 from autotune.correctness import error_limit
 from autotune.device import NVIDIA_H200
 from autotune.errors import InputMismatchError, InvalidShapeError, NotDifferentiableError, UnknownNameError
-from tests.report import sample
+from tests import sample
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 
@@ -100,7 +100,7 @@ def compute(name: str) -> list[tuple[float, float]]:
 def main() -> None:
     """Compute every case on the CPU, which needs no GPU."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatch, "current_device", None)
+        patch.setattr(platforms, "current_device", None)
         print(json.dumps({name: compute(name) for name in CASES}))
 
 
@@ -129,7 +129,7 @@ def test_numbers_are_those_of_torch(computed: dict[str, list[tuple[float, float]
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An H200 without tables, where kernels are picked and checked; nothing is launched."""
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
-    monkeypatch.setattr(dispatch, "current_device", lambda: NVIDIA_H200)
+    monkeypatch.setattr(platforms, "current_device", lambda index=0: NVIDIA_H200)
     dispatch.reload()
     yield
     dispatch.reload()
@@ -147,7 +147,7 @@ def test_the_pick_is_made_once_for_each_shape_until_reload(monkeypatch: pytest.M
             picked.append(shape)
             return lambda *tensors, **options: (tensors, options)
 
-    monkeypatch.setattr(dispatch, "load_kernel", lambda name: FakeKernel())
+    monkeypatch.setattr(dispatch.kernel, "load_kernel", lambda operation, implementation: FakeKernel())
     for _ in range(3):
         answer: Any = attention(*SMALL, causal=True, scale=2.0)
     assert answer == (SMALL, {"scale": 2.0, "softcap": None, "return_lse": False})
@@ -166,7 +166,7 @@ def test_the_pick_is_made_once_for_each_shape_until_reload(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("sizes", [(0, 8, 12, 4, 2, 16), (2, 0, 12, 4, 2, 16), (2, 8, 0, 4, 2, 16)])
 def test_no_queries_or_no_keys_need_no_kernel(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(functional, "get_kernel", None)
+    monkeypatch.setattr(functional, "pick_for_device", None)
     q, k, v = tensors(sizes)
     out, lse = attention(q, k, v[..., :8], return_lse=True)
     assert (out.shape, out.dtype) == ((*q.shape[:3], 8), torch.float16)

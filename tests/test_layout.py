@@ -21,19 +21,19 @@ LINKS: Final = ("kernels", "search_spaces", "results")
 # From the bottom. A floor is a tuple of rooms, a room one string of modules of autotune. A module imports what lies on
 # the floors below and in its own room; rooms of one floor do not know each other. A new module needs a room here.
 FLOORS: Final = (
-    ("version errors shape device space trial operation",),
+    ("version errors rounding shape device space trial operation implementation platforms units sheets",),
     ("models",),
     ("search_spaces",),
     ("kernels",),
     ("registry",),
     ("table",),
-    ("correctness timing roofline hardware allocations",),
+    ("correctness timing roofline allocations",),
     ("executor",),
     ("search", "dispatch"),
-    ("functional paged paged_cache",),
-    ("comparison",),
-    ("analysis",),
-    ("report", "integrations"),
+    ("tuning", "functional paged paged_cache"),
+    ("integrations",),
+    ("console",),
+    ("lab",),
     ("cli __main__",),
 )
 # What the floors alone would allow.
@@ -48,11 +48,8 @@ LIBRARY_ROOMS: Final = {
     "optuna": {"search"},
     "threadpoolctl": {"search"},
     "triton": {"kernels", "executor"},
-    "typer": {"cli"},
-    "click": {"cli"},
-    "rich": {"cli"},
-    "matplotlib": {"report"},
-    "plotly": {"report"},
+    "click": {"console", "lab", "cli"},
+    "rich": {"console", "lab", "cli"},
 }
 # Any module may import these at its top; every other library only inside the function that needs it.
 TOP_LEVEL_LIBRARIES: Final = {"numpy", "torch", *LIBRARY_ROOMS}
@@ -64,11 +61,20 @@ MAX_LINES: Final = 450
 
 # What importing a module must not load: a serving process pays for none of these, and `autotune show` needs no GPU.
 NOT_LOADED_BY: Final = {
-    "autotune": {"optuna", "sqlalchemy", "torch", "triton", "matplotlib", "plotly"},
-    "autotune.models": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "matplotlib", "plotly"},
-    "autotune.search_spaces.flash_attention": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "matplotlib"},
-    "autotune.dispatch": {"optuna", "sqlalchemy", "torch", "triton", "matplotlib", "plotly"},
-    "autotune.cli": {"optuna", "sqlalchemy", "torch", "triton", "matplotlib", "plotly"},
+    "autotune": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
+    "autotune.models": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
+    "autotune.search_spaces.flash_attention.triton": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
+    "autotune.dispatch": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
+    "autotune.cli.app": {
+        "optuna",
+        "sqlalchemy",
+        "torch",
+        "triton",
+        "pyarrow",
+        "autotune.table",
+    },
+    "autotune.cli.show": {"optuna", "sqlalchemy", "torch", "triton", "autotune.executor"},
+    "autotune.console.shapes": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
 }
 
 
@@ -314,7 +320,7 @@ def test_small_tree_keeps_every_rule(tree: Path) -> None:
         (climbing_imports, "autotune/dispatch.py", "from autotune import search", "a sibling"),
         (climbing_imports, "autotune/search/winner.py", "import autotune.dispatch", "a sibling"),
         (climbing_imports, "autotune/dispatch.py", "import autotune.executor", "not for it"),
-        (climbing_imports, "autotune/report/plot.py", "import autotune.integrations.ops", "a sibling"),
+        (climbing_imports, "autotune/integrations/ops.py", "import autotune.lab.trace", "a higher floor"),
         (climbing_imports, "kernels/attention/forward.py", "from autotune.table import read", "a higher floor"),
         (climbing_imports, "kernels/paged.py", "import autotune.models", "not for it"),
         (climbing_imports, "search_spaces/attention.py", "import autotune.kernels.attention", "a higher floor"),
@@ -322,7 +328,12 @@ def test_small_tree_keeps_every_rule(tree: Path) -> None:
         (misplaced_libraries, "autotune/dispatch.py", "import pyarrow.parquet", "pyarrow is for ['table']"),
         (misplaced_libraries, "autotune/table/store.py", "def f():\n    import optuna", "store.py:2: optuna"),
         (misplaced_libraries, "search_spaces/attention.py", "import triton", "triton is for"),
-        (misplaced_libraries, "autotune/__init__.py", "from rich import print", "rich is for ['cli']"),
+        (
+            misplaced_libraries,
+            "autotune/__init__.py",
+            "from rich import print",
+            "rich is for ['cli',",
+        ),
         (misplaced_libraries, "kernels/baselines/cudnn.py", "import cudnn", "inside the function"),
         (misplaced_libraries, "kernels/paged.py", "class A:\n    from flash_attn import f", "inside the function"),
         (broken_links, "kernels/__init__.py", "", "would shadow"),

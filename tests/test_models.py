@@ -348,3 +348,15 @@ def test_tensor_parallel_lists_what_is_allowed() -> None:
 
 def test_docstring_examples() -> None:
     assert doctest.testmod(autotune.models).failed == 0
+
+
+def test_a_name_of_the_hub_suggests_named_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnknownNameError, match=r"model='Qwen/Qwen2.5-7B' is unknown; did you mean qwen2.5-7b or"):
+        find_model("Qwen/Qwen2.5-7B")
+    for path in ("models/config.json", "/models/qwen2.5-7b", "./qwen2.5-7b"):
+        with pytest.raises(UsageError, match="does not exist"):
+            find_model(path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "llama").write_text(json.dumps(LLAMA))
+    assert find_model("models/llama").heads == 32

@@ -18,7 +18,7 @@ from autotune.errors import (
 )
 from autotune.kernels.paged_cache.pool import allocate_caches
 from autotune.kernels.paged_cache.quantization import dequantize, quantize
-from autotune.kernels.paged_decode import KERNEL
+from autotune.kernels.paged_decode.definition import DEFINITION
 from autotune.kernels.paged_decode.inputs import empty_scales
 from autotune.kernels.paged_decode.reference import gather_keys
 from autotune.shape import PagedShape
@@ -117,7 +117,7 @@ def test_it_lies_in_memory_as_the_caches_that_kernels_are_tuned_on(
         batch=2, heads=2, max_context=20, head_dim=8, head_dim_v=head_dim_v, page_size=4, dtype="float16",
         kv_dtype=kv_dtype, layout=layout,
     )  # fmt: skip
-    tuned = KERNEL.make_inputs(shape, seed=0, device="cpu")
+    tuned = DEFINITION.make_inputs(shape, seed=0, device="cpu")
     cache = cache_of(layout=layout, dtype=getattr(torch, kv_dtype), head_dim_v=head_dim_v)
     ahead = empty_scales(shape, (cache.k_cache, cache.v_cache))
     for ours, theirs, compiled in zip(

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 import torch
 
-from autotune import append_kv, attention, dispatch, merge_attention, paged_decode, paged_prefill
+from autotune import append_kv, attention, dispatch, merge_attention, paged_decode, paged_prefill, platforms
 from autotune.device import NVIDIA_H200
 from autotune.errors import InputMismatchError, InvalidShapeError, MissingDependencyError, UnknownNameError
 from autotune.shape import PagedShape
+from tests import sample
 from tests.kernels.paged_decode.numerics import dense_decode
-from tests.report import sample
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An H200 without tables; nothing is launched."""
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
-    monkeypatch.setattr(dispatch, "current_device", lambda: NVIDIA_H200)
+    monkeypatch.setattr(platforms, "current_device", lambda index=0: NVIDIA_H200)
     dispatch.reload()
     yield
     dispatch.reload()
@@ -37,7 +37,7 @@ def picked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             shapes.append(shape)
             return lambda *tensors, **options: (tensors, options)
 
-    monkeypatch.setattr(dispatch, "load_kernel", lambda name: FakeKernel())
+    monkeypatch.setattr(dispatch.kernel, "load_kernel", lambda operation, implementation: FakeKernel())
     return shapes
 
 
@@ -256,7 +256,7 @@ def test_tensors_on_the_cpu_are_what_is_wrong_without_a_gpu(monkeypatch: pytest.
     def refuse() -> None:
         raise MissingDependencyError("no GPU is visible")
 
-    monkeypatch.setattr(dispatch, "current_device", refuse)
+    monkeypatch.setattr(platforms, "current_device", refuse)
     dense = torch.zeros(1, 8, 2, 16)
     offsets = torch.arange(4, dtype=torch.int32)
     calls: list[Callable[[], object]] = [

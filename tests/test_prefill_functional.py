@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from autotune import dispatch, paged_decode, paged_prefill
+from autotune import dispatch, paged_decode, paged_prefill, platforms
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel
 from autotune.errors import InputMismatchError, InvalidShapeError, UnknownNameError
-from autotune.registry import get_operation, operation_for
+from autotune.registry import get_implementation, operation_for
 from autotune.shape import PagedShape
 from autotune.table import Served
-from tests.report import sample
+from tests import sample
 
 HALF = torch.float16
 
@@ -24,7 +24,7 @@ HALF = torch.float16
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An H200 without tables; nothing is launched."""
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
-    monkeypatch.setattr(dispatch, "current_device", lambda: NVIDIA_H200)
+    monkeypatch.setattr(platforms, "current_device", lambda index=0: NVIDIA_H200)
     dispatch.reload()
     yield
     dispatch.reload()
@@ -36,14 +36,14 @@ def picked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
 
     class FakeKernel:
-        def __init__(self, name: str) -> None:
-            self.name = name
+        def __init__(self, operation: str, implementation: str) -> None:
+            self.name = operation
 
         def bind(self, config: object, shape: object) -> Callable[..., object]:
             found.append((self.name, shape))
             return lambda *tensors, **options: (tensors, options)
 
-    monkeypatch.setattr(dispatch, "load_kernel", FakeKernel)
+    monkeypatch.setattr(dispatch.kernel, "load_kernel", FakeKernel)
     return found
 
 
@@ -143,12 +143,12 @@ def test_a_shape_that_none_supports_is_refused_with_every_reason() -> None:
 
 def test_rows_of_one_operation_never_serve_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both operations take these shapes: a table's rows are looked up by the operation's name as well."""
-    prefill = get_operation("paged_prefill")
+    prefill = get_implementation("paged_prefill", "triton")
     config = next(iter(prefill.space.configs(SHAPE, NVIDIA_H200)))
     trial = sample.trial(chosen=config, operation="paged_prefill", shape=SHAPE)
     rows = {"paged_prefill": (Served(trial, "user"),)}
     with monkeypatch.context() as patch:
-        patch.setattr(dispatch, "_rows", lambda operation, generation: rows.get(operation, ()))
+        patch.setattr(dispatch.picks, "_rows", lambda operation, generation: rows.get(operation, ()))
         assert get_kernel(SHAPE).provenance.rung == "default"
         served = get_kernel(SHAPE, operation="paged_prefill")
     assert served.provenance.rung == "exact"

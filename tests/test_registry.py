@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 from autotune import registry
-from autotune.errors import MissingDependencyError
+from autotune.errors import MissingDependencyError, UnknownNameError
 
 
 def test_a_kernel_without_its_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,10 +17,34 @@ def test_a_kernel_without_its_compiler_says_what_to_install(monkeypatch: pytest.
         registry._load("somewhere:KERNEL")
 
 
-def test_any_other_missing_module_is_named_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(name: str) -> None:
-        raise ModuleNotFoundError("No module named 'mine'", name="mine")
+@pytest.mark.parametrize("reference", ["nowhere:KERNEL", "autotune.shape:NOTHING"])
+def test_a_reference_that_cannot_be_loaded_is_named(reference: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"reference='{reference}' cannot be loaded: "):
+        registry._load(reference)
 
-    monkeypatch.setattr(importlib, "import_module", fail)
-    with pytest.raises(ModuleNotFoundError, match="mine"):
-        registry._load("somewhere:KERNEL")
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_operations", dict(registry._operations))
+    monkeypatch.setattr(registry, "_implementations", dict(registry._implementations))
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_broken_package_of_somebody_elses_stops_nobody() -> None:
+    before = registry.implementations_of("flash_attention")
+    registry.register_implementation("flash_attention", "broken", "nowhere:IMPLEMENTATION")
+    with pytest.warns(RuntimeWarning, match="reference='nowhere:IMPLEMENTATION' cannot be loaded"):
+        assert registry.implementations_of("flash_attention") == before
+    with pytest.raises(UnknownNameError, match="nowhere"):  # asked for by name
+        registry.get_implementation("flash_attention", "broken")
+
+
+@pytest.mark.usefixtures("registered")
+def test_what_is_registered_has_the_name_it_is_registered_by() -> None:
+    triton = registry.implementation_reference("flash_attention", "triton")
+    registry.register_implementation("flash_attention", "other", triton)
+    with pytest.raises(UnknownNameError, match="'flash_attention/triton'; expected an Implementation"):
+        registry.get_implementation("flash_attention", "other")
+    registry.register("other", triton)
+    with pytest.raises(UnknownNameError, match="expected an Operation"):
+        registry.get_operation("other")

@@ -29,7 +29,7 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"window": 0}, ["window=0", "from 1"]),
     ({"window": -1}, ["window=-1", "from 1"]),
     ({"seq_len": 4}, ["seq_len is not a field of AttentionShape", "allowed: batch, heads, kv_heads, seq_q, seq_kv"]),
-    *(({name: 1}, [f"{name}=1", "True or False"]) for name in ("causal", "softcap", "varlen")),
+    *(({name: 1}, [f"{name}=1", "True or False"]) for name in ("causal", "softcap")),
 ]
 
 
@@ -88,7 +88,7 @@ def test_shapes_are_frozen_hashable_values() -> None:
 
 
 def test_columns_are_the_fields_in_order() -> None:
-    names = "batch heads kv_heads seq_q seq_kv head_dim head_dim_v dtype causal window softcap varlen"
+    names = "batch heads kv_heads seq_q seq_kv head_dim head_dim_v dtype causal window softcap"
     assert list(AttentionShape(**SIZES).as_dict()) == names.split()
 
 
@@ -124,7 +124,6 @@ def test_distance(change: dict[str, Any], distance: float) -> None:
         {"causal": True},
         {"window": 128},
         {"softcap": True},
-        {"varlen": True},
     ],
     ids=str,
 )
@@ -136,6 +135,6 @@ def test_other_families_are_infinitely_far(change: dict[str, Any]) -> None:
 def test_text_says_what_is_unusual() -> None:
     assert str(AttentionShape(**SIZES)) == "batch 2, 12 heads of 64, seq 1024, bfloat16, full"
     shape = AttentionShape(
-        **SIZES, kv_heads=4, seq_kv=7, head_dim_v=32, dtype="fp16", causal=True, window=5, softcap=True, varlen=True
+        **SIZES, kv_heads=4, seq_kv=7, head_dim_v=32, dtype="fp16", causal=True, window=5, softcap=True
     )
-    assert str(shape) == ("batch 2, 12/4 heads of 64/32, seq 1024 x 7, float16, causal, window 5, softcap, varlen")
+    assert str(shape) == ("batch 2, 12/4 heads of 64/32, seq 1024 x 7, float16, causal, window 5, softcap")

@@ -13,16 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from autotune.correctness import TOLERATED
-from autotune.registry import get_operation
-from autotune.search_spaces.flash_attention import OPERATION
+from autotune.registry import get_implementation
+from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape
-from autotune.table import Sweep, shipped_sweeps, shipped_winners
+from autotune.table import Sweep, shipped_outsiders, shipped_sweeps, shipped_winners
 from autotune.table.comparisons import holds_comparisons
 from autotune.trial import Status, Trial
 from benchmarks.grids import WINNERS
 
 RESULTS: Final = Path(__file__).resolve().parent.parent / "results"
-SHIPPED: Final = ("flash_attention", "flex_attention", "paged_decode", "paged_prefill")
+SHIPPED: Final = ("flash_attention", "paged_decode", "paged_prefill")
 DEVICE: Final = "NVIDIA H200"
 REGENERATE: Final = "python -m benchmarks.record winners"
 COMPARISONS: Final = sorted(RESULTS.glob("*/bench/*.parquet"))
@@ -54,9 +54,21 @@ def test_every_table_is_listed_whole_and_read() -> None:
     assert checked.returncode == 0, checked.stdout.decode() + checked.stderr.decode()
     listed = [line.split()[1] for line in (RESULTS / "SHA256SUMS").read_text().splitlines()]
     assert sorted(listed) == TABLES
-    read = {f"{trial.device.slug}/{trial.operation}.parquet" for trial in shipped()}
+    read = {f"{trial.device.slug}/{trial.operation}/{trial.implementation}.parquet" for trial in shipped()}
     read |= {sweep.path.as_posix() for sweep in sweeps()}
     assert sorted(read) == TABLES
+
+
+def test_every_row_is_of_todays_spaces() -> None:
+    outsiders = [outsider for operation in SHIPPED for outsider in shipped_outsiders(operation)]
+    reasons = {f"{outsider.where}: row {outsider.row}: {outsider.reason}" for outsider in outsiders}
+    assert not reasons, "a space or shape changed: declare `absent` or `removed` for what older rows had"
+
+
+def test_no_measurement_is_lost() -> None:
+    """What the first release shipped, beside what joined since."""
+    assert len(shipped()) >= 88
+    assert len(sweeps()) >= 14
 
 
 @pytest.mark.parametrize("path", COMPARISONS, ids=lambda path: path.stem)
@@ -81,18 +93,21 @@ def number_of(microseconds: float) -> str:
 def test_winners_were_measured_with_this_source() -> None:
     """Of torch's FlexAttention that is the torch that a row names, whichever is installed here."""
     stale = {
-        (trial.operation, trial.device.name)
+        (trial.operation, trial.implementation, trial.device.name)
         for trial in shipped()
-        if not get_operation(trial.operation).is_source_of(trial)
+        if not get_implementation(trial.operation, trial.implementation).is_source_of(trial)
     }
-    commands = [f"on {device}, run `{REGENERATE} --operation {name}`" for name, device in sorted(stale)]
+    commands = [
+        f"on {device}, run `{REGENERATE} --operation {operation} --implementation {name}`"
+        for operation, name, device in sorted(stale)
+    ]
     assert not stale, f"a kernel's source has changed since its shipped winners were measured; {'; '.join(commands)}"
 
 
 def test_winners_are_valid_correct_and_measured() -> None:
     for trial in shipped():
-        operation = get_operation(trial.operation)
-        assert operation.space.why_invalid(trial.config, trial.shape, trial.device) is None, trial
+        space = get_implementation(trial.operation, trial.implementation).space
+        assert space.why_invalid(trial.config, trial.shape, trial.device) is None, trial
         assert (trial.status, trial.executor) == (Status.OK, "gpu"), trial
         assert trial.outcome.error is not None, trial
         assert not trial.outcome.conditions.contended, trial
@@ -106,17 +121,20 @@ def test_no_winner_loses_to_the_default_of_its_race() -> None:
 
 
 def test_the_grid_is_complete() -> None:
-    found = {trial.shape for trial in shipped() if trial.device.name == DEVICE}
+    rows = shipped_winners("flash_attention", implementation="triton")
+    found = {trial.shape for trial in rows if trial.device.name == DEVICE}
     missing = [str(shape) for shape in GRID if shape not in found]
     assert not missing, f"no winner on {DEVICE} for {'; '.join(missing)}; on that device, run `{REGENERATE}`"
 
 
-def test_flex_attention_ships_for_all_its_problems_measured_with_one_torch() -> None:
-    found = [trial for trial in shipped_winners("flex_attention") if trial.device.name == DEVICE]
+def test_flex_ships_for_all_its_problems_measured_with_one_torch() -> None:
+    rows = shipped_winners("flash_attention", implementation="flex")
+    found = [trial for trial in rows if trial.device.name == DEVICE]
     if not found:
         pytest.skip("none was recorded yet")
-    missing = [str(cell) for cell in WINNERS["flex_attention"] if cell.shape not in {trial.shape for trial in found}]
-    command = f"{REGENERATE} --operation flex_attention --missing"
+    problems = WINNERS["flash_attention/flex"]
+    missing = [str(cell) for cell in problems if cell.shape not in {trial.shape for trial in found}]
+    command = f"{REGENERATE} --implementation flex --missing"
     assert not missing, f"no winner on {DEVICE} for {'; '.join(missing)}; on that device, run `{command}`"
     assert len({trial.toolchain.torch for trial in found}) == 1
 
@@ -126,7 +144,7 @@ def test_the_replayed_sweeps_cover_their_space(seq: int) -> None:
     shape = next(cell for cell in GRID if (cell.head_dim, cell.causal, cell.seq_q) == (128, True, seq))
     trials = [trial for sweep in sweeps() for trial in sweep.trials() if trial.shape == shape]
     assert trials, f"no sweep of {shape}; on that device, run `python benchmarks/record.py sweeps`"
-    assert set(OPERATION.space.configs(shape, trials[0].device)) <= {trial.config for trial in trials}
+    assert set(IMPLEMENTATION.space.configs(shape, trials[0].device)) <= {trial.config for trial in trials}
     assert any(trial.race_id for trial in trials), "the sweep holds no race"
 
 

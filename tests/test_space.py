@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.device import NVIDIA_H200, Device
-from autotune.errors import InvalidConfigError
+from autotune.errors import InvalidConfigError, UnknownNameError
 from autotune.shape import AttentionShape
 from autotune.space import Config, Parameter, Space
 
@@ -23,14 +23,14 @@ def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
 
 
 def default(shape: AttentionShape, device: Device) -> Config:
-    return Config(tile=16, loads="pointer", kpack=1 if device.backend == "hip" else None)
+    return Config(tile=16, loads="pointer", kpack=1 if device.has("wave_hints") else None)
 
 
 SPACE = Space(
     (
         Parameter("tile", (16, 64, 128)),
         Parameter("loads", ("pointer", "descriptor")),
-        Parameter("kpack", (1, 2), "hip"),
+        Parameter("kpack", (1, 2), needs="wave_hints"),
     ),
     reject,
     default,
@@ -69,8 +69,14 @@ def test_integers_only() -> None:
         Config(loads="pointer").integer("loads")
 
 
-def test_parameters_of_another_backend_are_none() -> None:
+def test_a_parameter_needs_a_capability_that_exists() -> None:
+    with pytest.raises(UnknownNameError, match=r"capability='hip' is unknown; allowed: async_copies, .*wgmma"):
+        Parameter("kpack", (1, 2), needs="hip")
+
+
+def test_parameters_that_a_device_lacks_are_none() -> None:
     tile, loads, kpack = SPACE.parameters
+    assert (kpack.exists_on(NVIDIA_H200), kpack.exists_on(AMD), tile.exists_on(NVIDIA_H200)) == (False, True, True)
     assert kpack.choices(NVIDIA_H200) == (None,)
     assert kpack.choices(AMD) == (1, 2)
     assert tile.choices(NVIDIA_H200) == tile.choices(AMD) == (16, 64, 128)

@@ -83,7 +83,7 @@ def test_a_race_is_decided_when_every_other_lost_or_ties(entries: list[list[floa
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     fake = FakeCuda()
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=fake))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=fake, version=SimpleNamespace(hip=None)))
     return fake
 
 

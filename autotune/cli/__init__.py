@@ -4,15 +4,15 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line; what both the console script and ``python -m autotune`` call."""
-    from autotune.cli import interrupts
+    """Run the command line; the console script and ``python -m autotune`` both call it."""
+    from autotune.console import interrupts
 
-    interrupts.leave_at_once()  # before the imports below, which take half a second
-    from autotune.cli import streams
+    interrupts.leave_at_once()  # before the imports below, which take a while
     from autotune.cli.app import main as run
+    from autotune.console import streams
 
     streams.outlive_readers()
     try:
         run()
     finally:
-        interrupts.leave_at_once()  # Python's own end is no place for an exception either
+        interrupts.leave_at_once()  # nor may an exception disturb Python's own end

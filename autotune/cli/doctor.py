@@ -1,27 +1,27 @@
-"""``autotune doctor``: what works, what is missing, what mends it."""
+"""``autotune doctor``: what works, what is missing, and how to repair it."""
 
-import json
-from dataclasses import asdict
-
-from autotune.cli import options
-from autotune.cli.output import make_console
+from autotune.cli.health import Finding, examine
+from autotune.console.command import command
+from autotune.console.options import json_option
+from autotune.console.output import make_console, print_json
 from autotune.errors import TableError
 from autotune.registry import operation_names
-from autotune.report.health import Finding, examine
 from autotune.table import Store, home, shipped_sweeps, shipped_winners
 
 
-def doctor(as_json: options.Json = False) -> None:
-    """Report device, versions, tables, what works here, and the command that mends what does not.
+@command("doctor")
+@json_option
+def doctor(as_json: bool) -> None:
+    """Report device, versions, tables, what works here, and the command that repairs what does not.
 
-    Fails where a table is damaged; that something is missing is no failure.
+    Fails if a table is damaged; something missing is not a failure.
     """
     findings = examine()
     damaged = _damaged_tables()
     found = {finding.text for finding in findings}
     findings += [Finding("table", False, text) for text in damaged if text not in found]
     if as_json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        print_json(findings)
     else:
         _print(findings)
     if damaged:
@@ -40,7 +40,7 @@ def _print(findings: list[Finding]) -> None:
 
 
 def _damaged_tables() -> list[str]:
-    """What is wrong with each table that cannot be read, the user's and the shipped ones."""
+    """Return the error of each table that cannot be read, the user's and the shipped ones."""
     errors: list[TableError] = []
     try:
         store = Store(home(), on_damaged=errors.append)

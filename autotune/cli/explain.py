@@ -1,82 +1,103 @@
-"""``autotune explain``: why a config is not the winner of a shape, or is."""
+"""``autotune explain``: why a config won or lost at a shape."""
 
-import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from autotune import hardware
-from autotune.cli import options, shapes
-from autotune.cli.config_text import parse_config
-from autotune.cli.output import make_console
-from autotune.cli.tables import ASSUMED, From, find_device, require_folder
+from autotune import platforms
+from autotune.cli.explanation import Source, explain_candidate, explanation_data, explanation_lines
+from autotune.cli.stored import ASSUMED, find_device, read_outsiders, require_folder
+from autotune.console.command import command, option
+from autotune.console.config_text import parse_config
+from autotune.console.options import device_option, json_option, tables_option
+from autotune.console.output import make_console, print_json
+from autotune.console.shape_options import ShapeOptions, shape_options
+from autotune.console.shapes import describe
 from autotune.device import NVIDIA_H200, Device
-from autotune.report.explain import Source, explain_config, explanation_data, explanation_lines
+from autotune.dispatch import get_kernel
+from autotune.registry import get_implementation, implementations_of
 from autotune.shape import Shape
 from autotune.table import Store, home, shipped_sweeps, shipped_winners, warn_damaged
-from autotune.trial import Policy
-
-ConfigText = Annotated[
-    str, typer.Argument(metavar="CONFIG", help="'BLOCK_Q=128 BLOCK_K=64 num_warps=8 ...', or a JSON object.")
-]
+from autotune.trial import Candidate, Policy
+from autotune.units import count_text
 
 
-@shapes.takes_shapes
+@command("explain")
+@click.argument("config")
+@option("--implementation", metavar="NAME", help="Whose config it is.", default_text="the first of ours")
+@device_option()
+@tables_option
+@json_option
+@shape_options()
 def explain(
-    config: ConfigText,
-    *,
-    wanted: shapes.Wanted,
-    device: options.DeviceName = None,
-    source: From = None,
-    as_json: options.Json = False,
+    config: str, implementation: str | None, device: str | None, tables: Path | None, as_json: bool, shape: ShapeOptions
 ) -> None:
     """Say why a config was pruned, failed or lost for a shape, or that it won or was never tried.
 
-    The rows are those of your tables and of the shipped sweeps; parameters that the device does not have may be left
-    out. Nothing is measured.
+    CONFIG is 'BLOCK_Q=128 BLOCK_K=64 num_warps=8 ...', or a JSON object; parameters that the device does not have may
+    be left out. The rows are those of your tables and of the shipped sweeps. Nothing is measured.
     """
-    require_folder(source)
-    operation = wanted.problems[0][0]  # of all of them
-    sources = _read_sources(operation.name, source or home())
-    target = _find_device(device, sources, source)
-    parsed = parse_config(config, operation.space, target)
+    wanted = describe(shape)
     console, data = make_console(as_json), []
-    if device is None and not hardware.has_gpu():
+    for note in wanted.notes:
+        console.print(note)
+    require_folder(tables)
+    operation = wanted.problems[0][0]  # of all of them
+    chosen = implementations_of(operation.name)[0].name if implementation is None else implementation
+    space = get_implementation(operation.name, chosen).space
+    sources = _read_sources(operation.name, chosen, tables or home())
+    target = _find_device(device, sources, tables)
+    candidate = Candidate(chosen, parse_config(config, space, target))
+    if device is None and not platforms.has_gpu():
         console.print(ASSUMED)
-    for _, shape in wanted.problems:
-        found = explain_config(operation, shape, target, parsed, _narrow(sources, shape, target))
+    for _, asked in wanted.problems:
+        found = explain_candidate(operation, asked, target, candidate, _narrow(sources, asked, target))
+        if found.trial is None and tables is None:
+            found = replace(found, served=_why_served(operation.name, asked, target, candidate))
         console.print(*explanation_lines(found), sep="\n", end="\n\n" if len(wanted.problems) > 1 else "\n")
         data.append(explanation_data(found))
+    outsiders = read_outsiders(operation.name, (chosen,), device, tables)
+    if outsiders:
+        rows = count_text(len(outsiders), "row")
+        lists = f"`autotune show --all --operation {operation.name} --implementation {chosen}` lists"
+        console.print(f"note      outside today's space: {rows} of {chosen}, which {lists}")
     if as_json:
-        print(json.dumps(data, indent=2))
+        print_json(data)
 
 
-def _read_sources(operation: str, root: Path) -> list[Source]:
-    """Everything that was recorded of an operation, in the order in which it is served and believed."""
-    users = Store(root, on_damaged=warn_damaged).trials(operation)
-    sweeps = shipped_sweeps(operation, on_damaged=warn_damaged)
+def _read_sources(operation: str, implementation: str, root: Path) -> list[Source]:
+    """Return everything that was recorded of an implementation, in the order of trust, as dispatch has it."""
+    users = Store(root, on_damaged=warn_damaged).trials(operation, implementation=implementation)
+    sweeps = shipped_sweeps(operation, implementation=implementation, on_damaged=warn_damaged)
+    shipped = shipped_winners(operation, implementation=implementation, on_damaged=warn_damaged)
     return [
         Source("your tables", [trial for trial in users if trial.executor == "gpu"]),
-        Source("the shipped winners", shipped_winners(operation, on_damaged=warn_damaged)),
+        Source("the shipped winners", shipped),
         *(Source(f"the shipped sweep {sweep.name}", sweep.trials()) for sweep in sweeps),
         Source("your tables", [trial for trial in users if trial.executor != "gpu"]),
     ]
 
 
 def _narrow(sources: list[Source], shape: Shape, device: Device) -> list[Source]:
-    """What the sources have of one shape and device, each policy for itself, the usual one first."""
+    """Return the trials of one shape and device, the policies apart and the usual one first."""
     kept = [(place, [t for t in trials if (t.shape, t.device) == (shape, device)]) for place, trials in sources]
     policies = dict.fromkeys([Policy(), *(trial.policy for _, trials in kept for trial in trials)])
     return [Source(place, [t for t in trials if t.policy == policy]) for policy in policies for place, trials in kept]
 
 
-def _find_device(name: str | None, sources: list[Source], root: Path | None) -> Device:
-    """The named device; by default the GPU here, or the H200.
+def _why_served(operation: str, shape: Shape, device: Device, candidate: Candidate) -> str:
+    """Return the reason that a candidate is served for a shape; empty if another one is."""
+    kernel = get_kernel(shape, device=device.name, operation=operation, among=(candidate.implementation,))
+    return f"{kernel.provenance.rung}: {kernel.provenance.reason}" if kernel.candidate == candidate else ""
+
+
+def _find_device(name: str | None, sources: list[Source], tables: Path | None) -> Device:
+    """Return the named device; by default the GPU here, or the H200.
 
     Raises:
         UnknownNameError: no row is of such a device.
     """
     if name is None:
-        return hardware.current_device() if hardware.has_gpu() else NVIDIA_H200
-    return find_device(name, (trial for source in sources for trial in source.trials), root)
+        return platforms.current_device() if platforms.has_gpu() else NVIDIA_H200
+    return find_device(name, (trial for source in sources for trial in source.trials), tables)

@@ -1,64 +1,94 @@
-"""What a search shows while it runs: a live line on a terminal, plain lines elsewhere."""
+"""Progress of ``autotune search`` and ``sweep``: a live line on a terminal, plain lines elsewhere."""
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from autotune.cli.confirmed import compiled_text, confirmation_lines, why_uncompiled
+from autotune.cli.results import ending_line, interruption_line, is_of_several, result_lines
+from autotune.console.winners import candidate_text, status_text
+from autotune.device import Device
+from autotune.dispatch import MAX_DISTANCE
+from autotune.errors import AutotuneError
 from autotune.operation import Operation
-from autotune.report.summary import status_text
-from autotune.search import Limits
+from autotune.registry import get_implementation
+from autotune.search import Confirmation, Observer, SearchResult
 from autotune.shape import Shape
-from autotune.space import Config
-from autotune.trial import Status, Trial
+from autotune.trial import Candidate, Outcome, Status, Trial
 
 PLAIN_EVERY = 10  # trials between two plain lines, where nothing better was found
 
 
-class Progress:
-    """Implements ``autotune.search.Observer`` on a console.
+class Progress(Observer):
+    """Prints what ``autotune.tune`` does on a console.
 
     Args:
-        console: where it is shown.
-        limits: those of the search; their seconds are counted down.
-        started: ``time.monotonic()`` at which the budget began to run; when the search says that it starts by default.
+        seconds: the budget of each shape, which is counted down.
+        started: ``time.monotonic()`` at which the budget of the first began to run; now by default.
     """
 
-    def __init__(self, console: Console, limits: Limits, started: float | None = None) -> None:
+    def __init__(self, console: Console, seconds: float | None = None, started: float | None = None) -> None:
         self._console = console
-        self._limits = limits
-        self._budget_began = started
+        self._seconds = seconds
+        self._started = time.monotonic() if started is None else started
+        self._is_replay = self._are_several = False
         self._live: Live | None = None
         self._reset()
 
     def __enter__(self) -> "Progress":
-        if self._console.is_terminal:
-            self._live = Live(console=self._console, refresh_per_second=8, transient=True)
-            self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
+        self._stop_live()
 
     def _reset(self) -> None:
-        self._started = time.monotonic() if self._budget_began is None else self._budget_began
         self._counts: Counter[Status] = Counter()
         self._best: Trial | None = None
         self._known = 0
 
+    def _stop_live(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _print(self, *lines: str) -> None:
+        self._console.print(*lines, sep="\n")
+
+    def on_replay(self, device: Device, *, compiles: bool) -> None:
+        self._is_replay = True
+        here = "; compiling and checking happen on this CPU" if compiles else ""
+        self._print(f"no GPU here: times come from a sweep recorded on an {device.name}{here}")
+
+    def on_nearest(self, shape: Shape, recorded: Shape, *, is_tuned: bool) -> None:
+        what = "which is tuned above already" if is_tuned else "tuning that"
+        distance = shape.distance(recorded)
+        far = "" if distance <= MAX_DISTANCE else f" (beyond {MAX_DISTANCE:g} a winner is not served for your shape)"
+        self._print(f"not recorded: {shape}; the nearest sweep is {distance:.2f} away in powers of two{far}, {what}")
+
+    def on_skipped(self, implementation: str, reason: str) -> None:
+        self._print(f"skipped   {reason}")
+
     def on_start(
-        self, operation: Operation[Any], shape: Shape, *, space: int, resumed: int, best: Trial | None
+        self, operation: Operation[Any], shape: Shape, *, valid: Mapping[str, int], resumed: int, best: Trial | None
     ) -> None:
         self._reset()
         self._known, self._best = resumed, best
-        configs = "1 valid config" if space == 1 else f"{space} valid configs"
+        total = sum(valid.values())
+        configs = "1 valid config" if total == 1 else f"{total} valid configs"
+        self._are_several = len(valid) > 1
+        if self._are_several:
+            configs += f" ({', '.join(f'{count} of {name}' for name, count in valid.items())})"
         again = f", {resumed} known from an earlier run; best {self._best_text()}" if resumed else ""
-        self._console.print(f"{operation.name}: {shape}\n{configs}{again}")
+        self._print(f"{operation.name}: {shape}", f"{configs}{again}")
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, refresh_per_second=8, transient=True)
+            self._live.start()
 
     def on_trial(self, trial: Trial) -> None:
         self._counts[trial.status] += 1
@@ -68,15 +98,73 @@ class Progress:
         if self._live is not None:
             self._live.update(Text(self._line()))
         elif better or sum(self._counts.values()) % PLAIN_EVERY == 0:
-            self._console.print(self._line())
+            self._print(self._line())
 
-    def on_race(self, configs: Sequence[Config]) -> None:
-        finalists = "1 finalist" if len(configs) == 1 else f"{len(configs)} finalists, the default among them,"
+    def on_race(self, candidates: Sequence[Candidate]) -> None:
+        defaults = "the defaults" if len({each.implementation for each in candidates}) > 1 else "the default"
+        finalists = "1 finalist" if len(candidates) == 1 else f"{len(candidates)} finalists, {defaults} among them,"
         text = f"racing {finalists} against the fastest baseline"
         if self._live is not None:
             self._live.update(Text(text))
         else:
-            self._console.print(text)
+            self._print(text)
+
+    def on_result(self, result: SearchResult, *, is_asked: bool) -> None:
+        self._stop_live()
+        self._started = time.monotonic()  # of the next shape's budget
+        self._print(ending_line(result))
+        if result.contended and not self._is_replay:  # a replay's are those of its recording
+            measurements = "1 measurement" if result.contended == 1 else f"{result.contended} measurements"
+            self._print(
+                f"contended another process was using the GPU during {measurements}; "
+                "rows are marked and a later uncontended race replaces them"
+            )
+        if result.interrupted:
+            self._print(interruption_line(result))
+        if result.winner is not None:
+            self._print(*result_lines(result, is_asked=is_asked))
+
+    def on_confirming(self, result: SearchResult) -> None:
+        winner = _winner_of(result)
+        where = f"recorded on an {winner.device.name} with triton {winner.toolchain.triton}"
+        self._print(f"recorded  times were not measured here but {where}")
+        if get_implementation(winner.operation, winner.implementation).compiles_ahead:
+            self._print("compiling the finalists and checking the winner's numbers ...")
+
+    def on_confirmed(self, result: SearchResult, confirmation: Confirmation | None) -> None:
+        winner = _winner_of(result)
+        implementation = get_implementation(winner.operation, winner.implementation)
+        several = is_of_several(result)
+        self._print(*confirmation_lines(confirmation, implementation, winner.device, of_several=several))
+
+    def on_compiled(self, result: SearchResult, target: Device, outcomes: Sequence[Outcome]) -> None:
+        if not outcomes:
+            winner = _winner_of(result)
+            reason = why_uncompiled(get_implementation(winner.operation, winner.implementation))
+            self._print(f"target    nothing is compiled for {target.name}: {reason}")
+        for outcome in outcomes:
+            space = get_implementation(result.operation.name, outcome.implementation).space
+            why = space.why_invalid(outcome.config, result.shape, target)
+            text = compiled_text(outcome, target) + (f" (outside its space: {why})" if why else "")
+            self._print(f"target    {candidate_text(outcome.candidate, of_several=is_of_several(result))}: {text}")
+
+    def on_saved(self, result: SearchResult, folder: Path) -> None:
+        note = "`autotune show` lists it"
+        if self._is_replay:
+            note = "a replay: where a measured row ships for the shape, that one is served and shown"
+        self._print(f"saved     {folder} ({note})\n")
+
+    def on_failure(self, shape: Shape, error: AutotuneError) -> None:
+        self._stop_live()
+        self._started = time.monotonic()
+        self._print(f"failed    {error}\n")
+
+    def on_interrupted(self, result: SearchResult | None) -> None:
+        self._stop_live()
+        if result is None:
+            self._print("interrupted: everything that was measured is kept, run the same command to continue")
+        else:
+            self._print("interrupted: the winner stands, but not all of it was compiled and checked here")
 
     def _is_better(self, trial: Trial) -> bool:
         if trial.status is not Status.OK or trial.timing is None:
@@ -94,9 +182,15 @@ class Progress:
     def _best_text(self) -> str:
         if self._best is None or self._best.timing is None:
             return "none yet"
-        return f"{self._best.timing.median_us:.1f} us, {self._best.config}"
+        best = candidate_text(self._best.candidate, of_several=self._are_several)
+        return f"{self._best.timing.median_us:.1f} us, {best}"
 
     def _left(self) -> str:
-        if self._limits.seconds is None:
+        if self._seconds is None:
             return ""
-        return f", {max(0.0, self._limits.seconds - (time.monotonic() - self._started)):.0f} s left"
+        return f", {max(0.0, self._seconds - (time.monotonic() - self._started)):.0f} s left"
+
+
+def _winner_of(result: SearchResult) -> Trial:
+    assert result.winner is not None
+    return result.winner

@@ -2,11 +2,21 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-import typer
-
-from autotune.cli import options, shapes
+from autotune.console.command import command, integer, option
+from autotune.console.options import (
+    PATH,
+    device_option,
+    implementation_option,
+    json_option,
+    parse_seconds,
+    tables_option,
+)
+from autotune.console.output import make_console
+from autotune.console.settings import settings_options
+from autotune.console.shape_options import ShapeOptions, shape_options
+from autotune.console.shapes import Problem, Wanted, describe, describe_model, require_none
 from autotune.device import architecture
 from autotune.errors import UnknownNameError
 from autotune.executor.select import Settings
@@ -15,49 +25,46 @@ from autotune.table import read_misses
 DEFAULT_TRIALS, DEFAULT_BUDGET = 120, "60s"
 NO_MISSES: Final = "nothing to tune: no shape was noted by get_kernel(shape, on_miss='record')"
 
-Trials = Annotated[
-    int | None,
-    typer.Option(
-        "--trials",
-        min=1,
-        help=f"Configs to measure at most, for each shape [default: {DEFAULT_TRIALS}; all if exhaustive]. "
-        "A search that has converged ends earlier.",
-    ),
-]
-Budget = Annotated[
-    str,
-    typer.Option(
-        "--budget", help="Time for each shape: 60, 60s, 2m. The race is included: 30 % are kept for it, 2 to 12 s."
-    ),
-]
-Sampler = Annotated[
-    str | None, typer.Option("--sampler", help="Who proposes: gp, tpe, random or exhaustive [default: gp].")
-]
-Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of the study.")]
-Target = Annotated[str | None, typer.Option("--target", help="Also compile the finalists for sm_80, gfx942, ...")]
-Out = Annotated[Path | None, typer.Option("--out", help="Folder of the tables [default: $AUTOTUNE_HOME].")]
-FromMisses = Annotated[bool, typer.Option("--from-misses", help="Tune the shapes that get_kernel noted as missed.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be tried and how long it would take.")]
-
-# Imports of autotune.search stand inside the functions: it loads Optuna, which no other command should wait for.
+# Imports of autotune.search stand inside the functions: it loads Optuna, which --help need not.
 
 
-@shapes.takes_models
-@options.takes_settings
+@command("search")
+@option(
+    "--trials",
+    type=integer(1),
+    help="Configs to measure at most, for each shape. A search that has converged ends earlier.",
+    default_text=f"{DEFAULT_TRIALS}; all if exhaustive",
+)
+@option(
+    "--budget",
+    default=DEFAULT_BUDGET,
+    help="Time for each shape: 60, 60s, 2m. The race is included: 30 % are kept for it, 2 to 12 s.",
+)
+@option("--sampler", help="Proposes configs: gp, tpe, random or exhaustive.", default_text="gp")
+@option("--seed", type=integer(0, 2**32 - 1), default=0, help="Seed of the study.")
+@implementation_option()
+@option("--target", help="Also compile the finalists for sm_80, gfx942, ...")
+@option("--from-misses", is_flag=True, help="Tune the shapes that get_kernel noted as missed.")
+@option("--dry-run", is_flag=True, help="Only say what would be tried and how long it would take.")
+@device_option()
+@tables_option
+@json_option
+@settings_options
+@shape_options()
 def search(
-    *,
-    wanted: shapes.Wanted,
-    trials: Trials = None,
-    budget: Budget = DEFAULT_BUDGET,
-    sampler: Sampler = None,
-    seed: Seed = 0,
+    trials: int | None,
+    budget: str,
+    sampler: str | None,
+    seed: int,
+    implementations: tuple[str, ...],
+    target: str | None,
+    from_misses: bool,
+    dry_run: bool,
+    device: str | None,
+    tables: Path | None,
+    as_json: bool,
     settings: Settings,
-    device: options.DeviceName = None,
-    target: Target = None,
-    out: Out = None,
-    from_misses: FromMisses = False,
-    dry_run: DryRun = False,
-    as_json: options.Json = False,
+    shape: ShapeOptions,
 ) -> None:
     """Search the fastest correct config for each shape and save it.
 
@@ -67,66 +74,75 @@ def search(
     device answers the times, the finalists are compiled for it, and the winner's numbers are checked in Triton's
     interpreter. Press Ctrl-C to stop: what was measured is kept, and the next run continues.
     """
-    from autotune.cli.studies import Task, preview, run
-    from autotune.search import DEFAULT_SAMPLER, SAMPLERS, Limits
+    from autotune.cli.studies import SearchRequest, preview, run
+    from autotune.search import DEFAULT_SAMPLER, SAMPLERS
 
     if sampler is not None and sampler not in SAMPLERS:
         raise UnknownNameError(f"sampler={sampler!r} is unknown; allowed: {', '.join(SAMPLERS)}")
-    problems = list(wanted.problems)
     if from_misses:
-        problems = read_misses()
-        if not problems:
+        require_none(shape, beside="--from-misses")
+        workloads = read_misses()
+        if not workloads:
             print("[]" if as_json else NO_MISSES)
             return
+    else:
+        workloads = _noted(describe_model(shape), as_json)
     if target is not None:
-        architecture(target)  # refuses an unknown one before anything is searched
+        architecture(target)  # refuses an unknown one before a GPU is looked for
     chosen = next((name for name in SAMPLERS if name == sampler), DEFAULT_SAMPLER)
     if trials is None and chosen != "exhaustive":
         trials = DEFAULT_TRIALS
-    task = Task(
-        problems=problems,
-        limits=Limits(trials, options.parse_seconds(budget), converge=chosen != "exhaustive"),
-        settings=settings,
+    request = SearchRequest(
+        shapes=workloads,
+        implementations=implementations,
+        budget=parse_seconds(budget),
+        trials=trials,
         sampler=chosen,
         seed=seed,
         device=device,
+        settings=settings,
         target=target,
-        out=out,
+        tables=tables,
         as_json=as_json,
     )
-    if dry_run:
-        preview(task)
-    else:
-        run(task)
+    (preview if dry_run else run)(request)
 
 
-@shapes.takes_shapes
-@options.takes_settings
+@command("sweep")
+@implementation_option()
+@option("--results", metavar="FOLDER", type=PATH, help="Also write <device>/<operation>/sweeps here.")
+@tables_option
+@json_option
+@settings_options
+@shape_options()
 def sweep(
-    *,
-    wanted: shapes.Wanted,
+    implementations: tuple[str, ...],
+    results: Path | None,
+    tables: Path | None,
+    as_json: bool,
     settings: Settings,
-    out: Out = None,
-    results: Annotated[Path | None, typer.Option("--results", help="Also write results/<device>/sweeps here.")] = None,
-    as_json: options.Json = False,
+    shape: ShapeOptions,
 ) -> None:
     """Measure every valid config of each shape on this GPU: the ground truth that searches are judged by."""
-    from autotune.cli.studies import Task, run
-    from autotune.search import Limits, SearchResult
-    from autotune.search.sweeps import ship_sweep
+    from autotune.cli.studies import SearchRequest, run
 
-    def ship(result: SearchResult) -> None:
-        if results is not None:
-            ship_sweep(result, results)
-
-    task = Task(
-        problems=list(wanted.problems),
-        limits=Limits(),
-        settings=replace(settings, early_stop=False),
+    request = SearchRequest(
+        shapes=_noted(describe(shape), as_json),
+        implementations=implementations,
+        budget=None,
+        trials=None,
         sampler="exhaustive",
+        settings=replace(settings, early_stop=False),
         must_measure=True,
-        ship=ship,
-        out=out,
+        ship_to=results,
+        tables=tables,
         as_json=as_json,
     )
-    run(task)
+    run(request)
+
+
+def _noted(wanted: Wanted, as_json: bool) -> list[Problem]:
+    """Print the notes on problems, and return the problems."""
+    for note in wanted.notes:
+        make_console(as_json).print(note)
+    return list(wanted.problems)

@@ -1,283 +1,118 @@
-"""Runs the studies of ``autotune search`` and ``autotune sweep`` one after the other, and tells of each as it ends."""
+"""Runs ``autotune search`` and ``autotune sweep``: one call of ``tune``, printed as it goes, and then as JSON."""
 
-import contextlib
 import json
-import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import typer
-from rich.console import Console
-
-from autotune.cli import interrupts
-from autotune.cli.output import make_console
+from autotune.cli.confirmed import confirmation_data
+from autotune.cli.planned import plan_data, plan_lines
 from autotune.cli.progress import Progress
-from autotune.cli.tables import name_of_place, require_place
-from autotune.cli.turns import Problem, Turn, take_turns
-from autotune.device import Device
-from autotune.dispatch import get_kernel, neighbour_configs, reload
-from autotune.errors import AutotuneError, SearchError, TableError, UsageError
-from autotune.executor import Executor
+from autotune.cli.results import result_data
+from autotune.cli.stored import name_of_place, require_place
+from autotune.console import interrupts
+from autotune.console.output import make_console
+from autotune.errors import AutotuneError, SearchError, UsageError
 from autotune.executor.compile_pool import limit_jobs
-from autotune.executor.select import Settings, Site, find_site, open_executor, open_gpu
-from autotune.operation import Operation
-from autotune.report.confirmation import compiled_text, confirmation_data, confirmation_lines, why_uncompiled
-from autotune.report.plan import plan_data, plan_lines
-from autotune.report.summary import ending_line, interruption_line, result_data, result_lines
-from autotune.search import Confirmation, Limits, Sampler, SearchResult, compile_all, confirm, search
+from autotune.executor.select import ExecutorInfo, Settings, describe_executor
+from autotune.search import Limits, Sampler
 from autotune.search.plan import make_plan
-from autotune.shape import Shape
-from autotune.space import Config
 from autotune.table import Store, home, warn_damaged
+from autotune.tuning import Tuning, Workload, find_answers, take_turns, tune, why_unwritable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """What a command was asked to do. ``must_measure``: a replay is no answer; ``ship`` takes each finished result."""
+class SearchRequest:
+    """A command's arguments of ``tune``, where its tables are, and how it prints."""
 
-    problems: list[Problem]
-    limits: Limits
-    settings: Settings
+    shapes: list[Workload]
+    implementations: tuple[str, ...] = ()
+    budget: float | None
+    trials: int | None
     sampler: Sampler
     seed: int = 0
     device: str | None = None
-    target: str | None = None
+    settings: Settings
     must_measure: bool = False
-    ship: Callable[[SearchResult], None] | None = None
-    out: Path | None = None
+    target: str | None = None
+    ship_to: Path | None = None
+    tables: Path | None = None
     as_json: bool = False
 
     @property
-    def store(self) -> Store:
-        return Store(self.out or home())
+    def root(self) -> Path:
+        return self.tables or home()
 
 
-def preview(task: Task) -> None:
+def preview(request: SearchRequest) -> None:
     """Print what ``run`` would do; opens no GPU and writes nothing."""
-    require_place(task.out)
-    store = Store(task.store.root, on_damaged=warn_damaged)
-    console, data = make_console(task.as_json), []
-    site = find_site(task.device, task.settings.policy)
-    for operation, shape, missing, _ in take_turns(task.problems, site, console):
-        here = site
-        if missing is not None:
-            console.print(f"not recorded: a search of this needs the GPU; planned as on an {site.device.name}")
-            here = Site("gpu", site.device, site.toolchain, site.policy)
-        plan = make_plan(
-            operation,
-            shape,
-            here,
-            store,
-            limits=task.limits,
-            sampler=task.sampler,
-            jobs=limit_jobs(task.settings.jobs).count,
-        )
-        console.print(*plan_lines(plan), sep="\n", end="\n\n")
-        data.append(plan_data(plan))
-    if task.as_json:
+    require_place(request.tables)
+    store = Store(request.root, on_damaged=warn_damaged)
+    console, data = make_console(request.as_json), []
+    limits = Limits(request.trials, request.budget)
+    here = describe_executor(request.device, request.settings.policy, index=request.settings.index)
+    answers = find_answers(request.shapes, here, request.implementations)
+    for answer in take_turns(answers, here, Progress(console)):
+        where = here
+        if answer.missing is not None:
+            console.print(f"not recorded: a search of this needs the GPU; planned as on an {here.device.name}")
+            where = ExecutorInfo("gpu", here.device, here.toolchain, here.policy)
+        for implementation in answer.implementations:
+            plan = make_plan(
+                answer.operation,
+                implementation,
+                answer.shape,
+                where,
+                store,
+                limits=limits,
+                sampler=request.sampler,
+                jobs=limit_jobs(request.settings.jobs).count,
+            )
+            console.print(*plan_lines(plan), sep="\n", end="\n\n")
+            data.append(plan_data(plan))
+    if request.as_json:
         print(json.dumps(data, indent=2))
 
 
-def run(task: Task) -> list[SearchResult]:
-    """One study for each problem over one executor; prints each result as it comes.
+def run(request: SearchRequest) -> Tuning:
+    """Tune, and print each result as it comes.
 
     Raises:
-        AutotuneError: a study found no winner, one that could not be shipped, or one that does not hold here.
-        typer.Exit: a signal ended it; what was measured is kept.
+        AutotuneError: a shape has no winner, one that could not be shipped, or one that does not hold here.
+        SystemExit: a signal ended it; what was measured is kept.
     """
     interrupts.listen()
-    console, started = make_console(task.as_json), time.monotonic()
-    require_place(task.out)
-    require_writable(task.store.root, name_of_place(task.out))
-    studies = Studies(task, console)
-    try:
-        opened = open_gpu(task.settings) if task.must_measure else open_executor(task.device, task.settings)
-        with contextlib.closing(opened) as executor:
-            for name in dict.fromkeys(operation.name for operation, _ in task.problems):
-                task.store.trials(name, executor.device)  # refuses what is damaged before anything is said or done
-            for number, turn in enumerate(take_turns(task.problems, executor, console)):
-                if turn.missing is not None:
-                    studies.fail(turn.missing)
-                    continue
-                studies.run(executor, turn, time.monotonic() if number else started)
-                if studies.interrupted:
-                    break
-    except KeyboardInterrupt:
-        studies.interrupted = True
-        console.print("interrupted: everything that was measured is kept, run the same command to continue")
-    if task.as_json:
-        print(json.dumps(studies.data, indent=2))
-    if studies.interrupted:
-        raise typer.Exit(interrupts.exit_code())
-    if studies.failed:
-        raise SearchError(f"{studies.failed} of {len(task.problems)} shapes failed: see the lines `failed`")
-    if studies.refuted:
+    console, started = make_console(request.as_json), time.monotonic()
+    require_place(request.tables)
+    if (problem := why_unwritable(request.root)) is not None:
+        place = f"{name_of_place(request.tables)}={str(request.root)!r}"
+        raise UsageError(f"{place} cannot be written: {problem}; name a folder with --tables")
+    passed = {
+        each.name: getattr(request, each.name) for each in fields(request) if each.name not in ("tables", "as_json")
+    }
+    with Progress(console, request.budget, started) as progress:
+        found = tune(**passed, store=Store(request.root), observer=progress)
+    if request.as_json:
+        print(json.dumps(_data(found), indent=2))
+    if found.interrupted:
+        interrupts.stop()
+    if found.failures:
+        raise SearchError(f"{len(found.failures)} of {len(found.results)} shapes failed: see the lines `failed`")
+    if not found.holds:
         raise AutotuneError("a winner does not hold on this machine: see the lines `compiled` and `checked`")
-    return studies.results
+    return found
 
 
-@dataclass
-class Studies:
-    """What the studies of one command came to."""
-
-    task: Task
-    console: Console
-    results: list[SearchResult] = field(default_factory=list)
-    data: list[dict[str, Any]] = field(default_factory=list)
-    failed: int = 0
-    refuted: bool = False
-    interrupted: bool = False
-
-    def run(self, executor: Executor, turn: Turn, started: float) -> None:
-        """One study, told of; ``started`` is when its budget began to run."""
-        try:
-            result = self._search(executor, turn.operation, turn.shape, started)
-        except SearchError as error:
-            self.fail(error)
-            return
-        self.results.append(result)
-        reload()  # the next shape begins with what this one found
-        self._tell(executor, result, is_asked=turn.is_asked)
-        confirmation = None
-        if result.winner is not None and not self.interrupted:
-            confirmation = self._confirm(executor, result)
-        if result.winner is not None:
-            self._tell_saved(executor, result)
-        data = result_data(result, is_asked=turn.is_asked)
-        self.data.append({**data, "confirmation": confirmation_data(confirmation)})
-        if not result.interrupted:
-            self._ship(result)
-
-    def fail(self, error: AutotuneError) -> None:
-        """Say why a problem has no result and go on, unless it is the only one."""
-        if len(self.task.problems) == 1:
-            raise error
-        self.console.print(f"failed    {error}\n")
-        self.failed += 1
-
-    def _search(self, executor: Executor, operation: Operation[Any], shape: Shape, started: float) -> SearchResult:
-        task = self.task
-        measures = executor.name == "gpu"  # a replay that began with the shipped winner would show nothing
-        with Progress(self.console, task.limits, started) as progress:
-            return search(
-                operation,
-                shape,
-                executor,
-                task.store,
-                limits=task.limits,
-                seed=task.seed,
-                served=_served(operation, shape, executor.device) if measures else None,
-                neighbours=neighbour_configs(operation, shape, executor.device, shipped=measures),
-                sampler=task.sampler,
-                observer=progress,
-                started=started,
-            )
-
-    def _tell(self, executor: Executor, result: SearchResult, *, is_asked: bool) -> None:
-        """Print how a study ended; ``is_asked`` as in ``Turn``."""
-        self.console.print(ending_line(result))
-        if result.contended and executor.name == "gpu":  # a replay's are those of its recording
-            measurements = "1 measurement" if result.contended == 1 else f"{result.contended} measurements"
-            self.console.print(
-                f"contended another process was using the GPU during {measurements}; "
-                "rows are marked and a later uncontended race replaces them"
-            )
-        if result.interrupted:
-            self.interrupted = True
-            self.console.print(interruption_line(result))
-        if result.winner is not None:
-            self.console.print(*result_lines(result, is_asked=is_asked), sep="\n")
-
-    def _confirm(self, executor: Executor, result: SearchResult) -> Confirmation | None:
-        """Without a GPU, confirm on this machine what can be; and compile for another target if one is named."""
-        confirmation = None
-        try:
-            if executor.name == "replay":
-                confirmation = _confirm_replayed(result, self.task.settings, self.console)
-                self.refuted = self.refuted or not (confirmation is None or confirmation.holds)
-            if self.task.target is not None:
-                _compile_for(self.task.target, result, self.task.settings, self.console)
-        except KeyboardInterrupt:
-            self.interrupted = True
-            self.console.print("interrupted: the winner stands, but not all of it was compiled and checked here")
-        return confirmation
-
-    def _ship(self, result: SearchResult) -> None:
-        """Hand a finished result on, if the command wants that; what cannot be shipped is said."""
-        try:
-            if self.task.ship is not None:
-                self.task.ship(result)
-        except (SearchError, TableError) as error:
-            self.console.print(f"failed    {error}\n")
-            self.failed += 1
-
-    def _tell_saved(self, executor: Executor, result: SearchResult) -> None:
-        note = "`autotune show` lists it"
-        if executor.name == "replay":
-            note = "a replay: where a measured row ships for the shape, that one is served and shown"
-        folder = self.task.store.root / executor.device.slug / result.operation.name
-        self.console.print(f"saved     {folder} ({note})\n")
-
-
-def require_writable(root: Path, name: str) -> None:
-    """Refuse a folder that cannot hold tables before anything is measured; ``name`` is of the argument.
-
-    Raises:
-        UsageError: the folder cannot be made or written.
-    """
-    parent = next(path for path in (root, *root.parents) if path.exists())
-    try:
-        with tempfile.TemporaryFile(dir=parent):  # permissions do not tell of read-only file systems; leaves nothing
-            pass
-    except OSError as error:
-        problem = f"{name}={str(root)!r} cannot be written: {error.strerror}"
-        raise UsageError(f"{problem}; name a folder with --out") from error
-
-
-def _served(operation: Operation[Any], shape: Shape, device: Device) -> Config | None:
-    """What the tables serve for a shape today, if they know more than the default."""
-    kernel = get_kernel(shape, device=device.name, operation=operation.name)
-    return None if kernel.provenance.rung == "default" else kernel.config
-
-
-def _confirm_replayed(result: SearchResult, settings: Settings, console: Console) -> Confirmation | None:
-    """Compile the finalists and check the winner's numbers on this CPU, and say exactly what was done where."""
-    winner, operation = result.winner, result.operation
-    assert winner is not None
-    where = f"recorded on an {winner.device.name} with triton {winner.toolchain.triton}"
-    console.print(f"recorded  times were not measured here but {where}")
-    if operation.compiles_ahead:
-        console.print("compiling the finalists and checking the winner's numbers ...")
-    confirmation = confirm(operation, result.shape, winner.device, _finalists(result), winner.config, settings)
-    console.print(*confirmation_lines(confirmation, operation, winner.device), sep="\n")
-    return confirmation
-
-
-def _compile_for(target: str, result: SearchResult, settings: Settings, console: Console) -> None:
-    """Say whether the finalists would compile and fit another architecture; nothing of it is stored."""
-    if not result.operation.compiles_ahead:
-        console.print(f"target    nothing is compiled for {target}: {why_uncompiled(result.operation)}")
-        return
-    device = Device(name=target, arch=target, sm_count=1, memory_mib=1)
-    space = result.operation.space
-    default = space.default(result.shape, device)
-    # Parameters that only the target has are those of its default.
-    configs = [
-        Config(
-            {name: default[name] if config[name] is None or default[name] is None else config[name] for name in default}
-        )
-        for config in _finalists(result)
+def _data(found: Tuning) -> list[dict[str, Any]]:
+    """Return each search as plain data, once."""
+    searched = {id(each.search): each for each in found.results if each.search is not None}
+    asked = {(each.operation, each.asked) for each in found.results}
+    return [
+        {
+            **result_data(each.search, is_asked=(each.operation, each.shape) in asked),
+            "confirmation": confirmation_data(each.confirmation),
+        }
+        for each in searched.values()
+        if each.search is not None
     ]
-    for outcome in compile_all(result.operation, result.shape, device, dict.fromkeys([default, *configs]), settings):
-        why = space.why_invalid(outcome.config, result.shape, device)
-        text = compiled_text(outcome, device) + (f" (outside its space: {why})" if why else "")
-        console.print(f"target    {outcome.config}: {text}")
-
-
-def _finalists(result: SearchResult) -> list[Config]:
-    """The winner and what was level with it."""
-    assert result.winner is not None
-    return list(dict.fromkeys([result.winner.config, *(trial.config for trial in result.ties)]))

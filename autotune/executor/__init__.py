@@ -1,4 +1,4 @@
-"""Where a trial runs: on a GPU (``gpu``) or from a recorded sweep (``replay``), behind one interface."""
+"""Executors run trials: on a GPU (``gpu``) or from a recorded sweep (``replay``), behind one interface."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,14 +7,13 @@ from typing import Any, Literal, Protocol
 from autotune.device import Device
 from autotune.operation import Operation
 from autotune.shape import Shape
-from autotune.space import Config
-from autotune.trial import Outcome, Policy, Timing, Toolchain
+from autotune.trial import Candidate, Outcome, Policy, Timing, Toolchain
 
 __all__ = ["BaselineResult", "Baselines", "Choice", "Executor", "Names", "Race", "is_comparison"]
 
 
 class Names(Protocol):
-    """Any collection of names but a bare text, which is one of letters: its ``in`` takes no other object."""
+    """Any collection of names but a bare text, whose ``in`` takes no other object."""
 
     def __contains__(self, name: object, /) -> bool: ...
 
@@ -27,7 +26,7 @@ Baselines = Choice | Names
 
 
 def is_comparison(baselines: Baselines) -> bool:
-    """Whether a race with these compares systems, and does not end a search with the fastest of the usual ones beside.
+    """True if a race with these compares systems, rather than ending a search with the fastest of the usual ones.
 
     Then memory is measured too, and the seconds of the race begin once all in it are ready.
 
@@ -40,9 +39,9 @@ def is_comparison(baselines: Baselines) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BaselineResult:
-    """An implementation that was compared: its time, or why it has none.
+    """A baseline that was compared: its time, or why it has none.
 
-    ``error`` is its largest absolute one against the fp64 reference, ``error_limit`` what a config of ours may have;
+    ``error`` is its largest absolute one against the fp64 reference, ``error_limit`` the one that our configs may have;
     ``extra_bytes`` is the most memory that a call holds beside its inputs and its result, with what is kept for it
     between calls.
     """
@@ -62,19 +61,20 @@ class Race:
 
     outcomes: tuple[Outcome, ...]
     baselines: tuple[BaselineResult, ...] = ()
-    extra_bytes: tuple[int | None, ...] = ()  # of each config, as a baseline's; empty where it was not measured
+    extra_bytes: tuple[int | None, ...] = ()  # of each outcome, as a baseline's; empty if not measured
 
     @property
     def fastest_baseline(self) -> BaselineResult:
-        """The baseline with the least median; one without name and time where none could run."""
+        """The baseline with the least median; one without name and time if none could run."""
         timed = [baseline for baseline in self.baselines if baseline.timing is not None]
         return min(timed, key=lambda baseline: baseline.timing.median_us, default=BaselineResult(""))  # type: ignore[union-attr]
 
 
 class Executor(Protocol):
-    """Answers what a config does on a device. Bad configs are outcomes, never exceptions.
+    """Answers what a candidate does on a device. Bad candidates are outcomes, never exceptions.
 
-    A search opens one problem at a time, keeps up to ``capacity`` configs submitted, and collects them as they end.
+    A search opens one problem at a time, for all implementations of its operation, keeps up to ``capacity`` candidates
+    submitted, and collects them as they end. It may be used from any thread, by one at a time.
     """
 
     @property
@@ -87,36 +87,42 @@ class Executor(Protocol):
     @property
     def toolchain(self) -> Toolchain: ...
 
+    def toolchain_of(self, implementation: str) -> Toolchain:
+        """Return what rows of an implementation carry: in a replay, the toolchain that its sweep was recorded with."""
+
     @property
     def policy(self) -> Policy: ...
 
     @property
     def capacity(self) -> int:
-        """How many configs may be in flight: 1 unless something compiles ahead."""
+        """The number of candidates that may be in flight, of implementations that compile ahead; else one is enough."""
 
     @property
     def worker(self) -> str:
-        """Who measures: host and process, for the row."""
+        """The host and the process that measure, for the row."""
 
     def open(self, operation: Operation[Any], shape: Shape) -> None:
         """Turn to another problem; what was submitted and not collected is dropped."""
 
-    def submit(self, config: Config) -> None:
-        """Queue a valid config for compile, check and screening; returns at once."""
+    def submit(self, candidate: Candidate) -> None:
+        """Queue a valid candidate for compile, check and screening; returns at once."""
 
     def collect(self, timeout: float | None = None) -> Outcome | None:
-        """Wait for the next submitted config to end, in any order; None if none did in that many seconds.
+        """Wait for the next submitted candidate to end, in any order; None if none did in that many seconds.
 
         What did not end stays in flight.
+
+        Raises:
+            MissingDependencyError: this machine cannot compile or measure, whatever the candidate.
         """
 
-    def race(self, configs: list[Config], *, seconds: float, baselines: Baselines = "fastest") -> Race:
-        """Measure these configs and baselines round-robin, until intervals separate or the seconds end.
+    def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
+        """Measure these candidates and baselines round-robin, until intervals separate or the seconds end.
 
-        A least number of rounds is run whatever the seconds (``timing.race``). These begin with the request; in a
-        comparison (``is_comparison``) once all are checked, compiled and planned. What was submitted and not collected
-        is dropped, so that nothing disturbs the measurement. A config that takes its worker along is an outcome like
-        any other, and the rest are raced without it.
+        A least number of rounds is run whatever the seconds. These begin with the request; in a comparison
+        (``is_comparison``) once all are checked, compiled and planned. What was submitted and not collected is dropped,
+        so that nothing disturbs the measurement. A candidate takes part once all its outputs are right on the full
+        shape. One that fails, or takes its worker along, is an outcome like any other, and the rest are raced.
         """
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """A child process that speaks JSON lines: started, asked, killed and replaced by its parent, and ended with it.
 
-Run by ``Child``: ``python -m autotune.executor.child PARENT MODULE ARGUMENTS`` ties itself to the life of the process
-of that number, then runs the module, whose imports may take seconds.
+Run by ``Child``: ``python -P -m autotune.executor.child PARENT MODULE ARGUMENTS`` ties itself to the life of the
+process of that number, then runs the module, whose imports may take seconds.
 """
 
 import contextlib
@@ -13,11 +13,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, BinaryIO, Final, cast
 
-from autotune.executor.messages import die_with_parent, send
+from autotune.executor.pipes import die_with_parent, send
 
 GRACE_SECONDS: Final = 2.0  # between closing a child's input and killing it
 POLL_SECONDS: Final = 0.005
@@ -26,6 +30,75 @@ POLL_SECONDS: Final = 0.005
 class ChildDiedError(RuntimeError):
     """A child ended without answering; the message carries its exit status and its last words."""
 
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def is_from_outside(self) -> bool:
+        """True if another process ended it, as the host does where memory runs out: it says nothing of its work."""
+        return self.status in (-signal.SIGKILL, -signal.SIGTERM)
+
+
+StartProcess = Callable[[], "subprocess.Popen[bytes]"]
+
+
+class _Starter(threading.Thread):
+    """Starts the children of this process, and lasts as long as it.
+
+    The kernel ends a child with the *thread* that started it (``die_with_parent``): threads of users end earlier, as
+    those of servers and of Ray's actors do.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="starter of autotune's children", daemon=True)
+        self._orders: SimpleQueue[tuple[StartProcess, Future[subprocess.Popen[bytes]]]] = SimpleQueue()
+
+    def run(self) -> None:
+        while True:
+            start, started = self._orders.get()
+            try:
+                started.set_result(start())
+            except BaseException as error:  # raised where it was ordered
+                started.set_exception(error)
+
+    def order(self, start: StartProcess) -> "subprocess.Popen[bytes]":
+        """Run ``start`` in this thread; a child whose caller was interrupted meanwhile is ended."""
+        started: Future[subprocess.Popen[bytes]] = Future()
+        self._orders.put((start, started))
+        try:
+            return started.result()
+        except KeyboardInterrupt:
+            started.add_done_callback(_kill_started)
+            raise
+
+
+def _kill_started(started: "Future[subprocess.Popen[bytes]]") -> None:
+    if started.exception() is None:
+        started.result().kill()
+
+
+_starters: dict[int, _Starter] = {}  # by process: that of a forked process is not alive in its copy
+_choosing = threading.Lock()
+
+
+def _starter() -> _Starter:
+    with _choosing:
+        if os.getpid() not in _starters:
+            _starters[os.getpid()] = _Starter()
+            _starters[os.getpid()].start()
+        return _starters[os.getpid()]
+
+
+def _replace_lock() -> None:
+    """In a forked process: another thread may have held the lock, and is not here to release it."""
+    global _choosing
+    _choosing = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_replace_lock)
+
 
 class Child:
     """``python -m module arguments``, in a session of its own so that Ctrl-C reaches the parent alone."""
@@ -33,13 +106,15 @@ class Child:
     def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
         self._buffer = b""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(os.getpid()), module, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**os.environ, "PYTHONPATH": _search_path(), **(environment or {})},
-            start_new_session=True,
+        self._process = _starter().order(
+            lambda: subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__, str(os.getpid()), module, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                env={**os.environ, "PYTHONPATH": _search_path(), **(environment or {})},
+                start_new_session=True,
+            )
         )
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
@@ -61,24 +136,24 @@ class Child:
         """
         assert self._process.stdin is not None
         try:
-            send(self._process.stdin, message)  # type: ignore[arg-type]
+            send(cast(BinaryIO, self._process.stdin), message)
         except (OSError, ValueError):  # ValueError: it was killed, its pipes are closed
-            raise ChildDiedError(self.last_words()) from None
+            raise self._death() from None
 
     @property
     def has_message(self) -> bool:
-        """Whether a message was read already and waits to be received."""
+        """True if a message was read already and waits to be received."""
         return b"\n" in self._buffer
 
     def receive(self, timeout: float) -> dict[str, Any] | None:
-        """The next message, or None when none came in that many seconds.
+        """Return the next message, or None when none came in that many seconds.
 
         Raises:
             ChildDiedError: the child ended instead.
         """
         assert self._process.stdout is not None
         if self._process.stdout.closed:  # killed
-            raise ChildDiedError(self.last_words())
+            raise self._death()
         deadline = time.monotonic() + timeout
         with selectors.DefaultSelector() as selector:
             selector.register(self.fileno(), selectors.EVENT_READ)
@@ -87,25 +162,25 @@ class Child:
                     return None
                 chunk = os.read(self.fileno(), 1 << 16)
                 if not chunk:
-                    raise ChildDiedError(self.last_words())
+                    raise self._death()
                 self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
         message: dict[str, Any] = json.loads(line)
         return message
 
-    def last_words(self) -> str:
-        """How the child ended and the last line it printed."""
-        found = self._await_end(GRACE_SECONDS)
-        code = "none yet" if found is None else found
-        if self._log.closed:
-            return f"exit status {code}"
-        self._log.seek(0)
-        lines = self._log.read().decode(errors="replace").strip().splitlines()
-        return f"exit status {code}" + (f": {lines[-1][:500]}" if lines else "")
+    def _death(self) -> ChildDiedError:
+        """Make the error that says how the child ended, and the last line that it printed."""
+        status = self._await_end(GRACE_SECONDS)
+        lines: list[str] = []
+        if not self._log.closed:
+            self._log.seek(0)
+            lines = self._log.read().decode(errors="replace").strip().splitlines()
+        words = f"exit status {'none yet' if status is None else status}"
+        return ChildDiedError(words + (f": {lines[-1][:500]}" if lines else ""), status)
 
     def kill(self) -> None:
         """End the child and its whole process group at once."""
-        if self._process.returncode is None:  # a reaped process's number may be somebody else's by now
+        if self._process.returncode is None:  # the number of a reaped process may be another one's by now
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -120,7 +195,7 @@ class Child:
         self.kill()
 
     def _await_end(self, seconds: float) -> int | None:
-        """The exit status of a child that ended, or None after that many seconds.
+        """Return the exit status of a child that ended, or None after that many seconds.
 
         It is left to ``kill`` to reap it, after its group: its number is its own until then.
         """
@@ -145,12 +220,23 @@ class Child:
 
 
 def _search_path() -> str:
-    """This process's import path, so that a child finds what its parent found."""
-    return os.pathsep.join(path or os.getcwd() for path in sys.path)
+    """Return this process's import path, so that a child finds what its parent found; the current folder comes last.
+
+    A ``json.py`` or ``torch.py`` that happens to lie in the current folder is no library. The folder that this package
+    was imported from keeps its place.
+    """
+    try:
+        here = Path.cwd()
+    except OSError:  # it was removed
+        return os.pathsep.join(filter(os.path.isabs, sys.path))
+    paths = dict.fromkeys(path or str(here) for path in sys.path)
+    root = Path(__file__).resolve().parents[2]
+    current = [path for path in paths if Path(path).resolve() == here.resolve() != root]
+    return os.pathsep.join([*(path for path in paths if path not in current), *current])
 
 
 def main() -> None:
-    """Entry of every child: runs its module as ``python -m`` does."""
+    """Run a child's module as ``python -m`` does."""
     parent, module, *arguments = sys.argv[1:]
     die_with_parent(int(parent))
     sys.argv = [module, *arguments]

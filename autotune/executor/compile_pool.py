@@ -1,22 +1,27 @@
-"""The parent's side of the compile server: configs go in, outcomes come out, the GPU is never touched."""
+"""The parent's side of the compile server: candidates go in, outcomes come out, the GPU is never touched."""
 
+import contextlib
 import json
+import math
 import os
 import re
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from autotune.device import Device
-from autotune.executor.child import Child
-from autotune.executor.messages import outcome_from_json, problem_to_json
+from autotune.errors import MissingDependencyError
+from autotune.executor import messages
+from autotune.executor.child import Child, ChildDiedError
+from autotune.executor.messages import decode, encode, refer_to_problem, to_plain
 from autotune.operation import Operation
 from autotune.shape import Shape
-from autotune.space import Config
-from autotune.trial import Outcome
+from autotune.trial import Candidate, Outcome
 
-COMPILE_SECONDS: Final = 60.0  # longer than any config of a bounded space has taken
+COMPILE_SECONDS: Final = 60.0  # longer than any candidate of a bounded space has taken
+SERVER_SECONDS: Final = 120.0  # for the server to import torch and kernels, beside what it compiles
+MAX_DEATHS: Final = 3  # of servers in a row without one finished compile: then the machine or the kernel is at fault
 COMPILER_MIB: Final = 500  # of memory that a compiler takes for itself, with what it starts
 MEMORY_FILE: Final = Path("/proc/meminfo")
 CGROUP: Final = Path("/sys/fs/cgroup")  # version 2, as a container sees its own
@@ -24,16 +29,16 @@ CGROUP: Final = Path("/sys/fs/cgroup")  # version 2, as a container sees its own
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """How many compilers may run at once, and what limits them."""
+    """The number of compilers that run at once, and what limits it."""
 
     count: int
     reason: str
 
 
 def limit_jobs(wanted: int | None) -> Jobs:
-    """What was asked for (by default all cores but one), as far as the free memory goes; one always runs.
+    """Return how many compilers to run: as wanted, by default all cores but one, if the free memory holds them.
 
-    Of the machine's limits and those of the cgroup the least counts.
+    Of the limits of the machine and of the cgroup the least counts; one compiler always runs.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     jobs = Jobs(max(1, cores - 1), f"{cores} cores") if wanted is None else Jobs(wanted, f"jobs={wanted}")
@@ -47,19 +52,19 @@ def limit_jobs(wanted: int | None) -> Jobs:
 
 
 def _free_mib() -> int | None:
-    """Memory that can be had without swapping, where Linux tells."""
+    """Return the memory that is available without swapping, on Linux."""
     free = _number(r"^MemAvailable:\s+(\d+) kB", MEMORY_FILE)
     return None if free is None else free // 1024
 
 
 def _cgroup_cores() -> int | None:
-    """Whole cores that the cgroup may use, if it is limited."""
+    """Return the whole cores that the cgroup may use, if it is limited."""
     found = re.match(r"(\d+) (\d+)", _read(CGROUP / "cpu.max"))
     return max(1, int(found[1]) // int(found[2])) if found else None
 
 
 def _cgroup_free_mib() -> int | None:
-    """Memory that the cgroup may still take, if it is limited; cached files that nobody uses give way."""
+    """Return the memory that the cgroup may still take, if it is limited; unused cached files give way."""
     limit, used = (_number(r"^(\d+)", CGROUP / name) for name in ("memory.max", "memory.current"))
     if limit is None or used is None:
         return None
@@ -68,7 +73,7 @@ def _cgroup_free_mib() -> int | None:
 
 
 def _number(pattern: str, path: Path) -> int | None:
-    """What the pattern finds in a file; None where there is no such file or number."""
+    """Return the number that a pattern finds in a file; None where there is no such file or number."""
     found = re.search(pattern, _read(path), re.MULTILINE)
     return int(found[1]) if found else None
 
@@ -81,47 +86,120 @@ def _read(path: Path) -> str:
 
 
 class CompilePool:
-    """Compiles ahead in processes that never touch the GPU; finished outcomes come in any order."""
+    """Compiles ahead in processes that never touch the GPU; finished outcomes come in any order.
+
+    A compile server that dies or falls silent is replaced, and what was in flight is compiled again.
+    """
 
     def __init__(self, device: Device, *, jobs: int, timeout: float) -> None:
-        settings = {"device": asdict(device), "jobs": jobs, "timeout": timeout}
-        single_threaded = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        self._child = Child("autotune.executor.compile_server", json.dumps(settings), environment=single_threaded)
-        self._problem: dict[str, Any] = {}
+        self._settings = json.dumps({"device": to_plain(device), "jobs": jobs, "timeout": timeout})
+        self._timeout = timeout
+        self._problem: messages.ProblemReference | None = None
         self._number = 0
+        self._in_flight: dict[Candidate, bool] = {}  # in order; True: for every output
+        self._deaths = 0
+        self._deadline = math.inf
+        self._child = self._start()
 
     def open(self, operation: Operation[Any], shape: Shape) -> None:
         """Turn to another problem; compiles of the last one are stopped."""
         self._number += 1
-        self._problem = problem_to_json(operation, shape)
-        self._child.send({"do": "open", **self._problem})
+        self._in_flight.clear()
+        self._problem = refer_to_problem(operation, shape)
+        self._send(messages.OpenProblem(self._number, self._problem))
 
-    def submit(self, config: Config) -> None:
-        """Queue one config."""
-        self._child.send({"do": "compile", "problem": self._number, "config": dict(config), **self._problem})
+    def submit(self, candidate: Candidate, *, every_output: bool = False) -> None:
+        """Queue one candidate: the binaries for its first output, or for all of them."""
+        if not self._in_flight:
+            self._extend_deadline()
+        self._in_flight[candidate] = every_output
+        self._send(messages.Compile(self._number, candidate, every_output))
 
     def stop(self) -> None:
         """Drop what was submitted and not received; the problem stays open."""
         self._number += 1
-        self._child.send({"do": "stop"})
+        self._in_flight.clear()
+        self._send(messages.StopCompiling())
 
     def receive(self, timeout: float) -> Outcome | None:
-        """The next finished compile of the open problem, or None after that many seconds."""
-        deadline = time.monotonic() + timeout
+        """Return the next finished compile of the open problem, or None after that many seconds.
+
+        Raises:
+            MissingDependencyError: this machine cannot compile.
+        """
+        until = time.monotonic() + timeout
         while True:
-            message = self._child.receive(max(0.0, deadline - time.monotonic()))
+            try:
+                wait = min(until, self.deadline) - time.monotonic()
+                message = self._child.receive(max(0.0, wait))
+            except ChildDiedError as error:  # the server, not one of its compilers
+                if not self._in_flight:
+                    return None  # found by the next candidate
+                self._restart(str(error))
+                continue
             if message is None:
+                if time.monotonic() >= self.deadline:
+                    self._restart("they were silent for too long")
+                    continue
                 return None
-            if message["problem"] == self._number:
-                return outcome_from_json(message["outcome"])
+            answer = decode(message)
+            if isinstance(answer, messages.MachineFault) and self._in_flight:
+                raise self._failure(answer.reason)
+            if isinstance(answer, messages.Compiled) and answer.number == self._number:
+                self._in_flight.pop(answer.outcome.candidate, None)
+                self._deaths = 0
+                self._extend_deadline()
+                return answer.outcome
+
+    @property
+    def in_flight(self) -> int:
+        """The number of candidates that were submitted and not received."""
+        return len(self._in_flight)
+
+    @property
+    def deadline(self) -> float:
+        """Until when the server may be silent; infinite while it owes nothing."""
+        return self._deadline if self._in_flight else math.inf
 
     @property
     def has_message(self) -> bool:
-        """Whether a message was read already and waits."""
+        """True if a message was read already and waits."""
         return self._child.has_message
 
     def fileno(self) -> int:
+        """The descriptor to wait on for messages."""
         return self._child.fileno()
 
     def close(self) -> None:
+        """End the server and its compilers; safe to call twice."""
         self._child.close()
+
+    def _start(self) -> Child:
+        single_threaded = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        return Child("autotune.executor.compile_server", self._settings, environment=single_threaded)
+
+    def _send(self, message: messages.Message) -> None:
+        with contextlib.suppress(ChildDiedError):  # found by ``receive``
+            self._child.send(encode(message))
+
+    def _extend_deadline(self) -> None:
+        """From here on the server may be silent for as long as a candidate takes that is tried twice."""
+        self._deadline = time.monotonic() + SERVER_SECONDS + 2 * self._timeout
+
+    def _restart(self, reason: str) -> None:
+        """Start the server again with what it had; give up when that helps nothing."""
+        self._deaths += 1
+        if self._deaths > MAX_DEATHS:
+            raise self._failure(reason)
+        self._child.close()
+        self._child = self._start()
+        self._extend_deadline()
+        assert self._problem is not None
+        self._send(messages.OpenProblem(self._number, self._problem))
+        for candidate, every_output in self._in_flight.items():
+            self._send(messages.Compile(self._number, candidate, every_output))
+
+    def _failure(self, reason: str) -> MissingDependencyError:
+        self._deaths = 0
+        self._in_flight.clear()
+        return MissingDependencyError(f"this machine cannot compile kernels: {reason}; run `autotune doctor`")

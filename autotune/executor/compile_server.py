@@ -1,9 +1,12 @@
-"""A process that loads torch and triton once and forks a short-lived child for every config it compiles.
+"""A process that loads torch and triton once and forks a short-lived child for every candidate it compiles.
 
-Forking shares the loaded libraries' memory between all compilers, isolates a crash to one config, and lets a timeout
-kill a compiler with everything it started. A compiler that somebody else kills (the host, out of memory) says nothing
-of its config: it is tried once more, alone. It never touches a GPU. Run by ``CompilePool``:
+Forking shares the loaded libraries' memory between all compilers, isolates a crash to one candidate, and lets a timeout
+kill a compiler with everything it started. It never touches a GPU. Run by ``CompilePool``:
 ``python -m autotune.executor.compile_server``; JSON lines on standard input and output.
+
+What says nothing of a candidate is no verdict on it: a compiler that another process kills (the host, out of memory),
+or that has read a damaged entry of Triton's cache, is tried once more, alone. Before the first failure is believed, a
+least kernel must compile here: where it does not, the machine is at fault.
 """
 
 import contextlib
@@ -14,28 +17,40 @@ import signal
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, BinaryIO, Final
 
 from autotune.device import Device
-from autotune.executor.compiler import compile_config, use_target
-from autotune.executor.messages import (
-    die_with_parent,
-    open_problem,
-    outcome_to_json,
-    outlive_parent,
-    send,
-    take_standard_output,
-)
-from autotune.space import Config
+from autotune.errors import one_line
+from autotune.executor import messages
+from autotune.executor.compiler import DamagedCacheError, MachineFaultError, compile_candidate, use_target
+from autotune.executor.messages import decode, encode, from_plain
+from autotune.executor.pipes import die_with_parent, outlive_parent, send, take_standard_output
+from autotune.executor.probe import KERNEL, PROBE
+from autotune.implementation import Kernel
+from autotune.operation import Operation
+from autotune.registry import load_kernel
+from autotune.shape import Shape
 from autotune.trial import Outcome, Status
+
+PROBE_SECONDS: Final = 15.0  # a second on an idle machine
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A request, the kernel it is about, and if it is tried again: then it runs alone, and is believed."""
+
+    request: messages.Compile
+    kernel: Kernel
+    is_again: bool = False
 
 
 @dataclass
 class _Job:
-    """One forked compiler: the request it works on, the pipe it answers through, and when it must be done."""
+    """One forked compiler: the task it works on, the pipe it answers through, and when it must be done."""
 
-    request: dict[str, Any]
+    task: _Task
     pid: int
     pipe: int
     deadline: float
@@ -45,22 +60,21 @@ class _Job:
 class CompileServer:
     """Reads requests, keeps up to ``jobs`` compilers running, writes an outcome for each."""
 
-    def __init__(self, device: Device, messages: BinaryIO, *, jobs: int, timeout: float) -> None:
+    def __init__(self, device: Device, answers: BinaryIO, *, jobs: int, timeout: float) -> None:
         self._device = device
-        self._messages = messages
+        self._answers = answers
         self._jobs = jobs
         self._timeout = timeout
         self._parent = os.getppid()
-        self._waiting: deque[dict[str, Any]] = deque()
+        self._problem: tuple[Operation[Any], Shape]
+        self._waiting: deque[_Task] = deque()
         self._running: dict[int, _Job] = {}
         self._selector = selectors.DefaultSelector()
+        self._can_compile = False  # this machine, as the first success shows
+        self._doubted: list[messages.FromServer] = []  # failures that wait for the probe
 
     def serve(self) -> None:
-        """Run until standard input ends, or nobody reads the answers any more; no compiler outlives it.
-
-        Where there may be compilers it is not killed with its parent, whose end is the end of its input: it must be
-        left the moment to kill what they have started.
-        """
+        """Run until standard input ends, or the answers are no longer read; no compiler outlives it."""
         try:
             self._serve()
         finally:
@@ -79,53 +93,71 @@ class CompileServer:
                     received += chunk
                     *lines, received = received.split(b"\n")
                     for line in lines:
-                        self._accept(json.loads(line))
-                elif key.fd in self._running:  # not ended by an "open" of this very round
+                        self._accept(decode(json.loads(line)))
+                elif key.fd in self._running:  # not ended by an ``OpenProblem`` of this very round
                     self._read(self._running[key.fd])
             self._expire()
             self._start()
 
-    def _accept(self, request: dict[str, Any]) -> None:
-        if request["do"] == "compile":
-            self._waiting.append(request)
-            return
-        self._stop()
-        if request["do"] == "open":
-            die_with_parent(self._parent)  # no compiler runs, and imports may take seconds
-            open_problem(request)  # import the kernel here once, so that every forked compiler has it
-            outlive_parent()
+    def _accept(self, request: messages.Message) -> None:
+        match request:
+            case messages.OpenProblem():
+                self._stop()
+                self._problem = request.problem.resolve()
+            case messages.StopCompiling():
+                self._stop()
+            case messages.Compile():
+                name = request.candidate.implementation
+                try:  # imported here once, so that every forked compiler has it
+                    self._waiting.append(_Task(request, load_kernel(self._problem[0].name, name)))
+                except Exception as error:
+                    self._send(messages.MachineFault(f"{name}: {one_line(error)}"))
 
     def _start(self) -> None:
         while self._waiting and len(self._running) < self._limit():
-            request = self._waiting.popleft()
+            task = self._waiting.popleft()
+            if not self._running:
+                # Killed with its parent, it could not end what compilers have started; it sees its input's end instead.
+                outlive_parent()
             read_end, write_end = os.pipe()
             server = os.getpid()
             pid = os.fork()
             if pid == 0:
                 os.close(read_end)
-                self._compile(request, write_end, server)
+                self._compile(task, write_end, server)
             os.close(write_end)
-            self._running[read_end] = _Job(request, pid, read_end, time.monotonic() + self._timeout)
+            patience = PROBE_SECONDS if task.kernel is KERNEL else self._timeout
+            self._running[read_end] = _Job(task, pid, read_end, time.monotonic() + patience)
             self._selector.register(read_end, selectors.EVENT_READ)
 
     def _limit(self) -> int:
-        """How many compilers may run; one alone while a killed one is tried again."""
-        requests = (self._waiting[0], *(job.request for job in self._running.values()))
-        return 1 if any("again" in request for request in requests) else self._jobs
+        """Return how many compilers may run; one alone while a task is tried again."""
+        tasks = (self._waiting[0], *(job.task for job in self._running.values()))
+        return 1 if any(task.is_again for task in tasks) else self._jobs
 
-    def _compile(self, request: dict[str, Any], pipe: int, server: int) -> None:
+    def _compile(self, task: _Task, pipe: int, server: int) -> None:
         """In the forked child: compile, answer, and end without running the parent's exit handlers."""
         code = 1
         try:
             os.setpgid(0, 0)
             die_with_parent(server)
-            _, kernel, shape = open_problem(request)
-            outcome = compile_config(kernel, Config(request["config"]), shape, self._device)
+            answer = encode(self._try_to_compile(task))
             with os.fdopen(pipe, "wb") as stream:
-                stream.write(json.dumps(outcome_to_json(outcome)).encode())
+                stream.write(json.dumps(answer).encode())
             code = 0
         finally:
             os._exit(code)
+
+    def _try_to_compile(self, task: _Task) -> messages.FromServer:
+        request = task.request
+        compile_it = partial(compile_candidate, task.kernel, request.candidate, self._problem[1], self._device)
+        try:
+            outcome = compile_it(every_output=request.every_output, purge=not task.is_again)
+        except DamagedCacheError:
+            return messages.CompileAgain()
+        except MachineFaultError as error:
+            return messages.MachineFault(str(error))
+        return messages.Compiled(request.number, outcome)
 
     def _read(self, job: _Job) -> None:
         chunk = os.read(job.pipe, 1 << 16)
@@ -134,26 +166,52 @@ class CompileServer:
             return
         code = self._end(job)
         if job.answer:
-            outcome = json.loads(job.answer)
+            answer = decode(json.loads(job.answer))
         elif code == -signal.SIGKILL:  # it ended before we ended it
-            outcome = _outcome(job, Status.OUT_OF_MEMORY, "the compiler was killed from outside (SIGKILL)")
+            answer = _verdict(job, Status.OUT_OF_MEMORY, "the compiler was killed from outside (SIGKILL)")
         else:
             how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
-            outcome = _outcome(job, Status.COMPILE_ERROR, f"the compiler {how}")
-        if outcome["status"] != Status.OUT_OF_MEMORY:
-            self._reply(job, outcome)
-        elif "again" not in job.request:
-            self._waiting.appendleft({**job.request, "again": True})
-        else:
+            answer = _verdict(job, Status.COMPILE_ERROR, f"the compiler {how}")
+        self._judge(job.task, answer)
+
+    def _judge(self, task: _Task, answer: Any) -> None:
+        """Answer, or try again, or ask the probe first."""
+        is_starved = isinstance(answer, messages.Compiled) and answer.outcome.status is Status.OUT_OF_MEMORY
+        if (is_starved or isinstance(answer, messages.CompileAgain)) and not task.is_again:
+            self._waiting.appendleft(replace(task, is_again=True))
+        elif isinstance(answer, messages.MachineFault):
+            self._send(answer)
+        elif task.kernel is KERNEL:
+            self._settle_doubt(answer.outcome)
+        elif is_starved:
             hint = "also when it ran alone, as where the host's memory runs out; free some"
-            self._reply(job, {**outcome, "message": f"{outcome['message']}, {hint}"})
+            outcome = replace(answer.outcome, message=f"{answer.outcome.message}, {hint}")
+            self._send(replace(answer, outcome=outcome))
+        elif answer.outcome.status in (Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT) and not self._can_compile:
+            if not self._doubted:
+                self._waiting.appendleft(_Task(messages.Compile(answer.number, PROBE), KERNEL))
+            self._doubted.append(answer)
+        else:
+            self._can_compile = True
+            self._send(answer)
+
+    def _settle_doubt(self, probed: Outcome) -> None:
+        """Believe the failures, or tell that this machine cannot compile the least kernel."""
+        doubted, self._doubted = self._doubted, []
+        if probed.status is not Status.OK:
+            doubted = [messages.MachineFault(f"a kernel of one line does not compile: {probed.message}")]
+        else:
+            self._can_compile = True
+        for answer in doubted:
+            self._send(answer)
 
     def _expire(self) -> None:
         now = time.monotonic()
         for job in [job for job in self._running.values() if job.deadline < now]:
             self._end(job)
-            message = f"compiling took longer than {self._timeout:.0f} s"
-            self._reply(job, _outcome(job, Status.COMPILE_TIMEOUT, message))
+            patience = PROBE_SECONDS if job.task.kernel is KERNEL else self._timeout
+            message = f"compiling took longer than {patience:.0f} s"
+            self._judge(job.task, _verdict(job, Status.COMPILE_TIMEOUT, message))
 
     def _end(self, job: _Job) -> int:
         """Kill a compiler and whatever it started; returns its exit status."""
@@ -164,30 +222,34 @@ class CompileServer:
         self._selector.unregister(job.pipe)
         os.close(job.pipe)
         del self._running[job.pipe]
+        if not self._running:
+            die_with_parent(self._parent)
         return os.waitstatus_to_exitcode(status)
 
-    def _reply(self, job: _Job, outcome: dict[str, Any]) -> None:
-        send(self._messages, {"problem": job.request["problem"], "outcome": outcome})
+    def _send(self, answer: messages.FromServer) -> None:
+        send(self._answers, encode(answer))
 
     def _stop(self) -> None:
         self._waiting.clear()
+        self._doubted.clear()
         for job in list(self._running.values()):
             self._end(job)
 
 
-def _outcome(job: _Job, status: Status, message: str) -> dict[str, Any]:
-    """The verdict on a config whose compiler did not answer."""
-    return outcome_to_json(Outcome(config=Config(job.request["config"]), status=status, message=message))
+def _verdict(job: _Job, status: Status, message: str) -> messages.Compiled:
+    """Return the verdict on a candidate whose compiler did not answer."""
+    request = job.task.request
+    return messages.Compiled(request.number, Outcome(candidate=request.candidate, status=status, message=message))
 
 
 def main() -> None:
-    """Entry of the child: the device, jobs and timeout come as one JSON argument."""
+    """Run the child: the device, jobs and timeout come as one JSON argument."""
     settings = json.loads(sys.argv[1])
-    device = Device(**settings["device"])
-    messages = take_standard_output()
+    device = from_plain(Device, settings["device"])
+    answers = take_standard_output()
     use_target(device.architecture)
     with contextlib.suppress(BrokenPipeError):  # the parent was killed while it was answered
-        CompileServer(device, messages, jobs=settings["jobs"], timeout=settings["timeout"]).serve()
+        CompileServer(device, answers, jobs=settings["jobs"], timeout=settings["timeout"]).serve()
 
 
 if __name__ == "__main__":

@@ -1,34 +1,41 @@
-"""Compiles one config for a target without a GPU, and reads what the binary takes."""
+"""Compiles one candidate for a target without a GPU, and reads what its binaries take."""
 
 import hashlib
 import json
-import re
-import subprocess
-import tempfile
+import shutil
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-import triton
+from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
+from triton.runtime.cache import FileCacheManager
 from triton.runtime.jit import DependenciesFinder
 
 from autotune.device import Architecture, Device
-from autotune.errors import MESSAGE_LIMIT
-from autotune.operation import Kernel
+from autotune.errors import one_line
+from autotune.implementation import Kernel
+from autotune.platforms import platform_of, target_of
 from autotune.shape import Shape
-from autotune.space import Config
-from autotune.trial import Outcome, Resources, Status
+from autotune.trial import Candidate, Outcome, Resources, Status
 
 DIGEST_LENGTH: Final = 16
-TENSOR_MEMORY_COLUMNS: Final = 512  # of an SM, compute capability 10 and 11 (PTX ISA 8.7, tensor memory)
 ASSEMBLER_KILLED: Final = "`ptxas` failed with error code -9"  # Triton 3.6, backends/nvidia/compiler.py
 # Attributes of a compiled kernel's metadata that Triton 3.6's launchers read (backends/nvidia and amd, driver.py).
 LAUNCH_METADATA: Final = (
     *("num_warps", "num_ctas", "cluster_dims", "shared", "tensordesc_meta", "global_scratch_size"),
     *("profile_scratch_size", "launch_cooperative_grid", "launch_pdl", "tmem_size", "warp_size"),
 )
+
+
+class MachineFaultError(RuntimeError):
+    """This machine cannot compile; the candidate is not to blame."""
+
+
+class DamagedCacheError(RuntimeError):
+    """A compile that read the cache has failed; what it read is removed, so that another is a fair trial."""
 
 
 class TargetDriver:
@@ -38,7 +45,7 @@ class TargetDriver:
     """
 
     def __init__(self, architecture: Architecture) -> None:
-        self._target = GPUTarget(architecture.backend, architecture.capability, architecture.warp_size)
+        self._target = GPUTarget(*target_of(architecture))
 
     def get_current_target(self) -> GPUTarget:
         return self._target
@@ -51,6 +58,18 @@ class TargetDriver:
 
     def set_current_device(self, device: int) -> None:
         return None
+
+
+class NotingCacheManager(FileCacheManager):  # type: ignore[misc] # Triton has no types
+    """Triton's cache of files, which notes the entries that a compile has found something in."""
+
+    found: ClassVar[set[Path]] = set()
+
+    def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
+        super().__init__(key, override=override, dump=dump)
+        folder = Path(self.cache_dir)
+        if not (override or dump) and any(folder.iterdir()):
+            self.found.add(folder)
 
 
 def settle_cache_keys() -> None:
@@ -75,80 +94,111 @@ def settle_cache_keys() -> None:
 def use_target(architecture: Architecture) -> None:
     """Make Triton compile for that architecture in this process; nothing can be launched afterwards."""
     settle_cache_keys()
+    if knobs.cache.manager_class is None:
+        knobs.cache.manager_class = NotingCacheManager
     driver.set_active(TargetDriver(architecture))
 
 
-def compile_config(kernel: Kernel, config: Config, shape: Shape, device: Device) -> Outcome:
-    """Compile a config under ``use_target``; a config that the device cannot hold is refused here.
+def compile_candidate(
+    kernel: Kernel,
+    candidate: Candidate,
+    shape: Shape,
+    device: Device,
+    *,
+    every_output: bool = False,
+    purge: bool = False,
+) -> Outcome:
+    """Compile a candidate under ``use_target``; one that the device cannot hold is refused here.
 
     Compilers accept any amount of shared and of tensor memory, so the device's limits are checked by us.
+
+    Args:
+        every_output: compile the binaries for all outputs instead of those for the first alone.
+        purge: remove what a failed compile has read from Triton's cache, and raise.
+
+    Raises:
+        DamagedCacheError: with ``purge``; the next call is to be believed.
+        MachineFaultError: an error of files or programs, such as a cache that cannot be written.
     """
     started = time.perf_counter()
-    try:
-        compiled = kernel.warmup(config, shape)
-    except Exception as error:  # whatever the compiler raises is a verdict on the config, unless memory ran out
-        message = f"{type(error).__name__}: {error}".strip().splitlines()
-        starved = isinstance(error, MemoryError) or ASSEMBLER_KILLED in str(error)
+    NotingCacheManager.found.clear()
+
+    def judge(status: Status, message: str = "", resources: Resources | None = None) -> Outcome:
         return Outcome(
-            config=config,
-            status=Status.OUT_OF_MEMORY if starved else Status.COMPILE_ERROR,
-            message=" ".join(message)[:MESSAGE_LIMIT],
+            candidate=candidate,
+            status=status,
+            message=message,
+            resources=resources or Resources(),
             compile_seconds=time.perf_counter() - started,
         )
-    seconds = time.perf_counter() - started
-    resources = read_resources(compiled)
-    refusal = _why_too_large(compiled, resources, device)
-    return Outcome(
-        config=config,
-        status=Status.OUT_OF_RESOURCES if refusal else Status.OK,
-        message=refusal,
-        resources=resources,
-        compile_seconds=seconds,
-    )
+
+    try:
+        binaries = kernel.warmup(candidate.config, shape, every_output=every_output)
+        resources = read_resources(binaries, device.architecture)
+        is_legible = resources.binary is None or resources.registers is not None
+    except Exception as error:  # whatever the compiler raises
+        return _judge_error(error, judge, purge=purge)
+    if purge and not is_legible:
+        _purge("a binary that cannot be read")
+    refusal = next(filter(None, (_why_too_large(binary, device) for binary in binaries)), "")
+    return judge(Status.OUT_OF_RESOURCES if refusal else Status.OK, refusal, resources)
 
 
-def _why_too_large(compiled: Any, resources: Resources, device: Device) -> str:
-    """What the device has too little of; empty where it can hold the binary."""
-    limit = device.shared_memory_bytes
-    if resources.shared_bytes is not None and resources.shared_bytes > limit:
-        return f"{resources.shared_bytes} bytes of shared memory, {device.arch} has {limit}"
-    columns = getattr(compiled.metadata, "tmem_size", None) or 0
-    if columns > TENSOR_MEMORY_COLUMNS:
-        return f"{columns} columns of tensor memory, {device.arch} has {TENSOR_MEMORY_COLUMNS}"
+def _judge_error(error: Exception, judge: Callable[[Status, str], Outcome], *, purge: bool) -> Outcome:
+    """Return a verdict on the candidate, unless memory, the cache or the machine is to blame."""
+    if isinstance(error, MemoryError) or ASSEMBLER_KILLED in str(error):
+        return judge(Status.OUT_OF_MEMORY, one_line(error))
+    if purge:
+        _purge(one_line(error))
+    if isinstance(error, OSError):
+        raise MachineFaultError(one_line(error)) from error
+    return judge(Status.COMPILE_ERROR, one_line(error))
+
+
+def _purge(reason: str) -> None:
+    """Remove the entries of the cache that were read, if there are any, and say so by an exception."""
+    found = set(NotingCacheManager.found)
+    for folder in found:
+        shutil.rmtree(folder, ignore_errors=True)
+    if found:
+        raise DamagedCacheError(reason)
+
+
+def _why_too_large(binary: Any, device: Device) -> str:
+    """Say what the device has too little of for a binary; empty where it can hold it."""
+    shared, limit = int(binary.metadata.shared), device.shared_memory_bytes
+    if shared > limit:
+        return f"{shared} bytes of shared memory, {device.arch} has {limit}"
+    columns, limit = getattr(binary.metadata, "tmem_size", None) or 0, device.architecture.tensor_memory_columns
+    if columns > limit:
+        return f"{columns} columns of tensor memory, {device.arch} has {limit}"
     return ""
 
 
-def read_resources(compiled: Any) -> Resources:
-    """Shared memory from the metadata; registers and stack from the binary, where a tool can read it."""
-    shared = int(compiled.metadata.shared)
-    if "cubin" in compiled.asm:
-        text = _dump_resource_usage(compiled.asm["cubin"])
-        registers, stack = re.search(r"REG:(\d+)", text), re.search(r"STACK:(\d+)", text)
-    else:
-        text = compiled.asm.get("amdgcn", "")
-        registers = re.search(r"\.vgpr_count:\s*(\d+)", text)
-        stack = re.search(r"\.private_segment_fixed_size:\s*(\d+)", text)
+def read_resources(binaries: Sequence[Any], architecture: Architecture) -> Resources:
+    """Return the most that one of a launch's binaries takes of each resource, and a digest of all of them.
+
+    Shared memory is of the metadata; registers and stack are of the machine code, where a tool can read it.
+    """
+    platform = platform_of(architecture)
+    codes = [platform.machine_code(binary.asm) for binary in binaries]
+    pairs = [platform.read_resources(binary.asm) for binary, code in zip(binaries, codes, strict=True) if code]
+    registers = [count for count, _ in pairs if count is not None]
+    stacks = [size for _, size in pairs if size is not None]
     return Resources(
-        shared, int(registers[1]) if registers else None, int(stack[1]) if stack else None, binary=_digest(compiled)
+        max((int(binary.metadata.shared) for binary in binaries), default=None),
+        max(registers, default=None),
+        max(stacks, default=None),
+        binary=_digest(binaries, codes),
     )
 
 
-def _digest(compiled: Any) -> str | None:
-    """Names the machine code and the metadata that a launch reads beside it; None where there is no binary."""
-    code = compiled.asm.get("cubin") or compiled.asm.get("hsaco")
-    if not isinstance(code, bytes):
-        return None
-    launched = {name: str(getattr(compiled.metadata, name, None)) for name in LAUNCH_METADATA}
-    return hashlib.sha256(json.dumps(launched).encode() + code).hexdigest()[:DIGEST_LENGTH]
-
-
-def _dump_resource_usage(cubin: bytes) -> str:
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        try:
-            command = [str(tool), "--dump-resource-usage", file.name]
-            return subprocess.run(command, capture_output=True, text=True, timeout=30).stdout
-        except (OSError, subprocess.SubprocessError):
-            return ""  # annotations only: the launch will tell
+def _digest(binaries: Sequence[Any], codes: Sequence[bytes | None]) -> str | None:
+    """Name the machine code and the metadata that launches read beside it; None where there is no machine code."""
+    digest = hashlib.sha256()
+    for binary, code in zip(binaries, codes, strict=True):
+        if code is None:
+            return None
+        launched = {name: str(getattr(binary.metadata, name, None)) for name in LAUNCH_METADATA}
+        digest.update(json.dumps(launched).encode() + code)
+    return digest.hexdigest()[:DIGEST_LENGTH]

@@ -1,44 +1,63 @@
-"""Runs trials on this machine's GPU: a pool of compilers and one killable worker process."""
+"""Runs trials on one of this machine's GPUs: a pool of compilers and one killable worker process.
+
+::
+
+                     compiles ahead              OK, no twin, worker ready
+    submit(candidate) ------------> compiling --------------> compiled ----------> screening ---> collect()
+                |                       |                        ^                     |
+                |                       | fails                  |                     +-- hung, died: the worker
+                |                       +------> collect()       |                         is replaced
+                +------------------------------------------------+
+                     compiled by the worker that measures it
+
+The pool compiles many candidates at once and the worker screens one at a time; ``WorkerKeeper`` draws the worker's own
+states. ``open`` and ``race`` drop whatever is on its way.
+"""
 
 import contextlib
 import math
 import selectors
 import socket
+import sys
 import time
+import warnings
 from collections import deque
 from dataclasses import replace
 from typing import Any, Final
 
-from autotune import hardware
+from autotune import platforms
 from autotune.device import Device
-from autotune.errors import MissingDependencyError
-from autotune.executor import Baselines, Race
+from autotune.errors import AutotuneError, MissingDependencyError
+from autotune.executor import Baselines, Race, is_comparison
 from autotune.executor.child import ChildDiedError
 from autotune.executor.compile_pool import COMPILE_SECONDS, CompilePool, Jobs, limit_jobs
-from autotune.executor.messages import outcome_from_json
-from autotune.executor.racing import race
+from autotune.executor.messages import Screen, Screened, WorkingOn
+from autotune.executor.recovery import SETUP_SECONDS, race_with_recovery
 from autotune.executor.twins import Twins
 from autotune.executor.worker_keeper import LOST, WorkerKeeper
 from autotune.operation import Operation
+from autotune.registry import get_implementation
 from autotune.shape import Shape
-from autotune.space import Config
-from autotune.trial import Outcome, Policy, Status, Toolchain
+from autotune.trial import Candidate, Outcome, Policy, Status, Toolchain
 
-SCREEN_SECONDS: Final = 20.0  # numbers and time of one config; the problem's inputs are there already
-POOL_SECONDS: Final = 120.0  # for the compile server, importing torch and the kernel, beside what it compiles
-DROP_SECONDS: Final = 1.0  # what is left to a screening that nobody waits for
-MAX_POOL_DEATHS: Final = 3  # in a row, without one finished compile: then it dies of the machine or of the kernel
+SCREEN_SECONDS: Final = 20.0  # numbers and time of one candidate; the problem's inputs are there already
+DROP_SECONDS: Final = 1.0  # what is left to a screening whose outcome is dropped
+SHARED_GPU: Final = (
+    "the GPU is shared with this process, which holds a CUDA context: times may be disturbed, and memory is short by "
+    "what it holds; measure from a process that has not used the GPU"
+)
 
 
 class GpuExecutor:
-    """Implements ``autotune.executor.Executor`` on the current GPU; the parent itself holds no CUDA context.
+    """Implements ``autotune.executor.Executor`` on a GPU; its children alone open it, so a caller need not.
 
     Args:
         policy: how times are taken.
         jobs: compilers to run at once; all cores but one by default, and never more than the free memory holds.
-        early_stop: whether a config far behind the best so far is cut short (a sweep measures everything).
-        screen_seconds: after which a worker that is silent over one config hangs.
+        early_stop: cut a candidate short that is far behind the best so far (a sweep measures everything).
+        screen_seconds: after which a worker that is silent over one candidate hangs.
         compile_seconds: after which a compiler is killed with what it started.
+        index: of the GPU as torch counts them; the current one by default.
 
     Raises:
         MissingDependencyError: there is no GPU, or it cannot be opened.
@@ -54,20 +73,28 @@ class GpuExecutor:
         early_stop: bool = True,
         screen_seconds: float = SCREEN_SECONDS,
         compile_seconds: float = COMPILE_SECONDS,
+        index: int | None = None,
     ) -> None:
-        if not hardware.has_gpu():
-            raise MissingDependencyError(hardware.NO_GPU)
+        if not platforms.has_gpu():
+            raise MissingDependencyError(platforms.NO_GPU)
+        torch = sys.modules.get("torch")
+        holds_context = torch is not None and torch.cuda.is_initialized()
+        if holds_context:
+            warnings.warn(SHARED_GPU, RuntimeWarning, stacklevel=2)
+        if index is None:
+            index = torch.cuda.current_device() if torch is not None and holds_context else 0
         self.policy = policy or Policy()
         self.jobs: Jobs = limit_jobs(jobs)
         self._early_stop = early_stop
         self._screen_seconds = screen_seconds
         self._compile_seconds = compile_seconds
-        self._opened: tuple[Operation[Any], Shape] | None = None
-        self._workers = WorkerKeeper(self.policy)
-        self._pool = self._start_pool()
-        self._pool_deaths = 0
-        self._pool_deadline = math.inf
-        self._compiling: dict[Config, None] = {}
+        self._operation = ""
+        self._workers = WorkerKeeper(self.policy, index)
+        try:
+            self._pool = CompilePool(self.device, jobs=self.jobs.count, timeout=compile_seconds)
+        except BaseException:
+            self._workers.close()
+            raise
         self._compiled: deque[Outcome] = deque()
         self._screening: Outcome | None = None
         self._screening_deadline = math.inf
@@ -81,10 +108,13 @@ class GpuExecutor:
     def toolchain(self) -> Toolchain:
         return self._workers.toolchain
 
+    def toolchain_of(self, implementation: str) -> Toolchain:
+        return self.toolchain
+
     @property
     def capacity(self) -> int:
-        """One more than there are compilers: the GPU is far faster than they. One where the worker compiles."""
-        return self.jobs.count + 1 if self._compiles_ahead else 1
+        """One more than there are compilers: the GPU is far faster than they."""
+        return self.jobs.count + 1
 
     @property
     def worker(self) -> str:
@@ -94,22 +124,18 @@ class GpuExecutor:
         """Turn to another problem, which the worker opens meanwhile: ``collect`` and ``race`` raise if it cannot."""
         self._drop()
         self._twins = Twins()
-        self._opened = (operation, shape)
-        self._open_pool()
+        self._operation = operation.name
+        self._pool.open(operation, shape)
         self._workers.open(operation, shape)
 
-    def submit(self, config: Config) -> None:
-        if not self._compiles_ahead:
-            self._compiled.append(Outcome(config=config, status=Status.OK, compile_seconds=0.0))
-            return
-        if not self._compiling:
-            self._extend_pool_deadline()
-        self._compiling[config] = None
-        with contextlib.suppress(ChildDiedError):  # found by ``collect``
-            self._pool.submit(config)
+    def submit(self, candidate: Candidate) -> None:
+        if self._compiles_ahead(candidate):
+            self._pool.submit(candidate)
+        else:
+            self._compiled.append(Outcome(candidate=candidate, status=Status.OK, compile_seconds=0.0))
 
     def collect(self, timeout: float | None = None) -> Outcome | None:
-        """Wait for the next submitted config to end, in any order; None if none did in that many seconds.
+        """Wait for the next submitted candidate to end, in any order; None if none did in that many seconds.
 
         Raises:
             MissingDependencyError: the GPU or the compilers do not work.
@@ -132,49 +158,58 @@ class GpuExecutor:
             if time.monotonic() >= deadline:
                 return None
 
-    def race(self, configs: list[Config], *, seconds: float, baselines: Baselines = "fastest") -> Race:
-        """Measure these configs and baselines round-robin; ``racing.race`` says how long.
+    def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
+        """Measure these candidates and baselines round-robin; ``race_with_recovery`` says how long.
 
         Raises:
-            MissingDependencyError: the GPU does not work.
+            MissingDependencyError: the GPU or the compilers do not work.
             SearchError: the worker cannot make the problem's inputs, or the race failed while no finalist ran.
         """
         self._drop()
-        with contextlib.suppress(ChildDiedError):  # found by the next ``collect``
-            self._pool.stop()
-        return race(
+        self._pool.stop()
+        ends = time.monotonic() + seconds
+        refused = self._compile_every_output(candidates)
+        return race_with_recovery(
             self._workers,
-            configs,
-            seconds=seconds,
+            candidates,
+            seconds=seconds if is_comparison(baselines) else max(0.0, ends - time.monotonic()),
             baselines=baselines,
             patience=self._patience,
+            refused=refused,
         )
 
     def close(self) -> None:
         self._pool.close()
         self._workers.close()
 
-    @property
-    def _compiles_ahead(self) -> bool:
-        """Whether the open problem's configs are compiled by the pool, or by the worker that measures them."""
-        return self._opened is None or self._opened[0].compiles_ahead
+    def _compile_every_output(self, candidates: list[Candidate]) -> list[Outcome]:
+        """Compile the binaries that compute all outputs, in parallel; returns verdicts on those that this refuses."""
+        for candidate in filter(self._compiles_ahead, candidates):
+            self._pool.submit(candidate, every_output=True)
+        found: list[Outcome] = []
+        while self._pool.in_flight:
+            found += filter(None, [self._pool.receive(math.inf)])
+        return [outcome for outcome in found if outcome.status is not Status.OK]
 
-    @property
-    def _patience(self) -> float:
-        """For how many seconds the worker may be silent over one config."""
-        return self._screen_seconds + (0.0 if self._compiles_ahead else self._compile_seconds)
+    def _compiles_ahead(self, candidate: Candidate) -> bool:
+        """True if the pool compiles a candidate; the worker that measures it otherwise."""
+        return get_implementation(self._operation, candidate.implementation).compiles_ahead
+
+    def _patience(self, candidate: Candidate) -> float:
+        """Return for how many seconds the worker may be silent over a candidate."""
+        return self._screen_seconds + (0.0 if self._compiles_ahead(candidate) else self._compile_seconds)
 
     def _wait(self, deadline: float, *, is_worker_idle: bool) -> None:
-        """Until a process that owes an answer speaks, or the first deadline passes.
+        """Wait until a process that owes an answer speaks, or the first deadline passes.
 
         ``is_worker_idle`` is as of before a screening began: asking again here could swallow what is waited for.
         """
         if self._pool.has_message:
             return
         with selectors.DefaultSelector() as selector:
-            if self._compiling:
+            if self._pool.in_flight:
                 selector.register(self._pool, selectors.EVENT_READ)
-                deadline = min(deadline, self._pool_deadline)
+                deadline = min(deadline, self._pool.deadline)
             if self._screening is not None:
                 selector.register(self._workers, selectors.EVENT_READ)
                 deadline = min(deadline, self._screening_deadline)
@@ -185,16 +220,16 @@ class GpuExecutor:
 
     def _screen(self, compiled: Outcome) -> bool:
         """Ask the worker for a verdict; False if it died meanwhile: it is asked again when it was replaced."""
-        self._screening, self._screening_deadline = compiled, time.monotonic() + self._patience
-        request = {"do": "screen", "configs": [dict(compiled.config)], "early_stop": self._early_stop}
-        if self._workers.ask(request):
+        self._screening = compiled
+        self._screening_deadline = time.monotonic() + self._patience(compiled.candidate)
+        if self._workers.ask(Screen(compiled.candidate, self._early_stop)):
             return True
         self._screening = None
         self._compiled.appendleft(compiled)
         return False
 
     def _next_screened(self, wait: float = 0.0) -> Outcome | None:
-        """The outcome of the screening, if it ended or its time did."""
+        """Return the outcome of the screening, if it ended or its time did."""
         compiled = self._screening
         if compiled is None:
             return None
@@ -202,15 +237,23 @@ class GpuExecutor:
             message = self._workers.receive(wait)
         except ChildDiedError as error:
             outcome = replace(compiled, status=Status.WORKER_DIED, message=str(error))
+        except AutotuneError:
+            self._screening = None
+            raise
         else:
-            if message is not None:
-                found = outcome_from_json(message["outcome"])
-                outcome = replace(found, resources=compiled.resources, compile_seconds=compiled.compile_seconds)
+            patience = self._patience(compiled.candidate)
+            if isinstance(message, WorkingOn):  # references of this implementation's cases, and then the candidate
+                patience = SETUP_SECONDS if message.entrant is None else patience
+                self._screening_deadline = time.monotonic() + patience
+                return None
+            if isinstance(message, Screened):
+                outcome = replace(
+                    message.outcome, resources=compiled.resources, compile_seconds=compiled.compile_seconds
+                )
             elif time.monotonic() < self._screening_deadline:
                 return None
             else:
-                reason = f"no answer within {self._patience:g} s"
-                outcome = replace(compiled, status=Status.HANG, message=reason)
+                outcome = replace(compiled, status=Status.HANG, message=f"no answer within {patience:g} s")
         self._screening = None
         if outcome.status in LOST:
             self._workers.lose()
@@ -218,53 +261,18 @@ class GpuExecutor:
         return outcome
 
     def _next_compiled(self) -> Outcome | None:
-        """A config that did not compile, if one is known; one that did waits for the worker."""
-        if not self._compiling:
+        """Return a candidate that did not compile, if one is known; one that did waits for the worker."""
+        outcome = self._pool.receive(0.0) if self._pool.in_flight else None
+        if outcome is not None and outcome.status is Status.OK:
+            self._compiled.append(outcome)
             return None
-        try:
-            outcome = self._pool.receive(0.0)
-        except ChildDiedError as error:  # the server, not one of its compilers
-            self._restart_pool(str(error))
-            return None
-        if outcome is None:
-            if time.monotonic() >= self._pool_deadline:
-                self._restart_pool("they were silent for too long")
-            return None
-        self._compiling.pop(outcome.config, None)
-        self._pool_deaths = 0
-        self._extend_pool_deadline()
-        if outcome.status is not Status.OK:
-            return outcome
-        self._compiled.append(outcome)
-        return None
+        return outcome
 
     def _drop(self) -> None:
         """Forget what was submitted; a screening is left a moment to end, or it is ended with its worker."""
-        self._compiling.clear()
         self._compiled.clear()
-        self._screening_deadline = -math.inf
-        self._next_screened(DROP_SECONDS)
-
-    def _extend_pool_deadline(self) -> None:
-        """From here on the pool may be silent for as long as a config takes that is tried twice."""
-        self._pool_deadline = time.monotonic() + POOL_SECONDS + 2 * self._compile_seconds
-
-    def _restart_pool(self, reason: str) -> None:
-        """Start the compile server again with what it had; give up when that helps nothing."""
-        self._pool_deaths += 1
-        if self._pool_deaths > MAX_POOL_DEATHS:
-            raise MissingDependencyError(f"the compilers do not work: {reason}; run `autotune doctor`")
-        self._pool.close()
-        self._pool = self._start_pool()
-        self._open_pool()
-
-    def _open_pool(self) -> None:
-        assert self._opened is not None
-        self._extend_pool_deadline()
-        with contextlib.suppress(ChildDiedError):  # found by ``collect``
-            self._pool.open(*self._opened)
-            for config in self._compiling:
-                self._pool.submit(config)
-
-    def _start_pool(self) -> CompilePool:
-        return CompilePool(self.device, jobs=self.jobs.count, timeout=self._compile_seconds)
+        with contextlib.suppress(AutotuneError):  # met again by what comes next
+            self._next_screened(DROP_SECONDS)
+        if self._screening is not None:
+            self._screening = None
+            self._workers.lose()

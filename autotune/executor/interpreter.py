@@ -6,52 +6,100 @@ Python and are never taken. Run as ``python -m autotune.executor.interpreter``; 
 
 import json
 import sys
+import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Final
 
+from autotune import registry
 from autotune.correctness import Verdict, check_config, make_cases
+from autotune.errors import MissingDependencyError, one_line
 from autotune.executor.child import Child, ChildDiedError
-from autotune.executor.messages import open_problem, problem_to_json, send, take_standard_output
-from autotune.operation import Operation
+from autotune.executor.messages import Interpret, Interpreted, MachineFault, decode, encode, refer_to_problem
+from autotune.executor.pipes import send, take_standard_output
+from autotune.implementation import Implementation
 from autotune.shape import Shape
 from autotune.space import Config
-from autotune.trial import Status
+from autotune.trial import Candidate, Status
 
 TIMEOUT_SECONDS: Final = 300.0
+TRIES: Final = 2  # by interpreters that another process killed
 INTERPRETABLE: Final = {"bfloat16": "float16"}
 
 
-def check_interpreted(operation: Operation[Any], config: Config, shape: Shape) -> tuple[Verdict, str]:
-    """The correctness gate's verdict on a config, and the dtype it was reached in."""
+def check_interpreted(
+    implementation: Implementation[Any], config: Config, shape: Shape, *, timeout: float = TIMEOUT_SECONDS
+) -> tuple[Verdict, str]:
+    """Return the verdict of the correctness gate on all outputs of a config, and the dtype that it was reached in.
+
+    Raises:
+        MissingDependencyError: this machine could not check it, which says nothing of the config: there was no answer
+            within ``timeout`` seconds, or another process killed the interpreter twice.
+    """
     shape = replace(shape, **_interpretable(shape.as_dict()))
-    dtype = str(shape.as_dict()["dtype"])
-    problem = problem_to_json(operation, shape)
+    candidate = Candidate(implementation.name, Config({**config, **_interpretable(config)}))
+    operation = registry.get_operation(implementation.operation)
+    request = Interpret(refer_to_problem(operation, shape), candidate)
+    deadline = time.monotonic() + timeout
+    answer: Interpreted | MachineFault = MachineFault("")
+    for _ in range(TRIES):
+        try:
+            answer = _ask(request, deadline - time.monotonic())
+            break
+        except ChildDiedError as error:
+            if not error.is_from_outside:
+                answer = Interpreted(Verdict(Status.LAUNCH_ERROR, str(error)))
+                break
+            answer = MachineFault(f"it was killed from outside ({error})")
+    if isinstance(answer, Interpreted):
+        return answer.verdict, str(shape.as_dict()["dtype"])
+    raise MissingDependencyError(f"Triton's interpreter cannot check numbers on this machine: {answer.reason}")
+
+
+def _ask(request: Interpret, timeout: float) -> Interpreted | MachineFault:
+    """Start an interpreter, and return its answer.
+
+    Raises:
+        ChildDiedError: it ended without one.
+    """
     child = Child("autotune.executor.interpreter", environment={"TRITON_INTERPRET": "1"})
     try:
-        child.send({**problem, "config": {**config, **_interpretable(config)}})
-        answer = child.receive(TIMEOUT_SECONDS)
-    except ChildDiedError as error:
-        return Verdict(Status.LAUNCH_ERROR, str(error)), dtype
+        child.send(encode(request))
+        message = child.receive(max(0.0, timeout))
     finally:
         child.kill()
-    if answer is None:
-        return Verdict(Status.HANG, f"the interpreter took longer than {TIMEOUT_SECONDS:.0f} s"), dtype
-    return Verdict(**{**answer, "status": Status(answer["status"])}), dtype
+    if message is None:
+        return MachineFault(f"it took longer than the {timeout:.0f} s that were left")
+    answer = decode(message)
+    assert isinstance(answer, Interpreted | MachineFault)
+    return answer
 
 
 def _interpretable(fields: Mapping[str, Any]) -> dict[str, str]:
-    """What of a shape's or a config's fields names a type that the interpreter takes for another: a cache's, say."""
+    """Return replacements for the fields of a shape or config that name a type which the interpreter mistakes."""
     return {name: INTERPRETABLE[value] for name, value in fields.items() if value in INTERPRETABLE}
 
 
+def check(request: Interpret) -> Verdict:
+    """In the child: check all outputs of a candidate on its implementation's small problems."""
+    operation, shape = request.problem.resolve()
+    name = request.candidate.implementation
+    definition, kernel = registry.load_definition(operation.name), registry.load_kernel(operation.name, name)
+    shapes = (registry.get_implementation(operation.name, name).check_shapes or definition.check_shapes)(shape)
+    cases = make_cases(definition, shapes, device="cpu")
+    return check_config(kernel, request.candidate.config, cases, every_output=True)
+
+
 def main() -> None:
-    """Entry of the child: one request, one verdict."""
+    """Run the child: one request, one verdict."""
     messages = take_standard_output()
-    request = json.loads(sys.stdin.buffer.readline())
-    _, kernel, shape = open_problem(request)
-    verdict = check_config(kernel, Config(request["config"]), make_cases(kernel, shape, device="cpu"))
-    send(messages, asdict(verdict))
+    request = decode(json.loads(sys.stdin.buffer.readline()))
+    assert isinstance(request, Interpret)
+    try:
+        answer: Interpreted | MachineFault = Interpreted(check(request))
+    except (OSError, MemoryError) as error:
+        answer = MachineFault(one_line(error))
+    send(messages, encode(answer))
 
 
 if __name__ == "__main__":

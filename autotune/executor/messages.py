@@ -1,107 +1,245 @@
-"""JSON lines between a parent and its children: outcomes to plain data and back, and the pipes they travel on."""
+"""Messages between a parent and its children: frozen dataclasses, each one JSON object with its type's name.
 
-import ctypes
-import json
-import os
-import signal
-import sys
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any, BinaryIO, Final
+::
+
+    to a worker          Start, OpenProblem, Screen, RunRace
+    from a worker        Started, Opened | Unopened, WorkingOn, Screened, Raced | RaceFailed, MachineFault
+    to a compile server  OpenProblem, Compile, StopCompiling
+    from a server        Compiled, MachineFault (from its compilers also CompileAgain)
+    to an interpreter    Interpret
+    from an interpreter  Interpreted, MachineFault
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from autotune import registry
-from autotune.executor import BaselineResult, Race
-from autotune.operation import Kernel, Operation
+from autotune.correctness import Verdict
+from autotune.device import Device
+from autotune.executor import Race
+from autotune.operation import Operation
 from autotune.shape import Shape
 from autotune.space import Config
-from autotune.trial import Conditions, Outcome, Resources, Status, Timing
+from autotune.trial import Candidate, Outcome, Status, Toolchain
 
-Turn = int | str | None  # whom the GPU runs next in a race: a finalist's place, a baseline's name, nobody
-
-_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
-
-
-def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
-    """Plain data of an outcome; the inverse of ``outcome_from_json``."""
-    return {**asdict(outcome), "config": dict(outcome.config)}
+Entrant = int | str | None  # in a race: the place of a finalist, the name of a baseline, or neither
+KindT = TypeVar("KindT")
 
 
-def outcome_from_json(data: Mapping[str, Any]) -> Outcome:
-    """An outcome from what ``outcome_to_json`` made of it."""
-    return Outcome(
-        **{
-            **data,
-            "config": Config(data["config"]),
-            "status": Status(data["status"]),
-            "timing": timing_from_json(data["timing"]),
-            "resources": Resources(**data["resources"]),
-            "conditions": Conditions(**data["conditions"]),
-        }
-    )
+@dataclass(frozen=True, slots=True)
+class ProblemReference:
+    """An operation with its implementations and a shape, by names and references: never code."""
+
+    operation: str
+    reference: str
+    implementations: dict[str, str]
+    shape: dict[str, Any]
+
+    def resolve(self) -> tuple[Operation[Any], Shape]:
+        """In a child: register what the parent has registered, and return the operation and the shape."""
+        registry.register(self.operation, self.reference)
+        for name, reference in self.implementations.items():
+            registry.register_implementation(self.operation, name, reference)
+        operation = registry.get_operation(self.operation)
+        return operation, operation.shape_class(**self.shape)
 
 
-def race_to_json(race: Race) -> dict[str, Any]:
-    """Plain data of a race; the inverse of ``race_from_json``."""
-    return {
-        "outcomes": [outcome_to_json(outcome) for outcome in race.outcomes],
-        "baselines": [asdict(baseline) for baseline in race.baselines],
-        "extra_bytes": list(race.extra_bytes),
+def refer_to_problem(operation: Operation[Any], shape: Shape) -> ProblemReference:
+    """Name what a child needs to open the same problem."""
+    name = operation.name
+    implementations = {
+        each: registry.implementation_reference(name, each) for each in registry.implementation_names(name)
     }
+    return ProblemReference(name, registry.operation_reference(name), implementations, shape.as_dict())
 
 
-def race_from_json(data: Mapping[str, Any]) -> Race:
-    """A race from what ``race_to_json`` made of it."""
-    return Race(
-        tuple(outcome_from_json(outcome) for outcome in data["outcomes"]),
-        tuple(BaselineResult(**{**item, "timing": timing_from_json(item["timing"])}) for item in data["baselines"]),
-        tuple(data["extra_bytes"]),
-    )
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Open the GPU."""
 
 
-def timing_from_json(data: Mapping[str, Any] | None) -> Timing | None:
-    """A timing from its fields, or None."""
-    return None if data is None else Timing(**data)
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The GPU is open."""
+
+    device: Device
+    toolchain: Toolchain
 
 
-def problem_to_json(operation: Operation[Any], shape: Shape) -> dict[str, Any]:
-    """What a child needs to open the same problem: names, never code."""
-    reference = registry.reference(operation.name)
-    return {"operation": operation.name, "reference": reference._asdict(), "shape": shape.as_dict()}
+@dataclass(frozen=True, slots=True)
+class OpenProblem:
+    """Turn to another problem; answers that carry another number belong to an earlier one."""
+
+    number: int
+    problem: ProblemReference
 
 
-def open_problem(data: Mapping[str, Any]) -> tuple[Operation[Any], Kernel, Shape]:
-    """In a child: the operation, kernel and shape that ``problem_to_json`` named."""
-    registry.register(data["operation"], **data["reference"])
-    operation = registry.get_operation(data["operation"])
-    return operation, registry.load_kernel(data["operation"]), operation.shape_class(**data["shape"])
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The problem of that number is open."""
+
+    number: int
 
 
-def take_standard_output() -> BinaryIO:
-    """In a child: keep standard output for messages alone; whatever else is printed goes to standard error."""
-    messages = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)
-    return messages
+@dataclass(frozen=True, slots=True)
+class Unopened:
+    """Inputs or references cannot be made: of the problem of that number, or where it is None, of the open one."""
+
+    reason: str
+    number: int | None = None
 
 
-def send(stream: BinaryIO, message: Mapping[str, Any]) -> None:
-    """Write one message as one line."""
-    stream.write(json.dumps(message).encode() + b"\n")
-    stream.flush()
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Check and time one candidate."""
+
+    candidate: Candidate
+    early_stop: bool
 
 
-def die_with_parent(parent: int | None = None) -> None:
-    """Ask the kernel to kill this process when its parent ends, however it ends (Linux only).
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """The verdict on one candidate."""
 
-    ``parent`` is the process number of the one that is meant, whoever is the parent now if left out: a parent that
-    ended before this call kills nobody, so where another is in its place this process ends here.
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class RunRace:
+    """Race these candidates and baselines, but for the baselines named in ``without``."""
+
+    candidates: tuple[Candidate, ...]
+    seconds: float
+    baselines: str | tuple[str, ...]
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingOn:
+    """The next step concerns this entrant: it is to blame if nothing follows."""
+
+    entrant: Entrant
+
+
+@dataclass(frozen=True, slots=True)
+class Raced:
+    """A race that came to its end."""
+
+    race: Race
+
+
+@dataclass(frozen=True, slots=True)
+class RaceFailed:
+    """A race that the entrant named last has ended."""
+
+    status: Status
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compile:
+    """Compile one candidate ahead: the binaries for its first output, or for all of them."""
+
+    number: int
+    candidate: Candidate
+    every_output: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The outcome of one compile."""
+
+    number: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class CompileAgain:
+    """A damaged entry of the compiler's cache was removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopCompiling:
+    """Drop what was submitted and not answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFault:
+    """This machine cannot do what was asked, whatever the candidate."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interpret:
+    """Check a candidate's numbers in Triton's interpreter."""
+
+    problem: ProblemReference
+    candidate: Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreted:
+    """The interpreter's verdict."""
+
+    verdict: Verdict
+
+
+ToWorker = Start | OpenProblem | Screen | RunRace
+FromWorker = Started | Opened | Unopened | WorkingOn | Screened | Raced | RaceFailed | MachineFault
+ToServer = OpenProblem | Compile | StopCompiling
+FromServer = Compiled | CompileAgain | MachineFault
+FromInterpreter = Interpreted | MachineFault
+Message = ToWorker | FromWorker | ToServer | FromServer | Interpret | FromInterpreter
+_KINDS = {kind.__name__: kind for kind in get_args(Message)}
+
+
+def encode(message: Message) -> dict[str, Any]:
+    """Return a message as plain data; the inverse of ``decode``.
+
+    Example:
+        >>> encode(Opened(3))
+        {'type': 'Opened', 'number': 3}
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if parent is not None and os.getppid() != parent:
-        os._exit(1)
+    return {"type": type(message).__name__, **to_plain(message)}
 
 
-def outlive_parent() -> None:
-    """Take back what ``die_with_parent`` asked for."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
+def decode(data: Mapping[str, Any]) -> Message:
+    """Return the message that ``encode`` was given."""
+    message: Message = from_plain(_KINDS[data["type"]], data)
+    return message
+
+
+def to_plain(value: Any) -> Any:
+    """Return dataclasses, configs and tuples as what JSON has."""
+    if isinstance(value, Config):
+        return dict(value)
+    if is_dataclass(value):
+        return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
+    return [to_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def from_plain(kind: type[KindT], data: Mapping[str, Any]) -> KindT:
+    """Return the dataclass that ``to_plain`` was given, by the types of its fields."""
+    return kind(**{name: _from_plain(hint, data[name]) for name, hint in _hints_of(cast(Hashable, kind)).items()})
+
+
+@cache
+def _hints_of(kind: Any) -> dict[str, Any]:
+    return {field.name: get_type_hints(kind)[field.name] for field in fields(kind)}
+
+
+def _from_plain(hint: Any, data: Any) -> Any:
+    kinds = get_args(hint) if get_origin(hint) not in (tuple, dict) else ()  # the members of a union
+    if isinstance(data, dict):
+        kind: Any = next(filter(is_dataclass, kinds), hint)
+        if kind is Config:
+            return Config(data)
+        return from_plain(cast(type[Any], kind), data) if is_dataclass(kind) else data
+    if isinstance(data, list):
+        item = get_args(next((kind for kind in kinds if get_origin(kind) is tuple), hint))[0]
+        return tuple(_from_plain(item, each) for each in data)
+    return hint(data) if isinstance(hint, type) and issubclass(hint, Enum) else data

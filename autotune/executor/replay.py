@@ -3,7 +3,7 @@
 import math
 import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from autotune.device import Device
@@ -11,8 +11,7 @@ from autotune.errors import MissingDependencyError
 from autotune.executor import BaselineResult, Baselines, Race
 from autotune.operation import Operation
 from autotune.shape import Shape
-from autotune.space import Config
-from autotune.trial import Outcome, Policy, Stage, Status, Toolchain, Trial
+from autotune.trial import Candidate, Outcome, Policy, Stage, Status, Toolchain, Trial
 
 
 class ReplayExecutor:
@@ -30,37 +29,56 @@ class ReplayExecutor:
         self._recorded = [trial for trial in trials if trial.device == device]
         if not self._recorded:
             raise MissingDependencyError(f"no sweep was recorded on {device.name}; run `autotune sweep` on one")
-        self._queue: deque[Config] = deque()
+        self._queue: deque[Candidate] = deque()
         self.device = device
         self.worker = f"{socket.gethostname()}:replay"
-        self._example = self._recorded[0]  # of the sweep that answers
-        self._answers: dict[Stage, dict[Config, Trial]] = {}
+        self._rows = self._recorded  # of the open problem
+        self._screened: dict[Candidate, Trial] = {}
+        self._raced: dict[Candidate, Trial] = {}
 
     @property
     def policy(self) -> Policy:
-        return self._example.policy
+        return self._rows[0].policy
 
     @property
     def toolchain(self) -> Toolchain:
-        """What the answering sweep was recorded with."""
-        return self._example.toolchain
+        """The toolchain of the first sweep that answers."""
+        return self._rows[0].toolchain
 
-    def nearest(self, operation: Operation[Any], shape: Shape) -> Shape:
-        """The recorded shape nearest to this one: times of one shape are never given out as those of another.
+    def toolchain_of(self, implementation: str) -> Toolchain:
+        """Return the toolchain that the answering sweep of an implementation was recorded with."""
+        rows = (trial for trial in self._rows if trial.implementation == implementation)
+        return next(rows, self._rows[0]).toolchain
+
+    def recorded_implementations(self, operation: Operation[Any], shape: Shape) -> list[str]:
+        """Return the names of the implementations whose sweeps of that very shape are recorded."""
+        return list(dict.fromkeys(trial.implementation for trial in self._rows_of(operation, shape)))
+
+    def nearest(self, operation: Operation[Any], shape: Shape, implementations: Collection[str] = ()) -> Shape:
+        """Return the nearest shape that was recorded of all these implementations, or if none is named, of any.
+
+        Times of one shape are never given out as those of another.
 
         Raises:
-            MissingDependencyError: no recorded shape shares the family (dtype, head dims, masks).
+            MissingDependencyError: no such shape shares the family (dtype, head dims, masks).
         """
-        shapes = {trial.shape for trial in self._recorded if trial.operation == operation.name}
+        recorded: dict[Shape, set[str]] = {}
+        for trial in self._recorded:
+            if trial.operation == operation.name:
+                recorded.setdefault(trial.shape, set()).add(trial.implementation)
+        shapes = [each for each, names in recorded.items() if names.issuperset(implementations)]
         if not shapes:
+            names = ",".join(implementations) if recorded else ""
+            what = f"{operation.name}/{names}" if names else operation.name
+            chosen, among = (f" --implementation {names}", f" --among {names}") if names else ("", "")
             raise MissingDependencyError(
-                f"no sweep of {operation.name} is recorded on {self.device.name}: its search needs the GPU; "
-                f"`autotune search --operation {operation.name} --dry-run` plans one, "
-                f"`autotune lookup --operation {operation.name}` says what is served"
+                f"no sweep of {what} is recorded on {self.device.name}: its search needs the GPU; "
+                f"`autotune search --operation {operation.name}{chosen} --dry-run` plans one, "
+                f"`autotune lookup --operation {operation.name}{among}` says what is served"
             )
-        found = min(shapes, key=lambda recorded: (shape.distance(recorded), repr(recorded)))
+        found = min(shapes, key=lambda each: (shape.distance(each), repr(each)))
         if shape.distance(found) == math.inf:
-            known = "; ".join(sorted(str(recorded) for recorded in shapes))
+            known = "; ".join(sorted(map(str, shapes)))
             raise MissingDependencyError(
                 f"no recorded sweep resembles {shape}; recorded on {self.device.name}: {known}. "
                 "A search for other dtypes, head dims and masks needs the GPU; `--dry-run` plans one"
@@ -77,35 +95,40 @@ class ReplayExecutor:
         if nearest != shape:
             raise MissingDependencyError(f"no sweep was recorded for {shape}; the nearest is {nearest}")
         self._queue.clear()
-        rows = [trial for trial in self._recorded if trial.shape == shape and trial.operation == operation.name]
-        self._example = rows[0]
-        races = sorted({trial.race_id for trial in rows if trial.stage is Stage.RACE})
-        self._answers = {
-            Stage.SCREEN: {trial.config: trial for trial in rows if trial.stage is Stage.SCREEN},
-            Stage.RACE: {trial.config: trial for trial in rows if races and trial.race_id == races[-1]},
-        }
+        self._rows = self._rows_of(operation, shape)
+        self._screened = {trial.candidate: trial for trial in self._rows if trial.stage is Stage.SCREEN}
+        self._raced = {}
+        for name in self.recorded_implementations(operation, shape):  # of each, the newest race it was in
+            races = [trial for trial in self._rows if trial.stage is Stage.RACE and trial.implementation == name]
+            newest = max((trial.race_id for trial in races), default="")
+            self._raced |= {trial.candidate: trial for trial in races if trial.race_id == newest}
 
-    def submit(self, config: Config) -> None:
-        self._queue.append(config)
+    def submit(self, candidate: Candidate) -> None:
+        self._queue.append(candidate)
 
     def collect(self, timeout: float | None = None) -> Outcome:
-        return self._screened(self._queue.popleft())
+        return self._answer(self._queue.popleft())
 
-    def race(self, configs: list[Config], *, seconds: float, baselines: Baselines = "fastest") -> Race:
+    def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
         self._queue.clear()
-        raced = self._answers[Stage.RACE]
-        if not all(config in raced for config in configs):
-            return Race(tuple(map(self._screened, configs)))
-        outcomes = tuple(raced[config].outcome for config in configs)
-        example = next(iter(raced.values()), None)
-        if example is None or not example.baseline:
+        raced = [self._raced.get(candidate) for candidate in candidates]
+        together = [trial for trial in raced if trial is not None]
+        if len(together) < len(raced) or len({trial.race_id for trial in together}) > 1:
+            return Race(tuple(map(self._answer, candidates)))
+        outcomes = tuple(trial.outcome for trial in together)
+        if not together or not together[0].baseline:
             return Race(outcomes)
-        return Race(outcomes, (BaselineResult(example.baseline, example.baseline_timing),))
+        return Race(outcomes, (BaselineResult(together[0].baseline, together[0].baseline_timing),))
 
-    def _screened(self, config: Config) -> Outcome:
-        recorded = self._answers[Stage.SCREEN].get(config)
+    def _rows_of(self, operation: Operation[Any], shape: Shape) -> list[Trial]:
+        return [trial for trial in self._recorded if trial.shape == shape and trial.operation == operation.name]
+
+    def _answer(self, candidate: Candidate) -> Outcome:
+        """Return a candidate's recorded screening."""
+        recorded = self._screened.get(candidate)
         if recorded is None:
-            return Outcome(config=config, status=Status.INVALID, message=f"not recorded for {self._example.shape}")
+            message = f"not recorded for {self._rows[0].shape}"
+            return Outcome(candidate=candidate, status=Status.INVALID, message=message)
         return recorded.outcome
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
-"""Which executor runs a search: the GPU here, or a replay of the sweeps recorded on another."""
+"""Opens the executor of a search: the GPU here, or a replay of the sweeps recorded on another."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Final, NamedTuple
 
-from autotune import hardware
+from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
 from autotune.errors import MissingDependencyError, UnknownNameError, UsageError
 from autotune.executor import Executor
@@ -20,9 +20,10 @@ NO_GPU: Final = "this command measures, and no GPU is visible; run `autotune doc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a GPU is used: the policy of times, compilers at once (None: all cores but one), and patience in seconds.
+    """The use of a GPU: the policy of times, compilers at once (None: all cores but one), and patience in seconds.
 
-    ``early_stop`` cuts configs short that are far behind the best so far; a sweep measures everything.
+    ``early_stop`` cuts candidates short that are far behind the best so far; a sweep measures everything. ``index`` is
+    that of the GPU as torch counts them (None: the current one).
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -30,39 +31,44 @@ class Settings:
     compile_seconds: float = COMPILE_SECONDS
     screen_seconds: float = SCREEN_SECONDS
     early_stop: bool = True
+    index: int | None = None
 
 
-class Site(NamedTuple):
-    """What the rows of a search would say of where it ran, known without opening a GPU."""
+class ExecutorInfo(NamedTuple):
+    """The columns that an executor gives to its rows, known without opening a GPU."""
 
     name: str
     device: Device
     toolchain: Toolchain
     policy: Policy
 
+    def toolchain_of(self, implementation: str) -> Toolchain:
+        """Return the toolchain of rows of an implementation."""
+        return self.toolchain
+
 
 def open_executor(device: str | None, settings: Settings) -> Executor:
-    """The GPU here if there is one and it is the one that was named; else the recorded sweeps of that device.
+    """Open the GPU here if there is one and it is the one that was named; else the recorded sweeps of that device.
 
     Raises:
         UnknownNameError: the named device is neither here nor recorded.
         UsageError: nothing was recorded with that policy.
     """
-    if hardware.has_gpu():
+    if platforms.has_gpu():
         executor = open_gpu(settings)
-        if device in (None, executor.device.name):
+        if device is None or device.casefold() == executor.device.name.casefold():
             return executor
         executor.close()
     return open_replay(device, settings.policy)
 
 
 def open_gpu(settings: Settings) -> Executor:
-    """The GPU here, for what only measuring can answer.
+    """Open the GPU here, for what only measuring can answer.
 
     Raises:
         MissingDependencyError: there is none.
     """
-    if not hardware.has_gpu():
+    if not platforms.has_gpu():
         raise MissingDependencyError(NO_GPU)
     return GpuExecutor(
         policy=settings.policy,
@@ -70,11 +76,12 @@ def open_gpu(settings: Settings) -> Executor:
         early_stop=settings.early_stop,
         compile_seconds=settings.compile_seconds,
         screen_seconds=settings.screen_seconds,
+        index=settings.index,
     )
 
 
 def open_replay(device: str | None, policy: Policy) -> ReplayExecutor:
-    """The recorded sweeps of a device by name, the H200's by default; of several power caps, the highest.
+    """Open the recorded sweeps of a device by name, the H200's by default; of several power caps, the highest.
 
     Raises:
         UnknownNameError: the named device is neither here nor recorded.
@@ -84,7 +91,7 @@ def open_replay(device: str | None, policy: Policy) -> ReplayExecutor:
     name = device or NVIDIA_H200.name
     recorded = [t for operation in operation_names() for sweep in shipped_sweeps(operation) for t in sweep.trials()]
     devices = {trial.device for trial in recorded}
-    named = [candidate for candidate in devices if candidate.name == name]
+    named = [candidate for candidate in devices if candidate.name.casefold() == name.casefold()]
     if not named and device is None:
         raise MissingDependencyError(f"no GPU is visible, and no sweep of an {name} is recorded to replay instead")
     if not named:
@@ -93,21 +100,21 @@ def open_replay(device: str | None, policy: Policy) -> ReplayExecutor:
     return ReplayExecutor(here, _with_policy([trial for trial in recorded if trial.device == here], policy))
 
 
-def find_site(device: str | None, policy: Policy) -> Site | ReplayExecutor:
-    """Where ``open_executor`` would run, without opening a GPU: a replay reads tables alone.
+def describe_executor(device: str | None, policy: Policy, *, index: int | None = None) -> ExecutorInfo | ReplayExecutor:
+    """Describe what ``open_executor`` would open, without opening a GPU: a replay reads tables alone.
 
     Raises:
         UsageError: as ``open_executor`` does.
     """
-    if hardware.has_gpu():
-        current = hardware.current_device()
-        if device in (None, current.name):
-            return Site("gpu", current, hardware.toolchain(), policy)
+    if platforms.has_gpu():
+        current = platforms.current_device(index)
+        if device is None or device.casefold() == current.name.casefold():
+            return ExecutorInfo("gpu", current, platforms.toolchain(), policy)
     return open_replay(device, policy)
 
 
 def _with_policy(recorded: list[Trial], policy: Policy) -> list[Trial]:
-    """The trials of that policy: times of one policy are never given out as those of another."""
+    """Return the trials of that policy: times of one policy are never given out as those of another."""
     found = [trial for trial in recorded if trial.policy == policy]
     if not found:
         known = "; ".join(sorted({_policy_text(trial.policy) for trial in recorded}))

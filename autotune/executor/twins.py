@@ -1,40 +1,40 @@
-"""Configs that compile to one binary are judged once."""
+"""Candidates of one implementation that compile to the same binaries are judged once."""
 
 from dataclasses import replace
 from typing import Final
 
 from autotune.space import Config
-from autotune.trial import Outcome, Status
+from autotune.trial import Candidate, Outcome, Status
 
 # What reaches a launch through the binary alone. Any other parameter may change the grid or what the host does.
 COMPILE_OPTIONS: Final = frozenset(
     ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
 )
-# The worker was lost, or the machine's memory ran out: what one config met, its twin need not meet.
+# The worker was lost, or the machine's memory ran out: what one candidate met, its twin need not meet.
 NOT_SHARED: Final = (Status.WORKER_DIED, Status.HANG, Status.ILLEGAL_ACCESS, Status.OUT_OF_MEMORY)
 
 
 class Twins:
-    """Verdicts of one problem by what was launched: the binary, and the parameters that are not in it."""
+    """Verdicts of one problem by what was launched: the binaries, and the parameters that are not in them."""
 
     def __init__(self) -> None:
-        self._verdicts: dict[tuple[str, Config], Outcome] = {}
+        self._verdicts: dict[tuple[str, Candidate], Outcome] = {}
 
     def keep(self, outcome: Outcome) -> None:
-        """Remember a verdict for configs to come."""
+        """Remember a verdict for candidates to come."""
         if outcome.resources.binary is not None and outcome.status not in NOT_SHARED:
             self._verdicts.setdefault(_launched(outcome), outcome)
 
     def find(self, compiled: Outcome) -> Outcome | None:
-        """The verdict on a config that was compiled, if a twin has one; a config asked again is measured again."""
+        """Return the verdict of a twin as that of a compiled candidate; one that is asked again is measured again."""
         if compiled.resources.binary is None:
             return None
         twin = self._verdicts.get(_launched(compiled))
-        if twin is None or twin.config == compiled.config:
+        if twin is None or twin.candidate == compiled.candidate:
             return None
         return replace(
             twin,
-            config=compiled.config,
+            candidate=compiled.candidate,
             message=": ".join(filter(None, (f"same binary as {twin.config}", twin.message))),
             resources=compiled.resources,
             compile_seconds=compiled.compile_seconds,
@@ -42,7 +42,7 @@ class Twins:
         )
 
 
-def _launched(outcome: Outcome) -> tuple[str, Config]:
+def _launched(outcome: Outcome) -> tuple[str, Candidate]:
     assert outcome.resources.binary is not None
     rest = {name: value for name, value in outcome.config.items() if name not in COMPILE_OPTIONS}
-    return outcome.resources.binary, Config(rest)
+    return outcome.resources.binary, Candidate(outcome.implementation, Config(rest))

@@ -1,94 +1,119 @@
-"""The process that owns a GPU: checks, screens and races configs as its parent asks, one JSON line each.
+"""The process that owns a GPU: checks, screens and races candidates as its parent asks, one JSON line each.
 
-It imports everything, then waits to be told ``start`` before it touches the GPU, so that it can stand by. A kernel that
+It imports everything, then waits for ``Start`` before it touches the GPU, so that it can stand by. A kernel that
 corrupts its CUDA context takes this process with it and nothing else. Run by ``WorkerKeeper``:
-``python -m autotune.executor.worker``.
+``python -m autotune.executor.worker SETTINGS``.
 """
 
 import json
 import os
 import sys
-from dataclasses import asdict
-from typing import Any, BinaryIO
+from functools import partial
+from typing import BinaryIO
 
 import torch
 
-from autotune import hardware
+from autotune import platforms
 from autotune.errors import one_line
+from autotune.executor import Baselines, messages
 from autotune.executor.compiler import settle_cache_keys
-from autotune.executor.messages import open_problem, outcome_to_json, race_to_json, send, take_standard_output
-from autotune.executor.problem import Problem, UnopenedError, classify, refusal
-from autotune.space import Config
+from autotune.executor.harness import Harness, UnopenedError
+from autotune.executor.messages import decode, encode, from_plain
+from autotune.executor.pipes import send, take_standard_output
+from autotune.executor.worker_race import race_entrants
 from autotune.trial import Policy, Status
 
 
-def open_requested(request: dict[str, Any], policy: Policy, own_pid: int | None, messages: BinaryIO) -> Problem | None:
-    """Open a problem and say that it is open, or why it is not: that is no verdict on a config."""
+def answer_opening(
+    request: messages.OpenProblem, policy: Policy, index: int, own_pid: int | None, answers: BinaryIO
+) -> Harness | None:
+    """Open a problem and say that it is open, or why it is not: that is no verdict on a candidate."""
     torch.cuda.empty_cache()
     try:
-        problem = Problem(*open_problem(request["problem"]), policy, own_pid)
+        harness = Harness(*request.problem.resolve(), policy, index=index, own_pid=own_pid)
     except Exception as error:
         reason = str(error) if isinstance(error, UnopenedError) else one_line(error)
-        send(messages, {"unopened": reason, "number": request["number"]})
+        _answer(answers, messages.Unopened(reason, request.number))
         return None
-    send(messages, {"opened": True, "number": request["number"]})
-    return problem
+    _answer(answers, messages.Opened(request.number))
+    return harness
 
 
-def screen(problem: Problem, request: dict[str, Any], messages: BinaryIO) -> None:
+def answer_screening(harness: Harness, request: messages.Screen, answers: BinaryIO) -> None:
     """Answer with a verdict; an exception is one too, and one that broke the context ends the process."""
-    config = Config(request["configs"][0])
+    answer: messages.FromWorker
     try:
-        outcome = problem.screen(config, early_stop=request["early_stop"])
+        announce = partial(_announce, answers)
+        answer = messages.Screened(harness.screen(request.candidate, early_stop=request.early_stop, announce=announce))
+    except UnopenedError as error:
+        answer = messages.Unopened(str(error))
+    except OSError as error:
+        answer = messages.MachineFault(one_line(error))
     except Exception as error:
-        outcome = refusal(config, error)
-    send(messages, {"outcome": outcome_to_json(outcome)})
-    if outcome.status is Status.ILLEGAL_ACCESS:
+        answer = messages.Screened(harness.refuse(request.candidate, error))
+    _answer(answers, answer)
+    if isinstance(answer, messages.Screened) and answer.outcome.status is Status.ILLEGAL_ACCESS:
         os._exit(1)
 
 
-def race(problem: Problem, request: dict[str, Any], messages: BinaryIO) -> None:
-    """Say before each step whom it works on, so that the parent knows who ended it; then answer with the race."""
-    configs = [Config(config) for config in request["configs"]]
+def answer_race(harness: Harness, request: messages.RunRace, answers: BinaryIO) -> None:
+    """Announce each step, so that the parent knows which entrant ended the race; then answer with the race."""
+    baselines: Baselines = request.baselines  # type: ignore[assignment] # a tuple of names, or a ``Choice``
     try:
-        found = problem.race(
-            configs,
-            seconds=request["seconds"],
-            baselines=request["baselines"],
-            without=request["without"],
-            announce=lambda turn: send(messages, {"working_on": turn}),
+        found = race_entrants(
+            harness,
+            request.candidates,
+            seconds=request.seconds,
+            baselines=baselines,
+            without=request.without,
+            announce=partial(_announce, answers),
         )
     except UnopenedError as error:
-        send(messages, {"unopened": str(error)})
+        _answer(answers, messages.Unopened(str(error)))
+    except OSError as error:
+        _answer(answers, messages.MachineFault(one_line(error)))
     except Exception as error:
-        status = classify(error)
-        send(messages, {"status": status, "message": one_line(error)})
+        status = harness.classify(error)
+        _answer(answers, messages.RaceFailed(status, one_line(error)))
         if status is Status.ILLEGAL_ACCESS:
             os._exit(1)
     else:
-        send(messages, {"race": race_to_json(found)})
+        _answer(answers, messages.Raced(found))
+
+
+def _announce(answers: BinaryIO, entrant: messages.Entrant) -> None:
+    _answer(answers, messages.WorkingOn(entrant))
+
+
+def _answer(answers: BinaryIO, answer: messages.FromWorker) -> None:
+    send(answers, encode(answer))
 
 
 def main() -> None:
-    """Entry of the child: once told to start, says who it is, then answers until its input ends."""
-    policy = Policy(**json.loads(sys.argv[1]))
-    messages = take_standard_output()
+    """Run the child: the policy and the GPU's index come as one JSON argument; it answers until its input ends."""
+    settings = json.loads(sys.argv[1])
+    policy, index = from_plain(Policy, settings["policy"]), int(settings["index"])
+    answers = take_standard_output()
     settle_cache_keys()
-    tools = hardware.toolchain()  # asks the assembler, so before there is haste
+    tools = platforms.toolchain()  # asks the assembler, so before there is haste
     if not sys.stdin.buffer.readline():
         return  # it was never needed
-    own_pid = hardware.open_context()
-    send(messages, {"device": asdict(hardware.current_device()), "toolchain": asdict(tools)})
-    problem: Problem | None = None
+    torch.cuda.set_device(index)
+    own_pid = platforms.open_context(index)
+    _answer(answers, messages.Started(platforms.current_device(index), tools))
+    harness: Harness | None = None
     with torch.no_grad():
         for line in sys.stdin.buffer:
-            request = json.loads(line)
-            if request["do"] == "open":
-                problem = None  # frees the last problem's inputs before the next are made
-                problem = open_requested(request, policy, own_pid, messages)
+            request = decode(json.loads(line))
+            if isinstance(request, messages.OpenProblem):
+                harness = None  # frees the last problem's inputs before the next are made
+                harness = answer_opening(request, policy, index, own_pid, answers)
                 continue
-            assert problem is not None
-            (screen if request["do"] == "screen" else race)(problem, request, messages)
+            assert harness is not None
+            if isinstance(request, messages.Screen):
+                answer_screening(harness, request, answers)
+            elif isinstance(request, messages.RunRace):
+                answer_race(harness, request, answers)
 
 
 if __name__ == "__main__":

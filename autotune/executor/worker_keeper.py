@@ -1,19 +1,31 @@
 """The parent's side of the worker: one process that owns the GPU, and one on standby to take its place.
 
 Importing torch and triton takes 3.2 s on an H200 host, opening the GPU 0.4 s: the standby has done the first already.
+
+::
+
+            promoted            Started             Opened
+    lost ------------> starting --------> opening ----------> ready
+     ^                    |               |  ^ |                |
+     |  died or silent    |               |  | | died, silent   | died, hung, broke its context
+     +--------------------+---------------|--|-+----------------+
+                          another problem +--+------------------- another problem, from ready
+
+A worker that dies while it starts, or while it opens a problem, is replaced ``MAX_STARTS`` or ``MAX_OPENINGS`` times;
+then ``is_ready`` raises. ``Unopened`` leads to ``lost`` and raises at once.
 """
 
 import contextlib
 import json
 import math
 import time
-from dataclasses import asdict
 from typing import Any, Final, Literal
 
 from autotune.device import Device
 from autotune.errors import AutotuneError, MissingDependencyError, SearchError
+from autotune.executor import messages
 from autotune.executor.child import Child, ChildDiedError
-from autotune.executor.messages import problem_to_json
+from autotune.executor.messages import decode, encode, refer_to_problem, to_plain
 from autotune.operation import Operation
 from autotune.shape import Shape
 from autotune.trial import Policy, Status, Toolchain
@@ -32,9 +44,9 @@ class WorkerKeeper:
         MissingDependencyError: the GPU cannot be opened.
     """
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy = json.dumps(asdict(policy))
-        self._problem: dict[str, Any] | None = None
+    def __init__(self, policy: Policy, index: int) -> None:
+        self._settings = json.dumps({"policy": to_plain(policy), "index": index})
+        self._problem: messages.ProblemReference | None = None
         self._number = 0  # of the problem: an answer to an earlier one is none
         self._openings = 0
         self._starts = 0  # since a worker last said who it is
@@ -64,8 +76,8 @@ class WorkerKeeper:
         return self._deadline
 
     def open(self, operation: Operation[Any], shape: Shape) -> None:
-        """Turn to another problem; returns at once, ``is_ready`` tells when and whether it is open."""
-        self._problem = problem_to_json(operation, shape)
+        """Turn to another problem; returns at once: ``is_ready`` tells when it is open, or raises."""
+        self._problem = refer_to_problem(operation, shape)
         self._number += 1
         self._openings = 0
         if self._stage in ("opening", "ready"):
@@ -77,7 +89,7 @@ class WorkerKeeper:
             pass
 
     def is_ready(self, timeout: float) -> bool:
-        """Whether the worker can be asked, after waiting at most that many seconds for it to start and to open.
+        """Return if the worker can be asked, after waiting at most that many seconds for it to start and to open.
 
         Raises:
             MissingDependencyError: the GPU cannot be opened.
@@ -98,7 +110,7 @@ class WorkerKeeper:
                     continue
                 raise self._failure(str(error)) from None
             if message is not None:
-                self._take(message)
+                self._advance(decode(message))
             elif time.monotonic() >= self._deadline:
                 patience = START_SECONDS if self._stage == "starting" else OPEN_SECONDS
                 raise self._failure(f"no answer within {patience:.0f} s")
@@ -106,25 +118,33 @@ class WorkerKeeper:
                 return False
         return True
 
-    def ask(self, request: dict[str, Any]) -> bool:
-        """Send a request to a ready worker; whether it was there: one that died while idle did not die of this."""
+    def ask(self, request: messages.Screen | messages.RunRace) -> bool:
+        """Send a request to a ready worker; False if it is gone: one that died while idle did not die of this."""
         try:
-            self._worker.send(request)
+            self._send(request)
         except ChildDiedError:
             self.lose()
             return False
         return True
 
-    def receive(self, timeout: float) -> dict[str, Any] | None:
-        """The next message of a worker that was asked, or None after that many seconds.
+    def receive(self, timeout: float) -> messages.FromWorker | None:
+        """Return the next message of a worker that was asked, or None after that many seconds.
 
         Raises:
             ChildDiedError: it died instead.
             SearchError: it cannot make the inputs that the request needs.
+            MissingDependencyError: this machine cannot compile or launch kernels.
         """
-        message = self._worker.receive(timeout)
-        if message is not None and "unopened" in message:
-            raise self._failure(message["unopened"])
+        data = self._worker.receive(timeout)
+        if data is None:
+            return None
+        message: messages.FromWorker = decode(data)  # type: ignore[assignment] # of a worker
+        if isinstance(message, messages.Unopened):
+            raise self._failure(message.reason)
+        if isinstance(message, messages.MachineFault):
+            raise MissingDependencyError(
+                f"this machine cannot compile or launch kernels: {message.reason}; run `autotune doctor`"
+            )
         return message
 
     def lose(self) -> None:
@@ -138,7 +158,10 @@ class WorkerKeeper:
         self._worker.close()
 
     def _prepare(self) -> Child:
-        return Child("autotune.executor.worker", self._policy)
+        return Child("autotune.executor.worker", self._settings)
+
+    def _send(self, message: messages.ToWorker) -> None:
+        self._worker.send(encode(message))
 
     def _promote(self) -> None:
         """Make the standby the worker, and prepare another."""
@@ -146,23 +169,24 @@ class WorkerKeeper:
         self._stage, self._deadline = "starting", time.monotonic() + START_SECONDS
         self._starts += 1
         try:
-            self._worker.send({"do": "start"})
+            self._send(messages.Start())
         except ChildDiedError:  # while it waited
             self._worker.kill()
             self._worker = self._prepare()
             with contextlib.suppress(ChildDiedError):  # found by ``is_ready``
-                self._worker.send({"do": "start"})
+                self._send(messages.Start())
 
-    def _take(self, message: dict[str, Any]) -> None:
-        """Hear what a worker says that is not ready."""
-        if self._stage == "starting":
-            self._starts = 0
-            self.device, self.toolchain = Device(**message["device"]), Toolchain(**message["toolchain"])
-            self._open()
-        elif message["number"] == self._number:
-            if "unopened" in message:
-                raise self._failure(message["unopened"])
-            self._stage, self._deadline, self._openings = "ready", math.inf, 0
+    def _advance(self, message: Any) -> None:
+        """Handle a message from a worker that is still starting or opening."""
+        match message:
+            case messages.Started():
+                self._starts = 0
+                self.device, self.toolchain = message.device, message.toolchain
+                self._open()
+            case messages.Unopened() if message.number == self._number:
+                raise self._failure(message.reason)
+            case messages.Opened() if message.number == self._number:
+                self._stage, self._deadline, self._openings = "ready", math.inf, 0
 
     def _open(self) -> None:
         if self._problem is None:
@@ -171,16 +195,16 @@ class WorkerKeeper:
         self._stage, self._deadline = "opening", time.monotonic() + OPEN_SECONDS
         self._openings += 1
         with contextlib.suppress(ChildDiedError):  # found by ``is_ready``
-            self._worker.send({"do": "open", "number": self._number, "problem": self._problem})
+            self._send(messages.OpenProblem(self._number, self._problem))
 
     def _failure(self, reason: str) -> AutotuneError:
-        """Why the worker did not come to be ready; it is ended, so that the next request begins afresh."""
+        """End a worker that did not come to be ready, so that the next request begins afresh; returns the error."""
         starting = self._stage == "starting"
         self._starts = 0
         self.lose()
         if starting or self._problem is None:
             return MissingDependencyError(f"the GPU cannot be opened: {reason}; run `autotune doctor`")
-        name = self._problem["operation"]
+        name = self._problem.operation
         return SearchError(
             f"the inputs of {name} cannot be made on this GPU: {reason}; free its memory or choose a smaller shape"
         )

@@ -1,19 +1,21 @@
-"""Which trial is next, and which config wins."""
+"""Which trial is next, and which candidate wins."""
 
+from autotune.search.observer import Observer
 from autotune.search.offline import Confirmation, compile_all, confirm
 from autotune.search.proposals import DEFAULT_SAMPLER, SAMPLERS, Sampler
-from autotune.search.session import Ending, Limits, Observer, SearchResult, Silent, search
+from autotune.search.result import Ending, ImplementationResult, Limits, SearchResult
+from autotune.search.session import search
 
 __all__ = [
     "DEFAULT_SAMPLER",
     "SAMPLERS",
     "Confirmation",
     "Ending",
+    "ImplementationResult",
     "Limits",
     "Observer",
     "Sampler",
     "SearchResult",
-    "Silent",
     "compile_all",
     "confirm",
     "search",

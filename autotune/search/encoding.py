@@ -45,8 +45,8 @@ class PartialEncoding:
 class Encoding(PartialEncoding):
     """Configs of a space on a device, each with every parameter that has a choice there: samplers see one fixed space.
 
-    A parameter that another's value leaves without a choice is told as its first value, and what is proposed for it is
-    ignored.
+    A parameter that another's value leaves without a choice is recorded as its first value, and what is proposed for it
+    is ignored.
     """
 
     def __init__(self, space: Space[Any], device: Device) -> None:
@@ -96,7 +96,7 @@ def feature_matrix(
 
 
 def _suggest(trial: BaseTrial, parameter: Parameter) -> Value:
-    """What a sampler proposes; asked again of the same trial, the same."""
+    """Return what a sampler proposes; asked again of the same trial, the same."""
     if parameter.is_ordered:
         return parameter.values[trial.suggest_int(parameter.name, 0, len(parameter.values) - 1)]
     return parameter.values[parameter.values.index(trial.suggest_categorical(parameter.name, parameter.values))]

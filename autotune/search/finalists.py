@@ -1,79 +1,86 @@
-"""Who is raced at the end of a search, and until when."""
+"""Choose the finalists of a search and race them."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from autotune.search.recorder import NO_VERDICT, Recorder
-from autotune.space import Config
+from autotune.search.recorder import NO_VERDICT, Recorder, keep_race
 from autotune.table import tie_set
-from autotune.trial import Status, Trial
+from autotune.trial import Candidate, Status, Trial
 
-FINALISTS: Final = 5
+FINALISTS: Final = 5  # of each implementation
 SWEEP_FINALISTS: Final = 24  # a sweep is the ground truth of its shape: screening's order is not trusted far down
 FINALIST_RATIO: Final = 1.10  # screening errs by a few percent; what is 10 % behind the best does not win a race
 
 
 def choose_finalists(
     screened: Iterable[Trial],
-    default: Config,
+    defaults: Sequence[Candidate],
     *,
-    served: Config | None = None,
+    served: Candidate | None = None,
     count: int = FINALISTS,
-    refuted: Collection[Config] = (),
-) -> list[Config]:
-    """The fastest few by screening that are close to the best, the default, and what is served today.
+    refuted: Collection[Candidate] = (),
+) -> list[Candidate]:
+    """Choose the fastest few of each implementation that are close to the best of all, the defaults, and ``served``.
 
-    These two are in every race unless their screening failed: what hangs or crashes would take the others along. What
-    an earlier race ``refuted`` is not raced again; where that is all of the fastest few, the next few are.
+    Defaults and what is served today are in every race unless their screening failed: what hangs or crashes would take
+    the others along. Candidates that an earlier race ``refuted`` are not raced again; where those are all of an
+    implementation's fastest few, its next few are.
     """
     trials = list(screened)
-    failed = {trial.config for trial in trials if trial.status not in (Status.OK, Status.SLOW)} | set(refuted)
-    timed = sorted((trial for trial in trials if trial.status is Status.OK and trial.timing), key=rank)
-    standing: list[Trial] = []
-    while timed and not standing:
-        standing = [trial for trial in timed[:count] if trial.config not in failed]
-        timed = timed[count:]
-    if not standing:
-        return [] if default in failed else [default]
-    bound = FINALIST_RATIO * _median(standing[0])
-    close = [trial.config for trial in standing if _median(trial) <= bound]
-    tried = {trial.config for trial in trials}
-    always = [default, *([served] if served in tried else [])]
-    return list(dict.fromkeys([*close, *(config for config in always if config not in failed)]))
+    failed = {trial.candidate for trial in trials if trial.status not in (Status.OK, Status.SLOW)} | set(refuted)
+    names = dict.fromkeys(trial.implementation for trial in trials)
+    standing = [trial for name in names for trial in _fastest_standing(trials, name, failed, count)]
+    standing.sort(key=rank)
+    close = [trial.candidate for trial in standing if median_us(trial) <= FINALIST_RATIO * median_us(standing[0])]
+    always = list(defaults)
+    if standing and served is not None and served in {trial.candidate for trial in trials}:
+        always.append(served)
+    return list(dict.fromkeys([*close, *(candidate for candidate in always if candidate not in failed)]))
+
+
+def _fastest_standing(trials: Sequence[Trial], name: str, failed: Collection[Candidate], count: int) -> list[Trial]:
+    """Return the first of an implementation's fastest, in groups of ``count``, that did not fail in whole."""
+    timed = [trial for trial in trials if trial.implementation == name and trial.status is Status.OK and trial.timing]
+    timed.sort(key=rank)
+    groups = (timed[start : start + count] for start in range(0, len(timed), count))
+    found = ([trial for trial in group if trial.candidate not in failed] for group in groups)
+    return next((standing for standing in found if standing), [])
 
 
 def race_finalists(
-    recorder: Recorder,
+    recorders: Mapping[str, Recorder],
     rows: list[Trial],
     *,
-    served: Config | None,
+    served: Candidate | None,
     count: int,
     seconds_left: Callable[[], float],
     race_seconds: Callable[[], float],
-    on_race: Callable[[Sequence[Config]], None],
+    on_race: Callable[[Sequence[Candidate]], None],
 ) -> bool:
-    """Race the finalists of what was screened unless ``rows`` hold their race, and add it; says whether it is decided.
+    """Race the finalists of what was screened unless ``rows`` hold their race, and add it; True if it is decided.
 
     Where a race refutes finalists, and others are close to the best then, those are raced while ``seconds_left``.
     """
+    executor = next(iter(recorders.values())).executor
+    screened = [trial for recorder in recorders.values() for trial in recorder.screened.values()]
+    defaults = [recorder.candidate(recorder.default) for recorder in recorders.values()]
     known = -1
     while True:
-        refuted = {row.config for row in rows if row.status not in (Status.OK, *NO_VERDICT)}
-        screened = recorder.screened.values()
-        finalists = choose_finalists(screened, recorder.default, served=served, count=count, refuted=refuted)
+        refuted = {row.candidate for row in rows if row.status not in (Status.OK, *NO_VERDICT)}
+        finalists = choose_finalists(screened, defaults, served=served, count=count, refuted=refuted)
         decided = is_decided(last_race(rows), finalists)
         if decided or len(refuted) == known or (known >= 0 and seconds_left() <= 0.0):
             return decided
         known = len(refuted)
         on_race(finalists)
-        rows += recorder.keep_race(recorder.executor.race(finalists, seconds=race_seconds()))
+        rows += keep_race(executor.race(finalists, seconds=race_seconds()), recorders)
 
 
-def is_decided(race: Sequence[Trial], finalists: Sequence[Config]) -> bool:
-    """Whether a race had all these finalists, the GPU to itself, and came to a result (not if it lost its worker)."""
+def is_decided(race: Sequence[Trial], finalists: Sequence[Candidate]) -> bool:
+    """True if a race had all these finalists, the GPU to itself, and came to a result (not if it lost its worker)."""
     if any(trial.outcome.conditions.contended for trial in race):
         return False
-    return {trial.config for trial in race} >= set(finalists) and (bool(tie_set(race)) or not finalists)
+    return {trial.candidate for trial in race} >= set(finalists) and (bool(tie_set(race)) or not finalists)
 
 
 def last_race(rows: Sequence[Trial]) -> list[Trial]:
@@ -82,10 +89,10 @@ def last_race(rows: Sequence[Trial]) -> list[Trial]:
 
 
 def rank(trial: Trial) -> tuple[float, str]:
-    """By time; equal times by config, so that the order in which trials ended decides nothing."""
-    return _median(trial), str(trial.config)
+    """Order by time; equal times by candidate, so that the order in which trials ended decides nothing."""
+    return median_us(trial), str(trial.candidate)
 
 
-def _median(trial: Trial) -> float:
+def median_us(trial: Trial) -> float:
     assert trial.timing is not None
     return trial.timing.median_us

@@ -1,4 +1,4 @@
-"""What can be confirmed of a replayed winner without a GPU: it compiles, it fits, and its numbers are right."""
+"""Confirm a replayed winner without a GPU: it compiles, it fits, and its numbers are right."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,79 +6,95 @@ from typing import Any
 
 from autotune.correctness import Verdict
 from autotune.device import Device
-from autotune.executor.child import ChildDiedError
+from autotune.errors import MissingDependencyError
 from autotune.executor.compile_pool import CompilePool, limit_jobs
 from autotune.executor.interpreter import check_interpreted
 from autotune.executor.select import Settings
 from autotune.operation import Operation
+from autotune.registry import get_implementation
 from autotune.shape import Shape
-from autotune.space import Config
-from autotune.trial import Outcome, Status
+from autotune.trial import Candidate, Outcome, Status
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """Finalists as the real compiler sees them, and the winner's numbers as Triton's interpreter computes them."""
+    """Finalists as the real compiler sees them, and the winner's numbers as Triton's interpreter computes them.
+
+    ``verdict`` is None where the numbers could not be checked here, which refutes nothing; ``unchecked`` says why.
+    """
 
     compiled: tuple[Outcome, ...]
-    verdict: Verdict
-    dtype: str
+    verdict: Verdict | None
+    dtype: str = ""
+    unchecked: str = ""
 
     @property
     def holds(self) -> bool:
-        """Whether every finalist compiles and fits, and the winner's numbers are right."""
-        return self.verdict.status is Status.OK and all(outcome.status is Status.OK for outcome in self.compiled)
+        """True if every finalist compiles and fits, and the winner's numbers are not wrong."""
+        is_right = self.verdict is None or self.verdict.status is Status.OK
+        return is_right and all(outcome.status is Status.OK for outcome in self.compiled)
 
 
 def confirm(
     operation: Operation[Any],
     shape: Shape,
     device: Device,
-    finalists: Iterable[Config],
-    winner: Config,
+    finalists: Iterable[Candidate],
+    winner: Candidate,
     settings: Settings | None = None,
 ) -> Confirmation | None:
     """Compile the finalists for the device and check the winner on reduced problems, all on this machine's CPU.
 
-    None where the operation compiles only on the device that runs it: there is nothing to compile or to interpret.
+    None where the winner's implementation compiles only on the device that runs it: nothing of it can be compiled or
+    interpreted here.
     """
-    if not operation.compiles_ahead:
+    implementation = get_implementation(operation.name, winner.implementation)
+    if not implementation.compiles_ahead:
         return None
-    compiled = compile_all(operation, shape, device, finalists, settings)
-    verdict, dtype = check_interpreted(operation, winner, shape)
-    return Confirmation(tuple(compiled), verdict, dtype)
+    compiled: tuple[Outcome, ...] = ()
+    try:
+        compiled = tuple(compile_all(operation, shape, device, finalists, settings))
+        if not implementation.can_interpret:
+            return Confirmation(compiled, None, unchecked=f"Triton's interpreter cannot run {implementation.title}")
+        verdict, dtype = check_interpreted(implementation, winner.config, shape)
+    except MissingDependencyError as error:
+        return Confirmation(compiled, None, unchecked=str(error))
+    return Confirmation(compiled, verdict, dtype)
 
 
 def compile_all(
     operation: Operation[Any],
     shape: Shape,
     device: Device,
-    configs: Iterable[Config],
+    candidates: Iterable[Candidate],
     settings: Settings | None = None,
 ) -> list[Outcome]:
-    """Compile configs for a device with its real compiler, in the order given; on all cores but one unless told.
+    """Compile candidates for a device with its real compiler, in the order given; on all cores but one by default.
 
-    There is no outcome where the operation compiles only on the device that runs it.
+    Those of implementations that compile only on the device that runs them are left out.
+
+    Raises:
+        MissingDependencyError: this machine cannot compile.
     """
-    if not operation.compiles_ahead:
-        return []
     settings = settings or Settings()
     jobs, patience = limit_jobs(settings.jobs).count, 2 * settings.compile_seconds
-    wanted = list(configs)
-    status, message = Status.COMPILE_TIMEOUT, f"nothing compiled for {patience:.0f} s"
-    found: dict[Config, Outcome] = {}
+    wanted = [each for each in candidates if get_implementation(operation.name, each.implementation).compiles_ahead]
+    if not wanted:
+        return []
+    found: dict[Candidate, Outcome] = {}
     pool = CompilePool(device, jobs=jobs, timeout=settings.compile_seconds)
     try:
         pool.open(operation, shape)
-        for config in wanted:
-            pool.submit(config)
+        for candidate in wanted:
+            pool.submit(candidate)
         for _ in wanted:
             outcome = pool.receive(patience)
             if outcome is None:
                 break
-            found[outcome.config] = outcome
-    except ChildDiedError as error:
-        status, message = Status.COMPILE_ERROR, f"the compilers do not work: {error}"
+            found[outcome.candidate] = outcome
     finally:
         pool.close()
-    return [found.get(config) or Outcome(config=config, status=status, message=message) for config in wanted]
+    silent = f"nothing compiled for {patience:.0f} s"
+    return [
+        found.get(each) or Outcome(candidate=each, status=Status.COMPILE_TIMEOUT, message=silent) for each in wanted
+    ]

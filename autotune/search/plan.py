@@ -1,37 +1,24 @@
-"""What a search would do, before it does anything: what is pruned and why, what is left, what is known, how long."""
+"""Plans of searches: what is pruned and why, what is left, what is known, and how long it would take."""
 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from autotune.device import Device
 from autotune.executor import Executor
+from autotune.executor.select import ExecutorInfo
+from autotune.implementation import Implementation
 from autotune.operation import Operation
 from autotune.search.pace import Pace, find_pace
 from autotune.search.proposals import Sampler, most_in_flight
 from autotune.search.recorder import Recorder
-from autotune.search.session import Limits, _reached_device
+from autotune.search.result import Limits
+from autotune.search.rotation import reached_device
 from autotune.shape import Shape
 from autotune.space import Config, Space
 from autotune.table import Store, shipped_sweeps
-from autotune.trial import Policy, Toolchain, Trial
-
-
-class Site(Protocol):
-    """What rows would say of where they come from: any executor, or one that was not opened."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def device(self) -> Device: ...
-
-    @property
-    def toolchain(self) -> Toolchain: ...
-
-    @property
-    def policy(self) -> Policy: ...
+from autotune.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +32,15 @@ class Pruned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a search of one shape would do.
+class SearchPlan:
+    """The study of one implementation that a search of a shape would make.
 
     ``trials`` are new configs at most, of which those count that reach the device; ``seconds`` estimates how long so
-    many and the race take, which ``budget`` may cut short.
+    many and the race take, which ``budget`` may cut short. A search of several implementations shares both limits.
     """
 
     operation: str
+    implementation: str
     shape: Shape
     device: Device
     executor: str
@@ -71,42 +59,45 @@ class Plan:
 
 def make_plan(
     operation: Operation[Any],
+    implementation: Implementation[Any],
     shape: Shape,
-    site: Site,
+    executor: Executor | ExecutorInfo,
     store: Store,
     *,
     limits: Limits,
     sampler: Sampler,
     jobs: int,
-) -> Plan:
-    """Plan a search with these limits; reads tables, writes and runs nothing.
+) -> SearchPlan:
+    """Plan a search with these limits; read tables, write and run nothing.
 
     Compiling, ``jobs`` configs at once or as many as the sampler has in flight, and judging, one at a time, overlap:
     the slower of the two and the race make up the time. What does not compile ahead is compiled one config at a time.
 
     Raises:
-        UsageError: the operation does not support the shape.
+        UsageError: the implementation does not support the shape.
     """
-    space, device = operation.space, site.device
+    space, device = implementation.space, executor.device
     default = space.default(shape, device)
     refused = [(config, why) for config, why in _judged(space, shape, device) if why is not None]
-    valid = space.size(device) - len(refused)
-    recorder = Recorder(operation, shape, cast(Executor, site), store, seed=0)  # asks it for what a site has
+    size = space.size(device)
+    valid = size - len(refused)
+    recorder = Recorder(operation, implementation, shape, cast(Executor, executor), store, seed=0)  # it opens nothing
     recorder.resume(measured_fully=sampler == "exhaustive")
     known = len(recorder.screened)
-    left = trials = valid - known
+    trials = valid - known
     if limits.trials is not None:
-        reached = sum(_reached_device(trial.outcome) for trial in recorder.screened.values())
-        trials = max(0, min(left, limits.trials - reached))
-    pace = find_pace(shape, device, _recorded(operation.name, device))
-    jobs = int(min(jobs, most_in_flight(sampler))) if operation.compiles_ahead else 1
+        reached = sum(reached_device(trial.outcome) for trial in recorder.screened.values())
+        trials = max(0, min(trials, limits.trials - reached))
+    pace = find_pace(shape, device, _recorded(implementation, device))
+    jobs = int(min(jobs, most_in_flight(sampler))) if implementation.compiles_ahead else 1
     seconds = max(trials * pace.compile_seconds / jobs, trials * pace.judge_seconds)
-    return Plan(
+    return SearchPlan(
         operation=operation.name,
+        implementation=implementation.name,
         shape=shape,
         device=device,
-        executor=site.name,
-        size=space.size(device),
+        executor=executor.name,
+        size=size,
         pruned=group_reasons(refused),
         valid=valid,
         default=default,
@@ -121,7 +112,7 @@ def make_plan(
 
 
 def group_reasons(refused: Iterable[tuple[Config, str]]) -> tuple[Pruned, ...]:
-    """Refused configs by rule, the most frequent first; reasons that differ in numbers alone are of one rule.
+    """Group refused configs by rule, the most frequent first; reasons that differ in numbers alone are of one rule.
 
     Example:
         >>> group_reasons([(Config(a=1), "a=1 is below 2"), (Config(a=0), "a=0 is below 2")])[0].rule
@@ -134,11 +125,12 @@ def group_reasons(refused: Iterable[tuple[Config, str]]) -> tuple[Pruned, ...]:
     return tuple(Pruned(rule, len(found), *found[0]) for rule, found in ordered)
 
 
-def _recorded(operation: str, device: Device) -> list[tuple[str, list[Trial]]]:
-    return [(sweep.name, sweep.trials()) for sweep in shipped_sweeps(operation) if sweep.device == device.slug]
+def _recorded(implementation: Implementation[Any], device: Device) -> list[tuple[str, list[Trial]]]:
+    sweeps = shipped_sweeps(implementation.operation, implementation=implementation.name)
+    return [(sweep.name, sweep.trials()) for sweep in sweeps if sweep.device == device.slug]
 
 
 def _judged(space: Space[Any], shape: Shape, device: Device) -> Iterator[tuple[Config, str | None]]:
-    """Every config of a space, and why it is refused."""
+    """Yield every config of a space, and why it is refused."""
     for config in space.combinations(device):
         yield config, space.reject(config, shape, device)

@@ -154,7 +154,7 @@ def _optuna_sampler(
 
 
 def _values(outcome: Outcome) -> tuple[float] | None:
-    """What the study minimises: the logarithm of the time, or nothing for a config that failed."""
+    """Return the value that the study minimises: the logarithm of the time, or nothing for a config that failed."""
     if outcome.timing is None or outcome.status not in (Status.OK, Status.SLOW):
         return None
     return (math.log(outcome.timing.median_us),)

@@ -1,17 +1,19 @@
-"""Turns outcomes into rows of the store: identity, number, date, rates."""
+"""Makes rows of outcomes and keeps them in the store: identity, number, date, rates."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from autotune.executor import Executor, Race
+from autotune.implementation import Implementation
 from autotune.operation import Operation
 from autotune.roofline import rates
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store
-from autotune.trial import Outcome, Stage, Status, Trial
+from autotune.trial import Candidate, Outcome, Stage, Status, Toolchain, Trial
 
 # The machine's failure, not the config's: such a config is tried again by the next run.
 NO_VERDICT: Final = (Status.OUT_OF_MEMORY, Status.WORKER_DIED)
@@ -19,9 +21,15 @@ NO_VERDICT: Final = (Status.OUT_OF_MEMORY, Status.WORKER_DIED)
 
 @dataclass
 class Recorder:
-    """Makes rows of outcomes and keeps them; knows what every row of one search shares."""
+    """The rows of one implementation in a search, and what all of them share.
+
+    Attributes:
+        number: that of the last row of the study.
+        screened: the verdict on each config, of this run and of those before it.
+    """
 
     operation: Operation[Any]
+    implementation: Implementation[Any]
     shape: Shape
     executor: Executor
     store: Store
@@ -31,26 +39,37 @@ class Recorder:
 
     @property
     def study(self) -> str:
-        """Names the Optuna study: one for each operation, device and shape."""
-        key = repr((self.operation.name, self.executor.device, self.shape, self.executor.policy))
-        return f"{self.operation.name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+        """Name the Optuna study: one for each implementation, device, shape and policy."""
+        names = (self.operation.name, self.implementation.name)
+        key = repr((*names, self.executor.device, self.shape, self.executor.policy))
+        return f"{'-'.join(names)}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
     @property
     def source_hash(self) -> str:
-        """That of every row: of a library it is the version that measures, in a replay the one that was recorded."""
-        return self.operation.source_hash_under(self.executor.toolchain)
+        """The hash in every row: of a library the version that measures, in a replay the one that was recorded."""
+        return self.implementation.source_hash_under(self.toolchain)
+
+    @property
+    def toolchain(self) -> Toolchain:
+        return self.executor.toolchain_of(self.implementation.name)
+
+    @property
+    def default(self) -> Config:
+        return self.implementation.space.default(self.shape, self.executor.device)
 
     def resume(self, *, measured_fully: bool = False) -> list[Trial]:
-        """Take up what the store holds of this study, for this source and toolchain; returns the rows of its races.
+        """Take up the stored trials of this problem, source and toolchain; returns the rows of its races.
 
         With ``measured_fully`` a config that an earlier search stopped early is not known: a sweep measures it whole.
         """
-        tools, space = self.executor.toolchain, self.operation.space
+        tools, space = self.toolchain, self.implementation.space
         past = [
             trial
-            for trial in self.store.trials(self.operation.name, self.executor.device)
-            if (trial.study, trial.executor) == (self.study, self.executor.name)
-            and trial.source_hash == self.source_hash
+            for trial in self.store.trials(
+                self.operation.name, self.executor.device, implementation=self.implementation.name
+            )
+            if (trial.shape, trial.policy) == (self.shape, self.executor.policy)
+            and (trial.executor, trial.source_hash) == (self.executor.name, self.source_hash)
             and (trial.toolchain.triton, trial.toolchain.ptxas) == (tools.triton, tools.ptxas)
             and space.why_invalid(trial.config, self.shape, self.executor.device) is None  # the space may have changed
         ]
@@ -60,8 +79,35 @@ class Recorder:
         self.number = max((trial.number for trial in past), default=0)
         return [trial for trial in past if trial.stage is Stage.RACE]
 
-    def row(self, outcome: Outcome, stage: Stage, **race: Any) -> Trial:
-        """A trial for an outcome, numbered and dated."""
+    def candidate(self, config: Config) -> Candidate:
+        return Candidate(self.implementation.name, config)
+
+    def keep_screened(self, outcome: Outcome) -> Trial:
+        """Store a screened config."""
+        trial = self._row(outcome, Stage.SCREEN)
+        self.store.append([trial])
+        self.screened[outcome.config] = trial
+        return trial
+
+    def race_rows(self, race: Race, race_id: str) -> list[Trial]:
+        """Make the rows of a race that are of this implementation."""
+        outcomes = [outcome for outcome in race.outcomes if outcome.implementation == self.implementation.name]
+        default = next((outcome.timing for outcome in outcomes if outcome.config == self.default), None)
+        baseline = race.fastest_baseline
+        return [
+            self._row(
+                self._with_resources(outcome),
+                Stage.RACE,
+                race_id=race_id,
+                default_timing=default,
+                baseline=baseline.name,
+                baseline_timing=baseline.timing,
+            )
+            for outcome in outcomes
+        ]
+
+    def _row(self, outcome: Outcome, stage: Stage, **race: Any) -> Trial:
+        """Make the trial of an outcome, numbered and dated."""
         self.number += 1
         timing = outcome.timing
         tflops, gbps = rates(self.operation.cost(self.shape), timing.median_us) if timing else (None, None)
@@ -70,7 +116,7 @@ class Recorder:
             source_hash=self.source_hash,
             shape=self.shape,
             device=self.executor.device,
-            toolchain=self.executor.toolchain,
+            toolchain=self.toolchain,
             executor=self.executor.name,
             policy=self.executor.policy,
             study=self.study,
@@ -86,36 +132,6 @@ class Recorder:
             **race,
         )
 
-    @property
-    def default(self) -> Config:
-        return self.operation.space.default(self.shape, self.executor.device)
-
-    def keep_screened(self, outcome: Outcome) -> Trial:
-        """Store a screened config."""
-        trial = self.row(outcome, Stage.SCREEN)
-        self.store.append([trial])
-        self.screened[outcome.config] = trial
-        return trial
-
-    def keep_race(self, race: Race) -> list[Trial]:
-        """Store a race as one batch, so that it is there whole or not at all."""
-        baseline = race.fastest_baseline
-        default = next((o.timing for o in race.outcomes if o.config == self.default), None)
-        race_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{self.study}"
-        rows = [
-            self.row(
-                self._with_resources(outcome),
-                Stage.RACE,
-                race_id=race_id,
-                default_timing=default,
-                baseline=baseline.name,
-                baseline_timing=baseline.timing,
-            )
-            for outcome in race.outcomes
-        ]
-        self.store.append(rows)
-        return rows
-
     def _with_resources(self, outcome: Outcome) -> Outcome:
         screened = self.screened.get(outcome.config)
         if screened is None:
@@ -125,3 +141,12 @@ class Recorder:
             resources=screened.outcome.resources,
             compile_seconds=screened.outcome.compile_seconds,
         )
+
+
+def keep_race(race: Race, recorders: Mapping[str, Recorder]) -> list[Trial]:
+    """Store a race as one batch; the rows of all implementations share its name."""
+    first = next(iter(recorders.values()))
+    race_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{first.study}"
+    rows = [row for recorder in recorders.values() for row in recorder.race_rows(race, race_id)]
+    first.store.append(rows)
+    return rows

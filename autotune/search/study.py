@@ -34,7 +34,7 @@ def create_study(sampler: optuna.samplers.BaseSampler, *, objectives: int = 1) -
 class DistinctStudy:
     """A study that is asked for configs, each valid and given once, and told what they came to.
 
-    An invalid or failed config is told as pruned with a constraint, which a sampler learns from; told as failed it
+    An invalid or failed config is recorded as pruned with a constraint, which a sampler learns from; as failed it
     would be proposed for ever.
 
     Args:
@@ -112,7 +112,7 @@ class DistinctStudy:
 
 
 def finished_trial(encoding: PartialEncoding, config: Config, values: Values) -> optuna.trial.FrozenTrial:
-    """What was learned of a config elsewhere, as a study takes it."""
+    """Make a finished trial of an outcome that was learned elsewhere."""
     params = encoding.encode(config)
     return optuna.trial.create_trial(
         state=TrialState.PRUNED if values is None else TrialState.COMPLETE,

@@ -1,17 +1,20 @@
-"""What is remembered: trials as Parquet, the user's store, the shipped tables, and the winners among them."""
+"""Tables: trials as Parquet, the user's store, the shipped tables, and the winners among them."""
 
 from autotune.table.comparisons import write_comparisons
 from autotune.table.export import export, read_csv, read_json
 from autotune.table.merge import Merged, merge
 from autotune.table.misses import read_misses, record_miss
+from autotune.table.outsiders import Outsider
+from autotune.table.parts import raise_damaged
 from autotune.table.served import Served, served_winners
-from autotune.table.shipped import Sweep, shipped_sweeps, shipped_winners, write_shipped
-from autotune.table.store import Store, home, raise_damaged, warn_damaged
+from autotune.table.shipped import Sweep, shipped_outsiders, shipped_sweeps, shipped_winners, write_shipped
+from autotune.table.store import Store, home, warn_damaged
 from autotune.table.t4 import to_t4
-from autotune.table.winners import tie_set, winners
+from autotune.table.winners import ranked, tie_set, winners
 
 __all__ = [
     "Merged",
+    "Outsider",
     "Served",
     "Store",
     "Sweep",
@@ -19,11 +22,13 @@ __all__ = [
     "home",
     "merge",
     "raise_damaged",
+    "ranked",
     "read_csv",
     "read_json",
     "read_misses",
     "record_miss",
     "served_winners",
+    "shipped_outsiders",
     "shipped_sweeps",
     "shipped_winners",
     "tie_set",

@@ -17,7 +17,7 @@ Checksums = Mapping[str, frozenset[str]]
 
 
 def read_checksums(folder: Path) -> dict[str, frozenset[str]]:
-    """The digests of each listed file, by its path relative to the folder; nothing where there is no list.
+    """Return the digests of each listed file, by its path relative to the folder; nothing where there is no list.
 
     Raises:
         TableError: the list cannot be read, or a line is not a digest and a plain relative path.
@@ -45,7 +45,7 @@ def write_checksums(folder: Path, checksums: Checksums) -> None:
 
 
 def read_checked(folder: Path, name: str, checksums: Checksums) -> bytes:
-    """The bytes of a listed file.
+    """Read the bytes of a listed file.
 
     Raises:
         TableError: the file is not listed, cannot be read, or is not what the list says.

@@ -1,7 +1,6 @@
-"""Comparisons as Parquet: one row a system and problem, typed columns; written once, read by anything."""
+"""Comparisons as Parquet: a row for each system and shape, typed columns; written once, read by anything."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -10,15 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from autotune.errors import TableError
-from autotune.operation import Operation
-from autotune.registry import get_operation
+from autotune.registry import get_implementation, get_operation
+from autotune.space import Parameter
 from autotune.table.files import write_bytes
 from autotune.table.rows import CONDITIONS, DEVICE, POLICY, TOOLCHAIN
-from autotune.table.schema import FIXED_COLUMNS, stored_value, table_schema
+from autotune.table.schema import FIXED_COLUMNS, shape_columns, stored_value, table_schema
 
-VERSION: Final = "1"
+VERSION: Final = "2"
 VERSION_KEY: Final = "autotune.comparison_version"  # in the footer of a file, as a table of trials has its own
-# Where, when and how, as a table of trials has it.
+# Device, conditions, time, policy and versions, as in a table of trials.
 _MEASURED: Final = (*DEVICE, *CONDITIONS, "started_at", *POLICY, *TOOLCHAIN)
 _TEXT, _NUMBER, _COUNT, _FLAG = pa.string(), pa.float64(), pa.int64(), pa.bool_()
 _COLUMNS: Final = {
@@ -33,20 +32,22 @@ _COLUMNS: Final = {
 
 
 def write_comparisons(path: Path, comparisons: Sequence[Mapping[str, Any]]) -> None:
-    """Write what ``report.comparison.comparison_data`` made of comparisons, zstd-compressed, in place of the file.
+    """Write the results of ``lab.bench.words.comparison_data``, zstd-compressed, in place of the file.
 
     Columns are the ``table`` of a suite that a race belongs to (null where there is no suite), those of the problem, of
-    where, when and under which conditions it ran, of the system and its time, then the parameters of kernels of ours:
-    null in the rows of other systems. So are columns of another operation's shape, and what identifies a GPU and is its
-    state, where the race was on a processor, and torch's ``threads``, where it was on a GPU. All but these, the table
-    and a system's own have the names and types that they have in a table of trials.
+    where, when and under which conditions it ran, of the system and its time, then the parameters of the
+    implementations that occur: null in the rows of other systems. So are columns of another operation's shape, and what
+    identifies a GPU and is its state, where the race was on a processor, and torch's ``threads``, where it was on a
+    GPU. All but these, the table and a system's own have the names and types that they have in a table of trials.
+
+    A row with a ``config`` names the ``implementation`` that it is of; it is null for other systems.
 
     Raises:
         TableError: a value does not fit its column, two columns would have one name, or the file cannot be written.
     """
     rows = [row for comparison in comparisons for row in _rows(comparison)]
     try:
-        table = pa.Table.from_pylist(rows, schema=_schema({comparison["operation"] for comparison in comparisons}))
+        table = pa.Table.from_pylist(rows, schema=_schema(comparisons))
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise TableError(f"{path}: {error}") from error
     sink = pa.BufferOutputStream()
@@ -59,7 +60,7 @@ def write_comparisons(path: Path, comparisons: Sequence[Mapping[str, Any]]) -> N
 
 
 def holds_comparisons(data: bytes) -> bool:
-    """Whether the bytes of a file are what ``write_comparisons`` writes, by its footer; False for damaged ones."""
+    """Return True if ``write_comparisons`` wrote the bytes of a file, by its footer; False for damaged ones."""
     try:
         footer = pq.read_metadata(pa.BufferReader(data))
     except (pa.ArrowException, OSError, ValueError):
@@ -67,30 +68,38 @@ def holds_comparisons(data: bytes) -> bool:
     return VERSION_KEY.encode() in (footer.metadata or {})
 
 
-def _schema(operations: Iterable[str]) -> pa.Schema:
+def _schema(comparisons: Sequence[Mapping[str, Any]]) -> pa.Schema:
     fixed = {column.name: column.domain.type for column in FIXED_COLUMNS}
     measured = {name: fixed[name] for name in _MEASURED}
     shapes: dict[str, pa.DataType] = {}
     parameters: dict[str, pa.DataType] = {}
-    for operation in map(get_operation, sorted(operations)):
-        types = {column.name: column.domain.type for column in table_schema(operation).columns}
-        for found, names in (
-            (shapes, [field.name for field in fields(operation.shape_class)]),
-            (parameters, [parameter.name for parameter in operation.space.parameters]),
-        ):
-            for name in names:
-                if found.setdefault(name, types[name]) != types[name]:
-                    raise TableError(f"operation={operation.name!r}: {name} is {types[name]}, and {found[name]} before")
-    where = {"table": _TEXT, "operation": _TEXT, **measured, "threads": _COUNT, "reason": _TEXT}
-    columns = [*where.items(), *shapes.items(), *_COLUMNS.items(), *parameters.items()]
-    names = [name for name, _ in columns]
+    operations = sorted({comparison["operation"] for comparison in comparisons})
+    owners = {(each["operation"], row.get("implementation")) for each in comparisons for row in each["rows"]}
+    schemas = [table_schema(get_implementation(*owner)) for owner in sorted(owner for owner in owners if owner[1])]
+    typed = [
+        *((shapes, name, shape_columns(get_operation(name).shape_class)) for name in operations),
+        *((parameters, schema.implementation.title, schema.config) for schema in schemas),
+    ]
+    for found, owner, columns in typed:
+        for name, domain, *_ in columns:
+            if found.setdefault(name, domain.type) != domain.type:
+                raise TableError(f"{owner}: {name} is {domain.type}, and {found[name]} before")
+    where = {
+        "table": _TEXT,
+        "operation": _TEXT,
+        "implementation": _TEXT,
+        **measured,
+        "threads": _COUNT,
+        "reason": _TEXT,
+    }
+    all_columns = [*where.items(), *shapes.items(), *_COLUMNS.items(), *parameters.items()]
+    names = [name for name, _ in all_columns]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise TableError(f"more than one column of the comparison is named {', '.join(twice)}")
-    return pa.schema(columns)
+    return pa.schema(all_columns)
 
 
 def _rows(comparison: Mapping[str, Any]) -> list[dict[str, Any]]:
-    operation = get_operation(comparison["operation"])
     started_at = comparison["started_at"]
     parts = (
         (DEVICE, comparison["gpu"] or {"name": comparison["device"]}),
@@ -100,7 +109,7 @@ def _rows(comparison: Mapping[str, Any]) -> list[dict[str, Any]]:
     )
     common = {
         "table": comparison.get("table"),
-        "operation": operation.name,
+        "operation": comparison["operation"],
         "threads": comparison["threads"],
         "reason": comparison["reason"],
         **{name: part.get(field) for columns, part in parts for name, field in columns.items()},
@@ -118,16 +127,19 @@ def _rows(comparison: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "ratio": ratio.get("value"),
                 "ratio_low": ratio.get("low"),
                 "ratio_high": ratio.get("high"),
-                **_parameters(operation, row["config"] or {}),
+                **_stored(comparison["operation"], row),
             }
         )
     return rows
 
 
-def _parameters(operation: Operation[Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config as the columns that hold it; what is no value of its parameter stays, for its column to refuse."""
-    found = {parameter: config.get(parameter.name) for parameter in operation.space.parameters}
-    return {
+def _stored(operation: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a candidate as columns; what is no value of its parameter stays, for its column to refuse."""
+    name = row.get("implementation")
+    parameters: Sequence[Parameter] = get_implementation(operation, name).space.parameters if name else ()
+    values = {parameter: (row["config"] or {}).get(parameter.name) for parameter in parameters}
+    stored = {
         parameter.name: stored_value(parameter, value) if value in parameter.values else value
-        for parameter, value in found.items()
+        for parameter, value in values.items()
     }
+    return {"implementation": name, **stored}

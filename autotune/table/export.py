@@ -11,13 +11,21 @@ from typing import Any, Final
 import pyarrow as pa
 
 from autotune.errors import TableError, UnknownNameError, UsageError
-from autotune.operation import Operation
-from autotune.registry import get_operation
-from autotune.search_spaces.flex_attention import OPERATION as FLEX_ATTENTION
-from autotune.search_spaces.flex_attention import kernel_options
+from autotune.registry import get_implementation
+from autotune.search_spaces.flash_attention.flex import IMPLEMENTATION as FLEX
+from autotune.search_spaces.flash_attention.flex import kernel_options
 from autotune.space import Config
-from autotune.table.rows import microseconds_of, moment_of, to_columns, to_trials
-from autotune.table.schema import OPERATION_KEY, SCHEMA_VERSION, VERSION_KEY, Column, table_schema
+from autotune.table.rows import microseconds_of, moment_of, to_columns, to_table
+from autotune.table.schema import (
+    OWNER_KEYS,
+    SCHEMA_VERSION,
+    VERSION_KEY,
+    Column,
+    Stranger,
+    TableSchema,
+    schema_named,
+    table_schema,
+)
 from autotune.trial import Timing, Trial
 
 FORMS: Final = ("csv", "json", "triton", "kernel_options")
@@ -28,55 +36,56 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def export(trials: Sequence[Trial], form: str) -> str:
-    """Winners of one operation as text: ``csv``, ``json``, ``triton`` or ``kernel_options``.
+    """Return winners of one implementation as text: ``csv``, ``json``, ``triton`` or ``kernel_options``.
 
     ``csv`` and ``json`` have the columns of the tables; ``started_at`` is in ISO 8601. ``triton`` is Python source that
     needs only triton: ``CONFIGS``, one ``triton.Config`` for each distinct config, below a comment for each winner that
-    has it; parameters that do not apply are left out. ``kernel_options`` is a JSON list of the winners of
-    ``flex_attention``: each has its ``shape``, ``device``, ``power_cap_watts`` and ``torch``, the medians ``median_us``
-    and ``default_us`` of one race, and the ``kernel_options`` to pass to torch's function of that name.
+    has it; parameters that do not apply are left out. ``kernel_options`` is a JSON list of the winners of ``flex``,
+    torch's FlexAttention: each has its ``shape``, ``device``, ``power_cap_watts`` and ``torch``, the medians
+    ``median_us`` and ``default_us`` of one race, and the ``kernel_options`` to pass to torch's function of that name.
 
     Raises:
         UnknownNameError: no such form.
-        UsageError: the trials are of several operations, there is none, one has no time, or the form is not
+        UsageError: the trials are of several implementations, there is none, one has no time, or the form is not
             theirs.
         TableError: a trial holds an impossible value.
     """
     if form not in FORMS:
         raise UnknownNameError(f"form={form!r} is unknown; allowed: {', '.join(FORMS)}")
-    names = {trial.operation for trial in trials}
-    if len(names) != 1:
-        raise UsageError(f"an export is of one operation, got {', '.join(sorted(names)) or 'no trials'}")
-    operation = get_operation(names.pop())
+    owners = {(trial.operation, trial.implementation) for trial in trials}
+    if len(owners) != 1:
+        found = ", ".join(sorted(map("/".join, owners))) or "no trials"
+        raise UsageError(f"an export is of one implementation, got {found}")
     if form == "triton":
         return _triton_source(trials)
     if form == "kernel_options":
-        return _kernel_options_text(operation, trials)
-    columns = to_columns(operation, trials, "export")
+        return _kernel_options_text(trials)
+    schema = table_schema(get_implementation(*owners.pop()))
+    columns = to_columns(schema, trials, "export")
     columns["started_at"] = [moment_of(microseconds).isoformat() for microseconds in columns["started_at"]]
-    return (_csv_text if form == "csv" else _json_text)(operation, columns)
+    return (_csv_text if form == "csv" else _json_text)(schema, columns)
 
 
 def read_json(text: str, where: str = "json") -> list[Trial]:
-    """The trials that ``export(..., "json")`` wrote, in its order; ``where`` names the text in errors.
+    """Read the trials that ``export(..., "json")`` wrote, in its order; ``where`` names the text in errors.
 
     Raises:
         TableError: the text is not such an export, or holds an impossible value.
     """
     try:
         document = json.loads(text)
-        version, name, rows = document[VERSION_KEY], document[OPERATION_KEY], document["rows"]
-        rows = [dict(row) for row in rows]
+        version, rows = document[VERSION_KEY], [dict(row) for row in document["rows"]]
+        owner = tuple(document[key] for key in OWNER_KEYS) if version == SCHEMA_VERSION else ("", "")
         hash(tuple(value for row in rows for value in row.values()))  # a list or an object is no value
     except (ValueError, LookupError, TypeError) as error:
         raise TableError(f"{where}: not an export of autotune: {error}") from error
     if version != SCHEMA_VERSION:
         raise TableError(f"{where}: {VERSION_KEY}={version!r} cannot be read; expected {SCHEMA_VERSION!r}")
-    return _read_rows(name, rows, where)
+    return _read_rows(_schema(str(owner[0]), str(owner[1]), where), rows, where)
 
 
 def read_csv(text: str, where: str = "csv") -> list[Trial]:
-    """The trials that ``export(..., "csv")`` wrote, in its order; ``where`` names the text in errors.
+    """Read the trials that ``export(..., "csv")`` wrote, in its order; ``where`` names the text in errors.
 
     Raises:
         TableError: the text is not such an export, or holds an impossible value.
@@ -85,20 +94,26 @@ def read_csv(text: str, where: str = "csv") -> list[Trial]:
         rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
     except csv.Error as error:
         raise TableError(f"{where}: not an export of autotune: {error}") from error
-    if not rows or "operation" not in rows[0]:
-        raise TableError(f"{where}: not an export of autotune: no column 'operation' or no row")
-    columns = {column.name: column for column in table_schema(_operation(rows[0]["operation"], where)).columns}
+    if not rows or not {"operation", "implementation"} <= rows[0].keys():
+        raise TableError(f"{where}: not an export of autotune: no column 'operation' or 'implementation', or no row")
+    schema = _schema(rows[0]["operation"], rows[0]["implementation"], where)
+    columns = {column.name: column for column in schema.columns}
     if not text.endswith("\n") or any(None in row.values() for row in rows):
         raise TableError(f"{where}: a line is cut")
     parsed = [
         {name: _parse(columns[name], cell) if name in columns else cell for name, cell in row.items()} for row in rows
     ]
-    return _read_rows(rows[0]["operation"], parsed, where)
+    return _read_rows(schema, parsed, where)
 
 
-def _read_rows(name: object, rows: Rows, where: str) -> list[Trial]:
-    operation = _operation(name, where)
-    schema = table_schema(operation)
+def _schema(operation: str, implementation: str, where: str) -> TableSchema:
+    schema = schema_named(operation, implementation)
+    if isinstance(schema, Stranger):
+        raise TableError(f"{where}: {schema.reason}")
+    return schema
+
+
+def _read_rows(schema: TableSchema, rows: Rows, where: str) -> list[Trial]:
     expected = {column.name for column in schema.columns}
     required = {column.name for column in schema.columns if not column.optional}
     for number, row in enumerate(rows):
@@ -106,18 +121,14 @@ def _read_rows(name: object, rows: Rows, where: str) -> list[Trial]:
             raise TableError(f"{where}: row {number}: unknown or missing columns: {', '.join(sorted(map(str, wrong)))}")
     columns = {column.name: [row.get(column.name) for row in rows] for column in schema.columns}
     columns["started_at"] = [_parse_moment(value) for value in columns["started_at"]]
-    return to_trials(operation, columns, where)
-
-
-def _operation(name: object, where: str) -> Operation[Any]:
-    try:
-        return get_operation(str(name))
-    except UnknownNameError as error:
-        raise TableError(f"{where}: {error}") from error
+    trials, outsiders = to_table(schema, columns, where)
+    for outsider in outsiders:
+        raise TableError(f"{where}: row {outsider.row}: {outsider.reason}")
+    return trials
 
 
 def _parse(column: Column, cell: str) -> object:
-    """The value of a cell; what does not parse stays text, for the check of its column to refuse."""
+    """Return the value of a cell; what does not parse stays text, for the check of its column to refuse."""
     if cell == "" and column.nullable:
         return None
     if column.domain.type == pa.bool_():
@@ -135,13 +146,12 @@ def _parse_moment(value: object) -> object:
     return value
 
 
-def _json_text(operation: Operation[Any], columns: Mapping[str, Sequence[Any]]) -> str:
+def _json_text(schema: TableSchema, columns: Mapping[str, Sequence[Any]]) -> str:
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    document = {VERSION_KEY: SCHEMA_VERSION, OPERATION_KEY: operation.name, "rows": rows}
-    return json.dumps(document, indent=2) + "\n"
+    return json.dumps({**schema.metadata, "rows": rows}, indent=2) + "\n"
 
 
-def _csv_text(operation: Operation[Any], columns: Mapping[str, Sequence[Any]]) -> str:
+def _csv_text(schema: TableSchema, columns: Mapping[str, Sequence[Any]]) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     writer.writerow(columns)
@@ -153,8 +163,9 @@ def _triton_source(trials: Sequence[Trial]) -> str:
     comments: dict[Config, list[str]] = {}
     for trial in trials:
         comments.setdefault(trial.config, []).append(_comment(trial))
+    owner = _line(f"{trials[0].operation}/{trials[0].implementation}")
     lines = [
-        f"# Winners of {_line(trials[0].operation)}, written by `autotune export`: shape; device; median; source.",
+        f"# Winners of {owner}, written by `autotune export`: shape; device; median; source.",
         "import triton",
         "",
         "CONFIGS = [",
@@ -165,11 +176,10 @@ def _triton_source(trials: Sequence[Trial]) -> str:
     return "\n".join([*lines, "]", ""])
 
 
-def _kernel_options_text(operation: Operation[Any], trials: Sequence[Trial]) -> str:
-    if operation is not FLEX_ATTENTION:
-        raise UsageError(
-            f"form='kernel_options' is for {FLEX_ATTENTION.name}, whose kernel is torch's; got {operation.name}"
-        )
+def _kernel_options_text(trials: Sequence[Trial]) -> str:
+    found = f"{trials[0].operation}/{trials[0].implementation}"
+    if found != FLEX.title:
+        raise UsageError(f"form='kernel_options' is for {FLEX.title}, whose kernel is torch's; got {found}")
     winners = [
         {
             "shape": trial.shape.as_dict(),
@@ -206,5 +216,5 @@ def _config_call(config: Config) -> str:
 
 
 def _line(text: str) -> str:
-    """Text of a table inside a comment: a line break in it would be code."""
+    """Make text of a table fit a comment: a line break in it would be code."""
     return "".join(char if char.isprintable() else "?" for char in text)

@@ -18,18 +18,18 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 
 
 def sha256(data: bytes) -> str:
-    """The SHA-256 of bytes, in hexadecimal."""
+    """Return the SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def read_bytes(path: Path) -> bytes:
-    """All bytes of a file, from one opening: of one version, even while the file is being replaced.
+    """Read all bytes of a file, from one opening: of one version, even while the file is being replaced.
 
     Raises:
         TableError: the file is missing, a folder, a link to nothing, not a regular file, larger than
             ``MAX_FILE_BYTES``, or may not be read.
     """
-    with _told(path, "read"), open(path, "rb", opener=_open_at_once) as file:
+    with _named_errors(path, "read"), open(path, "rb", opener=_open_at_once) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise TableError(f"{path}: cannot be read: not a regular file")
         data = file.read(MAX_FILE_BYTES + 1)
@@ -48,7 +48,7 @@ def write_bytes(path: Path, data: bytes) -> None:
         TableError: permission, a full disk or another reason of the system; the file is then old or new, never mixed.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
-    with _told(path, "written"):
+    with _named_errors(path, "written"):
         _make_folder(path.parent)
         try:
             with open(temporary, "xb", buffering=0) as file:
@@ -70,17 +70,17 @@ def remove(path: Path) -> None:
     Raises:
         TableError: the file may not be removed.
     """
-    with _told(path, "removed"):
+    with _named_errors(path, "removed"):
         path.unlink(missing_ok=True)
 
 
 def size_bytes(path: Path) -> int:
-    """The size of a file in bytes, 0 if it is gone.
+    """Return the size of a file in bytes, 0 if it is gone.
 
     Raises:
         TableError: the file may not be looked at.
     """
-    with _told(path, "looked at"):
+    with _named_errors(path, "looked at"):
         try:
             return path.lstat().st_size
         except FileNotFoundError:
@@ -88,12 +88,12 @@ def size_bytes(path: Path) -> int:
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """What lies in a folder, hidden entries left out, sorted; nothing where the folder does not exist.
+    """List a folder, sorted and without hidden entries; nothing where the folder does not exist.
 
     Raises:
         TableError: it is not a folder, or may not be listed.
     """
-    with _told(folder, "listed"):
+    with _named_errors(folder, "listed"):
         try:
             return sorted(folder / name for name in os.listdir(folder) if not name.startswith("."))
         except FileNotFoundError:
@@ -123,7 +123,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Names are contents of their folder: without this, a crash of the machine may undo a rename."""
+    """Write a folder's names to disk: without this, a crash of the machine may undo a rename."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -132,7 +132,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _told(path: Path, done: str) -> Iterator[None]:
+def _named_errors(path: Path, done: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

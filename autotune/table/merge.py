@@ -10,14 +10,16 @@ from autotune.device import Device
 from autotune.errors import TableError
 from autotune.table.checksums import FILE_NAME, read_checked, read_checksums
 from autotune.table.files import read_bytes, sha256
+from autotune.table.outsiders import Table
 from autotune.table.parquet import decode
-from autotune.table.store import SUFFIX, OnDamaged, Store
+from autotune.table.parts import SUFFIX, OnDamaged, Shelf
+from autotune.table.store import Store
 from autotune.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge did: files read, rows in them, rows that were new, and why each refused file was refused."""
+    """The result of a merge: files read, rows in them, rows that were new, and the reason for each refused file."""
 
     files: int
     rows: int
@@ -29,7 +31,8 @@ def merge(sources: Iterable[Path], store: Store) -> Merged:
     """Add the trials of files and of all tables below folders to a store; what it holds already is not added again.
 
     A table must be vouched for: by its name, the SHA-256 of its bytes as in a store, or by a ``SHA256SUMS`` in a folder
-    above it, as in ``results``. A refused file is named in the result and changes nothing.
+    above it, as in ``results``. A refused file is named in the result and changes nothing. One with rows that are not
+    of today's space is copied as it is.
 
     Raises:
         TableError: the store cannot be written.
@@ -43,21 +46,33 @@ def merge(sources: Iterable[Path], store: Store) -> Merged:
 
     for path in (path for source in sources for path in _tables_of(source, refuse)):
         try:
-            trials = decode(_vouched_bytes(path), str(path))
+            table = decode(data := _vouched_bytes(path), str(path))
+            shelf = _shelf_of(table, str(path), store) if table.outsiders else None
         except TableError as error:
             refuse(error)
             continue
-        files, rows = files + 1, rows + len(trials)
-        for device in {trial.device for trial in trials}:
-            operation = trials[0].operation
+        files, rows = files + 1, rows + len(table.trials) + len(table.outsiders)
+        for device in {trial.device for trial in table.trials}:
+            operation = table.trials[0].operation
             if (operation, device) not in known:
                 known[operation, device] = set(store.trials(operation, device, on_damaged=refuse))
-            new = {trial for trial in trials if trial.device == device} - known[operation, device]
-            if new:
+            new = {trial for trial in table.trials if trial.device == device} - known[operation, device]
+            if new and shelf is None:
                 store.append(new)
             known[operation, device] |= new
             added += len(new)
+        if shelf is not None and not (shelf.folder / f"{sha256(data)}{SUFFIX}").exists():
+            shelf.write(data)
+            added += len(table.outsiders)
     return Merged(files, rows, added, tuple(refused))
+
+
+def _shelf_of(table: Table, where: str, store: Store) -> Shelf:
+    """Return where a file with outsiders belongs as it is."""
+    (slug, *owner), *others = table.places
+    if others:
+        raise TableError(f"{where}: has rows that are not of today's space, and of several devices: cannot be copied")
+    return Shelf(store.root / slug, *owner)
 
 
 def _tables_of(source: Path, refuse: OnDamaged) -> Iterator[Path]:
@@ -74,13 +89,13 @@ def _tables_of(source: Path, refuse: OnDamaged) -> Iterator[Path]:
 
 
 def _vouched_bytes(path: Path) -> bytes:
-    """The bytes of a table that are what its name or the nearest list above it says."""
+    """Read a table whose bytes are what its name or the nearest list above it says."""
     if re.fullmatch("[0-9a-f]{64}", path.stem):
         data = read_bytes(path)
         if (digest := sha256(data)) != path.stem:
             raise TableError(f"{path}: damaged: its SHA-256 is {digest}")
         return data
-    for folder in path.absolute().parents[:3]:  # as deep as results has its sweeps
+    for folder in path.absolute().parents[:4]:  # as deep as results has its sweeps
         if checksums := read_checksums(folder):
             return read_checked(folder, path.absolute().relative_to(folder).as_posix(), checksums)
     read_bytes(path)  # a file that is not there at all is the better reason

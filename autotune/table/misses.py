@@ -2,14 +2,18 @@
 
 import json
 import os
+import warnings
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import TableError
+from autotune.errors import TableError, one_line
 from autotune.operation import Operation
 from autotune.registry import get_operation
 from autotune.shape import Shape
+from autotune.table import first_release
+from autotune.table.files import read_bytes
 from autotune.table.store import home
 
 FILE_NAME = "misses.jsonl"
@@ -17,7 +21,8 @@ FILE_NAME = "misses.jsonl"
 
 def record_miss(operation: Operation[Any], shape: Shape) -> None:
     """Append a shape to the list, once a process; a list that cannot be written is no reason to fail a request."""
-    _record_once(home() / FILE_NAME, operation.name, shape)
+    with suppress(TableError):  # an account without a home folder
+        _record_once(home() / FILE_NAME, operation.name, shape)
 
 
 @cache
@@ -35,24 +40,34 @@ def _record_once(path: Path, operation: str, shape: Shape) -> None:
 
 
 def read_misses(root: Path | None = None) -> list[tuple[Operation[Any], Shape]]:
-    """The distinct shapes of the list, in the order they were first missed.
+    """Return the distinct shapes of the list, in the order they were first missed.
+
+    A line that is not a shape of a registered operation is passed over with a warning that names it.
 
     Raises:
-        TableError: a line is not a shape of a known operation.
+        TableError: the list cannot be read.
     """
     path = (root or home()) / FILE_NAME
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
+    if not path.exists() and not path.is_symlink():
         return []
-    found: dict[tuple[str, Shape], None] = {}
-    for number, line in enumerate(lines, start=1):
-        if line.startswith("{") and not line.endswith("}"):
+    found: dict[tuple[str, Shape], Operation[Any]] = {}
+    for number, line in enumerate(read_bytes(path).splitlines(), start=1):
+        if line.startswith(b"{") and not line.endswith(b"}"):
             continue  # torn by a full disk: the shape will be missed again
         try:
-            fields = json.loads(line)
-            operation = get_operation(fields.pop("operation"))
-            found[operation.name, operation.shape_class(**fields)] = None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise TableError(f"{path}: line {number} is not a missed shape ({error}); remove the line") from error
-    return [(get_operation(name), shape) for name, shape in found]
+            operation, shape = _parse(line)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            message = f"{path}: line {number} is not a missed shape ({one_line(error)}) and is passed over; remove it"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        else:
+            found.setdefault((operation.name, shape), operation)
+    return [(operation, shape) for (_, shape), operation in found.items()]
+
+
+def _parse(line: bytes) -> tuple[Operation[Any], Shape]:
+    given = json.loads(line)
+    name = given.pop("operation")
+    operation = get_operation(first_release.names_of(name)[0])
+    removed = operation.shape_class.REMOVED
+    kept = {field: value for field, value in given.items() if field not in removed or value != removed[field]}
+    return operation, operation.shape_class(**{**operation.shape_class.ABSENT, **kept})

@@ -2,43 +2,54 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from autotune.errors import TableError, UnknownNameError
-from autotune.operation import Operation
-from autotune.registry import get_operation
+from autotune.registry import get_implementation
+from autotune.table import first_release
 from autotune.table.files import MAX_FILE_BYTES
-from autotune.table.rows import to_columns, to_trials
+from autotune.table.outsiders import Table
+from autotune.table.rows import to_columns, to_table
 from autotune.table.schema import (
+    FIXED_COLUMNS,
+    IMPLEMENTATION_KEY,
     OPERATION_KEY,
+    OWNER_KEYS,
     SCHEMA_VERSION,
     VERSION_KEY,
+    Stranger,
     TableSchema,
+    schema_named,
     table_schema,
 )
-from autotune.trial import Trial
+from autotune.trial import Stage, Status, Trial
 
+FILTERED_ROWS: Final = 2000  # a filter loads pyarrow.compute, which takes as long as to build so many rows
 MAX_ROWS: Final = 1_000_000
 MAX_COLUMNS: Final = 128
+VALUE_TYPES: Final = (pa.int64(), pa.string(), pa.bool_())  # of shapes' fields and of parameters
 MAX_DECODED_BYTES: Final = 512 * 2**20  # a file of 874 kB can unfold to 1.6 GB, see reliability.md section 5
 
 
 def encode(trials: Sequence[Trial], where: str = "new table") -> bytes:
-    """The Parquet bytes of trials of one operation; equal rows in equal order give equal bytes.
+    """Return the Parquet bytes of trials of one implementation; equal rows in equal order give equal bytes.
 
     Raises:
-        TableError: there is no trial, the trials are of several operations, a value is impossible, or the file would
-            be larger than a reader takes.
+        TableError: there is no trial, the trials are of several implementations or an unknown one, a value is
+            impossible, or the file would be larger than a reader takes.
     """
-    names = {trial.operation for trial in trials}
-    if len(names) != 1:
-        raise TableError(f"{where}: a table holds one operation, got {', '.join(sorted(names)) or 'no trials'}")
-    operation = _operation(names.pop(), where)
-    schema = table_schema(operation)
-    columns = to_columns(operation, trials, where)
+    owners = {(trial.operation, trial.implementation) for trial in trials}
+    if len(owners) != 1:
+        found = ", ".join(sorted(map("/".join, owners))) or "no trials"
+        raise TableError(f"{where}: a table holds one implementation, got {found}")
+    try:
+        schema = table_schema(get_implementation(*owners.pop()))
+    except UnknownNameError as error:
+        raise TableError(f"{where}: {error}") from error
+    columns = to_columns(schema, trials, where)
     sink = pa.BufferOutputStream()
     with _refused(where, "written"):
         arrays = [pa.array(columns[field.name], field.type) for field in schema.arrow]
@@ -57,103 +68,129 @@ def encode(trials: Sequence[Trial], where: str = "new table") -> bytes:
     return data
 
 
-def decode(data: bytes, where: str) -> list[Trial]:
-    """The trials in the bytes of a table; ``where`` names the file in errors.
+def decode(data: bytes, where: str, *, races_only: bool = False) -> Table:
+    """Read the bytes of a table, of the first release too; ``where`` names the file in errors.
+
+    With ``races_only`` rows that cannot win may be left out, which is several times as fast; those of outsiders then
+    count from 0 among the others.
 
     Raises:
-        TableError: the bytes are not a table of a registered operation, exceed a limit, or hold an impossible value.
+        TableError: the bytes are not a table, exceed a limit, or hold an impossible value.
     """
-    operation, footer = _footer(data, where)
-    schema = table_schema(operation)
+    footer = _footer(data, where)
+    schema = schema_named(*footer.owner)
     table = _read_table(data, footer, schema, where)
+    if races_only and table.num_rows > FILTERED_ROWS:
+        table = _raced(table)
     with _refused(where, "read"):
-        columns = _python_columns(table, schema)
-    return to_trials(operation, columns, where)
+        columns: dict[str, Sequence[Any]] = {**_python_columns(table)}
+    if footer.first_release:
+        columns = first_release.renamed(columns, footer.first_release, where)
+    return to_table(schema, columns, where)
 
 
-def operation_of(data: bytes, where: str) -> str:
-    """The operation whose table the bytes hold, from the footer alone.
+def owner_of(data: bytes, where: str) -> tuple[str, str]:
+    """Return the names of the operation and the implementation whose table the bytes hold, from the footer alone.
 
     Raises:
-        TableError: the bytes are not a table of a registered operation.
+        TableError: the bytes are not a table.
     """
-    return _footer(data, where)[0].name
+    return _footer(data, where).owner
 
 
-def _footer(data: bytes, where: str) -> tuple[Operation[Any], pq.FileMetaData]:
+class _Footer(NamedTuple):
+    """The footer of a file, the implementation it is of, and the operation's name then if of the first release."""
+
+    file: pq.FileMetaData
+    owner: tuple[str, str]
+    first_release: str = ""
+
+
+def _footer(data: bytes, where: str) -> _Footer:
     with _refused(where, "read"):
         footer = pq.read_metadata(pa.BufferReader(data))
         said = {key.decode(): value.decode() for key, value in (footer.metadata or {}).items()}
+    version = said.get(VERSION_KEY)
+    keys = {VERSION_KEY, OPERATION_KEY} if version == first_release.VERSION else {VERSION_KEY, *OWNER_KEYS}
     # Nothing else is let in: a foreign "ARROW:schema" would be decoded, and may name extension types, which are code.
-    if said.keys() != {VERSION_KEY, OPERATION_KEY}:
+    if said.keys() - keys or version is None:
         raise TableError(f"{where}: not a table of autotune: its metadata are {sorted(said) or 'absent'}")
-    if said[VERSION_KEY] != SCHEMA_VERSION:
-        raise TableError(f"{where}: {VERSION_KEY}={said[VERSION_KEY]!r} cannot be read; expected {SCHEMA_VERSION!r}")
-    return _operation(said[OPERATION_KEY], where), footer
+    if version not in (SCHEMA_VERSION, first_release.VERSION):
+        raise TableError(f"{where}: {VERSION_KEY}={version!r} cannot be read; expected {SCHEMA_VERSION!r}")
+    if missing := keys - said.keys():
+        raise TableError(f"{where}: not a table of autotune: its metadata lack {', '.join(sorted(missing))}")
+    if version == first_release.VERSION:
+        operation = said[OPERATION_KEY]
+        return _Footer(footer, first_release.names_of(operation), operation)
+    return _Footer(footer, (said[OPERATION_KEY], said[IMPLEMENTATION_KEY]))
 
 
-def _operation(name: str, where: str) -> Operation[Any]:
-    try:
-        return get_operation(name)
-    except UnknownNameError as error:
-        raise TableError(f"{where}: {error}") from error
-
-
-def _read_table(data: bytes, footer: pq.FileMetaData, schema: TableSchema, where: str) -> pa.Table:
-    decoded = sum(footer.row_group(group).total_byte_size for group in range(footer.num_row_groups))
+def _read_table(data: bytes, footer: _Footer, schema: TableSchema | Stranger, where: str) -> pa.Table:
+    file = footer.file
+    decoded = sum(file.row_group(group).total_byte_size for group in range(file.num_row_groups))
     for measure, count, limit in (
-        ("rows", footer.num_rows, MAX_ROWS),
-        ("columns", footer.num_columns, MAX_COLUMNS),
+        ("rows", file.num_rows, MAX_ROWS),
+        ("columns", file.num_columns, MAX_COLUMNS),
         ("decoded bytes", decoded, MAX_DECODED_BYTES),
     ):
         if count > limit:
             raise TableError(f"{where}: {count} {measure} are more than the {limit} allowed")
     with _refused(where, "read"):
-        found = footer.schema.to_arrow_schema()
-        _check_columns(found, schema, where)
+        found = file.schema.to_arrow_schema()
+        _check_columns(found, footer, schema, where)
         # Texts stay dictionaries, so that one long text repeated a million times costs its length once.
         texts = [name for name in found.names if found.field(name).type == pa.string()]
-        file = pq.ParquetFile(
-            pa.BufferReader(data), metadata=footer, read_dictionary=texts, page_checksum_verification=True
+        reader = pq.ParquetFile(
+            pa.BufferReader(data), metadata=file, read_dictionary=texts, page_checksum_verification=True
         )
-        table = file.read(use_threads=False)
+        table = reader.read(use_threads=False)
         table.validate(full=True)
     return table
 
 
-def _check_columns(found: pa.Schema, schema: TableSchema, where: str) -> None:
-    expected = {column.name: column.domain.type for column in schema.columns}
-    optional = {column.name for column in schema.columns if column.optional}
+def _check_columns(found: pa.Schema, footer: _Footer, schema: TableSchema | Stranger, where: str) -> None:
+    """Refuse columns that no table has; those of shapes and parameters may be other ones than today's."""
     if len(set(found.names)) != len(found.names):
         raise TableError(f"{where}: two columns have one name: {', '.join(found.names)}")
-    if foreign := set(found.names) - expected.keys():
-        raise TableError(f"{where}: unknown columns: {', '.join(sorted(foreign))}")
-    if missing := expected.keys() - optional - set(found.names):
+    required = {column.name for column in FIXED_COLUMNS if not column.optional}
+    if footer.first_release:
+        required.remove("implementation")
+    if missing := required - set(found.names):
         raise TableError(f"{where}: missing columns: {', '.join(sorted(missing))}")
+    shape = () if isinstance(schema, Stranger) else schema.shape
+    expected = {column.name: column.domain.type for column in (*FIXED_COLUMNS, *shape)}
     for field in found:
-        if field.type != expected[field.name]:
+        if field.type != expected.get(field.name, field.type):
             raise TableError(f"{where}: column {field.name} is {field.type}, expected {expected[field.name]}")
+        if not field.name.isidentifier() or (field.name not in expected and field.type not in VALUE_TYPES):
+            raise TableError(f"{where}: column {field.name} is {field.type}: no shape or parameter has such a column")
 
 
-def _python_columns(table: pa.Table, schema: TableSchema) -> dict[str, list[Any]]:
-    found = dict(zip(table.column_names, table.columns, strict=True))
-    return {
-        column.name: _python_values(found[column.name]) if column.name in found else [None] * table.num_rows
-        for column in schema.columns
-    }
+def _raced(table: pa.Table) -> pa.Table:
+    """Keep the rows that may win: valid ones of a race."""
+    stages, statuses = _texts(table["stage"]), _texts(table["status"])
+    may_win = [stage == Stage.RACE and status == Status.OK for stage, status in zip(stages, statuses, strict=True)]
+    return table.filter(pa.array(may_win, pa.bool_()))
+
+
+def _python_columns(table: pa.Table) -> dict[str, list[Any]]:
+    found = {name: _python_values(column) for name, column in zip(table.column_names, table.columns, strict=True)}
+    absent = {column.name: [None] * table.num_rows for column in FIXED_COLUMNS if column.optional}
+    return {**absent, **found}
 
 
 def _python_values(column: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_dictionary(column.type):
         return _texts(column)
     if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.int64())
+        # A cast of the whole column would load pyarrow.compute.
+        return [value for chunk in column.chunks for value in chunk.view(pa.int64()).to_pylist()]
     values: list[Any] = column.to_pylist()
     return values
 
 
 def _texts(column: pa.ChunkedArray) -> list[str | None]:
-    """Equal texts of a dictionary as one Python string, several times faster than ``to_pylist``."""
+    """Return equal texts of a dictionary as one Python string, several times faster than ``to_pylist``."""
     texts: list[str | None] = []
     for chunk in column.chunks:
         words = chunk.dictionary.to_pylist()
@@ -163,7 +200,7 @@ def _texts(column: pa.ChunkedArray) -> list[str | None]:
 
 @contextmanager
 def _refused(where: str, doing: str) -> Iterator[None]:
-    """Whatever pyarrow raises for damaged or foreign bytes, or for values that have no Arrow form, as one error."""
+    """Turn whatever pyarrow raises for damaged bytes, or for values that have no Arrow form, into one error."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError, MemoryError) as error:

@@ -1,28 +1,32 @@
 """The columns of a table: their names, Arrow types and the values that each may hold."""
 
+import hashlib
 import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
-from autotune.errors import TableError
-from autotune.operation import Operation
+from autotune.errors import TableError, UnknownNameError
+from autotune.implementation import Implementation
+from autotune.registry import get_implementation, get_operation
+from autotune.shape import Shape
 from autotune.space import Parameter
 from autotune.trial import Stage, Status
 
-SCHEMA_VERSION: Final = "1"
+SCHEMA_VERSION: Final = "2"
 VERSION_KEY: Final = "autotune.schema_version"
 OPERATION_KEY: Final = "autotune.operation"
+IMPLEMENTATION_KEY: Final = "autotune.implementation"
+OWNER_KEYS: Final = (OPERATION_KEY, IMPLEMENTATION_KEY)
 MAX_TEXT_LENGTH: Final = 4096  # characters of one string
 
 
 class Domain(NamedTuple):
-    """The Arrow type of a column, which Python values it may hold, and the same in words."""
+    """The Arrow type of a column, the Python values that it may hold, and the same in words."""
 
     type: pa.DataType
     allows: Callable[[Any], object]
@@ -34,7 +38,7 @@ def _integers(low: int) -> Domain:
     return Domain(pa.int64(), lambda value: type(value) is int and low <= value <= high, f"an integer from {low} up")
 
 
-def _choice(*allowed: str) -> Domain:
+def choice(*allowed: str) -> Domain:
     return Domain(pa.string(), lambda value: value in allowed, f"one of {', '.join(allowed)}")
 
 
@@ -89,10 +93,11 @@ def _timing(prefix: str) -> tuple[Column, ...]:
 
 FIXED_COLUMNS: Final = (
     Column("operation", NAME),
+    Column("implementation", NAME),
     Column("source_hash", NAME),
-    Column("status", _choice(*Status)),
+    Column("status", choice(*Status)),
     Column("message", TEXT),
-    Column("stage", _choice(*Stage)),
+    Column("stage", choice(*Stage)),
     Column("race_id", TEXT),
     Column("is_default", BOOLEAN),
     *_timing(""),
@@ -109,9 +114,9 @@ FIXED_COLUMNS: Final = (
     Column("binary", TEXT, nullable=True, optional=True),
     Column("compile_seconds", AMOUNT, nullable=True),
     Column("judge_seconds", AMOUNT, nullable=True, optional=True),
-    Column("policy_mode", _choice("graph", "eager")),
-    Column("policy_cache", _choice("cold", "warm")),
-    Column("executor", _choice("gpu", "replay")),
+    Column("policy_mode", choice("graph", "eager")),
+    Column("policy_cache", choice("cold", "warm")),
+    Column("executor", choice("gpu", "replay")),
     Column("device_name", DEVICE_NAME),
     Column("arch", NAME),
     Column("sm_count", POSITIVE_COUNT),
@@ -136,12 +141,23 @@ FIXED_COLUMNS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TableSchema:
-    """The columns of one operation's table: the trial's own, then the shape's fields, then the config's parameters."""
+    """The columns of an implementation's table: the trial's own, then the shape's fields, then the parameters."""
 
-    operation: str
-    columns: tuple[Column, ...]
+    implementation: Implementation[Any]
+    shape_class: type[Shape]
+    shape: tuple[Column, ...]
+    config: tuple[Column, ...]
+
+    @property
+    def owner(self) -> tuple[str, str]:
+        """The names of the operation and the implementation."""
+        return (self.implementation.operation, self.implementation.name)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return (*FIXED_COLUMNS, *self.shape, *self.config)
 
     @property
     def arrow(self) -> pa.Schema:
@@ -150,13 +166,33 @@ class TableSchema:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the footer of a file says of it, and all that it may say."""
-        return {VERSION_KEY: SCHEMA_VERSION, OPERATION_KEY: self.operation}
+        """Return the metadata of a file's footer, and all that it may hold."""
+        return {VERSION_KEY: SCHEMA_VERSION, **dict(zip(OWNER_KEYS, self.owner, strict=True))}
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what decides which rows are of the space, and so which ones win."""
+        space = self.implementation.space
+        grown = [sorted(each.items()) for each in (space.removed, self.shape_class.ABSENT, self.shape_class.REMOVED)]
+        said = repr((space.parameters, self.shape_class.__name__, grown, self.arrow))
+        return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+class Stranger(NamedTuple):
+    """An operation and implementation that are not registered here, and so have no schema."""
+
+    owner: tuple[str, str]
+    reason: str
 
 
 def bad_value(where: str, row: int, column: str, value: object, expected: str) -> TableError:
-    """The error for an impossible value; rows count from 0."""
+    """Return the error for an impossible value; rows count from 0."""
     return TableError(f"{where}: row {row}: {column}={value!r} is not allowed; expected {expected}")
+
+
+def allows(column: Column, value: object) -> object:
+    """Return something true where the column may hold the value."""
+    return column.nullable if value is None else column.domain.allows(value)
 
 
 def check_column(column: Column, values: Sequence[object], where: str) -> None:
@@ -165,63 +201,71 @@ def check_column(column: Column, values: Sequence[object], where: str) -> None:
     Raises:
         TableError: names ``where``, the first such row, the column, the value and what is allowed.
     """
-
-    def allows(value: object) -> object:
-        return column.nullable if value is None else column.domain.allows(value)
-
-    if all(map(allows, set(values))):  # most columns hold few distinct values
+    if all(allows(column, value) for value in set(values)):  # most columns hold few distinct values
         return
-    row = next(row for row, value in enumerate(values) if not allows(value))
+    row = next(row for row, value in enumerate(values) if not allows(column, value))
     raise bad_value(where, row, column.name, values[row], column.domain.words)
 
 
-@lru_cache(maxsize=64)
-def table_schema(operation: Operation[Any]) -> TableSchema:
-    """The schema that an operation's shape class and space imply.
+def table_schema(implementation: Implementation[Any]) -> TableSchema:
+    """Return the schema that the operation's shape class and the implementation's space imply.
 
     Raises:
-        TableError: the operation's name cannot name a file, two columns would have one name, or a field of the shape
-            has a type that no column holds.
+        TableError: a name cannot name a file, two columns would have one name, or a field of the shape has a type that
+            no column holds.
     """
-    if not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]*", operation.name):
-        raise TableError(f"operation={operation.name!r} cannot name a file; use letters, digits, '.', '_' and '-'")
-    hints = get_type_hints(operation.shape_class)
-    shape = [_field_column(operation, field.name, hints[field.name]) for field in fields(operation.shape_class)]
-    config = [_parameter_column(parameter) for parameter in operation.space.parameters]
-    columns = (*FIXED_COLUMNS, *shape, *config)
-    names = [column.name for column in columns]
+    for kind, name in (("operation", implementation.operation), ("implementation", implementation.name)):
+        if not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]*", name):
+            raise TableError(f"{kind}={name!r} cannot name a file; use letters, digits, '.', '_' and '-'")
+    shape_class = get_operation(implementation.operation).shape_class
+    shape = shape_columns(shape_class)
+    config = tuple(map(_parameter_column, implementation.space.parameters))
+    names = [column.name for column in (*FIXED_COLUMNS, *shape, *config)]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise TableError(f"operation={operation.name!r}: more than one column is named {', '.join(twice)}")
-    return TableSchema(operation.name, columns)
+        raise TableError(f"{implementation.title}: more than one column is named {', '.join(twice)}")
+    return TableSchema(implementation, shape_class, shape, config)
 
 
-def _field_column(operation: Operation[Any], name: str, hint: Any) -> Column:
+def schema_named(operation: str, implementation: str) -> TableSchema | Stranger:
+    """Return the schema of a registered implementation, or why there is none."""
+    try:
+        return table_schema(get_implementation(operation, implementation))
+    except UnknownNameError as error:
+        return Stranger((operation, implementation), str(error))
+
+
+def shape_columns(shape_class: type[Shape]) -> tuple[Column, ...]:
+    """Return the columns of a shape's fields.
+
+    Raises:
+        TableError: a field has a type that no column holds.
+    """
+    hints = get_type_hints(shape_class)
+    return tuple(_field_column(shape_class, field.name, hints[field.name]) for field in fields(shape_class))
+
+
+def _field_column(shape_class: type[Shape], name: str, hint: Any) -> Column:
     alternatives = set(get_args(hint)) if get_origin(hint) in (Union, UnionType) else {hint}
     nullable = NoneType in alternatives
     alternatives.discard(NoneType)
     kind = alternatives.pop()
     if alternatives or not (domain := _domain_of(kind)):
-        raise TableError(f"operation={operation.name!r}: {name}: no column holds {hint}; use int, str or bool")
+        raise TableError(f"{shape_class.__name__}.{name}: no column holds {hint}; use int, str or bool")
     return Column(name, domain, nullable)
 
 
 def _domain_of(kind: Any) -> Domain | None:
     if get_origin(kind) is Literal and all(isinstance(value, str) for value in get_args(kind)):
-        return _choice(*get_args(kind))
+        return choice(*get_args(kind))
     return {int: INTEGER, str: TEXT, bool: BOOLEAN}.get(kind)
 
 
 def _parameter_column(parameter: Parameter) -> Column:
-    """Null where the parameter does not apply; optional, because it may be younger than the file."""
-    stored = frozenset(stored_value(parameter, value) for value in parameter.values)
-    domain = Domain(
-        pa.int64() if parameter.is_ordered else pa.string(),
-        lambda value: type(value) is not bool and value in stored,
-        f"one of {', '.join(map(str, parameter.values))}",
-    )
+    """Return the column of a parameter: null where it does not apply; older files may have more values than listed."""
+    domain = INTEGER if parameter.is_ordered else TEXT
     return Column(parameter.name, domain, nullable=True, optional=True)
 
 
 def stored_value(parameter: Parameter, value: int | str) -> int | str:
-    """How a column holds a value of a parameter: as an integer where all its values are, otherwise as text."""
+    """Return a value as its column holds it: an integer where all values of the parameter are, otherwise text."""
     return int(value) if parameter.is_ordered else str(value)

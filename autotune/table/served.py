@@ -1,13 +1,14 @@
-"""Which winner is served for a shape and device when several tables have one."""
+"""Winners as they are served, where several tables and implementations have one for a shape and device."""
 
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from autotune.device import Device
-from autotune.shape import Shape
+from autotune.errors import TableError, UsageError
+from autotune.registry import get_implementation
+from autotune.table.parts import OnDamaged, raise_damaged
 from autotune.table.shipped import shipped_winners
-from autotune.table.store import OnDamaged, Store, home, raise_damaged
-from autotune.table.winners import winners
+from autotune.table.store import Store, home
+from autotune.table.winners import ranked, winners
 from autotune.trial import Trial
 
 
@@ -19,21 +20,46 @@ class Served(NamedTuple):
 
 
 def served_winners(operation: str, *, root: Path | None = None, on_damaged: OnDamaged = raise_damaged) -> list[Served]:
-    """One winner for each shape, device and policy: what the user measured, else what ships, else what was replayed.
+    """Return a winner for each implementation, shape, device and policy; of one problem the best comes first.
 
-    ``root`` is the user's store, ``home()`` by default.
+    Of an implementation that is what the user measured, else what ships, else what was replayed. A row whose config is
+    not valid for its own shape is left out. ``root`` is the user's store, ``home()`` by default.
 
     Raises:
         TableError: by ``on_damaged``.
     """
-    users = winners(Store(root or home()).trials(operation, on_damaged=on_damaged))
-    shipped = winners(shipped_winners(operation, on_damaged=on_damaged))
-    ranked = [
-        *(Served(trial, "user") for trial in users if trial.executor == "gpu"),
-        *(Served(trial, "shipped") for trial in shipped),
-        *(Served(trial, "user") for trial in users),
-    ]
-    best: dict[tuple[Device, Shape, object], Served] = {}
-    for row in ranked:
-        best.setdefault((row.trial.device, row.trial.shape, row.trial.policy), row)
-    return list(best.values())
+    try:
+        store = Store(root or home())
+    except TableError as error:  # an account without a home folder: what ships is served
+        on_damaged(error)
+        users = []
+    else:
+        users = store.winners(operation, on_damaged=on_damaged)
+    rows = [Served(trial, "user") for trial in users]
+    rows += [Served(trial, "shipped") for trial in winners(shipped_winners(operation, on_damaged=on_damaged))]
+    problems: dict[tuple[object, ...], dict[str, Served]] = {}
+    for row in sorted(rows, key=_precedence):
+        trial = row.trial
+        if _is_valid(trial):
+            problem = problems.setdefault((trial.device, trial.shape, trial.policy), {})
+            problem.setdefault(trial.implementation, row)
+    return [row for problem in problems.values() for row in _ranked(list(problem.values()))]
+
+
+def _is_valid(trial: Trial) -> bool:
+    space = get_implementation(trial.operation, trial.implementation).space
+    try:
+        return space.why_invalid(trial.config, trial.shape, trial.device) is None
+    except UsageError:  # the architecture belongs to no vendor that is known here
+        return False
+
+
+def _ranked(rows: list[Served]) -> list[Served]:
+    if len(rows) == 1:
+        return rows
+    served = {row.trial: row for row in rows}
+    return [served[trial] for trial in ranked(served, lambda trial: _precedence(served[trial]))]
+
+
+def _precedence(row: Served) -> int:
+    return 1 if row.origin == "shipped" else 0 if row.trial.executor == "gpu" else 2

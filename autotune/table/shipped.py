@@ -9,8 +9,10 @@ from typing import Final, TypeVar
 from autotune.errors import TableError
 from autotune.table.checksums import Checksums, read_checked, read_checksums, write_checksums
 from autotune.table.files import sha256, write_bytes
-from autotune.table.parquet import decode, encode, operation_of
-from autotune.table.store import OnDamaged, in_order, raise_damaged
+from autotune.table.outsiders import Outsider, Table
+from autotune.table.parquet import decode, encode, owner_of
+from autotune.table.parts import OnDamaged, raise_damaged
+from autotune.table.store import in_order
 from autotune.trial import Trial
 
 RESULTS: Final = Path(__file__).parents[1] / "results"
@@ -27,6 +29,7 @@ class Sweep:
     """
 
     operation: str
+    implementation: str
     path: Path
     results: Path
 
@@ -39,28 +42,36 @@ class Sweep:
         return self.path.parts[0]
 
     def trials(self) -> list[Trial]:
-        """Every trial of the sweep, oldest first.
+        """Return every trial of the sweep that is of today's space, oldest first.
 
         Raises:
             TableError: the file is damaged, or no longer what ``SHA256SUMS`` says.
         """
-        return _read_table(self.results, self.path.as_posix(), read_checksums(self.results), _decode_placed)
+        return _read_table(self.results, self.path.as_posix(), read_checksums(self.results), _decode_placed).trials
 
 
-def shipped_winners(operation: str, *, results: Path = RESULTS, on_damaged: OnDamaged = raise_damaged) -> list[Trial]:
-    """The winners of an operation on all devices that tables are shipped for; empty where there are none.
+def shipped_winners(
+    operation: str,
+    *,
+    implementation: str = "*",
+    results: Path = RESULTS,
+    on_damaged: OnDamaged = raise_damaged,
+) -> list[Trial]:
+    """Return the winners of an operation's implementations, or of one, on all devices that tables are shipped for.
 
     ``on_damaged`` is called for each table that is refused; where it returns, the others are still read.
 
     Raises:
         TableError: by ``on_damaged``.
     """
-    tables = _read_tables(results, f"*/{operation}.parquet", _decode_placed, on_damaged)
-    return in_order(trial for table in tables for trial in table)
+    tables = _read_tables(results, f"*/{operation}/{implementation}.parquet", _decode_placed, on_damaged)
+    return in_order(trial for table in tables for trial in table.trials)
 
 
-def shipped_sweeps(operation: str, *, results: Path = RESULTS, on_damaged: OnDamaged = raise_damaged) -> list[Sweep]:
-    """The recorded sweeps of an operation, by path; their trials are decoded by ``Sweep.trials``.
+def shipped_sweeps(
+    operation: str, *, implementation: str = "", results: Path = RESULTS, on_damaged: OnDamaged = raise_damaged
+) -> list[Sweep]:
+    """Return the recorded sweeps of an operation's implementations, or of one, by path.
 
     ``on_damaged`` is called for each sweep that is refused; where it returns, the others are still listed.
 
@@ -69,24 +80,37 @@ def shipped_sweeps(operation: str, *, results: Path = RESULTS, on_damaged: OnDam
     """
 
     def describe(results: Path, name: str, data: bytes) -> Sweep:
-        return Sweep(operation_of(data, str(results / name)), Path(name), results)
+        return Sweep(*owner_of(data, str(results / name)), Path(name), results)
 
-    sweeps = _read_tables(results, "*/sweeps/*.parquet", describe, on_damaged)
-    return [sweep for sweep in sweeps if sweep.operation == operation]
+    sweeps = _read_tables(results, f"*/{operation}/sweeps/*.parquet", describe, on_damaged)
+    return [sweep for sweep in sweeps if implementation in ("", sweep.implementation)]
+
+
+def shipped_outsiders(
+    operation: str, *, results: Path = RESULTS, on_damaged: OnDamaged = raise_damaged
+) -> list[Outsider]:
+    """Return the rows of an operation's shipped winners and sweeps that are not of today's spaces.
+
+    Raises:
+        TableError: by ``on_damaged``.
+    """
+    patterns = (f"*/{operation}/*.parquet", f"*/{operation}/sweeps/*.parquet")
+    tables = [table for each in patterns for table in _read_tables(results, each, _decode_placed, on_damaged)]
+    return [outsider for table in tables for outsider in table.outsiders]
 
 
 def write_shipped(path: Path, trials: Iterable[Trial], *, results: Path = RESULTS) -> None:
     """Write or replace a table below ``results`` and list it in ``SHA256SUMS``; for one recorder at a time.
 
-    ``path`` is relative to ``results``: ``<device slug>/<operation>.parquet`` for winners,
-    ``<device slug>/sweeps/<name>.parquet`` for a sweep. A reader finds the old table or the new one at any moment, and
-    so does everyone after a crash.
+    ``path`` is relative to ``results``: ``<device slug>/<operation>/<implementation>.parquet`` for winners,
+    ``<device slug>/<operation>/sweeps/<implementation>_<sizes>.parquet`` for a sweep. A reader finds the old table or
+    the new one at any moment, and so does everyone after a crash.
 
     Raises:
         TableError: the path does not fit the trials, a value is impossible, or a file cannot be written.
     """
     name, rows = path.as_posix(), in_order(trials)
-    _require_place(name, rows, str(results / path))
+    _require_place(name, Table(rows, []), str(results / path))
     data = encode(rows, str(results / path))
     checksums = read_checksums(results)
     digest = frozenset({sha256(data)})
@@ -123,20 +147,21 @@ def _read_table(results: Path, name: str, checksums: Checksums, read: Callable[[
         raise TableError(f"{error}; {RESTORE}") from error
 
 
-def _decode_placed(results: Path, name: str, data: bytes) -> list[Trial]:
-    trials = decode(data, str(results / name))
-    _require_place(name, trials, str(results / name))
-    return trials
+def _decode_placed(results: Path, name: str, data: bytes) -> Table:
+    table = decode(data, str(results / name))
+    _require_place(name, table, str(results / name))
+    return table
 
 
-def _require_place(name: str, trials: Iterable[Trial], where: str) -> None:
-    for trial in trials:
-        allowed = [f"{trial.device.slug}/{trial.operation}.parquet", f"{trial.device.slug}/sweeps/*.parquet"]
+def _require_place(name: str, table: Table, where: str) -> None:
+    for slug, operation, implementation in table.places:
+        folder = f"{slug}/{operation}"
+        allowed = [f"{folder}/{implementation}.parquet", f"{folder}/sweeps/{implementation}_*.parquet"]
         if not any(_fits(name, pattern) for pattern in allowed):
-            found = f"{trial.operation} on {trial.device.name}"
+            found = f"{operation}/{implementation} on {slug}"
             raise TableError(f"{where}: holds {found}, which belongs at {' or '.join(allowed)}")
 
 
 def _fits(name: str, pattern: str) -> bool:
-    """Whether a path has the pattern's depth and shape; a star alone would match across folders."""
+    """Match a path with a pattern, folder by folder; a star alone would match across them."""
     return name.count("/") == pattern.count("/") and fnmatchcase(name, pattern)

@@ -2,29 +2,26 @@
 
 import itertools
 import os
-import shlex
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any
 
 from autotune.device import Device
 from autotune.errors import TableError
-from autotune.table.files import list_folder, read_bytes, remove, sha256, size_bytes, sweep_temporaries, write_bytes
-from autotune.table.parquet import decode, encode
+from autotune.registry import implementation_names
+from autotune.table import first_release, snapshot
+from autotune.table.files import remove, sweep_temporaries
+from autotune.table.outsiders import Outsider
+from autotune.table.parquet import encode
+from autotune.table.parts import OnDamaged, Shelf, list_or_report, raise_damaged
+from autotune.table.winners import winners
 from autotune.trial import Trial
-
-SUFFIX: Final = ".parquet"
-COMPACT_BYTES: Final = 8 * 2**20  # parts are merged up to this size, a quarter of what a reader takes
-MAX_LISTINGS: Final = 100
-KEPT: Final = "every trial reported before is kept: make room there, and the same command goes on where it stopped"
-
-OnDamaged = Callable[[TableError], None]
 
 
 def home() -> Path:
-    """The user's store: ``$AUTOTUNE_HOME``, or ``autotune`` in the XDG data folder (``~/.local/share``).
+    """Return the folder of the user's store: ``$AUTOTUNE_HOME``, or ``autotune`` in the XDG data folder.
 
     Raises:
         TableError: neither is set and the user has no home folder.
@@ -40,11 +37,6 @@ def home() -> Path:
         raise TableError("there is no home folder to keep tables in; set AUTOTUNE_HOME") from error
 
 
-def raise_damaged(error: TableError) -> None:
-    """Refuse the whole table because of one damaged part: for a search, which must not silently forget."""
-    raise error
-
-
 def warn_damaged(error: TableError) -> None:
     """Go on without a damaged part and warn of it once in the life of the process: for serving."""
     _warn_once(str(error))
@@ -56,16 +48,25 @@ def _warn_once(message: str) -> None:
 
 
 def in_order(trials: Iterable[Trial]) -> list[Trial]:
-    """Trials without duplicates, oldest first; the order depends on nothing but the set."""
-    return sorted(dict.fromkeys(trials), key=lambda trial: (trial.started_at, trial.study, trial.number, repr(trial)))
+    """Return trials without duplicates, oldest first; the order depends on nothing but the set."""
+
+    def age(trial: Trial) -> tuple[Any, ...]:
+        return (trial.started_at, trial.study, trial.number)
+
+    found = []
+    for _, twins in itertools.groupby(sorted(dict.fromkeys(trials), key=age), key=age):
+        first, *others = twins
+        found += sorted([first, *others], key=repr) if others else [first]
+    return found
 
 
 class Store:
-    """Append-only trials under ``<root>/<device slug>/<operation>/<sha256>.parquet``.
+    """Append-only trials under ``<root>/<device slug>/<operation>/<implementation>/<sha256>.parquet``.
 
     A part is one acknowledged batch, named by the digest of its bytes, so no two processes ever write different bytes
     to one name: any number may append, read and compact at once, without locks. A folder need not exist until the first
-    append, and reading needs no permission to write. ``on_damaged`` is what ``trials`` does where it is not told.
+    append, and reading needs no permission to write. ``on_damaged`` is what reading does by default with a part that is
+    damaged or foreign, and a folder that cannot be listed; where it returns, reading goes on without that part.
 
     Example:
         >>> store = Store(home())
@@ -77,12 +78,15 @@ class Store:
         self.root = root
         self._on_damaged = on_damaged
 
-    def append(self, trials: Iterable[Trial]) -> Path:
-        """Keep a batch of trials of one operation and device; on disk once this returns. Returns its part.
+    def append(self, trials: Iterable[Trial]) -> list[Path]:
+        """Keep a batch of trials of one operation and device; on disk once this returns.
+
+        Returns:
+            The part of each implementation.
 
         Raises:
             TableError: the batch is empty or mixed, a trial holds an impossible value (rows count in the order of
-                ``in_order``), or the part cannot be written; then no row of the batch counts as kept.
+                ``in_order``), or a part cannot be written; those of other implementations, written before it, are kept.
         """
         batch = in_order(trials)
         devices = {trial.device for trial in batch}
@@ -92,124 +96,94 @@ class Store:
             raise TableError(
                 f"{self.root}: a batch is of one operation and one device, got {', '.join(found) or 'none'}"
             )
-        return _write_part(self._folder(operations.pop(), devices.pop()), batch)
+        (device,), (operation,) = devices, operations
+        parts = []
+        for name in sorted({trial.implementation for trial in batch}):
+            shelf = Shelf(self.root / device.slug, operation, name)
+            parts.append((shelf, encode([trial for trial in batch if trial.implementation == name], str(shelf.folder))))
+        return [shelf.write(data) for shelf, data in parts]
 
     def trials(
-        self, operation: str, device: Device | None = None, *, on_damaged: OnDamaged | None = None
+        self,
+        operation: str,
+        device: Device | None = None,
+        *,
+        implementation: str | None = None,
+        on_damaged: OnDamaged | None = None,
     ) -> list[Trial]:
-        """Every distinct trial of an operation, oldest first; with ``device``, of that very device and power cap.
+        """Return every distinct trial of an operation's registered implementations, or of one, oldest first.
 
-        ``on_damaged`` is called for each part that is damaged or foreign, and each folder that cannot be listed; where
-        it returns, reading goes on without that part.
+        With ``device`` only those of that very device and power cap.
 
         Raises:
             TableError: by ``on_damaged``.
         """
-        on_damaged = on_damaged or self._on_damaged
-        if device is not None:
-            folders = [self._folder(operation, device)]
-        else:
-            folders = [path / operation for path in _list(self.root, on_damaged) if not os.path.isfile(path)]
-        parts = [part for folder in folders for part in _read_parts(folder, on_damaged)]
-        return in_order(trial for part in parts for trial in part if device in (None, trial.device))
+        report = on_damaged or self._on_damaged
+        shelves = self._shelves(operation, device, implementation, report)
+        tables = itertools.chain.from_iterable(shelf.read(report).values() for shelf in shelves)
+        return in_order(trial for table in tables for trial in table.trials if device in (None, trial.device))
+
+    def winners(self, operation: str, *, on_damaged: OnDamaged | None = None) -> list[Trial]:
+        """Return ``winners(trials(operation))``, from snapshots as far as they reach.
+
+        Raises:
+            TableError: by ``on_damaged``.
+        """
+        report = on_damaged or self._on_damaged
+        shelves = self._shelves(operation, None, None, report)
+        return winners(trial for shelf in shelves for trial in snapshot.read_races(shelf, report))
+
+    def outsiders(self, operation: str | None = None, *, on_damaged: OnDamaged | None = None) -> list[Outsider]:
+        """Return the rows that are not of today's spaces, and those of what is not registered here.
+
+        Of one operation, or of all that the store has rows of.
+
+        Raises:
+            TableError: by ``on_damaged``.
+        """
+        report = on_damaged or self._on_damaged
+        found = []
+        for device in _folders(self.root, report):
+            names = [operation] if operation else [path.name for path in _folders(device, report)]
+            owners = dict.fromkeys(owner for name in names for owner in _owners(device, name, report))
+            for shelf in (Shelf(device, *owner) for owner in owners):
+                found += [outsider for table in shelf.read(report).values() for outsider in table.outsiders]
+        return found
 
     def compact(self, operation: str, device: Device) -> None:
-        """Merge the small parts of a device's folder into one and remove stale temporary files.
+        """Merge the small parts of each implementation on a device into one, and take a snapshot of the winners.
 
-        The merged part is on disk before the first small one goes, so being killed at any point loses nothing.
+        Stale temporary files go, parts with outsiders stay as they are. The merged part is on disk before the first
+        small one goes, so being killed at any point loses nothing.
 
         Raises:
             TableError: a part is damaged, or a file cannot be written or removed; nothing is lost.
         """
-        folder = self._folder(operation, device)
-        sweep_temporaries(folder)
-        parts = {path: rows for path in _small_parts(folder) if (rows := _read_part(path)) is not None}
-        if len(parts) < 2:
-            return
-        merged = _write_part(folder, in_order(itertools.chain.from_iterable(parts.values())))
-        for path in parts:
-            if path != merged:
+        for shelf in self._shelves(operation, device, None, raise_damaged):
+            sweep_temporaries(shelf.folder)
+            tables = {path: table for path in shelf.small_parts() if (table := shelf.read_part(path)) is not None}
+            trials = {path: table.trials for path, table in tables.items() if not table.outsiders}
+            going: set[Path] = set()
+            if len(trials) > 1 or any(path.parent != shelf.folder for path in trials):
+                rows = in_order(itertools.chain.from_iterable(trials.values()))
+                going = trials.keys() - {shelf.write(encode(rows, str(shelf.folder)))}
+            snapshot.write(shelf, going)
+            for path in going:
                 remove(path)
 
-    def _folder(self, operation: str, device: Device) -> Path:
-        return self.root / device.slug / operation
+    def _shelves(
+        self, operation: str, device: Device | None, implementation: str | None, on_damaged: OnDamaged
+    ) -> list[Shelf]:
+        names = implementation_names(operation) if implementation is None else [implementation]
+        folders = _folders(self.root, on_damaged) if device is None else [self.root / device.slug]
+        return [Shelf(folder, operation, name) for folder in folders for name in names]
 
 
-def _write_part(folder: Path, trials: list[Trial]) -> Path:
-    data = encode(trials, str(folder))
-    path = folder / f"{sha256(data)}{SUFFIX}"
-    try:
-        write_bytes(path, data)
-    except TableError as error:
-        raise TableError(f"{error}; {KEPT}") from error.__cause__
-    return path
+def _folders(folder: Path, on_damaged: OnDamaged) -> Iterator[Path]:
+    return (path for path in list_or_report(folder, on_damaged) if not os.path.isfile(path))
 
 
-def _list(folder: Path, on_damaged: OnDamaged = raise_damaged) -> list[Path]:
-    try:
-        return list_folder(folder)
-    except TableError as error:
-        on_damaged(error)
-        return []
-
-
-def _list_parts(folder: Path, on_damaged: OnDamaged = raise_damaged) -> list[Path]:
-    return [path for path in _list(folder, on_damaged) if path.suffix == SUFFIX]
-
-
-def _small_parts(folder: Path) -> list[Path]:
-    """The smallest parts that together stay below the limit of one merged part."""
-    sizes = {path: size_bytes(path) for path in _list_parts(folder)}
-    smallest = sorted(sizes, key=lambda path: (sizes[path], path))
-    totals = itertools.accumulate(sizes[path] for path in smallest)
-    return [path for path, total in zip(smallest, totals, strict=True) if total <= COMPACT_BYTES]
-
-
-def _read_parts(folder: Path, on_damaged: OnDamaged) -> list[list[Trial]]:
-    """The trials of every part, however many others write and compact meanwhile.
-
-    A listing that runs during a compaction may miss both the small parts and the merged one, so parts are listed until
-    none has vanished since the listing before.
-    """
-    parts: dict[Path, list[Trial]] = {}
-    listed: set[Path] | None = None
-    for _ in range(MAX_LISTINGS):
-        previous, listed = listed, set(_list_parts(folder, on_damaged))
-        for path in sorted(listed - parts.keys()):
-            try:
-                rows = _read_part(path)
-            except TableError as error:
-                on_damaged(error)
-                rows = []
-            if rows is not None:
-                parts[path] = rows
-        if previous is not None and previous <= listed <= parts.keys():
-            return list(parts.values())
-    on_damaged(TableError(f"{folder}: cannot be read: its parts keep vanishing"))
-    return list(parts.values())
-
-
-def _read_part(path: Path) -> list[Trial] | None:
-    """The trials of a part, or None if it is gone: then it was compacted, and its rows stand in a newer part."""
-    try:
-        data = read_bytes(path)
-    except TableError as error:
-        if isinstance(error.__cause__, FileNotFoundError) and not path.is_symlink():
-            return None
-        raise
-    try:
-        return _decode_named(path, data)
-    except TableError as error:
-        name = shlex.quote(str(path))
-        raise TableError(f"{error}; `mv {name} {name}.damaged` sets it aside, and no other row is lost") from error
-
-
-def _decode_named(path: Path, data: bytes) -> list[Trial]:
-    """The trials in the bytes of a part, which its name and place vouch for."""
-    if sha256(data) != path.stem:
-        raise TableError(f"{path}: damaged: its SHA-256 is not its name")
-    trials = decode(data, str(path))
-    for trial in trials:
-        if (trial.device.slug, trial.operation) != (path.parent.parent.name, path.parent.name):
-            raise TableError(f"{path}: holds {trial.operation} on {trial.device.name}, which belongs in another folder")
-    return trials
+def _owners(device: Path, operation: str, on_damaged: OnDamaged) -> list[tuple[str, str]]:
+    """Return the implementations that a folder of an operation may have rows of, in either layout."""
+    names = [*implementation_names(operation), *(path.name for path in _folders(device / operation, on_damaged))]
+    return [first_release.names_of(operation), *((operation, name) for name in names)]

@@ -28,25 +28,29 @@ INVALIDITY: Final = {
 
 
 def to_t4(trials: Sequence[Trial]) -> dict[str, Any]:
-    """A T4 document: one result for each trial of one shape on one device, all times in milliseconds.
+    """Return a T4 document: one result for each trial of one shape on one device, all times in milliseconds.
 
     Where trials were screened and some raced, the screening stands: every config has it, and a race compares only its
     own. Parameters that do not apply to the device are left out.
 
     Raises:
-        UsageError: the trials are of several problems or devices, or there is none.
+        UsageError: the trials are of several implementations, shapes or devices, or there is none.
     """
-    problems = list(dict.fromkeys((trial.operation, trial.shape, trial.device, trial.policy) for trial in trials))
+    problems = list(
+        dict.fromkeys(
+            (f"{trial.operation}/{trial.implementation}", trial.shape, trial.device, trial.policy) for trial in trials
+        )
+    )
     if len(problems) != 1:
         found = "; ".join(f"{name} {shape} on {device.name}" for name, shape, device, _ in problems) or "no trials"
-        raise UsageError(f"a T4 document is of one shape on one device, got {found}")
-    operation, shape, device, _ = problems[0]
+        raise UsageError(f"a T4 document is of one implementation and one shape on one device, got {found}")
+    kernel, shape, device, _ = problems[0]
     screened = [trial for trial in trials if trial.stage is Stage.SCREEN]
     return {
         "schema_version": T4_VERSION,
         "metadata": {
             "timeunit": "milliseconds",
-            "kernel": operation,
+            "kernel": kernel,
             "problem": str(shape),
             "device": device.name,
             "tool": f"attention-autotune {trials[0].toolchain.tool}",

@@ -12,14 +12,13 @@ from dataclasses import asdict
 from typing import Any
 
 from autotune.executor.gpu import GpuExecutor
-from autotune.search import SearchResult, Silent, search
-from autotune.space import Config
+from autotune.search import Observer, SearchResult, search
 from autotune.table import Store, home
-from autotune.trial import Trial
+from autotune.trial import Candidate, Trial
 from benchmarks.live.problem import LIMITS, MAIN, operation
 
 
-class Notes(Silent):
+class Notes(Observer):
     """Notes when the first trial ended and the race began, and what the trials cost."""
 
     def __init__(self, started: float) -> None:
@@ -37,7 +36,7 @@ class Notes(Silent):
             if seconds:
                 noted.append(seconds)
 
-    def on_race(self, configs: Sequence[Config]) -> None:
+    def on_race(self, candidates: Sequence[Candidate]) -> None:
         self.race = self.now()
 
     def now(self) -> float:
@@ -45,7 +44,7 @@ class Notes(Silent):
 
 
 def describe(result: SearchResult) -> dict[str, Any]:
-    """What is worth telling of a search, as plain data."""
+    """Return the facts of a search as plain data."""
     winner = result.winner
     assert winner is not None
     assert winner.timing is not None
@@ -68,9 +67,7 @@ def main() -> None:
     executor = GpuExecutor()
     ready = notes.now()
     try:
-        result = search(
-            operation(), MAIN, executor, Store(home()), limits=LIMITS, observer=notes, started=started, neighbours=()
-        )
+        result = search(operation(), MAIN, executor, Store(home()), limits=LIMITS, observer=notes, started=started)
         stored = notes.now()
         times = {
             "imported": imported,

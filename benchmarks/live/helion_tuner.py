@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from autotune.kernels.flash_attention import KERNEL
+from autotune.kernels.flash_attention.triton import KERNEL
 from autotune.space import Config, Space
-from benchmarks.live.problem import MAIN, from_plain, operation, optimum
+from benchmarks.live.problem import MAIN, definition, from_plain, implementation, optimum
 
 ALGORITHM: Final = "LFBOTreeSearch"  # Helion's default for its own kernels; "PatternSearch" needs no scikit-learn
 FALLBACK: Final = "PatternSearch"
@@ -44,10 +44,10 @@ def to_config(found: Any, default: Config) -> Config:
 
 
 def compiler(default: Config) -> Callable[[Any], Callable[..., Any]]:
-    """What Helion asks for a config: a function of the tensors that launches our kernel with it."""
+    """Helion's interface to a config: a function of the tensors that launches our kernel with it."""
     import torch
 
-    from autotune.kernels.flash_attention.kernel import Inputs
+    from autotune.kernels.flash_attention.definition import Inputs
 
     def compile_config(found: Any) -> Callable[..., Any]:
         config = to_config(found, default)
@@ -65,7 +65,7 @@ def compiler(default: Config) -> Callable[[Any], Callable[..., Any]]:
 
 def tune(helion: Any, tensors: tuple[Any, ...], seconds: float, log: str, algorithm: str, **more: Any) -> Config:
     """The config that Helion returns within its budget."""
-    space, device = operation().space, optimum().device
+    space, device = implementation().space, optimum().device
     default = space.default(MAIN, device)
 
     def keep_valid(found: Any) -> Any:
@@ -100,7 +100,7 @@ def main() -> None:
         return
     surrogate = importlib.import_module("helion.autotuner.surrogate_pattern_search")
     algorithm = ALGORITHM if surrogate.HAS_ML_DEPS else FALLBACK
-    inputs = KERNEL.make_inputs(MAIN, seed=0, device="cuda")
+    inputs = definition().make_inputs(MAIN, seed=0, device="cuda")
     started = time.perf_counter()
     best = tune(helion, (inputs.q, inputs.k, inputs.v), seconds, log, algorithm)
     taken = time.perf_counter() - started

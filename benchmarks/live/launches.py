@@ -11,17 +11,17 @@ from typing import Any, Final
 import torch
 from triton.runtime.errors import OutOfResources, PTXASError
 
-from autotune.kernels.flash_attention import KERNEL
+from autotune.kernels.flash_attention.triton import KERNEL
 from autotune.space import Config
-from benchmarks.live.problem import MAIN, from_plain
+from benchmarks.live.problem import MAIN, definition, from_plain
 
 ANSWERS: Final = ("fits", "shared memory", "does not compile")
 
 
-def ask(config: Config, inputs: Any, out: Any) -> dict[str, Any]:
+def ask(config: Config, inputs: Any, outputs: tuple[torch.Tensor, ...]) -> dict[str, Any]:
     """Launch a config and say what became of it."""
     try:
-        KERNEL.launch(config, inputs, out)
+        KERNEL.launch(config, inputs, outputs)
         torch.cuda.synchronize()
     except OutOfResources as error:
         return {"answer": error.name, "required": error.required, "limit": error.limit}
@@ -36,12 +36,12 @@ def ask(config: Config, inputs: Any, out: Any) -> dict[str, Any]:
 def main() -> None:
     """Entry of the process."""
     configs = [from_plain(values) for values in json.loads(Path(sys.argv[1]).read_text())]
-    small = KERNEL.check_shapes(MAIN)[0]
-    inputs = KERNEL.make_inputs(small, seed=0, device="cuda")
-    out = KERNEL.empty_output(inputs)
+    small = definition().check_shapes(MAIN)[0]
+    inputs = definition().make_inputs(small, seed=0, device="cuda")
+    outputs = definition().empty_outputs(inputs)[:1]
     with torch.no_grad():
         for config in configs:
-            print(json.dumps({"config": dict(config), **ask(config, inputs, out)}), flush=True)
+            print(json.dumps({"config": dict(config), **ask(config, inputs, outputs)}), flush=True)
 
 
 if __name__ == "__main__":

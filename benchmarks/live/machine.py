@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from autotune.search import compile_all
 from autotune.table import Store
-from autotune.trial import Outcome, Status
+from autotune.trial import Candidate, Outcome, Status
+from benchmarks.grids import OPERATION, TRITON
 from benchmarks.live import processes
 from benchmarks.live.peers import write_configs
 from benchmarks.live.problem import MAIN, from_plain, operation, optimum, valid_configs
 from benchmarks.live.report import Findings, Target
-from benchmarks.record import OPERATION
 
 PREDICTIONS: Final = {
     Status.OK: "fits",
@@ -27,9 +27,9 @@ MARKED: Final = 0.9  # of the rows: NVML samples about once a second
 
 
 def run_shared_memory(work: Path) -> Findings:
-    """What the pool predicts of every config against what the device answers."""
+    """Compare what the pool predicts of every config with the device's answer."""
     configs = valid_configs()
-    compiled = compile_all(operation(), MAIN, optimum().device, configs)
+    compiled = compile_all(operation(), MAIN, optimum().device, [Candidate(TRITON, config) for config in configs])
     listing = write_configs(work / "valid.json", configs)
     finished = processes.run("benchmarks.live.launches", str(listing), seconds=240)
     rows = [json.loads(line) for line in finished.output.splitlines() if line.startswith('{"config"')]
@@ -58,7 +58,7 @@ def run_shared_memory(work: Path) -> Findings:
 
 
 def compare(predicted: Outcome, answer: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What a prediction and the device's answer disagree in, if they do; no answer is a disagreement."""
+    """Say what a prediction and the device's answer disagree in, if they do; no answer is a disagreement."""
     expected = PREDICTIONS.get(predicted.status, str(predicted.status))
     answer = answer or {"answer": "no answer"}
     same_bytes = answer.get("required", predicted.resources.shared_bytes) == predicted.resources.shared_bytes

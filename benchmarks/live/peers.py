@@ -11,11 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from autotune.report.summary import describe_time
 from autotune.space import Config
 from autotune.trial import Timing
+from autotune.units import timing_text
 from benchmarks.live import processes
-from benchmarks.live.problem import MAIN, from_plain, operation, optimum, race_main, valid_configs
+from benchmarks.live.problem import MAIN, from_plain, implementation, optimum, race_main, valid_configs
 from benchmarks.live.report import Findings, Target
 from benchmarks.live.triton_tuner import choose
 
@@ -26,7 +26,7 @@ SEARCH_SHARE: Final = 0.75
 
 
 class Scaled(NamedTuple):
-    """What a whole would take by a part of it, and the standard error of that."""
+    """Estimate the time of a whole by a part of it, and the standard error of that."""
 
     seconds: float
     error: float
@@ -112,19 +112,19 @@ def run_helion(work: Path, ours: dict[str, Any]) -> Findings:
             f"Helion {version}: {len(measured)} configs, {timed} with a time; process {finished.seconds:.0f} s, "
             f"budget {budget} s, ours {ours['seconds']:.0f} s"
             f"{'' if finished.code == 0 else '; it did not end by itself: best so far'}",
-            f"ours    {winner}: {describe_time(timings[winner])}",
-            f"theirs  {theirs}: {describe_time(timings[theirs])}; ours / theirs {ratio:.4f}",
+            f"ours    {winner}: {timing_text(timings[winner])}",
+            f"theirs  {theirs}: {timing_text(timings[theirs])}; ours / theirs {ratio:.4f}",
         ),
     )
 
 
 def no_slower(ours: Timing, theirs: Timing) -> bool:
-    """Whether we are at least as fast, as far as one race can tell."""
+    """Return if we are at least as fast, as far as one race can tell."""
     return ours.median_us <= theirs.median_us or ours.overlaps(theirs)
 
 
 def write_configs(path: Path, configs: Sequence[Config]) -> Path:
-    """Configs as a file that a process is told of."""
+    """Write configs to a file for another process."""
     path.write_text(json.dumps([dict(config) for config in configs]))
     return path
 
@@ -156,7 +156,7 @@ def best_of(measured: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if not timed:
         raise RuntimeError(f"Helion measured none of {len(measured)} configs before it ended")
     values = min(timed, key=lambda row: row["median_us"])["config"]
-    return {**operation().space.default(MAIN, optimum().device), **values}
+    return {**implementation().space.default(MAIN, optimum().device), **values}
 
 
 def _values(text: str) -> dict[str, Any]:

@@ -6,14 +6,15 @@ from functools import cache
 from typing import Any, Final
 
 from autotune.executor.gpu import GpuExecutor
-from autotune.operation import Operation
-from autotune.registry import get_operation
+from autotune.implementation import Implementation
+from autotune.operation import Definition, Operation
+from autotune.registry import get_implementation, get_operation, load_definition
 from autotune.search import Limits
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import shipped_sweeps
-from autotune.trial import Stage, Status, Timing, Trial
-from benchmarks.record import OPERATION, grid_shape
+from autotune.trial import Candidate, Stage, Status, Timing, Trial
+from benchmarks.grids import OPERATION, TRITON, grid_shape
 
 MAIN: Final = grid_shape(128, True, 4096)
 LIMITS: Final = Limits(trials=120, seconds=60, converge=True)
@@ -24,6 +25,14 @@ def operation() -> Operation[Any]:
     return get_operation(OPERATION)
 
 
+def definition() -> Definition:
+    return load_definition(OPERATION)
+
+
+def implementation() -> Implementation[Any]:
+    return get_implementation(OPERATION, TRITON)
+
+
 @cache
 def optimum() -> Trial:
     """The fastest config of the main shape's recorded sweep.
@@ -31,7 +40,12 @@ def optimum() -> Trial:
     Raises:
         LookupError: no such sweep is shipped.
     """
-    rows = [trial for sweep in shipped_sweeps(OPERATION) for trial in sweep.trials() if trial.shape == MAIN]
+    rows = [
+        trial
+        for sweep in shipped_sweeps(OPERATION, implementation=TRITON)
+        for trial in sweep.trials()
+        if trial.shape == MAIN
+    ]
     raced = [(row.timing.median_us, row) for row in rows if row.stage is Stage.RACE and row.timing is not None]
     right = [(median, row) for median, row in raced if row.status is Status.OK]
     if not right:
@@ -41,7 +55,7 @@ def optimum() -> Trial:
 
 def valid_configs() -> list[Config]:
     """Every valid config of the main shape, in the space's order."""
-    return list(operation().space.configs(MAIN, optimum().device))
+    return list(implementation().space.configs(MAIN, optimum().device))
 
 
 @contextmanager
@@ -62,7 +76,8 @@ def race(executor: GpuExecutor, configs: Iterable[Config], *, seconds: float = R
         RuntimeError: one of them has none.
     """
     found = {}
-    for outcome in executor.race(list(dict.fromkeys(configs)), seconds=seconds).outcomes:
+    wanted = [Candidate(TRITON, config) for config in dict.fromkeys(configs)]
+    for outcome in executor.race(wanted, seconds=seconds).outcomes:
         if outcome.timing is None:
             raise RuntimeError(f"{outcome.config} has no time: {outcome.status}, {outcome.message}")
         found[outcome.config] = outcome.timing
@@ -77,4 +92,4 @@ def race_main(configs: Sequence[Config]) -> dict[Config, Timing]:
 
 def from_plain(values: dict[str, Any]) -> Config:
     """A config from JSON, in the space's order; what is left out does not apply."""
-    return Config({parameter.name: values.get(parameter.name) for parameter in operation().space.parameters})
+    return Config({parameter.name: values.get(parameter.name) for parameter in implementation().space.parameters})

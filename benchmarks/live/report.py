@@ -1,4 +1,4 @@
-"""What the parts found: figures and verdicts, printed and kept in one JSON file that outlives a failed part."""
+"""Findings of the parts: figures and verdicts, printed and kept in one JSON file that outlives a failed part."""
 
 import json
 import time
@@ -32,7 +32,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What one part found: plain data for the file, targets, and lines for the reader."""
+    """Findings of one part: plain data for the file, targets, and lines for the reader."""
 
     figures: dict[str, Any]
     targets: tuple[Target, ...] = ()

@@ -8,16 +8,16 @@ from typing import Any, Final
 
 from autotune.errors import AutotuneError
 from autotune.executor.gpu import GpuExecutor
-from autotune.report.summary import describe_time
 from autotune.search import Limits, search
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import Store
 from autotune.trial import Timing
+from autotune.units import timing_text
+from benchmarks.grids import grid_shape
 from benchmarks.live import processes
 from benchmarks.live.problem import MAIN, from_plain, operation, optimum, race, race_main
 from benchmarks.live.report import Findings, Target
-from benchmarks.record import grid_shape
 
 LENGTHS: Final = "128,...,16384"
 SEEDS: Final = (1, 2)
@@ -67,7 +67,7 @@ def run_search(work: Path) -> Findings:
             f"{MAIN}: {found['measured']} configs, {found['ending']}, {found['contended']} rows contended",
             f"winner   {winner}, {found['timing']['median_us']:.1f} us in its own race",
             f"optimum  {best}",
-            *(f"raced    {config}: {describe_time(timing)}" for config, timing in timings.items()),
+            *(f"raced    {config}: {timing_text(timing)}" for config, timing in timings.items()),
         ),
     )
 
@@ -141,7 +141,7 @@ def _search_twice(executor: GpuExecutor, shape: AttentionShape, folder: Path) ->
     winners: list[Config] = []
     for seed in SEEDS:
         store = Store(folder / str(seed))
-        result = search(operation(), shape, executor, store, limits=REPEAT_LIMITS, seed=seed, neighbours=())
+        result = search(operation(), shape, executor, store, limits=REPEAT_LIMITS, seed=seed)
         if result.winner is None:
             raise RuntimeError(f"seed {seed}: no winner, {result.ending}")
         winners.append(result.winner.config)

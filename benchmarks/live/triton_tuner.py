@@ -17,10 +17,10 @@ from unittest.mock import patch
 import triton
 from triton.runtime import driver
 
-from autotune.kernels.flash_attention import KERNEL
-from autotune.kernels.flash_attention.forward import flash_attention_forward
+from autotune.kernels.flash_attention.triton import KERNEL
+from autotune.kernels.flash_attention.triton.forward import flash_attention_forward
 from autotune.space import Config
-from benchmarks.live.problem import MAIN, from_plain
+from benchmarks.live.problem import MAIN, definition, from_plain
 
 DESCRIPTORS: Final = {"q": "BLOCK_Q", "k": "BLOCK_K", "v": "BLOCK_K"}  # the argument, and the block of its rows
 OPTIONS: Final = ("num_warps", "num_stages")
@@ -70,12 +70,12 @@ class Captured:
         self.arguments, self.constants = arguments, constants
 
 
-def capture_launch(config: Config, inputs: Any, out: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def capture_launch(config: Config, inputs: Any, outputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments and constants that our launch gives the kernel, without what a config sets."""
     captured = Captured()
-    module = importlib.import_module("autotune.kernels.flash_attention.launch")
+    module = importlib.import_module("autotune.kernels.flash_attention.triton.launch")
     with patch.object(module, "flash_attention_forward", captured):
-        KERNEL.launch(config, inputs, out)
+        KERNEL.launch(config, inputs, outputs)
     constants = {name: value for name, value in captured.constants.items() if name not in config}
     return captured.arguments, constants
 
@@ -101,11 +101,11 @@ def grid(constants: dict[str, Any]) -> tuple[int]:
     return (tiles * MAIN.batch * MAIN.heads,)
 
 
-def tune(configs: Iterable[Config], inputs: Any, out: Any, clock: Clock) -> dict[Config, float | None]:
+def tune(configs: Iterable[Config], inputs: Any, outputs: Any, clock: Clock) -> dict[Config, float | None]:
     """Medians in microseconds by ``triton.autotune``, one tuner for each kind of loads; None for what failed there."""
     medians: dict[Config, float | None] = {}
     for named in by_kind(configs).values():
-        arguments, constants = capture_launch(next(iter(named.values())), inputs, out)
+        arguments, constants = capture_launch(next(iter(named.values())), inputs, outputs)
         tuner = triton.autotune(configs=list(named), key=[], do_bench=clock)(flash_attention_forward)
         tuner[grid](*arguments, **constants)
         timings = getattr(tuner, "configs_timings", {})  # a lone config is not timed
@@ -120,12 +120,12 @@ def main() -> None:
     import torch
 
     chosen = [from_plain(values) for values in json.loads(Path(sys.argv[1]).read_text())]
-    inputs = KERNEL.make_inputs(MAIN, seed=0, device="cuda")
-    out = KERNEL.empty_output(inputs)
+    inputs = definition().make_inputs(MAIN, seed=0, device="cuda")
+    outputs = definition().empty_outputs(inputs)[:1]
     torch.cuda.synchronize()
     clock = Clock()
     started = time.perf_counter()
-    medians = tune(chosen, inputs, out, clock)
+    medians = tune(chosen, inputs, outputs, clock)
     torch.cuda.synchronize()
     seconds = time.perf_counter() - started
     rows = [{"config": dict(config), "median_us": median} for config, median in medians.items()]

@@ -97,7 +97,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--kernel-tuner-python", type=Path, default=Path("/tmp/ktenv/bin/python"))
     parser.add_argument("--keep", type=made_folder, help="folder of runs, to stop and resume; empty it if code changed")
     parser.add_argument("--json", type=Path, help="write the summaries to this file")
-    parser.add_argument("--plot", type=Path, help="draw regret against the fraction evaluated; needs matplotlib")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw regret over the fraction evaluated")
     return parser.parse_args(words)
 
 

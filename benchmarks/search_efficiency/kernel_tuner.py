@@ -42,7 +42,7 @@ class KernelTunerError(Exception):
 
 
 def is_usable(python: Path) -> bool:
-    """Whether an interpreter is there and has Kernel Tuner."""
+    """Return if an interpreter is there and has Kernel Tuner."""
     if not python.is_file():
         return False
     return subprocess.run([python, "-c", "import kernel_tuner"], capture_output=True, check=False).returncode == 0
@@ -84,7 +84,7 @@ def cache_file(recording: Recording) -> dict[str, Any]:
     """
     choices = {
         parameter.name: parameter.choices(recording.device)
-        for parameter in recording.operation.space.parameters
+        for parameter in recording.implementation.space.parameters
         if len(parameter.choices(recording.device)) > 1
     }
     values = {
@@ -105,7 +105,7 @@ def cache_file(recording: Recording) -> dict[str, Any]:
         }
     return {
         "device_name": recording.device.name,
-        "kernel_name": recording.operation.name,
+        "kernel_name": recording.implementation.operation,
         "problem_size": [recording.shape.seq_q, recording.shape.heads, recording.shape.batch],
         "tune_params_keys": list(values),
         "tune_params": values,

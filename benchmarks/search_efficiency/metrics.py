@@ -1,4 +1,4 @@
-"""What is computed from traces: regret, the exact random search, Kernel Tuner's P score, bootstrap intervals.
+"""Metrics of traces: regret, the exact random search, Kernel Tuner's P score, bootstrap intervals.
 
 A trace is the indices of distinct configs in the order of their evaluation; times are NaN where a config failed. A
 failure counts as the slowest time of its sweep, for samplers and for the random baseline alike.

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.device import Device
-from autotune.operation import Operation
-from autotune.registry import get_operation
+from autotune.implementation import Implementation
+from autotune.registry import get_implementation
 from autotune.search.pace import cold_compile_seconds
 from autotune.shape import AttentionShape
 from autotune.space import Config
@@ -35,7 +35,7 @@ class Recording:
 
     name: str
     half: Half
-    operation: Operation[Any]
+    implementation: Implementation[Any]
     shape: AttentionShape
     device: Device
     outcomes: tuple[Outcome, ...]
@@ -54,7 +54,7 @@ class Recording:
     @cached_property
     def default(self) -> int:
         """The index of the space's default."""
-        return self.index[self.operation.space.default(self.shape, self.device)]
+        return self.index[self.implementation.space.default(self.shape, self.device)]
 
     def seed(self, number: int) -> int:
         """The seed of a run: the sweep's own, or sweeps of one space would all begin with the same draws."""
@@ -70,18 +70,18 @@ class Recording:
         return max(math.ceil(self.size / 2), self.random_search.budget)
 
 
-def load(operation: str = "flash_attention") -> list[Recording]:
-    """Every shipped sweep of an operation that searches attention shapes, by name.
+def load(operation: str = "flash_attention", implementation: str = "triton") -> list[Recording]:
+    """Every shipped sweep of an implementation that searches attention shapes, by name.
 
     Raises:
         ValueError: a sweep does not hold the very configs that its space calls valid today.
     """
     screened, shapes, devices = {}, {}, {}
-    for sweep in shipped_sweeps(operation):
+    for sweep in shipped_sweeps(operation, implementation=implementation):
         rows = [trial for trial in sweep.trials() if trial.stage is Stage.SCREEN]
         assert isinstance(rows[0].shape, AttentionShape)
-        screened[sweep.name], shapes[sweep.name] = [row.outcome for row in rows], rows[0].shape
-        devices[sweep.name] = rows[0].device
+        name = f"{operation}{sweep.name.removeprefix(implementation)}"  # seeds are made of it
+        screened[name], shapes[name], devices[name] = [row.outcome for row in rows], rows[0].shape, rows[0].device
     compiled = cold_compile_seconds([((s.head_dim, s.causal), screened[name]) for name, s in shapes.items()])
     halves = split(shapes)
     recordings = []
@@ -89,7 +89,7 @@ def load(operation: str = "flash_attention") -> list[Recording]:
         recording = Recording(
             name=name,
             half=halves[name],
-            operation=get_operation(operation),
+            implementation=get_implementation(operation, implementation),
             shape=shapes[name],
             device=devices[name],
             outcomes=tuple(outcomes),
@@ -97,7 +97,7 @@ def load(operation: str = "flash_attention") -> list[Recording]:
             compile_seconds=np.array(seconds),
             judge_seconds=np.array([outcome.judge_seconds or 0.0 for outcome in outcomes]),
         )
-        if set(recording.index) != set(recording.operation.space.configs(recording.shape, recording.device)):
+        if set(recording.index) != set(recording.implementation.space.configs(recording.shape, recording.device)):
             raise ValueError(f"{name} was recorded for another space; record it again: python -m benchmarks.record")
         recordings.append(recording)
     return sorted(recordings, key=lambda recording: recording.name)

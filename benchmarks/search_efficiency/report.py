@@ -1,13 +1,14 @@
 """Summaries as Markdown tables, verdicts and one figure."""
 
-import importlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
 
 import numpy as np
 
+from autotune.lab.drawing.chart import Chart, log_axis, regret_axis
+from autotune.lab.drawing.figure_file import write_figure
+from autotune.lab.drawing.markup import element
 from benchmarks.search_efficiency.machine import COMPILERS
 from benchmarks.search_efficiency.metrics import Interval
 from benchmarks.search_efficiency.recordings import Half, Recording
@@ -25,7 +26,7 @@ from benchmarks.search_efficiency.summary import (
     regret_curve,
 )
 
-PANEL_INCHES: Final = (3.0, 2.2)
+COLUMNS, PANEL_GAP = 4, 12  # of panels in the plot
 
 
 def tables(half: Half, summaries: Sequence[Summary]) -> str:
@@ -110,36 +111,35 @@ def verdict(training: Sequence[Summary], held_out: Sequence[Summary], default: s
 
 
 def plot(path: Path, recordings: Sequence[Recording], runs: Sequence[Run]) -> None:
-    """Regret against the fraction evaluated: a panel for each sampler, its median and 90 % band over all sweeps.
+    """Draw regret over the fraction evaluated as SVG: a panel for each sampler, its median and 90 % band.
 
     Raises:
-        ModuleNotFoundError: matplotlib is not installed.
+        UsageError: the path does not end in .svg, or its folder does not exist.
     """
-    matplotlib: Any = importlib.import_module("matplotlib")
-    matplotlib.use("Agg")
-    pyplot: Any = importlib.import_module("matplotlib.pyplot")
     by_name = {recording.name: recording for recording in recordings}
     names = list(dict.fromkeys(run.sampler for run in runs if run.trace))
-    columns = min(4, len(names))
-    count = math.ceil(len(names) / columns)
-    size = (PANEL_INCHES[0] * columns, PANEL_INCHES[1] * count)
-    figure, panels = pyplot.subplots(
-        count, columns, figsize=size, sharex=True, sharey=True, squeeze=False, layout="constrained"
-    )
-    percent = 100 * np.array(CURVE)
-    for panel, name in zip(panels.flat, names, strict=False):
-        mine = [regret_curve(by_name[run.recording], run, CURVE) for run in runs if run.sampler == name and run.trace]
-        low, median, high = 100 * np.percentile(np.array(mine), (5, 50, 95), axis=0)
-        panel.fill_between(percent, low, high, alpha=0.25, linewidth=0)
-        panel.plot(percent, median)
-        panel.set_title(name, fontsize="small")
-        panel.set_yscale("symlog", linthresh=1)
-        panel.grid(alpha=0.3)
-    for panel in panels.flat[len(names) :]:
-        panel.set_visible(False)
-    figure.supxlabel("valid configs evaluated, %")
-    figure.supylabel("regret, %")
-    figure.savefig(path)
+    curves = {
+        name: np.percentile(
+            [regret_curve(by_name[run.recording], run, CURVE) for run in runs if run.sampler == name and run.trace],
+            (5, 50, 95),
+            axis=0,
+        )
+        for name in names
+    }
+    across = log_axis("valid configs evaluated, %", [100 * fraction for fraction in CURVE])
+    up = regret_axis("regret", [float(value) for curve in curves.values() for value in curve.ravel()])
+    chart = Chart(across, up)
+    drawn = []
+    for index, (name, (low, median, high)) in enumerate(curves.items()):
+        row, column = divmod(index, COLUMNS)
+        xs = [100 * fraction for fraction in CURVE]
+        place = f"translate({column * chart.width} {row * (chart.height + PANEL_GAP)})"
+        label = element("text", name, x=chart.width / 2, y=8, class_="middle")
+        parts = (chart.axes(), chart.band(xs, low, high, "band"), chart.line(xs, median, "line"), label)
+        drawn.append(element("g", *parts, transform=place))
+    rows = math.ceil(len(names) / COLUMNS)
+    title = ("Regret over the fraction of the space that was evaluated", "median and 90 % band over all sweeps")
+    write_figure(path, title, COLUMNS * chart.width, rows * (chart.height + PANEL_GAP), *drawn)
 
 
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

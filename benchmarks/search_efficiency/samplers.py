@@ -67,7 +67,7 @@ def run_sampler(sampler: str, recording: Recording, seed: int) -> Run:
 
 
 def replay(source: Source, budget: int) -> list[int]:
-    """What a source asks for, told of each config before the next.
+    """Configs that a source asks for, each answered before the next.
 
     Raises:
         RuntimeError: it asked for a config twice, so its evaluations would be miscounted.
@@ -93,7 +93,7 @@ class OurSource:
         self._recording = recording
         first = [recording.outcomes[recording.default].config]
         self._proposals = make_proposals(
-            sampler, recording.operation.space, recording.shape, recording.device, seed=seed, first=first
+            sampler, recording.implementation.space, recording.shape, recording.device, seed=seed, first=first
         )
 
     def ask(self) -> int | None:
@@ -107,7 +107,7 @@ class OurSource:
 class PlainSource:
     """An Optuna study over the index of each value, told the logarithm of the time; for one config at a time.
 
-    What the space rejects is told without an evaluation, and a config that was evaluated before is answered from
+    What the space rejects is answered without an evaluation, and a config that was evaluated before is answered from
     memory. Failures are pruned trials for TPE; the others, which ignore those, are told the worst time so far.
     """
 
@@ -117,7 +117,7 @@ class PlainSource:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self._study = optuna.create_study(sampler=PLAIN[sampler](seed))
-        self._parameters = recording.operation.space.parameters
+        self._parameters = recording.implementation.space.parameters
         self._choices = {parameter.name: parameter.choices(recording.device) for parameter in self._parameters}
         self._distributions: dict[str, BaseDistribution] = {
             parameter.name: IntDistribution(0, len(self._choices[parameter.name]) - 1)

@@ -1,4 +1,4 @@
-"""What many runs of a sampler on one half of the sweeps amount to."""
+"""Summaries of many runs of a sampler on one half of the sweeps."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What baselines share: refusing what they cannot do, which of their memory is their inputs', and packed offsets."""
+"""Shared by baselines: refusals, which of their memory is their inputs', and offsets of packed sequences."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OverCopies:
-    """A baseline's call over copies of its inputs: as its users hold them from the start, or without what nobody wrote.
+    """A baseline's call over copies of its inputs: in its users' layout, or without unwritten values.
 
     They stand for the inputs and are no memory of the baseline's own, but for what they take beyond the ``stored``
     bytes of these: padding. None: they have none.
@@ -38,7 +38,7 @@ class OverCopies:
 
 
 def refuse_unless_ready(baseline: Baseline, shape: Any) -> None:
-    """What ``prepare`` begins with.
+    """Raise the reason why a baseline cannot run: the first act of ``prepare``.
 
     Raises:
         MissingDependencyError: ``available`` says why.
@@ -51,7 +51,7 @@ def refuse_unless_ready(baseline: Baseline, shape: Any) -> None:
 
 
 def offsets_of(lengths: "torch.Tensor") -> "torch.Tensor":
-    """Where each of ``lengths [B]`` begins and the last one ends, int32 ``[B + 1]``."""
+    """Return where each of ``lengths [B]`` begins and the last one ends, int32 ``[B + 1]``."""
     import torch
 
     return torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()

@@ -44,12 +44,10 @@ class Eager:
             return f"{type(shape).__name__}: eager computes an AttentionShape"
         if shape.dtype not in DTYPES:
             return f"dtype={shape.dtype}: eager takes {', '.join(DTYPES)}"
-        if shape.varlen:
-            return "varlen=True: eager takes sequences of one length"
         return None
 
     def prepare(self, shape: Any, inputs: Any) -> "Callable[[], torch.Tensor]":
-        """A call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; the mask is built here, once.
+        """Bind a call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; builds the mask, once.
 
         The call allocates its results ``[B, H, S_q, S_kv]``, and raises torch's ``OutOfMemoryError`` where they do not
         fit.
@@ -82,7 +80,7 @@ def make_attention(
     scale: float,
     softcap: float | None = None,
 ) -> "Attend":
-    """Eager attention of these lengths, over any ``[B, H, S, D]`` of them; the mask is built here, once.
+    """Return eager attention of these lengths, over any ``[B, H, S, D]`` of them; builds the mask, once.
 
     Example:
         >>> attend = make_attention(128, 128, device="cpu", causal=True, scale=0.125)
@@ -109,7 +107,7 @@ def _attend(
     scale: float,
     softcap: float | None,
 ) -> "torch.Tensor":
-    """Attention over ``[B, H, S, D]``; a query that sees no key makes NaN."""
+    """Compute attention over ``[B, H, S, D]``; a query that sees no key makes NaN."""
     import torch
 
     group = q.shape[1] // k.shape[1]
@@ -128,7 +126,7 @@ def _attend(
 def _hidden_keys(
     seq_q: int, seq_kv: int, *, causal: bool, window: int | None, device: "torch.device | str"
 ) -> "torch.Tensor | None":
-    """Which keys ``[S_q, S_kv]`` a query does not see, last query and last key aligned; None where it sees all."""
+    """Return a mask ``[S_q, S_kv]`` of the keys that queries do not see, aligned bottom-right, or None."""
     import torch
 
     if window is None and not causal:

@@ -18,7 +18,7 @@ from autotune.kernels.baselines.baseline import OverCopies, offsets_of, refuse_u
 from autotune.shape import AttentionShape, PagedShape
 
 if TYPE_CHECKING:
-    from autotune.kernels.flash_attention.kernel import Inputs as DenseInputs
+    from autotune.kernels.flash_attention.definition import Inputs as DenseInputs
     from autotune.kernels.paged_decode.inputs import Inputs as PagedInputs
 
 DEVICE: Final = "cuda"
@@ -33,10 +33,9 @@ Run = Callable[[], torch.Tensor]
 class FlashAttention3:
     """FlashAttention 3, for Hopper, over ``AttentionShape`` and ``PagedShape``, with its defaults.
 
-    Dense tensors are a ``flash_attn_func``, ``varlen`` ones packed for ``flash_attn_varlen_func``, and paged ones,
-    queries packed or not, a ``flash_attn_with_kvcache``, which chooses the number of splits itself. A call follows the
-    values of its tensors, but for caches and page table, which are copied when it is prepared: whole pages are read,
-    and what nobody wrote must be finite.
+    Dense tensors are a ``flash_attn_func``, and paged ones, queries packed or not, a ``flash_attn_with_kvcache``, which
+    chooses the number of splits itself. A call follows the values of its tensors, but for caches and page table, which
+    are copied when it is prepared: whole pages are read, and unwritten slots must be finite.
 
     Example (on a Hopper GPU):
         >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cuda")  # of flash attention
@@ -44,7 +43,7 @@ class FlashAttention3:
     """
 
     name: str = "flash_attn_3"
-    is_usual: bool = False
+    is_usual: bool = True
     verified_on_hardware: bool = False
 
     def available(self) -> str | None:
@@ -65,7 +64,7 @@ class FlashAttention3:
         return reason
 
     def prepare(self, shape: Any, inputs: Any) -> Run:
-        """A call that returns a new tensor, ``[B, S_q, H, D_v]``, or ``[T, H, D_v]`` of packed queries.
+        """Return a call that returns a new tensor, ``[B, S_q, H, D_v]``, or ``[T, H, D_v]`` of packed queries.
 
         Raises:
             MissingDependencyError: ``available`` says why.
@@ -75,6 +74,19 @@ class FlashAttention3:
         library: Any = importlib.import_module("flash_attn_interface")
         bind = _bind_dense if isinstance(shape, AttentionShape) else self._bind_paged
         return _ready(self.name, bind, library, shape, inputs)
+
+    def serve(self, shape: Any, inputs: Any) -> torch.Tensor:
+        """Compute dense attention, ``[B, S_q, H, D_v]``; a paged cache would have to be copied without its NaN.
+
+        Raises:
+            BaselineUnavailableError: the shape is paged, or FlashAttention refuses these tensors.
+        """
+        if not isinstance(shape, AttentionShape):
+            raise BaselineUnavailableError(f"{self.name} serves no paged cache: slots without a token may hold NaN")
+        try:
+            return _bind_dense(importlib.import_module("flash_attn_interface"), shape, inputs)()
+        except Exception as error:  # the bindings and CUDA have no exception in common
+            raise BaselineUnavailableError(f"{self.name} does not run here: {one_line(error)}") from error
 
     def _bind_paged(self, library: Any, shape: PagedShape, inputs: "PagedInputs") -> Run:
         options = _options(inputs, causal=True)
@@ -151,25 +163,13 @@ class FlashAttention2:
 
 
 def _bind_dense(library: Any, shape: AttentionShape, inputs: "DenseInputs") -> Run:
-    """What both versions call the same."""
-    q, k, v = inputs.q, inputs.k, inputs.v
+    """Bind the function that both versions share."""
     options = _options(inputs, causal=inputs.causal)
-    if not shape.varlen:
-        return lambda: _first(library.flash_attn_func(q, k, v, **options))
-    (batch, seq_q), seq_kv = q.shape[:2], k.shape[1]
-    ones = torch.ones(batch, dtype=torch.int64, device=q.device)
-    lengths = (offsets_of(ones * seq_q), offsets_of(ones * seq_kv), seq_q, seq_kv)
-
-    def run() -> torch.Tensor:
-        packed = (tensor.flatten(0, 1) for tensor in (q, k, v))
-        out = _first(library.flash_attn_varlen_func(*packed, *lengths, **options))
-        return out.reshape(batch, seq_q, shape.heads, shape.head_dim_v)
-
-    return run
+    return lambda: _first(library.flash_attn_func(inputs.q, inputs.k, inputs.v, **options))
 
 
 def _ready(name: str, bind: Callable[..., Run], library: Any, shape: Any, inputs: Any) -> Run:
-    """The bound call, after its first run."""
+    """Return the bound call after its first run."""
     if inputs.q.device.type != DEVICE:
         raise BaselineUnavailableError(f"the tensors are on {inputs.q.device}: {name} takes them on {DEVICE}")
     try:
@@ -181,7 +181,7 @@ def _ready(name: str, bind: Callable[..., Run], library: Any, shape: Any, inputs
 
 
 def _unsupported(name: str, shape: Any) -> str | None:
-    """What neither version computes."""
+    """Return why neither version computes a shape, or None."""
     if not isinstance(shape, AttentionShape | PagedShape):
         return f"{type(shape).__name__}: {name} computes an AttentionShape or a PagedShape"
     if shape.dtype not in DTYPES:
@@ -198,7 +198,7 @@ def _unsupported(name: str, shape: Any) -> str | None:
 
 
 def _options(inputs: Any, *, causal: bool) -> dict[str, Any]:
-    """A window of W leaves the W - 1 keys before a query's own and, where no mask hides them, those after it."""
+    """Return the options that both share: a window of W is W - 1 keys before a query's own, and as many after it."""
     before = -1 if inputs.window is None else inputs.window - 1
     return {
         "softmax_scale": inputs.scale,
@@ -209,7 +209,7 @@ def _options(inputs: Any, *, causal: bool) -> dict[str, Any]:
 
 
 def _readable_pages(inputs: "PagedInputs") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Finite copies of the caches, as NHD without moving anything, and a page table that holds no other pages."""
+    """Return finite copies of the caches, viewed as NHD, and a page table of pages that exist."""
     caches = [
         torch.nan_to_num(cache, out=cache.new_empty_strided(cache.shape, cache.stride()))
         for cache in (inputs.k_cache, inputs.v_cache)
@@ -219,7 +219,7 @@ def _readable_pages(inputs: "PagedInputs") -> tuple[torch.Tensor, torch.Tensor, 
 
 
 def _first(result: Any) -> torch.Tensor:
-    """The output: before September 2025 FlashAttention 3 gave the log-sum-exp with it, asked or not."""
+    """Return the output alone: before September 2025 FlashAttention 3 always gave the log-sum-exp with it."""
     out: torch.Tensor = result[0] if isinstance(result, tuple) else result
     return out
 
@@ -233,7 +233,7 @@ def _missing(module: str, install: str) -> str | None:
 
 
 def _missing_gpu(name: str, generations: str, majors: tuple[int, int]) -> str | None:
-    """Why torch's current GPU is none of these compute capabilities."""
+    """Return why torch's current GPU is none of these compute capabilities, or None."""
     if torch.version.cuda is None or not torch.cuda.is_available():
         return f"{name} needs an NVIDIA GPU, and this torch finds none: install a driver and a CUDA build of it"
     major, minor = torch.cuda.get_device_capability()

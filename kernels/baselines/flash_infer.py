@@ -18,7 +18,7 @@ from autotune.kernels.baselines.baseline import offsets_of, refuse_unless_ready
 from autotune.shape import AttentionShape, PagedShape
 
 if TYPE_CHECKING:
-    from autotune.kernels.flash_attention.kernel import Inputs as DenseInputs
+    from autotune.kernels.flash_attention.definition import Inputs as DenseInputs
     from autotune.kernels.paged_decode.inputs import Inputs as PagedInputs
 
 DEVICE: Final = "cuda"
@@ -50,7 +50,7 @@ class Pages(NamedTuple):
 
 
 def list_pages(page_table: torch.Tensor, seq_lens: torch.Tensor, *, page_size: int) -> Pages:
-    """The pages in use of a ``page_table [B, max_pages]``; waits for the device."""
+    """List the pages in use of a ``page_table [B, max_pages]``; waits for the device."""
     lengths = seq_lens.long().clamp(min=0)
     counts = (lengths + page_size - 1) // page_size
     is_used = torch.arange(page_table.shape[1], device=page_table.device) < counts[:, None]
@@ -61,7 +61,7 @@ def list_pages(page_table: torch.Tensor, seq_lens: torch.Tensor, *, page_size: i
 class FlashInfer:
     """FlashInfer over ``AttentionShape`` and ``PagedShape``, planned once, as its users do it for all layers of a step.
 
-    One dense sequence is a ``single_prefill_with_kv_cache``; several, or ``varlen``, are packed one after another for
+    One dense sequence is a ``single_prefill_with_kv_cache``; several are packed one after another for
     ``BatchPrefillWithRaggedKVCacheWrapper``. One query a sequence over pages is
     ``BatchDecodeWithPagedKVCacheWrapper``, on tensor cores for groups of 4 and more; several, or packed ones, are
     ``BatchPrefillWithPagedKVCacheWrapper``. The library chooses between its FA2 and FA3 kernels, but for 8-bit caches,
@@ -106,7 +106,7 @@ class FlashInfer:
         return _missing_in_dense(shape) if isinstance(shape, AttentionShape) else _missing_in_paged(shape)
 
     def prepare(self, shape: Any, inputs: Any) -> Run:
-        """A call that returns a new tensor, ``[B, S_q, H, D_v]``, or ``[T, H, D_v]`` of packed queries.
+        """Return a call that returns a new tensor, ``[B, S_q, H, D_v]``, or ``[T, H, D_v]`` of packed queries.
 
         Kernels that were never compiled on this machine are compiled here, which takes minutes.
 
@@ -133,7 +133,7 @@ class FlashInfer:
         q, k, v = inputs.q, inputs.k, inputs.v
         # A window has a left side alone; where one query is the last position, the mask hides nothing else.
         options: dict[str, Any] = {"causal": inputs.causal or inputs.window is not None, **_options(inputs)}
-        if shape.batch == 1 and not shape.varlen:
+        if shape.batch == 1:
 
             def run_one() -> torch.Tensor:
                 out: torch.Tensor = flashinfer.single_prefill_with_kv_cache(
@@ -224,7 +224,7 @@ class FlashInfer:
         return wrapper
 
     def _workspace(self, device: torch.device) -> torch.Tensor:
-        """Bytes that begin as zeros, as the library's first use wants them."""
+        """Return the device's workspace: bytes that begin as zeros, as the library's first use wants them."""
         found = self._workspaces.get(device)
         if found is None:
             found = self._workspaces[device] = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
@@ -250,7 +250,7 @@ def _missing_in_paged(shape: PagedShape) -> str | None:
 
 
 def _options(inputs: Any) -> dict[str, Any]:
-    """What all of FlashInfer's functions call the same; ``window_left`` counts the keys before a query's own."""
+    """Return the options that all functions share; ``window_left`` counts the keys before a query's own."""
     return {
         "window_left": -1 if inputs.window is None else inputs.window - 1,
         "logits_soft_cap": inputs.softcap,
@@ -261,7 +261,7 @@ def _options(inputs: Any) -> dict[str, Any]:
 def _with_scales(
     run: Callable[..., torch.Tensor], inputs: "PagedInputs", shape: PagedShape
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """``run`` over queries ``[T, H, D]`` and a cache that is multiplied by its scales, fp32 ``[H_kv]``."""
+    """Return ``run`` over queries ``[T, H, D]`` and a cache that is multiplied by its scales, fp32 ``[H_kv]``."""
     k_scale, v_scale = inputs.k_scale, inputs.v_scale
     if k_scale is None or v_scale is None:
         return run

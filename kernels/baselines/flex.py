@@ -48,12 +48,10 @@ class Flex:
             return f"{type(shape).__name__}: flex computes an AttentionShape"
         if shape.dtype not in DTYPES:
             return f"dtype={shape.dtype}: flex takes {', '.join(DTYPES)}"
-        if shape.varlen:
-            return "varlen=True: flex takes packed sequences by a document mask only, which a shape does not hold"
         return None
 
     def prepare(self, shape: Any, inputs: Any) -> "Callable[[], torch.Tensor]":
-        """A call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; compiled and run once here.
+        """Bind a call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; compiles and runs it once.
 
         Raises:
             MissingDependencyError: ``available`` says why.
@@ -61,7 +59,7 @@ class Flex:
         """
         refuse_unless_ready(self, shape)
         try:
-            from autotune.kernels.flex_attention.compiled import bind  # loads torch and triton
+            from autotune.kernels.flash_attention.flex.compiled import bind  # loads torch and triton
 
             return bind(inputs, {})  # of one problem with several sets of inputs, the first compiles
         except Exception as error:  # dynamo, inductor and the compilers have no exception in common
@@ -70,7 +68,7 @@ class Flex:
 
 
 def _missing_on_cpu() -> str | None:
-    """What inductor's C++ backend lacks: its vector instructions, or the compiler that it looks for."""
+    """Return what inductor's C++ backend lacks, vector instructions or a compiler, or None."""
     import torch
 
     capability = torch.backends.cpu.get_cpu_capability()

@@ -100,7 +100,7 @@ def projected_attention(
     quantized: bool = False,
     seed: int = 0,
 ) -> ProjectedAttention:
-    """Attention inside its four projections, in fp32, or with the projections in int8.
+    """Make attention inside its four projections, in fp32, or with the projections in int8.
 
     The weights depend on the seed alone, so that both hold the same before quantization. They are uniform in
     ``+-hidden ** -0.5``, as torch initializes a linear layer.
@@ -135,7 +135,7 @@ def projected_attention(
 
 
 def projection_error_bound(inputs: torch.Tensor, linear: torch.nn.Linear) -> torch.Tensor:
-    """How far ``Int8Linear(linear)`` may be from the exact projection of ``inputs [..., in]``: fp64 ``[..., out]``.
+    """Return how far ``Int8Linear(linear)`` may be from the exact projection of ``inputs``, fp64 ``[..., out]``.
 
     A row x becomes x', off by at most half its scale s in each of its n elements, and an output's weights w become w',
     off by half theirs, t. ``|x'w' - xw| <= |x' - x| |w| + |x'| |w' - w|``, summed, is at most
@@ -160,7 +160,7 @@ class OutputError:
 
 
 def output_error(module: ProjectedAttention, exact: ProjectedAttention, hidden_states: torch.Tensor) -> OutputError:
-    """How far ``module(hidden_states)`` is from what the float module ``exact`` gives in fp64."""
+    """Measure how far ``module(hidden_states)`` is from the output of the float module ``exact`` in fp64."""
     expected = copy.deepcopy(exact).double()(hidden_states.double())
     error = module(hidden_states).double() - expected
     return OutputError(

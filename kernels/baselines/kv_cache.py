@@ -31,7 +31,7 @@ class KVCache(Protocol):
         """Add the next positions, ``k [B, S, H_kv, D]`` and ``v [B, S, H_kv, D_v]``."""
 
     def attend(self, q: torch.Tensor, *, scale: float | None = None) -> torch.Tensor:
-        """Attention of the last positions ``q [B, S_q, H, D]``, each over the keys up to its own.
+        """Compute attention of the last positions ``q [B, S_q, H, D]``, each over the keys up to its own.
 
         ``scale`` is ``D ** -0.5`` by default. Returns ``[B, S_q, H, D_v]``.
         """
@@ -162,7 +162,7 @@ class ContiguousCache:
         return None
 
     def prepare(self, shape: PagedShape, inputs: "Inputs") -> Callable[[], torch.Tensor]:
-        """A call that returns ``[B, S_q, H, D_v]``.
+        """Return a call that returns ``[B, S_q, H, D_v]``.
 
         Raises:
             BaselineUnavailableError: ``unsupported`` says why, or queries are packed.
@@ -188,7 +188,7 @@ class ContiguousCache:
 
 
 def gather_pages(cache: torch.Tensor, page_table: torch.Tensor, seq_lens: torch.Tensor, *, layout: str) -> torch.Tensor:
-    """A paged cache as one tensor ``[B, H_kv, longest, D]``, 0 behind each sequence's end; waits for the device."""
+    """Copy a paged cache to one tensor ``[B, H_kv, longest, D]``, 0 behind a sequence's end; waits for the device."""
     slots = cache if layout == "NHD" else cache.transpose(1, 2)
     position = torch.arange(max(1, int(seq_lens.max())), device=cache.device)
     is_key = position < seq_lens[:, None]
@@ -198,7 +198,7 @@ def gather_pages(cache: torch.Tensor, page_table: torch.Tensor, seq_lens: torch.
 
 
 def _visible_keys(seq_lens: torch.Tensor, seq_q: int, longest: int, *, window: int | None) -> torch.Tensor:
-    """Which keys the last ``seq_q`` positions of each sequence see, ``[B, S_q, longest]``."""
+    """Return a mask ``[B, S_q, longest]`` of the keys that the last ``seq_q`` positions of each sequence see."""
     key = torch.arange(longest, device=seq_lens.device)
     position = (seq_lens[:, None] - seq_q + torch.arange(seq_q, device=seq_lens.device))[:, :, None]
     visible = key <= position
@@ -218,7 +218,7 @@ def _attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: fl
 
 
 def _additive_mask(visible: torch.Tensor, dtype: torch.dtype, *, group: int) -> torch.Tensor:
-    """0 where a query sees a key and -inf elsewhere, ``[..., S_q * group, length]`` of ``visible [..., S_q, length]``.
+    """Return 0 for a visible key and -inf for others, ``[..., S_q * group, length]`` of ``visible [..., S_q, length]``.
 
     Torch would make as much of a boolean mask at each call. Of one query a single row serves the group.
     """
@@ -239,7 +239,7 @@ def _scaled_dot_product(
     causal: bool = False,
     scale: float | None,
 ) -> torch.Tensor:
-    """Attention of ``q [B, S_q, H, D]`` over ``[B, H_kv, length, D]``; a mask is one of ``_additive_mask``.
+    """Attend with ``q [B, S_q, H, D]`` over ``[B, H_kv, length, D]``; a mask is one of ``_additive_mask``.
 
     Of torch's fused backends for GPUs flash takes no mask, and the memory-efficient one no groups before torch 2.14. So
     with a mask the queries of a group are passed as positions of one head, which also reads each key once.
@@ -268,7 +268,7 @@ def _check_pair(k: torch.Tensor, v: torch.Tensor) -> None:
 
 
 def _check_fits(k: torch.Tensor, v: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
-    """Refuse what would be broadcast or converted into a cache ``[B, H_kv, length, D]``."""
+    """Refuse a tensor that would be broadcast or converted into a cache ``[B, H_kv, length, D]``."""
     _check_pair(k, v)
     for name, new, old in (("k", k, keys), ("v", v, values)):
         sizes = (old.shape[0], new.shape[1], old.shape[1], old.shape[3])

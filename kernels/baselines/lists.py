@@ -1,4 +1,4 @@
-"""What each operation is compared with, the usual ones first."""
+"""The baselines of each operation, the usual ones first."""
 
 from typing import Final
 

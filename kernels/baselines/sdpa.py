@@ -93,8 +93,6 @@ class Sdpa:
             return f"dtype={shape.dtype}: {self.name} takes {', '.join(DTYPES)}"
         if shape.window is not None or shape.softcap:
             return f"{self.name} has no window and no softcap"
-        if shape.varlen:
-            return f"varlen=True: {self.name} takes sequences of one length"
         if self.backend == "cudnn" and _is_bottom_right(shape):
             return f"{_lengths(shape)}: torch gives cuDNN's attention a bottom-right causal mask as a tensor alone"
         if self.backend == "efficient" and _has_blind_queries(shape):
@@ -105,34 +103,55 @@ class Sdpa:
         return None
 
     def prepare(self, shape: Any, inputs: Any) -> "Callable[[], torch.Tensor]":
-        """A call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; run once here.
+        """Bind a call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; run once here.
 
         Raises:
             MissingDependencyError: ``available`` says why.
             BaselineUnavailableError: ``unsupported`` says why, or the backend refuses the problem.
         """
         refuse_unless_ready(self, shape)
+        run, mask, q, k, v = self._bind(shape, inputs)
+        if self.backend != "math":  # which takes everything
+            is_bias = mask is not None and q.device.type != "cpu"
+            grouped = shape.heads != shape.kv_heads
+            self._try((lambda: self._run_fused(run, q, k, v, grouped)) if is_bias else run)
+        return run
+
+    def serve(self, shape: Any, inputs: Any) -> "torch.Tensor":
+        """Compute over flash attention's ``Inputs``, ``[B, S_q, H, D_v]``.
+
+        Raises:
+            BaselineUnavailableError: the backend refuses these tensors.
+        """
+        try:
+            return self._bind(shape, inputs)[0]()
+        except RuntimeError as error:
+            raise BaselineUnavailableError(f"{self.name} does not run here: {one_line(error)}") from error
+
+    def _bind(
+        self, shape: Any, inputs: Any
+    ) -> "tuple[Callable[[], torch.Tensor], torch.Tensor | None, torch.Tensor, torch.Tensor, torch.Tensor]":
+        """Return the call, its mask, and the tensors as torch takes them, ``[B, H, S, D]``."""
         from torch.nn.functional import scaled_dot_product_attention
 
         q, k, v = (tensor.transpose(1, 2) for tensor in (inputs.q, inputs.k, inputs.v))
-        grouped = shape.heads != shape.kv_heads
         mask = self._mask(shape, q) if _is_bottom_right(shape) else None
         causal = mask is None and shape.causal and shape.seq_q > 1  # a single query sees every key
 
         def run() -> "torch.Tensor":
             with OneBackend(self.backend):
                 out = scaled_dot_product_attention(
-                    q, k, v, attn_mask=mask, is_causal=causal, scale=inputs.scale, enable_gqa=grouped
+                    *(q, k, v, mask),
+                    is_causal=causal,
+                    scale=inputs.scale,
+                    enable_gqa=shape.heads != shape.kv_heads,
                 )
             return out.transpose(1, 2)
 
-        if self.backend != "math":  # which takes everything
-            is_bias = mask is not None and q.device.type != "cpu"
-            self._try((lambda: self._run_fused(run, q, k, v, grouped)) if is_bias else run)
-        return run
+        return run, mask, q, k, v
 
     def _mask(self, shape: AttentionShape, q: "torch.Tensor") -> "torch.Tensor":
-        """A causal mask aligned bottom-right: a bias that torch's kernels for GPUs know, or ``[S_q, S_kv]`` values.
+        """Make a causal mask aligned bottom-right: a bias that torch's GPU kernels know, or ``[S_q, S_kv]`` values.
 
         Torch's math and its kernel for CPUs take values alone, and would make them of the bias in each call.
         """
@@ -151,7 +170,7 @@ class Sdpa:
     def _run_fused(
         self, run: "Callable[[], torch.Tensor]", q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor", grouped: bool
     ) -> None:
-        """Run it where the backend takes the bias as it is: torch else makes a tensor of it, and blames that."""
+        """Run it if the backend takes the bias as it is: otherwise torch makes a tensor of it, and blames that."""
         from torch.backends import cuda
 
         takes = {"flash": cuda.can_use_flash_attention, "efficient": cuda.can_use_efficient_attention}[self.backend]
@@ -161,7 +180,7 @@ class Sdpa:
         run()
 
     def _try(self, run: Callable[[], object]) -> None:
-        """Run it once: torch says what a backend does not take in warnings, and raises that there is no kernel."""
+        """Run it once: torch warns of what a backend does not take, and raises that there is no kernel."""
         import torch
 
         with warnings.catch_warnings(record=True) as said:
@@ -177,7 +196,7 @@ class Sdpa:
 
 @cache
 def _switches(backend: str) -> "tuple[tuple[Callable[[], bool], Callable[[bool], None], bool], ...]":
-    """Of each backend what reads its switch, what sets it, and whether it is on where this one is alone."""
+    """Return for each backend what reads its switch, what sets it, and if it is on where this one is alone."""
     from torch.backends import cuda
 
     found = BACKENDS.items()
@@ -185,7 +204,7 @@ def _switches(backend: str) -> "tuple[tuple[Callable[[], bool], Callable[[bool],
 
 
 def _is_bottom_right(shape: AttentionShape) -> bool:
-    """Whether there is a mask that torch's causal flag does not mean: one query's hides nothing."""
+    """Return if there is a mask that torch's causal flag does not mean: one query's hides nothing."""
     return shape.causal and shape.seq_q not in (1, shape.seq_kv)
 
 
@@ -199,7 +218,7 @@ def _lengths(shape: AttentionShape) -> str:
 
 @cache
 def _torch_release() -> tuple[int, ...]:
-    """Major and minor number of the installed torch, which is not imported for that; of none the least."""
+    """Return the major and minor number of the installed torch, which is not imported for that; (0, 0) without one."""
     try:
         return tuple(map(int, re.findall(r"\d+", importlib.metadata.version("torch"))[:2]))
     except importlib.metadata.PackageNotFoundError:
@@ -207,7 +226,7 @@ def _torch_release() -> tuple[int, ...]:
 
 
 def _reasons(said: Iterable[str]) -> str:
-    """Torch's warnings as one line, without headings of nothing and the places in its source.
+    """Join torch's warnings in one line, without empty headings and the places in its source.
 
     Example:
         >>> _reasons(["Flash attention kernel not used because: (Triggered internally at a.cpp:9.)", "No heads."])

@@ -1,5 +1,1 @@
-"""Flash attention: dense forward over ``[B, S, H, D]``."""
-
-from autotune.kernels.flash_attention.kernel import KERNEL
-
-__all__ = ["KERNEL"]
+"""Flash attention: dense forward over ``[B, S, H, D]``, one folder per implementation."""

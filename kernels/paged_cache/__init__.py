@@ -1,1 +1,1 @@
-"""What fills a paged cache: quantization, and the kernel that appends tokens."""
+"""Filling a paged cache: quantization, and the kernel that appends tokens."""

@@ -5,9 +5,10 @@ from typing import Any, Final
 import torch
 import triton
 
+from autotune.kernels.paged_cache.layout import AXES, cache_strides, scale_strides
 from autotune.kernels.paged_cache.quantization import LARGEST
-from autotune.kernels.paged_cache.store import store_tokens
-from autotune.kernels.paged_decode.launch import AXES, _scale_strides
+from autotune.kernels.paged_cache.store import Slots, store_tokens
+from autotune.kernels.tiles.rows import Widths
 
 TILE: Final = 1024  # elements of a program's tile of keys, where a token has as many: 16 bytes of fp16 a thread
 ELEMENTS_PER_WARP: Final = 256
@@ -37,24 +38,23 @@ def append(
     page_size, kv_heads = (k_cache.shape[axis] for axis in AXES[layout][1:])
     block_d, block_dv = (triton.next_power_of_2(width) for width in (k.shape[2], v.shape[2]))
     heads = max(1, min(triton.next_power_of_2(kv_heads), TILE // max(block_d, block_dv)))
-    cache_strides = [tuple(cache.stride(axis) for axis in AXES[layout]) for cache in (k_cache, v_cache)]
     if k_cache.is_floating_point() and k_cache.itemsize == 1:  # stored as bits
         k_bits, v_bits = k_cache.view(torch.uint8), v_cache.view(torch.uint8)
     else:
         k_bits, v_bits = k_cache, v_cache
     arguments = (
         *(k, v, k_bits, v_bits, k_scale, v_scale, slots, slots.stride(0), k.stride()[:2], v.stride()[:2]),
-        *(*cache_strides, _scale_strides(k_scale, layout), _scale_strides(v_scale, layout)),
+        *(
+            *(cache_strides(cache, layout) for cache in (k_cache, v_cache)),
+            scale_strides(k_scale, layout),
+            scale_strides(v_scale, layout),
+        ),
     )
+    kind = str(k_cache.dtype).removeprefix("torch.") if k_cache.dtype in LARGEST else ""
     constants = {
-        "PAGE_SIZE": page_size,
-        "KV_HEADS": kv_heads,
+        "SLOTS": Slots(page_size, kv_heads, kind),
         "HEADS": heads,
-        "KIND": str(k_cache.dtype).removeprefix("torch.") if k_cache.dtype in LARGEST else "",
-        "HEAD_DIM": k.shape[2],
-        "BLOCK_D": block_d,
-        "HEAD_DIM_V": v.shape[2],
-        "BLOCK_DV": block_dv,
+        "WIDTHS": Widths(k.shape[2], v.shape[2], block_d, block_dv),
         "num_warps": min(4, max(1, heads * block_d // ELEMENTS_PER_WARP)),
     }
     grid = (slots.shape[0], -(-kv_heads // heads))

@@ -1,4 +1,4 @@
-"""What appending checks before anything is launched: that tokens, caches, slots and scales fit each other."""
+"""Checks before tokens are appended: that tokens, caches, slots and scales fit each other."""
 
 import torch
 

@@ -41,7 +41,7 @@ def quantize(
 
 
 def dequantize(values: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """What ``quantize`` stands for, computed in ``dtype``."""
+    """Return the values that ``quantize`` stands for, computed in ``dtype``."""
     return values.to(dtype) * _per_row(scale).to(dtype)
 
 

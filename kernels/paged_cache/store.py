@@ -6,13 +6,23 @@ its sign may differ. Divisions are rounded correctly, products never meet the su
 fuse the two), and 8-bit floats are made from bits, so no GPU needs instructions for them.
 """
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
-from autotune.kernels.flash_attention.forward import _offset
+from autotune.kernels.tiles.offsets import offset
 
 # Added to a number below 2**22, it leaves no bits for a fraction: the sum is rounded, half to even.
 ROUNDING = tl.constexpr(1.5 * 2**23)
+
+
+class Slots(NamedTuple):
+    """Slots of a page, heads of a slot, and the type of a quantized cache; empty where it is not quantized."""
+
+    page_size: int
+    kv_heads: int
+    kind: str
 
 
 @triton.jit
@@ -52,50 +62,49 @@ def _round_float8(numbers, MANTISSA: tl.constexpr, BIAS: tl.constexpr, LARGEST: 
 @triton.jit
 def _store_rows(
     tokens, cache, scales, token, page, slot, heads, token_strides, cache_strides, scale_strides,
-    KV_HEADS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, KIND: tl.constexpr,
+    SLOTS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Move the rows of some heads of a token into their slot, and of int8 their scales into theirs."""
     columns = tl.arange(0, BLOCK_WIDTH)
-    present = heads < KV_HEADS
+    present = heads < SLOTS.kv_heads
     mask = present[:, None] & (columns < WIDTH)[None, :]
-    source = tokens + _offset(token, token_strides[0]) + _offset(heads, token_strides[1])
+    source = tokens + offset(token, token_strides[0]) + offset(heads, token_strides[1])
     rows = tl.load(source[:, None] + columns[None, :], mask=mask, other=0.0)
-    if KIND == "int8":
+    if SLOTS.kind == "int8":
         rows, row_scales = _quantize_int8(rows.to(tl.float32))
-        place = _offset(page, scale_strides[0]) + _offset(slot, scale_strides[1]) + _offset(heads, scale_strides[2])
+        place = offset(page, scale_strides[0]) + offset(slot, scale_strides[1]) + offset(heads, scale_strides[2])
         tl.store(scales + place, row_scales, mask=present)
-    elif KIND != "":
+    elif SLOTS.kind != "":
         rows = rows.to(tl.float32)
         if scales is not None:
-            divisors = tl.load(scales + _offset(heads, scale_strides[2]), mask=present, other=1.0)
+            divisors = tl.load(scales + offset(heads, scale_strides[2]), mask=present, other=1.0)
             rows = tl.div_rn(rows, tl.broadcast_to(divisors[:, None], rows.shape))
-        if KIND == "float8_e4m3fn":
+        if SLOTS.kind == "float8_e4m3fn":
             rows = _round_float8(rows, MANTISSA=3, BIAS=7, LARGEST=0x7E)
         else:
             rows = _round_float8(rows, MANTISSA=2, BIAS=15, LARGEST=0x7B)
-    target = cache + _offset(page, cache_strides[0]) + _offset(slot, cache_strides[1])
-    tl.store(target + _offset(heads, cache_strides[2])[:, None] + columns[None, :], rows, mask=mask)
+    target = cache + offset(page, cache_strides[0]) + offset(slot, cache_strides[1])
+    tl.store(target + offset(heads, cache_strides[2])[:, None] + columns[None, :], rows, mask=mask)
 
 
 @triton.jit
 def store_tokens(
     k, v, k_cache, v_cache, k_scale, v_scale, slots, stride_slots,
     k_strides, v_strides, k_cache_strides, v_cache_strides, k_scale_strides, v_scale_strides,
-    PAGE_SIZE: tl.constexpr, KV_HEADS: tl.constexpr, HEADS: tl.constexpr, KIND: tl.constexpr,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_DV: tl.constexpr,
+    SLOTS: tl.constexpr, HEADS: tl.constexpr, WIDTHS: tl.constexpr,
 ):  # fmt: skip
     """Key and value of one token, HEADS heads of them; a negative slot says that it has no place."""
     token = tl.program_id(0)
     heads = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
-    place = tl.load(slots + _offset(token, stride_slots)).to(tl.int64)
+    place = tl.load(slots + offset(token, stride_slots)).to(tl.int64)
     if place >= 0:
-        page = place // PAGE_SIZE
-        slot = place % PAGE_SIZE
+        page = place // SLOTS.page_size
+        slot = place % SLOTS.page_size
         _store_rows(
             k, k_cache, k_scale, token, page, slot, heads, k_strides, k_cache_strides, k_scale_strides,
-            KV_HEADS, HEAD_DIM, BLOCK_D, KIND,
+            SLOTS, WIDTHS.keys, WIDTHS.padded_keys,
         )  # fmt: skip
         _store_rows(
             v, v_cache, v_scale, token, page, slot, heads, v_strides, v_cache_strides, v_scale_strides,
-            KV_HEADS, HEAD_DIM_V, BLOCK_DV, KIND,
+            SLOTS, WIDTHS.values, WIDTHS.padded_values,
         )  # fmt: skip

@@ -1,5 +1,1 @@
-"""Paged decode: a few queries of each sequence over a paged cache of keys and values."""
-
-from autotune.kernels.paged_decode.kernel import KERNEL
-
-__all__ = ["KERNEL"]
+"""Paged decode: the last queries of each sequence over a paged cache, one folder per implementation."""

@@ -1,5 +1,1 @@
-"""Paged prefill: chunks of new queries, and mixed batches, over a paged cache of keys and values."""
-
-from autotune.kernels.paged_prefill.kernel import KERNEL
-
-__all__ = ["KERNEL"]
+"""Paged prefill: new queries of each sequence over a paged cache, one folder per implementation."""

@@ -7,7 +7,7 @@ from typing import Final
 import torch
 
 from autotune.kernels.paged_decode import inputs as decode
-from autotune.search_spaces.paged_prefill import query_counts
+from autotune.search_spaces.paged_prefill.operation import query_counts
 from autotune.shape import PagedShape
 
 CHECK_CONTEXT: Final = 600  # beyond two tiles of the longest block, and a multiple of none

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from autotune.registry import get_operation
+from autotune.registry import get_implementation
 from autotune.table import shipped_sweeps, shipped_winners, write_shipped
 from autotune.trial import Trial
 from benchmarks import carry_over
-from benchmarks.carry_over import ROOT, Compiled, compile_in
-from benchmarks.intermediate_code import shipped_rows
-from tests.report import sample
+from benchmarks.carry_over import ROOT, Compiled, as_request, compare, compile_in, shipped_rows
+from benchmarks.compiled_rows import name_constants
+from tests import sample
 
 OLD, NEW, OTHER = "a" * 64, "b" * 64, "c" * 64
-FOLDER = Path("nvidia_h200")
+FOLDER = Path("nvidia_h200/flash_attention")
+TRITON = get_implementation("flash_attention", "triton")
 
 
 def row(length: int, source_hash: str = OLD, dtype: str = "bfloat16") -> Trial:
@@ -26,24 +27,28 @@ def row(length: int, source_hash: str = OLD, dtype: str = "bfloat16") -> Trial:
     return replace(made, started_at=made.started_at + timedelta(seconds=length))
 
 
+def compiled(source_hash: str, *digests: str | None) -> Compiled:
+    return Compiled(source_hash, [None if digest is None else {"digest": digest} for digest in digests])
+
+
 def test_a_row_of_the_earlier_source_is_today_s_where_both_compile_the_same() -> None:
     rows = [row(256), row(512), row(1024, OTHER), row(2048, NEW), row(4096)]
-    before, now = Compiled(OLD, ["1", "2", "3", "4", None]), Compiled(NEW, ["1", "0", "3", "4", None])
+    before, now = compiled(OLD, "1", "2", "3", "4", None), compiled(NEW, "1", "0", "3", "4", None)
     found = carry_over.carry_over(rows, before, now)
     assert found == [row(256, NEW), row(512, OLD), row(1024, OTHER), row(2048, NEW), row(4096, OLD)]
 
 
 def test_winners_and_sweeps_are_written_where_they_were(tmp_path: Path) -> None:
     winners, sweeps = [row(256), row(512)], {"one": [row(1024)], "two": [row(2048), row(4096)]}
-    write_shipped(FOLDER / "flash_attention.parquet", winners, results=tmp_path)
+    write_shipped(FOLDER / "triton.parquet", winners, results=tmp_path)
     for name, rows in sweeps.items():
-        write_shipped(FOLDER / "sweeps" / f"{name}.parquet", rows, results=tmp_path)
-    found = list(shipped_rows("flash_attention", tmp_path))
+        write_shipped(FOLDER / "sweeps" / f"triton_{name}.parquet", rows, results=tmp_path)
+    found = list(shipped_rows(TRITON, tmp_path))
     assert found == [*winners, *sweeps["one"], *sweeps["two"]]
-    carry_over.write_tables("flash_attention", [replace(each, source_hash=NEW) for each in found], tmp_path)
+    carry_over.write_tables(TRITON, [replace(each, source_hash=NEW) for each in found], tmp_path)
     assert shipped_winners("flash_attention", results=tmp_path) == [row(256, NEW), row(512, NEW)]
     swept = {sweep.name: sweep.trials() for sweep in shipped_sweeps("flash_attention", results=tmp_path)}
-    assert swept == {"one": [row(1024, NEW)], "two": [row(2048, NEW), row(4096, NEW)]}
+    assert swept == {"triton_one": [row(1024, NEW)], "triton_two": [row(2048, NEW), row(4096, NEW)]}
 
 
 def edited(tree: Path, file: str, before: str, after: str) -> Path:
@@ -56,38 +61,83 @@ def edited(tree: Path, file: str, before: str, after: str) -> Path:
     return tree
 
 
+FORWARD = "kernels/flash_attention/triton/forward.py"
+LAUNCH = "kernels/flash_attention/triton/launch.py"
+
+
+@pytest.mark.parametrize("machine_code", [True, False])
 @pytest.mark.parametrize(
     ("file", "before", "after", "same"),
     [
-        ("kernels/flash_attention/forward.py", '"""Fold the keys', '"""Folds the keys', [True, True]),
-        ("kernels/precision.py", '"bf16x6" if', '"tf32x3" if', [True, False]),
-        ("search_spaces/flash_attention.py", "(64, 32, 1) if", "(64, 16, 1) if", [True, False]),
-        ("kernels/flash_attention/forward.py", "tl.zeros([BLOCK_Q, BLOCK_DV]", "tl.nothing([BLOCK_Q]", [False, False]),
-        ("kernels/flash_attention/forward.py", "row_sum == 0.0, 1.0", "row_sum == 0.0, 2.0", [False, False]),
-        ("kernels/flash_attention/launch.py", "* batches * heads,)", "* batches * heads + 1,)", [False, False]),
-        ("kernels/flash_attention/launch.py", "else scale * LOG2_E", "else scale * LOG2_E + 1", [False, False]),
+        (FORWARD, '"""Fold the keys', '"""Fold keys, not the keys', [True, True]),
+        ("kernels/tiles/precision.py", '"bf16x6" if', '"tf32x3" if', [True, False]),
+        ("search_spaces/flash_attention/triton.py", "(64, 32, 1) if", "(64, 16, 1) if", [True, False]),
+        ("kernels/tiles/softmax.py", "accumulator = tl.zeros([ROWS, WIDTH]", "accumulator = tl.nothing([ROWS]", None),
+        ("kernels/tiles/softmax.py", "row_sum == 0.0, 1.0", "row_sum == 0.0, 2.0", [False, False]),
+        (LAUNCH, "* batches * heads,)", "* batches * heads + 1,)", [False, False]),
     ],
-    ids=["docstring", "float32 alone", "its default", "what fails", "a constant", "the grid", "an argument"],
+    ids=["docstring", "float32 alone", "its default", "what fails", "a constant", "the grid"],
 )
 def test_what_another_tree_compiles_and_launches_is_told_apart(
-    file: str, before: str, after: str, same: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: str,
+    before: str,
+    after: str,
+    same: list[bool] | None,
+    machine_code: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of a variable that is set for tests of numbers nothing is seen, or nothing would be compiled."""
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     rows = [replace(row(256), default_timing=None), row(512, dtype="float32")]
-    write_shipped(FOLDER / "flash_attention.parquet", rows, results=tmp_path / "results")
     tree = edited(tmp_path / "tree", file, before, after)
-    then, now = compile_in([tree, ROOT], "flash_attention", tmp_path / "results")
-    assert now.source_hash == get_operation("flash_attention").source_hash
-    assert (then.source_hash == now.source_hash) == (same[0] and file != "kernels/precision.py")
+    requests = [as_request(each, machine_code=machine_code) for each in rows]
+    then, now = compile_in([tree, ROOT], requests)
+    assert now.source_hash == TRITON.source_hash
     assert len({*now.digests, None}) == 3
-    assert (None in then.digests) == ("tl.nothing" in after)
-    assert [was == digest for was, digest in zip(then.digests, now.digests, strict=True)] == same
+    assert then.digests == [None, None] if same is None else None not in then.digests
+    assert [was == digest for was, digest in zip(then.digests, now.digests, strict=True)] == (same or [False, False])
+    assert all(bool(each["binaries"]) == machine_code for each in now.rows if each is not None)
+
+
+def test_an_argument_s_value_counts_by_intermediate_code_and_where_it_is_read_by_machine_code(tmp_path: Path) -> None:
+    tree = edited(tmp_path / "tree", LAUNCH, "else scale * LOG2_E", "else scale * LOG2_E + 1")
+    requests = [as_request(row(256), machine_code=machine_code) for machine_code in (True, False)]
+    then, now = compile_in([tree, ROOT], requests)
+    assert all(was != digest for was, digest in zip(then.digests, now.digests, strict=True))
+
+
+def test_a_parameter_that_moved_changes_the_exact_digest_alone(tmp_path: Path) -> None:
+    tree = edited(
+        tmp_path / "tree", FORWARD, "heads, group, seq_q, seq_kv, window,", "group, heads, seq_q, seq_kv, window,"
+    )
+    path = tree / LAUNCH
+    path.write_text(path.read_text().replace("*(heads, heads // kv_heads, seq_q", "*(heads // kv_heads, heads, seq_q"))
+    then, now = compile_in([tree, ROOT], [as_request(row(256), machine_code=True)])
+    assert then.digests == now.digests
+    assert "identical but for places" in compare(row(256), then.rows[0], now.rows[0])
+
+
+def test_binaries_are_compared_in_words() -> None:
+    binary = {"digest": "a", "exact": "b", "instructions": 8, "registers": 40, "stack_bytes": 0, "shared_bytes": 64}
+    was = {"digest": "1", "binaries": [binary]}
+    assert compare(row(256), was, was).endswith(": identical")
+    other = {"digest": "2", "binaries": [binary | {"digest": "c", "exact": "d", "instructions": 9}]}
+    assert "instructions 8 -> 9, registers 40 -> 40" in compare(row(256), was, other)
+    assert compare(row(256), was, was | {"digest": "2"}).endswith("launches or default differ")
+    assert compare(row(256), was, None).endswith("this tree does not compile it")
+
+
+def test_the_order_of_constants_does_not_count() -> None:
+    one = "  %c1 = arith.constant 1 : i32\n  %cst = arith.constant dense<2> : tensor<4xi32>\n  %0 = add %c1, %cst\n"
+    other = "  %c = arith.constant dense<2> : tensor<4xi32>\n  %c1_0 = arith.constant 1 : i32\n  %0 = add %c1_0, %c\n"
+    assert name_constants(one) == name_constants(other) != name_constants(one.replace("constant 1", "constant 3"))
+    assert name_constants("arith.andi %1, %2 : i1") == name_constants("arith.andi %2, %1 : i1")
 
 
 def test_a_revision_is_extracted_with_its_links(tmp_path: Path) -> None:
     carry_over.extract("HEAD", tmp_path)
-    assert (tmp_path / "autotune" / "kernels" / "flash_attention" / "forward.py").is_file()
+    assert (tmp_path / "autotune" / "kernels" / "flash_attention" / "triton" / "forward.py").is_file()
     assert (tmp_path / "autotune" / "kernels").is_symlink()
 
 

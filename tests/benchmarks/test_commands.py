@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from autotune import hardware
+from autotune import platforms
 from benchmarks import paged
 
 
@@ -15,7 +15,7 @@ from benchmarks import paged
 def test_without_a_gpu_a_benchmark_says_so_in_one_line(
     arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hardware, "has_gpu", lambda: False)
+    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
     monkeypatch.setattr(sys, "argv", list(arguments))
     with pytest.raises(SystemExit) as ended:  # a text: printed on standard error, with exit code 1
         importlib.import_module(f"benchmarks.{arguments[0]}").main()

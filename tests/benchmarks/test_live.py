@@ -10,23 +10,23 @@ from unittest.mock import patch
 import pytest
 
 from autotune.device import NVIDIA_H200
-from autotune.kernels.flash_attention import KERNEL
-from autotune.kernels.flash_attention.forward import flash_attention_forward
+from autotune.kernels.flash_attention.triton import KERNEL
+from autotune.kernels.flash_attention.triton.forward import flash_attention_forward
 from autotune.space import Config
 from autotune.table import served, served_winners, shipped_winners
-from autotune.trial import Outcome, Resources, Status, Timing
+from autotune.trial import Candidate, Outcome, Resources, Status, Timing
+from benchmarks.grids import grid_shape
 from benchmarks.live import processes
 from benchmarks.live.__main__ import PARTS, Run
 from benchmarks.live.helion_tuner import to_config, tunables
 from benchmarks.live.machine import compare
 from benchmarks.live.peers import best_of, no_slower, read_log, scale
-from benchmarks.live.problem import MAIN, from_plain, operation, optimum, valid_configs
+from benchmarks.live.problem import MAIN, definition, from_plain, implementation, optimum, valid_configs
 from benchmarks.live.report import Findings, Report, Target
 from benchmarks.live.searches import CELLS, apart, describe_overhead
 from benchmarks.live.triton_tuner import OPTIONS, Clock, by_kind, capture_launch, choose, grid, shape_descriptors
-from benchmarks.record import grid_shape
 
-SMALL = KERNEL.check_shapes(MAIN)[0]
+SMALL = definition().check_shapes(MAIN)[0]
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,8 @@ def test_triton_is_given_exactly_the_chosen_configs(valid: list[Config]) -> None
 @pytest.mark.parametrize("loads", ["pointer", "descriptor"])
 def test_our_launch_hands_over_every_argument_of_the_kernel(loads: str, valid: list[Config]) -> None:
     config = next(config for config in valid if config["loads"] == loads and config["BLOCK_Q"] != config["BLOCK_K"])
-    inputs = KERNEL.make_inputs(SMALL, seed=0, device="cpu")
-    arguments, constants = capture_launch(config, inputs, KERNEL.empty_output(inputs))
+    inputs = definition().make_inputs(SMALL, seed=0, device="cpu")
+    arguments, constants = capture_launch(config, inputs, definition().empty_outputs(inputs)[:1])
     named = dict(zip(flash_attention_forward.arg_names, arguments, strict=False))
     tunable = {name for name, value in config.items() if value is not None} - {"loads", *OPTIONS}
     assert {*named, *constants} == {*flash_attention_forward.arg_names} - tunable
@@ -81,7 +81,7 @@ def test_the_grid_is_that_of_our_launch() -> None:
             self[grid]
 
     config = from_plain({"BLOCK_Q": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": 2, "loads": "pointer"})
-    with patch("autotune.kernels.flash_attention.launch.flash_attention_forward", Kernel()):
+    with patch("autotune.kernels.flash_attention.triton.launch.flash_attention_forward", Kernel()):
         KERNEL.warmup(config, MAIN)
 
 
@@ -162,9 +162,10 @@ def test_without_shipped_winners_nothing_is_known(tmp_path: Path) -> None:
         assert served_winners("flash_attention", root=tmp_path) == []
 
 
-OK = Outcome(config=Config(), status=Status.OK, resources=Resources(shared_bytes=1000))
-REFUSED = Outcome(config=Config(), status=Status.OUT_OF_RESOURCES, resources=Resources(shared_bytes=300_000))
-BROKEN = Outcome(config=Config(), status=Status.COMPILE_ERROR)
+ANY = Candidate("triton", Config())
+OK = Outcome(candidate=ANY, status=Status.OK, resources=Resources(shared_bytes=1000))
+REFUSED = Outcome(candidate=ANY, status=Status.OUT_OF_RESOURCES, resources=Resources(shared_bytes=300_000))
+BROKEN = Outcome(candidate=ANY, status=Status.COMPILE_ERROR)
 TOO_MUCH = {"answer": "shared memory", "required": 300_000, "limit": 232_448}
 
 
@@ -198,7 +199,7 @@ def test_helions_log_gives_its_best_so_far(tmp_path: Path) -> None:
     rows = read_log(tmp_path / "log.csv")
     assert [(row["status"], row["median_us"]) for row in rows] == [("ok", 707.821), ("error", None), ("ok", 600.0)]
     best = from_plain(best_of(rows))
-    default = operation().space.default(MAIN, NVIDIA_H200)
+    default = implementation().space.default(MAIN, NVIDIA_H200)
     assert best == from_plain({**default, **rows[2]["config"]})  # what Helion leaves out is the default's
     with pytest.raises(RuntimeError, match="measured none of 1"):
         best_of(rows[1:2])
@@ -211,7 +212,7 @@ def test_helion_is_given_our_parameters_with_our_defaults() -> None:
             self.arguments = arguments
 
     helion = SimpleNamespace(EnumFragment=Fragment, PowerOfTwoFragment=Fragment, IntegerFragment=Fragment)
-    space = operation().space
+    space = implementation().space
     default = space.default(MAIN, NVIDIA_H200)
     found = {name: fragment.arguments for name, fragment in tunables(helion, space, default).items()}
     assert set(found) == {name for name, value in default.items() if value is not None}

@@ -12,11 +12,11 @@ from autotune.device import NVIDIA_H200
 from autotune.table import shipped_sweeps, shipped_winners, write_shipped
 from autotune.trial import Trial
 from benchmarks import merge
-from tests.report import flex_sample, sample
+from tests import flex_sample, sample
 
 H100 = replace(NVIDIA_H200, name="NVIDIA H100 80GB HBM3")
-TABLE = Path("nvidia_h200/flex_attention.parquet")
-SWEEP = Path("nvidia_h200/sweeps/flex.parquet")
+TABLE = Path("nvidia_h200/flash_attention/flex.parquet")
+SWEEP = Path("nvidia_h200/flash_attention/sweeps/flex_small.parquet")
 
 
 def run(*arguments: object) -> None:
@@ -28,7 +28,7 @@ def later(row: Trial, hours: int) -> Trial:
 
 
 def by_shape(results: Path) -> dict[object, Trial]:
-    return {trial.shape: trial for trial in shipped_winners("flex_attention", results=results)}
+    return {trial.shape: trial for trial in shipped_winners("flash_attention", implementation="flex", results=results)}
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_what_four_gpus_recorded_becomes_one_table(
     assert by_shape(results) == {winner.shape: winner for winner in flex_sample.winners()}
     run(*parts, *parts, "--results", results)
     assert (results / TABLE).read_bytes() == tables[0]
-    assert "flex_attention: 8 winners, 0 sweeps\n" in capsys.readouterr().out
+    assert "flash_attention: 8 winners, 0 sweeps\n" in capsys.readouterr().out
     assert sorted(path.name for path in results.rglob("*") if path.is_file()) == ["SHA256SUMS", TABLE.name]
 
 
@@ -71,14 +71,14 @@ def test_the_newest_race_of_a_problem_decides(tmp_path: Path) -> None:
 
 def test_other_devices_and_operations_keep_their_tables(tmp_path: Path, parts: list[Path]) -> None:
     results = tmp_path / "results"
-    write_shipped(Path("nvidia_h200/flash_attention.parquet"), [sample.trial()], results=results)
+    write_shipped(Path("nvidia_h200/flash_attention/triton.parquet"), [sample.trial()], results=results)
     elsewhere = [replace(row, device=H100) for row in flex_sample.winners()[:3]]
-    write_shipped(Path(H100.slug) / "flex_attention.parquet", elsewhere, results=results)
+    write_shipped(Path(H100.slug) / "flash_attention" / "flex.parquet", elsewhere, results=results)
     before = {path: path.read_bytes() for path in results.rglob("*.parquet")}
     run(*parts, "--results", results)
     assert {path: path.read_bytes() for path in before} == before
-    assert len(shipped_winners("flex_attention", results=results)) == 11
-    assert shipped_winners("flash_attention", results=results) == [sample.trial()]
+    assert len(shipped_winners("flash_attention", implementation="flex", results=results)) == 11
+    assert shipped_winners("flash_attention", implementation="triton", results=results) == [sample.trial()]
 
 
 def swept(rows: Sequence[Trial], hours: int) -> list[Trial]:
@@ -90,11 +90,12 @@ def test_of_two_sweeps_of_a_problem_the_newer_is_kept(tmp_path: Path, order: tup
     rows, folders = flex_sample.sweep(), [tmp_path / str(hours) for hours in range(3)]
     for hours, folder in enumerate(folders):
         write_shipped(SWEEP, swept(rows, hours), results=folder)
-    write_shipped(SWEEP.with_name("other.parquet"), rows, results=folders[1])
+    write_shipped(SWEEP.with_name("flex_other.parquet"), rows, results=folders[1])
     target, *others = (folders[number] for number in order)
     run(*others, "--results", target)
-    found = {sweep.name: sweep.trials() for sweep in shipped_sweeps("flex_attention", results=target)}
-    assert found == {"flex": swept(rows, 2), "other": rows}
+    merged = shipped_sweeps("flash_attention", implementation="flex", results=target)
+    found = {sweep.name: sweep.trials() for sweep in merged}
+    assert found == {"flex_small": swept(rows, 2), "flex_other": rows}
 
 
 def test_a_damaged_table_is_named_and_nothing_of_its_operation_is_written(tmp_path: Path, parts: list[Path]) -> None:

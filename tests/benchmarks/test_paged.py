@@ -8,14 +8,14 @@ from typing import Final
 
 import pytest
 
-from autotune import dispatch
+from autotune import platforms
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel, reload
 from autotune.table import Store
 from benchmarks import paged
 from benchmarks.grids import LLAMA, mixed_shape, paged_shape, prefill_shape
 from benchmarks.paged import PARTS, ROUNDS, rungs, shipped_tables, take_turns
-from tests.report import sample
+from tests import sample
 
 HOME: Final = "AUTOTUNE_HOME"
 
@@ -24,7 +24,8 @@ HOME: Final = "AUTOTUNE_HOME"
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A user's empty folder, on an H200."""
     monkeypatch.setenv(HOME, str(tmp_path))
-    monkeypatch.setattr(dispatch, "current_device", lambda: NVIDIA_H200)
+    monkeypatch.setattr(platforms, "current_index", lambda: 0)
+    monkeypatch.setattr(platforms, "current_device", lambda index=None: NVIDIA_H200)
     reload()
     yield tmp_path
     monkeypatch.undo()

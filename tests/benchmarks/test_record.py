@@ -10,52 +10,55 @@ from typing import Any, Final
 
 import pytest
 
-from autotune import dispatch, hardware
+from autotune import dispatch, platforms
 from autotune.device import NVIDIA_H200
 from autotune.errors import SearchError
 from autotune.operation import Operation
-from autotune.registry import get_operation
-from autotune.search import DEFAULT_SAMPLER, Ending, SearchResult
-from autotune.search_spaces.flash_attention import OPERATION
-from autotune.search_spaces.flex_attention import OPERATION as FLEX
-from autotune.search_spaces.paged_decode import OPERATION as PAGED_DECODE
+from autotune.registry import get_implementation, get_operation
+from autotune.search import DEFAULT_SAMPLER, Ending, ImplementationResult, SearchResult
+from autotune.search_spaces.flash_attention.flex import IMPLEMENTATION as FLEX
+from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
+from autotune.search_spaces.paged_decode.triton import IMPLEMENTATION as PAGED_DECODE
 from autotune.shape import AttentionShape, PagedShape
 from autotune.table import Store, home, shipped_winners
 from autotune.trial import Status, Trial
+from autotune.tuning import tuner
 from benchmarks import record
 from benchmarks.grids import SWEEPS, WINNERS, Cell, grid_shape
 from benchmarks.merge import merge
 from benchmarks.record import Recording, choose, cut, parse, seconds_of
-from tests.report import flex_sample, sample
+from tests import flex_sample, sample
 
+GPU: Final[Any] = SimpleNamespace(name="gpu", device=NVIDIA_H200, toolchain=sample.TOOLCHAIN, close=lambda: None)
 CELLS: Final = [Cell("causal", grid_shape(128, True, seq)) for seq in (512, 1024, 2048)]
 
 
-@pytest.mark.parametrize("operation", WINNERS)
-def test_a_grid_names_each_problem_once_and_its_operation_supports_all(operation: str) -> None:
-    found = get_operation(operation)
-    for cells in (WINNERS[operation], SWEEPS[operation]):
+@pytest.mark.parametrize("title", WINNERS)
+def test_a_grid_names_each_problem_once_and_its_implementation_supports_all(title: str) -> None:
+    operation, name = title.split("/")
+    found = get_implementation(operation, name)
+    for cells in (WINNERS[title], SWEEPS[title]):
         assert len({cell.shape for cell in cells}) == len(cells)
         for cell in cells:
-            assert type(cell.shape) is found.shape_class
+            assert type(cell.shape) is get_operation(operation).shape_class
             default = found.space.default(cell.shape, NVIDIA_H200)
             assert found.space.why_invalid(default, cell.shape, NVIDIA_H200) is None
 
 
 def test_the_grid_of_flash_attention_is_that_of_its_authors() -> None:
-    grid = [cell for cell in WINNERS["flash_attention"] if cell.group in ("full", "causal")]
+    grid = [cell for cell in WINNERS["flash_attention/triton"] if cell.group in ("full", "causal")]
     assert len(grid) == 36
     for cell in grid:
         shape = cell.shape
         assert isinstance(shape, AttentionShape)
         assert (shape.batch * shape.seq_q, shape.heads * shape.head_dim) == (16384, 2048)
     shapes = {cell.shape for cell in grid}
-    assert len(SWEEPS["flash_attention"]) == 12
-    assert {cell.shape for cell in SWEEPS["flash_attention"]} <= shapes
+    assert len(SWEEPS["flash_attention/triton"]) == 12
+    assert {cell.shape for cell in SWEEPS["flash_attention/triton"]} <= shapes
 
 
 def test_the_grid_of_paged_decode_covers_what_is_served() -> None:
-    shapes = [cell.shape for cell in WINNERS["paged_decode"] if isinstance(cell.shape, PagedShape)]
+    shapes = [cell.shape for cell in WINNERS["paged_decode/triton"] if isinstance(cell.shape, PagedShape)]
     assert {(s.heads, s.kv_heads, s.head_dim) for s in shapes} == {
         *((32, 8, 128), (8, 1, 128), (28, 4, 128), (32, 32, 128), (64, 8, 64), (32, 8, 256)),
     }
@@ -68,8 +71,8 @@ def test_the_grid_of_paged_decode_covers_what_is_served() -> None:
 
 def test_the_grid_of_flex_attention_is_what_its_users_run() -> None:
     """Eight problems by (batch, heads, KV heads, head dim, length, causal, window, softcap)."""
-    shapes = [cell.shape for cell in WINNERS["flex_attention"]]
-    assert SWEEPS["flex_attention"] == ()
+    shapes = [cell.shape for cell in WINNERS["flash_attention/flex"]]
+    assert SWEEPS["flash_attention/flex"] == ()
     assert all(isinstance(s, AttentionShape) and s.dtype == "bfloat16" and s.seq_q == s.seq_kv for s in shapes)
     names = ("batch", "heads", "kv_heads", "head_dim", "seq_q", "causal", "window", "softcap")
     assert [tuple(shape.as_dict()[name] for name in names) for shape in shapes] == [
@@ -86,10 +89,10 @@ def test_the_grid_of_flex_attention_is_what_its_users_run() -> None:
         assert len(list(FLEX.space.configs(shape, NVIDIA_H200))) > 60
 
 
-@pytest.mark.parametrize("operation", WINNERS)
+@pytest.mark.parametrize("title", WINNERS)
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 100])
-def test_parts_are_all_problems_once_in_order_and_about_equal(operation: str, count: int) -> None:
-    cells = WINNERS[operation]
+def test_parts_are_all_problems_once_in_order_and_about_equal(title: str, count: int) -> None:
+    cells = WINNERS[title]
     parts = [cut(cells, (number, count)) for number in range(1, count + 1)]
     assert [cell for part in parts for cell in part] == list(cells)
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
@@ -104,12 +107,12 @@ def test_a_part_that_is_none_is_refused(text: str, capsys: pytest.CaptureFixture
 
 
 def test_what_compiles_where_it_runs_has_more_time() -> None:
-    assert [seconds_of(get_operation(name)) for name in ("flash_attention", "flex_attention")] == [20.0, 240.0]
+    assert [seconds_of(each) for each in (IMPLEMENTATION, FLEX)] == [20.0, 240.0]
     assert parse(["winners", "--seconds", "7"]).seconds == 7.0
 
 
 def test_only_what_is_named_is_recorded() -> None:
-    cells = WINNERS["paged_decode"]
+    cells = WINNERS["paged_decode/triton"]
     assert choose(cells, [], []) == list(cells)
     assert {cell.group for cell in choose(cells, ["GPT-OSS"], [])} == {"gpt-oss-120b"}
     assert {cell.group for cell in choose(cells, ["mha", "wide"], [])} == {"mha", "wide"}
@@ -118,7 +121,8 @@ def test_only_what_is_named_is_recorded() -> None:
 
 
 def test_flash_attention_is_the_default_and_an_unknown_operation_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert parse(["winners"]).operation == "flash_attention"
+    assert (parse(["winners"]).operation, parse(["winners"]).implementation) == ("flash_attention", "triton")
+    assert parse(["winners", "--implementation", "flex"]).implementation == "flex"
     assert parse(["sweeps", "--operation", "paged_decode"]).operation == "paged_decode"
     with pytest.raises(SystemExit):
         parse(["winners", "--operation", "conv"])
@@ -131,15 +135,23 @@ def test_listing_needs_no_gpu(capsys: pytest.CaptureFixture[str], monkeypatch: p
         record.main()
     assert ended.value.code == 0
     *lines, count = capsys.readouterr().out.splitlines()
-    assert lines == [str(cell) for cell in SWEEPS["paged_decode"]]
+    assert lines == [str(cell) for cell in SWEEPS["paged_decode/triton"]]
     assert count == "2 of 2 problems"
 
 
 def ended(operation: Operation[Any], winner: Trial, ending: Ending = Ending.SECONDS) -> SearchResult:
     """How a search ends that tried 3 configs of 362."""
-    counts: dict[str, Any] = {"statuses": {Status.OK: 3}, "valid": 362, "measured": 3, "resumed": 0, "seconds": 1.0}
+    part = ImplementationResult(
+        implementation=winner.implementation, statuses={Status.OK: 3}, valid=362, measured=3, best_screened=winner
+    )
     return SearchResult(
-        operation=operation, shape=winner.shape, winner=winner, best_screened=winner, ending=ending, **counts
+        operation=operation,
+        shape=winner.shape,
+        winner=winner,
+        best_screened=winner,
+        implementations=(part,),
+        ending=ending,
+        seconds=1.0,
     )
 
 
@@ -151,6 +163,7 @@ class Searches:
         self.asked: list[dict[str, Any]] = []
 
     def __call__(self, operation: Any, shape: Any, executor: Any, store: Store, **options: Any) -> Any:
+        options["observer"].on_start(operation, shape, valid={"triton": 362}, resumed=0, best=None)
         self.asked.append({"shape": shape, **options})
         ending = self.endings.pop(0) if self.endings else None
         if ending is not None:
@@ -164,14 +177,16 @@ class Searches:
 def searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Searches]:
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "shipped")
     made = Searches()
-    monkeypatch.setattr(record, "search", made)
+    monkeypatch.setattr(tuner, "search", made)
+    monkeypatch.setattr(tuner, "open_gpu", lambda settings: GPU)
+    monkeypatch.setattr(platforms, "current_device", lambda: NVIDIA_H200)
+    monkeypatch.setattr(platforms, "toolchain", lambda: sample.TOOLCHAIN)
     yield made
     dispatch.reload()
 
 
 def recording(results: Path, **options: Any) -> Recording:
-    executor: Any = SimpleNamespace(device=NVIDIA_H200, toolchain=sample.TOOLCHAIN)
-    return Recording(executor, OPERATION, results, **options)
+    return Recording(IMPLEMENTATION, results, **options)
 
 
 def recorded(results: Path) -> list[Trial]:
@@ -182,13 +197,9 @@ def test_each_winner_is_written_as_it_comes_and_is_a_neighbour_of_the_next(
     searches: Searches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searches.endings = [None, None, KeyboardInterrupt()]  # type: ignore[list-item]
-    with pytest.raises(KeyboardInterrupt):
-        recording(tmp_path / "results", seconds=7.0).winners(CELLS)
+    assert not recording(tmp_path / "results", seconds=7.0).winners(CELLS)
     assert {trial.shape for trial in recorded(tmp_path / "results")} == {cell.shape for cell in CELLS[:2]}
-    first, second, third = searches.asked
-    assert first["neighbours"] == []
-    assert len(second["neighbours"]) == 1
-    assert len(third["neighbours"]) == 2
+    assert [len(asked["neighbours"]["triton"]) for asked in searches.asked] == [0, 1, 2]
     assert {asked["limits"].seconds for asked in searches.asked} == {7.0}
 
 
@@ -200,12 +211,11 @@ def test_a_default_that_time_left_alone_is_not_called_the_best(
     def find(operation: Any, shape: Any, *_: Any, **options: Any) -> Any:
         return ended(operation, replace(sample.trial(shape), is_default=True))
 
-    monkeypatch.setattr(record, "search", find)
+    monkeypatch.setattr(tuner, "search", find)
+    monkeypatch.setattr(tuner, "open_gpu", lambda settings: GPU)
     assert recording(tmp_path / "results").winners(CELLS[:1])
     printed = capsys.readouterr().out
-    assert "3 configs tried in 1 s, until only the race's part" in printed
-    assert "nothing faster than the default among the 3 of 362 configs tried" in printed
-    assert "gains nothing" not in printed
+    assert "\n  3 of 362 configs tried in 1 s, until only the race's part" in printed
     dispatch.reload()
 
 
@@ -223,7 +233,7 @@ def test_a_table_that_is_there_is_merged_with_and_what_it_has_is_not_missing(
 def test_parts_recorded_over_one_store_are_merged_into_one_table(searches: Searches, tmp_path: Path) -> None:
     for number in (1, 2, 3):
         assert recording(tmp_path / str(number)).winners(cut(CELLS, (number, 3)))
-    assert len(searches.asked[-1]["neighbours"]) == 2  # of the two other parts
+    assert len(searches.asked[-1]["neighbours"]["triton"]) == 2  # of the two other parts
     merge([tmp_path / str(number) for number in (2, 3, 1)], tmp_path / "results")
     assert {trial.shape for trial in recorded(tmp_path / "results")} == {cell.shape for cell in CELLS}
 
@@ -238,7 +248,7 @@ def test_a_winner_of_another_source_is_missing(
     searches: Searches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert recording(tmp_path).winners(CELLS[:1])
-    monkeypatch.setattr(type(OPERATION), "source_hash", property(lambda self: "another"))
+    monkeypatch.setattr(type(IMPLEMENTATION), "source_hash", property(lambda self: "another"))
     assert recording(tmp_path).missing(CELLS) == CELLS
 
 
@@ -247,11 +257,12 @@ def test_a_winner_of_another_torch_is_missing_where_that_one_would_measure(
 ) -> None:
     flex_sample.install(monkeypatch, "2.11.0+cpu")  # of this process; the worker that measures says its own
     flex_sample.ship(tmp_path, flex_sample.winners()[1:])
-    cells = list(WINNERS["flex_attention"])
+    cells = list(WINNERS["flash_attention/flex"])
     for torch, missing in (("2.11.0+cu130", cells[:1]), ("2.12.0", cells)):
         toolchain = replace(flex_sample.TOOLCHAIN, torch=torch)
-        executor: Any = SimpleNamespace(device=NVIDIA_H200, toolchain=toolchain)
-        assert Recording(executor, FLEX, tmp_path).missing(cells) == missing
+        monkeypatch.setattr(platforms, "current_device", lambda: NVIDIA_H200)
+        monkeypatch.setattr(platforms, "toolchain", lambda toolchain=toolchain: toolchain)
+        assert Recording(FLEX, tmp_path).missing(cells) == missing
 
 
 def test_nothing_begins_that_would_end_too_late(
@@ -270,29 +281,47 @@ def test_a_problem_that_fails_is_said_and_the_others_are_recorded(
     searches.endings = [None, SearchError("no config is valid")]
     assert not recording(tmp_path).winners(CELLS)
     assert {trial.shape for trial in recorded(tmp_path)} == {CELLS[0].shape, CELLS[2].shape}
-    assert f"{CELLS[1]}: failed, no config is valid\n" in capsys.readouterr().out
+    assert f"{CELLS[1].shape}: failed, no config is valid\n" in capsys.readouterr().out
 
 
 def test_a_sweep_has_the_time_that_is_left_and_is_handed_on(
     searches: Searches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shipped: list[Any] = []
-    monkeypatch.setattr(record, "ship_sweep", lambda result, results: shipped.append(result.winner.shape))
+    monkeypatch.setattr(tuner, "ship_sweep", lambda result, results: shipped.append(result.winner.shape))
     monkeypatch.setattr(record, "time", SimpleNamespace(monotonic=lambda: 100.0))
     assert recording(tmp_path, deadline=160.0).sweeps(CELLS[:2])
     assert shipped == [cell.shape for cell in CELLS[:2]]
-    assert [(asked["limits"].seconds, asked["sampler"]) for asked in searches.asked] == [(60.0, "exhaustive")] * 2
+    asked = [(asked["limits"].seconds, asked["limits"].trials, asked["sampler"]) for asked in searches.asked]
+    assert asked == [(None, None, "exhaustive")] * 2
     assert not recording(tmp_path, deadline=99.0).sweeps(CELLS[:2])
     assert len(searches.asked) == 2
+
+
+def test_a_sweep_ends_within_a_problem_when_the_time_is_up(
+    searches: Searches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = iter([0.0, 10.0, 61.0])
+
+    def measure(operation: Any, shape: Any, executor: Any, store: Store, **options: Any) -> Any:
+        options["observer"].on_start(operation, shape, valid={"triton": 362}, resumed=0, best=None)
+        for _ in range(362):
+            trial = sample.trial(shape)
+            store.append([trial])
+            options["observer"].on_trial(trial)
+
+    monkeypatch.setattr(tuner, "search", measure)
+    monkeypatch.setattr(record, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    assert not recording(tmp_path, deadline=60.0).sweeps(CELLS[:2])
+    assert capsys.readouterr().out == "time is up: 2 of 2 are left\n"
 
 
 def test_the_command_records_the_missing_over_a_store_of_its_own(
     searches: Searches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[bool] = []
-    executor = SimpleNamespace(device=NVIDIA_H200, toolchain=sample.TOOLCHAIN, close=lambda: closed.append(True))
-    monkeypatch.setattr(record, "GpuExecutor", lambda early_stop: executor)
-    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
+    monkeypatch.setattr(GPU, "close", lambda: closed.append(True))
+    monkeypatch.setattr(platforms, "has_gpu", lambda: True)
     users, store, results = home(), tmp_path / "store", tmp_path / "results"
     command = ["record", "winners", "--only", "causal: batch 16, 16 heads", "--store", str(store)]
     command += ["--results", str(results), "--missing", "--seconds", "5", "--part", "1/1"]
@@ -311,17 +340,16 @@ def test_the_command_records_the_missing_over_a_store_of_its_own(
 def test_winners_of_paged_decode_ship_in_a_table_of_their_own(
     searches: Searches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cell = WINNERS["paged_decode"][0]
+    cell = WINNERS["paged_decode/triton"][0]
 
     def find(operation: Any, shape: Any, executor: Any, store: Store, **options: Any) -> Any:
         config = PAGED_DECODE.space.default(shape, NVIDIA_H200)
-        identity: dict[str, Any] = {"operation": operation.name, "source_hash": operation.source_hash}
+        identity: dict[str, Any] = {"operation": operation.name, "source_hash": PAGED_DECODE.source_hash}
         trial = sample.trial(shape, config, **identity)
         store.append([trial])
         return ended(operation, trial)
 
-    monkeypatch.setattr(record, "search", find)
-    executor: Any = SimpleNamespace(device=NVIDIA_H200)
-    assert Recording(executor, PAGED_DECODE, tmp_path).winners([cell])
-    assert (tmp_path / "nvidia_h200" / "paged_decode.parquet").is_file()
+    monkeypatch.setattr(tuner, "search", find)
+    assert Recording(PAGED_DECODE, tmp_path).winners([cell])
+    assert (tmp_path / "nvidia_h200" / "paged_decode" / "triton.parquet").is_file()
     assert [trial.shape for trial in shipped_winners("paged_decode", results=tmp_path)] == [cell.shape]

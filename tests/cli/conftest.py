@@ -1,5 +1,7 @@
 """Fixtures of the command line's tests: a machine without a GPU, with tables and a sweep of its own."""
 
+import hashlib
+import io
 import signal
 import sys
 import warnings
@@ -8,18 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from autotune import dispatch, hardware
-from autotune.cli import interrupts, studies
+from autotune import dispatch, platforms
 from autotune.cli.app import main
+from autotune.console import interrupts
 from autotune.correctness import Verdict
 from autotune.executor.select import Settings
+from autotune.operation import Operation
+from autotune.registry import get_implementation
 from autotune.search import Confirmation
-from autotune.space import Config
 from autotune.table import Store, write_shipped
-from autotune.trial import Outcome, Resources, Status, Trial
-from tests.report import sample
+from autotune.table.parquet import encode
+from autotune.trial import Candidate, Outcome, Resources, Status, Trial
+from autotune.tuning import tuner
+from tests import sample
 
 
 class Ran(NamedTuple):
@@ -43,15 +50,34 @@ class Machine:
             Store(self.home).append([trial])
         dispatch.reload()
 
+    def plant(self, trial: Trial, **columns: int | str) -> Path:
+        """Add a row to the user's tables with other values than the trial's, such as ones outside of its space."""
+        file = pq.ParquetFile(io.BytesIO(encode([trial])))
+        table = file.read()
+        for name, value in columns.items():
+            place = table.schema.get_field_index(name)
+            table = table.set_column(place, table.schema.field(place), pa.array([value], table.schema.types[place]))
+        sink = io.BytesIO()
+        with pq.ParquetWriter(sink, table.schema, store_schema=False) as writer:
+            writer.write_table(table)
+            writer.add_key_value_metadata(file.metadata.metadata)
+        path = self.home / trial.device.slug / trial.operation / trial.implementation
+        path.mkdir(parents=True, exist_ok=True)
+        path /= f"{hashlib.sha256(sink.getvalue()).hexdigest()}.parquet"
+        path.write_bytes(sink.getvalue())
+        dispatch.reload()
+        return path
+
     def ship(self, *trials: Trial) -> None:
-        """Write the shipped winners of the H200."""
-        write_shipped(Path("nvidia_h200/flash_attention.parquet"), trials, results=self.results)
+        """Write the shipped winners of the H200, of one implementation."""
+        path = Path(f"nvidia_h200/flash_attention/{trials[0].implementation}.parquet")
+        write_shipped(path, trials, results=self.results)
         dispatch.reload()
 
     def ship_sweep(self, seq: int) -> list[Trial]:
         """Write a sweep of the default problem at that length."""
         trials = sample.sweep(sample.shape(seq))
-        write_shipped(Path(f"nvidia_h200/sweeps/seq_{seq}.parquet"), trials, results=self.results)
+        write_shipped(Path(f"nvidia_h200/flash_attention/sweeps/triton_{seq}.parquet"), trials, results=self.results)
         return trials
 
     def kept(self) -> list[Trial]:
@@ -60,10 +86,13 @@ class Machine:
 
 
 @pytest.fixture(autouse=True)
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     here = Machine(tmp_path / "home", tmp_path / "results")
+    if request.node.get_closest_marker("gpu"):  # which has this machine's own
+        yield here
+        return
     sample.serve_from(monkeypatch, here.home, here.results)
-    monkeypatch.setattr(hardware, "has_gpu", lambda: False)
+    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # main sets its own
     handlers = {number: signal.getsignal(number) for number in interrupts.SIGNALS}  # and these
     dispatch.reload()
@@ -89,17 +118,24 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.fixture
-def confirmed(monkeypatch: pytest.MonkeyPatch) -> list[list[Config]]:
-    """A compiler and an interpreter that agree at once; the finalists of each call."""
-    calls: list[list[Config]] = []
+def confirmed(monkeypatch: pytest.MonkeyPatch) -> list[list[Candidate]]:
+    """A compiler and an interpreter that agree at once, on what compiles here; the finalists of each call."""
+    calls: list[list[Candidate]] = []
 
     def confirm(
-        operation: object, shape: object, device: object, finalists: list[Config], winner: Config, settings: Settings
+        operation: Operation[Any],
+        shape: object,
+        device: object,
+        finalists: list[Candidate],
+        winner: Candidate,
+        settings: Settings,
     ) -> Any:
+        if not get_implementation(operation.name, winner.implementation).compiles_ahead:
+            return None
         calls.append(finalists)
         resources = Resources(shared_bytes=65536, registers=128, spill_bytes=0)
-        compiled = tuple(Outcome(config=c, status=Status.OK, resources=resources) for c in finalists)
+        compiled = tuple(Outcome(candidate=c, status=Status.OK, resources=resources) for c in finalists)
         return Confirmation(compiled, Verdict(Status.OK, error=0.001, error_limit=0.004), "float16")
 
-    monkeypatch.setattr(studies, "confirm", confirm)
+    monkeypatch.setattr(tuner, "confirm", confirm)
     return calls

@@ -8,11 +8,12 @@ import sys
 import time
 from unittest.mock import patch
 
-from autotune.cli import main, studies
+from autotune.cli import main
 from autotune.device import NVIDIA_H200
 from autotune.executor.replay import ReplayExecutor
 from autotune.trial import Outcome
-from tests.report import sample
+from autotune.tuning import tuner
+from tests import sample
 
 
 class SlowExecutor(ReplayExecutor):
@@ -32,5 +33,5 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     executor = SlowExecutor(NVIDIA_H200, sample.sweep(sample.shape(64)))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    with patch.object(studies, "open_executor", lambda device, settings: executor):
+    with patch.object(tuner, "open_executor", lambda device, settings: executor):
         main()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from autotune.table import Store
+from tests import sample
 from tests.cli.conftest import Machine, Ran
-from tests.report import sample
 
 Run = Callable[..., Ran]
 
@@ -61,7 +61,7 @@ def test_the_shipped_row_answers_in_place_of_a_damaged_one(run: Run, users: Path
 def test_a_damaged_shipped_table_is_told_with_what_brings_it_back(run: Run, machine: Machine, command: str) -> None:
     machine.ship(sample.trial())
     machine.tune(sample.trial(timing=sample.timing(190)))
-    table = halve(machine.results / "nvidia_h200" / "flash_attention.parquet")
+    table = halve(machine.results / "nvidia_h200" / "flash_attention" / "triton.parquet")
     with pytest.warns(RuntimeWarning) as warned:
         ran = run(command, *([str(sample.FAST)] if command == "explain" else []))
     (text,) = [str(warning.message) for warning in warned]
@@ -87,8 +87,8 @@ def test_a_search_refuses_in_one_line_until_the_named_command_was_run(
 
 def test_the_named_command_quotes_a_path_that_a_shell_would_split(run: Run, machine: Machine, tmp_path: Path) -> None:
     machine.ship_sweep(64)
-    part = halve(Store(tmp_path / "my tables; exit 3").append([sample.trial()]))
-    ran = run("search", "--seq", "64", "--out", tmp_path / "my tables; exit 3")
+    (part,) = map(halve, Store(tmp_path / "my tables; exit 3").append([sample.trial()]))
+    ran = run("search", "--seq", "64", "--tables", tmp_path / "my tables; exit 3")
     subprocess.run(ran.err.split("`")[1], shell=True, check=True)
     assert [path.name for path in part.parent.iterdir()] == [f"{part.name}.damaged"]
 
@@ -117,7 +117,7 @@ def test_the_doctor_names_every_damaged_table_and_fails(run: Run, machine: Machi
 
 def test_the_doctor_names_a_damaged_sweep(run: Run, machine: Machine) -> None:
     machine.ship_sweep(64)
-    sweep = halve(machine.results / "nvidia_h200" / "sweeps" / "seq_64.parquet")
+    sweep = halve(machine.results / "nvidia_h200" / "flash_attention" / "sweeps" / "triton_64.parquet")
     ran = run("doctor")
     assert (ran.code, ran.err) == (1, "autotune: 1 table cannot be read: see `shipped tables`\n")
     assert f"{sweep}: damaged" in ran.out
@@ -127,12 +127,12 @@ def test_the_doctor_names_a_damaged_sweep(run: Run, machine: Machine) -> None:
 def test_only_the_damaged_sweep_itself_cannot_be_exported(run: Run, machine: Machine) -> None:
     for seq in (64, 128):
         machine.ship_sweep(seq)
-    sweep = halve(machine.results / "nvidia_h200" / "sweeps" / "seq_64.parquet")
-    refused = run("export", "--format", "t4", "--sweep", "seq_64")
+    sweep = halve(machine.results / "nvidia_h200" / "flash_attention" / "sweeps" / "triton_64.parquet")
+    refused = run("export", "--format", "t4", "--sweep", "triton_64")
     assert (refused.code, refused.out) == (1, "")
     assert refused.err.startswith(f"autotune: {sweep}: damaged")
     assert refused.err.endswith(f"; {RESTORE}\n")
-    assert run("export", "--format", "t4", "--sweep", "seq_128").code == 0
+    assert run("export", "--format", "t4", "--sweep", "triton_128").code == 0
 
 
 def test_the_warning_of_a_real_process_is_one_line_on_standard_error(users: Path) -> None:

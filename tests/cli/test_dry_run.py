@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from autotune import hardware
+from autotune import platforms
 from autotune.device import NVIDIA_H200
 from autotune.executor import select
 from tests.cli.conftest import Machine, Ran
@@ -18,15 +18,15 @@ def test_a_dry_run_says_what_would_happen_and_writes_nothing(run: Run, machine: 
     ran = run("search", "--seq", "64,96", "--dry-run", "--trials", "30", "--sampler", "tpe")
     assert (ran.code, ran.err) == (0, "")
     words = [line.split()[0] for line in ran.out.splitlines() if line and not line.startswith((" ", "pruned"))]
-    assert words == ["no", "flash_attention:", "space", "default", "known", "sampler", "expected", "not"]
+    assert words == ["no", "flash_attention/triton:", "space", "default", "known", "sampler", "expected", "not"]
     assert "sampler   tpe, 30 trials at most that reach the device\n" in ran.out
     assert "assuming 1.5 s to compile a config" in ran.out
     assert not machine.home.exists()
 
 
 def test_a_dry_run_beside_a_gpu_does_not_open_it(run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
-    monkeypatch.setattr(hardware, "current_device", lambda: NVIDIA_H200)
+    monkeypatch.setattr(platforms, "has_gpu", lambda: True)
+    monkeypatch.setattr(platforms, "current_device", lambda index=None: NVIDIA_H200)
     monkeypatch.delattr(select, "GpuExecutor")
     ran = run("search", "--seq", "64,128", "--model", "flux.1", "--dry-run", "--json", "--jobs", "2")
     assert ran.code == 0

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotune import hardware
+from autotune import platforms
 from autotune.device import NVIDIA_H200
 from autotune.trial import Policy, Stage, Status
+from tests import sample
 from tests.cli.conftest import Machine, Ran
-from tests.report import sample
 
 Run = Callable[..., Ran]
 
@@ -23,10 +23,10 @@ def test_a_swept_config_is_explained_by_the_shipped_sweep(run: Run, machine: Mac
     won = run("explain", "BLOCK_Q=64 BLOCK_K=64 num_warps=4 num_stages=2 loads=descriptor", "--seq", "64")
     assert (won.code, won.err) == (0, "")
     assert "verdict   won; " in won.out
-    assert "in the shipped sweep seq_64\n" in won.out
+    assert "in the shipped sweep triton_64\n" in won.out
     lost = run("explain", "BLOCK_Q=16 BLOCK_K=16 num_warps=1 num_stages=5 loads=pointer", "--seq", "64", "--json")
     (data,) = json.loads(lost.out)
-    assert (data["fate"], data["stage"], data["source"]) == ("lost", "screen", "the shipped sweep seq_64")
+    assert (data["fate"], data["stage"], data["source"]) == ("lost", "screen", "the shipped sweep triton_64")
     assert data["trial"]["timing"]["median_us"] > data["rival"]["timing"]["median_us"]
     assert data["faster"] > 0
     assert "verdict   lost at screening" in lost.err
@@ -80,8 +80,8 @@ def test_the_device_is_the_named_one_of_the_highest_power_cap(run: Run, machine:
 def test_the_gpu_here_is_the_default(run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     here = replace(NVIDIA_H200, power_cap_watts=500)
     machine.tune(sample.trial(device=here))
-    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
-    monkeypatch.setattr(hardware, "current_device", lambda: here)
+    monkeypatch.setattr(platforms, "has_gpu", lambda: True)
+    monkeypatch.setattr(platforms, "current_device", lambda index=None: here)
     (data,) = json.loads(run("explain", FAST, "--json").out)
     assert (data["fate"], data["device"]["power_cap_watts"]) == ("won", 500)
 
@@ -94,7 +94,7 @@ def test_the_gpu_here_is_the_default(run: Run, machine: Machine, monkeypatch: py
         (("foo=64",), ("config='foo=64' has foo, which is no parameter", "BLOCK_Q, BLOCK_K")),
         ((FAST, "--device", "Voodoo 2"), ("device='Voodoo 2'", "none")),
         ((FAST, "--seq", "0"), ("--seq=0",)),
-        ((FAST, "--from", "/nonexistent"), ("from='/nonexistent'", "not a folder")),
+        ((FAST, "--tables", "/nonexistent"), ("tables='/nonexistent'", "not a folder")),
     ],
 )
 def test_a_wrong_question_is_refused(

@@ -8,18 +8,18 @@ from typing import Any, Final
 
 import pytest
 
-from autotune import dispatch, hardware
-from autotune.cli import studies
+from autotune import dispatch, platforms
 from autotune.device import NVIDIA_H200
 from autotune.executor import Baselines, Race, select
 from autotune.executor.replay import ReplayExecutor
-from autotune.search_spaces.paged_decode import OPERATION
+from autotune.search_spaces.paged_decode.triton import IMPLEMENTATION
 from autotune.shape import PagedShape
 from autotune.space import Config
 from autotune.table import write_shipped
-from autotune.trial import Stage, Trial
+from autotune.trial import Candidate, Stage, Trial
+from autotune.tuning import tuner
+from tests import sample
 from tests.cli.conftest import Machine, Ran
-from tests.report import sample
 
 Run = Callable[..., Ran]
 
@@ -29,14 +29,14 @@ CONFIGS: Final = 12  # recorded ones beside the default: replays answer the othe
 
 def row(shape: PagedShape, chosen: Config, **changes: Any) -> Trial:
     fields: dict[str, Any] = {"baseline": "", "baseline_timing": None, "tflops": 3.0, "gbps": 3000.0}
-    identity = {"operation": OPERATION.name, "source_hash": OPERATION.source_hash}
+    identity = {"operation": IMPLEMENTATION.operation, "source_hash": IMPLEMENTATION.source_hash}
     return sample.trial(shape, chosen, **{**fields, **identity, **changes})  # type: ignore[arg-type]
 
 
 def sweep(shape: PagedShape = SHAPE) -> list[Trial]:
     """A few configs of a shape, screened and raced, the later the faster."""
-    default = OPERATION.space.default(shape, NVIDIA_H200)
-    configs = list(dict.fromkeys([default, *islice(OPERATION.space.configs(shape, NVIDIA_H200), CONFIGS)]))
+    default = IMPLEMENTATION.space.default(shape, NVIDIA_H200)
+    configs = list(dict.fromkeys([default, *islice(IMPLEMENTATION.space.configs(shape, NVIDIA_H200), CONFIGS)]))
     return [
         row(
             shape,
@@ -54,11 +54,11 @@ def sweep(shape: PagedShape = SHAPE) -> list[Trial]:
 
 
 def ship(machine: Machine, shape: PagedShape = SHAPE) -> None:
-    write_shipped(Path("nvidia_h200/sweeps/paged.parquet"), sweep(shape), results=machine.results)
+    write_shipped(Path("nvidia_h200/paged_decode/sweeps/triton_paged.parquet"), sweep(shape), results=machine.results)
 
 
 def test_a_replayed_search_finds_saves_and_shows_a_winner(
-    run: Run, machine: Machine, confirmed: list[list[Config]]
+    run: Run, machine: Machine, confirmed: list[list[Candidate]]
 ) -> None:
     ship(machine)
     ran = run("search", "--operation", "paged_decode", "--trials", "3")
@@ -76,7 +76,7 @@ def test_a_replayed_search_finds_saves_and_shows_a_winner(
 
 
 def test_the_nearest_recorded_cache_is_tuned_and_said(
-    run: Run, machine: Machine, confirmed: list[list[Config]]
+    run: Run, machine: Machine, confirmed: list[list[Candidate]]
 ) -> None:
     ship(machine)
     out = run("search", "--operation", "paged_decode", "--context", "4096", "--trials", "3").out
@@ -103,7 +103,7 @@ def test_a_cache_that_nothing_recorded_resembles_fails_and_says_what_was(run: Ru
     assert not machine.home.exists()
 
 
-def test_a_model_is_tuned_for_prefill_and_decode(run: Run, machine: Machine, confirmed: list[list[Config]]) -> None:
+def test_a_model_is_tuned_for_prefill_and_decode(run: Run, machine: Machine, confirmed: list[list[Candidate]]) -> None:
     machine.ship_sweep(1024)
     ship(machine)
     ran = run("search", "--model", "llama-3.1-8b", "--trials", "3", "--json")
@@ -118,7 +118,7 @@ def test_a_model_is_tuned_for_prefill_and_decode(run: Run, machine: Machine, con
 
 
 def test_a_phase_that_was_not_recorded_fails_and_the_other_is_kept(
-    run: Run, machine: Machine, confirmed: list[list[Config]]
+    run: Run, machine: Machine, confirmed: list[list[Candidate]]
 ) -> None:
     machine.ship_sweep(1024)
     ran = run("search", "--model", "llama-3.1-8b", "--trials", "3", "--json")
@@ -150,8 +150,8 @@ def test_a_dry_run_of_what_was_not_recorded_plans_it_as_on_the_gpu(run: Run, mac
 def test_a_dry_run_of_a_model_beside_a_gpu_plans_both_phases(
     run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
-    monkeypatch.setattr(hardware, "current_device", lambda: NVIDIA_H200)
+    monkeypatch.setattr(platforms, "has_gpu", lambda: True)
+    monkeypatch.setattr(platforms, "current_device", lambda index=None: NVIDIA_H200)
     monkeypatch.delattr(select, "GpuExecutor")
     plans = json.loads(run("search", "--model", "gpt-oss-120b", "--dry-run", "--json").out)
     assert [(plan["operation"], plan["shape"].get("sinks")) for plan in plans] == [
@@ -166,16 +166,15 @@ def test_bench_tells_gigabytes_where_memory_is_the_limit(
     class FakeGPU(ReplayExecutor):
         name = "gpu"
 
-        def race(self, configs: list[Config], *, seconds: float, baselines: Baselines = "fastest") -> Race:
-            return super().race(configs, seconds=seconds)
+        def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
+            return super().race(candidates, seconds=seconds)
 
-    monkeypatch.setattr("autotune.cli.bench.open_gpu", lambda settings: FakeGPU(NVIDIA_H200, sweep()))
+    monkeypatch.setattr("autotune.lab.bench.each_shape.open_gpu", lambda settings: FakeGPU(NVIDIA_H200, sweep()))
     ran = run("bench", "--operation", "paged_decode")
     assert (ran.code, ran.err) == (0, "")
-    header, ours = ran.out.splitlines()[2:4]
-    assert "GB/s" in header
+    ours = ran.out.splitlines()[2]
     # 2 x 2 bytes of 64 x 8192 keys of 8 x 128, and of the queries and outputs of 64 x 32 x 128, in 300 us
-    assert f"{(2**6 * 2**13 * 8 * 128 * 4 + 64 * 32 * 128 * 4) / 300e-6 / 1e9:.0f}" in ours.split()
+    assert f"{(2**6 * 2**13 * 8 * 128 * 4 + 64 * 32 * 128 * 4) / 300e-6 / 1e9:.0f} GB/s" in ours
     (data,) = json.loads(run("bench", "--operation", "paged_decode", "--json").out)
     assert data["rows"][0]["gbps"] > data["rows"][0]["tflops"] > 0
 
@@ -186,13 +185,13 @@ def test_what_was_tuned_for_a_cache_seeds_its_neighbours(
     ship(machine)
     fastest = sweep()[-1]
     machine.tune(row(SHAPE, fastest.config))
-    asked: list[list[Config]] = []
+    asked: list[dict[str, list[Config]]] = []
 
-    def note(*arguments: Any, neighbours: list[Config], **options: Any) -> Any:
+    def note(*arguments: Any, neighbours: dict[str, list[Config]], **options: Any) -> Any:
         asked.append(neighbours)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(studies, "search", note)
+    monkeypatch.setattr(tuner, "search", note)
     dispatch.reload()
     assert run("search", "--operation", "paged_decode", "--context", "16384").code == 130
-    assert asked == [[fastest.config]]
+    assert asked == [{"triton": [fastest.config]}]

@@ -2,25 +2,31 @@
 
 import io
 import time
+from collections.abc import Mapping
 
 import pytest
 from rich.console import Console
 
 from autotune.cli.progress import Progress
-from autotune.search import Limits
-from autotune.search_spaces.flash_attention import OPERATION
-from autotune.trial import Trial
-from tests.report import sample
+from autotune.search_spaces.flash_attention.operation import OPERATION
+from autotune.trial import Candidate, Trial
+from tests import sample
 
 SHAPE = sample.shape(64)
 OTHER = sample.config(num_warps=4)
 
 
-def shown(*trials: Trial, started: float | None = None, resumed: int = 0, best: Trial | None = None) -> str:
+def shown(
+    *trials: Trial,
+    started: float | None = None,
+    resumed: int = 0,
+    best: Trial | None = None,
+    valid: Mapping[str, int] | None = None,
+) -> str:
     """What is printed of these trials of a search with a budget of 60 s."""
     console = Console(file=io.StringIO(), width=200)
-    with Progress(console, Limits(seconds=60.0), started) as progress:
-        progress.on_start(OPERATION, SHAPE, space=7, resumed=resumed, best=best)
+    with Progress(console, 60.0, started) as progress:
+        progress.on_start(OPERATION, SHAPE, valid=valid or {"triton": 7}, resumed=resumed, best=best)
         for trial in trials:
             progress.on_trial(trial)
     assert isinstance(console.file, io.StringIO)
@@ -43,12 +49,23 @@ def test_a_resumed_search_counts_what_is_known_and_begins_with_its_best() -> Non
     assert "\n7 valid configs, 1 known from an earlier run; best none yet\n" in shown(resumed=1)
 
 
+def test_the_best_of_several_implementations_is_named_with_its_own() -> None:
+    out = shown(sample.trial(SHAPE), valid={"triton": 7, "flex": 2})
+    assert "\n9 valid configs (7 of triton, 2 of flex)\n" in out
+    assert f"; best 200.0 us, triton {sample.FAST}\n" in out
+
+
 @pytest.mark.parametrize(
-    ("configs", "words"), [(1, "1 finalist against"), (2, "2 finalists, the default among them, against")]
+    ("candidates", "words"),
+    [
+        ([sample.candidate()], "1 finalist against"),
+        ([sample.candidate(), sample.candidate(OTHER)], "2 finalists, the default among them, against"),
+        ([sample.candidate(), sample.candidate(OTHER, "flex")], "2 finalists, the defaults among them, against"),
+    ],
 )
-def test_the_finalists_are_counted(configs: int, words: str) -> None:
+def test_the_finalists_are_counted(candidates: list[Candidate], words: str) -> None:
     console = Console(file=io.StringIO(), width=200)
-    with Progress(console, Limits()) as progress:
-        progress.on_race([sample.FAST, OTHER][:configs])
+    with Progress(console) as progress:
+        progress.on_race(candidates)
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == f"racing {words} the fastest baseline\n"

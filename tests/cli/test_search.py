@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import autotune.search
-from autotune import hardware
+from autotune import platforms
 from autotune.cli import studies
 from autotune.correctness import Verdict
 from autotune.device import NVIDIA_H200
@@ -19,19 +19,20 @@ from autotune.errors import SearchError
 from autotune.executor import BaselineResult, Baselines, Race
 from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import Settings
-from autotune.search import DEFAULT_SAMPLER, SAMPLERS, Confirmation, SearchResult, sweeps
-from autotune.search_spaces.flash_attention import OPERATION
+from autotune.search import DEFAULT_SAMPLER, SAMPLERS, Confirmation, SearchResult
+from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.space import Config
 from autotune.table import shipped_sweeps
-from autotune.trial import Conditions, Outcome, Policy, Stage, Status
+from autotune.trial import Candidate, Conditions, Outcome, Policy, Stage, Status
+from autotune.tuning import tuner
+from tests import sample
 from tests.cli.conftest import Machine, Ran
-from tests.report import sample
 
 Run = Callable[..., Ran]
 
 
 def test_a_search_without_a_gpu_says_what_was_recorded_compiled_and_checked(
-    run: Run, machine: Machine, confirmed: list[list[Config]]
+    run: Run, machine: Machine, confirmed: list[list[Candidate]]
 ) -> None:
     machine.ship_sweep(1024)
     ran = run("search", "--trials", "15")
@@ -55,7 +56,7 @@ def test_a_search_without_a_gpu_says_what_was_recorded_compiled_and_checked(
 
 
 def test_a_search_saves_what_is_then_served_and_shown(
-    run: Run, machine: Machine, confirmed: list[list[Config]]
+    run: Run, machine: Machine, confirmed: list[list[Candidate]]
 ) -> None:
     machine.ship_sweep(1024)
     (found,) = json.loads(run("search", "--trials", "40", "--json").out)
@@ -69,7 +70,9 @@ def test_a_search_saves_what_is_then_served_and_shown(
     assert {name: value for name, value in kernel.config.items() if value is not None} == shown["config"]
 
 
-def test_a_second_run_resumes_and_measures_nothing(run: Run, machine: Machine, confirmed: list[list[Config]]) -> None:
+def test_a_second_run_resumes_and_measures_nothing(
+    run: Run, machine: Machine, confirmed: list[list[Candidate]]
+) -> None:
     machine.ship_sweep(1024)
     first = run("search", "--trials", "12")
     kept = machine.kept()
@@ -85,7 +88,7 @@ def test_a_second_run_resumes_and_measures_nothing(run: Run, machine: Machine, c
 
 
 def test_a_search_that_tried_only_the_default_does_not_say_that_tuning_gains_nothing(
-    run: Run, machine: Machine, confirmed: list[list[Config]]
+    run: Run, machine: Machine, confirmed: list[list[Candidate]]
 ) -> None:
     machine.ship_sweep(1024)
     ran = run("search", "--trials", "1", "--sampler", "random")
@@ -108,7 +111,7 @@ def test_a_budget_that_the_race_takes_whole_is_refused_with_what_it_needs(run: R
 
 
 def test_a_replay_that_raced_others_than_its_recording_says_why_there_is_no_baseline(
-    run: Run, machine: Machine, confirmed: list[list[Config]]
+    run: Run, machine: Machine, confirmed: list[list[Candidate]]
 ) -> None:
     machine.ship_sweep(1024)
     ran = run("search", "--trials", "6", "--sampler", "random")  # the recorded race had the sweep's fastest
@@ -116,7 +119,7 @@ def test_a_replay_that_raced_others_than_its_recording_says_why_there_is_no_base
     assert line.startswith("baseline  not known: the recording raced other finalists")
 
 
-def test_a_search_as_json_says_the_same(run: Run, machine: Machine, confirmed: list[list[Config]]) -> None:
+def test_a_search_as_json_says_the_same(run: Run, machine: Machine, confirmed: list[list[Candidate]]) -> None:
     machine.ship_sweep(64)
     machine.ship_sweep(128)
     ran = run("search", "--seq", "64,128", "--trials", "5", "--json")
@@ -133,7 +136,7 @@ def test_a_search_as_json_says_the_same(run: Run, machine: Machine, confirmed: l
 
 
 def test_a_length_that_was_not_recorded_is_answered_by_the_nearest_and_said(
-    run: Run, machine: Machine, confirmed: list[list[Config]]
+    run: Run, machine: Machine, confirmed: list[list[Candidate]]
 ) -> None:
     machine.ship_sweep(1024)
     machine.ship_sweep(64)
@@ -155,7 +158,7 @@ def test_a_length_that_was_not_recorded_is_answered_by_the_nearest_and_said(
 
 @pytest.mark.parametrize("lengths", ["64,96", "96,64"])
 def test_lengths_that_one_sweep_answers_are_tuned_once_and_said(
-    run: Run, machine: Machine, confirmed: list[list[Config]], lengths: str
+    run: Run, machine: Machine, confirmed: list[list[Candidate]], lengths: str
 ) -> None:
     machine.ship_sweep(64)
     ran = run("search", "--seq", lengths, "--trials", "5", "--json")
@@ -187,16 +190,16 @@ def test_nothing_recorded_at_all_is_said(run: Run, machine: Machine) -> None:
     assert named.err == "autotune: --device='NVIDIA H200' is neither here nor recorded; recorded: none\n"
 
 
-def test_out_names_another_folder(run: Run, machine: Machine, tmp_path: Path, confirmed: list[list[Config]]) -> None:
+def test_out_names_another_folder(run: Run, machine: Machine, tmp_path: Path, confirmed: list[list[Candidate]]) -> None:
     machine.ship_sweep(64)
     out = tmp_path / "some" / "where"
-    assert run("search", "--seq", "64", "--trials", "3", "--out", out).code == 0
+    assert run("search", "--seq", "64", "--trials", "3", "--tables", out).code == 0
     assert not machine.home.exists()
-    assert len(json.loads(run("show", "--from", out, "--json").out)) == 1
+    assert len(json.loads(run("show", "--tables", out, "--json").out)) == 1
 
 
 def test_each_length_begins_with_the_winners_of_the_ones_before(
-    run: Run, machine: Machine, confirmed: list[list[Config]]
+    run: Run, machine: Machine, confirmed: list[list[Candidate]]
 ) -> None:
     machine.ship_sweep(1024)
     machine.ship_sweep(2048)
@@ -208,7 +211,7 @@ def test_each_length_begins_with_the_winners_of_the_ones_before(
 
 
 def test_a_first_length_that_fails_leaves_the_others_their_budget(
-    run: Run, machine: Machine, confirmed: list[list[Config]], monkeypatch: pytest.MonkeyPatch
+    run: Run, machine: Machine, confirmed: list[list[Candidate]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seq in (64, 128, 256):
         machine.ship_sweep(seq)
@@ -223,7 +226,7 @@ def test_a_first_length_that_fails_leaves_the_others_their_budget(
             raise SearchError("no config is valid")
         return search(*arguments, **options)
 
-    monkeypatch.setattr(studies, "search", fail_first)
+    monkeypatch.setattr(tuner, "search", fail_first)
     ran = run("search", "--seq", "64,128,256", "--trials", "3", "--json")
     assert started[0] <= failed_at <= started[1] < started[2]  # the budget of each runs from its own start
     assert (ran.code, ran.err.count("failed    ")) == (1, 1)
@@ -231,7 +234,7 @@ def test_a_first_length_that_fails_leaves_the_others_their_budget(
     assert [(found["shape"]["seq_q"], found["measured"]) for found in json.loads(ran.out)] == [(128, 3), (256, 3)]
 
 
-def test_missed_shapes_are_tuned(run: Run, machine: Machine, confirmed: list[list[Config]]) -> None:
+def test_missed_shapes_are_tuned(run: Run, machine: Machine, confirmed: list[list[Candidate]]) -> None:
     machine.ship_sweep(64)
     machine.ship_sweep(32)
     assert run("search", "--from-misses") == (
@@ -249,12 +252,17 @@ def test_missed_shapes_are_tuned(run: Run, machine: Machine, confirmed: list[lis
 
 def test_a_winner_that_fails_here_is_said(run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def confirm(
-        operation: object, shape: object, device: object, finalists: list[Config], winner: Config, settings: Settings
+        operation: object,
+        shape: object,
+        device: object,
+        finalists: list[Candidate],
+        winner: Candidate,
+        settings: Settings,
     ) -> Any:
-        compiled = (Outcome(config=winner, status=Status.COMPILE_ERROR, message="no [/such] register"),)
+        compiled = (Outcome(candidate=winner, status=Status.COMPILE_ERROR, message="no [/such] register"),)
         return Confirmation(compiled, Verdict(Status.WRONG_RESULT, "off by 3"), "float16")
 
-    monkeypatch.setattr(studies, "confirm", confirm)
+    monkeypatch.setattr(tuner, "confirm", confirm)
     machine.ship_sweep(64)
     ran = run("search", "--seq", "64", "--trials", "3")
     assert ran.code == 1
@@ -279,7 +287,7 @@ class FakeGPU(ReplayExecutor):
 
     name = "gpu"
 
-    def race(self, configs: list[Config], *, seconds: float, baselines: Baselines = "fastest") -> Race:
+    def race(self, configs: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
         race = super().race(configs, seconds=seconds)
         refused = BaselineResult("sdpa cudnn", message="no [/kernel] found")
         return Race(race.outcomes, (BaselineResult("sdpa flash", sample.timing(400)), refused))
@@ -288,10 +296,10 @@ class FakeGPU(ReplayExecutor):
 def open_gpu(monkeypatch: pytest.MonkeyPatch, *lengths: int) -> None:
     """A machine with an H200 that answers like the sweeps at these lengths."""
     executor = FakeGPU(NVIDIA_H200, [row for seq in lengths for row in sample.sweep(sample.shape(seq))])
-    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
-    for opener in ("studies.open_gpu", "bench.open_gpu"):
-        monkeypatch.setattr(f"autotune.cli.{opener}", lambda settings: executor)
-    monkeypatch.setattr(studies, "open_executor", lambda device, settings: executor)
+    monkeypatch.setattr(platforms, "has_gpu", lambda: True)
+    for opener in ("tuning.tuner.open_gpu", "lab.bench.each_shape.open_gpu"):
+        monkeypatch.setattr(f"autotune.{opener}", lambda settings: executor)
+    monkeypatch.setattr(tuner, "open_executor", lambda device, settings: executor)
 
 
 @pytest.fixture
@@ -305,9 +313,9 @@ def test_bench_sets_the_served_kernel_beside_the_default_and_torch(run: Run, mac
     machine.ship(sample.trial(sample.shape(64), served))
     ran = run("bench", "--seq", "64")
     assert (ran.code, ran.err) == (0, "")
-    problem, served_line, _, *rows = ran.out.splitlines()
+    problem, _, *rows = ran.out.splitlines()
     assert problem == f"{sample.shape(64)} on NVIDIA H200"
-    assert served_line == f"served: {served} (tuned for this shape on NVIDIA H200)"
+    assert rows.pop(3) == f"served: triton {served} (tuned for this shape on NVIDIA H200)"
     assert [row.split("  ")[0] for row in rows] == ["autotune", "autotune default", "sdpa flash", *rows[3:]]
     assert "its speed" not in rows[0]
     assert "us (" in rows[1]
@@ -318,7 +326,7 @@ def test_bench_sets_the_served_kernel_beside_the_default_and_torch(run: Run, mac
     assert data["config"]["BLOCK_Q"] == 64
     ours, default, flash, cudnn, *_ = data["rows"]
     assert ours["config"] == data["config"] == dict(served)
-    assert default["config"] == dict(OPERATION.space.default(sample.shape(64), NVIDIA_H200)) != dict(served)
+    assert default["config"] == dict(IMPLEMENTATION.space.default(sample.shape(64), NVIDIA_H200)) != dict(served)
     assert flash["config"] is None
     assert flash["ratio"]["value"] == pytest.approx(400 / ours["timing"]["median_us"])
     assert (cudnn["timing"], cudnn["tflops"], cudnn["ratio"]) == (None, None, None)
@@ -326,11 +334,11 @@ def test_bench_sets_the_served_kernel_beside_the_default_and_torch(run: Run, mac
 
 @pytest.mark.usefixtures("gpu")
 def test_bench_fails_where_the_served_kernel_does(run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    default = OPERATION.space.default(sample.shape(64), NVIDIA_H200)
-    broken = Outcome(config=default, status=Status.HANG, message="10 s")
+    default = IMPLEMENTATION.space.default(sample.shape(64), NVIDIA_H200)
+    broken = Outcome(candidate=sample.candidate(default), status=Status.HANG, message="10 s")
     monkeypatch.setattr(FakeGPU, "race", lambda self, configs, **options: Race((broken,)))
     ran = run("bench", "--seq", "64")
-    failure = f"{sample.shape(64)}: {default} is hang: 10 s"
+    failure = f"{sample.shape(64)}: triton {default} is hang: 10 s"
     assert ran.code == 1
     assert "not compared: autotune: hang: 10 s" in ran.out.splitlines()
     assert ran.err.splitlines()[-1] == f"autotune: 1 of 1 shapes failed: {failure}"
@@ -338,14 +346,14 @@ def test_bench_fails_where_the_served_kernel_does(run: Run, machine: Machine, mo
 
 @pytest.mark.usefixtures("gpu")
 def test_a_sweep_tries_every_config_and_can_be_shipped(
-    run: Run, machine: Machine, tmp_path: Path, confirmed: list[list[Config]]
+    run: Run, machine: Machine, tmp_path: Path, confirmed: list[list[Candidate]]
 ) -> None:
     ran = run("sweep", "--seq", "64", "--results", tmp_path / "shipped", "--json")
     (data,) = json.loads(ran.out)
-    space = list(OPERATION.space.configs(sample.shape(64), NVIDIA_H200))
+    space = list(IMPLEMENTATION.space.configs(sample.shape(64), NVIDIA_H200))
     assert data["measured"] == len(space)
     (sweep,) = shipped_sweeps("flash_attention", results=tmp_path / "shipped")
-    assert (sweep.name, sweep.device) == ("flash_attention_b256_h16_s64_d128_causal_bfloat16", "nvidia_h200")
+    assert (sweep.name, sweep.device) == ("triton_b256_h16_s64_d128_causal_bfloat16", "nvidia_h200")
     assert {trial.config for trial in sweep.trials()} == set(space)
 
 
@@ -354,7 +362,7 @@ def test_a_sweep_that_fails_keeps_no_other_from_being_shipped(
     run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: str
 ) -> None:
     open_gpu(monkeypatch, 64, 128)
-    module, name, place = (studies, "search", 1) if failing == "search" else (sweeps, "ship_sweep", 0)
+    module, name, place = (tuner, "search", 1) if failing == "search" else (tuner, "ship_sweep", 0)
     original = getattr(module, name)
 
     def fail_first(*arguments: Any, **options: Any) -> Any:
@@ -369,14 +377,14 @@ def test_a_sweep_that_fails_keeps_no_other_from_being_shipped(
     assert "failed    incomplete\n" in ran.out
     assert "1 of 2 shapes failed" in ran.err
     (sweep,) = shipped_sweeps("flash_attention", results=tmp_path / "shipped")
-    assert sweep.name == "flash_attention_b128_h16_s128_d128_causal_bfloat16"
+    assert sweep.name == "triton_b128_h16_s128_d128_causal_bfloat16"
 
 
 def test_of_sweeps_that_were_interrupted_the_finished_are_shipped(
     run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     open_gpu(monkeypatch, 64, 128)
-    collect, configs = ReplayExecutor.collect, len(list(OPERATION.space.configs(sample.shape(64), NVIDIA_H200)))
+    collect, configs = ReplayExecutor.collect, len(list(IMPLEMENTATION.space.configs(sample.shape(64), NVIDIA_H200)))
     answered: list[Outcome] = []
 
     def collect_until_stopped(executor: ReplayExecutor, timeout: float | None = None) -> Outcome:
@@ -388,7 +396,7 @@ def test_of_sweeps_that_were_interrupted_the_finished_are_shipped(
     monkeypatch.setattr(ReplayExecutor, "collect", collect_until_stopped)
     assert run("sweep", "--seq", "64,128", "--results", tmp_path / "shipped").code == 130
     (sweep,) = shipped_sweeps("flash_attention", results=tmp_path / "shipped")
-    assert sweep.name == "flash_attention_b256_h16_s64_d128_causal_bfloat16"
+    assert sweep.name == "triton_b256_h16_s64_d128_causal_bfloat16"
 
 
 @pytest.mark.usefixtures("gpu")
@@ -419,7 +427,7 @@ def test_options_of_measuring_reach_the_executor(
 ) -> None:
     asked: list[tuple[Settings, str]] = []
 
-    def note(task: studies.Task) -> list[Any]:
+    def note(task: studies.SearchRequest) -> list[Any]:
         asked.append((task.settings, task.sampler))
         return []
 
@@ -435,7 +443,7 @@ def test_options_of_measuring_reach_the_executor(
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_every_sampler_searches_by_replay(
-    run: Run, machine: Machine, confirmed: list[list[Config]], sampler: str
+    run: Run, machine: Machine, confirmed: list[list[Candidate]], sampler: str
 ) -> None:
     machine.ship_sweep(64)
     (found,) = json.loads(run("search", "--seq", "64", "--sampler", sampler, "--trials", "12", "--json").out)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from autotune.cli import studies
 from autotune.dispatch import get_kernel
 from autotune.executor.replay import ReplayExecutor
 from autotune.space import Config
 from autotune.table import Store
 from autotune.trial import Outcome
+from autotune.tuning import tuner
+from tests import sample
 from tests.cli.conftest import Machine, Ran
-from tests.report import sample
 
 Run = Callable[..., Ran]
 
@@ -68,14 +68,14 @@ def test_an_interrupted_race_leaves_the_best_by_screening(
         assert data["best"]["timing"]["median_us"] == best.timing.median_us
 
 
-@pytest.mark.parametrize("stop", ["confirm", "_compile_for"])
+@pytest.mark.parametrize("stop", ["confirm", "compile_all"])
 def test_an_interrupted_confirmation_is_said_and_the_winner_stands(
     run: Run, machine: Machine, confirmed: list[list[Config]], monkeypatch: pytest.MonkeyPatch, stop: str
 ) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(studies, stop, interrupt)
+    monkeypatch.setattr(tuner, stop, interrupt)
     machine.ship_sweep(64)
     machine.ship_sweep(32)
     ran = run("search", "--seq", "64,32", "--trials", "5", "--target", "sm_80")
@@ -91,7 +91,7 @@ def test_an_interrupt_before_the_first_trial_is_said(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(studies, "open_executor", interrupt)
+    monkeypatch.setattr(tuner, "open_executor", interrupt)
     ran = run("search", "--json")
     assert (ran.code, json.loads(ran.out)) == (130, [])
     assert ran.err.startswith("interrupted: everything that was measured is kept")
@@ -142,7 +142,7 @@ def run_signalled(home: Path, before: str, entry: str, *arguments: str) -> subpr
     [
         ("script", "autotune.cli.app", signal.SIGINT, 130),
         ("module", "autotune.cli.app", signal.SIGTERM, 143),
-        ("script", "typer", signal.SIGTERM, 143),
+        ("script", "click", signal.SIGTERM, 143),
         ("module", "pyarrow", signal.SIGINT, 130),
         ("script", "optuna", signal.SIGINT, 130),
         ("module", "autotune.cli.studies", signal.SIGTERM, 143),
@@ -165,7 +165,7 @@ def test_a_signal_while_python_ends_is_silent(tmp_path: Path) -> None:
 
 
 def test_a_background_job_that_ignores_ctrl_c_goes_on_ignoring_it(tmp_path: Path) -> None:
-    before = SIGNALLED.format(module="typer", number=int(signal.SIGINT))
+    before = SIGNALLED.format(module="click", number=int(signal.SIGINT))
     ignoring = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     done = run_signalled(tmp_path, ignoring + before, "script", "--version")
     assert (done.returncode, done.stderr) == (0, "")

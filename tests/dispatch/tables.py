@@ -12,15 +12,15 @@ from typing import Final
 
 import pytest
 
-from autotune import dispatch
+from autotune import platforms
 from autotune.device import NVIDIA_H200
-from autotune.dispatch import reload
-from autotune.search_spaces.flash_attention import OPERATION
+from autotune.dispatch import kernel, reload
+from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape, PagedShape
 from autotune.space import Config
 from autotune.table import Store, write_shipped
 from autotune.trial import Trial
-from tests.report import sample
+from tests import sample
 
 H200: Final = "NVIDIA H200"
 CAPPED: Final = replace(NVIDIA_H200, power_cap_watts=500)
@@ -44,7 +44,7 @@ class Tables:
 
     def ship(self, *trials: Trial) -> None:
         """Write the shipped table of the H200, and read it again."""
-        write_shipped(Path("nvidia_h200/flash_attention.parquet"), trials, results=self.results)
+        write_shipped(Path("nvidia_h200/flash_attention/triton.parquet"), trials, results=self.results)
         reload()
 
 
@@ -53,15 +53,16 @@ def served_from(tables: Tables) -> Iterator[Tables]:
     """Serve from these tables alone, by the toolchain of the sample's rows."""
     with pytest.MonkeyPatch.context() as patch:
         sample.serve_from(patch, tables.home, tables.results)
-        patch.setattr(dispatch, "_installed", lambda package: sample.TOOLCHAIN.triton)
-        patch.setattr(dispatch, "current_device", lambda: NVIDIA_H200)
+        patch.setattr(kernel, "_installed", lambda package: sample.TOOLCHAIN.triton)
+        patch.setattr(platforms, "current_index", lambda: 0)
+        patch.setattr(platforms, "current_device", lambda index=0: NVIDIA_H200)
         reload()
         yield tables
     reload()
 
 
 def default_of(shape: AttentionShape) -> Config:
-    return OPERATION.space.default(shape, NVIDIA_H200)
+    return IMPLEMENTATION.space.default(shape, NVIDIA_H200)
 
 
 def in_fresh_process(code: str, home: Path, **environment: str) -> str:

@@ -1,22 +1,24 @@
 """What is no question is refused, with the argument, its value and what is allowed."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from autotune import platforms
 from autotune.dispatch import get_kernel
 from autotune.errors import InvalidShapeError, UnknownNameError, UsageError
 from autotune.shape import Shape
+from tests import sample
 from tests.dispatch.tables import H200, PAGED, Tables
-from tests.report import sample
 
 
-@pytest.mark.parametrize("device", ["", "  ", 3, ["NVIDIA H200"]])
+@pytest.mark.parametrize("device", ["", "  ", 3.5, 0, True, ["NVIDIA H200"]])
 def test_a_device_that_is_no_name_is_refused(tables: Tables, device: Any) -> None:
     with pytest.raises(UsageError) as refused:
         get_kernel(sample.shape(), device=device)
     assert str(refused.value) == (
-        f"device={device!r} is not allowed; expected a name such as 'NVIDIA H200', or None for the GPU here"
+        f"device={device!r} is not the name of a GPU; expected one such as 'NVIDIA H200', or None for the GPU here"
     )
 
 
@@ -48,10 +50,18 @@ def test_what_is_no_shape_of_the_operation_is_refused(
 
 
 def test_a_shape_that_no_operation_supports_is_refused(tables: Tables) -> None:
-    with pytest.raises(InvalidShapeError, match="varlen=True"):
-        get_kernel(sample.shape(varlen=True), device=H200)
+    with pytest.raises(InvalidShapeError, match="seq_q=9 is not supported by paged_decode"):
+        get_kernel(replace(PAGED, seq_q=9), device=H200, operation="paged_decode")
     with pytest.raises(UnknownNameError, match="no operation takes a Shape"):
         get_kernel(Shape(), device=H200)
+
+
+def test_a_list_of_names_is_refused_as_what_it_is(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: Any = ["triton"]
+    monkeypatch.setattr(platforms, "current_index", lambda: 0)
+    for device in (H200, None):
+        with pytest.raises(UsageError, match=r"among=\['triton'\] is not allowed"):
+            get_kernel(sample.shape(), device=device, among=names)
 
 
 @pytest.mark.parametrize("batch", [16, 1], ids=["hit", "miss"])

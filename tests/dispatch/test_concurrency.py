@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pytest
 
-from autotune import dispatch
 from autotune.dispatch import get_kernel
+from autotune.dispatch.ladder import climb
+from tests import sample
 from tests.dispatch.tables import H200, SLOWER, THIRD, Tables, in_fresh_process
-from tests.report import sample
 
 PRINT_PICKS: Final = """
 from autotune import AttentionShape, get_kernel
@@ -57,18 +57,17 @@ def test_threads_look_up_while_tables_change(tables: Tables) -> None:
 def test_a_pick_begun_before_a_reload_is_not_served_after_it(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     tables.ship(sample.trial())
     has_read, may_end = threading.Event(), threading.Event()
-    climb = dispatch._climb
 
-    def climb_late(*arguments: Any) -> Any:
+    def climb_late(*arguments: Any, **options: Any) -> Any:
         has_read.set()
         assert may_end.wait(10)
-        return climb(*arguments)
+        return climb(*arguments, **options)
 
-    monkeypatch.setattr(dispatch, "_climb", climb_late)
+    monkeypatch.setattr("autotune.dispatch.picks.climb", climb_late)
     late = threading.Thread(target=get_kernel, args=(sample.shape(),), kwargs={"device": H200})
     late.start()
     assert has_read.wait(10)
-    monkeypatch.setattr(dispatch, "_climb", climb)
+    monkeypatch.setattr("autotune.dispatch.picks.climb", climb)
     tables.ship(sample.trial(chosen=SLOWER))
     may_end.set()
     late.join()

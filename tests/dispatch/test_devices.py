@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from autotune import dispatch
+from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import get_kernel, reload
 from autotune.errors import MissingDependencyError
+from tests import sample
 from tests.dispatch.tables import CAPPED, H200, PAGED, SLOWER, Tables
-from tests.report import sample
 
 
-def _no_gpu() -> Device:
+def _no_gpu(index: int = 0) -> Device:
     raise MissingDependencyError("no GPU is visible")
 
 
@@ -64,9 +64,9 @@ def test_names_match_in_any_case(tables: Tables, name: str) -> None:
 
 def test_an_unknown_name_gets_the_default_and_is_told(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     tables.ship(sample.trial())
-    for current in (lambda: NVIDIA_H200, _no_gpu):
+    for current in (lambda index=0: NVIDIA_H200, _no_gpu):
         reload()
-        monkeypatch.setattr(dispatch, "current_device", current)
+        monkeypatch.setattr(platforms, "current_device", current)
         with pytest.warns(RuntimeWarning, match=r"device='Voodoo 2': no table knows the device Voodoo 2") as caught:
             kernel = get_kernel(sample.shape(), device="Voodoo 2")
         assert (len(caught), caught[0].filename) == (1, __file__)
@@ -78,7 +78,7 @@ def test_an_unknown_name_gets_the_default_and_is_told(tables: Tables, monkeypatc
 def test_a_gpu_without_a_table_gets_the_default_quietly(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     tables.ship(sample.trial())
     here = replace(NVIDIA_H200, name="NVIDIA H100", memory_mib=81559)
-    monkeypatch.setattr(dispatch, "current_device", lambda: here)
+    monkeypatch.setattr(platforms, "current_device", lambda index=0: here)
     for name in (None, "NVIDIA H100", "nvidia h100"):
         why = get_kernel(sample.shape(), device=name).provenance
         assert why.reason == "no tuned shape of flash_attention on NVIDIA H100: the space's default"
@@ -99,7 +99,7 @@ def test_only_a_misspelling_is_said_to_be_like_a_name(tables: Tables, name: str,
 
 
 def test_a_device_that_another_operation_was_tuned_on_is_known(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "current_device", _no_gpu)
+    monkeypatch.setattr(platforms, "current_device", _no_gpu)
     tables.tune(sample.trial(device=replace(NVIDIA_H200, name="NVIDIA B200")))
     for name in ("NVIDIA B200", H200):
         why = get_kernel(PAGED, device=name).provenance
@@ -110,6 +110,6 @@ def test_a_device_that_another_operation_was_tuned_on_is_known(tables: Tables, m
 
 
 def test_without_a_name_and_a_gpu_is_an_error(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "current_device", _no_gpu)
+    monkeypatch.setattr(platforms, "current_device", _no_gpu)
     with pytest.raises(MissingDependencyError, match="no GPU"):
         get_kernel(sample.shape())

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from autotune import dispatch
 from autotune.dispatch import get_kernel
+from autotune.dispatch import kernel as kernel_module
+from tests import sample
 from tests.dispatch.tables import H200, SLOWER, THIRD, Tables, default_of
-from tests.report import sample
 
 
 def test_the_row_of_the_very_shape_is_exact(tables: Tables) -> None:
@@ -78,7 +78,7 @@ def test_families_are_never_mixed_and_what_differs_is_said(
     tables: Tables, change: dict[str, Any], differs: str
 ) -> None:
     near = sample.shape(1024)
-    others = sample.shape(512), sample.shape(1024, varlen=True, window=64)
+    others = sample.shape(512), sample.shape(1024, softcap=True, window=64)
     tables.ship(*[sample.trial(shape) for shape in (near, *others)])
     asked = sample.shape(1024, **change)
     kernel = get_kernel(asked, device=H200)
@@ -106,11 +106,11 @@ def test_of_two_shapes_equally_near_the_choice_does_not_hang_on_the_order_of_row
 
 
 def test_accepted_differences_are_said(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "_installed", lambda package: "3.9.1")
+    monkeypatch.setattr(kernel_module, "_installed", lambda package: "3.9.1")
     tables.ship(sample.trial(source_hash="ab" * 32))
     why = get_kernel(sample.shape(), device=H200).provenance
     assert why.rung == "exact"
     assert why.notes == (
-        "the kernel's source has changed since it was tuned",
+        "the kernel source has changed since it was tuned",
         "tuned with triton 3.6.0, here is 3.9.1",
     )

@@ -4,10 +4,10 @@ import pytest
 
 from autotune.dispatch import get_kernel
 from autotune.errors import NoTunedKernelError
-from autotune.search_spaces.flash_attention import OPERATION
+from autotune.search_spaces.flash_attention.operation import OPERATION
 from autotune.table import read_misses
+from tests import sample
 from tests.dispatch.tables import H200, Tables
-from tests.report import sample
 
 
 def test_on_miss_error_raises_only_for_a_miss(tables: Tables) -> None:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import neighbour_configs
-from autotune.search_spaces.flash_attention import OPERATION
+from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
+from tests import sample
 from tests.dispatch.tables import CAPPED, SLOWER, THIRD, Tables
-from tests.report import sample
 
 
 def test_neighbours_are_distinct_configs_of_the_model_nearest_first(tables: Tables) -> None:
@@ -17,7 +17,7 @@ def test_neighbours_are_distinct_configs_of_the_model_nearest_first(tables: Tabl
         sample.trial(sample.shape(16384), sample.FAST),
         sample.trial(sample.shape(1024, causal=False), sample.config(num_stages=3)),
     )
-    assert neighbour_configs(OPERATION, sample.shape(), NVIDIA_H200) == [SLOWER, THIRD, sample.FAST]
-    assert neighbour_configs(OPERATION, sample.shape(), NVIDIA_H200, count=2) == [SLOWER, THIRD]
+    assert neighbour_configs(IMPLEMENTATION, sample.shape(), NVIDIA_H200) == [SLOWER, THIRD, sample.FAST]
+    assert neighbour_configs(IMPLEMENTATION, sample.shape(), NVIDIA_H200, count=2) == [SLOWER, THIRD]
     other = replace(NVIDIA_H200, name="NVIDIA H100")
-    assert neighbour_configs(OPERATION, sample.shape(), other) == []
+    assert neighbour_configs(IMPLEMENTATION, sample.shape(), other) == []

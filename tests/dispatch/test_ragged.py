@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from autotune.dispatch import MAX_DISTANCE, get_kernel, neighbour_configs
-from autotune.search_spaces.paged_decode import OPERATION
+from autotune.search_spaces.paged_decode.triton import IMPLEMENTATION
 from autotune.shape import PagedShape
 from autotune.table import shipped_sweeps, shipped_winners
 from autotune.trial import Stage, Trial
@@ -90,6 +90,6 @@ def test_a_search_begins_at_winners_as_uneven_as_the_shape(tables: Tables) -> No
     tables.tune(rows[EVEN], rows[RAGGED])
     near, far = rows[RAGGED].config, rows[EVEN].config
     asked = replace(RAGGED, max_context=4096, mean_context=2048)
-    assert neighbour_configs(OPERATION, asked, rows[EVEN].device) == [near, far]
-    assert neighbour_configs(OPERATION, replace(asked, mean_context=4096), rows[EVEN].device) == [far, near]
+    assert neighbour_configs(IMPLEMENTATION, asked, rows[EVEN].device) == [near, far]
+    assert neighbour_configs(IMPLEMENTATION, replace(asked, mean_context=4096), rows[EVEN].device) == [far, near]
     assert asked.distance(EVEN) > MAX_DISTANCE >= asked.distance(RAGGED)

@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from autotune import dispatch
 from autotune.dispatch import TunedKernel, get_kernel, refusals, reload
+from autotune.dispatch import kernel as kernel_module
 from autotune.errors import InputMismatchError
 from autotune.shape import Shape
 from autotune.space import Config
+from tests import sample
 from tests.dispatch.tables import H200, SLOWER, Tables, default_of
-from tests.report import sample
 
 
 class RefusalError(Exception):
@@ -43,7 +43,7 @@ class FakeKernel:
 
 def refusing(monkeypatch: pytest.MonkeyPatch, *refused: Config, error: Exception | None = None) -> FakeKernel:
     kernel = FakeKernel(dict.fromkeys(refused, error or RefusalError("out of resource: shared memory")))
-    monkeypatch.setattr(dispatch, "load_kernel", lambda name: kernel)
+    monkeypatch.setattr(kernel_module, "load_kernel", lambda operation, implementation: kernel)
     return kernel
 
 
@@ -122,7 +122,7 @@ def test_threads_that_meet_one_refusal_turn_to_the_same_config(tables: Tables, m
             return meet
 
     fake, before = Meeting({sample.FAST: RefusalError("no")}), refusals()
-    monkeypatch.setattr(dispatch, "load_kernel", lambda name: fake)
+    monkeypatch.setattr(kernel_module, "load_kernel", lambda operation, implementation: fake)
     kernel: TunedKernel = get_kernel(sample.shape(), device=H200)
     with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(4) as pool:
         found = [future.result() for future in [pool.submit(kernel) for _ in range(4)]]

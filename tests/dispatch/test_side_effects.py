@@ -7,8 +7,8 @@ import pytest
 
 from autotune.dispatch import get_kernel
 from autotune.errors import NoTunedKernelError
+from tests import sample
 from tests.dispatch.tables import H200, Tables, in_fresh_process
-from tests.report import sample
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:

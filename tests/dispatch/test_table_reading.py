@@ -12,8 +12,8 @@ import pytest
 
 from autotune.dispatch import get_kernel, reload
 from autotune.table import Store
+from tests import sample
 from tests.dispatch.tables import H200, SLOWER, Tables, served_from
-from tests.report import sample
 
 NOBODY: Final = 65534
 

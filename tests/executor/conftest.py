@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from autotune import hardware
+from autotune import platforms, registry
 from autotune.device import NVIDIA_H200
 from autotune.executor.child import Child
 from tests.executor.fake_cuda import replace_cuda
@@ -19,16 +19,16 @@ StartChild = Callable[[str], Child]
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
-    """What the test starts; it fails if something is left at its end."""
+    """The processes that the test starts; it fails if one is left at its end."""
     with watch(monkeypatch) as processes:
         yield processes
 
 
 @pytest.fixture
 def start(processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StartChild]:
-    """Starts a child that runs the given code, which finds ``json``, ``os``, ``sys``, ``time`` and ``messages``."""
+    """Starts a child that runs the given code, which finds ``json``, ``os``, ``sys``, ``time`` and ``pipes``."""
     monkeypatch.syspath_prepend(tmp_path)
-    prologue = "import json, os, subprocess, sys, time\nfrom autotune.executor import messages\n"
+    prologue = "import json, os, subprocess, sys, time\nfrom autotune.executor import pipes\n"
     with ExitStack() as ended:
 
         def start_child(code: str) -> Child:
@@ -44,9 +44,12 @@ def start(processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def kernel(monkeypatch: pytest.MonkeyPatch) -> SlowKernel:
     """The slow kernel on a fake GPU, whose context its illegal launches break."""
     cuda = replace_cuda(monkeypatch)
-    monkeypatch.setattr(hardware, "current_device", lambda: NVIDIA_H200)
-    monkeypatch.setattr(hardware.Watch, "__init__", lambda self, own_pid: None)
-    monkeypatch.setattr(hardware.Watch, "end", lambda self: CONDITIONS)
+    monkeypatch.setattr(platforms, "current_device", lambda index: NVIDIA_H200)
+    monkeypatch.setattr(platforms.Watch, "__init__", lambda self, own_pid, index: None)
+    monkeypatch.setattr(platforms.Watch, "end", lambda self: CONDITIONS)
     slow = SlowKernel(cuda)
-    monkeypatch.setattr(hardware, "is_context_alive", lambda: slow.is_context_alive)
+    monkeypatch.setattr(platforms, "is_context_alive", lambda index: slow.is_context_alive)
+    monkeypatch.setattr(registry, "load_definition", lambda operation: slow)
+    monkeypatch.setattr(registry, "load_kernel", lambda operation, implementation: slow)
+    monkeypatch.setattr(registry, "load_baselines", lambda operation: slow.baselines())
     return slow

@@ -2,17 +2,16 @@
 
 import pytest
 
-from autotune import hardware
+from autotune import platforms
 from autotune.executor import worker_keeper
 from autotune.executor.child import Child
 from autotune.executor.gpu import GpuExecutor
-from autotune.space import Config
-from autotune.trial import Outcome, Resources, Status
+from autotune.trial import Candidate, Outcome, Resources, Status
 from tests.executor.fake_worker import timing
-from tests.executor.faulty import config
+from tests.executor.faulty import candidate, config
 
 TIMING = timing(config())
-RESOURCES = Resources(shared_bytes=1024)  # of every config that compiles
+RESOURCES = Resources(shared_bytes=1024)  # of every candidate that compiles
 
 
 def replace_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +20,7 @@ def replace_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def start_fake(module: str, *arguments: str) -> Child:
         return Child({"autotune.executor.worker": "tests.executor.fake_worker"}[module], *arguments)
 
-    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
+    monkeypatch.setattr(platforms, "has_gpu", lambda: True)
     monkeypatch.setattr(worker_keeper, "Child", start_fake)
 
 
@@ -36,17 +35,17 @@ def collect(executor: GpuExecutor) -> Outcome:
     return outcome
 
 
-def answer(executor: GpuExecutor, wanted: Config) -> Outcome:
+def answer(executor: GpuExecutor, wanted: Candidate) -> Outcome:
     executor.submit(wanted)
     return collect(executor)
 
 
 def assert_works(executor: GpuExecutor) -> None:
-    """A good config is measured, and a race ends; the fake worker refuses both until a problem is opened."""
-    outcome = answer(executor, config())
+    """A good candidate is measured, and a race ends; the fake worker refuses both until a problem is opened."""
+    outcome = answer(executor, candidate())
     assert outcome.compile_seconds is not None
-    assert (outcome.config, outcome.status, outcome.timing) == (config(), Status.OK, TIMING)
+    assert (outcome.candidate, outcome.status, outcome.timing) == (candidate(), Status.OK, TIMING)
     assert outcome.resources == RESOURCES
-    race = executor.race([config()], seconds=0.1)
+    race = executor.race([candidate()], seconds=0.1)
     assert [raced.timing for raced in race.outcomes] == [TIMING]
     assert race.fastest_baseline.name == "sdpa_flash"

@@ -10,7 +10,7 @@ import torch
 
 
 class FakeCuda:
-    """What of ``torch.cuda`` the worker uses; ``now`` are microseconds, ``held`` bytes, and every graph is counted."""
+    """The part of ``torch.cuda`` that the worker uses: ``now`` in microseconds, ``held`` in bytes, graphs counted."""
 
     def __init__(self) -> None:
         self.now = 0.0

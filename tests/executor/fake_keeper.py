@@ -2,16 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from autotune.executor import BaselineResult, Race
-from autotune.executor.messages import Turn, race_to_json
+from autotune.executor.messages import FromWorker, Raced, RunRace
 from autotune.space import Config
 from autotune.trial import Conditions, Outcome, Status, Timing
 
-Request = dict[str, Any]
 # Seconds of silence, a message, what makes one of the request, or how the worker dies.
-Step = float | dict[str, Any] | Callable[[Request], dict[str, Any]] | Exception
+Step = float | FromWorker | Callable[[RunRace], FromWorker] | Exception
 
 CONDITIONS = Conditions(sm_clock_mhz=1500, throttle_reasons="power", contended=True)
 
@@ -32,19 +30,19 @@ class FakeKeeper:
 
     scripts: list[Sequence[Step]]
     clock: FakeClock = field(default_factory=FakeClock)
-    requests: list[Request] = field(default_factory=list)
+    requests: list[RunRace] = field(default_factory=list)
     lost: int = 0
     _steps: Iterator[Step] = field(default_factory=lambda: iter(()))
 
     def await_ready(self) -> None:
         pass
 
-    def ask(self, request: Request) -> bool:
+    def ask(self, request: RunRace) -> bool:
         self.requests.append(request)
         self._steps = iter(self.scripts[len(self.requests) - 1])
         return True
 
-    def receive(self, timeout: float) -> dict[str, Any] | None:
+    def receive(self, timeout: float) -> FromWorker | None:
         step = next(self._steps)
         while isinstance(step, float):
             if step > timeout:
@@ -55,38 +53,33 @@ class FakeKeeper:
             step = next(self._steps)
         if isinstance(step, Exception):
             raise step
-        return step if isinstance(step, dict) else step(self.requests[-1])
+        return step(self.requests[-1]) if callable(step) else step
 
     def lose(self) -> None:
         self.lost += 1
 
 
-def working_on(turn: Turn) -> dict[str, Any]:
-    """What a worker says before it runs one."""
-    return {"working_on": turn}
-
-
 def extra_bytes(config: Config) -> int:
-    """What the fake worker measures of a config: another number for each."""
+    """The memory that the fake worker measures of a config: another number for each."""
     return 1000 + sum(value for value in config.values() if isinstance(value, int))
 
 
-def finish(request: Request) -> dict[str, Any]:
+def finish(request: RunRace) -> Raced:
     """The end of a race in which all are fine; memory is measured where systems are compared."""
-    configs = [Config(config) for config in request["configs"]]
     outcomes = tuple(
         Outcome(
-            config=config,
+            candidate=candidate,
             status=Status.OK,
             timing=Timing(100.0, 99.0, 101.0, 15),
             error=0.001,
             error_limit=0.004,
             conditions=CONDITIONS,
         )
-        for config in configs
+        for candidate in request.candidates
     )
-    if isinstance(request["baselines"], str):
-        return {"race": race_to_json(Race(outcomes))}
-    names = [name for name in request["baselines"] if name not in request["without"]]
+    if isinstance(request.baselines, str):
+        return Raced(Race(outcomes))
+    names = [name for name in request.baselines if name not in request.without]
     results = tuple(BaselineResult(name, Timing(200.0, 199.0, 201.0, 15), error=0.002) for name in names)
-    return {"race": race_to_json(Race(outcomes, results, tuple(map(extra_bytes, configs))))}
+    extra = tuple(extra_bytes(candidate.config) for candidate in request.candidates)
+    return Raced(Race(outcomes, results, extra))

@@ -8,15 +8,30 @@ import os
 import signal
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from autotune.device import NVIDIA_H200
-from autotune.executor import BaselineResult, Baselines, Race
-from autotune.executor.messages import outcome_to_json, race_to_json, send, take_standard_output
+from autotune.executor import BaselineResult, Race
+from autotune.executor.messages import (
+    FromWorker,
+    MachineFault,
+    Opened,
+    OpenProblem,
+    Raced,
+    RaceFailed,
+    RunRace,
+    Screen,
+    Screened,
+    Started,
+    Unopened,
+    WorkingOn,
+    decode,
+    encode,
+)
+from autotune.executor.pipes import send, take_standard_output
 from autotune.space import Config
-from autotune.trial import Outcome, Status, Timing, Toolchain
+from autotune.trial import Candidate, Outcome, Status, Timing, Toolchain
 
 TROUBLE = "AUTOTUNE_TEST_WORKER"
 BEST_US = 100.0
@@ -28,8 +43,13 @@ def timing(config: Config) -> Timing:
     return Timing(median, 0.999 * median, 1.001 * median, 20)
 
 
-def screen(config: Config, messages: BinaryIO) -> None:
-    outcome = Outcome(config=config, status=Status.OK, timing=timing(config))
+def answer(messages: BinaryIO, message: FromWorker) -> None:
+    send(messages, encode(message))
+
+
+def screen(candidate: Candidate, messages: BinaryIO) -> None:
+    config = candidate.config
+    outcome = Outcome(candidate=candidate, status=Status.OK, timing=timing(config))
     match config["run"]:
         case "hang":
             time.sleep(600)
@@ -39,35 +59,42 @@ def screen(config: Config, messages: BinaryIO) -> None:
         case "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         case "wrong":
-            outcome = Outcome(config=config, status=Status.WRONG_RESULT, message="off by one", error=1.0)
+            outcome = Outcome(candidate=candidate, status=Status.WRONG_RESULT, message="off by one", error=1.0)
         case "nan":
-            outcome = Outcome(config=config, status=Status.NAN_RESULT, message="1 of 1 elements are NaN")
+            outcome = Outcome(candidate=candidate, status=Status.NAN_RESULT, message="1 of 1 elements are NaN")
         case "illegal":
-            outcome = Outcome(config=config, status=Status.ILLEGAL_ACCESS, message="an illegal memory access")
+            outcome = Outcome(candidate=candidate, status=Status.ILLEGAL_ACCESS, message="an illegal memory access")
         case "trap":
-            outcome = Outcome(config=config, status=Status.ILLEGAL_ACCESS, message="unspecified launch failure")
+            outcome = Outcome(candidate=candidate, status=Status.ILLEGAL_ACCESS, message="unspecified launch failure")
         case "print":
             print("noise on standard output", flush=True)
             os.write(1, b'{"outcome": "below Python"}\n')
         case "split":
-            line = json.dumps({"outcome": outcome_to_json(outcome)}).encode() + b"\n"
+            line = json.dumps(encode(Screened(outcome))).encode() + b"\n"
             messages.write(line[:20])
             time.sleep(0.05)
             messages.write(line[20:])
             return
-    send(messages, {"outcome": outcome_to_json(outcome)})
+        case "machine":
+            answer(messages, MachineFault("OSError: no space left on device"))
+            return
+        case "slow_cases":
+            answer(messages, WorkingOn(None))
+            time.sleep(3.0)
+            answer(messages, WorkingOn(0))
+    answer(messages, Screened(outcome))
     if outcome.status is Status.ILLEGAL_ACCESS or config["run"] == "die_idle":
         os._exit(1)
 
 
-def race(configs: list[Config], baselines: Baselines, without: list[str], messages: BinaryIO) -> None:
-    send(messages, {"working_on": None})
-    for place, config in enumerate(configs):
-        send(messages, {"working_on": place})
-        match config["run"]:
+def race(request: RunRace, messages: BinaryIO) -> None:
+    answer(messages, WorkingOn(None))
+    for place, candidate in enumerate(request.candidates):
+        answer(messages, WorkingOn(place))
+        match candidate.config["run"]:
             case "race_void" | "race_void_once" as run:
-                send(messages, {"working_on": None})
-                if run == "race_void" or baselines != "none":
+                answer(messages, WorkingOn(None))
+                if run == "race_void" or request.baselines != "none":
                     os._exit(9)
             case "race_slow":
                 time.sleep(0.8)
@@ -76,27 +103,30 @@ def race(configs: list[Config], baselines: Baselines, without: list[str], messag
             case "race_hang":
                 time.sleep(600)
             case "race_illegal":
-                send(messages, {"status": Status.ILLEGAL_ACCESS, "message": "race_illegal"})
+                answer(messages, RaceFailed(Status.ILLEGAL_ACCESS, "race_illegal"))
                 os._exit(1)
             case "race_raise":
-                return send(messages, {"status": Status.LAUNCH_ERROR, "message": "race_raise"})
+                return answer(messages, RaceFailed(Status.LAUNCH_ERROR, "race_raise"))
             case "race_unopened":
-                return send(messages, {"unopened": "the full shape does not fit"})
-    outcomes = tuple(Outcome(config=config, status=Status.OK, timing=timing(config)) for config in configs)
-    if baselines == "none":
-        return send(messages, {"race": race_to_json(Race(outcomes))})
-    names = [name for name in ("sdpa_flash", "sdpa_math") if name not in without]
+                return answer(messages, Unopened("the full shape does not fit"))
+    outcomes = tuple(
+        Outcome(candidate=candidate, status=Status.OK, timing=timing(candidate.config))
+        for candidate in request.candidates
+    )
+    if request.baselines == "none":
+        return answer(messages, Raced(Race(outcomes)))
+    names = [name for name in ("sdpa_flash", "sdpa_math") if name not in request.without]
     for name in names:
-        send(messages, {"working_on": name})
-        match configs[-1]["run"] if name == "sdpa_flash" else "fine":
+        answer(messages, WorkingOn(name))
+        match request.candidates[-1].config["run"] if name == "sdpa_flash" else "fine":
             case "baseline_die":
                 os._exit(9)
             case "baseline_hang":
                 time.sleep(600)
             case "baseline_raise":
-                return send(messages, {"status": Status.LAUNCH_ERROR, "message": "refused"})
+                return answer(messages, RaceFailed(Status.LAUNCH_ERROR, "refused"))
     results = tuple(BaselineResult(name, outcomes[0].timing) for name in names)
-    return send(messages, {"race": race_to_json(Race(outcomes, results))})
+    return answer(messages, Raced(Race(outcomes, results)))
 
 
 def trouble() -> str:
@@ -104,15 +134,15 @@ def trouble() -> str:
     return Path(path).read_text() if path and Path(path).exists() else ""
 
 
-def open_problem(request: dict[str, Any], messages: BinaryIO) -> None:
+def open_problem(request: OpenProblem, messages: BinaryIO) -> None:
     match trouble():
         case "die when opening":
             sys.exit("killed")
         case "hang when opening":
             time.sleep(600)
         case "refuse to open":
-            return send(messages, {"unopened": "out of memory", "number": request["number"]})
-    return send(messages, {"opened": True, "number": request["number"]})
+            return answer(messages, Unopened("out of memory", request.number))
+    return answer(messages, Opened(request.number))
 
 
 def main() -> None:
@@ -127,20 +157,20 @@ def main() -> None:
             sys.exit("killed for its memory")
         case "hang":
             time.sleep(600)
-    send(messages, {"device": asdict(NVIDIA_H200), "toolchain": asdict(Toolchain("0", triton="3.6.0"))})
+    answer(messages, Started(NVIDIA_H200, Toolchain("0", triton="3.6.0")))
     is_open = False
     for line in sys.stdin.buffer:
-        request = json.loads(line)
-        if request["do"] == "open":
+        request = decode(json.loads(line))
+        if isinstance(request, OpenProblem):
             open_problem(request, messages)
             is_open = True
             continue
         assert is_open, "asked before a problem was opened"
-        configs = [Config(config) for config in request["configs"]]
-        if request["do"] == "screen":
-            screen(configs[0], messages)
+        if isinstance(request, Screen):
+            screen(request.candidate, messages)
         else:
-            race(configs, request["baselines"], request["without"], messages)
+            assert isinstance(request, RunRace)
+            race(request, messages)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -14,19 +14,22 @@ from typing import Any, Final
 import torch
 
 from autotune.device import Device
+from autotune.implementation import Implementation
 from autotune.operation import Cost, Operation
-from autotune.registry import register
+from autotune.registry import register, register_implementation
 from autotune.shape import AttentionShape
 from autotune.space import Config, Parameter, Space
+from autotune.trial import Candidate
 
 SHAPE: Final = AttentionShape(batch=1, heads=1, seq_q=32, head_dim=16, dtype="bfloat16")
 GATE: Final = "AUTOTUNE_TEST_GATE"  # names a file that the compile of "gate" waits for
 COMPILES: Final = (
     *("fine", "raise", "print", "exit", "segfault", "abort", "huge", "nothing", "gate", "hang", "grandchild"),
-    *("killed", "killed_once", "starved", "twin"),
+    *("killed", "killed_once", "starved", "twin", "huge_for_all", "unwritable"),
 )
 RUNS: Final = (
     *("fine", "wrong", "nan", "raise", "print", "split", "illegal", "trap", "die", "killed", "hang", "die_idle"),
+    *("machine", "slow_cases", "killed_once", "starved"),
     *("race_die", "race_hang", "race_illegal", "race_raise", "race_void", "race_unopened"),
     *("race_void_once", "race_slow", "baseline_die", "baseline_hang", "baseline_raise"),
 )
@@ -40,15 +43,31 @@ def _default(shape: AttentionShape, device: Device) -> Config:
     return Config(compile="fine", run="fine")
 
 
+def candidate(implementation: str = "ours", **values: Any) -> Candidate:
+    """One of ``config``'s, of an implementation."""
+    return Candidate(implementation, config(**values))
+
+
 OPERATION: Final = Operation(
     name="faulty",
     shape_class=AttentionShape,
-    space=Space((Parameter("compile", COMPILES), Parameter("run", RUNS)), lambda config, shape, device: None, _default),
     cost=lambda shape: Cost(flops=1, bytes=1),
+    definition=f"{__name__}:KERNEL",
+)
+OURS: Final = Implementation(
+    name="ours",
+    operation="faulty",
+    space=Space((Parameter("compile", COMPILES), Parameter("run", RUNS)), lambda config, shape, device: None, _default),
+    kernel=f"{__name__}:KERNEL",
     sources=(Path(__file__),),
     entry=("_default",),
 )
-register("faulty", operation=f"{__name__}:OPERATION", kernel=f"{__name__}:KERNEL")
+IN_PLACE: Final = replace(OURS, name="in_place", compiles_ahead=False)  # compiled by the worker that launches it
+UNLOADABLE: Final = replace(OURS, name="unloadable", kernel=f"{__name__}:NO_SUCH_KERNEL")
+register("faulty", f"{__name__}:OPERATION")
+register_implementation("faulty", "ours", f"{__name__}:OURS")
+register_implementation("faulty", "in_place", f"{__name__}:IN_PLACE")
+register_implementation("faulty", "unloadable", f"{__name__}:UNLOADABLE")
 
 # Each fault of a suite ten times, and ten configs that are fine: the fastest has no extra microsecond.
 SUITE: Final = {
@@ -76,25 +95,15 @@ def _slowest(shape: AttentionShape, device: Device) -> Config:
     return config(extra_us=EXTRA_US[-1])
 
 
-SUITE_OPERATION: Final = Operation(
-    name="fault_suite",
-    shape_class=AttentionShape,
-    space=Space((*OPERATION.space.parameters, Parameter("extra_us", tuple(EXTRA_US))), _reject_others, _slowest),
-    cost=OPERATION.cost,
-    sources=OPERATION.sources,
+SUITE_OPERATION: Final = replace(OPERATION, name="fault_suite")
+SUITE_IMPLEMENTATION: Final = replace(
+    OURS,
+    operation="fault_suite",
+    space=Space((*OURS.space.parameters, Parameter("extra_us", tuple(EXTRA_US))), _reject_others, _slowest),
     entry=("_slowest",),
 )
-register("fault_suite", operation=f"{__name__}:SUITE_OPERATION", kernel=f"{__name__}:KERNEL")
-
-UNLOADABLE: Final = Operation(
-    name="unloadable",
-    shape_class=AttentionShape,
-    space=OPERATION.space,
-    cost=OPERATION.cost,
-    sources=OPERATION.sources,
-    entry=OPERATION.entry,
-)
-register("unloadable", operation=f"{__name__}:UNLOADABLE", kernel=f"{__name__}:NO_SUCH_KERNEL")
+register("fault_suite", f"{__name__}:SUITE_OPERATION")
+register_implementation("fault_suite", "ours", f"{__name__}:SUITE_IMPLEMENTATION")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +122,7 @@ class FaultyKernel:
     def check_shapes(self, shape: AttentionShape) -> tuple[AttentionShape, ...]:
         return (shape, shape)
 
-    def empty_output(self, inputs: Inputs) -> tuple[torch.Tensor, ...]:
+    def empty_outputs(self, inputs: Inputs) -> tuple[torch.Tensor, ...]:
         return (torch.full_like(inputs.x, float("nan")),)
 
     def launch(self, config: Config, inputs: Inputs, out: tuple[torch.Tensor, ...]) -> None:
@@ -133,14 +142,21 @@ class FaultyKernel:
             case "die":
                 print("last words", file=sys.stderr, flush=True)
                 os._exit(9)
+            case "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "killed_once":
+                _die_once()
+                out[0].copy_(2 * inputs.x)
+            case "starved":
+                raise MemoryError("no more")
             case "hang":
                 _sleep()
 
     def reference(self, inputs: Inputs, *, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, ...]:
         return (2 * inputs.x.to(dtype or torch.float64),)
 
-    def warmup(self, config: Config, shape: AttentionShape) -> Any:
-        match config["compile"]:
+    def warmup(self, config: Config, shape: AttentionShape, *, every_output: bool = False) -> Any:
+        match config["compile"] if config["compile"] != "huge_for_all" or every_output else "fine":
             case "raise":
                 raise ValueError("no such instruction\nin line 2")
             case "print":
@@ -155,16 +171,15 @@ class FaultyKernel:
             case "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "killed_once":
-                killed = Path(os.environ[GATE] + ".killed")
-                if not killed.exists():
-                    killed.touch()
-                    os.kill(os.getpid(), signal.SIGKILL)
+                _die_once()
+            case "unwritable":
+                raise PermissionError(13, "Permission denied", "/nowhere")
             case "starved":
                 raise RuntimeError("`ptxas` failed with error code -9")
             case "twin":
                 return _compiled(shared=1024, cubin=b"always the same")
-            case "huge":
-                return _compiled(shared=10**6)
+            case "huge" | "huge_for_all":
+                return (*_compiled(shared=1024), *_compiled(shared=10**6))
             case "nothing":
                 return None
             case "gate":
@@ -177,8 +192,15 @@ class FaultyKernel:
         return _compiled(shared=1024)
 
 
-def _compiled(*, shared: int, **asm: bytes) -> Any:
-    return SimpleNamespace(metadata=SimpleNamespace(shared=shared), asm=asm)
+def _compiled(*, shared: int, **asm: bytes) -> tuple[Any, ...]:
+    return (SimpleNamespace(metadata=SimpleNamespace(shared=shared), asm=asm),)
+
+
+def _die_once() -> None:
+    killed = Path(os.environ[GATE] + ".killed")
+    if not killed.exists():
+        killed.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _sleep() -> None:

@@ -15,10 +15,12 @@ import triton.language as tl
 from triton.language.extra.cuda import globaltimer
 
 from autotune.device import Device
-from autotune.operation import Baseline, Cost, Operation
-from autotune.registry import register
+from autotune.implementation import Implementation
+from autotune.operation import Cost, Operation
+from autotune.registry import register, register_implementation
 from autotune.shape import AttentionShape
 from autotune.space import Config, Parameter, Space
+from autotune.trial import Candidate
 from tests.executor.faulty import FaultyKernel, Inputs
 
 SHAPE: Final = AttentionShape(batch=1, heads=1, seq_q=64, head_dim=64, dtype="bfloat16")
@@ -29,7 +31,7 @@ FAULTS: Final = (
 )
 NUMBERS: Final = 20  # of one fault; the kernel does not know its number, so that each fault is compiled once
 STAGES: Final = 8  # of 40 KB each: no GPU holds them
-ENDLESS_NS = tl.constexpr(60 * 10**9)  # should nobody end it, the GPU is free again after a minute
+ENDLESS_NS = tl.constexpr(60 * 10**9)  # if it is not ended, the GPU is free again after a minute
 
 
 @triton.jit
@@ -78,20 +80,21 @@ class FaultyTritonKernel(FaultyKernel):
             inputs.x, out[0], length, FAULT=config["FAULT"], BLOCK=BLOCK, num_stages=STAGES
         )
 
-    def warmup(self, config: Config, shape: AttentionShape) -> Any:
+    def warmup(self, config: Config, shape: AttentionShape, *, every_output: bool = False) -> Any:
         if config["FAULT"] == "compiler_hangs":
             time.sleep(600)
         if config["FAULT"] == "compiler_child_hangs":
             subprocess.run([sys.executable, "-c", "import time; time.sleep(600)"], check=True)
         x = torch.empty(shape.seq_q, shape.head_dim, dtype=getattr(torch, shape.dtype), device="meta")
-        return _double.warmup(x, x, x.numel(), FAULT=config["FAULT"], BLOCK=BLOCK, num_stages=STAGES, grid=(1,))
-
-    def baselines(self) -> tuple[Baseline, ...]:
-        return ()
+        return (_double.warmup(x, x, x.numel(), FAULT=config["FAULT"], BLOCK=BLOCK, num_stages=STAGES, grid=(1,)),)
 
 
 def config(fault: str, number: int = 0) -> Config:
     return Config(FAULT=fault, NUMBER=number)
+
+
+def candidate(fault: str, number: int = 0) -> Candidate:
+    return Candidate("triton", config(fault, number))
 
 
 def _default(shape: AttentionShape, device: Device) -> Config:
@@ -101,14 +104,21 @@ def _default(shape: AttentionShape, device: Device) -> Config:
 OPERATION: Final = Operation(
     name="faulty_triton",
     shape_class=AttentionShape,
+    cost=lambda shape: Cost(flops=1, bytes=1),
+    definition=f"{__name__}:KERNEL",
+)
+IMPLEMENTATION: Final = Implementation(
+    name="triton",
+    operation="faulty_triton",
     space=Space(
         (Parameter("FAULT", FAULTS), Parameter("NUMBER", tuple(range(NUMBERS)))),
         lambda config, shape, device: None,
         _default,
     ),
-    cost=lambda shape: Cost(flops=1, bytes=1),
+    kernel=f"{__name__}:KERNEL",
     sources=(Path(__file__),),
     entry=("_double",),
 )
 KERNEL: Final = FaultyTritonKernel()
-register("faulty_triton", operation=f"{__name__}:OPERATION", kernel=f"{__name__}:KERNEL")
+register("faulty_triton", f"{__name__}:OPERATION")
+register_implementation("faulty_triton", "triton", f"{__name__}:IMPLEMENTATION")

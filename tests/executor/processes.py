@@ -1,4 +1,4 @@
-"""Which processes a test has started and not ended, children of children included."""
+"""Lists the processes that a test has started and not ended, children of children included."""
 
 import os
 import signal

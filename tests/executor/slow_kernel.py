@@ -1,7 +1,7 @@
 """A kernel and its baselines that take times and memory of a fake CUDA."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,13 +27,28 @@ class SlowKernel(faulty.FaultyKernel):
     is_context_alive: bool = True
     is_memory_full: bool = False
     has_own_output: bool = False
+    has_statistic: bool = False  # a second output, on request: the sum of each row
+    statistic_error: float = 0.0
+    jitter: float = 0.0  # that each launch adds to its result
+    asked: list[int] = field(default_factory=list)  # how many outputs each launch was given
 
     def make_inputs(self, shape: Any, *, seed: int, device: str, data: str = "normal") -> faulty.Inputs:
         if self.is_memory_full:
             raise torch.cuda.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
         return super().make_inputs(shape, seed=seed, device="cpu", data=data)
 
+    def empty_outputs(self, inputs: faulty.Inputs) -> tuple[torch.Tensor, ...]:
+        outputs = super().empty_outputs(inputs)
+        return (*outputs, inputs.x.new_full(inputs.x.shape[:1], float("nan"))) if self.has_statistic else outputs
+
+    def reference(self, inputs: faulty.Inputs, *, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, ...]:
+        outputs = super().reference(inputs, dtype=dtype)
+        return (*outputs, inputs.x.to(dtype or torch.float64).sum(1)) if self.has_statistic else outputs
+
     def launch(self, config: Config, inputs: faulty.Inputs, out: tuple[torch.Tensor, ...]) -> None:
+        self.asked.append(len(out))
+        if len(out) > 1:
+            out[1].copy_(inputs.x.double().sum(1) + self.statistic_error)
         self.is_context_alive &= config["run"] != "illegal"
         self.cuda.allocate(PARTIAL)
         if self.has_own_output:  # as torch's FlexAttention
@@ -43,6 +58,7 @@ class SlowKernel(faulty.FaultyKernel):
             out[0].set_(result.untyped_storage(), 0, result.shape, result.stride())
         else:
             super().launch(config, inputs, out)
+            out[0].add_(self.jitter * len(self.asked))
         self.cuda.allocate(-PARTIAL)
         self.cuda.launch(500.0 + (config.integer("extra_us") if "extra_us" in config else 0))
 

@@ -1,11 +1,11 @@
-"""What one process compiled is found by another, whatever either compiled before."""
+"""A process finds in the cache what another compiled, whatever either compiled before."""
 
 import subprocess
 import sys
 
 PRINT_KEY = """
 from autotune.executor.compiler import settle_cache_keys
-from autotune.kernels.paged_decode import forward
+from autotune.kernels.paged_decode.triton import forward
 settle_cache_keys()
 for name in {before}:
     getattr(forward, name).cache_key

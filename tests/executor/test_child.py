@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import autotune
+from autotune.executor import pipes
 from autotune.executor.child import ChildDiedError
 from tests.executor.conftest import StartChild
 from tests.executor.processes import Processes
@@ -182,11 +184,11 @@ def test_a_parent_that_ignores_the_ends_of_its_children_hears_of_them(start: Sta
 def test_what_a_child_prints_is_no_message(start: StartChild) -> None:
     """Neither Python's output nor that of libraries below it nor of programs that it starts."""
     child = start("""
-        channel = messages.take_standard_output()
+        channel = pipes.take_standard_output()
         print("not a message", flush=True)
         os.write(1, b"not a message\\n")
         subprocess.run(["echo", "not a message"], check=True)
-        messages.send(channel, {"number": 1})
+        pipes.send(channel, {"number": 1})
         print("last words", flush=True)
         os._exit(2)
     """)
@@ -215,7 +217,54 @@ def test_a_child_ends_with_its_parent_however_that_ends(start: StartChild, proce
 def test_a_child_whose_parent_is_gone_before_it_starts_runs_nothing(tmp_path: Path, is_parent: bool) -> None:
     (tmp_path / "child_of_a_test.py").write_text("import sys; print(*sys.argv[1:]); sys.exit(3)")
     parent = os.getpid() if is_parent else os.getppid()
-    command = [sys.executable, "-m", "autotune.executor.child", str(parent), "child_of_a_test", "first", "second"]
+    command = [sys.executable, "-P", "-m", "autotune.executor.child", str(parent), "child_of_a_test", "first", "second"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20.0)
     assert (ended.returncode, ended.stdout) == ((3, "first second\n") if is_parent else (1, ""))
+
+
+PLANTED = ("json", "selectors", "numpy", "torch", "triton")
+
+
+def test_modules_of_the_current_folder_are_not_libraries(
+    start: StartChild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor where the parent itself has the current folder in its path, whose own modules are found."""
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in PLANTED:
+        (here / f"{name}.py").write_text("import sys; sys.exit('a planted module was run')")
+    (here / "module_of_a_user.py").write_text("HERE = True")
+    monkeypatch.chdir(here)
+    monkeypatch.syspath_prepend("")
+    child = start(f"""
+        import importlib, module_of_a_user
+        for name in {PLANTED}:
+            importlib.import_module(name)
+        os.write(1, json.dumps({{"path": sys.path}}).encode() + b"\\n")
+    """)
+    answer = child.receive(60.0)
+    assert answer is not None
+    assert answer["path"].count(str(here)) == 1
+    assert "" not in answer["path"]
+
+
+def test_a_child_imports_the_package_that_its_parent_imported(
+    start: StartChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it lies in the current folder, as in a clone."""
+    monkeypatch.chdir(Path(autotune.__file__).parents[1])
+    child = start('os.write(1, json.dumps({"file": pipes.__file__}).encode() + b"\\n")')
+    answer = child.receive(20.0)
+    assert answer is not None
+    assert answer["file"] == pipes.__file__
+
+
+def test_a_removed_current_folder_is_no_obstacle(
+    start: StartChild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert start("os.write(1, b'{}\\n')").receive(20.0) == {}

@@ -1,14 +1,14 @@
 """Binaries that compile and that no device can hold."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from autotune.device import Device
-from autotune.executor import compiler
-from autotune.executor.compiler import compile_config
+from autotune.executor.compiler import compile_candidate
 from autotune.space import Config
-from autotune.trial import Resources, Status
+from autotune.trial import Candidate, Status
 
 B200 = Device(name="NVIDIA B200", arch="sm_100", sm_count=148, memory_mib=183359)
 
@@ -23,11 +23,13 @@ B200 = Device(name="NVIDIA B200", arch="sm_100", sm_count=148, memory_mib=183359
     ],
 )
 def test_what_takes_more_memory_than_there_is_is_out_of_resources(
-    shared: int, columns: int | None, message: str, monkeypatch: pytest.MonkeyPatch
+    shared: int, columns: int | None, message: str
 ) -> None:
-    compiled = SimpleNamespace(metadata=SimpleNamespace(tmem_size=columns))
-    kernel = SimpleNamespace(warmup=lambda config, shape: compiled)
-    monkeypatch.setattr(compiler, "read_resources", lambda given: Resources(shared))
-    outcome = compile_config(kernel, Config(), SimpleNamespace(), B200)  # type: ignore[arg-type]
-    assert outcome.message == message
-    assert outcome.status == (Status.OUT_OF_RESOURCES if message else Status.OK)
+    fine = SimpleNamespace(metadata=SimpleNamespace(shared=16, tmem_size=None), asm={})
+    compiled = SimpleNamespace(metadata=SimpleNamespace(shared=shared, tmem_size=columns), asm={})
+    for binaries in ((compiled,), (fine, compiled), (compiled, fine)):  # any of a launch
+        kernel: Any = SimpleNamespace(warmup=lambda config, shape, binaries=binaries, **_: binaries)
+        outcome = compile_candidate(kernel, Candidate("triton", Config()), SimpleNamespace(), B200)  # type: ignore[arg-type]
+        assert outcome.message == message
+        assert outcome.status == (Status.OUT_OF_RESOURCES if message else Status.OK)
+        assert outcome.resources.shared_bytes == (max(shared, 16) if len(binaries) > 1 else shared)

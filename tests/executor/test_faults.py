@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from autotune import hardware
+from autotune import platforms
 from autotune.device import NVIDIA_H200
 from autotune.executor.compile_pool import CompilePool
 from autotune.executor.gpu import GpuExecutor
@@ -67,12 +67,12 @@ def test_a_search_survives_a_hundred_faults(
     }
     with closing(GpuExecutor(jobs=4, screen_seconds=1.0, compile_seconds=4.0)) as executor:
         result = search(faulty.SUITE_OPERATION, faulty.SHAPE, executor, store, limits=Limits(), sampler="exhaustive")
-        assert answer(executor, faulty.config()).status is Status.OK
+        assert answer(executor, faulty.candidate()).status is Status.OK
     processes.wait_for(0)
     assert {t.config: t.status for t in store.trials("fault_suite") if t.stage is Stage.SCREEN} == expected
     assert len(expected) == 100 + len(faulty.EXTRA_US)
     assert result.winner is not None
-    assert result.winner.config == faulty.config(extra_us=0)
+    assert result.winner.candidate == faulty.candidate(extra_us=0)
 
 
 # The real kernel
@@ -86,7 +86,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Out
         pool = CompilePool(NVIDIA_H200, jobs=2, timeout=20.0)
         pool.open(faulty_triton.OPERATION, faulty_triton.SHAPE)
         for fault in faulty_triton.FAULTS:
-            pool.submit(faulty_triton.config(fault))
+            pool.submit(faulty_triton.candidate(fault))
         found = [pool.receive(90.0) for _ in faulty_triton.FAULTS]
         pool.close()
         yield {str(outcome.config["FAULT"]): outcome for outcome in found if outcome is not None}
@@ -104,11 +104,11 @@ def test_the_real_kernel_compiles_as_its_fault_says(compiled: dict[str, Outcome]
 
 @pytest.mark.gpu
 def test_a_gpu_survives_a_hundred_faults(processes: Processes, capsys: pytest.CaptureFixture[str]) -> None:
-    if not hardware.has_gpu():
-        pytest.skip(hardware.NO_GPU)
+    if not platforms.has_gpu():
+        pytest.skip(platforms.NO_GPU)
     faults = [(fault, number, status) for fault, (count, status) in REAL.items() for number in range(count)]
     random.Random(0).shuffle(faults)
-    fine = faulty_triton.config("fine")
+    fine = faulty_triton.candidate("fine")
     found: list[Status] = []
     back: list[float] = []
     with closing(start_real(screen_seconds=60.0)) as executor:  # patient: Triton builds its launcher once
@@ -116,12 +116,12 @@ def test_a_gpu_survives_a_hundred_faults(processes: Processes, capsys: pytest.Ca
     with closing(start_real(screen_seconds=SCREEN_SECONDS)) as executor:
         lost_at = note_losses(executor)
         for fault, number, _ in faults:
-            found.append(answer(executor, faulty_triton.config(fault, number)).status)
+            found.append(answer(executor, faulty_triton.candidate(fault, number)).status)
             worn = answer(executor, fine)
             assert worn.status is Status.OK, worn.message
             if found[-1] in LOST:
                 back.append(time.monotonic() - lost_at[-1])
-        race = executor.race([faulty_triton.config("fine", number) for number in range(2)], seconds=1.0)
+        race = executor.race([faulty_triton.candidate("fine", number) for number in range(2)], seconds=1.0)
     processes.wait_for(0)
     wanted = [status for _, _, status in faults]
     right = sum(status is expected for status, expected in zip(found, wanted, strict=True))

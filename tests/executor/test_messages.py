@@ -1,21 +1,27 @@
-"""What travels between processes arrives as it left."""
+"""Messages between processes arrive as they left."""
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.device import NVIDIA_H200
 from autotune.executor import BaselineResult, Race
 from autotune.executor.messages import (
-    open_problem,
-    outcome_from_json,
-    outcome_to_json,
-    problem_to_json,
-    race_from_json,
-    race_to_json,
+    Message,
+    Raced,
+    RunRace,
+    Screened,
+    Started,
+    Unopened,
+    WorkingOn,
+    decode,
+    encode,
+    refer_to_problem,
 )
-from autotune.trial import Outcome
+from autotune.registry import implementation_names
+from autotune.trial import Outcome, Toolchain
 from tests.executor import faulty
 from tests.table import sample
 
@@ -28,30 +34,48 @@ RACES = st.builds(
 )
 
 
+def arrive(message: Message) -> Message:
+    """Encode, send as a line, decode."""
+    text = json.dumps(encode(message))
+    assert "\n" not in text
+    return decode(json.loads(text))
+
+
 @settings(max_examples=50, deadline=None)
 @given(OUTCOMES)
 def test_an_outcome_arrives_as_it_left(outcome: Outcome) -> None:
-    text = json.dumps(outcome_to_json(outcome))
-    assert "\n" not in text
-    arrived = outcome_from_json(json.loads(text))
-    assert arrived == outcome
-    assert list(arrived.config) == list(outcome.config)
-    assert type(arrived.status) is type(outcome.status)
+    arrived = arrive(Screened(outcome))
+    assert arrived == Screened(outcome)
+    assert isinstance(arrived, Screened)
+    assert list(arrived.outcome.config) == list(outcome.config)
+    assert type(arrived.outcome.status) is type(outcome.status)
 
 
 @settings(max_examples=30, deadline=None)
 @given(RACES)
 def test_a_race_arrives_as_it_left(race: Race) -> None:
-    arrived = race_from_json(json.loads(json.dumps(race_to_json(race))))
-    assert arrived == race
-    assert arrived.fastest_baseline == race.fastest_baseline
+    arrived = arrive(Raced(race))
+    assert arrived == Raced(race)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Started(NVIDIA_H200, Toolchain("1.0", triton="3.6.0")),
+        *(WorkingOn(entrant) for entrant in (None, 0, "sdpa")),
+        *(Unopened("no memory", number) for number in (None, 3)),
+        *(RunRace((faulty.candidate(),), 1.5, baselines, ("x",)) for baselines in ("fastest", (), ("a", "b"))),
+    ],
+    ids=str,
+)
+def test_a_message_arrives_as_it_left(message: Message) -> None:
+    assert arrive(message) == message
 
 
 def test_a_problem_is_found_again_by_its_names() -> None:
-    data = json.loads(json.dumps(problem_to_json(faulty.OPERATION, faulty.SHAPE)))
-    operation, kernel, shape = open_problem(data)
-    assert (operation, shape) == (faulty.OPERATION, faulty.SHAPE)
-    assert kernel is faulty.KERNEL  # type: ignore[comparison-overlap]
+    reference = refer_to_problem(faulty.OPERATION, faulty.SHAPE)
+    assert list(reference.implementations) == implementation_names("faulty") == ["ours", "in_place", "unloadable"]
+    assert reference.resolve() == (faulty.OPERATION, faulty.SHAPE)
 
 
 def test_the_fastest_baseline_is_the_one_with_the_least_median() -> None:

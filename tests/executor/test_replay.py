@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,16 +12,26 @@ from autotune.errors import MissingDependencyError
 from autotune.executor import BaselineResult
 from autotune.executor.replay import ReplayExecutor
 from autotune.search import Limits, search
-from autotune.search_spaces.flash_attention import OPERATION as FLASH
-from autotune.search_spaces.flex_attention import OPERATION as FLEX
+from autotune.search_spaces.flash_attention.operation import OPERATION as FLASH
 from autotune.shape import AttentionShape
-from autotune.space import Config
 from autotune.table import Store
-from autotune.trial import Outcome, Policy, Stage, Status, Toolchain, Trial
-from tests.report import flex_sample, sample
-from tests.search.synthetic import SHAPE, SMALL, FakeExecutor, default, median_us, timing, valid
+from autotune.trial import Candidate, Outcome, Policy, Stage, Status, Toolchain, Trial
+from tests import flex_sample, sample
+from tests.search.synthetic import (
+    PAIR,
+    SHAPE,
+    SMALL,
+    SYNTHETIC_PAIR,
+    SYNTHETIC_SMALL,
+    FakeExecutor,
+    default,
+    median_us,
+    timing,
+    valid,
+)
 
-SPACE = valid(SMALL)
+SPACE = [Candidate("valley", config) for config in valid(SMALL)]
+DEFAULT = Candidate("valley", default(SMALL))
 FAILING = SPACE[3]
 LONG = replace(SHAPE, seq_q=8192, seq_kv=8192)
 
@@ -30,12 +41,12 @@ def record(folder: Path, shape: AttentionShape = SHAPE, factor: float = 1.0, **o
     toolchain = Toolchain("0.1.0", triton="3.6.0", torch=str(shape.seq_q))
     executor = FakeExecutor(
         toolchain=toolchain,
-        failures={FAILING: Status.HANG},
+        failures={FAILING.config: Status.HANG},
         time_us=lambda config: factor * median_us(config) + len(executor.races),
         **options,  # type: ignore[arg-type]
     )
-    search(SMALL, shape, executor, Store(folder), limits=Limits(), sampler="exhaustive")
-    return Store(folder).trials(SMALL.name)
+    search(SYNTHETIC_SMALL, shape, executor, Store(folder), limits=Limits(), sampler="exhaustive")
+    return Store(folder).trials(SYNTHETIC_SMALL.name)
 
 
 @pytest.fixture(scope="module")
@@ -49,43 +60,43 @@ def sweeps(tmp_path_factory: pytest.TempPathFactory, sweep: list[Trial]) -> list
     return [*sweep, *record(tmp_path_factory.mktemp("long"), LONG, 10.0)]
 
 
-def answers(executor: ReplayExecutor, configs: Sequence[Config]) -> list[Outcome]:
-    for config in configs:
-        executor.submit(config)
-    return [executor.collect() for _ in configs]
+def answers(executor: ReplayExecutor, candidates: Sequence[Candidate]) -> list[Outcome]:
+    for candidate in candidates:
+        executor.submit(candidate)
+    return [executor.collect() for _ in candidates]
 
 
-def recorded(trials: Sequence[Trial], stage: Stage) -> dict[Config, Outcome]:
-    return {trial.config: trial.outcome for trial in trials if trial.stage is stage}
+def recorded(trials: Sequence[Trial], stage: Stage) -> dict[Candidate, Outcome]:
+    return {trial.candidate: trial.outcome for trial in trials if trial.stage is stage}
 
 
 def test_screening_answers_what_was_recorded(sweep: list[Trial]) -> None:
     executor = ReplayExecutor(NVIDIA_H200, sweep)
-    executor.open(SMALL, SHAPE)
-    assert {outcome.config: outcome for outcome in answers(executor, SPACE)} == recorded(sweep, Stage.SCREEN)
+    executor.open(SYNTHETIC_SMALL, SHAPE)
+    assert {outcome.candidate: outcome for outcome in answers(executor, SPACE)} == recorded(sweep, Stage.SCREEN)
     assert answers(executor, [FAILING])[0].message == "planted: hang"
 
 
 def test_a_race_answers_with_the_recorded_race(sweep: list[Trial]) -> None:
     executor = ReplayExecutor(NVIDIA_H200, sweep)
-    executor.open(SMALL, SHAPE)
+    executor.open(SYNTHETIC_SMALL, SHAPE)
     raced, screened = recorded(sweep, Stage.RACE), recorded(sweep, Stage.SCREEN)
-    outsider = next(config for config in SPACE if config not in raced)
+    outsider = next(candidate for candidate in SPACE if candidate not in raced)
     race = executor.race(list(raced), seconds=1.0)
     assert race.outcomes == tuple(raced.values())
     assert race.baselines == (BaselineResult("sdpa_flash", timing(200.0)),)
-    assert raced[default(SMALL)].timing == timing(median_us(default(SMALL)) + 1)
+    assert raced[DEFAULT].timing == timing(median_us(DEFAULT.config) + 1)
     mixed = executor.race([*raced, outsider], seconds=1.0)  # times of two measurements are not compared
-    assert mixed.outcomes == (*(screened[config] for config in raced), screened[outsider])
+    assert mixed.outcomes == (*(screened[candidate] for candidate in raced), screened[outsider])
     assert mixed.baselines == ()
 
 
 def test_a_race_drops_what_was_submitted(sweep: list[Trial]) -> None:
     executor = ReplayExecutor(NVIDIA_H200, sweep)
-    executor.open(SMALL, SHAPE)
+    executor.open(SYNTHETIC_SMALL, SHAPE)
     executor.submit(SPACE[0])
     executor.race(SPACE[:1], seconds=1.0)
-    assert answers(executor, [SPACE[1]])[0].config == SPACE[1]
+    assert answers(executor, [SPACE[1]])[0].candidate == SPACE[1]
 
 
 def test_of_several_races_the_newest_answers(sweep: list[Trial]) -> None:
@@ -95,8 +106,8 @@ def test_of_several_races_the_newest_answers(sweep: list[Trial]) -> None:
         if trial.stage is Stage.RACE
     ]
     executor = ReplayExecutor(NVIDIA_H200, [*newer, *sweep])
-    executor.open(SMALL, SHAPE)
-    race = executor.race([default(SMALL)], seconds=1.0)
+    executor.open(SYNTHETIC_SMALL, SHAPE)
+    race = executor.race([DEFAULT], seconds=1.0)
     assert race.outcomes[0].timing == timing(50.0)
     assert race.fastest_baseline.name == "sdpa_cudnn"
 
@@ -104,9 +115,9 @@ def test_of_several_races_the_newest_answers(sweep: list[Trial]) -> None:
 def test_without_a_recorded_race_the_screening_answers(sweep: list[Trial]) -> None:
     screened = recorded(sweep, Stage.SCREEN)
     executor = ReplayExecutor(NVIDIA_H200, [trial for trial in sweep if trial.stage is Stage.SCREEN])
-    executor.open(SMALL, SHAPE)
+    executor.open(SYNTHETIC_SMALL, SHAPE)
     race = executor.race(SPACE[:2], seconds=1.0)
-    assert race.outcomes == tuple(screened[config] for config in SPACE[:2])
+    assert race.outcomes == tuple(screened[candidate] for candidate in SPACE[:2])
     assert race.fastest_baseline == BaselineResult("")
 
 
@@ -114,15 +125,15 @@ def test_without_a_recorded_race_the_screening_answers(sweep: list[Trial]) -> No
 def test_the_nearest_recorded_shape_is_named_and_answers(sweeps: list[Trial], seq: int, source: AttentionShape) -> None:
     executor = ReplayExecutor(NVIDIA_H200, sweeps)
     shape = replace(SHAPE, seq_q=seq, seq_kv=seq)
-    assert executor.nearest(SMALL, shape) == source
+    assert executor.nearest(SYNTHETIC_SMALL, shape) == source
     if shape != source:
         with pytest.raises(MissingDependencyError, match="no sweep was recorded for"):
-            executor.open(SMALL, shape)
-    executor.open(SMALL, source)
+            executor.open(SYNTHETIC_SMALL, shape)
+    executor.open(SYNTHETIC_SMALL, source)
     assert executor.toolchain.torch == str(source.seq_q)
     assert executor.policy == Policy()
-    median = (10.0 if source == LONG else 1.0) * median_us(default(SMALL))
-    assert answers(executor, [default(SMALL)])[0].timing == timing(median)
+    median = (10.0 if source == LONG else 1.0) * median_us(DEFAULT.config)
+    assert answers(executor, [DEFAULT])[0].timing == timing(median)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +143,7 @@ def test_another_family_is_refused_with_what_is_recorded(sweep: list[Trial], cha
     executor = ReplayExecutor(NVIDIA_H200, sweep)
     shape = replace(SHAPE, **change)  # type: ignore[arg-type]
     with pytest.raises(MissingDependencyError, match="no recorded sweep resembles") as caught:
-        executor.open(SMALL, shape)
+        executor.open(SYNTHETIC_SMALL, shape)
     assert str(shape) in str(caught.value)
     assert str(SHAPE) in str(caught.value)
 
@@ -140,7 +151,7 @@ def test_another_family_is_refused_with_what_is_recorded(sweep: list[Trial], cha
 def test_another_operation_is_refused(sweep: list[Trial]) -> None:
     expected = "no sweep of another is recorded on NVIDIA H200: .* `autotune lookup --operation another` says what is"
     with pytest.raises(MissingDependencyError, match=expected):
-        ReplayExecutor(NVIDIA_H200, sweep).open(replace(SMALL, name="another"), SHAPE)
+        ReplayExecutor(NVIDIA_H200, sweep).open(replace(SYNTHETIC_SMALL, name="another"), SHAPE)
 
 
 def test_another_device_is_refused(sweep: list[Trial]) -> None:
@@ -149,18 +160,18 @@ def test_another_device_is_refused(sweep: list[Trial]) -> None:
 
 
 def test_a_config_that_was_not_recorded_is_invalid(sweep: list[Trial]) -> None:
-    executor = ReplayExecutor(NVIDIA_H200, [trial for trial in sweep if trial.config != SPACE[0]])
-    executor.open(SMALL, SHAPE)
+    executor = ReplayExecutor(NVIDIA_H200, [trial for trial in sweep if trial.candidate != SPACE[0]])
+    executor.open(SYNTHETIC_SMALL, SHAPE)
     (outcome,) = answers(executor, [SPACE[0]])
     assert (outcome.status, outcome.message) == (Status.INVALID, f"not recorded for {SHAPE}")
 
 
 def test_opening_another_problem_drops_what_was_submitted(sweep: list[Trial]) -> None:
     executor = ReplayExecutor(NVIDIA_H200, sweep)
-    executor.open(SMALL, SHAPE)
+    executor.open(SYNTHETIC_SMALL, SHAPE)
     executor.submit(SPACE[0])
-    executor.open(SMALL, SHAPE)
-    assert answers(executor, [SPACE[1]])[0].config == SPACE[1]
+    executor.open(SYNTHETIC_SMALL, SHAPE)
+    assert answers(executor, [SPACE[1]])[0].candidate == SPACE[1]
 
 
 @pytest.mark.parametrize("shape", [SHAPE, LONG], ids=str)
@@ -173,19 +184,58 @@ def test_a_replayed_search_finds_what_the_sweep_found_and_resumes(
         for trial in sweeps
     ]
     done, again = (
-        search(SMALL, shape, ReplayExecutor(NVIDIA_H200, sweeps), Store(tmp_path), limits=Limits()) for _ in range(2)
+        search(SYNTHETIC_SMALL, shape, ReplayExecutor(NVIDIA_H200, sweeps), Store(tmp_path), limits=Limits())
+        for _ in range(2)
     )
     assert done.winner is not None
-    assert done.winner.config == min(set(SPACE) - {FAILING}, key=median_us)
+    assert done.winner.candidate == min(set(SPACE) - {FAILING}, key=lambda each: median_us(each.config))
     assert done.winner.executor == "replay"
     assert done.statuses == {Status.OK: len(SPACE) - 1, Status.HANG: 1}
     assert (again.measured, again.winner) == (0, done.winner)
 
 
-def test_the_toolchain_is_that_of_the_operation_that_was_opened() -> None:
-    """Two operations that take one shape, recorded with two versions of torch."""
+def test_rows_of_an_implementation_have_the_toolchain_that_recorded_it() -> None:
+    """Two implementations of one operation, recorded with two versions of torch."""
     ours = [replace(trial, shape=flex_sample.SMALL) for trial in sample.sweep(sample.shape(64))[:3]]
     executor = ReplayExecutor(NVIDIA_H200, [*ours, *flex_sample.sweep()])
-    for operation, torch in ((FLEX, "2.11.0+cu130"), (FLASH, "2.13.0"), (FLEX, "2.11.0+cu130")):
-        executor.open(operation, flex_sample.SMALL)
-        assert executor.toolchain.torch == torch
+    executor.open(FLASH, flex_sample.SMALL)
+    assert executor.recorded_implementations(FLASH, flex_sample.SMALL) == ["triton", "flex"]
+    assert executor.toolchain_of("flex").torch == "2.11.0+cu130"
+    assert executor.toolchain == executor.toolchain_of("triton") == executor.toolchain_of("other")
+    assert executor.toolchain.torch == "2.13.0"
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> list[Trial]:
+    """Two implementations, of each a sweep of its own, and at the longer shape of one alone."""
+    store = Store(tmp_path_factory.mktemp("pair"))
+    for shape, tuned in ((SHAPE, PAIR[:1]), (SHAPE, PAIR[1:]), (LONG, PAIR[1:])):
+        options: dict[str, Any] = {"implementations": tuned, "sampler": "exhaustive"}
+        search(SYNTHETIC_PAIR, shape, FakeExecutor(), store, limits=Limits(), **options)
+    return store.trials(SYNTHETIC_PAIR.name)
+
+
+def test_one_problem_answers_for_every_implementation_that_was_recorded(pair: list[Trial]) -> None:
+    executor = ReplayExecutor(NVIDIA_H200, pair)
+    executor.open(SYNTHETIC_PAIR, SHAPE)
+    best = {name: min(_timed(pair, name), key=lambda each: median_us(each.config)) for name in ("valley", "line")}
+    assert [outcome.candidate for outcome in answers(executor, list(best.values()))] == list(best.values())
+    mixed = executor.race(list(best.values()), seconds=1.0)  # they were not in one race
+    assert [outcome.candidate for outcome in mixed.outcomes] == list(best.values())
+    assert mixed.baselines == ()
+    for candidate in best.values():
+        assert executor.race([candidate], seconds=1.0).fastest_baseline.name == "sdpa_flash"
+
+
+def _timed(trials: Sequence[Trial], name: str) -> list[Candidate]:
+    return [trial.candidate for trial in trials if trial.implementation == name and trial.timing]
+
+
+def test_the_nearest_shape_was_recorded_of_all_implementations_that_are_named(pair: list[Trial]) -> None:
+    executor = ReplayExecutor(NVIDIA_H200, pair)
+    near_long = replace(LONG, seq_q=6000, seq_kv=6000)
+    assert executor.nearest(SYNTHETIC_PAIR, near_long) == LONG
+    assert executor.nearest(SYNTHETIC_PAIR, near_long, ["line"]) == LONG
+    assert executor.nearest(SYNTHETIC_PAIR, near_long, ["line", "valley"]) == SHAPE
+    with pytest.raises(MissingDependencyError, match=r"no sweep of synthetic_pair/line,other is recorded on"):
+        executor.nearest(SYNTHETIC_PAIR, SHAPE, ["line", "other"])

@@ -1,4 +1,4 @@
-"""Which executor is opened: the GPU here where it is the one that was named, else a replay of that device's sweeps."""
+"""Opens executors: the GPU here where it is the one that was named, else a replay of that device's sweeps."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,27 +6,31 @@ from typing import Any
 
 import pytest
 
-from autotune import hardware
+from autotune import platforms
 from autotune.device import NVIDIA_H200
 from autotune.errors import MissingDependencyError, UnknownNameError, UsageError
 from autotune.executor import select
 from autotune.executor.replay import ReplayExecutor
-from autotune.executor.select import Settings, Site, find_site, open_executor, open_gpu, open_replay
+from autotune.executor.select import ExecutorInfo, Settings, describe_executor, open_executor, open_gpu, open_replay
 from autotune.table import write_shipped
 from autotune.trial import Policy
-from tests.report import sample
+from tests import sample
 
-SETTINGS = Settings(policy=Policy("eager", "warm"), jobs=3, compile_seconds=7.0, screen_seconds=8.0, early_stop=False)
+SETTINGS = Settings(
+    policy=Policy("eager", "warm"), jobs=3, compile_seconds=7.0, screen_seconds=8.0, early_stop=False, index=1
+)
 
 
 @pytest.fixture(autouse=True)
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No GPU, and one sweep of the H200 at each of two power caps."""
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
-    monkeypatch.setattr(hardware, "has_gpu", lambda: False)
+    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
     for watts in (700, 500):
         rows = [replace(t, device=replace(t.device, power_cap_watts=watts)) for t in sample.sweep(sample.shape(64))]
-        write_shipped(Path(f"nvidia_h200/sweeps/at_{watts}.parquet"), rows, results=tmp_path / "results")
+        write_shipped(
+            Path(f"nvidia_h200/flash_attention/sweeps/triton_at_{watts}.parquet"), rows, results=tmp_path / "results"
+        )
     return tmp_path / "results"
 
 
@@ -49,8 +53,8 @@ class FakeGpu:
 def gpus(monkeypatch: pytest.MonkeyPatch) -> list[FakeGpu]:
     """An H200 is here; the executors that were opened on it."""
     FakeGpu.opened = []
-    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
-    monkeypatch.setattr(hardware, "current_device", lambda: NVIDIA_H200)
+    monkeypatch.setattr(platforms, "has_gpu", lambda: True)
+    monkeypatch.setattr(platforms, "current_device", lambda index: NVIDIA_H200)
     monkeypatch.setattr(select, "GpuExecutor", FakeGpu)
     return FakeGpu.opened
 
@@ -71,6 +75,7 @@ def test_the_gpu_here_is_opened_with_every_setting(gpus: list[FakeGpu], name: st
         "compile_seconds": 7.0,
         "screen_seconds": 8.0,
         "early_stop": False,
+        "index": 1,
     }
     assert not gpus[0].is_closed
 
@@ -80,7 +85,7 @@ def test_another_device_than_the_one_here_is_replayed_and_the_gpu_given_back(
 ) -> None:
     other = replace(NVIDIA_H200, name="NVIDIA B200", arch="sm_100")
     rows = [replace(trial, device=other) for trial in sample.sweep(sample.shape(64))]
-    write_shipped(Path("nvidia_b200/sweeps/seq_64.parquet"), rows, results=results)
+    write_shipped(Path("nvidia_b200/flash_attention/sweeps/triton_seq_64.parquet"), rows, results=results)
     assert open_executor("NVIDIA B200", Settings()).device == other
     assert [executor.is_closed for executor in gpus] == [True]
 
@@ -102,7 +107,7 @@ def test_a_replay_refuses_a_policy_that_was_not_recorded() -> None:
 def test_a_replay_answers_with_the_policy_that_was_asked_for(results: Path) -> None:
     warm = Policy("graph", "warm")
     rows = [replace(trial, policy=warm) for trial in sample.sweep(sample.shape(32))]
-    write_shipped(Path("nvidia_h200/sweeps/warm.parquet"), rows, results=results)
+    write_shipped(Path("nvidia_h200/flash_attention/sweeps/triton_warm.parquet"), rows, results=results)
     assert open_replay(None, warm).policy == warm
     assert open_replay(None, Policy()).policy == Policy()
 
@@ -113,11 +118,11 @@ def test_measuring_without_a_gpu_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", [None, "NVIDIA H200"])
-def test_a_site_is_found_without_opening_the_gpu(gpus: list[FakeGpu], name: str | None) -> None:
-    site = find_site(name, Policy("eager", "warm"))
-    assert site == Site("gpu", NVIDIA_H200, hardware.toolchain(), Policy("eager", "warm"))
+def test_an_executor_is_described_without_opening_the_gpu(gpus: list[FakeGpu], name: str | None) -> None:
+    info = describe_executor(name, Policy("eager", "warm"))
+    assert info == ExecutorInfo("gpu", NVIDIA_H200, platforms.toolchain(), Policy("eager", "warm"))
     assert gpus == []
 
 
-def test_a_site_without_a_gpu_is_the_replay() -> None:
-    assert isinstance(find_site(None, Policy()), ReplayExecutor)
+def test_an_executor_without_a_gpu_is_the_replay() -> None:
+    assert isinstance(describe_executor(None, Policy()), ReplayExecutor)

@@ -6,16 +6,17 @@ every fp16 case again in bf16.
 
 import itertools
 import math
-import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
 from autotune.device import NVIDIA_H200
-from autotune.search_spaces.flash_attention import OPERATION, padded_widths
+from autotune.search_spaces.bounds import padded_widths
+from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import ITEM_BYTES, AttentionShape
 from autotune.space import Config
+from tests.contract.covering import Factors, Pair, Row, Rules, cover
 
 MIN_CASES: Final = 420
 MAX_SHARED_BYTES: Final = 192 * 1024  # of Q, K and V tiles; an H200 has 227 KB
@@ -25,10 +26,6 @@ MAX_LIVE_VALUES: Final = 64 * 1024  # of a block: the registers that an SM has
 CANDIDATES: Final = 48  # rows that compete for each place in the list
 
 LENGTHS: Final = (0, 1, 15, 17, 63, 65, 127, 129, 1000)
-
-Row = dict[str, Any]
-Factors = Mapping[str, tuple[Any, ...]]
-Pair = tuple[tuple[str, Any], tuple[str, Any]]
 
 # What makes a binary of its own. A layout does so by the alignment of its pointers and strides.
 PROGRAM: Final[Factors] = {
@@ -101,8 +98,15 @@ class Case:
 @cache
 def interpreted_cases() -> tuple[Case, ...]:
     """At least ``MIN_CASES`` cases in fp16 and fp32 that cover every pair of feature values that can meet."""
-    programs = cover(PROGRAM, [{}])
-    return tuple(case_of(row) for row in cover({**PROGRAM, **PROBLEM}, programs, at_least=MIN_CASES))
+    programs = cover_with(PROGRAM, [{}])
+    return tuple(case_of(row) for row in cover_with({**PROGRAM, **PROBLEM}, programs, at_least=MIN_CASES))
+
+
+@cache
+def slow_cases() -> frozenset[Case]:
+    """The half that takes the interpreter longest."""
+    cases = sorted(interpreted_cases(), key=lambda case: work(row_of(case)))
+    return frozenset(cases[len(cases) // 2 :])
 
 
 @cache
@@ -152,30 +156,21 @@ def row_of(case: Case) -> Row:
     }
 
 
-def cover(factors: Factors, seeds: Sequence[Row], *, at_least: int = 0) -> list[Row]:
-    """Rows that extend the seeds and hold every pair of values that can meet: each is the best of a few random ones.
+def cover_with(factors: Factors, begin: Sequence[Row], *, at_least: int = 0) -> list[Row]:
+    """Return rows that extend those of ``begin`` and hold every pair of values that can meet."""
 
-    Deterministic: the generator has a fixed seed, and nothing iterates over a set.
-    """
-    rng = random.Random(2)
-    rows: list[Row] = []
-    missing = dict.fromkeys(possible_pairs(factors))
-    while missing or len(rows) < at_least:
-        goal = dict(next(iter(missing), ()))
-        fitting = [seed for seed in seeds if all(seed.get(name, value) == value for name, value in goal.items())]
-        candidates: list[Row] = []
-        while len(candidates) < CANDIDATES:
-            drawn = {name: rng.choice(values[1:] if values is LENGTHS else values) for name, values in factors.items()}
-            row = {**drawn, **rng.choice(fitting or [{}]), **goal}
-            if is_possible(row) and (goal or work(row) <= MAX_WORK) and row not in rows:
-                candidates.append(row)
-        best = max(
-            candidates, key=lambda row: sum(pair in missing for pair in tested_pairs(row)) / (MAX_WORK / 4 + work(row))
-        )
-        rows.append({name: best[name] for name in factors})
-        for pair in tested_pairs(best):
-            missing.pop(pair, None)
-    return rows
+    def accepts(row: Row, goal: Row) -> bool:
+        return is_possible(row) and (bool(goal) or work(row) <= MAX_WORK)
+
+    rules = Rules(
+        score=lambda found, row: found / (MAX_WORK / 4 + work(row)),
+        accepts=accepts,
+        tested=tested_pairs,
+        drawn={name: values[1:] if values is LENGTHS else values for name, values in factors.items()},
+        seed=2,
+        candidates=CANDIDATES,
+    )
+    return cover(factors, rules, pairs=possible_pairs(factors), begin=begin, at_least=at_least)
 
 
 def tested_pairs(row: Row) -> Iterator[Pair]:
@@ -219,7 +214,7 @@ def is_possible(row: Row) -> bool:
     return (
         held * ITEM_BYTES[shape.dtype] <= MAX_SHARED_BYTES
         and live <= MAX_LIVE_VALUES
-        and OPERATION.space.reject(config, shape, NVIDIA_H200) is None
+        and IMPLEMENTATION.space.reject(config, shape, NVIDIA_H200) is None
     )
 
 

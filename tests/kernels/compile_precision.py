@@ -10,10 +10,12 @@ import sys
 from typing import Any
 
 from autotune.device import Device, architecture
-from autotune.executor.compiler import compile_config, use_target
-from autotune.executor.messages import outcome_to_json, take_standard_output
-from autotune.registry import get_operation, load_kernel
+from autotune.executor.compiler import compile_candidate, use_target
+from autotune.executor.messages import to_plain
+from autotune.executor.pipes import take_standard_output
+from autotune.registry import get_implementation, load_kernel
 from autotune.shape import AttentionShape, PagedShape, Shape
+from autotune.trial import Candidate
 
 STORES = re.compile(r"st\.global|global_store|buffer_store")
 BFLOAT16_PRODUCTS = re.compile(r"(wgmma|mma)\S*\.bf16|mfma\S*bf16")
@@ -31,9 +33,9 @@ PROBLEMS: list[tuple[str, Shape]] = [
 
 def compile_default(name: str, shape: Shape, device: Device) -> dict[str, Any]:
     """The outcome of an operation's default, and whether its code multiplies in bfloat16."""
-    kernel, config = load_kernel(name), get_operation(name).space.default(shape, device)
-    outcome = outcome_to_json(compile_config(kernel, config, shape, device))
-    code = kernel.warmup(config, shape).asm
+    kernel, config = load_kernel(name, "triton"), get_implementation(name, "triton").space.default(shape, device)
+    outcome = to_plain(compile_candidate(kernel, Candidate("triton", config), shape, device))
+    code = kernel.warmup(config, shape)[0].asm
     text = code.get("ptx") or code["amdgcn"]
     return {**outcome, "in_bfloat16": bool(BFLOAT16_PRODUCTS.search(text)), "has_stores": bool(STORES.search(text))}
 

@@ -9,12 +9,14 @@ import sys
 from typing import Any
 
 from autotune.device import Device, architecture
-from autotune.executor.compiler import compile_config, use_target
-from autotune.executor.messages import outcome_to_json, take_standard_output
-from autotune.kernels.flash_attention import KERNEL
-from autotune.search_spaces.flash_attention import OPERATION
+from autotune.executor.compiler import compile_candidate, use_target
+from autotune.executor.messages import to_plain
+from autotune.executor.pipes import take_standard_output
+from autotune.kernels.flash_attention.triton import KERNEL
+from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape
 from autotune.space import Config
+from autotune.trial import Candidate
 
 SAMPLES = 2  # configs of the space beside the default
 
@@ -30,7 +32,7 @@ def shape_of(head_dim: int, dtype: str = "bfloat16") -> AttentionShape:
 
 def too_large(device: Device) -> Config:
     """A config that no device holds: four stages of 256 rows of K and V take 256 KB."""
-    default = OPERATION.space.default(shape_of(64), device)
+    default = IMPLEMENTATION.space.default(shape_of(64), device)
     return Config({**default, "BLOCK_Q": 64, "BLOCK_K": 256, "num_warps": 8, "num_stages": 5})
 
 
@@ -38,9 +40,9 @@ def problems(device: Device) -> list[tuple[str, AttentionShape, Config]]:
     """What is compiled: the default of four shapes, a random few of the space, one config that does not fit."""
     found = []
     for shape in (shape_of(64), shape_of(128), shape_of(256), shape_of(64, "float32")):
-        found.append((f"default {shape.head_dim} {shape.dtype}", shape, OPERATION.space.default(shape, device)))
+        found.append((f"default {shape.head_dim} {shape.dtype}", shape, IMPLEMENTATION.space.default(shape, device)))
     shape = shape_of(128)
-    configs = list(OPERATION.space.configs(shape, device))
+    configs = list(IMPLEMENTATION.space.configs(shape, device))
     by_loads = [[config for config in configs if config["loads"] == loads] for loads in ("pointer", "descriptor")]
     rng = random.Random(device.arch)
     samples = [rng.choice(by_loads[index % 2]) for index in range(SAMPLES)]
@@ -53,7 +55,8 @@ def main() -> None:
     device = device_of(sys.argv[1])
     use_target(architecture(device.arch))
     outcomes: dict[str, Any] = {
-        name: outcome_to_json(compile_config(KERNEL, config, shape, device)) for name, shape, config in problems(device)
+        name: to_plain(compile_candidate(KERNEL, Candidate("triton", config), shape, device))
+        for name, shape, config in problems(device)
     }
     messages.write(json.dumps(outcomes).encode())
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 
-from autotune.correctness import error_limit
-from autotune.kernels.flash_attention import KERNEL
-from autotune.kernels.flash_attention.launch import launch
+from autotune.correctness import STATISTIC_UNITS, error_limit
+from autotune.kernels.flash_attention.definition import DEFINITION
+from autotune.kernels.flash_attention.triton import KERNEL
+from autotune.kernels.flash_attention.triton.launch import launch
 from autotune.shape import AttentionShape
 from autotune.space import Config
+from tests.contract.implementations.flash_attention_triton import TINY
 from tests.kernels.cases import Case
 
 MARGIN = 64  # elements of NaN before and after each tensor; a multiple of 16 bytes
@@ -94,7 +96,7 @@ def case_failure(case: Case, device: str) -> str | None:
     found = compare(out, expected, error_limit(expected, eager, dtype))
     if found is None and case.lse:
         _, eager_lse = dense_attention(q, k, v, **features, dtype=torch.float32)
-        limit = error_limit(expected_lse, eager_lse, torch.float32)
+        limit = error_limit(expected_lse, eager_lse, torch.float32, units=STATISTIC_UNITS)
         if case.softcap and dtype != torch.float32:  # tanh is as exact as its largest value, not as each of its own
             limit += 2 * torch.finfo(torch.float32).eps * case.softcap
         found = compare(lse, expected_lse, limit)
@@ -153,7 +155,7 @@ def distant_failure(axis: str, stride: int, loads: str, device: str) -> str | No
     for tensor in (q, k, v):
         tensor.copy_(torch.randn(shape, generator=generator, device=device))
     out.fill_(math.nan)
-    options = {"BLOCK_Q": 64, "BLOCK_K": 64, "num_warps": 4, "num_stages": 1, "loads": loads}
+    options = {**TINY, "BLOCK_Q": 64, "BLOCK_K": 64, "num_warps": 4, "loads": loads}
     launch(q, k, v, out, None, causal=True, window=None, softcap=None, scale=0.125, options=options)
     expected, _ = dense_attention(q, k, v, causal=True, scale=0.125)
     eager, _ = dense_attention(q, k, v, causal=True, scale=0.125, dtype=torch.float16)
@@ -162,7 +164,7 @@ def distant_failure(axis: str, stride: int, loads: str, device: str) -> str | No
 
 def call_failure(device: str) -> str | None:
     """Call what ``bind`` returns, on inputs without a cap and with one, with and without the log-sum-exp."""
-    config = Config(BLOCK_Q=32, BLOCK_K=32, num_warps=2, num_stages=1, loads="pointer", kpack=None)
+    config = Config({**TINY, "BLOCK_Q": 32, "BLOCK_K": 32, "num_warps": 2, "kpack": None})
     sizes: dict[str, Any] = {
         "batch": 2,
         "heads": 4,
@@ -174,7 +176,7 @@ def call_failure(device: str) -> str | None:
     }
     shape = AttentionShape(**sizes, dtype="float16", causal=True)
     for softcap in (None, 5.0):
-        inputs = KERNEL.make_inputs(replace(shape, softcap=softcap is not None), seed=0, device=device)
+        inputs = DEFINITION.make_inputs(replace(shape, softcap=softcap is not None), seed=0, device=device)
         tensors = inputs.q, inputs.k, inputs.v
         call = KERNEL.bind(config, replace(shape, softcap=softcap is not None))
         for scale in (None, 0.5):

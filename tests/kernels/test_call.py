@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from autotune.errors import InputMismatchError, NotDifferentiableError
-from autotune.kernels.flash_attention import KERNEL
+from autotune.kernels.flash_attention.triton import KERNEL
 from autotune.shape import AttentionShape
-from autotune.space import Config
-from tests.kernels.conftest import Interpreter
+from tests.contract.implementations.flash_attention_triton import TINY
+from tests.contract.interpreting import interpret
 from tests.kernels.numerics import call_failure
 
 SHAPE = AttentionShape(batch=2, heads=4, kv_heads=2, seq_q=8, seq_kv=16, head_dim=16, head_dim_v=24, dtype="float16")
-CALL = KERNEL.bind(Config(BLOCK_Q=16, BLOCK_K=16, num_warps=1, num_stages=1, loads="pointer"), SHAPE)
+CALL = KERNEL.bind(TINY, SHAPE)
 
 
 def tensors(**replaced: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -68,7 +68,7 @@ def test_gradients_are_refused() -> None:
 
 def test_a_missing_cap_is_refused() -> None:
     shape = AttentionShape(batch=1, heads=1, seq_q=8, head_dim=16, dtype="float16", softcap=True)
-    call = KERNEL.bind(Config(BLOCK_Q=16, BLOCK_K=16, num_warps=1, num_stages=1, loads="pointer"), shape)
+    call = KERNEL.bind(TINY, shape)
     x = torch.zeros(1, 8, 1, 16, dtype=HALF)
     with pytest.raises(InputMismatchError, match="softcap=None; this kernel was picked with a softcap, pass it"):
         call(x, x, x)
@@ -77,7 +77,7 @@ def test_a_missing_cap_is_refused() -> None:
 def test_what_the_interpreter_gets_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("triton.knobs.runtime.interpret", True)
     shape = AttentionShape(batch=1, heads=1, seq_q=8, head_dim=16, dtype="bfloat16")
-    call = KERNEL.bind(Config(BLOCK_Q=16, BLOCK_K=16, num_warps=1, num_stages=1, loads="pointer"), shape)
+    call = KERNEL.bind(TINY, shape)
     x = torch.zeros(1, 8, 1, 16, dtype=torch.bfloat16)
     with pytest.raises(
         InputMismatchError, match="bfloat16 on the CPU, which Triton's interpreter gets wrong; expected"
@@ -85,8 +85,8 @@ def test_what_the_interpreter_gets_wrong_is_refused(monkeypatch: pytest.MonkeyPa
         call(x, x, x)
 
 
-def test_interpreted_call(interpreter: Interpreter) -> None:
-    assert interpreter("call") is None
+def test_interpreted_call() -> None:
+    assert interpret(call_failure, "cpu") is None
 
 
 @pytest.mark.gpu

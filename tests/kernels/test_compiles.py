@@ -6,11 +6,13 @@ import pytest
 
 from autotune.device import architecture
 from autotune.trial import Status
-from tests.kernels.compiling import compile_sample
+from tests.contract.compiling import compile_sample
 
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120", "gfx942", "gfx950")
+# The contract compiles for the usual ones.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_default_and_samples_compile(arch: str, tmp_path: Path) -> None:
     outcomes = compile_sample("tests.kernels.compile_sample", arch, tmp_path)

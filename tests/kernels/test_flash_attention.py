@@ -1,7 +1,7 @@
 """Flash attention's numbers: every pair of features, huge strides, and the reference itself."""
 
 import itertools
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,16 +9,21 @@ import torch
 
 from autotune.kernels.flash_attention.reference import attention_reference
 from autotune.shape import MAX_LENGTH
-from tests.kernels.cases import PROBLEM, PROGRAM, Case, gpu_cases, interpreted_cases, row_of
-from tests.kernels.conftest import Interpreter
+from tests.contract.interpreting import interpret
+from tests.kernels.cases import PROBLEM, PROGRAM, Case, gpu_cases, interpreted_cases, row_of, slow_cases
 from tests.kernels.numerics import case_failure, dense_attention, distant_failure
 
 FEATURES = {**PROGRAM, **PROBLEM}
 
 
-@pytest.mark.parametrize("case", interpreted_cases(), ids=str)
-def test_interpreted_case(case: Case, interpreter: Interpreter) -> None:
-    assert interpreter("case", asdict(case)) is None
+INTERPRETED = [
+    pytest.param(case, marks=[pytest.mark.slow] if case in slow_cases() else []) for case in interpreted_cases()
+]
+
+
+@pytest.mark.parametrize("case", INTERPRETED, ids=str)
+def test_interpreted_case(case: Case) -> None:
+    assert interpret(case_failure, case, "cpu") is None
 
 
 @pytest.mark.gpu
@@ -84,13 +89,13 @@ PLAIN = Case(
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("seq_q", [150, 250])
 @pytest.mark.parametrize("window", [1, 150, 201, 10_000])
-def test_interpreted_windows_up_to_any_length(window: int, seq_q: int, causal: bool, interpreter: Interpreter) -> None:
+def test_interpreted_windows_up_to_any_length(window: int, seq_q: int, causal: bool) -> None:
     case = replace(PLAIN, window=window, seq_q=seq_q, causal=causal)
-    assert interpreter("case", asdict(case)) is None
+    assert interpret(case_failure, case, "cpu") is None
 
 
-def test_interpreted_window_of_the_largest_length(interpreter: Interpreter) -> None:
-    assert interpreter("case", asdict(replace(PLAIN, window=MAX_LENGTH))) is None
+def test_interpreted_window_of_the_largest_length() -> None:
+    assert interpret(case_failure, replace(PLAIN, window=MAX_LENGTH), "cpu") is None
 
 
 DISTANT = [
@@ -103,12 +108,12 @@ DISTANT = [
 
 @pytest.mark.parametrize("loads", ["pointer", "descriptor"])
 @pytest.mark.parametrize(("axis", "stride"), DISTANT)
-def test_interpreted_offsets_beyond_32_bits(axis: str, stride: int, loads: str, interpreter: Interpreter) -> None:
+def test_interpreted_offsets_beyond_32_bits(axis: str, stride: int, loads: str) -> None:
     try:
         torch.empty(3 * stride if axis != "row" else 300 * stride, dtype=torch.float16)
     except RuntimeError:
         pytest.skip("the machine gives out no address space of this size")
-    assert interpreter("distant", axis, stride, loads) is None
+    assert interpret(distant_failure, axis, stride, loads, "cpu") is None
 
 
 @pytest.mark.gpu

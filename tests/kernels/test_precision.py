@@ -6,16 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.language import target_info
 
-from autotune.analysis import ceilings
-from autotune.analysis.processor import Processor
-from autotune.kernels.precision import product_precision
+from autotune.kernels.tiles.precision import product_precision
+from autotune.lab.machine import ceilings
+from autotune.lab.machine.processor import Processor
 from autotune.trial import Status
-from tests.kernels.compiling import compile_sample
+from tests.contract.compiling import compile_sample
 
 TARGETS = {
     "Turing": (GPUTarget("cuda", 75, 32), "ieee"),
@@ -42,9 +41,7 @@ def test_float32_is_split_where_tensor_cores_multiply_bfloat16(name: str, monkey
 def test_the_measured_ceiling_is_of_the_products_that_are_computed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, expected = TARGETS[name]
     assert target is not None
-    major = 9 if target.backend == "hip" else target.arch // 10
-    monkeypatch.setattr(torch.version, "hip", "6.4" if target.backend == "hip" else None)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (major, 0))
+    monkeypatch.setattr(target_info, "current_target", lambda: target)
     assert ceilings._splits_float32(Processor("cuda", name, 2**20, 4)) == (expected == "bf16x6")
 
 
@@ -67,7 +64,14 @@ torch.testing.assert_close(found, expected.transpose(1, 2).float(), rtol=0, atol
 
 
 @pytest.mark.parametrize(
-    ("arch", "is_split"), [("sm_80", True), ("sm_90", True), ("sm_100", False), ("sm_120", True), ("gfx942", False)]
+    ("arch", "is_split"),
+    [
+        ("sm_90", True),
+        pytest.param("gfx942", False, marks=pytest.mark.slow),
+        pytest.param("sm_80", True, marks=pytest.mark.slow),
+        pytest.param("sm_100", False, marks=pytest.mark.slow),
+        pytest.param("sm_120", True, marks=pytest.mark.slow),
+    ],
 )
 def test_the_default_of_float32_compiles_so_and_fits(arch: str, is_split: bool, tmp_path: Path) -> None:
     outcomes = compile_sample("tests.kernels.compile_precision", arch, tmp_path)

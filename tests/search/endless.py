@@ -8,18 +8,18 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from autotune.search import Limits, Silent, search
+from autotune.search import Limits, Observer, search
 from autotune.space import Config
 from autotune.table import Store
-from autotune.trial import Trial
-from tests.search.synthetic import OPERATION, SHAPE, FakeExecutor, valid
+from autotune.trial import Candidate, Trial
+from tests.search.synthetic import LARGE, SHAPE, SYNTHETIC, FakeExecutor, valid
 
 
 def say(word: str, config: Config) -> None:
     print(word, PLACE[config], flush=True)
 
 
-class Talkative(Silent):
+class Talkative(Observer):
     """Says which trials were acknowledged."""
 
     def on_trial(self, trial: Trial) -> None:
@@ -29,12 +29,12 @@ class Talkative(Silent):
 class TalkativeExecutor(FakeExecutor):
     """Says which configs were submitted."""
 
-    def submit(self, config: Config) -> None:
-        say("submitted", config)
-        super().submit(config)
+    def submit(self, candidate: Candidate) -> None:
+        say("submitted", candidate.config)
+        super().submit(candidate)
 
 
-class Attentive(Silent):
+class Attentive(Observer):
     """Notes which trials were acknowledged."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Attentive(Silent):
         self.kept.append(PLACE[trial.config])
 
 
-PLACE = {config: place for place, config in enumerate(valid(OPERATION))}
+PLACE = {config: place for place, config in enumerate(valid(LARGE))}
 
 
 def search_in_steps(folder: Path, steps: Iterable[int], seed: int) -> list[int]:
@@ -52,7 +52,7 @@ def search_in_steps(folder: Path, steps: Iterable[int], seed: int) -> list[int]:
     store, observer = Store(folder), Attentive()
     for step in steps:
         executor, limits = FakeExecutor(), Limits(trials=step)
-        search(OPERATION, SHAPE, executor, store, limits=limits, seed=seed, sampler="random", observer=observer)
+        search(SYNTHETIC, SHAPE, executor, store, limits=limits, seed=seed, sampler="random", observer=observer)
     return observer.kept
 
 
@@ -60,7 +60,7 @@ def main() -> None:
     store = Store(Path(sys.argv[1]))
     for limit in itertools.count(5, 5):
         executor = TalkativeExecutor()
-        search(OPERATION, SHAPE, executor, store, limits=Limits(trials=limit), observer=Talkative())
+        search(SYNTHETIC, SHAPE, executor, store, limits=Limits(trials=limit), observer=Talkative())
 
 
 if __name__ == "__main__":

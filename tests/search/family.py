@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from autotune import hardware
+from autotune import platforms
 from autotune.device import Device
 from autotune.executor.child import Child
 from autotune.executor.gpu import GpuExecutor
+from autotune.implementation import Implementation
 from autotune.operation import Cost, Operation
-from autotune.registry import register
-from autotune.search import Limits, Silent, search
+from autotune.registry import register, register_implementation
+from autotune.search import Limits, Observer, search
 from autotune.shape import AttentionShape
 from autotune.space import Config, Parameter, Space
 from autotune.table import Store
@@ -29,9 +30,17 @@ def _default(shape: AttentionShape, device: Device) -> Config:
     return Config(compile="raises", run="fine", variant=0)
 
 
+MODULE: Final = "tests.search.family"  # which is not the name it runs under
 OPERATION: Final = Operation(
     name="family",
     shape_class=AttentionShape,
+    cost=lambda shape: Cost(flops=1, bytes=1),
+    definition=f"{MODULE}:KERNEL",
+)
+IMPLEMENTATION: Final = Implementation(
+    name="slow",
+    operation="family",
+    kernel=f"{MODULE}:KERNEL",
     space=Space(
         (
             Parameter("compile", ("raises", "waits for a child")),
@@ -41,18 +50,17 @@ OPERATION: Final = Operation(
         lambda config, shape, device: None,
         _default,
     ),
-    cost=lambda shape: Cost(flops=1, bytes=1),
     sources=(Path(__file__),),
     entry=("_default",),
 )
-MODULE: Final = "tests.search.family"  # which is not the name it runs under
-register("family", operation=f"{MODULE}:OPERATION", kernel=f"{MODULE}:KERNEL")
+register("family", f"{MODULE}:OPERATION")
+register_implementation("family", "slow", f"{MODULE}:IMPLEMENTATION")
 
 
 class Kernel:
     """Compiles by starting another program, as Triton starts ptxas."""
 
-    def warmup(self, config: Config, shape: AttentionShape) -> Any:
+    def warmup(self, config: Config, shape: AttentionShape, *, every_output: bool = False) -> Any:
         if config["compile"] == "raises":
             raise ValueError("no such instruction")
         subprocess.run(GRANDCHILD, check=True)
@@ -61,7 +69,7 @@ class Kernel:
 KERNEL: Final = Kernel()
 
 
-class Talkative(Silent):
+class Talkative(Observer):
     """Says each trial that was kept."""
 
     def on_trial(self, trial: Trial) -> None:
@@ -77,7 +85,7 @@ def use_fake_worker() -> None:
         start(self, fakes.get(module, module), *arguments, **named)
 
     Child.__init__ = start_fake  # type: ignore[method-assign]
-    hardware.has_gpu = lambda: True
+    platforms.has_gpu = lambda: True
 
 
 def main() -> None:

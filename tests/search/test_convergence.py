@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.search.convergence import PATIENCE, Convergence
-from autotune.trial import Outcome, Status
+from autotune.trial import Candidate, Outcome, Status
 from tests.search.synthetic import SMALL, default, timing
 
 
@@ -14,8 +14,12 @@ def test_gains_put_convergence_off(step: float) -> None:
     for _ in range(61):
         assert not convergence.is_reached
         time_us *= step
-        convergence.note(Outcome(config=default(SMALL), status=Status.OK, timing=timing(time_us)))
+        convergence.note(
+            Outcome(candidate=Candidate("valley", default(SMALL)), status=Status.OK, timing=timing(time_us))
+        )
     for _ in range(PATIENCE):
         assert not convergence.is_reached
-        convergence.note(Outcome(config=default(SMALL), status=Status.OK, timing=timing(0.999 * time_us)))
+        convergence.note(
+            Outcome(candidate=Candidate("valley", default(SMALL)), status=Status.OK, timing=timing(0.999 * time_us))
+        )
     assert convergence.is_reached

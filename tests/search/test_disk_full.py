@@ -8,11 +8,11 @@ from typing import Final
 import pytest
 
 from autotune.errors import TableError
-from autotune.search import Limits, SearchResult, Silent, search
+from autotune.search import Limits, Observer, SearchResult, search
 from autotune.space import Config
 from autotune.table import Store
 from autotune.trial import Stage, Trial
-from tests.search.synthetic import SHAPE, SMALL, FakeExecutor
+from tests.search.synthetic import SHAPE, SMALL, SYNTHETIC_SMALL, FakeExecutor
 from tests.table.full_disk import FullDisk
 
 TRIALS: Final = 3
@@ -20,7 +20,7 @@ POINTS: Final = 100
 
 
 @dataclass
-class Search(Silent):
+class Search(Observer):
     """Runs in one folder; notes what was submitted and what was acknowledged."""
 
     root: Path
@@ -30,7 +30,9 @@ class Search(Silent):
     def run(self) -> SearchResult:
         executor, limits = FakeExecutor(), Limits(trials=TRIALS)
         try:
-            return search(SMALL, SHAPE, executor, self.store, limits=limits, sampler="exhaustive", observer=self)
+            return search(
+                SYNTHETIC_SMALL, SHAPE, executor, self.store, limits=limits, sampler="exhaustive", observer=self
+            )
         finally:
             self.submitted += executor.submitted
 
@@ -46,20 +48,21 @@ class Search(Silent):
         assert str(error).startswith(f"{self.root}{os.sep}")
         assert "No space left on device; every trial reported before is kept" in str(error)
         assert "the same command" in str(error)
-        stored = self.store.trials(SMALL.name)
+        stored = self.store.trials(SMALL.operation)
         assert set(self.kept) <= set(stored)
         names = [name for _, _, found in os.walk(self.root) for name in found]
-        assert all(name.endswith(".parquet") for name in names)
+        assert all(name.endswith((".parquet", ".snapshot")) or name == "SHA256SUMS" for name in names)
 
     def check_whole(self, result: SearchResult) -> None:
         """Space was freed: as if the disk had never been full."""
-        stored = self.store.trials(SMALL.name)
+        stored = self.store.trials(SMALL.operation)
         screened = [trial.config for trial in stored if trial.stage is Stage.SCREEN]
         assert len(screened) == len(set(screened)) == TRIALS
         assert set(self.kept) <= set(stored)
         assert len(self.submitted) - TRIALS <= 1  # measured twice: at most what was in flight
         assert result.winner in stored
-        assert len(list(self.root.rglob("*"))) == 3  # two folders, and all trials in one part
+        files = [path for path in self.root.rglob("*") if path.is_file()]
+        assert sorted(path.suffix for path in files) == ["", ".parquet", ".snapshot"]  # all trials in one part
 
 
 def fill(folder: Path, **room: float) -> tuple[bool, FullDisk]:

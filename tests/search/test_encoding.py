@@ -17,7 +17,7 @@ PARAMETERS = (
     Parameter("stages", (2,)),
 )
 SPACE: Space[AttentionShape] = Space(
-    (*PARAMETERS, Parameter("kpack", (1, 2), backend="hip")),
+    (*PARAMETERS, Parameter("kpack", (1, 2), needs="wave_hints")),
     lambda config, shape, device: None,
     lambda shape, device: Config(schedule="flat", splits=None, warps=4, stages=2, kpack=None),
 )

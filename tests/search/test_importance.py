@@ -10,10 +10,10 @@ import pytest
 from autotune.device import NVIDIA_H200
 from autotune.errors import MissingDependencyError, UnknownNameError
 from autotune.search.importance import EVALUATORS, MIN_CONFIGS, Evaluator, importance
-from autotune.search_spaces.flash_attention import OPERATION as FLASH
-from autotune.search_spaces.paged_decode import OPERATION as DECODE
+from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION as FLASH
+from autotune.search_spaces.paged_decode.triton import IMPLEMENTATION as DECODE
 from autotune.space import Config
-from autotune.trial import Outcome, Status, Timing
+from autotune.trial import Candidate, Outcome, Status, Timing
 
 NAMES = ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages", "loads")
 
@@ -43,7 +43,8 @@ def outcomes(cost: Callable[[Config], float], status: Status = Status.OK) -> lis
 
 
 def judged(config: Config, microseconds: float, status: Status = Status.OK) -> Outcome:
-    return Outcome(config=config, status=status, timing=Timing(microseconds, microseconds, microseconds, 9))
+    candidate = Candidate("triton", config)
+    return Outcome(candidate=candidate, status=status, timing=Timing(microseconds, microseconds, microseconds, 9))
 
 
 def shares(judged: list[Outcome], evaluator: Evaluator) -> dict[str, float]:
@@ -80,7 +81,7 @@ def test_equal_trials_have_equal_shares(evaluator: Evaluator) -> None:
 
 def test_failed_configs_do_not_count_and_slow_ones_do(evaluator: Evaluator) -> None:
     right = outcomes(lambda config: 100.0 * config.integer("num_warps"))
-    failed = [Outcome(config=o.config, status=Status.COMPILE_ERROR) for o in right[::3]]
+    failed = [Outcome(candidate=o.candidate, status=Status.COMPILE_ERROR) for o in right[::3]]
     wrong = outcomes(lambda config: 1e6 / config.integer("BLOCK_Q"), Status.WRONG_RESULT)
     assert shares([*right, *wrong, *failed], evaluator) == shares(right, evaluator)
     early = [judged(o.config, o.timing.median_us, Status.SLOW) for o in right if o.timing]

@@ -13,7 +13,7 @@ from autotune.search import Limits, search
 from autotune.table import Store
 from autotune.trial import Stage
 from tests.search.endless import PLACE
-from tests.search.synthetic import OPERATION, SHAPE, FakeExecutor
+from tests.search.synthetic import LARGE, SHAPE, SYNTHETIC, FakeExecutor
 
 ROOT = Path(__file__).parents[2]
 KILLS = 4  # of real processes, each of which imports everything; the storm forks
@@ -49,13 +49,13 @@ def test_killed_searches_lose_nothing_and_continue(tmp_path: Path) -> None:
         assert len(set(places)) == len(places)
         submitted.update(places)
         kept |= {place for word, place in said if word == "kept"}
-        stored = {PLACE[trial.config] for trial in store.trials(OPERATION.name) if trial.stage is Stage.SCREEN}
+        stored = {PLACE[trial.config] for trial in store.trials(LARGE.operation) if trial.stage is Stage.SCREEN}
         assert kept <= stored <= submitted.keys()
     assert len(kept) >= KILLS
     assert submitted.total() - len(submitted) <= KILLS  # measured twice: at most what was in flight
     assert len(stored - kept) <= KILLS
     executor = FakeExecutor()
-    result = search(OPERATION, SHAPE, executor, store, limits=Limits(trials=len(stored) + 5))
+    result = search(SYNTHETIC, SHAPE, executor, store, limits=Limits(trials=len(stored) + 5))
     assert (result.interrupted, result.resumed, result.measured) == (False, len(stored), 5)
     assert result.winner is not None
     assert stored.isdisjoint(PLACE[config] for config in executor.submitted)

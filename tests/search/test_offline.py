@@ -1,41 +1,47 @@
-"""What a machine without a GPU can confirm: configs compile for the device, and the winner's numbers are right."""
+"""Without a GPU, candidates are compiled for the device, and the winner's numbers are checked."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune.correctness import Verdict
 from autotune.device import NVIDIA_H200
+from autotune.errors import MissingDependencyError
 from autotune.executor import compile_pool
-from autotune.executor.child import ChildDiedError
 from autotune.executor.select import Settings
 from autotune.search import Confirmation, compile_all, confirm, offline
 from autotune.trial import Outcome, Status
-from tests.executor.faulty import OPERATION, SHAPE, UNLOADABLE, config
+from tests.executor.faulty import OPERATION, SHAPE, candidate
 
 
 def test_configs_compile_in_the_order_given() -> None:
-    wanted = [config(compile=fault) for fault in ("huge", "fine", "raise", "exit", "fine")]
+    wanted = [candidate(compile=fault) for fault in ("huge", "fine", "raise", "exit", "fine")]
     outcomes = compile_all(OPERATION, SHAPE, NVIDIA_H200, wanted)
-    assert [outcome.config for outcome in outcomes] == wanted
+    assert [outcome.candidate for outcome in outcomes] == wanted
     assert [outcome.status for outcome in outcomes] == [
         *(Status.OUT_OF_RESOURCES, Status.OK, Status.COMPILE_ERROR, Status.COMPILE_ERROR, Status.OK),
     ]
 
 
-def test_compilers_that_cannot_start_are_an_outcome() -> None:
-    (outcome,) = compile_all(UNLOADABLE, SHAPE, NVIDIA_H200, [config()])
-    assert outcome.status is Status.COMPILE_ERROR
-    assert "the compilers do not work: exit status 1" in outcome.message
-    assert "NO_SUCH_KERNEL" in outcome.message
-
-
-def test_compilers_that_stay_silent_are_an_outcome() -> None:
+def test_a_kernel_that_hangs_its_compiler_is_an_outcome() -> None:
     settings = Settings(jobs=1, compile_seconds=0.1)
-    outcomes = compile_all(OPERATION, SHAPE, NVIDIA_H200, [config(compile="hang"), config()], settings)
+    outcomes = compile_all(OPERATION, SHAPE, NVIDIA_H200, [candidate(compile="hang")], settings)
     assert outcomes[0].status is Status.COMPILE_TIMEOUT
+
+
+def test_compilers_that_do_not_work_here_refute_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does an interpreter that gives no verdict: the message says why nothing was checked."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise MissingDependencyError("ptxas hangs")
+
+    for name in ("compile_all", "check_interpreted"):
+        with monkeypatch.context() as patch:
+            patch.setattr(offline, name, refuse)
+            confirmation = confirm(OPERATION, SHAPE, NVIDIA_H200, [candidate()], candidate())
+        assert confirmation is not None
+        assert (confirmation.verdict, confirmation.unchecked, confirmation.holds) == (None, "ptxas hangs", True)
 
 
 @pytest.mark.parametrize(("wanted", "quota", "jobs"), [(None, "max", 5), (None, "300000", 2), (4, "300000", 4)])
@@ -55,20 +61,22 @@ def test_compilers_are_as_many_as_the_process_has_cores(
             asked.append(jobs)
 
         def open(self, *_: object) -> None:
-            raise ChildDiedError("enough")
+            raise MissingDependencyError("enough")
 
         def close(self) -> None:
             pass
 
     monkeypatch.setattr(offline, "CompilePool", Pool)
-    compile_all(OPERATION, SHAPE, NVIDIA_H200, [config()], Settings(jobs=wanted))
+    with pytest.raises(MissingDependencyError, match="enough"):
+        compile_all(OPERATION, SHAPE, NVIDIA_H200, [candidate()], Settings(jobs=wanted))
     assert asked == [jobs]
 
 
 def test_a_confirmation_compiles_and_checks() -> None:
-    confirmation = confirm(OPERATION, SHAPE, NVIDIA_H200, [config(), config(compile="huge")], config())
+    confirmation = confirm(OPERATION, SHAPE, NVIDIA_H200, [candidate(), candidate(compile="huge")], candidate())
     assert confirmation is not None
     assert [outcome.status for outcome in confirmation.compiled] == [Status.OK, Status.OUT_OF_RESOURCES]
+    assert confirmation.verdict is not None
     assert (confirmation.verdict.status, confirmation.dtype) == (Status.OK, "float16")
 
 
@@ -78,11 +86,11 @@ def test_nothing_is_compiled_or_checked_of_what_compiles_where_it_runs(monkeypat
 
     for name in ("CompilePool", "check_interpreted"):
         monkeypatch.setattr(offline, name, refuse)
-    in_place = replace(OPERATION, compiles_ahead=False)
-    assert compile_all(in_place, SHAPE, NVIDIA_H200, [config()]) == []
-    assert confirm(in_place, SHAPE, NVIDIA_H200, [config()], config()) is None
+    in_place = candidate("in_place")
+    assert compile_all(OPERATION, SHAPE, NVIDIA_H200, [in_place]) == []
+    assert confirm(OPERATION, SHAPE, NVIDIA_H200, [candidate(), in_place], in_place) is None
     with pytest.raises(AssertionError, match="it was tried"):
-        confirm(OPERATION, SHAPE, NVIDIA_H200, [config()], config())
+        confirm(OPERATION, SHAPE, NVIDIA_H200, [candidate()], candidate())
 
 
 @pytest.mark.parametrize(
@@ -96,5 +104,5 @@ def test_nothing_is_compiled_or_checked_of_what_compiles_where_it_runs(monkeypat
 def test_a_confirmation_holds_only_if_everything_does(
     compiled: tuple[Status, ...], numbers: Status, holds: bool
 ) -> None:
-    outcomes = tuple(Outcome(config=config(), status=status) for status in compiled)
+    outcomes = tuple(Outcome(candidate=candidate(), status=status) for status in compiled)
     assert Confirmation(outcomes, Verdict(numbers), "float16").holds == holds

@@ -18,7 +18,10 @@ from typing import Any, Final
 import pytest
 
 from autotune.device import NVIDIA_H200
+from autotune.executor.messages import Interpret, OpenProblem, ProblemReference, encode
+from autotune.space import Config
 from autotune.table import Store
+from autotune.trial import Candidate
 from tests.executor.processes import MARK, Processes
 from tests.search.family import GRANDCHILD, OPERATION, SHAPE
 
@@ -117,16 +120,19 @@ from pathlib import Path
 Path(__file__).with_name("begun").touch()
 time.sleep(600)
 """
+INTERPRETER: Final = "autotune.executor.interpreter"
 COMPILE_SERVER: Final = (
     "autotune.executor.compile_server",
     json.dumps({"device": asdict(NVIDIA_H200), "jobs": 1, "timeout": 1.0}),
 )
 
 
-def _open(kernel: str) -> dict[str, Any]:
-    """A request to open a problem with the kernel of that module."""
-    reference = {"operation": "autotune.search_spaces.flash_attention:OPERATION", "kernel": f"{kernel}:KERNEL"}
-    return {"do": "open", "operation": kernel, "reference": reference, "shape": SHAPE.as_dict()}
+def _open(child: str, number: int, module: str) -> dict[str, Any]:
+    """A request to open a problem with the operation of that module."""
+    problem = ProblemReference(module, f"{module}:OPERATION", {}, SHAPE.as_dict())
+    if child == INTERPRETER:
+        return encode(Interpret(problem, Candidate("none", Config())))
+    return encode(OpenProblem(number, problem))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +140,7 @@ def _open(kernel: str) -> dict[str, Any]:
     [
         (("autotune.executor.worker", "{}"), (), "torch"),
         (COMPILE_SERVER, (), "triton"),
-        (("autotune.executor.interpreter",), ("kernel",), "kernel"),
+        ((INTERPRETER,), ("kernel",), "kernel"),
         (COMPILE_SERVER, ("kernel",), "kernel"),
         (COMPILE_SERVER, ("quick", "kernel"), "kernel"),
     ],
@@ -144,9 +150,9 @@ def test_a_child_whose_parent_is_killed_imports_nothing_more(
     processes: Processes, tmp_path: Path, arguments: tuple[str, ...], opened: tuple[str, ...], endless: str
 ) -> None:
     """Of its libraries or of the problem that it opens: either takes seconds, in which it reads no end of its input."""
-    (tmp_path / "quick.py").write_text("KERNEL = None")
+    (tmp_path / "quick.py").write_text("from autotune.search_spaces.flash_attention.operation import OPERATION")
     (tmp_path / f"{endless}.py").write_text(ENDLESS)
-    messages = [_open(module) for module in opened]
+    messages = [_open(arguments[0], number, module) for number, module in enumerate(opened)]
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, str(tmp_path), json.dumps(arguments), json.dumps(messages)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -7,8 +7,8 @@ import pytest
 from autotune.device import NVIDIA_H200, Device
 from autotune.search.pace import ASSUMED_COMPILE_SECONDS, Pace, cold_compile_seconds, find_pace
 from autotune.space import Config
-from autotune.trial import Outcome, Resources, Status
-from tests.report import sample
+from autotune.trial import Candidate, Outcome, Resources, Status
+from tests import sample
 from tests.search.test_plan import timed
 
 
@@ -40,7 +40,10 @@ def test_cold_seconds_are_the_longest_of_a_binary() -> None:
     def outcome(block: int, seconds: float, binary: str | None) -> Outcome:
         status = Status.OK if binary else Status.COMPILE_ERROR
         return Outcome(
-            config=Config(BLOCK=block), status=status, compile_seconds=seconds, resources=Resources(binary=binary)
+            candidate=Candidate("triton", Config(BLOCK=block)),
+            status=status,
+            compile_seconds=seconds,
+            resources=Resources(binary=binary),
         )
 
     cold = [outcome(16, 2.0, "a"), outcome(32, 3.0, None)]

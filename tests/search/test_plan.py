@@ -8,23 +8,26 @@ from typing import Any
 import pytest
 
 import autotune.search.plan
-from autotune import hardware
+from autotune import platforms
 from autotune.device import NVIDIA_H200
 from autotune.errors import InvalidShapeError
 from autotune.executor.replay import ReplayExecutor
-from autotune.executor.select import Site
+from autotune.executor.select import ExecutorInfo
 from autotune.search import Limits, search
 from autotune.search.pace import ASSUMED_COMPILE_SECONDS
-from autotune.search.plan import Plan, group_reasons, make_plan
+from autotune.search.plan import SearchPlan, group_reasons, make_plan
 from autotune.search.proposals import AHEAD
-from autotune.search_spaces.flash_attention import OPERATION
-from autotune.shape import AttentionShape
+from autotune.search_spaces.flash_attention.operation import OPERATION
+from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
+from autotune.search_spaces.paged_decode.operation import OPERATION as DECODE
+from autotune.search_spaces.paged_decode.triton import IMPLEMENTATION as DECODE_TRITON
+from autotune.shape import AttentionShape, PagedShape
 from autotune.space import Config
 from autotune.table import Store
 from autotune.trial import Policy, Stage, Status, Trial
-from tests.report import sample
+from tests import sample
 
-SITE = Site("gpu", NVIDIA_H200, hardware.toolchain(), Policy())
+HERE = ExecutorInfo("gpu", NVIDIA_H200, platforms.toolchain(), Policy())
 
 
 @pytest.fixture(autouse=True)
@@ -32,10 +35,10 @@ def _nothing_is_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
 
 
-def plan(folder: Path, shape: AttentionShape | None = None, **changes: Any) -> Plan:
+def plan(folder: Path, shape: AttentionShape | None = None, **changes: Any) -> SearchPlan:
     given = {"limits": Limits(trials=20, seconds=60.0), "sampler": "tpe", "jobs": 2, **changes}
-    site = given.pop("site", SITE)
-    return make_plan(OPERATION, shape or sample.shape(64), site, Store(folder), **given)
+    executor = given.pop("executor", HERE)
+    return make_plan(OPERATION, IMPLEMENTATION, shape or sample.shape(64), executor, Store(folder), **given)
 
 
 def timed(shape: AttentionShape, compile_seconds: float, judge_seconds: float) -> list[Trial]:
@@ -48,13 +51,13 @@ def timed(shape: AttentionShape, compile_seconds: float, judge_seconds: float) -
 
 def test_every_config_is_either_valid_or_pruned_for_one_reason(tmp_path: Path) -> None:
     found = plan(tmp_path)
-    assert found.size == OPERATION.space.size(NVIDIA_H200)
-    assert found.valid == len(list(OPERATION.space.configs(sample.shape(64), NVIDIA_H200)))
+    assert found.size == IMPLEMENTATION.space.size(NVIDIA_H200)
+    assert found.valid == len(list(IMPLEMENTATION.space.configs(sample.shape(64), NVIDIA_H200)))
     assert sum(group.count for group in found.pruned) == found.size - found.valid
     assert [group.count for group in found.pruned] == sorted((g.count for g in found.pruned), reverse=True)
     for group in found.pruned:
-        assert OPERATION.space.reject(group.example, sample.shape(64), NVIDIA_H200) == group.reason
-    assert found.default == OPERATION.space.default(sample.shape(64), NVIDIA_H200)
+        assert IMPLEMENTATION.space.reject(group.example, sample.shape(64), NVIDIA_H200) == group.reason
+    assert found.default == IMPLEMENTATION.space.default(sample.shape(64), NVIDIA_H200)
     assert not list(tmp_path.iterdir())
 
 
@@ -70,12 +73,12 @@ def test_what_an_earlier_run_found_is_known_and_not_tried_again(tmp_path: Path) 
     executor = ReplayExecutor(NVIDIA_H200, sample.sweep(sample.shape(64)))
     search(OPERATION, sample.shape(64), executor, Store(tmp_path), limits=Limits(trials=7))
     executor.open(OPERATION, sample.shape(64))
-    found = plan(tmp_path, site=executor)
+    found = plan(tmp_path, executor=executor)
     assert (found.executor, found.known, found.trials) == ("replay", 7, 13)
     assert plan(tmp_path).known == 0  # the GPU's own rows are others
-    assert plan(tmp_path, site=executor, limits=Limits(trials=5)).trials == 0
-    assert plan(tmp_path, site=executor, limits=Limits(trials=5)).seconds == 0.0
-    assert plan(tmp_path, site=executor, limits=Limits()).trials == found.valid - 7
+    assert plan(tmp_path, executor=executor, limits=Limits(trials=5)).trials == 0
+    assert plan(tmp_path, executor=executor, limits=Limits(trials=5)).seconds == 0.0
+    assert plan(tmp_path, executor=executor, limits=Limits()).trials == found.valid - 7
 
 
 def test_what_did_not_reach_the_device_is_known_but_spends_no_trials(tmp_path: Path) -> None:
@@ -88,10 +91,10 @@ def test_what_did_not_reach_the_device_is_known_but_spends_no_trials(tmp_path: P
     executor = ReplayExecutor(NVIDIA_H200, sweep)
     search(OPERATION, sample.shape(64), executor, Store(tmp_path), limits=Limits(trials=7))
     executor.open(OPERATION, sample.shape(64))
-    found = plan(tmp_path, site=executor)
+    found = plan(tmp_path, executor=executor)
     assert found.known > 7
     assert found.trials == 13
-    assert plan(tmp_path, site=executor, limits=Limits(trials=1000)).trials == found.valid - found.known
+    assert plan(tmp_path, executor=executor, limits=Limits(trials=1000)).trials == found.valid - found.known
 
 
 def test_to_a_sweep_what_was_stopped_early_is_not_known(tmp_path: Path) -> None:
@@ -102,8 +105,8 @@ def test_to_a_sweep_what_was_stopped_early_is_not_known(tmp_path: Path) -> None:
     executor = ReplayExecutor(NVIDIA_H200, sweep)
     search(OPERATION, sample.shape(64), executor, Store(tmp_path), limits=Limits(trials=7))
     executor.open(OPERATION, sample.shape(64))
-    assert plan(tmp_path, site=executor).known == 7
-    assert plan(tmp_path, site=executor, sampler="exhaustive").known == 0
+    assert plan(tmp_path, executor=executor).known == 7
+    assert plan(tmp_path, executor=executor, sampler="exhaustive").known == 0
 
 
 @pytest.mark.parametrize(("sampler", "jobs"), [("gp", AHEAD), ("exhaustive", 63)])
@@ -113,9 +116,11 @@ def test_compilers_that_a_sampler_keeps_idle_are_not_counted(tmp_path: Path, sam
     assert found.seconds == pytest.approx(20 * ASSUMED_COMPILE_SECONDS / jobs + 12.0)
 
 
-def test_a_shape_that_the_operation_does_not_support_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidShapeError, match="varlen=True"):
-        plan(tmp_path, sample.shape(64, varlen=True))
+def test_a_shape_that_the_implementation_does_not_support_is_refused(tmp_path: Path) -> None:
+    shape = PagedShape(batch=1, heads=8, max_context=512, head_dim=128, seq_q=9)
+    limits: Any = {"limits": Limits(), "sampler": "gp", "jobs": 1}
+    with pytest.raises(InvalidShapeError, match="seq_q=9"):
+        make_plan(DECODE, DECODE_TRITON, shape, HERE, Store(tmp_path), **limits)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +132,7 @@ def test_the_time_is_that_of_the_slower_stage_and_the_race(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compile_seconds: float, judge_seconds: float, expected: float
 ) -> None:
     recorded = [("near", timed(sample.shape(64), compile_seconds, judge_seconds))]
-    monkeypatch.setattr(autotune.search.plan, "_recorded", lambda operation, device: recorded)
+    monkeypatch.setattr(autotune.search.plan, "_recorded", lambda implementation, device: recorded)
     found = plan(tmp_path)
     assert found.pace.source == "near"
     assert found.pace[:2] == pytest.approx((compile_seconds, judge_seconds))

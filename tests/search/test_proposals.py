@@ -12,17 +12,21 @@ from autotune.search.proposals import DEFAULT_SAMPLER, Listed, Proposals, Sample
 from autotune.search.study import CONSTRAINT
 from autotune.shape import AttentionShape
 from autotune.space import Config, Parameter, Space
-from autotune.trial import Outcome, Status
-from tests.search.synthetic import FASTEST_US, OPERATION, SHAPE, SMALL, default, median_us, timing, valid
+from autotune.trial import Candidate, Outcome, Status
+from tests.search.synthetic import FASTEST_US, LARGE, SHAPE, SMALL, default, median_us, timing, valid
 
 MI300X = Device(name="AMD Instinct MI300X", arch="gfx942", sm_count=304, memory_mib=196592)
-SPACE, SMALL_SPACE = valid(OPERATION), valid(SMALL)
+SPACE, SMALL_SPACE = valid(LARGE), valid(SMALL)
 OVERFLOWING = {config: Status.OUT_OF_RESOURCES for config in SPACE if config.integer("BLOCK_K") >= 64}
 
 
 def outcome(config: Config, failures: Mapping[Config, Status] | None = None) -> Outcome:
     status = (failures or {}).get(config, Status.OK)
-    return Outcome(config=config, status=status, timing=timing(median_us(config)) if status is Status.OK else None)
+    return Outcome(
+        candidate=Candidate("valley", config),
+        status=status,
+        timing=timing(median_us(config)) if status is Status.OK else None,
+    )
 
 
 def study(
@@ -32,7 +36,7 @@ def study(
     past: tuple[Outcome, ...] = (),
     sampler: Sampler = DEFAULT_SAMPLER,
 ) -> StudyProposals:
-    return StudyProposals(OPERATION.space, SHAPE, NVIDIA_H200, sampler=sampler, seed=seed, first=first, past=past)
+    return StudyProposals(LARGE.space, SHAPE, NVIDIA_H200, sampler=sampler, seed=seed, first=first, past=past)
 
 
 def ask(proposals: Proposals, count: int, failures: Mapping[Config, Status] | None = None) -> list[Config]:
@@ -58,11 +62,11 @@ def drain(proposals: Proposals) -> list[Config]:
 
 @pytest.mark.parametrize("device", [NVIDIA_H200, MI300X], ids=lambda device: device.arch)
 def test_proposals_are_valid_and_new(device: Device) -> None:
-    space = list(OPERATION.space.configs(SHAPE, device))
-    configs = ask(StudyProposals(OPERATION.space, SHAPE, device, seed=0), 60)
+    space = list(LARGE.space.configs(SHAPE, device))
+    configs = ask(StudyProposals(LARGE.space, SHAPE, device, seed=0), 60)
     assert set(configs) <= set(space)
     assert len(set(configs)) == 60
-    assert all(OPERATION.space.why_invalid(config, SHAPE, device) is None for config in configs)  # and in their order
+    assert all(LARGE.space.why_invalid(config, SHAPE, device) is None for config in configs)  # and in their order
 
 
 def test_a_study_exhausts_the_space_exactly() -> None:
@@ -81,7 +85,7 @@ def test_configs_in_flight_are_not_proposed_again() -> None:
 
 def test_the_first_are_asked_first_where_they_are_valid_and_new() -> None:
     wanted = tuple(SPACE[i] for i in (5, 3, 8))
-    invalid = Config({**default(OPERATION), "BLOCK_Q": 256, "BLOCK_K": 256})
+    invalid = Config({**default(LARGE), "BLOCK_Q": 256, "BLOCK_K": 256})
     first = (wanted[0], invalid, wanted[0], *wanted[1:], SPACE[11])
     assert ask(study(first=first, past=(outcome(SPACE[11]),)), 4)[:3] == list(wanted)
 
@@ -91,7 +95,7 @@ def test_a_seed_decides_the_sequence() -> None:
 
 
 def test_the_gaussian_process_begins_with_centre_points() -> None:
-    begun = ask(study(sampler="gp", first=(default(OPERATION),)), 5)
+    begun = ask(study(sampler="gp", first=(default(LARGE),)), 5)
     middle = {"BLOCK_Q": 64, "BLOCK_K": 64, "num_stages": 3, "kpack": None}
     pairs = itertools.product((2, 4), ("pointer", "descriptor"))
     assert set(begun[1:]) == {Config({**middle, "num_warps": warps, "loads": loads}) for warps, loads in pairs}
@@ -111,7 +115,7 @@ def _within(share: float, configs: list[Config]) -> bool:
 @pytest.mark.parametrize(("sampler", "least"), [("gp", 18), ("tpe", 10)])
 def test_a_study_finds_the_optimum_far_more_often_than_chance_does(sampler: Sampler, least: int) -> None:
     """One of 880 configs is within 3 %: in 50 trials TPE finds it with 16 of 20 seeds, drawing at random with 1."""
-    asked = [ask(study(seed, first=(default(OPERATION),), sampler=sampler), 50) for seed in range(20)]
+    asked = [ask(study(seed, first=(default(LARGE),), sampler=sampler), 50) for seed in range(20)]
     drawn = [random.Random(seed).sample(SPACE, 50) for seed in range(20)]
     found, by_chance = (sum(_within(0.03, configs) for configs in runs) for runs in (asked, drawn))
     assert found >= least > 3 >= by_chance
@@ -177,7 +181,7 @@ def test_where_the_sampler_has_run_dry_a_neighbour_of_the_best_is_next(
 
 def _distance(a: Config, b: Config) -> int:
     """By how many steps in their parameters' values two configs differ."""
-    values = {parameter.name: parameter.values for parameter in OPERATION.space.parameters}
+    values = {parameter.name: parameter.values for parameter in LARGE.space.parameters}
     places = [
         (values[name].index(value), values[name].index(b[name])) for name, value in a.items() if value is not None
     ]
@@ -188,7 +192,7 @@ def test_slow_configs_have_a_time_to_learn_from() -> None:
     proposals = study()
     config = proposals.ask()
     assert config is not None
-    proposals.tell(Outcome(config=config, status=Status.SLOW, timing=timing(400.0)))
+    proposals.tell(Outcome(candidate=Candidate("valley", config), status=Status.SLOW, timing=timing(400.0)))
     assert proposals.ask() is not None
 
 
@@ -213,6 +217,8 @@ def test_a_space_with_conditional_parameters_is_exhausted() -> None:
         proposals = StudyProposals(space, SHAPE, NVIDIA_H200, sampler=sampler, seed=0)
         asked: list[Config] = []
         while (config := proposals.ask()) is not None:
-            proposals.tell(Outcome(config=config, status=Status.OK, timing=timing(1.0 + len(asked))))
+            proposals.tell(
+                Outcome(candidate=Candidate("valley", config), status=Status.OK, timing=timing(1.0 + len(asked)))
+            )
             asked.append(config)
         assert sorted(map(str, asked)) == sorted(map(str, configs))

@@ -8,11 +8,10 @@ import pytest
 from autotune.errors import SearchError
 from autotune.search import Limits, SearchResult, search
 from autotune.search.sweeps import ship_sweep, sweep_name
-from autotune.search_spaces.flash_attention import OPERATION
 from autotune.shape import AttentionShape
 from autotune.table import Store, shipped_sweeps
 from autotune.trial import Policy, Stage, Status
-from tests.search.synthetic import SHAPE, SMALL, FakeExecutor, valid
+from tests.search.synthetic import SHAPE, SMALL, SYNTHETIC_SMALL, FakeExecutor, valid
 
 PLAIN = {"batch": 2, "heads": 8, "seq_q": 64, "head_dim": 128}
 
@@ -29,19 +28,21 @@ PLAIN = {"batch": 2, "heads": 8, "seq_q": 64, "head_dim": 128}
 )
 def test_a_sweep_is_named_after_its_problem(changes: dict[str, object], policy: Policy, name: str) -> None:
     shape = AttentionShape(**{**PLAIN, **changes})  # type: ignore[arg-type]
-    assert sweep_name(OPERATION, shape, policy) == f"flash_attention_{name}"
+    assert sweep_name("triton", shape, policy) == f"triton_{name}"
 
 
 def swept(store: Store, *, contended: bool = False) -> SearchResult:
     executor = FakeExecutor(contended=contended)
-    return search(SMALL, SHAPE, executor, store, limits=Limits(), sampler="exhaustive")
+    return search(SYNTHETIC_SMALL, SHAPE, executor, store, limits=Limits(), sampler="exhaustive")
 
 
 def test_a_sweep_ships_one_verdict_a_config_and_its_race(tmp_path: Path) -> None:
     store, results = Store(tmp_path / "home"), tmp_path / "results"
-    search(SMALL, SHAPE, FakeExecutor(), store, limits=Limits(trials=5))  # its race is older and does not ship
+    search(
+        SYNTHETIC_SMALL, SHAPE, FakeExecutor(), store, limits=Limits(trials=5)
+    )  # its race is older and does not ship
     ship_sweep(swept(store), results)
-    (sweep,) = shipped_sweeps(SMALL.name, results=results)
+    (sweep,) = shipped_sweeps(SMALL.operation, results=results)
     rows = sweep.trials()
     screened = [trial.config for trial in rows if trial.stage is Stage.SCREEN]
     assert sorted(map(str, screened)) == sorted(map(str, valid(SMALL)))
@@ -50,9 +51,9 @@ def test_a_sweep_ships_one_verdict_a_config_and_its_race(tmp_path: Path) -> None
 
 def test_a_sweep_whose_race_was_lost_does_not_ship_an_older_one(tmp_path: Path) -> None:
     store = Store(tmp_path / "home")
-    search(SMALL, SHAPE, FakeExecutor(), store, limits=Limits(trials=5))  # its race stands
+    search(SYNTHETIC_SMALL, SHAPE, FakeExecutor(), store, limits=Limits(trials=5))  # its race stands
     lost = FakeExecutor(race_failures=dict.fromkeys(valid(SMALL), Status.WORKER_DIED))
-    result = search(SMALL, SHAPE, lost, store, limits=Limits(), sampler="exhaustive")
+    result = search(SYNTHETIC_SMALL, SHAPE, lost, store, limits=Limits(), sampler="exhaustive")
     assert result.winner is not None
     assert result.winner in result.ties
     with pytest.raises(SearchError, match="its last race came to no result; run it again"):

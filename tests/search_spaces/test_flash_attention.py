@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.device import ARCHITECTURES, NVIDIA_H200, Device
-from autotune.errors import InvalidShapeError
-from autotune.search_spaces.flash_attention import OPERATION, cost, padded_widths, visible_pairs
+from autotune.search_spaces.bounds import padded_widths
+from autotune.search_spaces.flash_attention.operation import cost, visible_pairs
+from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import ITEM_BYTES, AttentionShape
 from autotune.space import Config
 
-SPACE = OPERATION.space
+SPACE = IMPLEMENTATION.space
 HEAD_DIMS = (8, 24, 64, 72, 96, 128, 160, 192, 256)
 LENGTHS = (1, 15, 16, 17, 100, 1024)
 DEVICES = {arch: replace(NVIDIA_H200, name=arch, arch=arch) for arch in (*ARCHITECTURES, "sm_999", "gfx9999")}
@@ -30,13 +31,6 @@ def test_the_default_is_a_valid_config_everywhere(device: Device) -> None:
             assert SPACE.why_invalid(SPACE.default(shape, device), shape, device) is None, shape
 
 
-def test_the_default_refuses_what_the_kernel_cannot() -> None:
-    shape = shape_of(varlen=True)
-    with pytest.raises(InvalidShapeError, match="varlen=True is not supported by flash_attention; expected"):
-        SPACE.default(shape, NVIDIA_H200)
-    assert list(SPACE.configs(shape, NVIDIA_H200)) == []
-
-
 @pytest.mark.parametrize("arch", ["sm_86", "sm_90", "gfx942"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_configs_are_valid_unique_and_hold_the_default(arch: str, dtype: str) -> None:
@@ -46,7 +40,7 @@ def test_configs_are_valid_unique_and_hold_the_default(arch: str, dtype: str) ->
     assert all(SPACE.why_invalid(config, shape, device) is None for config in configs)
     assert SPACE.default(shape, device) in configs
     assert len(configs) < SPACE.size(device)
-    assert SPACE.size(device) == 5 * 5 * 5 * 5 * 2 * (8 if device.backend == "hip" else 1)
+    assert SPACE.size(device) == 5 * 5 * 5 * 5 * 2 * (8 if arch == "gfx942" else 1)
 
 
 def test_tiles_that_large_shared_memory_has_room_for() -> None:
@@ -69,7 +63,6 @@ VALID = SPACE.default(shape_of(), NVIDIA_H200)
         ({}, shape_of(seq=64), "sm_90", "BLOCK_Q=128 is longer than the padded length of 64"),
         ({"BLOCK_Q": 16, "num_warps": 1}, shape_of(seq=17), "sm_90", "BLOCK_K=64 is longer than the padded length"),
         ({"BLOCK_Q": 16, "num_warps": 1, "BLOCK_K": 16}, shape_of(seq=1), "sm_90", None),
-        ({}, shape_of(varlen=True), "sm_90", "varlen=True is not supported"),
     ],
 )  # fmt: skip
 def test_reject_names_the_value_and_the_limit(

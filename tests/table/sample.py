@@ -1,18 +1,18 @@
-"""A tiny operation, its trials, and strategies that draw any trial a table may hold."""
+"""A tiny operation with two implementations, its trials, and strategies that draw any trial a table may hold."""
 
 import math
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 
 from autotune.device import NVIDIA_H200, Device
+from autotune.implementation import Implementation
 from autotune.operation import Cost, Operation
-from autotune.registry import register
+from autotune.registry import register, register_implementation
 from autotune.shape import AttentionShape
 from autotune.space import Config, Parameter, Space
-from autotune.trial import Conditions, Outcome, Policy, Resources, Stage, Status, Timing, Toolchain, Trial
+from autotune.trial import Candidate, Conditions, Outcome, Policy, Resources, Stage, Status, Timing, Toolchain, Trial
 
 NAME = "table_sample"
 MI300X = Device(name="AMD Instinct MI300X", arch="gfx942", sm_count=304, memory_mib=196592)
@@ -24,23 +24,36 @@ PARAMETERS = (
     Parameter("BLOCK", (16, 32, 64)),
     Parameter("num_warps", (2, 4, 8)),
     Parameter("loads", ("pointer", "descriptor")),
-    Parameter("kpack", (1, 2), backend="hip"),
+    Parameter("kpack", (1, 2), needs="wave_hints"),
 )
 
 
 def _default(shape: AttentionShape, device: Device) -> Config:
-    return Config(BLOCK=32, num_warps=4, loads="pointer", kpack=1 if device.backend == "hip" else None)
+    return Config(BLOCK=32, num_warps=4, loads="pointer", kpack=1 if device.has("wave_hints") else None)
 
 
 OPERATION = Operation(
     name=NAME,
     shape_class=AttentionShape,
-    space=Space(PARAMETERS, lambda config, shape, device: None, _default),
     cost=lambda shape: Cost(flops=1, bytes=1),
-    sources=(Path(__file__),),
-    entry=("_default",),
+    definition=f"{__name__}:NO_DEFINITION",
 )
-register(NAME, operation=f"{__name__}:OPERATION", kernel=f"{__name__}:NO_KERNEL")
+IMPLEMENTATION = Implementation(
+    name="triton",
+    operation=NAME,
+    space=Space(PARAMETERS, lambda config, shape, device: None, _default),
+    kernel=f"{__name__}:NO_KERNEL",
+)
+FOREIGN: Implementation[AttentionShape] = Implementation(
+    name="foreign",
+    operation=NAME,
+    space=Space((Parameter("TILE", (1, 2, 3)),), lambda config, shape, device: None, lambda *_: Config(TILE=1)),
+    kernel=f"{__name__}:NO_KERNEL",
+    library="torch",
+)
+register(NAME, f"{__name__}:OPERATION")
+for _name in ("triton", "foreign"):
+    register_implementation(NAME, _name, f"{__name__}:{'IMPLEMENTATION' if _name == 'triton' else 'FOREIGN'}")
 
 
 def config(block: int = 32, warps: int = 4, loads: str = "pointer", kpack: int | None = None) -> Config:
@@ -52,8 +65,9 @@ def timing(median: float = 100.0, spread: float = 2.0) -> Timing:
 
 
 def trial(number: int = 0, **changes: Any) -> Trial:
-    """A raced trial; fields of the outcome may be given beside the trial's own."""
-    outcome: dict[str, Any] = {"config": config(), "status": Status.OK, "timing": timing()}
+    """A raced trial; fields of the outcome and of its candidate may be given beside the trial's own."""
+    candidate = Candidate(changes.pop("implementation", "triton"), changes.pop("config", config()))
+    outcome: dict[str, Any] = {"candidate": candidate, "status": Status.OK, "timing": timing()}
     fields: dict[str, Any] = {
         "operation": NAME,
         "source_hash": "ab" * 32,
@@ -107,12 +121,11 @@ SHAPES = st.builds(
     causal=st.booleans(),
     window=st.none() | st.integers(1, 2**31 - 1),
     softcap=st.booleans(),
-    varlen=st.booleans(),
 )
 
 
 def configs(device: Device) -> st.SearchStrategy[Config]:
-    choices = {parameter.name: (None, *parameter.choices(device)) for parameter in PARAMETERS}
+    choices = {parameter.name: parameter.choices(device) for parameter in PARAMETERS}
     return st.fixed_dictionaries({name: st.sampled_from(values) for name, values in choices.items()}).map(Config)
 
 
@@ -125,7 +138,7 @@ def outcomes(draw: st.DrawFn, device: Device) -> Outcome:
     else:
         error = draw(st.none() | st.floats(0, allow_nan=False))
     return Outcome(
-        config=draw(configs(device)),
+        candidate=Candidate("triton", draw(configs(device))),
         status=status,
         message=draw(TEXTS),
         timing=draw(TIMINGS if status is Status.OK else st.none() | TIMINGS),

@@ -15,11 +15,15 @@ from autotune.table import Store, files
 from autotune.trial import Trial
 from tests.table import sample
 
-FOLDER = Path("nvidia_h200") / sample.NAME
+FOLDER = Path("nvidia_h200") / sample.NAME / "triton"
 
 
 def _trials(*numbers: int) -> list[Trial]:
     return [sample.trial(number) for number in numbers]
+
+
+def _parts(root: Path) -> set[Path]:
+    return set((root / FOLDER).glob("*.parquet"))
 
 
 def test_compaction_leaves_one_part_with_the_same_trials(tmp_path: Path) -> None:
@@ -30,7 +34,7 @@ def test_compaction_leaves_one_part_with_the_same_trials(tmp_path: Path) -> None
     before = store.trials(sample.NAME)
     store.compact(sample.NAME, NVIDIA_H200)
     assert store.trials(sample.NAME) == before
-    assert len(os.listdir(tmp_path / FOLDER)) == 1
+    assert len(_parts(tmp_path)) == 1
     store.compact(sample.NAME, NVIDIA_H200)
     assert store.trials(sample.NAME) == before
 
@@ -38,18 +42,18 @@ def test_compaction_leaves_one_part_with_the_same_trials(tmp_path: Path) -> None
 def test_compaction_keeps_the_part_that_holds_all_others(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.append(_trials(1))
-    whole = store.append(_trials(1, 2))
+    (whole,) = store.append(_trials(1, 2))
     store.compact(sample.NAME, NVIDIA_H200)
-    assert list((tmp_path / FOLDER).iterdir()) == [whole]
+    assert _parts(tmp_path) == {whole}
 
 
 def test_compaction_leaves_large_parts_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path)
-    large = store.append(_trials(*range(500)))
-    small = [store.append(_trials(1000 + number)) for number in range(3)]
-    monkeypatch.setattr("autotune.table.store.COMPACT_BYTES", sum(path.stat().st_size for path in small))
+    (large,) = store.append(_trials(*range(500)))
+    small = [part for number in range(3) for part in store.append(_trials(1000 + number))]
+    monkeypatch.setattr("autotune.table.parts.COMPACT_BYTES", sum(path.stat().st_size for path in small))
     store.compact(sample.NAME, NVIDIA_H200)
-    left = set((tmp_path / FOLDER).iterdir())
+    left = _parts(tmp_path)
     assert large in left
     assert len(left) == 2
     assert len(store.trials(sample.NAME)) == 503
@@ -109,9 +113,9 @@ def test_a_listing_that_misses_both_the_old_parts_and_the_merged_one_is_repeated
     original = files.list_folder
 
     def blind_once(folder: Path) -> list[Path]:
-        return next(listings, original(folder)) if folder.name == sample.NAME else original(folder)
+        return next(listings, original(folder)) if folder == tmp_path / FOLDER else original(folder)
 
-    monkeypatch.setattr("autotune.table.store.list_folder", blind_once)
+    monkeypatch.setattr("autotune.table.parts.list_folder", blind_once)
     assert store.trials(sample.NAME) == _trials(0, 1, 2)
 
 
@@ -130,12 +134,12 @@ def test_parts_that_vanish_between_listing_and_reading_are_found_again(
             store.compact(sample.NAME, NVIDIA_H200)
         return original(path)
 
-    monkeypatch.setattr("autotune.table.store.read_bytes", compacted_before_the_second_read)
+    monkeypatch.setattr("autotune.table.parts.read_bytes", compacted_before_the_second_read)
     assert store.trials(sample.NAME) == _trials(0, 1, 2)
 
 
 def test_a_folder_whose_parts_always_vanish_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = (tmp_path / FOLDER / f"{number:064x}.parquet" for number in itertools.count())
-    monkeypatch.setattr("autotune.table.store.list_folder", lambda folder: [next(listed)])
+    monkeypatch.setattr("autotune.table.parts.list_folder", lambda folder: [next(listed)])
     with pytest.raises(TableError, match="keep vanishing"):
         Store(tmp_path).trials(sample.NAME, NVIDIA_H200)

@@ -53,13 +53,13 @@ def test_triton_configs_are_those_of_the_winners() -> None:
 
 
 def test_a_config_that_wins_twice_stands_once_below_both_comments() -> None:
-    source = export([sample.trial(1), sample.trial(2, device=sample.MI300X)], "triton")
+    source = export([sample.trial(1), sample.trial(2, device=sample.CAPPED_H200)], "triton")
     assert len(_configs(source)) == 1
     comments = [line.strip() for line in source.splitlines() if line.startswith("    #")]
     assert comments == [
         f"# {sample.SHAPE}; NVIDIA H200 at 700 W; 100 us; gpu race race-1 of 2026-11-21, triton 3.6.0, "
         "source abababababab",
-        f"# {sample.SHAPE}; AMD Instinct MI300X; 100 us; gpu race race-1 of 2026-11-21, triton 3.6.0, "
+        f"# {sample.SHAPE}; NVIDIA H200 at 500 W; 100 us; gpu race race-1 of 2026-11-21, triton 3.6.0, "
         "source abababababab",
     ]
 
@@ -77,8 +77,10 @@ def test_what_cannot_be_exported_is_refused() -> None:
         export([sample.trial()], "xml")
     with pytest.raises(UsageError, match="got no trials"):
         export([], "json")
-    with pytest.raises(UsageError, match="flash_attention, table_sample"):
-        export([sample.trial(), sample.trial(operation="flash_attention")], "csv")
+    with pytest.raises(UsageError, match="flash_attention/triton, table_sample/foreign, table_sample/triton"):
+        export(
+            [sample.trial(), sample.trial(implementation="foreign"), sample.trial(operation="flash_attention")], "csv"
+        )
     with pytest.raises(UsageError, match="has no time"):
         export([sample.trial(status=Status.HANG, timing=None)], "triton")
     with pytest.raises(TableError, match="BLOCK=5"):
@@ -95,8 +97,14 @@ CSV = export([sample.trial()], "csv")
         (JSON[:-5], "not an export"),
         ("[]", "not an export"),
         ('{"rows": []}', "not an export"),
-        (JSON.replace('_version": "1"', '_version": "2"', 1), "schema_version='2'"),
+        (JSON.replace('_version": "2"', '_version": "3"', 1), "schema_version='3'"),
         (JSON.replace('autotune.operation": "table_sample"', 'autotune.operation": "nothing"'), "'nothing' is unknown"),
+        (
+            JSON.replace('autotune.implementation": "triton"', 'autotune.implementation": "cuda"'),
+            "'cuda' of table_sample is",
+        ),
+        (JSON.replace('"implementation": "triton"', '"implementation": "foreign"'), "row 0: implementation='foreign'"),
+        (JSON.replace('"BLOCK": 32', '"BLOCK": 33'), "row 0: BLOCK=33"),
         (JSON.replace('"batch": 2', '"batch": 2.0'), "row 0: batch=2.0"),
         (JSON.replace('"batch": 2', '"batch": true'), "row 0: batch=True"),
         (JSON.replace('"batch": 2', '"batch": [2]'), "not an export"),

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.errors import UsageError
-from autotune.search_spaces.flex_attention import OPERATION
+from autotune.search_spaces.flash_attention.flex import IMPLEMENTATION
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import export, read_json
@@ -29,10 +29,9 @@ def trial(**changes: Any) -> Trial:
         USE_TMA=1,
     )
     changes = {"toolchain": Toolchain("1", triton="3.6.0", torch="2.11.0+cu130"), **changes}
-    found = sample.trial(config=config)
-    return replace(
-        found, operation="flex_attention", shape=SHAPE, source_hash=OPERATION.source_hash, device=NVIDIA_H200, **changes
-    )
+    found = sample.trial(config=config, implementation="flex")
+    source = IMPLEMENTATION.source_hash
+    return replace(found, operation="flash_attention", shape=SHAPE, source_hash=source, device=NVIDIA_H200, **changes)
 
 
 def test_winners_are_listed_with_their_shape_and_what_to_pass() -> None:
@@ -64,12 +63,12 @@ def test_torch_knows_every_option() -> None:
     assert winner["kernel_options"].keys() <= get_type_hints(FlexKernelOptions).keys()
 
 
-def test_winners_of_flex_attention_read_back_as_any() -> None:
+def test_winners_of_flex_read_back_as_any() -> None:
     assert read_json(export([trial()], "json")) == [trial()]
 
 
-def test_other_operations_have_no_such_options() -> None:
-    with pytest.raises(UsageError, match="form='kernel_options' is for flex_attention, whose kernel is torch's"):
+def test_other_implementations_have_no_such_options() -> None:
+    with pytest.raises(UsageError, match="form='kernel_options' is for flash_attention/flex, whose kernel is torch's"):
         export([sample.trial()], "kernel_options")
 
 

@@ -18,8 +18,8 @@ def _store(root: Path, *numbers: int) -> Store:
 def test_folders_and_files_are_added_once(tmp_path: Path) -> None:
     store = _store(tmp_path / "mine", 1, 2)
     other = _store(tmp_path / "other", 2, 3)
-    other.append([sample.trial(4, device=sample.MI300X)])
-    part = _store(tmp_path / "third", 5).append([sample.trial(6)])
+    other.append([sample.trial(4, device=sample.MI300X, config=sample.config(kpack=1))])
+    (part,) = _store(tmp_path / "third", 5).append([sample.trial(6)])
     assert merge([other.root, part], store) == Merged(files=3, rows=4, added=3, refused=())
     assert {trial.number for trial in store.trials(sample.NAME)} == {1, 2, 3, 4, 6}
     before = sorted(store.root.rglob("*"))
@@ -59,22 +59,22 @@ def test_rows_that_differ_in_anything_are_kept_side_by_side(tmp_path: Path) -> N
 
 def test_results_are_vouched_for_by_their_list(tmp_path: Path) -> None:
     results, store = tmp_path / "results", Store(tmp_path / "mine")
-    winners, sweep = (Path(f"nvidia_h200/{name}.parquet") for name in (sample.NAME, "sweeps/prefill"))
+    winners, sweep = (Path(f"nvidia_h200/{sample.NAME}/{name}.parquet") for name in ("triton", "sweeps/triton_prefill"))
     write_shipped(winners, [sample.trial(1)], results=results)
     write_shipped(sweep, [sample.trial(2)], results=results)
     assert merge([results / sweep], store) == Merged(1, 1, 1, ())
     assert merge([results], store) == Merged(2, 2, 1, ())
-    shutil.copy(results / winners, results / "nvidia_h200" / "unlisted.parquet")
+    shutil.copy(results / winners, results / "nvidia_h200" / sample.NAME / "unlisted.parquet")
     (refused,) = merge([results], store).refused
     assert "unlisted.parquet: not listed" in refused
 
 
 def test_refused_files_are_named_and_the_others_merged(tmp_path: Path) -> None:
     store, source = Store(tmp_path / "mine"), _store(tmp_path / "source", 1)
-    damaged = source.append([sample.trial(2)])
+    (damaged,) = source.append([sample.trial(2)])
     damaged.write_bytes(damaged.read_bytes()[:-1])
     nameless = tmp_path / "table.parquet"
-    shutil.copy(_store(tmp_path / "other", 3).append([sample.trial(3)]), nameless)
+    shutil.copy(_store(tmp_path / "other", 3).append([sample.trial(3)])[0], nameless)
     absent = tmp_path / "absent.parquet"
     result = merge([source.root, nameless, absent], store)
     assert (result.files, result.rows, result.added) == (1, 1, 1)
@@ -87,7 +87,7 @@ def test_refused_files_are_named_and_the_others_merged(tmp_path: Path) -> None:
 
 def test_a_damaged_part_of_the_store_is_reported_and_healed_by_its_backup(tmp_path: Path) -> None:
     store = Store(tmp_path / "mine")
-    part = store.append([sample.trial(1)])
+    (part,) = store.append([sample.trial(1)])
     shutil.copytree(store.root, tmp_path / "backup")
     part.write_bytes(b"damaged")
     result = merge([tmp_path / "backup"], store)

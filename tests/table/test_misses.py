@@ -1,11 +1,14 @@
 """The list of missed shapes survives a disk that fills while a line is written."""
 
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune.errors import TableError
+from autotune.registry import get_operation
 from autotune.table import read_misses
 from autotune.table.misses import FILE_NAME, record_miss
 from tests.table import sample
@@ -32,9 +35,38 @@ def test_a_line_that_a_full_disk_tore_costs_that_shape_only(misses: Path) -> Non
     assert len(misses.read_text().splitlines()) == 3
 
 
-def test_a_line_that_is_something_else_is_refused_by_its_number(misses: Path) -> None:
+LINES = {
+    "something else": b"something else",
+    "bad UTF-8": b'{"operation": "\xff"}',
+    "deep": b"[" * 100_000 + b"]" * 100_000,
+    "unknown operation": b'{"operation": "nothing"}',
+    "unknown field": b'{"operation": "table_sample", "depth": 3}',
+    "bad value": b'{"operation": "table_sample", "batch": 0, "heads": 1, "seq_q": 1, "head_dim": 8}',
+    "no object": b"[1]",
+}
+
+
+@pytest.mark.parametrize("line", LINES.values(), ids=LINES)
+def test_a_line_that_is_something_else_is_passed_over_with_its_number(misses: Path, line: bytes) -> None:
     record_miss(OPERATION, sample.SHAPE)
-    with misses.open("a") as file:
-        file.write("something else\n")
-    with pytest.raises(TableError, match=r"misses\.jsonl: line 2 is not a missed shape .*; remove the line"):
+    with misses.open("ab") as file:
+        file.write(line + b"\n")
+    last = replace(sample.SHAPE, batch=7)
+    record_miss(OPERATION, last)
+    with pytest.warns(RuntimeWarning, match=r"misses\.jsonl: line 2 is not a missed shape .*; remove it"):
+        assert read_misses() == [(OPERATION, sample.SHAPE), (OPERATION, last)]
+
+
+def test_lines_of_the_first_release_are_read(misses: Path) -> None:
+    fields = {**sample.SHAPE.as_dict(), "varlen": False}
+    misses.write_text(
+        "".join(json.dumps({"operation": name, **fields}) + "\n" for name in ("flex_attention", sample.NAME))
+    )
+    assert read_misses() == [(get_operation("flash_attention"), sample.SHAPE), (OPERATION, sample.SHAPE)]
+
+
+def test_a_list_that_is_no_file_is_refused_at_once(misses: Path) -> None:
+    os.mkfifo(misses)
+    with pytest.raises(TableError, match="not a regular file"):
         read_misses()
+    record_miss(OPERATION, replace(sample.SHAPE, batch=9))

@@ -15,38 +15,40 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import TableError
-from autotune.operation import Operation
-from autotune.shape import AttentionShape, Shape
+from autotune.shape import Shape
 from autotune.space import Config, Parameter
-from autotune.table.parquet import decode, encode, operation_of
-from autotune.table.rows import to_columns, to_trials
+from autotune.table.parquet import decode, encode, owner_of
+from autotune.table.rows import to_columns, to_table
 from autotune.table.schema import table_schema
 from autotune.trial import Conditions, Status, Timing, Toolchain, Trial
 from tests.table import sample
 
 # The format on disk. A change here needs a new schema version, or old files are refused.
 COLUMNS = """
-operation source_hash status message stage race_id is_default median_us low_us high_us samples default_median_us
-default_low_us default_high_us default_samples baseline baseline_median_us baseline_low_us baseline_high_us
-baseline_samples error error_limit tflops gbps shared_bytes registers spill_bytes binary compile_seconds judge_seconds
-policy_mode
-policy_cache executor device_name arch sm_count memory_mib power_cap_watts sm_clock_mhz memory_clock_mhz temperature_c
-throttle_reasons contended tool_version triton_version ptxas_version torch_version cuda_version driver_version study
-seed number worker started_at batch heads kv_heads seq_q seq_kv head_dim head_dim_v dtype causal window softcap varlen
-BLOCK num_warps loads kpack
+operation implementation source_hash status message stage race_id is_default median_us low_us high_us samples
+default_median_us default_low_us default_high_us default_samples baseline baseline_median_us baseline_low_us
+baseline_high_us baseline_samples error error_limit tflops gbps shared_bytes registers spill_bytes binary
+compile_seconds judge_seconds policy_mode policy_cache executor device_name arch sm_count memory_mib power_cap_watts
+sm_clock_mhz memory_clock_mhz temperature_c throttle_reasons contended tool_version triton_version ptxas_version
+torch_version cuda_version driver_version study seed number worker started_at batch heads kv_heads seq_q seq_kv
+head_dim head_dim_v dtype causal window softcap BLOCK num_warps loads kpack
 """
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(sample.trials(), min_size=1, max_size=4))
 def test_every_field_survives(trials: list[Trial]) -> None:
-    assert decode(encode(trials), "table") == trials
+    assert decode(encode(trials), "table") == (trials, [])
 
 
 def test_columns_and_types_are_the_format() -> None:
     schema = pq.read_schema(io.BytesIO(encode([sample.trial()])))
     assert schema.names == COLUMNS.split()
-    assert schema.metadata == {b"autotune.schema_version": b"1", b"autotune.operation": sample.NAME.encode()}
+    assert schema.metadata == {
+        b"autotune.schema_version": b"2",
+        b"autotune.operation": sample.NAME.encode(),
+        b"autotune.implementation": b"triton",
+    }
     types = {name: str(schema.field(name).type) for name in ("started_at", "median_us", "batch", "window", "causal")}
     assert types == {
         "started_at": "timestamp[us, tz=UTC]",
@@ -84,9 +86,9 @@ def test_equal_rows_give_equal_bytes() -> None:
 
 
 def test_long_and_undecodable_messages_are_kept_as_far_as_they_go() -> None:
-    message = decode(encode([sample.trial(message="x" * 5000 + "\udc80")]), "table")[0].outcome.message
+    message = decode(encode([sample.trial(message="x" * 5000 + "\udc80")]), "table").trials[0].outcome.message
     assert message == "x" * 4095 + "…"
-    assert decode(encode([sample.trial(message="a\udc80b")]), "table")[0].outcome.message == "a?b"
+    assert decode(encode([sample.trial(message="a\udc80b")]), "table").trials[0].outcome.message == "a?b"
 
 
 IMPOSSIBLE: dict[str, tuple[str, dict[str, Any]]] = {
@@ -155,13 +157,7 @@ def _with(name: str, values: list[Any], kind: Any = None) -> Callable[[pa.Table]
 
 FOREIGN: dict[str, tuple[str, Callable[[pa.Table], pa.Table]]] = {
     "status": ("row 2: status='fine'", _with("status", ["ok", "ok", "fine"])),
-    "null": ("row 1: batch=None", _with("batch", [1, None, 1])),
-    "shape": ("row 1: head_dim=7", _with("head_dim", [64, 7, 64])),
-    "group": ("row 0: heads=7 is not a multiple", _with("heads", [7, 8, 8])),
-    "dtype": ("row 0: dtype='int4'", _with("dtype", ["int4", "float16", "float16"])),
-    "dtype alias": ("row 0: dtype='fp16'", _with("dtype", ["fp16", "float16", "float16"])),
     "time": ("row 2: low_us=-1.0", _with("low_us", [98.0, 98.0, -1.0])),
-    "config": ("row 0: BLOCK=48", _with("BLOCK", [48, 32, 32])),
     "operation": (
         "row 1: operation='flash_attention'",
         _with("operation", ["table_sample", "flash_attention", "table_sample"]),
@@ -170,18 +166,22 @@ FOREIGN: dict[str, tuple[str, Callable[[pa.Table], pa.Table]]] = {
     "type": ("column batch is string", _with("batch", ["1", "1", "1"], pa.string())),
     "float type": ("column batch is double", _with("batch", [1.0, 1.0, 1.0], pa.float64())),
     "unit of time": ("column started_at", _with("started_at", [0, 0, 0], pa.timestamp("ms", tz="UTC"))),
-    "unknown column": ("unknown columns: note", lambda table: table.append_column("note", pa.array(["", "", ""]))),
-    "missing column": ("missing columns: dtype", lambda table: table.drop_columns(["dtype"])),
-    "missing nullable column": ("missing columns: window", lambda table: table.drop_columns(["window"])),
+    "implementation": ("row 2: implementation='flex'", _with("implementation", ["triton", "triton", "flex"])),
+    "column of a list": ("note is list", lambda table: table.append_column("note", pa.array([[1], [2], [3]]))),
+    "column of a number": ("note is double", lambda table: table.append_column("note", pa.array([1.0, 2.0, 3.0]))),
+    "column without a name": ("column a b is", lambda table: table.append_column("a b", pa.array([1, 2, 3]))),
+    "missing column": ("missing columns: device_name", lambda table: table.drop_columns(["device_name"])),
+    "missing nullable column": ("missing columns: median_us", lambda table: table.drop_columns(["median_us"])),
+    "missing implementation": ("missing columns: implementation", lambda table: table.drop_columns(["implementation"])),
     "same column twice": ("two columns", lambda table: table.append_column("batch", table.column("batch"))),
     "no metadata": ("metadata", lambda table: table.replace_schema_metadata(None)),
     "more metadata": ("metadata", lambda table: table.replace_schema_metadata({**table.schema.metadata, b"x": b"y"})),
     "future version": (
-        "autotune.schema_version='2'",
-        lambda table: table.replace_schema_metadata({**table.schema.metadata, b"autotune.schema_version": b"2"}),
+        "autotune.schema_version='3'",
+        lambda table: table.replace_schema_metadata({**table.schema.metadata, b"autotune.schema_version": b"3"}),
     ),
-    "unknown operation": (
-        "operation='nothing'",
+    "another operation": (
+        "row 0: operation='table_sample'",
         lambda table: table.replace_schema_metadata({**table.schema.metadata, b"autotune.operation": b"nothing"}),
     ),
 }
@@ -194,13 +194,8 @@ def test_a_foreign_table_is_refused_with_the_reason(reason: str, change: Callabl
     assert reason in str(caught.value)
 
 
-def test_a_parameter_younger_than_the_file_reads_as_null() -> None:
-    trials = decode(_rewritten(lambda table: table.drop_columns(["num_warps", "loads"])), "table")
-    assert [trial.config for trial in trials] == [Config(BLOCK=32, num_warps=None, loads=None, kpack=None)] * 3
-
-
 def test_foreign_writers_of_the_right_columns_are_read() -> None:
-    assert decode(_rewritten(lambda table: table), "table") == [sample.trial(number) for number in range(3)]
+    assert decode(_rewritten(lambda table: table), "table").trials == [sample.trial(number) for number in range(3)]
 
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +216,7 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_text_repeated_over_many_rows_takes_its_length_once() -> None:
     data = encode([sample.trial(number, message="x" * 4096) for number in range(200)])
-    assert len(decode(data, "table")) == 200
+    assert len(decode(data, "table").trials) == 200
     assert len(data) < 30_000
 
 
@@ -242,42 +237,47 @@ def test_flipped_bits_raise_nothing_but_table_errors() -> None:
         damaged = bytearray(data)
         damaged[generator.randrange(len(data))] ^= 1 << generator.randrange(8)
         try:
-            silently_wrong += decode(bytes(damaged), "table") != trials
+            silently_wrong += decode(bytes(damaged), "table").trials != trials
         except TableError:
             continue
     assert silently_wrong <= 3  # 1 %: page checksums do not cover the footer
 
 
-def test_the_operation_is_read_from_the_footer() -> None:
-    assert operation_of(encode([sample.trial()]), "table") == sample.NAME
+def test_the_owner_is_read_from_the_footer() -> None:
+    assert owner_of(encode([sample.trial()]), "table") == (sample.NAME, "triton")
 
 
-def test_a_table_holds_one_operation() -> None:
+def test_a_table_holds_one_implementation() -> None:
     with pytest.raises(TableError, match="got no trials"):
         encode([])
-    with pytest.raises(TableError, match="flash_attention, table_sample"):
+    with pytest.raises(TableError, match="flash_attention/triton, table_sample/triton"):
         encode([sample.trial(), sample.trial(operation="flash_attention")])
+    with pytest.raises(TableError, match="table_sample/foreign, table_sample/triton"):
+        encode([sample.trial(), sample.trial(implementation="foreign")])
+    with pytest.raises(TableError, match="implementation='nothing' of table_sample is unknown"):
+        encode([sample.trial(implementation="nothing")])
 
 
 def test_one_name_for_two_columns_is_refused() -> None:
-    space = dataclasses.replace(sample.OPERATION.space, parameters=(Parameter("dtype", (1, 2)),))
-    operation: Operation[AttentionShape] = dataclasses.replace(sample.OPERATION, space=space)
+    space = dataclasses.replace(sample.IMPLEMENTATION.space, parameters=(Parameter("dtype", (1, 2)),))
     with pytest.raises(TableError, match="more than one column is named dtype"):
-        table_schema(operation)
+        table_schema(dataclasses.replace(sample.IMPLEMENTATION, space=space))
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b"])
-def test_an_operation_that_cannot_name_a_file_is_refused(name: str) -> None:
-    with pytest.raises(TableError, match="cannot name a file"):
-        table_schema(dataclasses.replace(sample.OPERATION, name=name))
+def test_a_name_that_cannot_name_a_file_is_refused(name: str) -> None:
+    found = sample.IMPLEMENTATION
+    for implementation in (dataclasses.replace(found, operation=name), dataclasses.replace(found, name=name)):
+        with pytest.raises(TableError, match="cannot name a file"):
+            table_schema(implementation)
 
 
 def test_values_of_a_parameter_come_back_as_declared() -> None:
     parameters = (Parameter("flag", (False, True)), Parameter("mixed", (1, "auto")))
-    space = dataclasses.replace(sample.OPERATION.space, parameters=parameters)
-    operation: Operation[AttentionShape] = dataclasses.replace(sample.OPERATION, space=space)
+    space = dataclasses.replace(sample.IMPLEMENTATION.space, parameters=parameters)
+    schema = table_schema(dataclasses.replace(sample.IMPLEMENTATION, space=space))
     trial = sample.trial(config=Config(flag=True, mixed=1))
-    columns = to_columns(operation, [trial], "table")
+    columns = to_columns(schema, [trial], "table")
     assert (columns["flag"], columns["mixed"]) == ([1], ["1"])
-    (back,) = to_trials(operation, columns, "table")
+    (back,) = to_table(schema, columns, "table").trials
     assert [type(value) for value in back.config.values()] == [bool, int]

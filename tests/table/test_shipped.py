@@ -16,16 +16,16 @@ from autotune.trial import Trial
 from tests.table import sample
 from tests.table.faults import fail_call
 
-WINNERS = Path("nvidia_h200") / f"{sample.NAME}.parquet"
-SWEEP = Path("nvidia_h200/sweeps/prefill_1k.parquet")
-AMD_TRIAL = sample.trial(5, device=sample.MI300X)
+WINNERS = Path(f"nvidia_h200/{sample.NAME}/triton.parquet")
+SWEEP = Path(f"nvidia_h200/{sample.NAME}/sweeps/triton_1k.parquet")
+AMD_TRIAL = sample.trial(5, device=sample.MI300X, config=sample.config(kpack=1))
 
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     """A results folder with winners of two devices and a sweep."""
     write_shipped(WINNERS, _trials(2, 1), results=tmp_path)
-    write_shipped(Path(f"amd_instinct_mi300x/{sample.NAME}.parquet"), [AMD_TRIAL], results=tmp_path)
+    write_shipped(Path(f"amd_instinct_mi300x/{sample.NAME}/triton.parquet"), [AMD_TRIAL], results=tmp_path)
     write_shipped(SWEEP, _trials(3, 4), results=tmp_path)
     return tmp_path
 
@@ -37,7 +37,8 @@ def _trials(*numbers: int) -> list[Trial]:
 def test_what_was_written_is_read(results: Path) -> None:
     assert shipped_winners(sample.NAME, results=results) == [*_trials(1, 2), AMD_TRIAL]
     (sweep,) = shipped_sweeps(sample.NAME, results=results)
-    assert (sweep.name, sweep.device, sweep.operation) == ("prefill_1k", "nvidia_h200", sample.NAME)
+    assert (sweep.name, sweep.device) == ("triton_1k", "nvidia_h200")
+    assert (sweep.operation, sweep.implementation) == (sample.NAME, "triton")
     assert sweep.trials() == _trials(3, 4)
     assert shipped_winners("flash_attention", results=results) == []
     assert shipped_sweeps("flash_attention", results=results) == []
@@ -73,7 +74,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
     "missing": ("No such file", lambda path: path.unlink()),
     "exchanged": (
         "damaged: its SHA-256",
-        lambda path: shutil.copy(path.parents[1] / SWEEP, path),
+        lambda path: shutil.copy(path.parents[2] / SWEEP, path),
     ),
     "unlisted": (
         "not listed",
@@ -83,7 +84,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 
 def _edit_sums(path: Path, edit: Callable[[str], str]) -> None:
-    sums = path.parents[1] / "SHA256SUMS"
+    sums = path.parents[2] / "SHA256SUMS"
     sums.write_text("".join(edit(line) for line in sums.read_text().splitlines(keepends=True)))
 
 
@@ -126,13 +127,16 @@ def test_a_sweep_is_checked_when_listed_and_again_when_read(results: Path) -> No
 @pytest.mark.parametrize(
     "path",
     [
-        "nvidia_h200/other_operation.parquet",
-        "nvidia_a100/table_sample.parquet",
-        "table_sample.parquet",
-        "nvidia_h200/sweeps/deep/er.parquet",
-        "nvidia_h200/sweeps/name.txt",
-        "nvidia_h200/sweeps/a b.parquet",
-        "../nvidia_h200/table_sample.parquet",
+        "nvidia_h200/other_operation/triton.parquet",
+        "nvidia_h200/table_sample/foreign.parquet",
+        "nvidia_a100/table_sample/triton.parquet",
+        "table_sample/triton.parquet",
+        "nvidia_h200/table_sample.parquet",
+        "nvidia_h200/table_sample/sweeps/deep/triton_er.parquet",
+        "nvidia_h200/table_sample/sweeps/foreign_er.parquet",
+        "nvidia_h200/table_sample/sweeps/triton_name.txt",
+        "nvidia_h200/table_sample/sweeps/triton_a b.parquet",
+        "../nvidia_h200/table_sample/triton.parquet",
     ],
 )
 def test_a_path_that_no_reader_would_look_at_is_refused(tmp_path: Path, path: str) -> None:

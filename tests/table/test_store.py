@@ -21,7 +21,7 @@ from autotune.trial import Trial
 from tests.table import sample
 from tests.table.faults import fail_call, write_until_killed
 
-FOLDER = Path("nvidia_h200") / sample.NAME
+FOLDER = Path("nvidia_h200") / sample.NAME / "triton"
 
 
 def _trials(*numbers: int) -> list[Trial]:
@@ -29,7 +29,7 @@ def _trials(*numbers: int) -> list[Trial]:
 
 
 def test_parts_are_named_by_their_digest_below_device_and_operation(tmp_path: Path) -> None:
-    part = Store(tmp_path).append(_trials(1))
+    (part,) = Store(tmp_path).append(_trials(1))
     digest = subprocess.run(["sha256sum", part], capture_output=True, text=True, check=True).stdout.split()[0]
     assert part == tmp_path / FOLDER / f"{digest}.parquet"
 
@@ -113,7 +113,7 @@ def _damage(part: Path, kind: str) -> None:
 def test_a_damaged_part_stops_a_search_and_costs_serving_its_rows_only(tmp_path: Path, kind: str) -> None:
     store = Store(tmp_path)
     store.append(_trials(1))
-    _damage(store.append(_trials(2)), kind)
+    _damage(store.append(_trials(2))[0], kind)
     with pytest.raises(TableError, match=str(tmp_path / FOLDER)):
         store.trials(sample.NAME)
     with pytest.raises(TableError, match=str(tmp_path / FOLDER)):
@@ -125,7 +125,7 @@ def test_a_damaged_part_stops_a_search_and_costs_serving_its_rows_only(tmp_path:
 
 def test_every_flip_and_truncation_is_seen(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    part = store.append(_trials(*range(20)))
+    (part,) = store.append(_trials(*range(20)))
     data, generator = part.read_bytes(), random.Random(0)
     for _ in range(300):
         damaged = bytearray(data)
@@ -142,7 +142,7 @@ def test_every_flip_and_truncation_is_seen(tmp_path: Path) -> None:
 def test_serving_warns_once_of_each_damaged_part(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for number in (1, 2):
-        _damage(store.append(_trials(number)), "truncated")
+        _damage(store.append(_trials(number))[0], "truncated")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
@@ -153,8 +153,8 @@ def test_serving_warns_once_of_each_damaged_part(tmp_path: Path) -> None:
 
 def test_a_part_in_the_folder_of_another_device_is_refused(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    part = store.append(_trials(1))
-    other = tmp_path / "amd_instinct_mi300x" / sample.NAME
+    (part,) = store.append(_trials(1))
+    other = tmp_path / "amd_instinct_mi300x" / sample.NAME / "triton"
     other.mkdir(parents=True)
     part.rename(other / part.name)
     with pytest.raises(TableError, match="belongs in another folder"):
@@ -163,7 +163,7 @@ def test_a_part_in_the_folder_of_another_device_is_refused(tmp_path: Path) -> No
 
 def test_appending_again_heals_a_damaged_part(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    _damage(store.append(_trials(1)), "truncated")
+    _damage(store.append(_trials(1))[0], "truncated")
     store.append(_trials(1))
     assert store.trials(sample.NAME) == _trials(1)
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune import registry
 from autotune.device import NVIDIA_H200
 from autotune.space import Config
-from autotune.table import tie_set, winners
+from autotune.table import ranked, tie_set, winners
 from autotune.trial import Conditions, Policy, Resources, Stage, Status, Timing, Trial
 from tests.table import sample
 
@@ -31,13 +32,23 @@ def races(draw: st.DrawFn, name: str) -> list[Trial]:
     return draw(st.lists(_raced(shared), max_size=4))
 
 
+CANDIDATES = st.one_of(
+    sample.configs(NVIDIA_H200).map(lambda config: ("triton", config)),
+    st.integers(1, 3).map(lambda tile: ("foreign", Config(TILE=tile))),
+)
+
+
 def _raced(shared: dict[str, Any]) -> st.SearchStrategy[Trial]:
     return st.builds(
-        lambda second, **changes: sample.trial(
-            started_at=sample.START + timedelta(seconds=second), **shared, **changes
+        lambda second, candidate, **changes: sample.trial(
+            started_at=sample.START + timedelta(seconds=second),
+            implementation=candidate[0],
+            config=candidate[1],
+            **shared,
+            **changes,
         ),
         second=st.integers(0, 3),
-        config=sample.configs(NVIDIA_H200),
+        candidate=CANDIDATES,
         timing=st.builds(sample.timing, MEDIANS, st.sampled_from([0.1, 1.0, 3.0])),
         is_default=st.booleans(),
         status=st.sampled_from([Status.OK, Status.OK, Status.OK, Status.WRONG_RESULT]),
@@ -77,9 +88,9 @@ def test_merging_winners_is_the_winner_of_the_merge(races: list[list[Trial]], cu
 def test_there_is_one_winner_for_each_raced_problem_and_it_is_a_row_of_the_table(races: list[list[Trial]]) -> None:
     trials = _flat(races)
     found = winners(trials)
-    keys = [(trial.shape, trial.device, trial.policy) for trial in found]
+    keys = [(trial.implementation, trial.shape, trial.device, trial.policy) for trial in found]
     raced = {
-        (trial.shape, trial.device, trial.policy)
+        (trial.implementation, trial.shape, trial.device, trial.policy)
         for trial in trials
         if trial.status is Status.OK and trial.stage is Stage.RACE
     }
@@ -199,3 +210,63 @@ def test_the_edges_of_a_tie() -> None:
 def test_the_order_of_rows_never_decides(timings: list[Timing]) -> None:
     race = [sample.trial(timing=timing) for timing in timings]
     assert len({tuple(tie_set(order)) for order in itertools.permutations(race)}) == 1
+
+
+# Several implementations
+
+
+def foreign(number: int, median: float = 100.0, **changes: Any) -> Trial:
+    """A raced row of the implementation that is not ours."""
+    found = {"implementation": "foreign", "config": Config(TILE=1), "timing": sample.timing(median), **changes}
+    return sample.trial(number, **found)
+
+
+def ours(number: int, median: float = 100.0, **changes: Any) -> Trial:
+    return sample.trial(number, timing=sample.timing(median), **changes)
+
+
+def test_each_implementation_has_a_winner_of_its_newest_race() -> None:
+    rows = [ours(1, 100.0), foreign(2, 50.0), foreign(3, 60.0), ours(4, 120.0, race_id="race-2")]
+    assert winners(rows) == [rows[1], rows[3]]
+
+
+def test_one_race_ranks_by_time_and_a_tie_is_ours() -> None:
+    assert ranked([ours(1, 100.0), foreign(2, 50.0)]) == [foreign(2, 50.0), ours(1, 100.0)]
+    tied = [foreign(2, 99.5, is_default=True, resources=Resources(0, 0)), ours(1, 100.0, resources=Resources(9, 9))]
+    assert ranked(tied) == tied[::-1]
+    assert tie_set(tied) == tied[::-1]
+
+
+def test_a_foreign_one_of_another_race_comes_after_ours() -> None:
+    later = foreign(9, 10.0, race_id="race-2")
+    assert ranked([later, ours(1)]) == [ours(1), later]
+
+
+def test_of_several_races_of_ours_the_newest_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry._implementations, (sample.NAME, "second"), f"{__name__}:SECOND")
+    second = ours(5, 300.0, implementation="second", race_id="race-2")
+    together = [ours(1, 100.0), foreign(2, 90.0)]
+    assert ranked([*together, second]) == [second, *together[::-1]]
+    assert ranked([*together, second], lambda row: row.implementation == "second") == [*together[::-1], second]
+    tied = ours(3, 100.0, implementation="second", is_default=True)
+    assert ranked([tied, ours(1)]) == tie_set([tied, ours(1)]) == [ours(1), tied]
+
+
+SECOND = dataclasses.replace(sample.IMPLEMENTATION, name="second")
+
+
+@settings(max_examples=50, deadline=None)
+@given(tables(), st.randoms(use_true_random=False))
+def test_ranks_depend_on_nothing_but_the_rows(races: list[list[Trial]], generator: Any) -> None:
+    for _, rows in _problems(winners(_flat(races))):
+        shuffled = generator.sample(rows, len(rows))
+        found = ranked(shuffled)
+        assert found == ranked(rows)
+        assert set(found) == set(rows)
+
+
+def _problems(rows: list[Trial]) -> list[tuple[Any, list[Trial]]]:
+    found: dict[Any, list[Trial]] = {}
+    for row in rows:
+        found.setdefault((row.shape, row.device, row.policy), []).append(row)
+    return list(found.items())

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import torch
 
+from autotune.errors import BaselineUnavailableError
 from autotune.kernels.baselines.baseline import OverCopies, refuse_unless_ready
 from autotune.kernels.baselines.cudnn.calls import BEST, FIRST, dense, find_missing, paged
 from autotune.kernels.baselines.cudnn.problem import Problem, unsupported
@@ -30,13 +31,13 @@ class Cudnn:
 
     def unsupported(self, shape: Any) -> str | None:
         if isinstance(shape, AttentionShape):
-            return f"varlen=True: {self.name} is wired for one length" if shape.varlen else unsupported(_dense(shape))
+            return unsupported(_dense(shape))
         if isinstance(shape, PagedShape):
             return unsupported(_paged(shape))
         return f"{type(shape).__name__}: {self.name} computes an AttentionShape or a PagedShape"
 
     def prepare(self, shape: Any, inputs: Any) -> Callable[[], torch.Tensor]:
-        """A call that returns the same tensor each time; plans are built and, for the fastest, timed here.
+        """Return a call that returns the same tensor each time; plans are built and, for the fastest, timed here.
 
         Raises:
             MissingDependencyError: ``available`` says why.
@@ -66,12 +67,23 @@ class Cudnn:
         call()
         return OverCopies(call, copies)
 
+    def serve(self, shape: Any, inputs: Any) -> torch.Tensor:
+        """Compute dense attention, ``[B, S_q, H, D_v]``; a paged cache would have to be copied without its NaN.
+
+        Raises:
+            BaselineUnavailableError: the shape is paged, or cuDNN refuses these tensors.
+        """
+        if not isinstance(shape, AttentionShape):
+            raise BaselineUnavailableError(f"{self.name} serves no paged cache: slots without a token may hold NaN")
+        features = {"scale": inputs.scale, "window": inputs.window, "softcap": inputs.softcap}
+        return dense(inputs.q, inputs.k, inputs.v, causal=inputs.causal, **features)[self.name]()
+
 
 CUDNN: Final = (Cudnn(FIRST), Cudnn(BEST, is_usual=False))  # who builds and times all plans is not ready at once
 
 
 def _dense(shape: AttentionShape) -> Problem:
-    """The problem of contiguous tensors of that shape."""
+    """Return the problem of contiguous tensors of that shape."""
 
     def strides(length: int, heads: int, width: int) -> tuple[int, int, int]:
         return length * heads * width, width, heads * width
@@ -96,7 +108,7 @@ def _dense(shape: AttentionShape) -> Problem:
 
 
 def _paged(shape: PagedShape) -> Problem:
-    """The problem of a contiguous pool of that shape."""
+    """Return the problem of a contiguous pool of that shape."""
 
     def strides(width: int) -> tuple[int, int, int]:
         page = shape.page_size * shape.kv_heads * width
@@ -129,5 +141,5 @@ def _paged(shape: PagedShape) -> Problem:
 
 
 def _without_nan(cache: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides: cuDNN defines no result where slots hold NaN that no sequence has."""
+    """Copy a cache, strides too: cuDNN defines no result where slots without a token hold NaN."""
     return torch.nan_to_num(cache, out=cache.new_empty_strided(cache.shape, cache.stride()))

@@ -26,7 +26,7 @@ def dense(
     window: int | None = None,
     softcap: float | None = None,
 ) -> dict[str, Call]:
-    """cuDNN's attention of ``q [B, S_q, H, D]`` over ``k [B, S_kv, H_kv, D]`` and ``v [B, S_kv, H_kv, D_v]``, by name.
+    """Return cuDNN's calls, by name, of ``q [B, S_q, H, D]`` over ``k [B, S_kv, H_kv, D]``, ``v [B, S_kv, H_kv, D_v]``.
 
     fp16 or bf16, any strides with a unit last one; masks are bottom-right aligned. Each call returns the output
     ``[B, S_q, H, D_v]``, the same tensor each time. What cannot be had raises when it is called:
@@ -72,7 +72,7 @@ def paged(
     cu_seqlens_q: torch.Tensor | None = None,
     max_seqlen_q: int | None = None,
 ) -> dict[str, Call]:
-    """cuDNN's attention over a paged cache: the last positions of each sequence against all its keys, by name.
+    """Return calls of cuDNN's attention over a paged cache, by name: each sequence's last positions over all its keys.
 
     ``q`` is ``[B, S_q, H, D]``, or packed ``[T, H, D]`` with ``cu_seqlens_q`` int32 ``[B + 1]`` and ``max_seqlen_q``;
     the caches have the layout ``NHD`` or ``HND``; ``page_table`` is int32 ``[B, max_pages]``, with any number where a
@@ -132,7 +132,7 @@ def paged(
 
 
 def find_refusal(problem: Problem, tensors: Sequence[torch.Tensor]) -> AutotuneError | None:
-    """Why cuDNN cannot be asked for a problem over these tensors (queries, keys, values); None: it can."""
+    """Return why cuDNN cannot take a problem over these tensors (queries, keys, values), or None."""
     reason = unsupported(problem)
     if reason is None and any(tensor.data_ptr() % (2 * VECTOR) for tensor in tensors):
         reason = "a tensor does not begin at a multiple of 16 bytes, which cuDNN reads at once"
@@ -149,7 +149,7 @@ def find_refusal(problem: Problem, tensors: Sequence[torch.Tensor]) -> AutotuneE
 
 
 def find_missing(device: torch.device | None = None) -> str | None:
-    """What cuDNN lacks on this machine, or for tensors of that device; None: it can be asked."""
+    """Return what cuDNN lacks on this machine, or for tensors of that device, or None."""
     try:
         import cudnn
     except ImportError as error:
@@ -168,7 +168,7 @@ def find_missing(device: torch.device | None = None) -> str | None:
 def _calls(
     problem: Problem, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, more: Callable[[], dict[int, torch.Tensor]]
 ) -> dict[str, Call]:
-    """Both baselines. Operands are prepared here, so that no call but the first of a problem does more than launch."""
+    """Return both baselines' calls. Operands are prepared here: only a problem's first call does more than launch."""
     refusal = find_refusal(problem, (q, k, v))
     if refusal is not None:
         return {name: _refuse(refusal) for name in (FIRST, BEST)}

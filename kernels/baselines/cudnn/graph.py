@@ -23,7 +23,7 @@ class Operand(IntEnum):
 
 
 def build_graph(problem: Problem, handle: Any = None) -> Any:
-    """A validated ``cudnn.pygraph`` of the problem; planning it is left to the caller.
+    """Return a validated ``cudnn.pygraph`` of the problem; planning it is left to the caller.
 
     Raises:
         cudnn.cudnnGraphNotSupportedError: cuDNN has no such attention.
@@ -63,13 +63,13 @@ def build_graph(problem: Problem, handle: Any = None) -> Any:
 
 
 def out_strides(problem: Problem) -> tuple[int, int, int]:
-    """Of batch, head and position of the output, which is contiguous ``[B, S, H, D]``."""
+    """Return the strides of batch, head and position of the output, which is contiguous ``[B, S, H, D]``."""
     row = problem.heads * problem.head_dim_v
     return problem.seq_q * row, problem.head_dim_v, row
 
 
 def _mask_options(problem: Problem) -> dict[str, Any]:
-    """A band about the diagonal that ends bottom-right."""
+    """Return the options of a band about the diagonal that ends bottom-right."""
     import cudnn
 
     if not problem.is_masked:
@@ -85,7 +85,7 @@ def _mask_options(problem: Problem) -> dict[str, Any]:
 
 
 def _paged_options(graph: Any, problem: Problem) -> dict[str, Any]:
-    """Lengths and page tables, ``[batch, 1, pages of a sequence, 1]``; cuDNN wants the lengths of both sides."""
+    """Return lengths and page tables, ``[batch, 1, pages of a sequence, 1]``; cuDNN wants the lengths of both sides."""
     assert problem.page_size is not None
     columns = problem.seq_kv // problem.page_size
     tables = [

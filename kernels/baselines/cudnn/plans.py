@@ -34,7 +34,7 @@ class Plan:
     _workspaces: WeakValueDictionary[str, torch.Tensor] = field(init=False, default_factory=WeakValueDictionary)
 
     def workspace(self) -> torch.Tensor:
-        """The memory that its runs need: the same for all who ask, as long as one of them keeps it."""
+        """The memory that its runs need: the same tensor at each access, as long as one is kept."""
         found = self._workspaces.get(self.name)
         if found is None:
             found = torch.empty(max(self.workspace_bytes, 1), dtype=torch.uint8, device=self.device)
@@ -79,7 +79,7 @@ class Planned:
                 raise BaselineUnavailableError(f"cuDNN {version} refuses: {error}") from error
 
     def first(self) -> Plan:
-        """What cuDNN proposes first, of what can be built."""
+        """Return the first of cuDNN's proposals that can be built."""
         if self._first is None:
             _refuse_capture()
             plans = (self._build(index) for index in range(self._graph.get_execution_plan_count()))
@@ -89,7 +89,7 @@ class Planned:
         return self._first
 
     def best(self, operands: Operands) -> Plan:
-        """The fastest of all plans over these operands, which the search writes to; its workspace is its own."""
+        """Return the fastest plan over these operands, which the search writes to; its workspace is its own."""
         if self._best is None:
             _refuse_capture()
             first = replace(self.first())
@@ -124,7 +124,7 @@ _KEPT: Final = _Kept()
 
 
 def planned(problem: Problem, device: torch.device) -> Planned:
-    """The plans of a problem on a device, made where this thread has none yet."""
+    """Return the plans of a problem on a device, made at this thread's first call."""
     key = (problem, device)
     found = _KEPT.planned.get(key)
     if found is None:
@@ -149,7 +149,7 @@ def _handle(device: torch.device) -> Any:
 
 
 def _time_us(plan: Plan, operands: Operands) -> float | None:
-    """Median microseconds of a plan from a cold L2, by replay of a CUDA graph; None: it does not run."""
+    """Return the median microseconds of a plan from a cold L2, by graph replay, or None if it does not run."""
     size = max(FLUSH_BYTES, 2 * torch.cuda.get_device_properties(plan.device).L2_cache_size)
     samples: list[float] = []
     try:

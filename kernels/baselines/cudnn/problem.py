@@ -1,4 +1,4 @@
-"""Which attention cuDNN is asked for, and why it cannot do it."""
+"""The attention problem that cuDNN is given, and its limits."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -54,12 +54,12 @@ class Problem:
 
     @property
     def is_masked(self) -> bool:
-        """Whether a mask hides keys that exist; a single query, the last position, sees all without a window."""
+        """Return if a mask hides keys that exist; a single query, the last position, sees all without a window."""
         return self.window is not None or (self.causal and self.seq_q > 1)
 
 
 def unsupported(problem: Problem, version: int | None = None) -> str | None:
-    """Why cuDNN cannot do a problem; None: it may.
+    """Return why cuDNN cannot do a problem, or None.
 
     ``version`` is what ``cudnn.backend_version()`` says (91900 is 9.19.0); without it only what holds for all versions
     is looked at. These are the limits of NVIDIA's support matrix and of the frontend's ``sdpa_support_surface.h``
@@ -124,5 +124,5 @@ def _too_old(problem: Problem, version: int) -> str | None:
 
 
 def version_text(version: int) -> str:
-    """``91900`` as ``9.19.0``."""
+    """Format cuDNN's version: ``91900`` as ``9.19.0``."""
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"

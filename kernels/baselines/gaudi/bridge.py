@@ -1,4 +1,4 @@
-"""What is used of Intel's bridge between torch and Gaudi (``habana_frameworks.torch``): looked for, never required.
+"""Intel's bridge between torch and Gaudi (``habana_frameworks.torch``): looked for, never required.
 
 Names and behaviour are those of the bridge's sources (HabanaAI/gaudi-pytorch-bridge) and of Intel's "Python Packages"
 page (docs.habana.ai); not verified on hardware.
@@ -18,7 +18,7 @@ INSTALL: Final = (
 
 
 def missing() -> str | None:
-    """What keeps this process from a Gaudi, in one line, or None; never raises."""
+    """Return what keeps this process from a Gaudi, in one line, or None; never raises."""
     try:
         find_fused_sdpa()
         is_lazy()
@@ -37,26 +37,26 @@ def require() -> None:
 
 
 def hpu() -> Any:
-    """``torch.hpu``, which exists once the bridge was imported."""
+    """Return ``torch.hpu``, which exists once the bridge was imported."""
     return torch.hpu  # type: ignore[attr-defined]
 
 
 def find_fused_sdpa() -> Any:
-    """The class whose ``apply`` is the fused attention."""
+    """Return the class whose ``apply`` is the fused attention."""
     from habana_frameworks.torch.hpex.kernels import FusedSDPA
 
     return FusedSDPA
 
 
 def is_lazy() -> bool:
-    """Whether operations are collected until ``mark_step``; the environment decides, and the default has changed."""
+    """Return if operations are collected until ``mark_step``; the environment decides, and the default has changed."""
     from habana_frameworks.torch.utils import internal
 
     return bool(internal.is_lazy())
 
 
 def step_marker() -> Callable[[], None]:
-    """What ends a step: ``mark_step`` in lazy mode, nothing in eager mode, where the bridge's own logs a warning.
+    """Return the end of a step: ``mark_step`` in lazy mode, nothing in eager mode, where the bridge's own only warns.
 
     Lazy mode computes what somebody still holds when the step ends: keep the result until then.
     """
@@ -69,7 +69,7 @@ def step_marker() -> Callable[[], None]:
 
 
 def graphed(call: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
-    """``call`` recorded in an HPU graph by its first run and replayed by the others; in lazy mode alone.
+    """Return ``call`` as an HPU graph, recorded by its first run and replayed by the others; in lazy mode alone.
 
     It takes no tensors, because replay would first copy each of them into the graph's own.
     """

@@ -43,7 +43,7 @@ def build_blocks(
     bucket: int = 1,
     padding_page: int = 0,
 ) -> FlatBlocks:
-    """The blocks of a ``page_table [B, max_pages]``, as many as fill buckets of ``bucket`` blocks, one bucket at least.
+    """List the blocks of a ``page_table [B, max_pages]``, padded to buckets of ``bucket`` blocks, one bucket at least.
 
     Gaudi compiles anew for every number of blocks, hence the buckets (128 blocks is vLLM's step). ``padding_page`` is
     what the others point to: its first slot is read and must be finite.
@@ -71,7 +71,7 @@ def build_blocks(
 def flat_paged_attention(
     q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, blocks: FlatBlocks, *, scale: float
 ) -> torch.Tensor:
-    """Attention of ``q [B, H, D]`` over ``k_cache [pages, page, H_kv, D]`` and ``v_cache [pages, page, H_kv, D_v]``.
+    """Attend with ``q [B, H, D]`` over ``k_cache [pages, page, H_kv, D]`` and ``v_cache [pages, page, H_kv, D_v]``.
 
     vLLM keeps the same memory as ``[pages * page, H_kv, D]``. Slots behind a sequence's end are read in its last page,
     multiplied by 0 and must therefore be finite. The softmax is in fp32 (vLLM's ``fp32_softmax``), all else in the
@@ -93,7 +93,7 @@ def flat_paged_attention(
 
 
 def _rescale(block_max: torch.Tensor, block_sum: torch.Tensor, blocks: FlatBlocks) -> torch.Tensor:
-    """By what each block's result is multiplied, so that those of a sequence add up to its attention: ``[N, ...]``."""
+    """Return the factors ``[N, ...]`` by which the results of a sequence's blocks add up to its attention."""
     batch = blocks.mapping.shape[1]
     group = blocks.groups.view(-1, *[1] * (block_max.ndim - 1)).expand_as(block_max)
     group_max = block_max.new_full((batch + 1, *block_max.shape[1:]), -torch.inf)

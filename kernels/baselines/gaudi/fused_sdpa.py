@@ -16,7 +16,7 @@ from autotune.kernels.baselines.gaudi import bridge
 from autotune.shape import AttentionShape
 
 if TYPE_CHECKING:
-    from autotune.kernels.flash_attention.kernel import Inputs
+    from autotune.kernels.flash_attention.definition import Inputs
 
 DEVICE: Final = "hpu"
 SOFTMAX_MODES: Final = ("none", "fast", "fp32")  # the bridge lowers their case, and has fp32 since 1.20
@@ -54,7 +54,7 @@ def bind_fused_sdpa(
     valid_seq_len: torch.Tensor | None = None,
     window: int | None = None,
 ) -> Callable[[], torch.Tensor]:
-    """FusedSDPA of ``q [B, H, S_q, D]`` over ``k [B, H_kv, S_kv, D]`` and ``v [B, H_kv, S_kv, D_v]``, all on the HPU.
+    """Bind FusedSDPA of ``q [B, H, S_q, D]`` over ``k [B, H_kv, S_kv, D]`` and ``v [B, H_kv, S_kv, D_v]``, on the HPU.
 
     ``causal`` masks begin top-left, as torch's do. ``softmax_mode`` is "none", "fast" or "fp32" (of bf16 inputs);
     ``recompute`` True does not materialise the probabilities, None follows the process-wide flag of ``sdp_kernel``.
@@ -116,9 +116,8 @@ class FusedSdpa:
     def unsupported(self, shape: Any) -> str | None:
         if not isinstance(shape, AttentionShape):
             return f"{type(shape).__name__}: FusedSDPA takes dense attention, AttentionShape"
-        for name in ("softcap", "varlen"):
-            if getattr(shape, name):
-                return f"{name}=True: FusedSDPA has none"
+        if shape.softcap:
+            return "softcap=True: FusedSDPA has none"
         if shape.causal and shape.seq_q not in (1, shape.seq_kv):
             return f"seq_q={shape.seq_q}, seq_kv={shape.seq_kv}: FusedSDPA's causal masks begin top-left"
         if self.valid_seq_len and not _has_causal_mask(shape):
@@ -175,5 +174,5 @@ class FusedSdpa:
 
 
 def _has_causal_mask(shape: AttentionShape) -> bool:
-    """Whether a mask hides something: a single query is the last position, and top-left it would see one key."""
+    """Return if a mask hides a key: a single query is the last position, and top-left it would see one key."""
     return shape.causal and shape.seq_q > 1

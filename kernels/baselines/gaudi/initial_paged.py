@@ -30,7 +30,7 @@ def initial_paged_attention(
     scale: float,
     join_values: bool = False,
 ) -> torch.Tensor:
-    """Attention of ``q [B, H, D]`` over ``k_cache [pages, H_kv, D, page]`` and ``v_cache [pages, H_kv, D_v, page]``.
+    """Attend with ``q [B, H, D]`` over ``k_cache [pages, H_kv, D, page]`` and ``v_cache [pages, H_kv, D_v, page]``.
 
     ``block_table`` is ``[B, columns]``: every entry is a page, and one behind its sequence's end is read, multiplied by
     0 and must therefore be finite. ``join_values`` gathers all values before one product with the weights; otherwise
@@ -60,7 +60,7 @@ def initial_paged_attention(
 def build_block_table(
     page_table: torch.Tensor, seq_lens: torch.Tensor, *, page_size: int, padding_page: int = 0
 ) -> torch.Tensor:
-    """The columns ``[B, columns]`` that the longest sequence needs, one at least, padded with a page that exists."""
+    """Return the columns ``[B, columns]`` that the longest sequence needs, one at least, padded with some page."""
     counts = (seq_lens.long().clamp(min=0) + page_size - 1) // page_size
     columns = max(1, int(counts.max()))
     is_used = torch.arange(columns, device=page_table.device) < counts[:, None]

@@ -1,4 +1,4 @@
-"""What both PagedAttentions of Gaudi need of a paged cache: which pages are in use, and a copy of those alone."""
+"""Paged caches as both PagedAttentions of Gaudi take them: the pages in use, and a copy of those alone."""
 
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ from autotune.shape import PagedShape
 
 
 def unsupported(shape: Any) -> str | None:
-    """What of a shape neither of them computes, or None."""
+    """Return why neither of them computes a shape, or None."""
     if not isinstance(shape, PagedShape):
         return f"{type(shape).__name__}: PagedAttention takes paged caches, PagedShape"
     if shape.seq_q != 1:
@@ -40,7 +40,7 @@ def used_pages(page_table: torch.Tensor, seq_lens: torch.Tensor, *, page_size: i
 
 
 def copy_used(cache: torch.Tensor, used: UsedPages, *, layout: str) -> torch.Tensor:
-    """The cache as NHD, ``[pages, page_size, H_kv, D]``, with zeros where no sequence has a token.
+    """Copy a cache as NHD, ``[pages, page_size, H_kv, D]``, with zeros where no sequence has a token.
 
     Both algorithms read such slots and take them out afterwards, with a weight of 0: what they hold must be finite, as
     it is in vLLM, but not in a pool that was never written to.

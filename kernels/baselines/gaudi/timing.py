@@ -1,4 +1,4 @@
-"""How time is taken on a Gaudi: events about a sequence of launches, each of which is a step in lazy mode.
+"""Measurement of times on a Gaudi: events about a sequence of launches, each of which is a step in lazy mode.
 
 Not verified on hardware: the order of the calls is that of Intel's documentation (docs.habana.ai, "Python Packages",
 Event APIs) and of the bridge's sources, and is what the tests look at.
@@ -13,7 +13,7 @@ Launch = Callable[[], object]
 
 
 def time_hpu(launches: Sequence[Launch], *, samples: int = 20, rounds: int = 10, warmups: int = 3) -> list[float]:
-    """Microseconds a launch, one for each sample: ``rounds`` times all launches, in turn, between two events.
+    """Measure microseconds a launch, one for each sample: ``rounds`` times all launches, in turn, between two events.
 
     Several launches of one problem, over inputs of their own, keep each other's out of the caches. The warm-up pays
     for the graph's compilation, which takes seconds for every new shape. In lazy mode every launch ends its step: a

@@ -1,4 +1,4 @@
-"""Naive attention as a baseline: what it needs, what it cannot do, and its call."""
+"""Naive attention as a baseline: its needs, its limits, and its call."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -47,16 +47,15 @@ class Naive:
             return f"dtype={shape.dtype}: naive takes {', '.join(DTYPES)}"
         if shape.window is not None:
             return f"window={shape.window}: naive has no mask but the causal one"
-        for name in ("softcap", "varlen"):
-            if getattr(shape, name):
-                return f"{name}=True: naive has none"
+        if shape.softcap:
+            return "softcap=True: naive has none"
         rows = shape.batch * shape.heads * shape.seq_q
         if rows > MAX_PROGRAMS:
             return f"batch * heads * seq_q = {rows}: naive takes at most {MAX_PROGRAMS} rows of scores"
         return None
 
     def prepare(self, shape: Any, inputs: Any) -> "Callable[[], torch.Tensor]":
-        """A call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; compiled and run once here.
+        """Bind a call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; compiles and runs it once.
 
         Each call allocates the scores ``[B, H, S_q, S_kv]``.
 

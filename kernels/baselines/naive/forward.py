@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from autotune.kernels.precision import product_precision
+from autotune.kernels.tiles.precision import product_precision
 
 
 @triton.jit

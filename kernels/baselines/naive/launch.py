@@ -42,7 +42,7 @@ def plan_launches(
     causal: bool,
     scale: float,
 ) -> tuple[Launch, Launch, Launch]:
-    """The three launches that compute attention over ``q [B, S_q, H, D]``, ``k [B, S_kv, H_kv, D]`` and
+    """Return the three launches that compute attention over ``q [B, S_q, H, D]``, ``k [B, S_kv, H_kv, D]`` and
     ``v [B, S_kv, H_kv, D_v]``, to be run in order; no length is 0.
 
     ``scores`` is contiguous ``[B, H, S_q, S_kv]`` and holds the weights afterwards, ``out`` is ``[B, S_q, H, D_v]``;

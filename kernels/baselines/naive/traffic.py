@@ -1,10 +1,10 @@
-"""What naive attention moves between its kernels and memory, by formula; without triton."""
+"""The traffic between naive attention's kernels and memory, by formula; without triton."""
 
 from autotune.shape import ITEM_BYTES, AttentionShape
 
 
 def memory_traffic(shape: AttentionShape) -> int:
-    """Bytes of every read and write of the three kernels: the sum of ``kernel_traffic``.
+    """Return bytes of every read and write of the three kernels: the sum of ``kernel_traffic``.
 
     The scores cross the memory four times, Q, K, V and the output once. Of equal lengths, heads and widths that is
     ``4 b B H S (S + D)`` with ``b`` bytes an element.
@@ -13,7 +13,7 @@ def memory_traffic(shape: AttentionShape) -> int:
 
 
 def kernel_traffic(shape: AttentionShape) -> dict[str, int]:
-    """Bytes that each kernel reads and writes, by its name in ``forward.py`` (and in a profiler).
+    """Return bytes that each kernel reads and writes, by its name in ``forward.py`` (and in a profiler).
 
     Each tensor counts once a kernel: what a kernel's tiles read again (queries and keys for other tiles of scores, a
     row in the softmax's second pass) comes from the caches. A mask saves nothing, since hidden scores are written, read

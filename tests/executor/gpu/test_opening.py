@@ -1,32 +1,36 @@
-"""What is said where a GPU, a problem or the compilers do not open; a worker that died once at it is forgiven."""
+"""Errors where a GPU, a problem or the compilers do not open; a worker that died once at it is forgiven."""
 
+import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from autotune import hardware
+from autotune import platforms
 from autotune.errors import MissingDependencyError, SearchError
-from autotune.executor import gpu, worker_keeper
-from autotune.executor.compile_pool import Jobs
+from autotune.executor import compile_pool, gpu, worker_keeper
+from autotune.executor.child import Child
+from autotune.executor.compile_pool import CompilePool, Jobs
 from autotune.executor.gpu import GpuExecutor
 from autotune.trial import Status
 from tests.executor.driving import answer, assert_works, start_executor
 from tests.executor.fake_worker import TROUBLE
-from tests.executor.faulty import OPERATION, SHAPE, UNLOADABLE, config
+from tests.executor.faulty import OPERATION, SHAPE, candidate
 from tests.executor.processes import Processes
 
 
 @pytest.fixture
 def trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What is written here makes every worker fail before it is asked anything."""
+    """A file whose word makes every worker fail before it is asked anything."""
     monkeypatch.setenv(TROUBLE, str(tmp_path / "trouble"))
     return tmp_path / "trouble"
 
 
 def test_no_gpu_is_an_error_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "has_gpu", lambda: False)
+    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
     with pytest.raises(MissingDependencyError, match="no GPU is visible"):
         GpuExecutor()
 
@@ -54,10 +58,10 @@ def test_the_config_that_lost_the_gpu_is_known_before_the_error(own_processes: P
     executor.open(OPERATION, SHAPE)
     assert_works(executor)
     trouble.write_text("die")
-    assert answer(executor, config(run="die")).status is Status.WORKER_DIED
+    assert answer(executor, candidate(run="die")).status is Status.WORKER_DIED
     for _ in range(2):
         with pytest.raises(MissingDependencyError, match="the driver is gone"):
-            answer(executor, config())
+            answer(executor, candidate())
         executor.open(OPERATION, SHAPE)
     trouble.unlink()
     assert_works(executor)
@@ -81,10 +85,10 @@ def test_a_problem_that_does_not_open_is_no_configs_fault(
     executor.open(OPERATION, SHAPE)
     expected = f"the inputs of faulty cannot be made on this GPU: {message}; free its memory or choose a smaller shape"
     with pytest.raises(SearchError) as caught:
-        answer(executor, config())
+        answer(executor, candidate())
     assert str(caught.value) == expected
     with pytest.raises(SearchError, match=message):
-        executor.race([config()], seconds=0.1)
+        executor.race([candidate()], seconds=0.1)
     trouble.unlink()
     assert_works(executor)  # without another ``open``
     executor.close()
@@ -103,7 +107,7 @@ def test_a_worker_that_died_once_while_starting_is_forgiven(own_processes: Proce
     executor.open(OPERATION, SHAPE)
     for _ in range(2):
         trouble.write_text("die once")
-        assert answer(executor, config(run="die")).status is Status.WORKER_DIED
+        assert answer(executor, candidate(run="die")).status is Status.WORKER_DIED
         assert_works(executor)
         assert not trouble.exists()
     executor.close()
@@ -116,13 +120,60 @@ def test_the_limit_of_compilers_is_told(own_processes: Processes, monkeypatch: p
     executor.close()
 
 
-def test_a_compile_server_that_dies_of_its_problem_is_given_up(
+def test_a_kernel_that_cannot_be_imported_is_told(own_processes: Processes) -> None:
+    executor = start_executor()
+    executor.open(OPERATION, SHAPE)
+    with pytest.raises(MissingDependencyError, match=r"cannot compile kernels: unloadable: .*NO_SUCH_KERNEL"):
+        answer(executor, candidate("unloadable"))
+    assert_works(executor)
+    executor.close()
+
+
+def test_a_compile_server_that_dies_again_and_again_is_given_up(
     own_processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu, "MAX_POOL_DEATHS", 1)
+    monkeypatch.setattr(compile_pool, "MAX_DEATHS", 1)
     executor = start_executor()
-    executor.open(UNLOADABLE, SHAPE)
-    executor.submit(config())
-    with pytest.raises(MissingDependencyError, match=r"compilers do not work: exit status 1: .*NO_SUCH_KERNEL"):
-        executor.collect()
+    executor.open(OPERATION, SHAPE)
+    monkeypatch.setattr(CompilePool, "_start", lambda pool: Child("tests.executor.dies_at_once"))
+    os.kill(executor._pool._child.pid, signal.SIGKILL)
+    with pytest.raises(MissingDependencyError, match=r"cannot compile kernels: exit status 1: no more; run"):
+        answer(executor, candidate())
     executor.close()
+
+
+@pytest.mark.parametrize(("index", "opened"), [(None, 1), (0, 0), (2, 2)])
+def test_a_process_that_holds_a_context_is_warned_and_measures_on_its_current_gpu(
+    own_processes: Processes, monkeypatch: pytest.MonkeyPatch, index: int | None, opened: int
+) -> None:
+    """As in a notebook; the GPU may be another by its index."""
+    started: list[dict[str, Any]] = []
+    start_child: Any = vars(worker_keeper)["Child"]  # the fake one
+
+    def note(module: str, *arguments: str) -> Child:
+        started.append(json.loads(arguments[0]))
+        child: Child = start_child(module, *arguments)
+        return child
+
+    monkeypatch.setattr(worker_keeper, "Child", note)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    with pytest.warns(
+        RuntimeWarning, match="the GPU is shared with this process, which holds a CUDA context"
+    ) as warned:
+        executor = GpuExecutor(jobs=1, index=index)
+    executor.open(OPERATION, SHAPE)
+    assert_works(executor)
+    executor.close()
+    assert len(warned) == 1
+    assert {settings["index"] for settings in started} == {opened}
+
+
+def test_the_current_gpu_of_a_process_without_a_context_is_the_first(
+    own_processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> int:
+        raise AssertionError("asked, which creates a context")
+
+    monkeypatch.setattr(torch.cuda, "current_device", refuse)
+    start_executor().close()

@@ -3,12 +3,12 @@
 import pytest
 
 from autotune.errors import SearchError
-from autotune.executor import BaselineResult, racing
+from autotune.executor import BaselineResult, recovery
 from autotune.executor.gpu import GpuExecutor
 from autotune.trial import Status
-from tests.executor.driving import assert_works
+from tests.executor.driving import assert_works, collect
 from tests.executor.fake_worker import timing
-from tests.executor.faulty import OPERATION, SHAPE, config
+from tests.executor.faulty import OPERATION, SHAPE, candidate, config
 from tests.executor.processes import Processes
 
 
@@ -24,13 +24,13 @@ from tests.executor.processes import Processes
 def test_a_race_goes_on_without_the_one_that_ended_it(
     executor: GpuExecutor, run: str, status: Status, message: str
 ) -> None:
-    guilty = [config(run=run), config(run=run, extra_us=1)]
-    fine = [config(extra_us=extra_us) for extra_us in range(2)]
+    guilty = [candidate(run=run), candidate(run=run, extra_us=1)]
+    fine = [candidate(extra_us=extra_us) for extra_us in range(2)]
     race = executor.race([fine[0], guilty[0], fine[1], guilty[1]], seconds=0.1)
-    assert [(o.config, o.status, o.message, o.timing) for o in race.outcomes] == [
-        (fine[0], Status.OK, "", timing(fine[0])),
+    assert [(o.candidate, o.status, o.message, o.timing) for o in race.outcomes] == [
+        (fine[0], Status.OK, "", timing(fine[0].config)),
         (guilty[0], status, message, None),
-        (fine[1], Status.OK, "", timing(fine[1])),
+        (fine[1], Status.OK, "", timing(fine[1].config)),
         (guilty[1], status, message, None),
     ]
     assert race.fastest_baseline.name == "sdpa_flash"
@@ -38,7 +38,7 @@ def test_a_race_goes_on_without_the_one_that_ended_it(
 
 
 def test_a_race_of_none_but_the_guilty_ends(executor: GpuExecutor) -> None:
-    race = executor.race([config(run="race_die"), config(run="race_raise")], seconds=0.1)
+    race = executor.race([candidate(run="race_die"), candidate(run="race_raise")], seconds=0.1)
     assert [outcome.status for outcome in race.outcomes] == [Status.WORKER_DIED, Status.LAUNCH_ERROR]
     assert race.baselines == ()
     assert_works(executor)
@@ -55,42 +55,42 @@ def test_a_race_of_none_but_the_guilty_ends(executor: GpuExecutor) -> None:
 def test_a_broken_baseline_is_no_finalists_fault(
     executor: GpuExecutor, monkeypatch: pytest.MonkeyPatch, run: str, message: str
 ) -> None:
-    monkeypatch.setattr(racing, "BASELINE_SECONDS", 1.0)
-    race = executor.race([config(), config(run=run)], seconds=5.0)
+    monkeypatch.setattr(recovery, "BASELINE_SECONDS", 1.0)
+    race = executor.race([candidate(), candidate(run=run)], seconds=5.0)
     assert [outcome.status for outcome in race.outcomes] == [Status.OK, Status.OK]
     kept = BaselineResult("sdpa_math", timing(config()))
     assert race.baselines == (kept, BaselineResult("sdpa_flash", message=message))
     assert_works(executor)
 
 
-def test_a_race_that_ends_at_nobodys_turn_is_tried_again_and_nobodys_fault(executor: GpuExecutor) -> None:
-    race = executor.race([config(), config(run="race_void_once")], seconds=0.1)
+def test_a_race_that_ends_while_no_entrant_runs_is_tried_again(executor: GpuExecutor) -> None:
+    race = executor.race([candidate(), candidate(run="race_void_once")], seconds=0.1)
     assert [outcome.status for outcome in race.outcomes] == [Status.OK, Status.OK]
     assert race.baselines == ()
     with pytest.raises(SearchError, match="the race failed while no finalist ran: worker_died: exit status 9"):
-        executor.race([config(), config(run="race_void")], seconds=0.1)
+        executor.race([candidate(), candidate(run="race_void")], seconds=0.1)
     assert_works(executor)
 
 
 def test_finalists_that_are_slow_in_turn_do_not_hang(executor: GpuExecutor) -> None:
     """Each is silent for 0.8 s; together that is more than the 2 s that one may be."""
-    race = executor.race([config(run="race_slow", extra_us=extra_us) for extra_us in range(3)], seconds=0.1)
+    race = executor.race([candidate(run="race_slow", extra_us=extra_us) for extra_us in range(3)], seconds=0.1)
     assert [outcome.status for outcome in race.outcomes] == [Status.OK] * 3
     assert_works(executor)
 
 
-def test_a_full_shape_that_does_not_fit_is_nobodys_fault(executor: GpuExecutor) -> None:
+def test_a_full_shape_that_does_not_fit_is_no_finalists_fault(executor: GpuExecutor) -> None:
     with pytest.raises(SearchError, match="faulty cannot be made on this GPU: the full shape does not fit; free its"):
-        executor.race([config(run="race_unopened")], seconds=0.1)
+        executor.race([candidate(run="race_unopened")], seconds=0.1)
     assert_works(executor)
 
 
 def test_a_race_ends_what_is_compiling(executor: GpuExecutor, shared_processes: Processes) -> None:
     idle = shared_processes.living()
     for fault in ("grandchild", "hang", "fine"):
-        executor.submit(config(compile=fault))
+        executor.submit(candidate(compile=fault))
     shared_processes.wait_for(len(idle) + 3)  # two compilers, and what one of them started
-    assert executor.race([config()], seconds=0.1).outcomes[0].status is Status.OK
+    assert executor.race([candidate()], seconds=0.1).outcomes[0].status is Status.OK
     shared_processes.wait_for(len(idle))
     assert_works(executor)
     assert executor.collect(0.1) is None
@@ -103,6 +103,29 @@ def test_an_interrupted_race_is_not_answered_later(executor: GpuExecutor, monkey
     with monkeypatch.context() as patch:
         patch.setattr(executor._workers, "receive", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            executor.race([config()], seconds=0.1)
+            executor.race([candidate()], seconds=0.1)
     executor.open(OPERATION, SHAPE)
     assert_works(executor)
+
+
+def test_binaries_of_every_output_are_compiled_before_a_race(executor: GpuExecutor) -> None:
+    """Screened by its first output it is fine; those that compute all do not fit."""
+    fine, refused = candidate(), candidate(compile="huge_for_all")
+    executor.submit(refused)
+    assert collect(executor).status is Status.OK
+    race = executor.race([refused, fine], seconds=0.1)
+    assert [(o.candidate, o.status, o.timing) for o in race.outcomes] == [
+        (refused, Status.OUT_OF_RESOURCES, None),
+        (fine, Status.OK, timing(fine.config)),
+    ]
+    assert race.fastest_baseline.name == "sdpa_flash"
+    assert executor.race([refused], seconds=0.1).outcomes[0].status is Status.OUT_OF_RESOURCES
+    assert_works(executor)
+
+
+def test_one_race_takes_candidates_of_several_implementations(executor: GpuExecutor) -> None:
+    entrants = [candidate(), candidate("in_place", extra_us=1), candidate("in_place", run="race_die")]
+    race = executor.race(entrants, seconds=0.1)
+    assert [outcome.candidate for outcome in race.outcomes] == entrants
+    assert [outcome.status for outcome in race.outcomes] == [Status.OK, Status.OK, Status.WORKER_DIED]
+    assert [outcome.timing for outcome in race.outcomes[:2]] == [timing(each.config) for each in entrants[:2]]

@@ -6,23 +6,22 @@ import time
 
 import pytest
 
-from autotune.executor.compile_pool import CompilePool
 from autotune.executor.gpu import GpuExecutor
 from autotune.trial import Status
 from tests.executor.driving import answer, assert_works, collect
-from tests.executor.faulty import OPERATION, SHAPE, config
+from tests.executor.faulty import OPERATION, SHAPE, candidate
 from tests.executor.processes import Processes
 
 
-def test_a_worker_that_died_while_idle_is_nobodys_fault(executor: GpuExecutor) -> None:
+def test_a_worker_that_died_while_idle_is_no_candidates_fault(executor: GpuExecutor) -> None:
     def die_idle() -> None:
-        assert answer(executor, config(run="die_idle")).status is Status.OK
+        assert answer(executor, candidate(run="die_idle")).status is Status.OK
         os.waitid(os.P_PID, executor._workers.pid, os.WEXITED | os.WNOWAIT)
 
     die_idle()
     assert_works(executor)
     die_idle()
-    assert executor.race([config()], seconds=0.1).outcomes[0].status is Status.OK
+    assert executor.race([candidate()], seconds=0.1).outcomes[0].status is Status.OK
     die_idle()
     executor.open(OPERATION, SHAPE)
     assert_works(executor)
@@ -31,7 +30,7 @@ def test_a_worker_that_died_while_idle_is_nobodys_fault(executor: GpuExecutor) -
 def test_a_standby_takes_over_and_another_stands_by(executor: GpuExecutor, shared_processes: Processes) -> None:
     assert_works(executor)
     standby = executor._workers._standby.pid
-    assert answer(executor, config(run="die")).status is Status.WORKER_DIED
+    assert answer(executor, candidate(run="die")).status is Status.WORKER_DIED
     assert_works(executor)
     assert executor._workers.pid == standby
     assert {standby, executor._workers._standby.pid} <= shared_processes.living()
@@ -43,7 +42,7 @@ def test_a_standby_that_died_is_replaced_by_a_fresh_start(executor: GpuExecutor)
     standby = executor._workers._standby.pid
     os.kill(standby, signal.SIGKILL)
     os.waitid(os.P_PID, standby, os.WEXITED | os.WNOWAIT)
-    assert answer(executor, config(run="die")).status is Status.WORKER_DIED
+    assert answer(executor, candidate(run="die")).status is Status.WORKER_DIED
     assert_works(executor)
     assert executor._workers.pid != standby
 
@@ -55,26 +54,19 @@ def test_a_dead_compile_server_is_replaced_with_what_it_had(executor: GpuExecuto
         executor.open(OPERATION, SHAPE)
         if when == "before submit":
             os.kill(executor._pool._child.pid, signal.SIGKILL)
-        executor.submit(config())
-        executor.submit(config(compile="huge"))
+        executor.submit(candidate())
+        executor.submit(candidate(compile="huge"))
         if when == "while compiling":
             os.kill(executor._pool._child.pid, signal.SIGKILL)
-        found = {outcome.config: outcome.status for outcome in (collect(executor), collect(executor))}
-        assert found == {config(): Status.OK, config(compile="huge"): Status.OUT_OF_RESOURCES}
+        found = {outcome.candidate: outcome.status for outcome in (collect(executor), collect(executor))}
+        assert found == {candidate(): Status.OK, candidate(compile="huge"): Status.OUT_OF_RESOURCES}
 
 
 def test_a_silent_compile_server_is_replaced(executor: GpuExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_works(executor)
     os.kill(executor._pool._child.pid, signal.SIGSTOP)
-    executor.submit(config(compile="huge"))
-    start_pool, started = executor._start_pool, []
-
-    def start_with_patience() -> CompilePool:
-        monkeypatch.undo()
-        started.append(start_pool())
-        return started[0]
-
-    monkeypatch.setattr(executor, "_start_pool", start_with_patience)
-    monkeypatch.setattr(executor, "_pool_deadline", time.monotonic() + 0.2)
+    executor.submit(candidate(compile="huge"))
+    silent = executor._pool._child.pid
+    monkeypatch.setattr(executor._pool, "_deadline", time.monotonic() + 0.2)
     assert collect(executor).status is Status.OUT_OF_RESOURCES
-    assert started == [executor._pool]
+    assert executor._pool._child.pid != silent

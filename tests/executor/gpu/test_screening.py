@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from autotune.device import NVIDIA_H200
+from autotune.errors import MissingDependencyError
 from autotune.executor.gpu import GpuExecutor
 from autotune.executor.worker_keeper import LOST
 from autotune.search import Limits, search
 from autotune.space import Config
 from autotune.table import Store
-from autotune.trial import Outcome, Stage, Status
+from autotune.trial import Candidate, Outcome, Stage, Status
 from tests.executor.driving import RESOURCES, TIMING, answer, assert_works, collect
 from tests.executor.fake_worker import timing
-from tests.executor.faulty import OPERATION, SHAPE, config
+from tests.executor.faulty import OPERATION, OURS, SHAPE, candidate, config
 
 
 def test_it_says_who_measures_and_where(executor: GpuExecutor) -> None:
@@ -38,12 +39,13 @@ def test_it_says_who_measures_and_where(executor: GpuExecutor) -> None:
         ("die", Status.WORKER_DIED, "exit status 9: last words"),
         ("killed", Status.WORKER_DIED, "exit status -9"),
         ("hang", Status.HANG, "no answer within 2 s"),
+        ("slow_cases", Status.OK, ""),  # 3 s, before the candidate's turn
     ],
 )
 def test_a_screening_ends_with_its_status(executor: GpuExecutor, run: str, status: Status, message: str) -> None:
     before = executor.worker
-    outcome = answer(executor, config(run=run))
-    assert (outcome.config, outcome.status, outcome.message) == (config(run=run), status, message)
+    outcome = answer(executor, candidate(run=run))
+    assert (outcome.candidate, outcome.status, outcome.message) == (candidate(run=run), status, message)
     assert outcome.resources == RESOURCES  # of its compile
     assert outcome.compile_seconds is not None
     assert executor.worker == before  # who measured it
@@ -52,48 +54,48 @@ def test_a_screening_ends_with_its_status(executor: GpuExecutor, run: str, statu
 
 
 def test_a_config_that_does_not_compile_never_reaches_the_worker(executor: GpuExecutor) -> None:
-    outcome = answer(executor, config(compile="raise", run="die"))
+    outcome = answer(executor, candidate(compile="raise", run="die"))
     assert outcome.status is Status.COMPILE_ERROR
     assert_works(executor)
 
 
 def test_many_in_flight_end_once_each(executor: GpuExecutor) -> None:
-    wanted = [config(compile=c, run=r) for c in ("fine", "huge") for r in ("fine", "die")]
+    wanted = [candidate(compile=c, run=r) for c in ("fine", "huge") for r in ("fine", "die")]
     for each in wanted:
         executor.submit(each)
-    found = {outcome.config: outcome.status for outcome in (collect(executor) for _ in wanted)}
+    found = {outcome.candidate: outcome.status for outcome in (collect(executor) for _ in wanted)}
     assert found == {
-        config(): Status.OK,
-        config(run="die"): Status.WORKER_DIED,
-        config(compile="huge"): Status.OUT_OF_RESOURCES,
-        config(compile="huge", run="die"): Status.OUT_OF_RESOURCES,
+        candidate(): Status.OK,
+        candidate(run="die"): Status.WORKER_DIED,
+        candidate(compile="huge"): Status.OUT_OF_RESOURCES,
+        candidate(compile="huge", run="die"): Status.OUT_OF_RESOURCES,
     }
 
 
-def leave_screening(executor: GpuExecutor, wanted: Config) -> None:
+def leave_screening(executor: GpuExecutor, wanted: Candidate) -> None:
     executor._workers.await_ready()
-    executor._screen(Outcome(config=wanted, status=Status.OK))
+    executor._screen(Outcome(candidate=wanted, status=Status.OK))
 
 
 @pytest.mark.parametrize("run", ["fine", "hang", "die"])
-def test_what_nobody_collected_does_not_disturb_the_next(executor: GpuExecutor, run: str) -> None:
+def test_what_was_not_collected_does_not_disturb_the_next(executor: GpuExecutor, run: str) -> None:
     """A deadline passed, or Ctrl-C; what hangs is not waited for until its time is up."""
-    leave_screening(executor, config(run=run))
-    race = executor.race([config()], seconds=0.1)
+    leave_screening(executor, candidate(run=run))
+    race = executor.race([candidate()], seconds=0.1)
     assert [outcome.status for outcome in race.outcomes] == [Status.OK]
-    executor.submit(config(run=run))
-    leave_screening(executor, config(run=run))
+    executor.submit(candidate(run=run))
+    leave_screening(executor, candidate(run=run))
     executor.open(OPERATION, SHAPE)
     assert_works(executor)
 
 
 def test_collecting_takes_no_longer_than_asked(executor: GpuExecutor) -> None:
     assert_works(executor)
-    executor.submit(config(compile="hang"))
+    executor.submit(candidate(compile="hang"))
     assert executor.collect(0.0) is None
     assert executor.collect(0.2) is None
     executor.open(OPERATION, SHAPE)
-    executor.submit(config(run="hang"))
+    executor.submit(candidate(run="hang"))
     while executor._screening is None:
         assert executor.collect(0.05) is None
     assert executor.collect(0.2) is None
@@ -114,22 +116,24 @@ def test_a_worker_that_is_ready_between_two_looks_is_not_waited_for(
         return False
 
     monkeypatch.setattr(executor._workers, "is_ready", look)
-    executor._compiled.append(Outcome(config=config(), status=Status.OK))
+    executor._compiled.append(Outcome(candidate=candidate(), status=Status.OK))
     outcome = executor.collect(20.0)
     assert outcome is not None
     assert outcome.timing == TIMING
 
 
 def test_one_binary_is_judged_once(executor: GpuExecutor) -> None:
-    def twin(run: str = "fine", **options: int) -> Config:
-        return config(compile="twin", run=run, **options)
+    def twin(run: str = "fine", **options: int) -> Candidate:
+        return Candidate("ours", config(compile="twin", run=run, **options))
 
     first = answer(executor, twin(num_warps=4, extra_us=7))
     second = answer(executor, twin(num_warps=8, extra_us=7))
-    assert (second.config, second.status, second.timing) == (twin(num_warps=8, extra_us=7), Status.OK, first.timing)
+    assert (second.candidate, second.status, second.timing) == (twin(num_warps=8, extra_us=7), Status.OK, first.timing)
     assert second.message == f"same binary as {first.config}"
     assert (second.resources, second.judge_seconds) == (first.resources, 0.0)
     assert second.compile_seconds not in (None, first.compile_seconds)
+    other_implementation = answer(executor, replace(twin(num_warps=2, extra_us=7), implementation="in_place"))
+    assert other_implementation.message == ""
     other_grid = answer(executor, twin(num_warps=8, extra_us=6))
     assert (other_grid.message, other_grid.timing) == ("", timing(other_grid.config))
     assert answer(executor, twin(num_warps=4, extra_us=7)).message == ""  # asked again, measured again
@@ -144,9 +148,18 @@ def test_one_binary_is_judged_once(executor: GpuExecutor) -> None:
     assert answer(executor, twin(num_warps=8, extra_us=7)).message == ""
 
 
+def test_a_fault_of_the_machine_is_no_verdict(executor: GpuExecutor) -> None:
+    for wanted in (candidate(run="machine"), candidate(compile="unwritable")):
+        with pytest.raises(
+            MissingDependencyError, match=r"this machine cannot compile .*(no space left|Permission den)"
+        ):
+            answer(executor, wanted)
+        assert_works(executor)
+
+
 def only(configs: set[Config]) -> Any:
-    space = replace(OPERATION.space, reject=lambda config, shape, device: None if config in configs else "not wanted")
-    return replace(OPERATION, space=space)
+    space = replace(OURS.space, reject=lambda config, shape, device: None if config in configs else "not wanted")
+    return replace(OURS, space=space)
 
 
 def test_a_search_records_every_fault_and_finds_the_winner(executor: GpuExecutor, tmp_path: Path) -> None:
@@ -154,9 +167,11 @@ def test_a_search_records_every_fault_and_finds_the_winner(executor: GpuExecutor
     compiles = ("fine", "raise", "huge", "exit")
     wanted = {config(compile=c, run=r) for c in compiles for r in runs if "fine" in (c, r)}
     store = Store(tmp_path)
-    result = search(only(wanted), SHAPE, executor, store, limits=Limits(), sampler="exhaustive")
+    result = search(
+        OPERATION, SHAPE, executor, store, limits=Limits(), implementations=[only(wanted)], sampler="exhaustive"
+    )
     assert result.winner is not None
-    assert result.winner.config == config()
+    assert result.winner.candidate == candidate()
     assert result.winner.baseline == "sdpa_flash"
     assert {t.config for t in store.trials(OPERATION.name) if t.stage is Stage.SCREEN} == wanted
     assert result.statuses == {

@@ -11,7 +11,7 @@ import torch
 
 from autotune.device import architecture
 from autotune.executor.compiler import read_resources, use_target
-from autotune.executor.messages import take_standard_output
+from autotune.executor.pipes import take_standard_output
 from autotune.kernels.baselines.naive.launch import plan_launches
 
 # dtype, seq_q, seq_kv, heads, KV heads, head_dim: the widest tiles, a model's, and what is a constant where it is 1.
@@ -24,7 +24,8 @@ PROBLEMS: Final = (
 
 def main() -> None:
     messages = take_standard_output()
-    use_target(architecture(sys.argv[1]))
+    target = architecture(sys.argv[1])
+    use_target(target)
     found: dict[str, Any] = {}
     for dtype, seq_q, seq_kv, heads, kv_heads, width in PROBLEMS:
         options: Any = {"dtype": getattr(torch, dtype), "device": "meta"}
@@ -33,7 +34,7 @@ def main() -> None:
         scores = torch.empty(1, heads, seq_q, seq_kv, **options)
         for launch in plan_launches(q, k, k, scores, q, causal=True, scale=0.1):
             compiled = launch.kernel.warmup(*launch.arguments, grid=launch.grid, **launch.constants)
-            resources = read_resources(compiled)
+            resources = read_resources([compiled], target)
             found[f"{launch.kernel.__name__} {dtype}"] = {
                 "shared_bytes": resources.shared_bytes,
                 "registers": resources.registers,

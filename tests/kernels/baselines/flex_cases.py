@@ -7,9 +7,9 @@ import torch
 
 from autotune.correctness import error_limit
 from autotune.kernels.baselines.flex import Flex
-from autotune.kernels.flash_attention import KERNEL
-from autotune.kernels.flex_attention.compiled import attend, compile_attention
-from autotune.kernels.masks import alibi, causal_mask, document_mask
+from autotune.kernels.flash_attention.definition import DEFINITION
+from autotune.kernels.flash_attention.flex.compiled import attend, compile_attention
+from autotune.kernels.flash_attention.flex.masks import alibi, causal_mask, document_mask
 from autotune.shape import AttentionShape
 from tests.kernels.numerics import compare, dense_attention
 
@@ -34,7 +34,7 @@ def shape_of(fields: dict[str, Any], dtype: str) -> AttentionShape:
 
 def shape_failure(shape: AttentionShape, device: str, options: dict[str, int] | None = None) -> str | None:
     """Of the baseline, or with options of what a config of ours runs."""
-    inputs = KERNEL.make_inputs(shape, seed=0, device=device)
+    inputs = DEFINITION.make_inputs(shape, seed=0, device=device)
     out = attend(inputs, options) if options else Flex().prepare(shape, inputs)()
     features: Any = {
         "causal": shape.causal,

@@ -12,9 +12,8 @@ import torch
 from autotune.correctness import error_limit
 from autotune.kernels.baselines.naive import Naive
 from autotune.kernels.baselines.naive.launch import plan_launches
-from autotune.kernels.flash_attention import KERNEL
+from autotune.kernels.flash_attention.definition import DEFINITION
 from autotune.shape import AttentionShape
-from tests.kernels import interpreter
 from tests.kernels.numerics import compare, dense_attention, place
 
 
@@ -156,7 +155,7 @@ def distant_failure(axis: int, stride: int, device: str) -> str | None:
 def prepared_failure(fields: dict[str, Any], device: str) -> str | None:
     """Prepare a shape and call it twice, with new numbers in the inputs between; what is wrong, or None."""
     shape = AttentionShape(**fields)
-    inputs, others = (KERNEL.make_inputs(shape, seed=seed, device=device) for seed in (0, 1))
+    inputs, others = (DEFINITION.make_inputs(shape, seed=seed, device=device) for seed in (0, 1))
     call = Naive().prepare(shape, inputs)
     for _ in range(2):
         expected = dense_attention(inputs.q, inputs.k, inputs.v, causal=shape.causal, scale=inputs.scale)[0]
@@ -180,7 +179,7 @@ def touched_bytes(fields: dict[str, Any]) -> dict[str, int]:
     from triton.runtime.interpreter import InterpreterBuilder
 
     shape = AttentionShape(**fields)
-    inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")
+    inputs = DEFINITION.make_inputs(shape, seed=0, device="cpu")
     seen: dict[str, set[int]] = {}
     item_bytes = inputs.q.element_size()
     load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
@@ -206,16 +205,3 @@ def touched_bytes(fields: dict[str, Any]) -> dict[str, int]:
     finally:
         InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store = load, store
     return counts
-
-
-interpreter.TASKS.update(
-    {
-        "naive case": lambda fields: case_failure(Case(**fields), "cpu"),
-        "naive distant": lambda axis, stride: distant_failure(axis, stride, "cpu"),
-        "naive prepared": lambda fields: prepared_failure(fields, "cpu"),
-        "naive touched": touched_bytes,
-    }
-)
-
-if __name__ == "__main__":
-    interpreter.main()

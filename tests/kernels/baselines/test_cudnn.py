@@ -20,7 +20,7 @@ from autotune.kernels.baselines.cudnn import CUDNN, Cudnn, calls, plans
 from autotune.kernels.baselines.cudnn.graph import Operand, build_graph
 from autotune.kernels.baselines.cudnn.plans import Planned, planned
 from autotune.kernels.baselines.cudnn.problem import Problem, unsupported, version_text
-from autotune.kernels.paged_decode import KERNEL
+from autotune.kernels.paged_decode.definition import DEFINITION
 from autotune.shape import AttentionShape, PagedShape
 
 VALIDATES = (1, 30)  # older frontends ask cuDNN itself, and with it a GPU
@@ -201,12 +201,11 @@ def test_a_dense_shape_is_refused_before_there_is_a_library() -> None:
     shape = AttentionShape(batch=1, heads=4, kv_heads=2, seq_q=40, seq_kv=30, head_dim=64, dtype="float16")
     assert CUDNN[0].unsupported(shape) is None
     assert "seq_q=40 is more than seq_kv=30" in (CUDNN[0].unsupported(replace(shape, causal=True)) or "")
-    assert "varlen" in (CUDNN[0].unsupported(replace(shape, varlen=True)) or "")
     assert "int" in (CUDNN[0].unsupported(3) or "")
 
 
 def test_what_is_missing_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = KERNEL.make_inputs(paged_shape(), seed=0, device="cpu")
+    inputs = DEFINITION.make_inputs(paged_shape(), seed=0, device="cpu")
     reasons = ('pip install ".[cudnn]"', "cuDNN needs an NVIDIA GPU, and none is here")
     for module, reason in zip((None, SimpleNamespace(backend_version=lambda: NEWEST)), reasons, strict=True):
         monkeypatch.setitem(sys.modules, "cudnn", module)
@@ -358,7 +357,7 @@ def test_paged_operands_name_no_page_outside_the_pool(launched: Launched, layout
     shape = PagedShape(
         batch=3, heads=4, kv_heads=2, seq_q=2, max_context=64, mean_context=30, head_dim=64, layout=layout
     )
-    inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")
+    inputs = DEFINITION.make_inputs(shape, seed=0, device="cpu")
     assert int(inputs.page_table.min()) == -1
     call = CUDNN[0].prepare(shape, inputs)
     out = call()

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from autotune.correctness import error_limit
 from autotune.errors import BaselineUnavailableError, MissingDependencyError
 from autotune.kernels.baselines.eager import Eager
-from autotune.kernels.flash_attention import KERNEL
+from autotune.kernels.flash_attention.definition import DEFINITION
 from autotune.operation import Baseline
 from autotune.shape import AttentionShape, PagedShape
 from tests.kernels.numerics import compare, dense_attention
@@ -57,7 +57,7 @@ def shapes() -> list[AttentionShape]:
 
 
 def failure(shape: AttentionShape, device: str, data: str) -> str | None:
-    inputs = KERNEL.make_inputs(shape, seed=0, device=device, data=data)
+    inputs = DEFINITION.make_inputs(shape, seed=0, device=device, data=data)
     call = Eager().prepare(shape, inputs)
     tensors = inputs.q, inputs.k, inputs.v
     features: Any = {
@@ -123,7 +123,7 @@ BASE = ["matmul", "mul", "masked_fill", "softmax", "matmul"]
 )
 def test_operations_are_those_of_gpt2(features: dict[str, Any], operations: list[str]) -> None:
     shape = AttentionShape(**(PLAIN | features))
-    call = Eager().prepare(shape, KERNEL.make_inputs(shape, seed=0, device="cpu"))
+    call = Eager().prepare(shape, DEFINITION.make_inputs(shape, seed=0, device="cpu"))
     with Recorder() as recorder:
         call()
     assert [name.strip("_") for name in recorder.names] == operations
@@ -131,7 +131,7 @@ def test_operations_are_those_of_gpt2(features: dict[str, Any], operations: list
 
 def test_call_follows_its_inputs() -> None:
     shape = AttentionShape(batch=1, heads=2, seq_q=17, head_dim=64, dtype="float32", causal=True)
-    inputs, others = (KERNEL.make_inputs(shape, seed=seed, device="cpu") for seed in (0, 1))
+    inputs, others = (DEFINITION.make_inputs(shape, seed=seed, device="cpu") for seed in (0, 1))
     call, other = Eager().prepare(shape, inputs), Eager().prepare(shape, others)
     assert not torch.equal(call(), other())
     for name in ("q", "k", "v"):
@@ -148,11 +148,10 @@ def test_it_is_a_baseline() -> None:
 
 
 def test_what_it_cannot_do_is_named() -> None:
-    ragged = AttentionShape(**PLAIN, varlen=True)
     fp8 = AttentionShape(**PLAIN)
     object.__setattr__(fp8, "dtype", "float8_e4m3fn")
     paged = PagedShape(batch=1, heads=2, max_context=64, head_dim=64)
-    for shape, reason in ((ragged, "varlen=True: "), (fp8, "dtype=float8_e4m3fn: "), (paged, "PagedShape: ")):
+    for shape, reason in ((fp8, "dtype=float8_e4m3fn: "), (paged, "PagedShape: ")):
         found = Eager().unsupported(shape)
         assert found is not None
         assert found.startswith(reason)

@@ -1,4 +1,4 @@
-"""FlashInfer's calls, by a stand-in that refuses what the library refuses and computes from what it is given."""
+"""FlashInfer's calls, by a stand-in with its signatures that computes in fp64."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -12,16 +12,17 @@ from autotune.correctness import error_limit
 from autotune.errors import BaselineUnavailableError, MissingDependencyError
 from autotune.kernels.baselines import flash_infer
 from autotune.kernels.baselines.flash_infer import FlashInfer, list_pages
-from autotune.kernels.flash_attention import KERNEL as DENSE
-from autotune.kernels.paged_decode import KERNEL as DECODE
+from autotune.kernels.flash_attention.definition import DEFINITION as DENSE
+from autotune.kernels.paged_decode.definition import DEFINITION as DECODE
 from autotune.kernels.paged_decode.inputs import CheckShape
-from autotune.kernels.paged_prefill import KERNEL as PREFILL
+from autotune.kernels.paged_prefill.definition import DEFINITION as PREFILL
 from autotune.kernels.paged_prefill.inputs import check_shape
 from autotune.kernels.paged_prefill.reference import paged_prefill_reference
 from autotune.operation import Baseline
 from autotune.shape import AttentionShape, PagedShape
-from tests.kernels.baselines.fake_flash_infer.install import install
-from tests.kernels.baselines.fake_flash_infer.library import Library
+from tests.kernels.baselines.fake_flash_infer import install
+from tests.kernels.baselines.signatures import flashinfer as recorded
+from tests.kernels.baselines.stand_ins import Recorder, drift
 from tests.kernels.numerics import compare
 
 ONE: Final = AttentionShape(batch=1, heads=4, kv_heads=2, seq_q=17, head_dim=64, dtype="bfloat16", causal=True)
@@ -39,8 +40,6 @@ DENSE_SHAPES: Final = {
     "three-mqa-full": replace(ONE, batch=3, kv_heads=1, causal=False),
     "two-all": replace(ONE, batch=2, seq_kv=33, window=5, softcap=True),
     "two-narrow-values": replace(ONE, batch=2, head_dim=192, head_dim_v=128),
-    "varlen": replace(ONE, varlen=True),
-    "two-varlen": replace(ONE, batch=2, varlen=True, seq_kv=33),
 }
 PAGED: Final = PagedShape(batch=5, heads=8, kv_heads=2, max_context=70, head_dim=64, page_size=16, dtype="bfloat16")
 PAGED_SHAPES: Final = {
@@ -71,7 +70,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+def library(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     """The stand-in is installed, and the CPU counts as the GPU."""
     monkeypatch.setattr(flash_infer, "DEVICE", "cpu")
     monkeypatch.setattr(flash_infer, "WORKSPACE_BYTES", 64)
@@ -126,22 +125,22 @@ def failure(kernel: Any, shape: Any, inputs: Any) -> str | None:
 
 
 @pytest.mark.parametrize("shape", DENSE_SHAPES.values(), ids=DENSE_SHAPES)
-def test_dense_is_that_of_fp64(library: Library, shape: AttentionShape) -> None:
+def test_dense_is_that_of_fp64(library: Recorder, shape: AttentionShape) -> None:
     assert failure(DENSE, shape, dense(shape)) is None
-    is_one = shape.batch == 1 and not shape.varlen
+    is_one = shape.batch == 1
     assert library.names() == (
         ["single_prefill_with_kv_cache"] * 2 if is_one else ["ragged.plan", "ragged.run", "ragged.run"]
     )
 
 
 @pytest.mark.parametrize("shape", PAGED_SHAPES.values(), ids=PAGED_SHAPES)
-def test_decode_is_that_of_fp64(library: Library, shape: PagedShape) -> None:
+def test_decode_is_that_of_fp64(library: Recorder, shape: PagedShape) -> None:
     assert failure(DECODE, shape, decode(shape)) is None
-    assert library.names() == ["decode.plan", "decode.run", "decode.run"]
+    assert (library.names(), library.integers()) == (["decode.plan", "decode.run", "decode.run"], {torch.int32})
 
 
 @pytest.mark.parametrize("shape", PAGED_SHAPES.values(), ids=PAGED_SHAPES)
-def test_several_queries_a_sequence_are_a_prefill(library: Library, shape: PagedShape) -> None:
+def test_several_queries_a_sequence_are_a_prefill(library: Recorder, shape: PagedShape) -> None:
     shape = replace(shape, seq_q=3)
     assert failure(DECODE, shape, decode(shape, (70, 3, 4, 16, 33))) is None
     assert library.names() == ["prefill.plan", "prefill.run", "prefill.run"]
@@ -149,14 +148,14 @@ def test_several_queries_a_sequence_are_a_prefill(library: Library, shape: Paged
 
 
 @pytest.mark.parametrize("shape", PAGED_SHAPES.values(), ids=PAGED_SHAPES)
-def test_prefill_is_that_of_fp64(library: Library, shape: PagedShape) -> None:
+def test_prefill_is_that_of_fp64(library: Recorder, shape: PagedShape) -> None:
     assert failure(PREFILL, shape, prefill(shape)) is None
-    assert library.names() == ["prefill.plan", "prefill.run", "prefill.run"]
+    assert (library.names(), library.integers()) == (["prefill.plan", "prefill.run", "prefill.run"], {torch.int32})
     assert library.last("prefill.plan")["qo_indptr"].tolist() == [0, 40, 40, 41, 57, 59]
 
 
 @pytest.mark.parametrize("data", ["large", "tails"])
-def test_decode_is_that_of_fp64_on_hard_numbers(library: Library, data: str) -> None:
+def test_decode_is_that_of_fp64_on_hard_numbers(library: Recorder, data: str) -> None:
     assert failure(DECODE, PAGED, decode(PAGED, data=data)) is None
 
 
@@ -168,13 +167,13 @@ def test_pages_are_listed_sequence_by_sequence() -> None:
 
 
 @pytest.mark.parametrize(("heads", "expected"), [(2, False), (4, False), (6, False), (8, True), (10, True)])
-def test_decode_is_on_tensor_cores_from_groups_of_4_on(library: Library, heads: int, expected: bool) -> None:
+def test_decode_is_on_tensor_cores_from_groups_of_4_on(library: Recorder, heads: int, expected: bool) -> None:
     shape = replace(PAGED, heads=heads)
     FlashInfer().prepare(shape, decode(shape))
     assert library.last("decode.plan")["use_tensor_cores"] is expected
 
 
-def test_options_have_the_library_s_meaning(library: Library) -> None:
+def test_options_have_the_library_s_meaning(library: Recorder) -> None:
     shape = replace(ONE, window=5, softcap=True)
     FlashInfer().prepare(shape, dense(shape))
     given = library.last("single_prefill_with_kv_cache")
@@ -190,14 +189,14 @@ def test_options_have_the_library_s_meaning(library: Library) -> None:
 
 
 @pytest.mark.parametrize(("kv_dtype", "backend"), [("bfloat16", "auto"), ("float8_e4m3fn", "fa2")])
-def test_fa2_reads_8_bit_caches(library: Library, kv_dtype: str, backend: str) -> None:
+def test_fa2_reads_8_bit_caches(library: Recorder, kv_dtype: str, backend: str) -> None:
     shape = replace(PAGED, kv_dtype=kv_dtype)
     FlashInfer().prepare(shape, prefill(shape))
     assert library.last("prefill.plan")["backend"] == backend
 
 
 @pytest.mark.parametrize("kernel", [DECODE, PREFILL], ids=["decode", "prefill"])
-def test_one_scale_is_the_library_s_own(library: Library, kernel: Any) -> None:
+def test_one_scale_is_the_library_s_own(library: Recorder, kernel: Any) -> None:
     shape = replace(PAGED, kv_dtype="float8_e4m3fn")
     inputs = (decode if kernel is DECODE else prefill)(shape)
     inputs = replace(inputs, k_scale=torch.full((2,), 0.25), v_scale=torch.full((2,), 0.5))
@@ -206,7 +205,7 @@ def test_one_scale_is_the_library_s_own(library: Library, kernel: Any) -> None:
     assert (given["k_scale"], given["v_scale"]) == (0.25, 0.5)
 
 
-def test_scales_that_differ_multiply_queries_and_output(library: Library) -> None:
+def test_scales_that_differ_multiply_queries_and_output(library: Recorder) -> None:
     shape = replace(PAGED, kv_dtype="float8_e4m3fn")
     inputs = replace(decode(shape), k_scale=torch.tensor([0.25, 0.5]), v_scale=torch.tensor([0.5, 0.25]))
     queries = inputs.q.clone()
@@ -223,7 +222,7 @@ def test_scales_that_differ_multiply_queries_and_output(library: Library) -> Non
     [(DENSE, ONE), (DENSE, replace(ONE, batch=2)), (DECODE, PAGED), (PREFILL, PAGED)],
     ids=["one", "two", "decode", "prefill"],
 )
-def test_a_call_plans_nothing_and_follows_its_tensors(library: Library, kernel: Any, shape: Any) -> None:
+def test_a_call_plans_nothing_and_follows_its_tensors(library: Recorder, kernel: Any, shape: Any) -> None:
     makers: dict[Any, Callable[[Any], Any]] = {DENSE: dense, DECODE: decode, PREFILL: prefill}
     inputs = makers[kernel](shape)
     call = FlashInfer().prepare(shape, inputs)
@@ -237,7 +236,7 @@ def test_a_call_plans_nothing_and_follows_its_tensors(library: Library, kernel: 
     assert len([name for name in library.names() if name.endswith("plan")]) == planned
 
 
-def test_queries_need_not_be_contiguous(library: Library) -> None:
+def test_queries_need_not_be_contiguous(library: Recorder) -> None:
     shape = replace(ONE, batch=2)
     inputs = dense(shape)
     wide = torch.zeros(2, 20, 4, 64, dtype=torch.bfloat16)
@@ -245,11 +244,14 @@ def test_queries_need_not_be_contiguous(library: Library) -> None:
     assert failure(DENSE, shape, replace(inputs, q=view)) is None
 
 
-def test_calls_share_a_workspace_as_long_as_one_lives(library: Library) -> None:
+def test_calls_share_a_workspace_as_long_as_one_lives(library: Recorder) -> None:
     baseline = FlashInfer()
     shapes = (replace(PAGED, window=5), replace(PAGED, softcap=True))
     calls = [baseline.prepare(shapes[0], decode(shapes[0]))]
-    (address,) = (workspace.data_ptr() for workspace in baseline._workspaces.values())
+    (workspace,) = baseline._workspaces.values()
+    assert (workspace.dtype, bool(workspace.any())) == (torch.uint8, False)
+    address = workspace.data_ptr()
+    del workspace
     calls.append(baseline.prepare(shapes[1], decode(shapes[1])))
     assert [workspace.data_ptr() for workspace in baseline._workspaces.values()] == [address]
     library.calls.clear()
@@ -291,7 +293,7 @@ REASONS: Final[dict[str, tuple[Any, str]]] = {
 
 
 @pytest.mark.parametrize(("shape", "reason"), REASONS.values(), ids=REASONS)
-def test_what_it_cannot_do_has_a_reason(library: Library, shape: Any, reason: str) -> None:
+def test_what_it_cannot_do_has_a_reason(library: Recorder, shape: Any, reason: str) -> None:
     found = FlashInfer().unsupported(shape)
     assert found is not None
     assert found.startswith(reason)
@@ -301,12 +303,12 @@ def test_what_it_cannot_do_has_a_reason(library: Library, shape: Any, reason: st
     assert library.calls == []
 
 
-def test_a_full_mask_may_have_more_queries_than_keys(library: Library) -> None:
+def test_a_full_mask_may_have_more_queries_than_keys(library: Recorder) -> None:
     shape = replace(ONE, causal=False, seq_kv=9)
     assert failure(DENSE, shape, dense(shape)) is None
 
 
-def test_what_inputs_alone_tell_is_refused_too(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_inputs_alone_tell_is_refused_too(library: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BaselineUnavailableError, match="a sequence has more queries than keys"):
         FlashInfer().prepare(PAGED, prefill(PAGED, (70, 0, 1, 16, 33), (40, 1, 1, 16, 2)))
     inputs = decode(PAGED)
@@ -319,7 +321,7 @@ def test_what_inputs_alone_tell_is_refused_too(library: Library, monkeypatch: py
         FlashInfer().prepare(PAGED, inputs)
 
 
-def test_a_failing_plan_makes_it_unavailable_in_one_line(library: Library) -> None:
+def test_a_failing_plan_makes_it_unavailable_in_one_line(library: Recorder) -> None:
     library.fails = RuntimeError("Ninja build failed.\n nvcc: not found" + " and so on" * 200)
     with pytest.raises(BaselineUnavailableError) as caught:
         FlashInfer().prepare(PAGED, decode(PAGED))
@@ -371,37 +373,9 @@ def test_it_is_a_baseline_that_needs_no_library_to_be_asked(monkeypatch: pytest.
         assert baseline.unsupported(shape) is None
 
 
-def test_the_stand_in_sees_wrong_pages_layouts_and_types(library: Library) -> None:
-    inputs = decode(PAGED)
-    pages = list_pages(inputs.page_table, inputs.seq_lens, page_size=16)
-    caches = (inputs.k_cache, inputs.v_cache)
-    sizes = (8, 2, 64, 16)
-    options: dict[str, Any] = {"sm_scale": 0.125, "q_data_type": torch.bfloat16}
-
-    def run(layout: str, pages: Any) -> torch.Tensor:
-        module: Any = sys.modules["flashinfer"]
-        workspace = torch.zeros(8, dtype=torch.uint8)
-        wrapper = module.BatchDecodeWithPagedKVCacheWrapper(workspace, layout, use_tensor_cores=True)
-        wrapper.plan(*pages, *sizes, **options)
-        out: torch.Tensor = wrapper.run(inputs.q[:, 0], caches)
-        return out
-
-    right = run("NHD", pages)
-    assert not right.isnan().any()
-    wrong = run("NHD", pages._replace(indices=pages.indices.flip(0)))
-    assert not torch.equal(wrong, right)
-    longer = pages._replace(last_page_len=torch.where(pages.last_page_len > 0, 16, 0).int())
-    assert run("NHD", longer).isnan().any()  # what lies behind a sequence's end
-    bad: dict[str, tuple[str, Any]] = {
-        "layout": ("HND", pages),
-        "int64": ("NHD", pages._replace(indices=pages.indices.long())),
-        "no such page": ("NHD", pages._replace(indices=pages.indices + len(inputs.k_cache))),
-        "fewer pages": ("NHD", pages._replace(indices=pages.indices[1:])),
-        "no last page": ("NHD", pages._replace(last_page_len=torch.zeros_like(pages.last_page_len))),
-    }
-    for layout, listed in bad.values():
-        with pytest.raises(AssertionError):
-            run(layout, listed)
+def test_the_package_has_the_signatures_that_were_recorded() -> None:
+    package = pytest.importorskip("flashinfer", reason="its signatures are those of the source, not installed here")
+    assert drift(recorded, package) == []
 
 
 @pytest.fixture

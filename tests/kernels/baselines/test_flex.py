@@ -19,8 +19,8 @@ from triton.runtime.errors import OutOfResources
 
 from autotune.errors import BaselineUnavailableError, MissingDependencyError
 from autotune.kernels.baselines.flex import Flex
-from autotune.kernels.flash_attention import KERNEL
-from autotune.kernels.flex_attention import compiled
+from autotune.kernels.flash_attention.definition import DEFINITION
+from autotune.kernels.flash_attention.flex import compiled
 from autotune.operation import Baseline
 from autotune.shape import AttentionShape, PagedShape
 from tests.kernels.baselines.flex_cases import MODS, SHAPES, mod_failure, shape_failure, shape_of
@@ -112,7 +112,7 @@ def test_gpu_takes_kernel_options(options: dict[str, int]) -> None:
 @quiet
 def test_gpu_refuses_tiles_that_do_not_fit() -> None:
     shape = shape_of({"seq_q": 1024, "head_dim": 256}, "float32")
-    inputs = KERNEL.make_inputs(shape, seed=0, device="cuda")
+    inputs = DEFINITION.make_inputs(shape, seed=0, device="cuda")
     with pytest.raises(OutOfResources):
         compiled.attend(inputs, {"BLOCK_M": 128, "BLOCK_N": 128, "num_stages": 4})
 
@@ -123,7 +123,7 @@ def test_each_shape_of_a_process_is_compiled_and_stays_so(counter: CompileCounte
     with torch._dynamo.config.patch(recompile_limit=2):  # 8 by default
         for length in (16, 17, 18):
             shape = AttentionShape(batch=1, heads=1, seq_q=length, head_dim=16, dtype="float32", causal=True)
-            calls.append(Flex().prepare(shape, KERNEL.make_inputs(shape, seed=0, device="cpu")))
+            calls.append(Flex().prepare(shape, DEFINITION.make_inputs(shape, seed=0, device="cpu")))
     assert counter.frame_count == 3
     for call in calls:
         call()
@@ -158,14 +158,14 @@ def test_only_options_that_were_chosen_must_be_compiled_as_they_are(
 ) -> None:
     """Where torch's own choice does not fit, a user's call runs with one stage, and so does the baseline."""
     shape = shape_of({"seq_q": 16, "kv_heads": 1, "heads": 16, "causal": True}, "float32")  # torch is given BLOCK_M
-    compiled.bind(KERNEL.make_inputs(shape, seed=0, device="cpu"), options)
+    compiled.bind(DEFINITION.make_inputs(shape, seed=0, device="cpu"), options)
     assert given[0]["kernel_options"] == {"BLOCK_M": 128, **options}
     assert given[0]["falls_back"] == (not options)
 
 
 @quiet
 def test_a_timed_call_is_torchs_own(given: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    call = Flex().prepare(PLAIN, KERNEL.make_inputs(PLAIN, seed=0, device="cpu"))
+    call = Flex().prepare(PLAIN, DEFINITION.make_inputs(PLAIN, seed=0, device="cpu"))
 
     def look_up(*_: object) -> None:
         raise AssertionError("looked up again")
@@ -196,7 +196,7 @@ def test_options_reach_torch_and_divide_the_blocks_of_the_mask(
     given: list[dict[str, Any]], options: dict[str, int], blocks: tuple[int, int]
 ) -> None:
     shape = shape_of({"seq_q": 300, "seq_kv": 500, "causal": True, "kv_heads": 2}, "float32")
-    call = compiled.bind(KERNEL.make_inputs(shape, seed=0, device="cpu"), options)
+    call = compiled.bind(DEFINITION.make_inputs(shape, seed=0, device="cpu"), options)
     assert len(given) == 1  # what torch does at a first call is done
     assert call().shape == (2, 300, 4, 64)
     assert given[1]["sizes"] == [(2, 4, 300, 64), (2, 2, 500, 64), (2, 2, 500, 64)]
@@ -223,7 +223,7 @@ def test_only_what_hides_keys_is_a_block_mask(
     given: list[dict[str, Any]], fields: dict[str, Any], is_masked: bool
 ) -> None:
     shape = shape_of(fields, "float32")
-    Flex().prepare(shape, KERNEL.make_inputs(shape, seed=0, device="cpu"))
+    Flex().prepare(shape, DEFINITION.make_inputs(shape, seed=0, device="cpu"))
     assert (given[0]["block_mask"] is not None) == is_masked
     assert given[0]["score_mod"] is None
     assert given[0]["enable_gqa"] is False
@@ -241,11 +241,10 @@ def test_it_is_a_baseline() -> None:
 
 def test_what_it_cannot_do_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Flex, "available", lambda self: None)
-    ragged = shape_of({"seq_q": 8, "varlen": True}, "float16")
     fp8 = shape_of({"seq_q": 8}, "float16")
     object.__setattr__(fp8, "dtype", "float8_e4m3fn")
     paged = PagedShape(batch=1, heads=2, max_context=64, head_dim=64)
-    for shape, reason in ((ragged, "varlen=True: "), (fp8, "dtype=float8_e4m3fn: "), (paged, "PagedShape: ")):
+    for shape, reason in ((fp8, "dtype=float8_e4m3fn: "), (paged, "PagedShape: ")):
         found = Flex().unsupported(shape)
         assert found is not None
         assert found.startswith(reason)
@@ -261,7 +260,7 @@ def test_what_torch_cannot_compile_is_said(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Flex, "available", lambda self: None)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=fail))
     with pytest.raises(BaselineUnavailableError, match=r"^flex does not run here: .*memory") as caught:
-        Flex().prepare(PLAIN, KERNEL.make_inputs(PLAIN, seed=0, device="cpu"))
+        Flex().prepare(PLAIN, DEFINITION.make_inputs(PLAIN, seed=0, device="cpu"))
     assert "\n" not in str(caught.value)
     assert caught.value.__cause__ is not None
 

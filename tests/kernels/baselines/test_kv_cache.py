@@ -11,12 +11,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autotune.correctness import error_limit
 from autotune.errors import BaselineUnavailableError, InputMismatchError, UsageError
-from autotune.executor.comparing import hold
+from autotune.executor.admission import hold
 from autotune.kernels.baselines.baseline import OverCopies
 from autotune.kernels.baselines.kv_cache import ContiguousCache, GrowingCache, KVCache, StaticCache, gather_pages
-from autotune.kernels.paged_decode import KERNEL
+from autotune.kernels.paged_decode.definition import DEFINITION
 from autotune.kernels.paged_decode.inputs import CheckShape
-from autotune.kernels.paged_prefill import KERNEL as PREFILL
+from autotune.kernels.paged_prefill.definition import DEFINITION as PREFILL
 from autotune.kernels.paged_prefill.inputs import check_shape
 from autotune.operation import Baseline
 from autotune.shape import AttentionShape, PagedShape
@@ -171,12 +171,12 @@ def draw_paged(
     shape: PagedShape, lengths: tuple[int, ...] = LENGTHS, *, device: str = "cpu", data: str = "normal"
 ) -> Any:
     fields: dict[str, Any] = shape.as_dict()
-    return KERNEL.make_inputs(CheckShape(**fields, lengths=lengths), seed=0, device=device, data=data)
+    return DEFINITION.make_inputs(CheckShape(**fields, lengths=lengths), seed=0, device=device, data=data)
 
 
 def failure(shape: PagedShape, inputs: Any) -> str | None:
     out = ContiguousCache().prepare(shape, inputs)()
-    (expected,), (rounded,) = KERNEL.reference(inputs), KERNEL.reference(inputs, dtype=inputs.q.dtype)
+    expected, rounded = (DEFINITION.reference(inputs, dtype=dtype)[0] for dtype in (None, inputs.q.dtype))
     if (out.shape, out.dtype) != (expected.shape, inputs.q.dtype):
         return f"the output is {tuple(out.shape)} {out.dtype}"
     return compare(out, expected, error_limit(expected, rounded, inputs.q.dtype))

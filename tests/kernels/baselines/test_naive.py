@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +15,11 @@ from autotune.device import architecture
 from autotune.errors import BaselineUnavailableError, MissingDependencyError
 from autotune.kernels.baselines.naive import Naive, kernel_traffic, memory_traffic
 from autotune.kernels.baselines.naive.launch import plan_launches
-from autotune.kernels.flash_attention import KERNEL
+from autotune.kernels.flash_attention.definition import DEFINITION
 from autotune.operation import Baseline
 from autotune.shape import MAX_LENGTH, AttentionShape, PagedShape
+from tests.contract.compiling import compile_sample
+from tests.contract.interpreting import interpret
 from tests.kernels.baselines.naive_cases import (
     Case,
     case_failure,
@@ -27,23 +27,16 @@ from tests.kernels.baselines.naive_cases import (
     gpu_cases,
     make_cases,
     prepared_failure,
+    touched_bytes,
 )
-from tests.kernels.compiling import compile_sample
-from tests.kernels.conftest import Interpreter, interpret
 from tests.kernels.numerics import compare, dense_attention
 
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(scope="module")
-def interpreter() -> Iterator[Interpreter]:
-    """Runs a task of ``naive_cases`` in a process in which Triton interprets."""
-    yield from interpret("tests.kernels.baselines.naive_cases")
-
-
 @pytest.mark.parametrize("case", make_cases(), ids=str)
-def test_interpreted_case(case: Case, interpreter: Interpreter) -> None:
-    assert interpreter("naive case", asdict(case)) is None
+def test_interpreted_case(case: Case) -> None:
+    assert interpret(case_failure, case, "cpu") is None
 
 
 @pytest.mark.gpu
@@ -68,12 +61,12 @@ DISTANT = [(0, 2**30), (0, 2**31 + 16), (1, 2**23), (2, 2**30)]  # axis, stride:
 
 
 @pytest.mark.parametrize(("axis", "stride"), DISTANT)
-def test_interpreted_offsets_beyond_32_bits(axis: int, stride: int, interpreter: Interpreter) -> None:
+def test_interpreted_offsets_beyond_32_bits(axis: int, stride: int) -> None:
     try:
         torch.empty(3 * stride if axis != 1 else 300 * stride, dtype=torch.float16)
     except RuntimeError:
         pytest.skip("the machine gives out no address space of this size")
-    assert interpreter("naive distant", axis, stride) is None
+    assert interpret(distant_failure, axis, stride, "cpu") is None
 
 
 @pytest.mark.gpu
@@ -120,8 +113,8 @@ by_shape = pytest.mark.parametrize("fields", SHAPES.values(), ids=[name.replace(
 
 
 @by_shape
-def test_interpreted_call_follows_its_inputs(fields: dict[str, Any], interpreter: Interpreter) -> None:
-    assert interpreter("naive prepared", fields) is None
+def test_interpreted_call_follows_its_inputs(fields: dict[str, Any]) -> None:
+    assert interpret(prepared_failure, fields, "cpu") is None
 
 
 @pytest.mark.gpu
@@ -133,7 +126,7 @@ def test_gpu_call_follows_its_inputs(fields: dict[str, Any]) -> None:
 @pytest.mark.gpu
 def test_a_cuda_graph_holds_the_call() -> None:
     shape = AttentionShape(**SHAPES["GQA causal"])
-    inputs = KERNEL.make_inputs(shape, seed=0, device="cuda")
+    inputs = DEFINITION.make_inputs(shape, seed=0, device="cuda")
     call = Naive().prepare(shape, inputs)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):  # prepared: nothing is compiled in it
@@ -145,7 +138,7 @@ def test_a_cuda_graph_holds_the_call() -> None:
     assert not expected.isnan().any()
 
 
-@pytest.mark.parametrize("arch", ["sm_90", "gfx942"])
+@pytest.mark.parametrize("arch", ["sm_90", pytest.param("gfx942", marks=pytest.mark.slow)])
 def test_all_three_compile_and_fit(arch: str, tmp_path: Path) -> None:
     found = compile_sample("tests.kernels.baselines.compile_naive", arch, tmp_path)
     assert len(found) == 9
@@ -155,9 +148,9 @@ def test_all_three_compile_and_fit(arch: str, tmp_path: Path) -> None:
 
 
 @by_shape
-def test_traffic_is_what_the_kernels_touch(fields: dict[str, Any], interpreter: Interpreter) -> None:
+def test_traffic_is_what_the_kernels_touch(fields: dict[str, Any]) -> None:
     shape = AttentionShape(**fields)
-    assert kernel_traffic(shape) == interpreter("naive touched", fields)
+    assert kernel_traffic(shape) == interpret(touched_bytes, fields)
     assert memory_traffic(shape) == sum(kernel_traffic(shape).values())
 
 
@@ -208,7 +201,6 @@ def test_it_is_a_baseline() -> None:
     [
         ({"window": 9}, "window=9: naive"),
         ({"softcap": True}, "softcap=True: naive"),
-        ({"varlen": True}, "varlen=True: naive"),
         ({"batch": 2, "heads": 2, "seq_q": MAX_LENGTH}, f"batch * heads * seq_q = {4 * MAX_LENGTH}: naive"),
     ],
 )
@@ -259,7 +251,7 @@ def test_tensors_of_the_cpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Naive, "available", lambda self: None)
     shape = AttentionShape(**PLAIN)
     with pytest.raises(BaselineUnavailableError, match="on cpu: naive takes a GPU's"):
-        Naive().prepare(shape, KERNEL.make_inputs(shape, seed=0, device="cpu"))
+        Naive().prepare(shape, DEFINITION.make_inputs(shape, seed=0, device="cpu"))
 
 
 def test_scores_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from autotune.correctness import check_baseline, make_case
 from autotune.errors import BaselineUnavailableError, MissingDependencyError
 from autotune.kernels.baselines import sdpa
 from autotune.kernels.baselines.sdpa import BACKENDS, SDPA, OneBackend, Sdpa
-from autotune.kernels.flash_attention import KERNEL
+from autotune.kernels.flash_attention.definition import DEFINITION
 from autotune.shape import AttentionShape, PagedShape
 
 SHAPE = AttentionShape(batch=2, heads=4, kv_heads=2, seq_q=37, head_dim=16, dtype="float32", causal=True)
@@ -39,7 +39,7 @@ SHAPE = AttentionShape(batch=2, heads=4, kv_heads=2, seq_q=37, head_dim=16, dtyp
     ids=str,
 )
 def test_backends_of_the_cpu_agree_with_fp64(backend: str, shape: AttentionShape) -> None:
-    case = make_case(KERNEL, shape, "normal", device="cpu", seed=0)
+    case = make_case(DEFINITION, shape, "normal", device="cpu", seed=0)
     out = Sdpa(backend).prepare(shape, case.inputs)()
     assert out.shape == case.references[0].shape
     error, limit = check_baseline(out, case)
@@ -75,7 +75,7 @@ def operators(call: Any) -> list[str]:
 def test_a_call_is_one_operator_of_the_forced_backend(seq_q: int, seq_kv: int) -> None:
     """Without a mask that is made anew; the math that torch composes has products, and nothing of the other."""
     shape = replace(SHAPE, seq_q=seq_q, seq_kv=seq_kv)
-    inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")
+    inputs = DEFINITION.make_inputs(shape, seed=0, device="cpu")
     seen = operators(Sdpa("flash").prepare(shape, inputs))
     assert [name for name in seen if name != "transpose"] == [FLASH]
     seen = operators(Sdpa("math").prepare(shape, inputs))
@@ -91,7 +91,7 @@ def test_a_timed_call_enters_no_context_of_torch_s_and_leaves_every_switch_as_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr("torch.nn.attention.sdpa_kernel")
-    inputs = KERNEL.make_inputs(SHAPE, seed=0, device="cpu")
+    inputs = DEFINITION.make_inputs(SHAPE, seed=0, device="cpu")
     before, one = switches(), torch.ones(1, 1, 1, 8)
     torch.backends.cuda.enable_math_sdp(not before[3])
     try:
@@ -117,7 +117,7 @@ def test_a_gpu_s_kernels_get_a_bias_that_is_no_tensor() -> None:
         bias = Sdpa(backend)._mask(shape, there)
         assert isinstance(bias, CausalBias)
         assert (bias.variant, bias.seq_len_q, bias.seq_len_kv) == (CausalVariant.LOWER_RIGHT, 37, 50)
-    case = make_case(KERNEL, shape, "normal", device="cpu", seed=0)
+    case = make_case(DEFINITION, shape, "normal", device="cpu", seed=0)
     q, k, v = (tensor.transpose(1, 2) for tensor in (case.inputs.q, case.inputs.k, case.inputs.v))
     with OneBackend("math"):
         out = scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=case.inputs.scale, enable_gqa=True)
@@ -155,7 +155,7 @@ def test_a_backend_that_does_not_take_the_bias_is_refused_before_torch_makes_a_t
 @pytest.mark.parametrize(("seq_q", "seq_kv"), LENGTHS[:3])
 def test_backends_of_a_gpu_align_bottom_right(backend: str, seq_q: int, seq_kv: int) -> None:
     shape = replace(SHAPE, seq_q=seq_q, seq_kv=seq_kv, kv_heads=4, dtype="bfloat16")
-    case = make_case(KERNEL, shape, "normal", device="cuda", seed=0)
+    case = make_case(DEFINITION, shape, "normal", device="cuda", seed=0)
     call = Sdpa(backend).prepare(shape, case.inputs)
     error, limit = check_baseline(call(), case)
     assert error <= limit
@@ -169,7 +169,6 @@ def test_backends_of_a_gpu_align_bottom_right(backend: str, seq_q: int, seq_kv: 
     [
         (replace(SHAPE, window=4), "no window"),
         (replace(SHAPE, softcap=True), "no softcap"),
-        (replace(SHAPE, varlen=True), "varlen=True"),
         (PagedShape(batch=1, heads=1, kv_heads=1, max_context=16, head_dim=16), "PagedShape"),
     ],
 )
@@ -234,7 +233,7 @@ def test_the_memory_efficient_backend_takes_groups_from_a_release_on(
 
 def test_what_a_backend_refuses_is_said_in_torch_s_words_when_it_is_prepared() -> None:
     shape = replace(SHAPE, head_dim_v=24)
-    inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")
+    inputs = DEFINITION.make_inputs(shape, seed=0, device="cpu")
     with pytest.raises(BaselineUnavailableError) as caught:
         Sdpa("flash").prepare(shape, inputs)
     assert str(caught.value).startswith(
@@ -250,7 +249,7 @@ def test_a_refusal_without_a_reason_is_said_too(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     shape = replace(SHAPE, kv_heads=4)
     with pytest.raises(BaselineUnavailableError, match=r"^sdpa efficient does not run here: RuntimeError: No "):
-        Sdpa("efficient").prepare(shape, KERNEL.make_inputs(shape, seed=0, device="cpu"))
+        Sdpa("efficient").prepare(shape, DEFINITION.make_inputs(shape, seed=0, device="cpu"))
 
 
 def test_memory_that_does_not_suffice_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +258,7 @@ def test_memory_that_does_not_suffice_is_no_refusal(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", fail)
     with pytest.raises(torch.OutOfMemoryError):
-        Sdpa("flash").prepare(SHAPE, KERNEL.make_inputs(SHAPE, seed=0, device="cpu"))
+        Sdpa("flash").prepare(SHAPE, DEFINITION.make_inputs(SHAPE, seed=0, device="cpu"))
 
 
 def test_there_is_one_for_each_backend() -> None:

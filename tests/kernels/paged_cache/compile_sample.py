@@ -11,7 +11,7 @@ import torch
 
 from autotune.device import architecture
 from autotune.executor.compiler import use_target
-from autotune.executor.messages import take_standard_output
+from autotune.executor.pipes import take_standard_output
 from autotune.kernels.paged_cache.append import append
 
 

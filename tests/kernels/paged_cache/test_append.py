@@ -1,6 +1,6 @@
 """Appending to a paged cache: every byte as torch stores it, and nothing else written."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,8 @@ import torch
 from autotune import append_kv
 from autotune.errors import InputMismatchError, InvalidShapeError, NotDifferentiableError
 from autotune.kernels.paged_cache.call import check_slots
-from tests.kernels.compiling import compile_sample
-from tests.kernels.conftest import Interpreter
+from tests.contract.compiling import compile_sample
+from tests.contract.interpreting import interpret
 from tests.kernels.paged_cache.numerics import (
     Case,
     attention_failure,
@@ -45,8 +45,8 @@ def gpu_cases() -> list[Case]:
 
 
 @pytest.mark.parametrize("case", cases(), ids=str)
-def test_interpreted_case(case: Case, interpreter: Interpreter) -> None:
-    assert interpreter("case", asdict(case)) is None
+def test_interpreted_case(case: Case) -> None:
+    assert interpret(case_failure, case, "cpu") is None
 
 
 @pytest.mark.gpu
@@ -56,8 +56,8 @@ def test_gpu_case(case: Case) -> None:
 
 
 @pytest.mark.parametrize("kv_dtype", FLOATS)
-def test_interpreted_rounding_of_every_half(kv_dtype: str, interpreter: Interpreter) -> None:
-    assert interpreter("every half", kv_dtype) is None
+def test_interpreted_rounding_of_every_half(kv_dtype: str) -> None:
+    assert interpret(every_half_failure, kv_dtype, "cpu") is None
 
 
 @pytest.mark.gpu
@@ -66,12 +66,12 @@ def test_gpu_rounding_of_every_half(kv_dtype: str) -> None:
     assert every_half_failure(kv_dtype, "cuda") is None
 
 
-def test_interpreted_offsets_beyond_32_bits(interpreter: Interpreter) -> None:
+def test_interpreted_offsets_beyond_32_bits() -> None:
     try:
         torch.empty(4 * 2**30 + 64, dtype=torch.float16)
     except RuntimeError:
         pytest.skip("the machine gives out no address space of this size")
-    assert interpreter("distant") is None
+    assert interpret(distant_failure, "cpu") is None
 
 
 @pytest.mark.gpu
@@ -97,16 +97,18 @@ def test_gpu_prefill_over_what_was_appended() -> None:
 
 
 @pytest.mark.parametrize("kv_dtype", QUANTIZED)
-def test_interpreted_attention_over_what_was_appended(kv_dtype: str, interpreter: Interpreter) -> None:
+def test_interpreted_attention_over_what_was_appended(kv_dtype: str) -> None:
     """The public functions pick for tensors on the CPU where there is no GPU."""
-    assert interpreter("attention", kv_dtype) is None
+    assert interpret(attention_failure, kv_dtype, "cpu", torch.float16) is None
 
 
-def test_interpreted_prefill_over_what_was_appended(interpreter: Interpreter) -> None:
-    assert interpreter("prefill") is None
+def test_interpreted_prefill_over_what_was_appended() -> None:
+    assert interpret(prefill_failure, "cpu", torch.float16) is None
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "gfx942"])
+@pytest.mark.parametrize(
+    "arch", ["sm_90", *(pytest.param(arch, marks=pytest.mark.slow) for arch in ("sm_80", "gfx942"))]
+)
 def test_all_types_compile_and_no_product_is_fused_with_a_sum(arch: str, tmp_path: Path) -> None:
     fused = compile_sample("tests.kernels.paged_cache.compile_sample", arch, tmp_path)
     assert sorted(fused) == sorted(["bfloat16", *QUANTIZED])
@@ -114,8 +116,8 @@ def test_all_types_compile_and_no_product_is_fused_with_a_sum(arch: str, tmp_pat
         assert fused == dict.fromkeys(fused, 0)
 
 
-def test_interpreted_axes_of_one_element_may_have_any_stride(interpreter: Interpreter) -> None:
-    assert interpreter("one element") is None
+def test_interpreted_axes_of_one_element_may_have_any_stride() -> None:
+    assert interpret(one_element_failure, "cpu") is None
 
 
 @pytest.mark.gpu

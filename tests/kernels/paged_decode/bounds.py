@@ -5,10 +5,11 @@ from typing import Final
 
 import torch
 
-from autotune.kernels.paged_decode import KERNEL
+from autotune.kernels.paged_decode.definition import DEFINITION
 from autotune.kernels.paged_decode.inputs import CheckShape
-from autotune.space import Config
-from tests.kernels.paged_decode.numerics import FAR_PAGE, config_of
+from autotune.kernels.paged_decode.triton import KERNEL
+from tests.contract.implementations.paged_decode_triton import config_of
+from tests.kernels.paged_decode.numerics import FAR_PAGE
 
 LENGTHS: Final = (40, 64, 17)
 ODD: Final = {"past the table": (40, 5000, 64), "below 0": (40, -7, 64), "least": (40, -(2**31), 64)}
@@ -19,7 +20,7 @@ def lengths_failure(schedule: str, combine: str, name: str, device: str) -> str 
     shape = CheckShape(
         batch=3, heads=4, kv_heads=2, max_context=64, head_dim=32, dtype="float16", lengths=LENGTHS, sm_count=4
     )  # fmt: skip
-    inputs = KERNEL.make_inputs(shape, seed=0, device=device)
+    inputs = DEFINITION.make_inputs(shape, seed=0, device=device)
     pages = inputs.page_table.shape[1]
     capacity = pages * inputs.k_cache.shape[1]
     table = torch.full((3, pages + 400), FAR_PAGE, dtype=torch.int32, device=device)
@@ -33,6 +34,6 @@ def lengths_failure(schedule: str, combine: str, name: str, device: str) -> str 
             seq_lens=torch.tensor(lengths, dtype=torch.int32, device=device),
             **caches,
         )
-        outputs.append(KERNEL.empty_output(problem))
-        KERNEL.launch(Config(config_of(schedule, work=2, combine=combine)), problem, outputs[-1])
+        outputs.append(DEFINITION.empty_outputs(problem))
+        KERNEL.launch(config_of(schedule, work=2, combine=combine), problem, outputs[-1])
     return None if torch.equal(outputs[0][0], outputs[1][0]) else f"a length {name} is not that of the table"

@@ -9,12 +9,14 @@ import sys
 from typing import Any
 
 from autotune.device import Device, architecture
-from autotune.executor.compiler import compile_config, use_target
-from autotune.executor.messages import outcome_to_json, take_standard_output
-from autotune.kernels.paged_decode import KERNEL
-from autotune.search_spaces.paged_decode import OPERATION
+from autotune.executor.compiler import compile_candidate, use_target
+from autotune.executor.messages import to_plain
+from autotune.executor.pipes import take_standard_output
+from autotune.kernels.paged_decode.triton import KERNEL
+from autotune.search_spaces.paged_decode.triton import IMPLEMENTATION
 from autotune.shape import PagedShape
 from autotune.space import Config, Value
+from autotune.trial import Candidate
 from tests.kernels.compile_sample import device_of
 
 SIZES: dict[str, Any] = {"batch": 64, "heads": 32, "kv_heads": 8, "max_context": 8192, "head_dim": 128}
@@ -37,7 +39,7 @@ DEPTHS = (("split", 3), ("split", 4), ("flat", 4))  # schedule, num_stages
 
 def problems(device: Device) -> list[tuple[str, PagedShape, Config]]:
     """Defaults; of the thorough architecture those of every shape, and both schedules with pipelines of some depths."""
-    space = OPERATION.space
+    space = IMPLEMENTATION.space
     names = SHAPES if device.arch == THOROUGH else FEW
     found = [(f"default {name}", SHAPES[name], space.default(SHAPES[name], device)) for name in names]
     shape = SHAPES["page 16"]
@@ -53,14 +55,14 @@ def problems(device: Device) -> list[tuple[str, PagedShape, Config]]:
 
 def count_buffers(config: Config, shape: PagedShape) -> list[int]:
     """How many tiles of keys, and of values, the compiled loop holds: the first sizes of its buffers."""
-    text = KERNEL.warmup(config, shape).asm["ttgir"]
+    text = KERNEL.warmup(config, shape)[0].asm["ttgir"]
     tile = rf"memdesc<(\d+)x{config['BLOCK_K']}x{shape.head_dim}x"
     return [int(count) for count in re.findall(rf"ttg.local_alloc : \(\) -> !ttg.{tile}", text)]
 
 
 def count_words(config: Config, shape: PagedShape) -> int:
     """Neighbouring words of a row of keys that a thread converts from one byte, for shared memory."""
-    text = KERNEL.warmup(config, shape).asm["ttgir"]
+    text = KERNEL.warmup(config, shape)[0].asm["ttgir"]
     found = re.search(r"cvt.rn.f16x2.e4m3x2 \$0, low.*xi16, (#\w+)>", text)
     assert found is not None
     layout = re.search(rf"^{found[1]} = #ttg.blocked<{{sizePerThread = \[(\d+), 1\]", text, re.MULTILINE)
@@ -73,7 +75,7 @@ def main() -> None:
     use_target(architecture(device.arch))
     outcomes: dict[str, Any] = {}
     for name, shape, config in problems(device):
-        outcomes[name] = outcome_to_json(compile_config(KERNEL, config, shape, device))
+        outcomes[name] = to_plain(compile_candidate(KERNEL, Candidate("triton", config), shape, device))
         if name.endswith("stages"):
             outcomes[name]["buffers"] = count_buffers(config, shape)
         if name.endswith("many rows"):

@@ -10,12 +10,13 @@ from typing import Any, Final
 
 import torch
 
-from autotune.correctness import error_limit
+from autotune.correctness import STATISTIC_UNITS, error_limit
 from autotune.kernels.paged_cache.quantization import dequantize, quantize
-from autotune.kernels.paged_decode import KERNEL
+from autotune.kernels.paged_decode.definition import DEFINITION
 from autotune.kernels.paged_decode.inputs import CheckShape, permute_pages
-from autotune.kernels.paged_decode.launch import launch
-from autotune.space import Config
+from autotune.kernels.paged_decode.triton import KERNEL
+from autotune.kernels.paged_decode.triton.launch import launch
+from tests.contract.implementations.paged_decode_triton import config_of
 from tests.kernels.numerics import compare, multiply
 from tests.kernels.paged_decode.cases import SM_COUNT, Case
 
@@ -188,7 +189,7 @@ def case_failure(case: Case, device: str) -> str | None:
     expected, expected_lse = truth(torch.float64)
     found = compare(out, expected, error_limit(expected, truth(dtype)[0], dtype))
     if found is None and case.lse:
-        limit = error_limit(expected_lse, truth(torch.float32)[1], torch.float32)
+        limit = error_limit(expected_lse, truth(torch.float32)[1], torch.float32, units=STATISTIC_UNITS)
         if case.kv_dtype == "int8":
             limit += (
                 8 * torch.finfo(torch.float32).eps
@@ -204,15 +205,6 @@ def query_rounding(problem: Problem, scale: float) -> float:
     """How far scores may be off because int8 keys are multiplied by queries of 16 bits (docs/paged-attention.md)."""
     most = max((keys.abs().sum(-1).max().item() for keys in problem.keys if keys.numel()), default=0.0)
     return problem.q.abs().max().item() / HALF_STEPS * most * scale
-
-
-def config_of(schedule: str, *, work: int, combine: str = "kernel", num_stages: int = 3) -> dict[str, int | str]:
-    """A config as the launcher takes it; ``work`` are splits or programs of an SM."""
-    amounts: dict[str, int | str] = {"PROGRAMS_PER_SM": work}
-    if schedule == "split":
-        amounts = {"NUM_SPLITS": work, "COMBINE": combine, "PARTIALS": "float32"}
-    tile = {"BLOCK_ROWS": 16, "HEADS": 1, "BLOCK_K": 32, "num_warps": 4, "num_stages": num_stages}
-    return {"schedule": schedule, **amounts, **tile}
 
 
 def distant_failure(axis: str, stride: int, device: str) -> str | None:
@@ -238,7 +230,7 @@ def distant_failure(axis: str, stride: int, device: str) -> str | None:
     table = torch.tensor([[4, 0, 2], [1, 3, FAR_PAGE]], dtype=torch.int32, device=device)
     q, seq_lens = draw(2, 1, shape[2], width), torch.tensor(lengths, dtype=torch.int32, device=device)
     out = torch.full_like(q, math.nan)
-    options = config_of("split", work=1, num_stages=1)
+    options = dict(config_of("split", work=1, num_stages=1))
     features: dict[str, Any] = {"window": None, "softcap": None, "sinks": None, "alibi_slopes": None}
     launch(q, k_cache, v_cache, table, seq_lens, out, None, layout="NHD", scale=0.2, **features, options=options)
     for sequence, length in enumerate(lengths):
@@ -257,10 +249,10 @@ def graph_failure(schedule: str, combine: str) -> str | None:
     sizes: dict[str, Any] = {"batch": 5, "heads": 8, "kv_heads": 2, "max_context": 900, "head_dim": 64}
     lengths = ((900, 0, 33, 64, 1), (16, 900, 0, 200, 450))
     shapes = [CheckShape(**sizes, dtype="float16", lengths=chosen) for chosen in lengths]
-    captured, later = (KERNEL.make_inputs(shape, seed=0, device="cuda") for shape in shapes)
-    config = Config(config_of(schedule, work=2, combine=combine))
+    captured, later = (DEFINITION.make_inputs(shape, seed=0, device="cuda") for shape in shapes)
+    config = config_of(schedule, work=2, combine=combine)
     captured = replace(captured, k_cache=later.k_cache, v_cache=later.v_cache)
-    (out,) = KERNEL.empty_output(captured)
+    out = DEFINITION.empty_outputs(captured)[0]
     KERNEL.launch(config, later, (out,))  # compiles
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -270,7 +262,7 @@ def graph_failure(schedule: str, combine: str) -> str | None:
     captured.q.copy_(later.q)
     out.fill_(math.nan)
     graph.replay()
-    (expected,), (eager,) = KERNEL.reference(later), KERNEL.reference(later, dtype=torch.float16)
+    expected, eager = (DEFINITION.reference(later, dtype=dtype)[0] for dtype in (None, torch.float16))
     return compare(out, expected, error_limit(expected, eager, torch.float16))
 
 
@@ -278,7 +270,7 @@ def poison_failure(kv_dtype: str, where: str, device: str) -> str | None:
     """One NaN among the queries, the keys or the values of the first sequence: its results show it, no other's do."""
     sizes: dict[str, Any] = {"batch": 2, "heads": 4, "kv_heads": 1, "max_context": 90, "head_dim": 64}
     shape = CheckShape(**sizes, dtype="float16", kv_dtype=kv_dtype, lengths=(70, 90))
-    inputs = KERNEL.make_inputs(shape, seed=0, device=device)
+    inputs = DEFINITION.make_inputs(shape, seed=0, device=device)
     page, slot = int(inputs.page_table[0, 2]), 5
     if where == "q":
         inputs.q[0, 0, :, 3] = math.nan
@@ -289,8 +281,8 @@ def poison_failure(kv_dtype: str, where: str, device: str) -> str | None:
     else:
         {"k": inputs.k_cache, "v": inputs.v_cache}[where][page, slot, 0, 3] = math.nan
     for schedule in ("split", "flat"):
-        (out,) = KERNEL.empty_output(inputs)
-        KERNEL.launch(Config(config_of(schedule, work=4)), inputs, (out,))
+        out = DEFINITION.empty_outputs(inputs)[0]
+        KERNEL.launch(config_of(schedule, work=4), inputs, (out,))
         if not out[0].isnan().any(-1).all():
             return f"{schedule}: NaN is lost"
         if out[1].isnan().any():
@@ -302,9 +294,9 @@ def streams_failure(schedule: str, combine: str) -> str | None:
     """Two graphs, replayed on two streams at once, again and again: neither disturbs the other."""
     sizes: dict[str, Any] = {"batch": 6, "heads": 8, "kv_heads": 2, "max_context": 2000, "head_dim": 64}
     shape = CheckShape(**sizes, dtype="float16", lengths=(2000, 0, 33, 640, 1, 700))
-    config = Config(config_of(schedule, work=2, combine=combine))
-    problems = [KERNEL.make_inputs(shape, seed=seed, device="cuda") for seed in (0, 1)]
-    outputs = [KERNEL.empty_output(problem)[0] for problem in problems]
+    config = config_of(schedule, work=2, combine=combine)
+    problems = [DEFINITION.make_inputs(shape, seed=seed, device="cuda") for seed in (0, 1)]
+    outputs = [DEFINITION.empty_outputs(problem)[0] for problem in problems]
     graphs = []
     for problem, out in zip(problems, outputs, strict=True):
         KERNEL.launch(config, problem, (out,))  # compiles
@@ -313,8 +305,8 @@ def streams_failure(schedule: str, combine: str) -> str | None:
         with torch.cuda.graph(graphs[-1]):
             KERNEL.launch(config, problem, (out,))
     streams: list[Any] = [torch.cuda.Stream() for _ in graphs]  # type: ignore[no-untyped-call]
-    expected = [KERNEL.reference(problem)[0] for problem in problems]
-    eager = [KERNEL.reference(problem, dtype=torch.float16)[0] for problem in problems]
+    expected = [DEFINITION.reference(problem)[0] for problem in problems]
+    eager = [DEFINITION.reference(problem, dtype=torch.float16)[0] for problem in problems]
     for _ in range(50):
         for out in outputs:
             out.fill_(math.nan)
@@ -334,11 +326,11 @@ def order_failure(schedule: str, combine: str, device: str) -> str | None:
     lengths = (40, 0, 200, 3, 129)
     sizes: dict[str, Any] = {"batch": 5, "heads": 8, "kv_heads": 2, "max_context": 200, "head_dim": 64}
     shape = CheckShape(**sizes, dtype="float16", lengths=lengths, sm_count=4)
-    inputs = KERNEL.make_inputs(shape, seed=0, device=device)
-    config = Config(config_of(schedule, work=4, combine=combine))
+    inputs = DEFINITION.make_inputs(shape, seed=0, device=device)
+    config = config_of(schedule, work=4, combine=combine)
     outputs = []
     for problem in (inputs, inputs, permute_pages(inputs, seed=1)):
-        outputs.append(KERNEL.empty_output(problem))
+        outputs.append(DEFINITION.empty_outputs(problem))
         KERNEL.launch(config, problem, outputs[-1])
     return (
         None if all(torch.equal(outputs[0][0], other[0]) for other in outputs[1:]) else "the bits depend on the order"
@@ -349,14 +341,14 @@ def shared_failure(schedule: str, combine: str, device: str) -> str | None:
     """A page table of stride 0 over the batch: sequences are prefixes, of their own lengths, of the same pages."""
     lengths = (40, 0, 100, 3)
     sizes: dict[str, Any] = {"batch": 4, "heads": 4, "kv_heads": 1, "max_context": 100, "head_dim": 32}
-    inputs = KERNEL.make_inputs(
+    inputs = DEFINITION.make_inputs(
         CheckShape(**sizes, dtype="float16", lengths=lengths, sm_count=SM_COUNT), seed=0, device=device
     )
     row = inputs.page_table[2]  # of the longest
     shared = replace(inputs, page_table=row.expand(len(lengths), -1))
     assert shared.page_table.stride(0) == 0
-    (out,) = KERNEL.empty_output(shared)
-    KERNEL.launch(Config(config_of(schedule, work=2, combine=combine)), shared, (out,))
+    out = DEFINITION.empty_outputs(shared)[0]
+    KERNEL.launch(config_of(schedule, work=2, combine=combine), shared, (out,))
     k, v = (cache[row.long()].flatten(0, 1) for cache in (inputs.k_cache, inputs.v_cache))
 
     def truth(dtype: torch.dtype) -> torch.Tensor:
@@ -372,7 +364,7 @@ def shared_failure(schedule: str, combine: str, device: str) -> str | None:
 
 def call_failure(device: str) -> str | None:
     """Call what ``bind`` returns: ``q`` with and without its axis of queries, with and without the logarithm."""
-    config = Config({**config_of("flat", work=2, num_stages=1), "kpack": None})
+    config = config_of("flat", work=2, num_stages=1, kpack=None)
     lengths = (40, 1, 75)
     shape = CheckShape(
         batch=3, heads=4, kv_heads=2, max_context=75, head_dim=24, head_dim_v=16, dtype="float16", lengths=lengths
@@ -386,7 +378,7 @@ def call_failure(device: str) -> str | None:
     ]
     for fields, options in checks:
         changed = replace(shape, **fields)
-        inputs = KERNEL.make_inputs(changed, seed=0, device=device)
+        inputs = DEFINITION.make_inputs(changed, seed=0, device=device)
         tensors = (inputs.k_cache, inputs.v_cache, inputs.page_table, inputs.seq_lens)
         call = KERNEL.bind(config, changed)
         features = options(inputs)
@@ -396,7 +388,7 @@ def call_failure(device: str) -> str | None:
             return "q [B, H, D] is not q [B, 1, H, D]"
         if not torch.equal(out, call(inputs.q, *tensors, **features)):
             return "the output depends on return_lse"
-        expected, eager = KERNEL.reference(inputs), KERNEL.reference(inputs, dtype=torch.float16)
+        expected, eager = DEFINITION.reference(inputs), DEFINITION.reference(inputs, dtype=torch.float16)
         if (found := compare(out, expected[0], error_limit(expected[0], eager[0], torch.float16))) is not None:
             return f"{fields}: {found}"
     return None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.kernels.conftest import Interpreter
+from tests.contract.interpreting import interpret
 from tests.kernels.paged_decode.bounds import ODD, lengths_failure
 
 SCHEDULES = [("split", "kernel"), ("split", "last"), ("flat", "kernel")]
@@ -10,10 +10,8 @@ SCHEDULES = [("split", "kernel"), ("split", "last"), ("flat", "kernel")]
 
 @pytest.mark.parametrize("name", ODD)
 @pytest.mark.parametrize(("schedule", "combine"), SCHEDULES)
-def test_interpreted_lengths_end_with_the_table(
-    interpreter: Interpreter, schedule: str, combine: str, name: str
-) -> None:
-    assert interpreter("lengths", schedule, combine, name) is None
+def test_interpreted_lengths_end_with_the_table(schedule: str, combine: str, name: str) -> None:
+    assert interpret(lengths_failure, schedule, combine, name, "cpu") is None
 
 
 @pytest.mark.gpu

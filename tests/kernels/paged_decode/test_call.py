@@ -7,16 +7,15 @@ import pytest
 import torch
 
 from autotune.errors import InputMismatchError, NotDifferentiableError
-from autotune.kernels.paged_decode import KERNEL
-from autotune.kernels.paged_decode.call import check_pages
-from autotune.kernels.tensors import check_device
+from autotune.kernels.paged_decode.triton import KERNEL
+from autotune.kernels.paged_decode.triton.call import check_pages
 from autotune.shape import PagedShape
-from autotune.space import Config
-from tests.kernels.conftest import Interpreter
-from tests.kernels.paged_decode.numerics import call_failure, config_of
+from tests.contract.implementations.paged_decode_triton import config_of
+from tests.contract.interpreting import interpret
+from tests.kernels.paged_decode.numerics import call_failure
 
 HALF = torch.float16
-CONFIG = Config(config_of("split", work=1, num_stages=1))
+CONFIG = config_of("split", work=1, num_stages=1)
 SIZES: dict[str, Any] = {"batch": 2, "heads": 4, "kv_heads": 2, "max_context": 64, "head_dim": 16, "head_dim_v": 24}
 SHAPE = PagedShape(**SIZES, page_size=8, dtype="float16")
 CALL = KERNEL.bind(CONFIG, SHAPE)
@@ -147,13 +146,6 @@ def test_pages_are_read_on_demand(lengths: list[int], table: list[list[int]], me
         found_in_pages(lengths, table, window=None, queries=1)
 
 
-def test_another_gpu_than_the_current_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    check_device(torch.device("cuda", 0))
-    with pytest.raises(InputMismatchError, match=r"on cuda:1, the current device is cuda:0; .* torch.cuda.device\(1\)"):
-        check_device(torch.device("cuda", 1))
-
-
 def found_in_pages(
     lengths: list[int], table: list[list[int]], *, window: int | None, queries: int | torch.Tensor
 ) -> None:
@@ -198,8 +190,8 @@ def test_only_of_several_elements_the_stride_is_judged(changed: dict[str, torch.
         call(**tensors(**changed))
 
 
-def test_interpreted_call(interpreter: Interpreter) -> None:
-    assert interpreter("call") is None
+def test_interpreted_call() -> None:
+    assert interpret(call_failure, "cpu") is None
 
 
 @pytest.mark.gpu

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from autotune.correctness import error_limit
-from autotune.kernels.paged_decode import KERNEL, counters
+from autotune.kernels.paged_decode.definition import DEFINITION
 from autotune.kernels.paged_decode.inputs import CheckShape
-from autotune.space import Config
+from autotune.kernels.paged_decode.triton import KERNEL, counters
+from tests.contract.implementations.paged_decode_triton import config_of
 from tests.kernels.numerics import compare
-from tests.kernels.paged_decode.numerics import config_of
 
 GPU = torch.device("cuda", 0)
 BYTES = 4  # of a counter
@@ -143,12 +143,12 @@ def test_gpu_launches_on_two_streams_do_not_disturb_each_other() -> None:
     """As ``streams_failure``, without graphs: each stream counts in its own block, launch after launch."""
     sizes: dict[str, Any] = {"batch": 6, "heads": 8, "kv_heads": 2, "max_context": 20000, "head_dim": 64}
     shape = CheckShape(**sizes, dtype="float16", lengths=(20000, 0, 33, 6400, 1, 7000))
-    config = Config(config_of("split", work=2, combine="last"))
-    problems = [KERNEL.make_inputs(shape, seed=seed, device="cuda") for seed in (0, 1)]
-    outputs = [KERNEL.empty_output(problem)[0] for problem in problems]
+    config = config_of("split", work=2, combine="last")
+    problems = [DEFINITION.make_inputs(shape, seed=seed, device="cuda") for seed in (0, 1)]
+    outputs = [DEFINITION.empty_outputs(problem)[0] for problem in problems]
     streams: list[Any] = [torch.cuda.Stream() for _ in problems]  # type: ignore[no-untyped-call]
-    truths = [KERNEL.reference(problem)[0] for problem in problems]
-    rounded = [KERNEL.reference(problem, dtype=torch.float16)[0] for problem in problems]
+    truths = [DEFINITION.reference(problem)[0] for problem in problems]
+    rounded = [DEFINITION.reference(problem, dtype=torch.float16)[0] for problem in problems]
     for _ in range(10):
         for out in outputs:
             out.fill_(math.nan)

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from autotune.kernels.paged_decode import KERNEL
+from autotune.kernels.paged_decode.definition import DEFINITION
 from autotune.kernels.paged_decode.inputs import NO_PAGE, SPARE_PAGES, CheckShape
 from autotune.shape import PagedShape
 
@@ -20,14 +20,16 @@ def shape_of(batch: int = 64, max_context: int = 8192, mean_context: int | None 
 @pytest.mark.parametrize("batch", [8, 64])
 def test_lengths_are_about_their_mean_and_one_is_the_longest(batch: int, mean: int) -> None:
     # One sequence of the longest alone is a mean of max_context / batch.
-    lengths = KERNEL.make_inputs(shape_of(batch, mean_context=mean), seed=3, device="cpu").seq_lens
+    lengths = DEFINITION.make_inputs(shape_of(batch, mean_context=mean), seed=3, device="cpu").seq_lens
     assert int(lengths.max()) == 8192
     assert int(lengths.min()) >= 1
     assert lengths.float().mean().item() == pytest.approx(max(mean, 8192 / batch), rel=0.1)
 
 
 def test_one_long_sequence_among_short_ones_is_just_that() -> None:
-    lengths = KERNEL.make_inputs(shape_of(64, 65536, 1500, page_size=64), seed=0, device="cpu").seq_lens.sort().values
+    lengths = (
+        DEFINITION.make_inputs(shape_of(64, 65536, 1500, page_size=64), seed=0, device="cpu").seq_lens.sort().values
+    )
     short = (64 * 1500 - 65536) / 63
     assert lengths[-1] == 65536
     assert lengths[-2] <= 2 * short
@@ -38,7 +40,7 @@ def test_one_long_sequence_among_short_ones_is_just_that() -> None:
 @pytest.mark.parametrize("layout", ["NHD", "HND"])
 def test_what_no_key_fills_is_nan_and_all_else_is_not(layout: str, data: str) -> None:
     shape = shape_of(9, 100, 40, page_size=7, layout=layout, kv_heads=1)
-    inputs = KERNEL.make_inputs(shape, seed=0, device="cpu", data=data)
+    inputs = DEFINITION.make_inputs(shape, seed=0, device="cpu", data=data)
     for cache in (inputs.k_cache, inputs.v_cache):
         slots = cache if layout == "NHD" else cache.transpose(1, 2)
         assert int((~slots.isnan()).all(3).all(2).sum()) == int(inputs.seq_lens.sum())
@@ -51,7 +53,7 @@ def test_what_no_key_fills_is_nan_and_all_else_is_not(layout: str, data: str) ->
 
 
 def test_pages_are_shuffled_and_the_seed_decides() -> None:
-    tables = [KERNEL.make_inputs(shape_of(4, 300), seed=seed, device="cpu").page_table for seed in (0, 0, 1)]
+    tables = [DEFINITION.make_inputs(shape_of(4, 300), seed=seed, device="cpu").page_table for seed in (0, 0, 1)]
     assert torch.equal(tables[0], tables[1])
     assert not torch.equal(tables[0], tables[2])
     used = tables[0][tables[0] >= 0]
@@ -61,8 +63,8 @@ def test_pages_are_shuffled_and_the_seed_decides() -> None:
 
 @pytest.mark.parametrize("page_size", [1, 16, 528])
 def test_checks_hold_the_lengths_at_which_something_ends(page_size: int) -> None:
-    _, edges = KERNEL.check_shapes(shape_of(page_size=page_size, seq_q=2, window=9))
-    lengths = KERNEL.make_inputs(edges, seed=0, device="cpu").seq_lens.tolist()
+    _, edges = DEFINITION.check_shapes(shape_of(page_size=page_size, seq_q=2, window=9))
+    lengths = DEFINITION.make_inputs(edges, seed=0, device="cpu").seq_lens.tolist()
     assert {0, 1, 2, page_size - 1, page_size, page_size + 1} <= set(lengths)
     assert any(length % 16 for length in lengths if length > 256)
     assert edges.page_size == page_size
@@ -91,7 +93,7 @@ def test_a_flat_list_of_the_check_divides_sequences_and_its_programs_cross(
 ) -> None:
     (heads, kv_heads, seq_q), (tiled, rows, block_k, per_sm) = sizes, config
     shape = PagedShape(batch=64, heads=heads, kv_heads=kv_heads, seq_q=seq_q, max_context=8192, head_dim=128)
-    _, edges = KERNEL.check_shapes(shape)
+    _, edges = DEFINITION.check_shapes(shape)
     assert isinstance(edges, CheckShape)
     assert edges.sm_count is not None
     # What docs/paged-attention.md says of ``flat``, counted tile by tile.

@@ -7,8 +7,9 @@ from typing import Final
 
 import torch
 
-from autotune.kernels.paged_prefill import KERNEL
+from autotune.kernels.paged_prefill.definition import DEFINITION
 from autotune.kernels.paged_prefill.inputs import check_shape
+from autotune.kernels.paged_prefill.triton import KERNEL
 from tests.kernels.paged_prefill.numerics import HALF, config_of
 
 QUERIES: Final = (20, 30, 10)
@@ -24,7 +25,7 @@ HOSTILE: Final = {
 
 def first_offset_failure(device: str) -> str | None:
     """Leave out the first sequence but not its queries: their rows are not written, the others are as they were."""
-    inputs = KERNEL.make_inputs(check_shape(HALF, LENGTHS, QUERIES), seed=0, device=device)
+    inputs = DEFINITION.make_inputs(check_shape(HALF, LENGTHS, QUERIES), seed=0, device=device)
     tail = replace(
         inputs,
         page_table=inputs.page_table[1:],
@@ -33,7 +34,7 @@ def first_offset_failure(device: str) -> str | None:
     )
     outputs = []
     for problem in (inputs, tail):
-        outputs.append(KERNEL.empty_output(problem)[0])
+        outputs.append(DEFINITION.empty_outputs(problem)[0])
         KERNEL.launch(config_of("head"), problem, (outputs[-1],))
     whole, last = outputs
     if not last[: QUERIES[0]].isnan().all():
@@ -43,7 +44,7 @@ def first_offset_failure(device: str) -> str | None:
 
 def hostile_failure(offsets: Sequence[int], lengths: Sequence[int], device: str) -> str | None:
     """Two tables that differ only behind their rows give the same bits, and rows past the queries are not written."""
-    inputs = KERNEL.make_inputs(check_shape(HALF, LENGTHS, QUERIES), seed=0, device=device)
+    inputs = DEFINITION.make_inputs(check_shape(HALF, LENGTHS, QUERIES), seed=0, device=device)
     tokens, pages = sum(QUERIES), inputs.page_table.shape[1]
     results = []
     for foreign in (0, 1):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
-from autotune.search_spaces.flash_attention import padded_widths
-from tests.kernels.covering import Row, cover
+from autotune.search_spaces.bounds import padded_widths
+from tests.contract.covering import Row, Rules, cover
 
 MIN_CASES: Final = 150
 MAX_HELD_BYTES: Final = 192 * 1024  # of Q, K and V tiles; an H200 has 227 KB
@@ -112,6 +112,13 @@ def interpreted_cases() -> tuple[Case, ...]:
 
 
 @cache
+def slow_cases() -> frozenset[Case]:
+    """The half that takes the interpreter longest."""
+    rows = sorted(covering_rows(), key=work)
+    return frozenset(map(case_of, rows[len(rows) // 2 :]))
+
+
+@cache
 def gpu_cases() -> tuple[Case, ...]:
     """The cases that compile in seconds (dots in fp32 are unrolled), and those of them in fp16 again in bf16.
 
@@ -140,7 +147,7 @@ def held_bytes(case: Case) -> int:
 
 @cache
 def covering_rows() -> tuple[Row, ...]:
-    return tuple(cover(FACTORS, work, at_least=MIN_CASES))
+    return tuple(cover(FACTORS, RULES, at_least=MIN_CASES))
 
 
 def case_of(row: Row) -> Case:
@@ -167,3 +174,6 @@ def work(row: Row) -> float:
         for length, queries in sequences_of(row)
     )
     return float(row["kv_heads"] * tiles * step)
+
+
+RULES: Final = Rules(score=lambda found, row: (1 + found) / (40 + work(row)))

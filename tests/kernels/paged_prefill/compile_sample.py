@@ -9,12 +9,14 @@ import sys
 from typing import Any, Final
 
 from autotune.device import Device, architecture
-from autotune.executor.compiler import compile_config, use_target
-from autotune.executor.messages import outcome_to_json, take_standard_output
-from autotune.kernels.paged_prefill import KERNEL
-from autotune.search_spaces.paged_prefill import OPERATION
+from autotune.executor.compiler import compile_candidate, use_target
+from autotune.executor.messages import to_plain
+from autotune.executor.pipes import take_standard_output
+from autotune.kernels.paged_prefill.triton import KERNEL
+from autotune.search_spaces.paged_prefill.triton import IMPLEMENTATION
 from autotune.shape import PagedShape
 from autotune.space import Config
+from autotune.trial import Candidate
 from tests.kernels.compile_sample import device_of
 
 SIZES: Final[dict[str, Any]] = {"batch": 1, "heads": 32, "kv_heads": 8, "seq_q": 2048, "max_context": 32768}
@@ -35,7 +37,7 @@ DEPTHS: Final = (2, 3, 4)  # num_stages
 
 def problems(device: Device) -> list[tuple[str, PagedShape, Config]]:
     """Defaults; of the thorough architecture those of every shape, and pipelines of some depths."""
-    space = OPERATION.space
+    space = IMPLEMENTATION.space
     names = SHAPES if device.arch == THOROUGH else FEW
     found = [(f"default {name}", SHAPES[name], space.default(SHAPES[name], device)) for name in names]
     shape = SHAPES["chunk"]
@@ -47,7 +49,7 @@ def problems(device: Device) -> list[tuple[str, PagedShape, Config]]:
 
 def describe_code(config: Config, shape: PagedShape) -> dict[str, Any]:
     """Buffers of keys and values in each loop, and how the code copies and multiplies."""
-    compiled = KERNEL.warmup(config, shape)
+    (compiled,) = KERNEL.warmup(config, shape)
     tile = rf"memdesc<(\d+)x{config['BLOCK_K']}x{shape.head_dim}x"
     ptx = compiled.asm["ptx"]
     return {
@@ -64,7 +66,7 @@ def main() -> None:
     use_target(architecture(device.arch))
     outcomes: dict[str, Any] = {}
     for name, shape, config in problems(device):
-        outcomes[name] = outcome_to_json(compile_config(KERNEL, config, shape, device))
+        outcomes[name] = to_plain(compile_candidate(KERNEL, Candidate("triton", config), shape, device))
         if name.endswith("stages"):
             outcomes[name]["code"] = describe_code(config, shape)
     messages.write(json.dumps(outcomes).encode())

@@ -9,13 +9,15 @@ from typing import Any, Final
 
 import torch
 
-from autotune.correctness import error_limit
+from autotune.correctness import STATISTIC_UNITS, error_limit
 from autotune.kernels.paged_decode.inputs import permute_pages
-from autotune.kernels.paged_prefill import KERNEL
+from autotune.kernels.paged_prefill.definition import DEFINITION
 from autotune.kernels.paged_prefill.inputs import Inputs, check_shape
-from autotune.kernels.paged_prefill.launch import launch
+from autotune.kernels.paged_prefill.triton import KERNEL
+from autotune.kernels.paged_prefill.triton.launch import launch
 from autotune.shape import PagedShape
 from autotune.space import Config
+from tests.contract.implementations.paged_prefill_triton import CONFIG
 from tests.kernels.numerics import compare
 from tests.kernels.paged_decode.numerics import FAR_PAGE, arrange, dense_decode
 from tests.kernels.paged_prefill.cases import Case
@@ -40,7 +42,7 @@ def make_problem(case: Case, device: str) -> Inputs:
         alibi=case.alibi,
         layout=case.layout,
     )
-    inputs = KERNEL.make_inputs(check_shape(shape, case.lengths, case.query_lengths), seed=1, device=device)
+    inputs = DEFINITION.make_inputs(check_shape(shape, case.lengths, case.query_lengths), seed=1, device=device)
     caches = []
     for cache in (inputs.k_cache, inputs.v_cache):
         wide = cache.new_full((*cache.shape[:3], cache.shape[3] + PADDING), math.nan)
@@ -97,7 +99,7 @@ def truth(inputs: Inputs, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tenso
 def case_failure(case: Case, device: str) -> str | None:
     """Run a case; what is wrong with its result, or None."""
     inputs, dtype = make_problem(case, device), getattr(torch, case.dtype)
-    (out,) = KERNEL.empty_output(inputs)
+    out = DEFINITION.empty_outputs(inputs)[0]
     lse = torch.full(out.shape[:2], math.nan, device=device)
     features = ("layout", "scale", "window", "softcap", "sinks", "alibi_slopes")
     caches = inputs.k_cache, inputs.v_cache
@@ -110,7 +112,7 @@ def case_failure(case: Case, device: str) -> str | None:
     expected, expected_lse = truth(inputs, torch.float64)
     found = compare(out, expected, error_limit(expected, truth(inputs, dtype)[0], dtype))
     if found is None and case.lse:
-        limit = error_limit(expected_lse, truth(inputs, torch.float32)[1], torch.float32)
+        limit = error_limit(expected_lse, truth(inputs, torch.float32)[1], torch.float32, units=STATISTIC_UNITS)
         # A score is as exact as its partial sums are large, at most |q| |k|; keys are drawn as queries are.
         limit += torch.finfo(torch.float32).eps * inputs.scale * inputs.q.float().norm(dim=-1).max().item() ** 2
         if case.softcap:  # tanh is as exact as its largest value, not as each of its own
@@ -124,17 +126,17 @@ HALF: Final = PagedShape(**SIZES, dtype="float16")
 
 
 def config_of(order: str) -> Config:
-    return Config(BLOCK_Q=64, SMALL_Q=16, BLOCK_K=32, order=order, num_warps=4, num_stages=3)
+    return Config({**CONFIG, "order": order})
 
 
 def order_failure(order: str, device: str) -> str | None:
     """Run twice, then with the pages moved about: the result must be the same to the bit."""
     shape = check_shape(HALF, (40, 0, 200, 3, 129), (40, 0, 60, 1, 1))
-    inputs = KERNEL.make_inputs(shape, seed=0, device=device)
+    inputs = DEFINITION.make_inputs(shape, seed=0, device=device)
     outputs = []
     for problem in (inputs, inputs, permute_pages(inputs, seed=1)):
         assert isinstance(problem, Inputs)
-        outputs.append(KERNEL.empty_output(problem))
+        outputs.append(DEFINITION.empty_outputs(problem))
         KERNEL.launch(config_of(order), problem, outputs[-1])
     return (
         None if all(torch.equal(outputs[0][0], other[0]) for other in outputs[1:]) else "the bits depend on the order"
@@ -143,10 +145,10 @@ def order_failure(order: str, device: str) -> str | None:
 
 def shared_failure(device: str) -> str | None:
     """A page table of stride 0 over the batch: sequences are prefixes, of their own lengths, of the same pages."""
-    inputs = KERNEL.make_inputs(check_shape(HALF, (40, 0, 100, 3, 90), (40, 0, 20, 1, 1)), seed=0, device=device)
+    inputs = DEFINITION.make_inputs(check_shape(HALF, (40, 0, 100, 3, 90), (40, 0, 20, 1, 1)), seed=0, device=device)
     shared = replace(inputs, page_table=inputs.page_table[2].expand(5, -1))  # that of the longest
     assert shared.page_table.stride(0) == 0
-    (out,) = KERNEL.empty_output(shared)
+    out = DEFINITION.empty_outputs(shared)[0]
     KERNEL.launch(config_of("head"), shared, (out,))
     expected, eager = truth(shared, torch.float64)[0], truth(shared, torch.float16)[0]
     return compare(out, expected, error_limit(expected, eager, torch.float16))
@@ -156,9 +158,9 @@ def many_failure(device: str) -> str | None:
     """More sequences than a program looks at together, most of them without a query, and rows past the last offset."""
     counts = [3 if sequence % 90 == 89 else 1 if sequence % 7 == 0 else 0 for sequence in range(300)]
     shape = check_shape(replace(HALF, heads=2, head_dim=16, head_dim_v=16), [5] * 300, counts)
-    inputs = KERNEL.make_inputs(shape, seed=0, device=device)
+    inputs = DEFINITION.make_inputs(shape, seed=0, device=device)
     padded = replace(inputs, q=torch.nn.functional.pad(inputs.q, (0, 0, 0, 0, 0, 70)))  # as a CUDA graph may have them
-    (out,) = KERNEL.empty_output(padded)
+    out = DEFINITION.empty_outputs(padded)[0]
     KERNEL.launch(Config({**config_of("head"), "BLOCK_K": 16}), padded, (out,))
     if not out[len(inputs.q) :].isnan().all():
         return "rows past the last offset were written"
@@ -169,19 +171,19 @@ def many_failure(device: str) -> str | None:
 def bounds_failure(device: str) -> str | None:
     """Lengths past the page table, and offsets past the queries: nothing outside is read or written."""
     shape = check_shape(HALF, (60, 90), (5, 20))
-    inputs = KERNEL.make_inputs(shape, seed=0, device=device)
+    inputs = DEFINITION.make_inputs(shape, seed=0, device=device)
     pages, config = 2, config_of("tile")
     results = []
     for foreign in (0, 1):  # what lies behind each row of the table
         table = torch.full((2, pages + 20), foreign, dtype=torch.int32, device=device)
         table[:, :pages] = inputs.page_table[:, :pages]
-        (out,) = KERNEL.empty_output(inputs)
+        out = DEFINITION.empty_outputs(inputs)[0]
         KERNEL.launch(config, replace(inputs, page_table=table[:, :pages]), (out,))
         results.append(out)
     if not torch.equal(*results):
         return "the result depends on what lies behind the page table"
     tokens = 8  # of 25 that the offsets speak of
-    (whole,) = KERNEL.empty_output(inputs)
+    whole = DEFINITION.empty_outputs(inputs)[0]
     KERNEL.launch(config, replace(inputs, q=inputs.q[:tokens]), (whole[:tokens],))
     return None if whole[tokens:].isnan().all() else "rows past the queries were written"
 
@@ -191,11 +193,11 @@ def graph_failure(order: str) -> str | None:
     lengths = ((900, 0, 64, 64, 1), (16, 900, 0, 200, 450))
     queries = ((60, 0, 3, 1, 1), (1, 40, 1, 23, 0))  # as many in all
     captured, later = (
-        KERNEL.make_inputs(check_shape(HALF, *sizes), seed=0, device="cuda")
+        DEFINITION.make_inputs(check_shape(HALF, *sizes), seed=0, device="cuda")
         for sizes in zip(lengths, queries, strict=True)
     )
     captured = replace(captured, k_cache=later.k_cache, v_cache=later.v_cache)
-    (out,) = KERNEL.empty_output(captured)
+    out = DEFINITION.empty_outputs(captured)[0]
     KERNEL.launch(config_of(order), later, (out,))  # compiles
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -210,12 +212,12 @@ def graph_failure(order: str) -> str | None:
 
 def call_failure(device: str) -> str | None:
     """Call what ``bind`` returns, with and without features and the logarithm, and without any query."""
-    config = Config(BLOCK_Q=32, SMALL_Q=16, BLOCK_K=32, order="head", num_warps=4, num_stages=1, kpack=None)
+    config = Config({**CONFIG, "BLOCK_Q": 32, "num_stages": 1, "kpack": None})
     sizes: dict[str, Any] = {**SIZES, "heads": 4, "head_dim": 24, "head_dim_v": 16, "dtype": "float16"}
     everything: dict[str, Any] = {"softcap": True, "sinks": True, "alibi": True, "window": 30}
     for fields in ({}, everything):
         shape = check_shape(PagedShape(**sizes, **fields), (40, 1, 75), (40, 1, 30))
-        inputs = KERNEL.make_inputs(shape, seed=0, device=device)
+        inputs = DEFINITION.make_inputs(shape, seed=0, device=device)
         tensors = (inputs.k_cache, inputs.v_cache, inputs.page_table, inputs.seq_lens)
         call = KERNEL.bind(config, shape)
         features = {name: getattr(inputs, name) for name in ("softcap", "sinks", "alibi_slopes")}

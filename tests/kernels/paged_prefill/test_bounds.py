@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.kernels.conftest import Interpreter
+from tests.contract.interpreting import interpret
 from tests.kernels.paged_prefill.bounds import HOSTILE, first_offset_failure, hostile_failure
 
 
-def test_interpreted_rows_before_the_first_offset_stay(interpreter: Interpreter) -> None:
-    assert interpreter("first_offset") is None
+def test_interpreted_rows_before_the_first_offset_stay() -> None:
+    assert interpret(first_offset_failure, "cpu") is None
 
 
 @pytest.mark.gpu
@@ -16,8 +16,8 @@ def test_gpu_rows_before_the_first_offset_stay() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_interpreted_launch_stays_within_its_tensors(interpreter: Interpreter, name: str) -> None:
-    assert interpreter("hostile", name) is None
+def test_interpreted_launch_stays_within_its_tensors(name: str) -> None:
+    assert interpret(hostile_failure, *HOSTILE[name], "cpu") is None
 
 
 @pytest.mark.gpu

@@ -6,17 +6,16 @@ import pytest
 import torch
 
 from autotune.errors import InputMismatchError, InvalidShapeError, NotDifferentiableError
-from autotune.kernels.paged_prefill import KERNEL
-from autotune.kernels.paged_prefill.call import check_offsets
+from autotune.kernels.paged_prefill.triton import KERNEL
+from autotune.kernels.paged_prefill.triton.call import check_offsets
 from autotune.shape import PagedShape
-from autotune.space import Config
-from tests.kernels.conftest import Interpreter
+from tests.contract.implementations.paged_prefill_triton import TINY
+from tests.contract.interpreting import interpret
 from tests.kernels.paged_prefill.numerics import call_failure
 
 HALF = torch.float16
-CONFIG = Config(BLOCK_Q=16, SMALL_Q=0, BLOCK_K=16, order="head", num_warps=1, num_stages=1)
 SIZES: dict[str, Any] = {"batch": 2, "heads": 4, "kv_heads": 2, "max_context": 64, "head_dim": 16, "head_dim_v": 24}
-CALL = KERNEL.bind(CONFIG, PagedShape(**SIZES, seq_q=4, page_size=8, dtype="float16"))
+CALL = KERNEL.bind(TINY, PagedShape(**SIZES, seq_q=4, page_size=8, dtype="float16"))
 
 
 def tensors(**replaced: Any) -> dict[str, Any]:
@@ -92,8 +91,8 @@ def test_offsets_are_read_on_demand(offsets: list[int], message: str | None) -> 
         check_offsets(given, tokens=7)
 
 
-def test_interpreted_call(interpreter: Interpreter) -> None:
-    assert interpreter("call") is None
+def test_interpreted_call() -> None:
+    assert interpret(call_failure, "cpu") is None
 
 
 @pytest.mark.gpu
@@ -103,4 +102,4 @@ def test_gpu_call() -> None:
 
 def test_a_quantized_cache_is_refused_before_any_call() -> None:
     with pytest.raises(InvalidShapeError, match="kv_dtype='int8' is not supported by paged_prefill"):
-        KERNEL.bind(CONFIG, PagedShape(**SIZES, seq_q=4, dtype="float16", kv_dtype="int8"))
+        KERNEL.bind(TINY, PagedShape(**SIZES, seq_q=4, dtype="float16", kv_dtype="int8"))

@@ -6,11 +6,12 @@ import pytest
 
 from autotune.device import architecture
 from autotune.trial import Status
-from tests.kernels.compiling import compile_sample
+from tests.contract.compiling import compile_sample
 from tests.kernels.paged_prefill.compile_sample import DEPTHS, THOROUGH
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90", "gfx942"])
+@pytest.mark.slow  # the contract compiles what is quick
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", THOROUGH, "gfx942"])
 def test_defaults_compile_and_fit(arch: str, tmp_path: Path) -> None:
     outcomes = compile_sample("tests.kernels.paged_prefill.compile_sample", arch, tmp_path)
     for name, outcome in outcomes.items():

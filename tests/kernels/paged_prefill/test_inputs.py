@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.kernels.paged_prefill import KERNEL
+from autotune.kernels.paged_prefill.definition import DEFINITION
 from autotune.kernels.paged_prefill.inputs import CheckShape, check_shape
-from autotune.search_spaces.paged_prefill import query_counts
+from autotune.search_spaces.paged_prefill.operation import query_counts
 from autotune.shape import PagedShape
 
 SHAPE = PagedShape(batch=6, heads=4, kv_heads=2, seq_q=20, max_context=300, mean_context=120, head_dim=8)
 
 
 def test_every_sequence_has_as_many_queries_and_no_fewer_keys() -> None:
-    inputs = KERNEL.make_inputs(replace(SHAPE, mean_context=300), seed=0, device="cpu")
+    inputs = DEFINITION.make_inputs(replace(SHAPE, mean_context=300), seed=0, device="cpu")
     assert inputs.q.shape == (120, 4, 8)
     assert inputs.cu_seqlens_q.tolist() == [0, 20, 40, 60, 80, 100, 120]
     assert inputs.seq_lens.tolist() == [300] * 6
@@ -21,7 +21,7 @@ def test_every_sequence_has_as_many_queries_and_no_fewer_keys() -> None:
 
 
 def test_a_ragged_batch_is_one_chunk_among_sequences_that_decode() -> None:
-    inputs = KERNEL.make_inputs(SHAPE, seed=0, device="cpu")
+    inputs = DEFINITION.make_inputs(SHAPE, seed=0, device="cpu")
     assert inputs.cu_seqlens_q.tolist() == [0, 1, 2, 3, 4, 5, 120]
     assert inputs.seq_lens[-1] >= 115
     assert int(inputs.seq_lens.max()) == 300
@@ -30,7 +30,7 @@ def test_a_ragged_batch_is_one_chunk_among_sequences_that_decode() -> None:
 
 
 def test_the_queries_are_those_that_were_asked_for() -> None:
-    inputs = KERNEL.make_inputs(check_shape(SHAPE, (30, 0, 9), (4, 0, 11)), seed=0, device="cpu", data="large")
+    inputs = DEFINITION.make_inputs(check_shape(SHAPE, (30, 0, 9), (4, 0, 11)), seed=0, device="cpu", data="large")
     assert inputs.cu_seqlens_q.tolist() == [0, 4, 4, 15]
     assert inputs.seq_lens.tolist() == [30, 0, 9]
     assert inputs.q.float().std() == pytest.approx(6.0, rel=0.2)
@@ -39,7 +39,7 @@ def test_the_queries_are_those_that_were_asked_for() -> None:
 @pytest.mark.parametrize("page_size", [1, 16, 528])
 def test_checks_hold_the_lengths_at_which_something_ends(page_size: int) -> None:
     shape = PagedShape(batch=6, heads=40, kv_heads=10, seq_q=500, max_context=4096, head_dim=8, page_size=page_size)
-    chunks, edges = KERNEL.check_shapes(shape)
+    chunks, edges = DEFINITION.check_shapes(shape)
     assert isinstance(chunks, CheckShape)
     assert isinstance(edges, CheckShape)
     assert max(chunks.query_lengths) * shape.group > 256

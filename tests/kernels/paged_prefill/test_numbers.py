@@ -1,18 +1,18 @@
 """Paged prefill's numbers: every pair of features, any order of pages and division of queries, the reference itself."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from autotune.kernels.paged_prefill import KERNEL
+from autotune.kernels.paged_prefill.definition import DEFINITION
 from autotune.kernels.paged_prefill.inputs import check_shape
 from autotune.kernels.paged_prefill.reference import paged_prefill_reference
 from autotune.shape import PagedShape
-from tests.kernels.conftest import Interpreter
-from tests.kernels.covering import all_pairs, pairs
-from tests.kernels.paged_prefill.cases import FACTORS, Case, covering_rows, gpu_cases, interpreted_cases
+from tests.contract.covering import all_pairs, pairs_of
+from tests.contract.interpreting import interpret
+from tests.kernels.paged_prefill.cases import FACTORS, Case, covering_rows, gpu_cases, interpreted_cases, slow_cases
 from tests.kernels.paged_prefill.numerics import (
     bounds_failure,
     case_failure,
@@ -26,9 +26,14 @@ from tests.kernels.paged_prefill.numerics import (
 ORDERS = FACTORS["order"]
 
 
-@pytest.mark.parametrize("case", interpreted_cases(), ids=str)
-def test_interpreted_case(case: Case, interpreter: Interpreter) -> None:
-    assert interpreter("case", asdict(case)) is None
+INTERPRETED = [
+    pytest.param(case, marks=[pytest.mark.slow] if case in slow_cases() else []) for case in interpreted_cases()
+]
+
+
+@pytest.mark.parametrize("case", INTERPRETED, ids=str)
+def test_interpreted_case(case: Case) -> None:
+    assert interpret(case_failure, case, "cpu") is None
 
 
 @pytest.mark.gpu
@@ -38,7 +43,7 @@ def test_gpu_case(case: Case) -> None:
 
 
 def test_every_pair_of_features_is_covered() -> None:
-    found = {pair for row in covering_rows() for pair in pairs(row)}
+    found = {pair for row in covering_rows() for pair in pairs_of(row)}
     assert [pair for pair in all_pairs(FACTORS) if pair not in found] == []
 
 
@@ -51,8 +56,8 @@ def test_there_are_enough_cases_and_each_is_named() -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_interpreted_bits_do_not_depend_on_the_order_of_pages(order: str, interpreter: Interpreter) -> None:
-    assert interpreter("order", order) is None
+def test_interpreted_bits_do_not_depend_on_the_order_of_pages(order: str) -> None:
+    assert interpret(order_failure, order, "cpu") is None
 
 
 @pytest.mark.gpu
@@ -61,8 +66,8 @@ def test_gpu_bits_do_not_depend_on_the_order_of_pages(order: str) -> None:
     assert order_failure(order, "cuda") is None
 
 
-def test_interpreted_sequences_may_share_one_row_of_pages(interpreter: Interpreter) -> None:
-    assert interpreter("shared") is None
+def test_interpreted_sequences_may_share_one_row_of_pages() -> None:
+    assert interpret(shared_failure, "cpu") is None
 
 
 @pytest.mark.gpu
@@ -70,8 +75,8 @@ def test_gpu_sequences_may_share_one_row_of_pages() -> None:
     assert shared_failure("cuda") is None
 
 
-def test_interpreted_sequences_are_found_among_many(interpreter: Interpreter) -> None:
-    assert interpreter("many") is None
+def test_interpreted_sequences_are_found_among_many() -> None:
+    assert interpret(many_failure, "cpu") is None
 
 
 @pytest.mark.gpu
@@ -79,8 +84,8 @@ def test_gpu_sequences_are_found_among_many() -> None:
     assert many_failure("cuda") is None
 
 
-def test_interpreted_launch_stays_within_its_tensors(interpreter: Interpreter) -> None:
-    assert interpreter("bounds") is None
+def test_interpreted_launch_stays_within_its_tensors() -> None:
+    assert interpret(bounds_failure, "cpu") is None
 
 
 @pytest.mark.gpu
@@ -111,7 +116,7 @@ def test_reference_is_dense_attention(features: dict[str, Any], layout: str, max
     sizes: dict[str, Any] = {"batch": 1, "heads": 6, "kv_heads": 2, "max_context": 1, "head_dim": 24}
     sizes |= {"head_dim_v": 16, "page_size": 5, "dtype": "float32", "layout": layout}
     shape = check_shape(PagedShape(**sizes, **features), (0, 1, 4, 5, 33, 7), (2, 1, 9, 5, 12, 0))
-    inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")
+    inputs = DEFINITION.make_inputs(shape, seed=0, device="cpu")
     inputs = replace(inputs, page_table=inputs.page_table.clamp(min=0))
     names = ("k_cache", "v_cache", "page_table", "seq_lens", "cu_seqlens_q", "layout", "scale", "window", "softcap")
     values = {name: getattr(inputs, name) for name in (*names, "sinks", "alibi_slopes")}

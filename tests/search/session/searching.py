@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from autotune.operation import Operation
+from autotune.implementation import Implementation
+from autotune.registry import get_operation
 from autotune.search import Limits, SearchResult, search
 from autotune.space import Config
 from autotune.table import Store
 from autotune.trial import Stage, Status, Trial
-from tests.search.synthetic import OPERATION, SHAPE, SMALL, FakeExecutor, valid
+from tests.search.synthetic import LARGE, SHAPE, SMALL, FakeExecutor, valid
 
 SPACE = valid(SMALL)
 FAILURES = [status for status in Status if status is not Status.OK]
@@ -16,18 +17,19 @@ FAILURES = [status for status in Status if status is not Status.OK]
 def run(
     executor: FakeExecutor,
     store: Store,
-    operation: Operation[Any] = OPERATION,
+    implementation: Implementation[Any] = LARGE,
     *,
     trials: int | None = 12,
     seconds: float | None = None,
     converge: bool = False,
     **options: Any,
 ) -> SearchResult:
-    return search(operation, SHAPE, executor, store, limits=Limits(trials, seconds, converge), **options)
+    operation, limits = get_operation(implementation.operation), Limits(trials, seconds, converge)
+    return search(operation, SHAPE, executor, store, limits=limits, implementations=[implementation], **options)
 
 
-def rows(store: Store, stage: Stage, operation: Operation[Any] = OPERATION) -> list[Trial]:
-    return [trial for trial in store.trials(operation.name) if trial.stage is stage]
+def rows(store: Store, stage: Stage, implementation: Implementation[Any] = LARGE) -> list[Trial]:
+    return [trial for trial in store.trials(implementation.operation) if trial.stage is stage]
 
 
 def winner_of(result: SearchResult) -> Config:

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.errors import SearchError
-from autotune.search import Ending, session
+from autotune.search import Ending, rotation, session
 from autotune.table import Store
 from autotune.trial import Stage, Status
 from tests.search.session.searching import FAILURES, SPACE, rows, run
-from tests.search.synthetic import OPERATION, SMALL, FakeExecutor, valid
+from tests.search.synthetic import LARGE, SMALL, FakeExecutor, valid
 
 UNREACHED = (Status.INVALID, Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.OUT_OF_RESOURCES)
 
@@ -19,14 +19,15 @@ UNREACHED = (Status.INVALID, Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Statu
 def clocked(monkeypatch: pytest.MonkeyPatch) -> FakeExecutor:
     """An executor whose trials take a second each, by the clock that the search reads."""
     executor = FakeExecutor(trial_seconds=1.0)
-    monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
+    for module in (session, rotation):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
     return executor
 
 
 @pytest.mark.parametrize("capacity", [1, 4])
 def test_only_configs_that_reached_the_device_count(store: Store, capacity: int) -> None:
     reasons = itertools.cycle(UNREACHED)
-    failures = {config: next(reasons) for config in valid(OPERATION)[::2]}
+    failures = {config: next(reasons) for config in valid(LARGE)[::2]}
     executor = FakeExecutor(capacity=capacity, failures=failures)
     result = run(executor, store, trials=15)
     assert result.statuses[Status.OK] == 15
@@ -35,7 +36,7 @@ def test_only_configs_that_reached_the_device_count(store: Store, capacity: int)
 
 def test_configs_that_failed_on_the_device_count(store: Store) -> None:
     reasons = itertools.cycle(status for status in FAILURES if status not in UNREACHED)
-    executor = FakeExecutor(failures={config: next(reasons) for config in valid(OPERATION)[::2]})
+    executor = FakeExecutor(failures={config: next(reasons) for config in valid(LARGE)[::2]})
     result = run(executor, store, trials=15, sampler="random")
     assert result.measured == 15
     assert len(result.statuses) > 3
@@ -75,5 +76,5 @@ def test_a_budget_too_short_to_measure_stores_no_winner(store: Store, clocked: F
 def test_a_search_that_converged_stops(store: Store) -> None:
     result = run(FakeExecutor(), store, trials=None, converge=True)
     assert result.ending is Ending.CONVERGED
-    assert len(valid(OPERATION)) / 4 <= result.measured < len(valid(OPERATION)) / 2
+    assert len(valid(LARGE)) / 4 <= result.measured < len(valid(LARGE)) / 2
     assert result.winner is not None

@@ -9,15 +9,15 @@ from autotune.search.proposals import AHEAD
 from autotune.space import Config
 from autotune.table import Store
 from tests.search.session.searching import SPACE, run
-from tests.search.synthetic import OPERATION, SMALL, FakeExecutor, default, valid
+from tests.search.synthetic import LARGE, SMALL, FakeExecutor, default, valid
 
 
 def test_the_default_comes_first_and_then_the_neighbours(store: Store) -> None:
-    neighbours = valid(OPERATION)[100:103]
-    invalid = Config({**default(OPERATION), "BLOCK_Q": 256, "BLOCK_K": 256})
+    neighbours = valid(LARGE)[100:103]
+    invalid = Config({**default(LARGE), "BLOCK_Q": 256, "BLOCK_K": 256})
     executor = FakeExecutor()
-    run(executor, store, neighbours=[invalid, default(OPERATION), *neighbours, neighbours[0]])
-    assert executor.submitted[:4] == [default(OPERATION), *neighbours]
+    run(executor, store, neighbours={"valley": [invalid, default(LARGE), *neighbours, neighbours[0]]})
+    assert executor.submitted[:4] == [default(LARGE), *neighbours]
     assert invalid not in executor.submitted
 
 

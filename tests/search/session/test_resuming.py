@@ -9,7 +9,7 @@ from autotune.shape import Shape
 from autotune.table import Store
 from autotune.trial import Policy, Stage, Status
 from tests.search.session.searching import SPACE, rows, run, winner_of
-from tests.search.synthetic import OPERATION, SHAPE, SMALL, FakeExecutor
+from tests.search.synthetic import LARGE, SHAPE, SMALL, SYNTHETIC, FakeExecutor
 
 
 @pytest.mark.parametrize("capacity", [1, 4])
@@ -64,7 +64,7 @@ def test_only_another_compiler_forgets_what_was_measured(store: Store, change: d
 
 def test_another_source_forgets_what_was_measured(store: Store) -> None:
     run(FakeExecutor(), store)
-    result = run(FakeExecutor(), store, replace(OPERATION, entry=("median_us",)))
+    result = run(FakeExecutor(), store, replace(LARGE, entry=("median_us",)))
     assert (result.resumed, result.measured) == (0, 12)
     assert len({trial.source_hash for trial in rows(store, Stage.RACE)}) == 2
 
@@ -85,9 +85,9 @@ def test_configs_that_a_changed_space_rejects_are_forgotten(store: Store) -> Non
 )
 def test_another_policy_or_shape_is_another_study(store: Store, policy: Policy, shape: Shape) -> None:
     run(FakeExecutor(), store)
-    result = search(OPERATION, shape, FakeExecutor(policy=policy), store, limits=Limits(12))
+    result = search(SYNTHETIC, shape, FakeExecutor(policy=policy), store, limits=Limits(12))
     assert (result.resumed, result.measured) == (0, 12)
-    assert len({trial.study for trial in store.trials(OPERATION.name)}) == 2
+    assert len({trial.study for trial in store.trials(LARGE.operation)}) == 2
 
 
 @pytest.mark.parametrize("capacity", [1, 4])

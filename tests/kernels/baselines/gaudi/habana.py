@@ -1,10 +1,11 @@
 """A stand-in for Intel's bridge: FusedSDPA with its 13 or 15 arguments, and ``torch.hpu``, on the CPU.
 
-It refuses what the bridge refuses (HabanaAI/gaudi-pytorch-bridge and docs.habana.ai), and what the documentation leaves
-undefined is NaN. In lazy mode nothing is computed before ``mark_step``, and only what somebody still holds then. Time
-passes by the clock of the stand-in: each computation takes ``MILLISECONDS``, the first of a kernel ``COMPILE`` more.
+In lazy mode nothing is computed before ``mark_step``, and only what is still held then: what that leaves out is NaN.
+Time passes by the clock of the stand-in: each computation takes ``MILLISECONDS``, the first of a kernel ``COMPILE``
+more. Signatures are those of HabanaAI/gaudi-pytorch-bridge (``hpex/kernels/FusedSDPA.py``) and docs.habana.ai.
 """
 
+import inspect
 import sys
 import weakref
 from collections.abc import Callable
@@ -14,25 +15,11 @@ from typing import Any, Final
 import pytest
 import torch
 
+from tests.kernels.baselines.signatures import habana_frameworks
+from tests.kernels.baselines.stand_ins import attend
+
 MILLISECONDS: Final = 0.25
 COMPILE: Final = 4000.0
-
-OPTIONS: Final = (
-    "attn_mask",
-    "dropout_p",
-    "is_causal",
-    "scale",
-    "softmax_mode",
-    "recompute_mode",
-    "valid_seq_len",
-    "seq_padding_type",
-    "return_dropout_mask",
-    "return_attn_probs",
-    "window_size",
-    "sink",
-)
-
-Sizes = tuple[int, int, int, int, int, int, int]  # B, H, H_kv, S_q, S_kv, D, D_v
 
 
 class Gaudi:
@@ -60,10 +47,8 @@ class Gaudi:
             self._execute(out, compute, kernel)
         return out
 
-    def mark_step(self, device_str: str = "", sync: bool = False) -> None:
+    def mark_step(self) -> None:
         assert self.lazy, "in eager mode mark_step does nothing but log a warning"
-        assert device_str == ""
-        assert not sync, "sync waits for the host's side alone"
         self.log.append("mark_step")
         for out, compute, kernel in self._pending:
             held = out()
@@ -71,20 +56,11 @@ class Gaudi:
                 self._execute(held, compute, kernel)
         self._pending.clear()
 
-    def wrap_in_hpu_graph_func(
-        self,
-        func: Callable[..., torch.Tensor],
-        asynchronous: bool = False,
-        disable_tensor_cache: bool = False,
-        dry_run: bool = False,
-        max_graphs: int | None = None,
-    ) -> Callable[..., torch.Tensor]:
+    def wrap_in_hpu_graph_func(self, func: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         recorded: list[tuple[torch.Tensor, Callable[[], torch.Tensor], str]] = []
         outs: list[torch.Tensor] = []
 
-        def forward(*args: Any, **kwargs: Any) -> torch.Tensor:
-            assert not args, "replay copies its arguments first"
-            assert not kwargs
+        def forward() -> torch.Tensor:
             assert not self._pending, "what was collected before would become part of the graph"
             if not outs:
                 self.log.append("record")
@@ -137,138 +113,36 @@ class Gaudi:
         self.log.append("synchronize")
 
 
-def check_call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sizes: Sizes, options: dict[str, Any]) -> None:
-    """The asserts of the bridge, for inference, and the layout that the test expects."""
-    batch, heads, kv_heads, seq_q, seq_kv, head_dim, head_dim_v = sizes
-    assert tuple(q.shape) == (batch, heads, seq_q, head_dim)
-    assert tuple(k.shape) == (batch, kv_heads, seq_kv, head_dim)
-    assert tuple(v.shape) == (batch, kv_heads, seq_kv, head_dim_v)
-    assert all(tensor.is_contiguous() for tensor in (q, k, v))
-    assert options["attn_mask"] is None
-    assert options["dropout_p"] == 0.0
-    assert type(options["is_causal"]) is bool
-    assert options["softmax_mode"].lower() in ("none", "fast", "fp32")
-    assert options["softmax_mode"].lower() != "fp32" or q.dtype == torch.bfloat16
-    assert options["recompute_mode"] in (None, True, False)
-    lengths = options["valid_seq_len"]
-    if lengths is not None:
-        assert options["is_causal"], "Valid sequence length is supported only with is_causal"
-        assert (tuple(lengths.shape), lengths.dtype) == ((batch,), torch.int32)
-        assert options["seq_padding_type"] == "right"
-    assert not options["return_dropout_mask"]
-    assert not options["return_attn_probs"]
-    if options.get("window_size", (-1, -1)) != (-1, -1):
-        assert options["recompute_mode"], "the other kernel is not given the window"
-        assert options["softmax_mode"].lower() != "fp32"
-    assert options.get("sink") is None
+def fused_sdpa_class(device: Gaudi, arguments: int) -> type:
+    """Make the class of release 1.19 (13 arguments) or of a later one (15), whose ``apply`` takes them by position."""
+    stub = {13: habana_frameworks.forward_of_13, 15: habana_frameworks.forward_of_15}[arguments]
+    signature = inspect.signature(stub)
+
+    class FusedSDPA:
+        forward = staticmethod(stub)
+
+        @staticmethod
+        def apply(*given: Any) -> torch.Tensor:
+            bound = signature.bind(None, *given)
+            bound.apply_defaults()
+            device.arguments.append(tuple(bound.arguments.values())[1:])
+            q, v = bound.arguments["q"], bound.arguments["v"]
+            out = q.new_empty(*q.shape[:3], v.shape[3])
+            return device.issue(out, lambda: answer(bound.arguments), "sdpa")
+
+    return FusedSDPA
 
 
-def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
-    """What FusedSDPA is documented to compute: masks begin top-left, both ends of a window count."""
-    group = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(group, 1).double(), v.repeat_interleave(group, 1).double()
-    scores = q.double() @ k.mT * options["scale"]
-    ahead = torch.arange(k.shape[2]) - torch.arange(q.shape[2])[:, None]
-    left, right = options.get("window_size", (-1, -1))
-    hidden = torch.zeros_like(ahead, dtype=torch.bool)
-    if options["is_causal"]:
-        hidden |= ahead > 0
-    if left >= 0:
-        hidden |= ahead < -left
-    if right >= 0:
-        hidden |= ahead > right
-    out: torch.Tensor = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
-    if options["valid_seq_len"] is not None:
-        for sequence, length in enumerate(options["valid_seq_len"].tolist()):
+def answer(given: dict[str, Any]) -> torch.Tensor:
+    """Compute FusedSDPA by its documentation: masks begin top-left, both ends of a window count."""
+    left, right = given.get("window_size", (-1, -1))
+    options = {"scale": given["scale"], "before": left, "after": 0 if given["is_causal"] else right, "offset": 0}
+    parts = zip(*(given[name].transpose(1, 2) for name in "qkv"), strict=True)
+    out = torch.stack([attend(*part, **options) for part in parts]).transpose(1, 2)
+    if given["valid_seq_len"] is not None:
+        for sequence, length in enumerate(given["valid_seq_len"].tolist()):
             out[sequence, :, length:] = torch.nan
-    return out.to(q.dtype)
-
-
-def fused_sdpa_class(device: Gaudi, arguments: int, sizes: Sizes) -> type[torch.autograd.Function]:
-    """FusedSDPA of release 1.19 (13 arguments) or of a later one (15), whose ``apply`` takes them by position alone."""
-
-    def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, values: tuple[Any, ...]) -> torch.Tensor:
-        options = dict(zip(OPTIONS, values, strict=False))
-        check_call(q, k, v, sizes, options)
-        device.arguments.append((q, k, v, *values))
-        return device.issue(q.new_empty(*q.shape[:3], v.shape[3]), lambda: attend(q, k, v, options), "sdpa")
-
-    class Positional(torch.autograd.Function):
-        """By name, torch's releases differ in what ``apply`` takes."""
-
-        @classmethod
-        def apply(cls, *args: Any) -> Any:
-            return super().apply(*args)  # type: ignore[no-untyped-call]
-
-    class FusedSDPA13(Positional):
-        @staticmethod
-        def forward(
-            ctx: Any,
-            q: torch.Tensor,
-            k: torch.Tensor,
-            v: torch.Tensor,
-            attn_mask: Any = None,
-            dropout_p: float = 0.0,
-            is_causal: bool = False,
-            scale: float | None = None,
-            softmax_mode: str = "None",
-            recompute_mode: bool | None = None,
-            valid_seq_len: torch.Tensor | None = None,
-            seq_padding_type: str = "left",
-            return_dropout_mask: bool = False,
-            return_attn_probs: bool = False,
-        ) -> torch.Tensor:
-            options = (
-                attn_mask,
-                dropout_p,
-                is_causal,
-                scale,
-                softmax_mode,
-                recompute_mode,
-                valid_seq_len,
-                seq_padding_type,
-                return_dropout_mask,
-                return_attn_probs,
-            )
-            return forward(q, k, v, options)
-
-    class FusedSDPA15(Positional):
-        @staticmethod
-        def forward(
-            ctx: Any,
-            q: torch.Tensor,
-            k: torch.Tensor,
-            v: torch.Tensor,
-            attn_mask: Any = None,
-            dropout_p: float = 0.0,
-            is_causal: bool = False,
-            scale: float | None = None,
-            softmax_mode: str = "None",
-            recompute_mode: bool | None = None,
-            valid_seq_len: torch.Tensor | None = None,
-            seq_padding_type: str = "left",
-            return_dropout_mask: bool = False,
-            return_attn_probs: bool = False,
-            window_size: tuple[int, int] = (-1, -1),
-            sink: torch.Tensor | None = None,
-        ) -> torch.Tensor:
-            options = (
-                attn_mask,
-                dropout_p,
-                is_causal,
-                scale,
-                softmax_mode,
-                recompute_mode,
-                valid_seq_len,
-                seq_padding_type,
-                return_dropout_mask,
-                return_attn_probs,
-                window_size,
-                sink,
-            )
-            return forward(q, k, v, options)
-
-    return {13: FusedSDPA13, 15: FusedSDPA15}[arguments]
+    return out.to(given["q"].dtype)
 
 
 def install(monkeypatch: pytest.MonkeyPatch, device: Gaudi, fused_sdpa: type | None = None) -> None:

@@ -1,5 +1,6 @@
-"""The calls that Gaudi's FusedSDPA is given, by a stand-in that refuses what the bridge refuses."""
+"""The calls of Gaudi's FusedSDPA, by a stand-in with its signature that computes in fp64."""
 
+import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,11 +10,12 @@ import pytest
 import torch
 
 from autotune.errors import BaselineUnavailableError, MissingDependencyError, UnknownNameError
-from autotune.kernels.baselines.gaudi import FusedSdpa, bridge
+from autotune.kernels.baselines.gaudi import FusedSdpa
 from autotune.kernels.baselines.gaudi.fused_sdpa import bind_fused_sdpa
-from autotune.kernels.flash_attention.kernel import KERNEL, Inputs
+from autotune.kernels.flash_attention.definition import DEFINITION, Inputs
 from autotune.shape import AttentionShape, PagedShape
-from tests.kernels.baselines.gaudi.habana import Gaudi, Sizes, fused_sdpa_class, install
+from tests.kernels.baselines.gaudi.habana import Gaudi, fused_sdpa_class, install
+from tests.kernels.baselines.signatures import habana_frameworks
 from tests.kernels.numerics import dense_attention
 
 ATOL: Final = {"float32": 1e-6, "bfloat16": 2e-2}  # the stand-in computes in fp64 and rounds once
@@ -37,12 +39,8 @@ def gaudi(monkeypatch: pytest.MonkeyPatch) -> Install:
     """Installs a bridge for a shape; its tensors are on the CPU, and count as the device's."""
 
     def make(shape: AttentionShape, *, arguments: int = 15, lazy: bool = False) -> Gaudi:
-        sizes: Sizes = (
-            *(shape.batch, shape.heads, shape.kv_heads, shape.seq_q, shape.seq_kv),
-            *(shape.head_dim, shape.head_dim_v),
-        )
         device = Gaudi(lazy=lazy)
-        install(monkeypatch, device, fused_sdpa_class(device, arguments, sizes))
+        install(monkeypatch, device, fused_sdpa_class(device, arguments))
         monkeypatch.setattr("autotune.kernels.baselines.gaudi.fused_sdpa.DEVICE", "cpu")
         return device
 
@@ -50,7 +48,7 @@ def gaudi(monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def draw(shape: AttentionShape) -> Inputs:
-    return KERNEL.make_inputs(shape, seed=0, device="cpu")
+    return DEFINITION.make_inputs(shape, seed=0, device="cpu")
 
 
 def error(found: torch.Tensor, inputs: Inputs) -> float:
@@ -74,7 +72,14 @@ def test_prepared_calls_attend(gaudi: Install, shape: AttentionShape, arguments:
     call = baseline.prepare(shape, inputs)
     for _ in range(3):
         assert error(call(), inputs) <= ATOL[shape.dtype]
-    assert all(len(given) == len(device.arguments[0]) for given in device.arguments)
+    for given in device.arguments:
+        assert len(given) == arguments
+        assert [tuple(tensor.shape) for tensor in given[:3]] == [
+            (shape.batch, shape.heads, shape.seq_q, shape.head_dim),
+            (shape.batch, shape.kv_heads, shape.seq_kv, shape.head_dim),
+            (shape.batch, shape.kv_heads, shape.seq_kv, shape.head_dim_v),
+        ]
+        assert all(tensor.is_contiguous() for tensor in given[:3])
 
 
 @pytest.mark.parametrize(
@@ -171,7 +176,6 @@ def test_other_names_in_the_signature_are_refused(monkeypatch: pytest.MonkeyPatc
 
 REASONS: Final[dict[str, tuple[FusedSdpa, Any, str]]] = {
     "softcap": (FusedSdpa(), replace(SHAPE, softcap=True), "softcap=True: "),
-    "varlen": (FusedSdpa(), replace(SHAPE, varlen=True), "varlen=True: "),
     "bottom-right": (FusedSdpa(), replace(SHAPE, seq_kv=12, causal=True), "seq_q=9, seq_kv=12: "),
     "lengths, full": (FusedSdpa(valid_seq_len=True), SHAPE, "causal=False, seq_q=9: valid_seq_len needs"),
     "lengths, one query": (
@@ -211,7 +215,7 @@ def test_tensors_elsewhere_are_refused(gaudi: Install, monkeypatch: pytest.Monke
     gaudi(SHAPE)
     monkeypatch.undo()
     device = Gaudi(lazy=False)
-    install(monkeypatch, device, fused_sdpa_class(device, 13, (2, 4, 4, 9, 9, 16, 16)))
+    install(monkeypatch, device, fused_sdpa_class(device, 13))
     with pytest.raises(BaselineUnavailableError, match="the tensors are on cpu: FusedSDPA takes them on hpu"):
         FusedSdpa().prepare(SHAPE, draw(SHAPE))
 
@@ -255,13 +259,8 @@ def test_what_is_missing_is_one_line_that_says_what_to_install(monkeypatch: pyte
         assert "\n" not in reason
 
 
-def test_the_stand_in_takes_arguments_by_position_alone(gaudi: Install) -> None:
-    gaudi(SHAPE, arguments=13)
-    kernel = bridge.find_fused_sdpa()
-    q = torch.zeros(2, 4, 9, 16)
-    with pytest.raises(TypeError, match="keyword"):
-        kernel.apply(q, q, q, scale=1.0)
-    with pytest.raises(TypeError, match="positional"):
-        kernel.apply(q, q, q, None, 0.0, True, 1.0, "fast", True, None, "right", False, False, (-1, -1))
-    with pytest.raises(AssertionError):
-        kernel.apply(q.transpose(1, 2), q, q, None, 0.0, True, 1.0)
+def test_the_bridge_has_the_signature_that_was_recorded() -> None:
+    kernels = pytest.importorskip("habana_frameworks.torch.hpex.kernels", reason="it is for Gaudi alone")
+    found = tuple(inspect.signature(kernels.FusedSDPA.forward).parameters)
+    recorded = (habana_frameworks.forward_of_13, habana_frameworks.forward_of_15)
+    assert found in [tuple(inspect.signature(stub).parameters) for stub in recorded]

@@ -1,0 +1,90 @@
+"""``autotune export``: write winners, or a sweep, for other programs; no GPU, no torch, no triton."""
+
+import json
+from pathlib import Path
+from typing import Final
+
+from autotune.cli.stored import no_winners_text, read_winners
+from autotune.console.command import command, option
+from autotune.console.options import device_option, json_option, output_option, tables_option
+from autotune.console.shape_options import OPERATION
+from autotune.errors import AutotuneError, TableError, UnknownNameError, UsageError
+from autotune.registry import get_operation, implementations_of, operation_names
+from autotune.table import export as export_text
+from autotune.table import shipped_sweeps, to_t4
+from autotune.table.export import FORMS
+from autotune.trial import Trial
+
+T4: Final = "t4"
+
+
+@command("export")
+@option("--operation", help="What is computed.", default_text=f"{OPERATION}; a sweep is found by its name")
+@option(
+    "--format",
+    "form",
+    default="json",
+    help="json, csv, triton (a Python list of triton.Config), kernel_options (of flex, for torch), or t4 with --sweep.",
+)
+@option("--sweep", metavar="NAME", help="With --format t4: a recorded sweep, every config of it.")
+@option("--implementation", metavar="NAME", help="Whose winners.", default_text="the first that has some, ours first")
+@device_option("all")
+@tables_option
+@output_option(default_text="standard output")
+@json_option
+def export(
+    operation: str | None,
+    form: str,
+    sweep: str | None,
+    implementation: str | None,
+    device: str | None,
+    tables: Path | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Write the winners as JSON, CSV or a Python list of triton.Config, to copy anywhere; or a whole sweep as T4."""
+    if as_json and form != "json":
+        raise UsageError(f"--json and --format={form!r} exclude each other; name one")
+    if form not in (*FORMS, T4):
+        raise UnknownNameError(f"form={form!r} is unknown; allowed: {', '.join(FORMS)}, {T4} (with --sweep)")
+    if (form == T4) != (sweep is not None):
+        raise UsageError(
+            f"--format={form!r} {'without' if sweep is None else 'with'} --sweep is not allowed; "
+            "expected --format t4 --sweep NAME together"
+        )
+    if sweep is not None:
+        text = json.dumps(to_t4(_recorded(operation, sweep)), indent=2)
+    else:
+        name = operation or OPERATION
+        chosen = (implementation,) if implementation else ()
+        rows = read_winners(name, chosen, device, tables)
+        if not rows:
+            raise AutotuneError(no_winners_text(name, chosen))
+        found = {trial.implementation for trial in rows}
+        first = next(each.name for each in implementations_of(name) if each.name in found)
+        text = export_text([trial for trial in rows if trial.implementation == first], form)
+    if output is None:
+        print(text, end="" if text.endswith("\n") else "\n")
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"output={str(output)!r} cannot be written: {error.strerror}") from error
+
+
+def _recorded(operation: str | None, name: str) -> list[Trial]:
+    """Return the rows of a shipped sweep by the name of its file, of this operation or of any.
+
+    Raises:
+        UnknownNameError: there is no such operation, or no sweep of that name.
+        TableError: it is damaged.
+    """
+    operations = operation_names() if operation is None else [get_operation(operation).name]
+    damaged: list[TableError] = []
+    sweeps = {sweep.name: sweep for each in operations for sweep in shipped_sweeps(each, on_damaged=damaged.append)}
+    for error in damaged:
+        if f"/{name}.parquet: " in str(error):
+            raise error
+    if name not in sweeps:
+        raise UnknownNameError(f"sweep={name!r} is unknown; recorded: {', '.join(sweeps) or 'none'}")
+    return sweeps[name].trials()

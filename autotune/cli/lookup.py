@@ -1,0 +1,99 @@
+"""``autotune lookup``: the config that is served for a shape; no GPU, no torch, no triton."""
+
+from dataclasses import asdict
+from typing import Any
+
+from autotune import platforms
+from autotune.cli.stored import ASSUMED, find_device, require_folder
+from autotune.console.command import command, option
+from autotune.console.options import device_option, json_option, split_names
+from autotune.console.output import make_console, print_json
+from autotune.console.shape_options import ShapeOptions, shape_options
+from autotune.console.shapes import describe
+from autotune.console.winners import config_data, policy_text, trial_data
+from autotune.device import NVIDIA_H200
+from autotune.dispatch import Among, TunedKernel, get_kernel
+from autotune.errors import UsageError
+from autotune.trial import Trial
+from autotune.units import time_text
+
+
+@command("lookup")
+@option("--among", default="ours", help="Who may be served: ours, fastest, or implementations by name.")
+@device_option()
+@json_option
+@shape_options()
+def lookup(among: str, device: str | None, as_json: bool, shape: ShapeOptions) -> None:
+    """Say what get_kernel answers for a shape, from which row, and why."""
+    wanted = describe(shape)
+    console = make_console(as_json)
+    for note in wanted.notes:
+        console.print(note)
+    is_assumed = device is None and not platforms.has_gpu()
+    name = NVIDIA_H200.name if is_assumed else device
+    require_folder(None)
+    if device is not None:
+        name = find_device(device, (), None).name
+    choice = _parse_among(among)
+    kernels = [get_kernel(each, device=name, among=choice, operation=of.name) for of, each in wanted.problems]
+    if is_assumed:
+        console.print(ASSUMED)
+    for kernel in kernels:
+        console.print(*_lines(name, kernel), sep="\n")
+    if as_json:
+        print_json(list(map(_data, kernels)))
+
+
+def _parse_among(text: str) -> Among:
+    """Parse the implementations that may be served.
+
+    Raises:
+        UsageError: there is none, or a word for several beside names.
+    """
+    if text in ("ours", "fastest"):
+        return "ours" if text == "ours" else "fastest"
+    names = split_names(text)
+    if not names or {"ours", "fastest"} & set(names):
+        raise UsageError(f"--among={text!r} is not allowed; expected ours, fastest or names such as triton,flex")
+    return names
+
+
+def _lines(device: str | None, kernel: TunedKernel) -> list[str]:
+    """Return an answer as text."""
+    why = kernel.provenance
+    return [
+        f"shape   {kernel.shape}",
+        f"device  {device or 'the GPU here'}",
+        f"kernel  {kernel.implementation}",
+        f"config  {kernel.config or 'none: it is not ours to tune'}",
+        f"why     {why.rung}: {why.reason}",
+        *([] if why.row is None else [f"row     {_row_text(why.row, why.baseline)} ({why.origin} table)"]),
+        *(f"note    {note}" for note in why.notes),
+    ]
+
+
+def _data(kernel: TunedKernel) -> dict[str, Any]:
+    """Return an answer as plain data."""
+    why = kernel.provenance
+    return {
+        "shape": kernel.shape.as_dict(),
+        "implementation": kernel.implementation,
+        "config": config_data(kernel.config),
+        "baseline": why.baseline,
+        "rung": why.rung,
+        "reason": why.reason,
+        "origin": why.origin,
+        "distance": why.distance,
+        "notes": why.notes,
+        "row": None if why.row is None else trial_data(why.row),
+    }
+
+
+def _row_text(row: Trial, baseline: str) -> str:
+    """Return the time and origin of a row; the time of its baseline where that is served."""
+    timing = row.baseline_timing if baseline else row.timing
+    tools = asdict(row.toolchain)
+    versions = ", ".join(f"{name} {tools[name]}" for name in ("triton", "torch", "driver") if tools[name])
+    time = "" if timing is None else f"{time_text(timing.median_us)}{policy_text(row.policy)}, "
+    verb = "replayed" if row.executor == "replay" else "measured"
+    return f"{time}{verb} {row.started_at:%Y-%m-%d} with {versions}"

@@ -1,0 +1,140 @@
+"""A search's result as text and as plain data."""
+
+from typing import TYPE_CHECKING, Any
+
+from autotune.console.winners import (
+    candidate_data,
+    candidate_text,
+    status_text,
+    timing_data,
+    trial_data,
+    verdict,
+    winner_lines,
+)
+from autotune.trial import Stage, Trial
+from autotune.units import count_text, timing_text
+
+if TYPE_CHECKING:
+    from autotune.search import ImplementationResult, SearchResult
+
+
+def is_of_several(result: "SearchResult") -> bool:
+    """Return True if more than one implementation was searched."""
+    return sum(not part.skipped for part in result.implementations) > 1
+
+
+def ending_line(result: "SearchResult") -> str:
+    """Say how many configs a search tried, in which time, why it ended, and what became of them."""
+    known = f" and {result.resumed} known" if result.resumed else ""
+    return (
+        f"{count_text(result.measured, 'config')} tried{known} in {result.seconds:.0f} s, until {result.ending}: "
+        f"{status_text(result.statuses)}"
+    )
+
+
+def interruption_line(result: "SearchResult") -> str:
+    """Name the best of an interrupted search: its winner, or the best of the screening where nothing was raced."""
+    best = result.winner or result.best_screened
+    text = "nothing was found yet"
+    if best is not None and best.timing is not None:
+        stage = ", by screening" if best.stage is Stage.SCREEN else ""
+        text = f"the best so far is {_named(best, result)}, {timing_text(best.timing)}{stage}"
+    return f"interrupted: {text}; everything is kept, run the same command to continue"
+
+
+def result_lines(result: "SearchResult", *, is_asked: bool = True) -> list[str]:
+    """Describe the winner of a search as ``winner_lines`` does, and why it is not the best of the screening.
+
+    After a search that was cut short the verdict does not conclude that tuning gains nothing; a replayed race that was
+    not recorded has no baseline. ``is_asked`` is False where another shape was searched than the one asked for; the
+    verdict names it.
+    """
+    assert result.winner is not None
+    first, *others, _ = winner_lines(result.winner, of_several=is_of_several(result))
+    return [
+        first,
+        *_chosen_in_race(result),
+        *others,
+        *_answered_by_screening(result),
+        f"verdict   {_verdict_of(result, is_asked=is_asked)}",
+    ]
+
+
+def _verdict_of(result: "SearchResult", *, is_asked: bool) -> str:
+    assert result.winner is not None
+    text = verdict(result.winner)
+    if result.winner.is_default and (more := _how_to_try_more(result)):
+        among = f"{result.measured + result.resumed} of {count_text(result.valid, 'config')}"
+        text = f"{verdict(result.winner, among=among)}; {more}"
+    return text if is_asked else f"of {result.shape}, not of the shape asked for: {text}"
+
+
+def _how_to_try_more(result: "SearchResult") -> str:
+    """Say how to continue a search that was cut short; empty if it ran its course."""
+    from autotune.search import Ending  # loads Optuna, which only a command that has searched has loaded already
+
+    if result.measured + result.resumed >= result.valid:
+        return ""
+    continued = {
+        Ending.TRIALS: "raise --trials to try more",
+        Ending.SECONDS: "raise --budget to try more",
+        Ending.INTERRUPTED: "the same command tries more",
+    }
+    return continued.get(result.ending, "")
+
+
+def _chosen_in_race(result: "SearchResult") -> list[str]:
+    """Explain a winner that is not the best of the screening: how many tied in the race, and what came of that best."""
+    winner, best, tied = result.winner, result.best_screened, [trial.candidate for trial in result.ties]
+    if winner is None or best is None or winner.candidate == best.candidate or winner.candidate not in tied:
+        return []
+    among = f"among {len(tied)} that tied" if len(tied) > 1 else "alone at the front"
+    came = "one of them" if best.candidate in tied else "slower there"
+    if best.candidate not in [trial.candidate for trial in result.recorded if trial.stage is Stage.RACE]:
+        came = "not in it"  # the search was interrupted before that, or an earlier race refuted it
+    return [f"chosen    in the race, {among}; the best of the screening was {came}: {_named(best, result)}"]
+
+
+def _answered_by_screening(result: "SearchResult") -> list[str]:
+    """Note that a replay without a recorded race answered it with the times of the screening."""
+    winner = result.winner
+    if winner is None or winner.executor != "replay" or winner.baseline:
+        return []
+    screened = [t.timing for t in result.recorded if t.stage is Stage.SCREEN and t.candidate == winner.candidate]
+    if winner.timing not in screened:
+        return []
+    return ["baseline  not known: the recording raced other finalists, so the times here are those of its screening"]
+
+
+def result_data(result: "SearchResult", *, is_asked: bool = True) -> dict[str, Any]:
+    """Return a search's result as plain data for ``--json``; ``is_asked`` as in ``result_lines``."""
+    return {
+        "operation": result.operation.name,
+        "shape": result.shape.as_dict(),
+        "winner": None if result.winner is None else trial_data(result.winner),
+        "verdict": None if result.winner is None else _verdict_of(result, is_asked=is_asked),
+        "best": None if result.best_screened is None else _best_data(result.best_screened),
+        "ties": [candidate_data(trial.candidate) for trial in result.ties],
+        "statuses": dict(result.statuses),
+        "implementations": [
+            {"implementation": part.implementation, "skipped": part.skipped, **_counts(part)}
+            for part in result.implementations
+        ],
+        **_counts(result),
+        "seconds": result.seconds,
+        "interrupted": result.interrupted,
+        "ending": result.ending,
+        "contended": result.contended,
+    }
+
+
+def _named(trial: Trial, result: "SearchResult") -> str:
+    return candidate_text(trial.candidate, of_several=is_of_several(result))
+
+
+def _best_data(trial: Trial) -> dict[str, Any]:
+    return {**candidate_data(trial.candidate), "timing": timing_data(trial.timing), "stage": trial.stage}
+
+
+def _counts(part: "SearchResult | ImplementationResult") -> dict[str, int]:
+    return {"valid": part.valid, "measured": part.measured, "resumed": part.resumed}

@@ -1,0 +1,181 @@
+"""Commands on click: lazily imported, with help in sections, shared options, and errors that name options."""
+
+import functools
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import click
+
+from autotune.console import interrupts
+from autotune.errors import UsageError
+
+Function = Callable[..., Any]
+Decorator = Callable[[Function], Function]
+
+OWN: Final = "Options"  # the section of a command's own options
+
+
+class Option(click.Option):
+    """An option in a section of the help, which ends with its default: ``default_text`` where that is found later."""
+
+    def __init__(self, declarations: Sequence[str], *, section: str = OWN, default_text: str = "", **given: Any):
+        if not default_text and given.get("default") is not None:
+            default = given["default"]
+            default_text = f"{default:g}" if isinstance(default, float) else str(default)
+        if default_text:
+            given["help"] = f"{given['help'].removesuffix('.')} [default: {default_text}]."
+        super().__init__(declarations, **given)
+        self.section = section
+
+
+def option(*declarations: str, section: str = OWN, **given: Any) -> Decorator:
+    """Add an option to a command, as ``click.option`` does."""
+    return click.option(*declarations, cls=Option, section=section, **given)
+
+
+def collected(name: str, make: Callable[..., object], options: dict[str, Decorator]) -> Decorator:
+    """Add options to a command, which takes one argument ``name``: what ``make`` returns for their values, by name."""
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def run(**values: Any) -> Any:
+            return function(**{name: make(**{each: values.pop(each) for each in options})}, **values)
+
+        for add in reversed(options.values()):
+            add(run)
+        return run
+
+    return decorate
+
+
+class Number(click.ParamType[float]):
+    """An integer or a float, within limits that its refusal names."""
+
+    def __init__(self, kind: type[int] | type[float], minimum: float | None = None, maximum: float | None = None):
+        self.name = "integer" if kind is int else "number"
+        self._kind, self._minimum, self._maximum = kind, minimum, maximum
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Convert a value to the number.
+
+        Raises:
+            UsageError: the value is no number, or outside the limits.
+        """
+        try:
+            number = self._kind(value)
+        except ValueError:
+            raise self._refusal(repr(value), param) from None
+        low, high = self._minimum, self._maximum
+        if not ((low is None or number >= low) and (high is None or number <= high)):
+            raise self._refusal(value, param)
+        return number
+
+    def _refusal(self, value: object, param: click.Parameter | None) -> UsageError:
+        article = "an integer" if self._kind is int else "a number"
+        limits = "" if self._minimum is None else f" from {self._minimum:g}"
+        limits += "" if self._maximum is None else f" to {self._maximum}"
+        name = "value" if param is None else param.opts[0]
+        return UsageError(f"{name}={value} is not allowed; expected {article}{limits}")
+
+
+def integer(minimum: int | None = None, maximum: int | None = None) -> Number:
+    """Make the type of an option that takes an integer."""
+    return Number(int, minimum, maximum)
+
+
+def number(minimum: float | None = None, maximum: float | None = None) -> Number:
+    """Make the type of an option that takes a number."""
+    return Number(float, minimum, maximum)
+
+
+class Command(click.Command):
+    """A command whose help has a section for each kind of options."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections, the command's own options first."""
+        sections: dict[str, list[tuple[str, str]]] = {OWN: []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if isinstance(parameter, click.Option) and record is not None:
+                sections.setdefault(getattr(parameter, "section", OWN), []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a refused argument is named by its option: ``--format='xml' ...``."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            interrupts.stop()
+        except UsageError as error:
+            error.args = (self._with_option(str(error)),)
+            raise
+
+    def _with_option(self, text: str) -> str:
+        flags: dict[str, str] = {}
+        for parameter in self.params:
+            flag = parameter.opts[0]
+            if parameter.name and flag.startswith("--"):
+                flags |= {parameter.name: flag, flag.removeprefix("--").replace("-", "_"): flag}
+        name, sign, rest = text.partition("=")
+        return f"{flags.get(name, name)}{sign}{rest}"
+
+
+def command(name: str) -> Callable[[Function], Command]:
+    """Make a function the command of this name; its docstring is the help."""
+    return click.command(name, cls=Command)
+
+
+class Reference(NamedTuple):
+    """A command by its place, ``"module:attribute"``, and its line in the help.
+
+    A reader only reads and prints: it ends at once when interrupted, or when its output is closed. A command that
+    ``listens_later`` calls ``interrupts.listen`` itself, once it has loaded what it needs.
+    """
+
+    target: str
+    help: str
+    is_reader: bool = False
+    listens_later: bool = False
+
+    def load(self) -> click.Command:
+        """Import the command."""
+        module, _, attribute = self.target.partition(":")
+        found: click.Command = getattr(importlib.import_module(module), attribute)
+        return found
+
+
+class Group(click.Group):
+    """Commands that are imported when they are run; without one, the help is printed and the exit code is 2."""
+
+    def __init__(self, *, references: Mapping[str, Reference], **given: Any):
+        super().__init__(**given)
+        self.references = references
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, in the order of the help."""
+        return list(self.references)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        reference = self.references.get(cmd_name)
+        return None if reference is None else reference.load()
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a line for each command, importing none."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, reference.help) for name, reference in self.references.items()])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the options before the command."""
+        if not args and not ctx.resilient_parsing:  # which completion sets
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(2)
+        return super().parse_args(ctx, args)
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of an option: ``"kv_heads"`` is ``--kv-heads``."""
+    return f"--{name.replace('_', '-')}"

@@ -1,0 +1,54 @@
+"""Options that say how a GPU is used."""
+
+import functools
+from typing import Any, Final, get_args, get_type_hints
+
+from autotune.console.command import collected, integer, number, option
+from autotune.errors import UnknownNameError
+from autotune.executor.select import Settings
+from autotune.trial import Policy
+
+USUAL: Final = Settings()
+MODES, CACHES = (get_args(hint) for hint in get_type_hints(Policy).values())
+
+
+def _make_settings(policy: str, cache: str, jobs: int | None, compile_timeout: float, timeout: float) -> Settings:
+    """Return the settings of these options.
+
+    Raises:
+        UnknownNameError: there is no such policy.
+    """
+    return Settings(
+        policy=Policy(_one_of("policy", policy, MODES), _one_of("cache", cache, CACHES)),
+        jobs=jobs,
+        compile_seconds=compile_timeout,
+        screen_seconds=timeout,
+    )
+
+
+def _one_of(name: str, value: str, allowed: tuple[Any, ...]) -> Any:
+    if value not in allowed:
+        raise UnknownNameError(f"{name}={value!r} is unknown; allowed: {', '.join(allowed)}")
+    return value
+
+
+_option: Final = functools.partial(option, section="Measuring")
+_seconds: Final = functools.partial(_option, metavar="SECONDS", type=number(1.0))
+
+settings_options: Final = collected(
+    "settings",
+    _make_settings,
+    {
+        "policy": _option(
+            "--policy", default=USUAL.policy.mode, help="Time by CUDA graph, or launch from Python: graph, eager."
+        ),
+        "cache": _option(
+            "--cache", default=USUAL.policy.cache, help="Rotate over inputs beyond the L2, or repeat one: cold, warm."
+        ),
+        "jobs": _option("--jobs", type=integer(1), help="Compilers at once.", default_text="as cores and memory allow"),
+        "compile_timeout": _seconds(
+            "--compile-timeout", default=USUAL.compile_seconds, help="Limit to compile a config."
+        ),
+        "timeout": _seconds("--timeout", default=USUAL.screen_seconds, help="Limit to screen one on the GPU."),
+    },
+)

@@ -1,0 +1,161 @@
+"""Winners as text and as plain data: times, gains, and whether they are worth using."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from autotune.roofline import product_dtype, roof_of
+from autotune.shape import Shape
+from autotune.space import Config
+from autotune.trial import Candidate, Policy, Status, Timing, Trial
+from autotune.units import gbps_text, ratio_text, tflops_text, timing_text
+
+WORTH: Final = 1.01  # a gain whose whole interval is above this is worth a table
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A ratio of two times: that of the medians, and the widest that both intervals allow."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{ratio_text(self.value)} ({self.low:.2f}-{self.high:.2f})"
+
+
+def speed_up(other: Timing, ours: Timing) -> Ratio:
+    """Return the ratio of another time to ours: above 1 where ours is faster.
+
+    Example:
+        >>> str(speed_up(Timing(200.0, 198.0, 202.0, 15), Timing(100.0, 99.0, 101.0, 15)))
+        '2.00x (1.96-2.04)'
+    """
+    return Ratio(other.median_us / ours.median_us, other.low_us / ours.high_us, other.high_us / ours.low_us)
+
+
+def candidate_text(candidate: Candidate, *, of_several: bool) -> str:
+    """Return a config, after the name of its implementation where there are several to tell apart."""
+    return str(candidate if of_several else candidate.config)
+
+
+def winner_lines(winner: Trial, *, of_several: bool = False) -> list[str]:
+    """Describe a winner, its gain over the default and over the fastest baseline, and give a verdict.
+
+    ``of_several``: several implementations were searched.
+    """
+    assert winner.timing is not None
+    lines = [
+        f"winner    {candidate_text(winner.candidate, of_several=of_several)}",
+        f"time      {timing_text(winner.timing)}{_rate(winner)}{policy_text(winner.policy)}",
+    ]
+    if winner.default_timing is not None:
+        lines.append(f"default   {speed_up(winner.default_timing, winner.timing)} the speed of the default config")
+    if winner.baseline_timing is not None:
+        ratio = speed_up(winner.baseline_timing, winner.timing)
+        lines.append(f"baseline  {ratio} the speed of {winner.baseline}, the fastest that was compared")
+    lines.append(f"verdict   {verdict(winner)}")
+    return lines
+
+
+def verdict(winner: Trial, *, among: str = "") -> str:
+    """Judge whether a winner is worth using.
+
+    ``among`` names the configs that were tried, such as "1 of 362 configs", where these were too few to conclude that
+    tuning gains nothing.
+    """
+    assert winner.timing is not None
+    join = ", and"
+    if winner.is_default and among:
+        text = f"nothing faster than the default among the {among} tried"
+        join = "; the default is"
+    elif winner.is_default:
+        text = "tuning gains nothing at this shape: the default is among the fastest"
+    elif winner.default_timing is None:
+        text = "worth using: the default does not run here"
+    elif speed_up(winner.default_timing, winner.timing).low > WORTH:
+        gain = speed_up(winner.default_timing, winner.timing).value
+        text = f"worth using: {100 * (gain - 1):.0f} % faster than the untuned default"
+    else:
+        text = "as good as the default: the difference is within measurement"
+    if winner.baseline_timing is None:
+        return text
+    ratio = speed_up(winner.baseline_timing, winner.timing)
+    if ratio.low > 1.0:
+        return f"{text}{join} faster than {winner.baseline}"
+    if ratio.high < 1.0:
+        lag = 100 * (1 / ratio.value - 1)
+        return f"{text}; {winner.baseline} is {lag:.0f} % faster here, where it offers all you need"
+    return f"{text}{join} level with {winner.baseline}"
+
+
+def is_limited_by_memory(tflops: float | None, gbps: float | None, device: str, shape: Shape) -> bool:
+    """Return True if memory and not arithmetic limits a kernel, by the data sheet of the named device.
+
+    Return False if no data sheet is known.
+    """
+    roof = roof_of(device, product_dtype(shape))
+    if roof is None or tflops is None or gbps is None:
+        return False
+    return 1000 * tflops < roof.ridge * gbps
+
+
+def policy_text(policy: Policy) -> str:
+    """Return a policy other than the usual one, as text to follow a time."""
+    return "" if policy == Policy() else f", {policy.mode} {policy.cache}"
+
+
+def status_text(statuses: Mapping[Status, int]) -> str:
+    """Return trials by status, most frequent first."""
+    ordered = sorted(statuses.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count} {status}" for status, count in ordered) or "none"
+
+
+def trial_data(trial: Trial) -> dict[str, Any]:
+    """Return a trial as plain data for ``--json``."""
+    outcome = trial.outcome
+    return {
+        "operation": trial.operation,
+        "shape": trial.shape.as_dict(),
+        "device": asdict(trial.device),
+        **candidate_data(trial.candidate),
+        "status": trial.status,
+        "message": outcome.message,
+        "timing": timing_data(trial.timing),
+        "default_timing": timing_data(trial.default_timing),
+        "baseline": trial.baseline,
+        "baseline_timing": timing_data(trial.baseline_timing),
+        "tflops": trial.tflops,
+        "gbps": trial.gbps,
+        "error": outcome.error,
+        "error_limit": outcome.error_limit,
+        "resources": asdict(outcome.resources),
+        "is_default": trial.is_default,
+        "executor": trial.executor,
+        "policy": asdict(trial.policy),
+        "toolchain": asdict(trial.toolchain),
+        "started_at": trial.started_at.isoformat(),
+    }
+
+
+def timing_data(timing: Timing | None) -> dict[str, Any] | None:
+    """Return a time as plain data."""
+    return None if timing is None else asdict(timing)
+
+
+def candidate_data(candidate: Candidate) -> dict[str, Any]:
+    """Return a candidate as plain data."""
+    return {"implementation": candidate.implementation, "config": config_data(candidate.config)}
+
+
+def config_data(config: Config) -> dict[str, Any]:
+    """Return a config as plain data, without the parameters that its device does not have."""
+    return {name: value for name, value in config.items() if value is not None}
+
+
+def _rate(trial: Trial) -> str:
+    """Return the rate of a trial's limit, as text to follow its time."""
+    if is_limited_by_memory(trial.tflops, trial.gbps, trial.device.name, trial.shape):
+        return "" if trial.gbps is None else f", {gbps_text(trial.gbps)}"
+    return "" if trial.tflops is None else f", {tflops_text(trial.tflops)}"

@@ -1,0 +1,22 @@
+"""Dispatch: ``get_kernel(shape)`` reads the tables once and answers in microseconds."""
+
+from autotune.dispatch.devices import find_named, names_like
+from autotune.dispatch.kernel import Provenance, Rung, TunedKernel, refusals
+from autotune.dispatch.ladder import MAX_DISTANCE
+from autotune.dispatch.picks import CACHED_PICKS, Among, get_kernel, neighbour_configs, pick_for_device, reload
+
+__all__ = [
+    "CACHED_PICKS",
+    "MAX_DISTANCE",
+    "Among",
+    "Provenance",
+    "Rung",
+    "TunedKernel",
+    "find_named",
+    "get_kernel",
+    "names_like",
+    "neighbour_configs",
+    "pick_for_device",
+    "refusals",
+    "reload",
+]

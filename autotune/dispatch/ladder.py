@@ -1,0 +1,106 @@
+"""The ladder: which stored rows may answer for a shape on a device, best first."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from autotune.device import Device
+from autotune.dispatch.kernel import Choice, Provenance, Rung
+from autotune.implementation import Implementation
+from autotune.operation import Operation
+from autotune.shape import Shape
+from autotune.space import Config
+from autotune.trial import Candidate, Policy, Trial
+
+if TYPE_CHECKING:
+    from autotune.table import Served
+
+MAX_DISTANCE: Final = 1.0  # log2 units: a factor of two in one size; until transfer regret has been measured
+TIE_RATIO: Final = 1.01  # a baseline within 1 % of ours is no reason to serve it
+
+
+def climb(
+    shape: Shape,
+    device: Device,
+    rows: "Iterable[Served]",
+    admitted: Sequence[Implementation[Any]],
+    *,
+    with_baselines: bool,
+) -> Iterator[Choice]:
+    """Yield the choices of rungs 1 to 3, best first.
+
+    Args:
+        rows: the winners of the operation; of one shape the best implementation comes first.
+        admitted: the implementations that may be served.
+        with_baselines: also serve the baseline of a race that was faster than the race's winner.
+    """
+    implementations = {implementation.name: implementation for implementation in admitted}
+    near = [
+        (distance, row)
+        for row in rows
+        if row.trial.implementation in implementations
+        and row.trial.device.model == device.model
+        and (distance := shape.distance(row.trial.shape)) <= MAX_DISTANCE
+    ]
+    near.sort(key=lambda item: _remoteness(item[0], item[1], device))
+    for distance, row in near:
+        trial = row.trial
+        implementation = implementations[trial.implementation]
+        if implementation.space.why_invalid(trial.config, shape, device) is not None:
+            continue
+        rung, reason = _rung(distance, trial, device)
+        if with_baselines and (name := _faster_baseline(trial)):
+            why = f"{name} won the race of the kernel {reason}"
+            yield Choice(Candidate(name, Config()), Provenance(rung, why, trial, row.origin, distance, name))
+        yield Choice(trial.candidate, Provenance(rung, reason, trial, row.origin, distance))
+
+
+def _rung(distance: float, trial: Trial, device: Device) -> tuple[Rung, str]:
+    """Name the rung that a row stands on, and say why."""
+    rung: Rung = "exact" if distance == 0.0 else "nearest"
+    reason = f"tuned for this shape on {trial.device.name}"
+    if distance > 0.0:
+        reason = f"tuned for the nearest shape ({trial.shape}; {distance:.2f} away) on {trial.device.name}"
+    if trial.device != device:
+        rung = "same model"
+        reason += f" at {trial.device.power_cap_watts} W, not the {device.power_cap_watts} W here"
+    return rung, reason
+
+
+def _faster_baseline(trial: Trial) -> str:
+    """Name the baseline of a row's race if it was clearly faster than the row; empty if it was not."""
+    if trial.timing is None or trial.baseline_timing is None:
+        return ""
+    is_faster = TIE_RATIO * trial.baseline_timing.median_us < trial.timing.median_us
+    return trial.baseline if is_faster and not trial.baseline_timing.overlaps(trial.timing) else ""
+
+
+def _remoteness(distance: float, row: "Served", device: Device) -> tuple[Any, ...]:
+    """Order rows of the same power cap first, then of the nearest cap; of one shape those of the usual policy."""
+    found = row.trial
+    gap = abs((found.device.power_cap_watts or 0) - (device.power_cap_watts or 0))
+    return (found.device != device, gap, distance, found.policy != Policy(), repr(found.shape))
+
+
+def why_default(operation: Operation[Any], shape: Shape, device: Device, rows: "Iterable[Served]") -> str:
+    """Say that nothing tuned is served, and in what the nearest tuned shape differs."""
+    where = f"no tuned shape of {operation.name} on {device.name}"
+    tuned = [row.trial.shape for row in rows if row.trial.device.model == device.model]
+    if not tuned:
+        return f"{where}: the space's default"
+    distance, near = min(((shape.distance(other), other) for other in tuned), key=lambda item: item[0])
+    if distance == math.inf:
+        near = min(tuned, key=lambda other: _unlikeness(shape, other))
+        text = f"{where} is like it; the nearest, {near}, differs in {shape.differences(near)}"
+    elif distance > MAX_DISTANCE:
+        bound = f"within a distance of {MAX_DISTANCE:g} (a factor of two in one size)"
+        text = f"{where} is {bound}; the nearest, {near}, is {distance:.2f} away"
+    else:
+        text = f"{where} has a config that is valid here; the nearest, {near}, is {distance:.2f} away"
+    return f"{text}: the space's default"
+
+
+def _unlikeness(shape: Shape, other: Shape) -> tuple[int, float]:
+    """Order shapes of other families: in how many fields they differ, then by sizes."""
+    others = sum(ours != theirs for ours, theirs in zip(shape.family(), other.family(), strict=True))
+    return (others, math.dist(shape.coordinates(), other.coordinates()))

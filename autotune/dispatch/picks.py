@@ -1,0 +1,273 @@
+"""``get_kernel``: picks a kernel for a shape from the tables, once, and keeps the pick."""
+
+import math
+import threading
+import warnings
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from autotune import platforms
+from autotune.device import NVIDIA_H200, Device
+from autotune.dispatch.devices import find_named, is_torch_device, names_like
+from autotune.dispatch.kernel import Choice, Provenance, TunedKernel, why_unserved
+from autotune.dispatch.ladder import climb, why_default
+from autotune.errors import InvalidShapeError, MissingDependencyError, NoTunedKernelError, UnknownNameError, UsageError
+from autotune.implementation import Implementation
+from autotune.operation import Operation
+from autotune.registry import get_implementation, get_operation, implementations_of, operation_for, operation_names
+from autotune.shape import Shape
+from autotune.space import Config
+from autotune.trial import Candidate
+
+if TYPE_CHECKING:
+    from autotune.table import Served
+
+OnMiss = Literal["default", "error", "record"]
+ON_MISS: Final = get_args(OnMiss)
+Among = Literal["ours", "fastest"] | tuple[str, ...]
+
+CACHED_PICKS: Final = 4096
+
+_generation = 0
+_lock = threading.Lock()
+
+
+def get_kernel(
+    shape: Shape,
+    *,
+    device: str | None = None,
+    on_miss: OnMiss = "default",
+    among: Among = "ours",
+    operation: str | None = None,
+) -> TunedKernel:
+    """Return the best known kernel for a shape; never measure, compile, lock, write or ask a network.
+
+    The ladder:
+
+    1. ``exact``: the row of this shape on this device.
+    2. ``nearest``: the row of the nearest tuned shape of the same device whose config is valid here, at most 1 away: a
+       factor of two in one size, all that is no size equal (``Shape.distance``, docs/dispatch.md).
+    3. ``same model``: 1, then 2, among rows of the same model of device under another power cap.
+    4. Another device of the same architecture: never, until its transfer has been verified.
+    5. ``default``: the default of the first admitted implementation that supports the shape.
+
+    The user's table wins over the shipped one where both have a row. Tables are read at the first call and kept until
+    ``reload()``.
+
+    Args:
+        shape: the problem to compute.
+        device: a GPU's name for asking off-GPU, such as ``"NVIDIA H200"``, in any case (the highest power cap of that
+            name); the current GPU by default. A name that no table knows and that is not of the GPU here gets the
+            default and a RuntimeWarning, which suggests the name that it may be a misspelling of.
+        on_miss: on rung 5, serve the default, raise, or also note the shape for ``search --from-misses``.
+        among: which implementations may be served: ``"ours"``, those that are compiled from our sources or yours;
+            a tuple of names, such as ``("triton", "flex")``; or ``"fastest"``, all of them and the baseline that won
+            the stored race (cuDNN, FlashAttention 3), which ``provenance.baseline`` then names.
+        operation: the operation's name, where several take such shapes; the first that supports it by default.
+
+    Raises:
+        NoTunedKernelError: rung 5 with ``on_miss="error"``.
+        MissingDependencyError: no ``device`` is named and there is no GPU.
+        InvalidShapeError: no admitted implementation supports the shape; the message says why.
+        UnknownNameError: no such operation, or no such implementation in ``among``.
+        UsageError: a wrong argument; ``"cpu"`` and ``"cuda:0"`` are no names of GPUs.
+
+    Example:
+        >>> shape = AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True)
+        >>> get_kernel(shape, device="NVIDIA H200").provenance.rung
+        'exact'
+    """
+    kernel = _checked_pick(shape, device, operation, among)
+    if on_miss not in ON_MISS:
+        raise UsageError(f"on_miss={on_miss!r} is not allowed; expected {', '.join(map(repr, ON_MISS))}")
+    if kernel.provenance.rung == "default" and on_miss != "default":
+        _miss(kernel, on_miss)
+    return kernel
+
+
+def pick_for_device(shape: Shape, place: int | Device | None, operation: str, *, among: Among = "ours") -> TunedKernel:
+    """Return the kernel of an operation for a device, for tensors on the GPU of that index, or on the CPU (None).
+
+    Tensors on the CPU get the pick of an NVIDIA H200, whose numbers Triton's interpreter then checks.
+    """
+    return _pick(shape, NVIDIA_H200.name if place is None else place, operation, among, _generation)
+
+
+def neighbour_configs(
+    implementation: Implementation[Any], shape: Shape, device: Device, *, count: int = 3, shipped: bool = True
+) -> list[Config]:
+    """List the configs of the nearest tuned shapes of a model of device, nearest first, for a search to begin with.
+
+    ``shipped=False`` leaves out the rows that ship.
+    """
+    rows = [
+        row.trial
+        for row in _rows(implementation.operation, _generation)
+        if row.trial.implementation == implementation.name
+        and (shipped or row.origin == "user")
+        and row.trial.device.model == device.model
+    ]
+    near = sorted(rows, key=lambda trial: (shape.distance(trial.shape), repr(trial.shape)))
+    return list(dict.fromkeys(trial.config for trial in near if shape.distance(trial.shape) < math.inf))[:count]
+
+
+def reload() -> None:
+    """Forget the tables and every pick made from them; the next call reads the tables again."""
+    global _generation
+    with _lock:
+        _generation += 1  # a thread that is still reading the old tables must not hand its pick to later calls
+    _pick.cache_clear()
+    _rows.cache_clear()
+
+
+@cache
+def _rows(operation: str, generation: int) -> "tuple[Served, ...]":
+    """Read the winners that may be served, once a generation; of one shape the best implementation comes first."""
+    from autotune.table import served_winners, warn_damaged  # pyarrow takes 0.1 s to import
+
+    return tuple(served_winners(operation, on_damaged=warn_damaged))
+
+
+def _checked_pick(shape: Shape, device: str | None, operation: str | None, among: Among) -> TunedKernel:
+    if device is not None and not isinstance(device, str):
+        raise _not_a_name(device)
+    place = platforms.current_index() if device is None else device
+    try:
+        return _pick(shape, place, operation, among, _generation)
+    except TypeError:  # an argument that cannot be hashed is neither a shape nor a name
+        _check_arguments(shape, place, among)
+        raise
+
+
+def _check_arguments(shape: object, device: object, among: object) -> None:
+    """Validate the shape, device and among arguments."""
+    if not isinstance(shape, Shape):
+        classes = sorted({get_operation(name).shape_class.__name__ for name in operation_names()})
+        raise UsageError(f"shape={shape!r} is of type {type(shape).__name__}; expected {' or '.join(classes)}")
+    is_name = isinstance(device, str) and device.strip() and not is_torch_device(device)
+    if not is_name and not isinstance(device, int | Device):
+        raise _not_a_name(device)
+    if among not in ("ours", "fastest") and not (
+        isinstance(among, tuple) and among and all(isinstance(name, str) for name in among)
+    ):
+        raise UsageError(
+            f"among={among!r} is not allowed; expected 'ours', 'fastest' or a tuple of names such as ('triton',)"
+        )
+
+
+def _not_a_name(device: object) -> UsageError:
+    return UsageError(
+        f"device={device!r} is not the name of a GPU; expected one such as {NVIDIA_H200.name!r}, or None for the "
+        "GPU here"
+    )
+
+
+@lru_cache(maxsize=CACHED_PICKS)
+def _pick(shape: Shape, place: int | str | Device, name: str | None, among: Among, generation: int) -> TunedKernel:
+    """Pick a kernel for a device, or the GPU of that index or name."""
+    _check_arguments(shape, place, among)
+    operation = operation_for(shape) if name is None else get_operation(name)
+    if not isinstance(shape, operation.shape_class):
+        expected = operation.shape_class.__name__
+        raise UsageError(f"shape={shape!r} is of type {type(shape).__name__}; operation={name!r} takes {expected}")
+    rows = _rows(operation.name, generation)
+    known = (
+        place
+        if isinstance(place, Device)
+        else platforms.current_device(place)
+        if isinstance(place, int)
+        else _device_named(place, rows, generation)
+    )
+    device = known or _stranger(str(place))
+    admitted = _admitted(operation, shape, device, among)
+    rows = tuple(row for row in rows if row.trial.implementation in {each.name for each in admitted})
+    choices = list(climb(shape, device, rows, admitted, with_baselines=among == "fastest"))
+    if not isinstance(place, str):  # to run here
+        choices = [choice for choice in choices if why_unserved(operation.name, shape, choice) is None]
+    if known is None:
+        reason = _why_unknown(device.name, generation)
+        warnings.warn(f"device={place!r}: {reason}", RuntimeWarning, stacklevel=4)
+    elif choices:
+        reason = "all that was tuned for this shape or near it is refused: the space's default"
+    else:
+        reason = why_default(operation, shape, device, rows)
+    choices += [
+        Choice(Candidate(each.name, each.space.default(shape, device)), Provenance("default", reason))
+        for each in admitted
+    ]
+    best: dict[Candidate, Choice] = {}  # a candidate that was refused once is not tried again for another row
+    for choice in choices:
+        best.setdefault(choice.candidate, choice)
+    return TunedKernel(operation.name, shape, tuple(best.values()))
+
+
+def _admitted(operation: Operation[Any], shape: Shape, device: Device, among: Among) -> list[Implementation[Any]]:
+    """List the implementations that may be served for a shape on a device, ours first.
+
+    Raises:
+        UnknownNameError: a name is not of an implementation; the message lists those.
+        InvalidShapeError: none of them supports the shape.
+    """
+    if (problem := operation.unsupported(shape)) is not None:
+        raise InvalidShapeError(problem)
+    if isinstance(among, tuple):
+        found = [get_implementation(operation.name, name) for name in dict.fromkeys(among)]
+    else:
+        found = [each for each in implementations_of(operation.name) if each.is_ours or among == "fastest"]
+    if not found:
+        raise UnknownNameError(f"operation={operation.name!r} has no implementation that among={among!r} admits")
+    reasons = [each.supports(shape, device) for each in found]
+    admitted = [each for each, reason in zip(found, reasons, strict=True) if reason is None]
+    if not admitted:
+        raise InvalidShapeError("; ".join(reason for reason in reasons if reason))
+    return admitted
+
+
+def _device_named(name: str, rows: "tuple[Served, ...]", generation: int) -> Device | None:
+    """Find the device of that name with the highest power cap, in these rows or else in any table; or the GPU here."""
+    found = find_named(name, _devices(rows)) or find_named(name, [*_devices(_all_rows(generation)), NVIDIA_H200])
+    if found is not None:
+        return found
+    here = _device_here()
+    return None if here is None else find_named(name, [here])
+
+
+def _stranger(name: str) -> Device:
+    """Make a device for a name that no table knows: only defaults fit it."""
+    if (known := platforms.known_device(name)) is not None:
+        return known
+    here = _device_here()
+    return Device(name=name, arch=platforms.ASSUMED_ARCH if here is None else here.arch, sm_count=1, memory_mib=1)
+
+
+def _device_here() -> Device | None:
+    try:
+        return platforms.current_device()
+    except MissingDependencyError:
+        return None
+
+
+def _all_rows(generation: int) -> "Iterator[Served]":
+    """Yield the winners of all operations."""
+    return (row for name in operation_names() for row in _rows(name, generation))
+
+
+def _devices(rows: "Iterable[Served]") -> list[Device]:
+    """List each device once, in the order of the rows: the same in every process."""
+    return list(dict.fromkeys(row.trial.device for row in rows))
+
+
+def _why_unknown(name: str, generation: int) -> str:
+    """Say that no table knows a name, and which it may be a misspelling of."""
+    near = names_like(name, [NVIDIA_H200, *_devices(_all_rows(generation))])
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"no table knows the device {name}: the space's default{hint}"
+
+
+def _miss(kernel: TunedKernel, on_miss: OnMiss) -> None:
+    if on_miss == "error":
+        raise NoTunedKernelError(f"{kernel.operation}: {kernel.provenance.reason}; shape: {kernel.shape}")
+    from autotune.table import record_miss
+
+    record_miss(get_operation(kernel.operation), kernel.shape)

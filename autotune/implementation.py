@@ -1,0 +1,197 @@
+"""Implementations: an ``Implementation`` (triton-free data), its ``Kernel``, and its source's hash."""
+
+import ast
+import hashlib
+import importlib.metadata
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from autotune.device import Device
+from autotune.shape import Shape
+from autotune.space import Config, Space
+from autotune.trial import Toolchain, Trial
+
+if TYPE_CHECKING:
+    import torch
+
+ShapeT = TypeVar("ShapeT", bound=Shape)
+
+
+def _supports_all(shape: Any, device: Device) -> str | None:
+    return None
+
+
+def _is_deterministic(config: Config) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Implementation(Generic[ShapeT]):
+    """One way to compute an operation, with a space, a table of trials and a study of its own.
+
+    An implementation is ours, compiled from ``sources`` of this package or of the user's, or foreign: then ``library``
+    names the installed distribution that brings its kernel, whose version stands for the source.
+
+    Attributes:
+        name: unique within its operation, such as ``"triton"``.
+        operation: the name of what it computes.
+        space: its parameters, their validity and the default.
+        kernel: a ``"module:attribute"`` reference to its ``Kernel``; loading it imports torch and triton.
+        sources: the files that the launch reaches; ``entry`` names the functions it starts from.
+        library: the distribution of a foreign kernel.
+        supports: returns why it cannot compute a shape on a device, or None.
+        check_shapes: returns the problems that configs are checked on, for a kernel that is compiled for exact lengths;
+            those of the operation's definition by default.
+        compiles_ahead: False where only the process that launches it can compile it.
+        can_interpret: False where Triton's interpreter cannot run it.
+        is_deterministic: False for a config whose runs may differ in their last bits.
+    """
+
+    name: str
+    operation: str
+    space: Space[ShapeT]
+    kernel: str
+    sources: tuple[Path, ...] = ()
+    entry: tuple[str, ...] = ()
+    library: str | None = None
+    supports: Callable[[ShapeT, Device], str | None] = _supports_all
+    check_shapes: Callable[[ShapeT], Sequence[ShapeT]] | None = None
+    compiles_ahead: bool = True
+    can_interpret: bool = True
+    is_deterministic: Callable[[Config], bool] = _is_deterministic
+
+    @property
+    def is_ours(self) -> bool:
+        """True for a kernel that this process compiles from its own sources."""
+        return self.library is None
+
+    @property
+    def title(self) -> str:
+        """Its operation and its name: ``"flash_attention/triton"``."""
+        return f"{self.operation}/{self.name}"
+
+    @property
+    def source_hash(self) -> str:
+        """SHA-256 of the source that the launch can reach; docstrings, comments and layout do not count."""
+        if self.library is not None:
+            return library_hash(self.library, _installed_version(self.library))
+        return source_hash(self.sources, self.entry)
+
+    def source_hash_under(self, toolchain: Toolchain) -> str:
+        """The hash of what a toolchain measures: this tree's source, or that toolchain's version of a library.
+
+        A library that toolchains do not name counts as the installed one.
+        """
+        version = "" if self.library is None else getattr(toolchain, self.library, "")
+        return library_hash(self.library, version) if self.library and version else self.source_hash
+
+    def is_source_of(self, trial: Trial) -> bool:
+        """True if a row is of this tree's source, or of the library version that the row itself names."""
+        return trial.source_hash == self.source_hash_under(trial.toolchain)
+
+
+class Kernel(Protocol):
+    """The kernel of an implementation. Loaded lazily; nothing here touches tables, studies or timing.
+
+    ``inputs`` and ``outputs`` are those of the operation's ``Definition``; ``outputs`` may be the first alone, as most
+    callers want it and as it is timed, or all of them.
+    """
+
+    def launch(self, config: Config, inputs: Any, outputs: "tuple[torch.Tensor, ...]") -> None:
+        """Compute ``outputs`` on the current stream; allocate nothing that a CUDA graph cannot hold."""
+
+    def warmup(self, config: Config, shape: Any, *, every_output: bool = False) -> Sequence[Any]:
+        """Compile ahead, without a launch or a GPU, every binary that ``launch`` looks up.
+
+        Returns Triton's compiled kernels in the order of their launches: those for the first output alone, or with
+        ``every_output`` those for all outputs.
+        """
+
+    def bind(self, config: Config, shape: Any) -> Callable[..., Any]:
+        """Return the callable that a user gets: it checks that tensors fit ``shape``, and launches.
+
+        It takes the tensors and options of the operation's function, such as ``softcap=None`` of ``attention``.
+        """
+
+
+def library_hash(library: str, version: str) -> str:
+    """SHA-256 of a library's name and version, without the local part, which says how it was built (``+cu130``).
+
+    Example:
+        >>> library_hash("torch", "2.11.0+cu130") == library_hash("torch", "2.11.0")
+        True
+    """
+    return hashlib.sha256(f"{library} {version.partition('+')[0]}".encode()).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _installed_version(library: str) -> str:
+    """Read a distribution's version without importing it; empty where it is absent."""
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+@lru_cache(maxsize=64)
+def source_hash(sources: tuple[Path, ...], entry: tuple[str, ...]) -> str:
+    """Hash the top-level definitions of ``sources`` that ``entry`` reaches by name; no Python version changes it.
+
+    Raises:
+        KeyError: an entry is not defined in the sources.
+    """
+    definitions: dict[str, list[ast.stmt]] = {}
+    for name, statement in _definitions(sources):
+        definitions.setdefault(name, []).append(statement)  # two files may define one name: both count
+    reached: set[str] = set()
+    pending = list(entry)
+    while pending:
+        name = pending.pop()
+        if name in reached:
+            continue
+        reached.add(name)
+        nodes = itertools.chain.from_iterable(map(ast.walk, definitions[name]))
+        names = {node.id for node in nodes if isinstance(node, ast.Name)}
+        pending.extend(names & definitions.keys())
+    text = "\n".join(f"{name} {_canonical(definitions[name])}" for name in sorted(reached))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _definitions(sources: Iterable[Path]) -> Iterator[tuple[str, ast.stmt]]:
+    for path in sources:
+        for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                yield statement.name, statement
+            elif isinstance(statement, ast.Assign | ast.AnnAssign):
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                for target in targets:
+                    if isinstance(target, ast.Name):
+                        yield target.id, statement
+
+
+def _canonical(node: object) -> str:
+    """``ast.dump`` without positions, docstrings and empty fields, whose presence differs between Python versions."""
+    if isinstance(node, ast.AST):
+        parts = []
+        for name, value in ast.iter_fields(node):
+            if name == "body" and isinstance(value, list):
+                value = [statement for statement in value if not _is_docstring(statement)]
+            if value is None or value == [] or name in {"kind", "type_comment"}:
+                continue
+            parts.append(f"{name}={_canonical(value)}")
+        return f"{type(node).__name__}({','.join(parts)})"
+    if isinstance(node, list):
+        return f"[{','.join(map(_canonical, node))}]"
+    return repr(node)
+
+
+def _is_docstring(statement: object) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )

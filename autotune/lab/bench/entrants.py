@@ -1,0 +1,201 @@
+"""The systems of a race in this process: how each is made ready, checked and timed, and the race as a comparison."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from autotune.correctness import Case, check_baseline, error_limit
+from autotune.errors import BaselineUnavailableError, MissingDependencyError, one_line
+from autotune.executor import BaselineResult
+from autotune.lab.bench.comparison import OURS, Comparison, make_entry
+from autotune.lab.bench.machines import BrokenCallError, Machine
+from autotune.operation import Baseline, Definition
+from autotune.registry import get_operation
+from autotune.shape import Shape
+from autotune.trial import Conditions, Timing
+
+if TYPE_CHECKING:
+    import torch
+
+    from autotune.dispatch import TunedKernel
+
+Run = Callable[[], "torch.Tensor"]
+Check = Callable[["torch.Tensor"], tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """One system of a race.
+
+    Attributes:
+        prepare: makes the call that is timed; if it raises, the message stands in place of the time.
+        check: returns the largest error of an output and its limit, and raises where the output is wrong.
+    """
+
+    name: str
+    prepare: Callable[[], Run]
+    check: Check
+    verified_on_hardware: bool = True
+
+
+def of_baseline(baseline: Baseline, shape: Shape, inputs: Any, check: Check, *, name: str = "") -> Entrant:
+    """Enter a baseline over these inputs, by another name if one is given."""
+    return Entrant(name or baseline.name, lambda: baseline.prepare(shape, inputs), check, baseline.verified_on_hardware)
+
+
+def of_served(kernel: "TunedKernel", tensors: "Sequence[torch.Tensor]", check: Check) -> Entrant:
+    """Enter the kernel that is served, over the tensors that a user calls it with."""
+    return Entrant(OURS, lambda: lambda: kernel(*tensors), check)
+
+
+def judge_inputs(definition: Definition, inputs: Any) -> Case:
+    """Compute the fp64 reference of the first output, and its limit by eager torch's error in the same type."""
+    reference = definition.reference(inputs)[0]
+    dtype = definition.empty_outputs(inputs)[0].dtype
+    eager = definition.reference(inputs, dtype=dtype)[0]
+    return Case("normal", definition, inputs, (reference,), (error_limit(reference, eager, dtype),))
+
+
+def checker(definition: Definition, inputs: Any) -> Check:
+    """Make a check against the fp64 reference of these inputs."""
+    case = judge_inputs(definition, inputs)
+    return lambda out: check_baseline(out, case)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The results of a race.
+
+    Attributes:
+        results: every entrant's, by name.
+        calls: the calls of those that are right.
+        absent: a line for each that is not available here.
+        failed: a line for each that is wrong or broke.
+        started_at: the start of the race, with its time zone.
+        conditions: the GPU's during the race, None on a processor.
+    """
+
+    results: Mapping[str, BaselineResult]
+    calls: Mapping[str, Run]
+    absent: tuple[str, ...]
+    failed: tuple[str, ...]
+    started_at: datetime
+    conditions: Conditions | None
+
+
+def measure_case(machine: Machine, names: Sequence[str], make: Callable[[], Sequence[Entrant]]) -> Measured:
+    """Make and ``measure`` the entrants of these names; if inputs or reference do not fit the memory, all fail."""
+    try:
+        entrants = make()
+    except (RuntimeError, MemoryError) as failure:
+        message = f"inputs and reference cannot be made: {one_line(failure)}"
+        results = {name: BaselineResult(name, message=message) for name in names}
+        return Measured(results, {}, (), (message,), datetime.now(UTC), None)
+    return measure(machine, entrants)
+
+
+def measure(
+    machine: Machine, entrants: Sequence[Entrant], on_check: Callable[[str], object] = lambda name: None
+) -> Measured:
+    """Check all, measure their memory, and race those that are right; one that breaks costs no other its time.
+
+    ``on_check`` is called with the name of each entrant before it is made ready.
+    """
+    results: dict[str, BaselineResult] = {}
+    calls: dict[str, Run] = {}
+    absent: list[str] = []
+    failed: list[str] = []
+
+    def fail(name: str, message: str) -> None:
+        results[name] = replace(results[name], message=message)
+        failed.append(f"{name}: {message}")
+        calls.pop(name, None)
+
+    for entrant in entrants:
+        name = entrant.name
+        on_check(name)
+        results[name] = BaselineResult(name, verified_on_hardware=entrant.verified_on_hardware)
+        try:
+            try:
+                call, held = machine.hold(entrant.prepare)
+            except (MissingDependencyError, BaselineUnavailableError) as missing:
+                message = " ".join(str(missing).split())
+                results[name] = replace(results[name], message=message)
+                absent.append(f"not compared: {name}: {message}")
+                continue
+            error, limit = entrant.check(call())
+            extra_bytes = machine.extra_bytes(call, prepared=held)
+        except Exception as failure:  # backends, compilers and libraries have no exception in common
+            fail(name, one_line(failure))
+            continue
+        calls[name] = call
+        results[name] = replace(results[name], error=error, error_limit=limit, extra_bytes=extra_bytes)
+    times, started_at, conditions = _race(machine, calls, fail)
+    results |= {name: replace(results[name], timing=timing) for name, timing in times.items()}
+    return Measured(results, calls, tuple(absent), tuple(failed), started_at, conditions)
+
+
+def _race(
+    machine: Machine, calls: Mapping[str, Run], fail: Callable[[str, str], None]
+) -> tuple[dict[str, Timing], datetime, Conditions | None]:
+    """Time all calls, watched; ``fail`` removes one that breaks, and the others are timed again."""
+    while True:
+        started_at, end_watch = datetime.now(UTC), machine.watch()
+        try:
+            times = machine.time(calls) if calls else {}
+        except BrokenCallError as broken:
+            end_watch()
+            fail(broken.name, broken.reason)
+            continue
+        return times, started_at, end_watch()
+
+
+def make_comparison(
+    machine: Machine,
+    operation: str,
+    shape: Shape,
+    found: Measured,
+    served: "TunedKernel | None" = None,
+    *,
+    ours: str = OURS,
+) -> Comparison:
+    """Return what was measured over one shape as a comparison, entries without a time last; ``ours`` was served."""
+    ordered = sorted(found.results.values(), key=lambda result: result.timing is None)
+    candidates = {} if served is None else {ours: served.candidate}
+    return Comparison(
+        operation,
+        shape,
+        machine.name,
+        machine.toolchain,
+        machine.policy,
+        tuple(make_entry(get_operation(operation), shape, each, candidates.get(each.name)) for each in ordered),
+        "" if served is None else served.provenance.reason,
+        machine.gpu,
+        found.conditions,
+        found.started_at,
+        machine.threads,
+    )
+
+
+def ratio(numerator: Timing | None, denominator: Timing | None) -> float | None:
+    """Divide the first time by the second; None where one is missing."""
+    return None if numerator is None or denominator is None else numerator.median_us / denominator.median_us
+
+
+def served_notes(kernels: "Mapping[str, TunedKernel | None]") -> tuple[str, ...]:
+    """Say which candidate was served for each label and why, equal ones together.
+
+    Of several, a default is not explained: each has another nearest row. Call this after the race only, since one
+    that the toolchain refuses is replaced at the first call.
+    """
+    served = {label: kernel for label, kernel in kernels.items() if kernel is not None}
+    if len(served) < 2:
+        return tuple(f"served: {kernel.candidate} ({kernel.provenance.reason})" for kernel in served.values())
+    alike: dict[str, list[str]] = {}
+    for label, kernel in served.items():
+        why = "untuned default" if kernel.provenance.rung == "default" else kernel.provenance.reason
+        alike.setdefault(f"{kernel.candidate} ({why})", []).append(label)
+    untuned = sum(kernel.provenance.rung == "default" for kernel in served.values())
+    count = f"{untuned} of {len(served)} served configs are the untuned default"
+    return (count, *(f"served at {'; '.join(labels)}: {text}" for text, labels in alike.items()))

@@ -1,0 +1,112 @@
+"""A comparison on this machine's processor: baselines alone, since no Triton kernel runs there."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from autotune.correctness import Case, check_baseline, make_case
+from autotune.errors import AutotuneError, one_line
+from autotune.executor import BaselineResult
+from autotune.lab.bench.capacity import why_scores_too_large, why_too_large
+from autotune.lab.bench.comparison import Comparison
+from autotune.lab.bench.entrants import make_comparison, measure, of_baseline
+from autotune.lab.bench.machines import Call, CpuMachine, OnStep, open_all, time_in_turns
+from autotune.operation import Baseline, Definition, Operation
+from autotune.registry import load_baselines, load_definition
+from autotune.shape import Shape
+from autotune.timing import ClockStopwatch
+from autotune.trial import Timing
+
+MIN_ROUNDS: Final = 5
+FEW_ROUNDS: Final = 3  # the least that have a median, where MIN_ROUNDS would take MANY times the seconds
+MANY: Final = 4
+MAX_ROUNDS: Final = 100
+MANY_FLOPS: Final = 10**12  # of which reference and limit took 200 s (two busy cores, torch 2.13.0, 2026-11-22)
+VERBS: Final = {"flex": "compiling and checking"}  # before its first call it compiles, which takes long
+
+
+def why_not_here(baseline: Baseline, shape: Shape) -> str | None:
+    """Return why a baseline cannot run on this machine or for this shape, or None; no inputs are made.
+
+    Example:
+        >>> why_not_here(Cudnn("cudnn"), shape)  # without a GPU
+        'cuDNN needs an NVIDIA GPU, and none is here'
+    """
+    return baseline.available() or baseline.unsupported(shape)
+
+
+class PatientCpu(CpuMachine):
+    """A processor that times calls for at most so many seconds, with fewer rounds where calls are slow."""
+
+    def __init__(self, seconds: float, on_step: OnStep) -> None:
+        super().__init__(on_step)
+        self._seconds = seconds
+
+    def time(self, calls: Mapping[str, Call], *, rounds: int | None = None) -> dict[str, Timing]:
+        started = time.perf_counter()
+        stopwatches = open_all(calls, ClockStopwatch)  # making a stopwatch runs its call once
+        expected = time.perf_counter() - started
+        patience = max(self._seconds, 1.0)
+        min_rounds = FEW_ROUNDS if MIN_ROUNDS * expected > MANY * patience else MIN_ROUNDS
+        least = (1 + min_rounds) * expected  # one warms up
+        about = f", which take about {least:.0f} s" if least > patience else f" and {MAX_ROUNDS} at most"
+        limits = f"at most {self._seconds:g} s, but {min_rounds} rounds at least{about}"
+        self.on_step(f"timing {', '.join(calls)} for {limits}")
+        return time_in_turns(stopwatches, seconds=self._seconds, min_rounds=min_rounds, max_rounds=MAX_ROUNDS)
+
+
+def compare_on_cpu(
+    operation: Operation[Any],
+    shape: Shape,
+    names: Sequence[str],
+    *,
+    seconds: float,
+    room: int | None = None,
+    on_step: OnStep = lambda step: None,
+) -> Comparison:
+    """Race the named baselines on the CPU, in torch's threads as they are set, for at most so many seconds.
+
+    A baseline that cannot run here, or breaks while it is checked or timed, is an entry with the reason. Inputs are
+    made only if one can run.
+
+    Args:
+        room: the bytes that may be asked for; what would not fit is refused before anything is made.
+        on_step: called with a line of text before each step, since each may take long.
+
+    Raises:
+        AutotuneError: inputs or reference do not fit this machine's memory, or cannot be made.
+    """
+    asked = [baseline for baseline in load_baselines(operation.name) if baseline.name in names]
+    refused = {baseline.name: _refusal(baseline, shape, room) for baseline in asked}
+    able = [baseline for baseline in asked if not refused[baseline.name].message]
+    entrants = []
+    if able:
+        if room is not None and (reason := why_too_large(operation, shape, room)) is not None:
+            raise AutotuneError(reason)
+        on_step(f"making inputs and their fp64 reference{_how_long(operation.cost(shape).flops)}")
+        case = _make_case(load_definition(operation.name), shape)
+        entrants = [of_baseline(each, shape, case.inputs, lambda out: check_baseline(out, case)) for each in able]
+    machine = PatientCpu(seconds, on_step)
+    found = measure(machine, entrants, lambda name: on_step(f"{VERBS.get(name, 'checking')} {name}"))
+    return make_comparison(machine, operation.name, shape, replace(found, results={**refused, **found.results}))
+
+
+def _refusal(baseline: Baseline, shape: Shape, room: int | None) -> BaselineResult:
+    """Return a result without a time; its message is the reason why there will be none, or empty."""
+    message = why_not_here(baseline, shape)
+    if message is None and room is not None:
+        message = why_scores_too_large(baseline.name, shape, room)
+    return BaselineResult(baseline.name, message=message or "", verified_on_hardware=baseline.verified_on_hardware)
+
+
+def _how_long(flops: int) -> str:
+    """Warn of a reference that takes minutes."""
+    return f", {flops / 1e12:,.0f} TFLOP: minutes on a processor" if flops >= MANY_FLOPS else ""
+
+
+def _make_case(definition: Definition, shape: Shape) -> Case:
+    try:
+        return make_case(definition, shape, "normal", device="cpu", seed=1)
+    except (RuntimeError, MemoryError) as error:
+        raise AutotuneError(f"inputs and reference cannot be made: {one_line(error)}") from error

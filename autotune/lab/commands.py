@@ -1,0 +1,89 @@
+"""Building blocks of the analyses' commands: shared options, dense shapes, and what an interrupt leaves."""
+
+from collections.abc import Iterable
+from typing import Final, TypeVar
+
+import click
+from rich.console import Console
+
+from autotune import platforms
+from autotune.console import interrupts
+from autotune.console.command import Decorator, option
+from autotune.console.options import PATH, place_option, split_names
+from autotune.console.shape_options import ShapeOptions, shape_options
+from autotune.console.shapes import Wanted, describe
+from autotune.errors import AutotuneError
+from autotune.lab.bench.against import ALL, choose_names
+from autotune.lab.machine.processor import ProcessorKind
+from autotune.lab.sizes import CommandSizes
+from autotune.registry import load_baselines
+from autotune.shape import AttentionShape, Shape
+
+ItemT = TypeVar("ItemT")
+
+where_option: Final = place_option("cpu", "cuda")
+figure_option: Final = option("--figure", metavar="FILE.svg", type=PATH, help="Draw the result as an SVG file.")
+against_option: Final = option(
+    "--against", metavar="NAMES", help="Baselines by name, comma-separated.", default_text="all that run here"
+)
+
+
+# The shape options of analyses that know dense attention alone.
+DENSE: Final = ("seq", "batch", "heads", "kv_heads", "head_dim", "dtype", "causal")
+
+
+def dense_options(*, lengths: str, batch: str) -> Decorator:
+    """Add the options of dense attention's shapes; ``lengths`` and ``batch`` are the command's defaults in the help."""
+    usual = {"heads": "8; on a GPU 16", "head_dim": "64; on a GPU 128", "dtype": "float32; on a GPU bfloat16"}
+    others = {"kv_heads": "as many as --heads", "causal": "no"}
+    return shape_options({"seq": lengths, "batch": batch, **usual, **others}, only=DENSE)
+
+
+def dense_shapes(options: ShapeOptions, kind: ProcessorKind, **usual: str | None) -> list[AttentionShape]:
+    """Return one shape for each length; what was not given is ``usual``, or small on a CPU and usual sizes on a GPU."""
+    heads, width, dtype = (16, 128, "bfloat16") if kind == "cuda" else (8, 64, "float32")
+    given = {"heads": heads, "head_dim": width, "dtype": dtype, "causal": False, **usual, **options.given()}
+    problems = describe(ShapeOptions(**{"kv_heads": given["heads"], **given})).problems
+    return sorted((shape for _, shape in problems if isinstance(shape, AttentionShape)), key=lambda shape: shape.seq_q)
+
+
+def describe_sized(options: ShapeOptions, sizes: CommandSizes, device: str | None, console: Console) -> Wanted:
+    """Return the problems of a command with default sizes of its own, and print their notes."""
+    wanted = describe(sizes.fill(options, is_on_gpu=platforms.has_gpu() and device != "cpu"))
+    for note in wanted.notes:
+        console.print(note)
+    return wanted
+
+
+def names_to_compare(operation: str, against: str | None) -> tuple[str, ...]:
+    """Return the names of the chosen baselines of an operation; all where none was named.
+
+    Raises:
+        UnknownNameError: there is no such baseline.
+    """
+    return tuple(choose_names(load_baselines(operation), split_names(against) or (ALL,)))
+
+
+def keep(found: Iterable[ItemT]) -> tuple[list[ItemT], bool]:
+    """Collect items until their end or an interrupt; tell if it was an interrupt."""
+    kept: list[ItemT] = []
+    try:
+        for item in found:
+            kept.append(item)
+    except KeyboardInterrupt:
+        return kept, True
+    return kept, False
+
+
+def end(console: Console, *, is_interrupted: bool, idle: Iterable[Shape] = ()) -> None:
+    """Return if a command did its work.
+
+    Raises:
+        click.exceptions.Exit: it was interrupted; the code is the signal's.
+        AutotuneError: nothing ran over the shapes ``idle``.
+    """
+    if is_interrupted:
+        console.print("interrupted: what was measured before is shown")
+        raise click.exceptions.Exit(interrupts.exit_code())
+    if shapes := "; ".join(map(str, idle)):
+        raise AutotuneError(f"nothing that was asked for runs here: {shapes}")

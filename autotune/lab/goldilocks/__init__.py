@@ -1,0 +1,1 @@
+"""Implementation, precision and launch parameters searched together."""

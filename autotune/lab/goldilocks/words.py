@@ -1,0 +1,106 @@
+"""An exploration as tables and as plain data."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from autotune import sheets
+from autotune.lab.goldilocks.exploration import IMPLEMENTATION, OBJECTIVES, PRECISION, Exploration, PointResult
+from autotune.sheets import Sheet
+from autotune.units import bytes_text, time_text
+
+COLUMNS: Final = (
+    sheets.text("implementation"),
+    sheets.text("precision"),
+    sheets.timing("time (95 %)"),
+    sheets.size("memory"),
+    sheets.size("of it beside K and V"),
+    sheets.number("error", ".1e"),
+    sheets.text("parameters"),
+)
+
+
+def exploration_sheets(found: Exploration) -> list[Sheet]:
+    """Return the front, everything else that was measured, the hypervolume, and the sensitivities."""
+    front = {measured.point for measured in found.front}
+    rest = [each for each in found.measured if each.point not in front and each.objectives is not None]
+    notes = [
+        f"{len(found.measured)} of {found.size} valid points measured; {len(found.front)} on the front",
+        *_volume_lines(found),
+        *(f"failed: {each.point}: {each.message}" for each in found.measured if each.objectives is None),
+    ]
+    title = f"{found.operation}: {found.shape} on {found.device}"
+    tables = [Sheet(f"{title}: Pareto front of time, memory and error", COLUMNS, _rows(found.front), tuple(notes))]
+    if rest:
+        ordered = sorted(rest, key=lambda each: each.objectives or ())
+        tables.append(Sheet("beaten in all three by a point of the front", COLUMNS, _rows(ordered)))
+    return [*tables, _sensitivity_sheet(found)]
+
+
+def exploration_data(found: Exploration) -> dict[str, Any]:
+    """Return plain data for ``--json``."""
+    front = {measured.point for measured in found.front}
+    return {
+        "operation": found.operation,
+        "shape": found.shape.as_dict(),
+        "device": found.device,
+        "axes": {parameter.name: list(parameter.values) for parameter in found.parameters},
+        "valid_points": found.size,
+        "points": [_point_data(each) | {"is_on_front": each.point in front} for each in found.measured],
+        "hypervolume": {
+            "decades": found.volume,
+            "reference": dict(zip(("time_us", "memory_bytes", "error"), found.reference, strict=False)),
+        },
+        "sensitivities": [asdict(each) for each in found.sensitivities],
+        "missing": list(found.missing),
+        "absent": dict(found.absent),
+    }
+
+
+def _rows(measured: Sequence[PointResult]) -> tuple[tuple[object, ...], ...]:
+    return tuple(map(_row, measured))
+
+
+def _row(found: PointResult) -> tuple[object, ...]:
+    assert found.extra_bytes is not None
+    axes = (IMPLEMENTATION, PRECISION)
+    own = " ".join(f"{name}={value}" for name, value in found.point.items() if name not in axes and value)
+    memory = found.kv_bytes + found.extra_bytes
+    return (*(found.point[name] for name in axes), found.timing, memory, found.extra_bytes, found.error, own)
+
+
+def _volume_lines(found: Exploration) -> list[str]:
+    if not found.reference:
+        return []
+    time_us, memory, error = found.reference
+    return [
+        f"hypervolume {found.volume:.3f} cubic decades, below the reference point {time_text(time_us)}, "
+        f"{bytes_text(memory)}, error {error:.2g}: 1.1 times the worst that was measured of each"
+    ]
+
+
+def _sensitivity_sheet(found: Exploration) -> Sheet:
+    names = [parameter.name for parameter in found.parameters]
+    shown = [name for name in names if any(name in each.shares for each in found.sensitivities)]
+    rows = tuple(
+        (each.evaluator, each.objective, f"{each.scope} ({each.points})", *(each.shares.get(name) for name in shown))
+        for each in found.sensitivities
+    )
+    notes = (
+        *found.missing,
+        "shares of what each axis explains, of the points that were measured: fANOVA of an objective's variance (its "
+        "logarithm), PED-ANOVA of what sets the best tenth apart (five points at least)",
+    )
+    columns = (*map(sheets.text, ("by", "objective", "over")), *(sheets.percent(name) for name in shown))
+    return Sheet(f"sensitivity of {', '.join(OBJECTIVES)}", columns, rows, notes)
+
+
+def _point_data(found: PointResult) -> dict[str, Any]:
+    return {
+        "point": dict(found.point),
+        "time_us": None if found.timing is None else asdict(found.timing),
+        "kv_bytes": found.kv_bytes,
+        "extra_bytes": found.extra_bytes,
+        "error": found.error,
+        "message": found.message,
+    }

@@ -1,0 +1,1 @@
+"""How much memory attention takes beside its inputs."""

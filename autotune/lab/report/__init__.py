@@ -1,0 +1,1 @@
+"""A table of trials as one HTML file."""

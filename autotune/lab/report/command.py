@@ -1,0 +1,144 @@
+"""``autotune report``: tables of trials as one HTML file."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from autotune.console.command import command, option
+from autotune.console.options import PATH
+from autotune.console.output import make_console, say
+from autotune.errors import AutotuneError, TableError, UnknownNameError, UsageError
+from autotune.registry import get_operation, operation_names
+from autotune.table import Outsider, Store, home, shipped_outsiders, shipped_sweeps, shipped_winners, warn_damaged
+from autotune.table.comparisons import holds_comparisons
+from autotune.table.files import read_bytes
+from autotune.table.parquet import decode
+from autotune.trial import Trial
+
+if TYPE_CHECKING:
+    from autotune.lab.report.screening import Screening
+
+SHIPPED: Final = "shipped"
+
+
+class ReportRows(NamedTuple):
+    """Trials and outsiders, a description of their origin, and what is served of them: rows of a table of winners."""
+
+    place: str
+    trials: list[Trial]
+    outsiders: list[Outsider]
+    served: Sequence[Trial] = ()
+
+
+@command("report")
+@click.argument("table", required=False)
+@option("--output", metavar="FILE", type=PATH, default="autotune-report.html", help="File to write.")
+@option("--operation", metavar="NAME", help="What is computed.", default_text="all")
+@option("--device", metavar="NAME", help="A device by name.", default_text="all")
+@option(
+    "--roofline",
+    "rooflines",
+    metavar="FILE",
+    type=PATH,
+    multiple=True,
+    help="Show a measured roofline, too: the output of `autotune analyze roofline --ncu --json`; may be repeated.",
+)
+def report(
+    table: str | None, output: Path, operation: str | None, device: str | None, rooflines: Sequence[Path]
+) -> None:
+    """Write a table as one HTML file that works offline: gains, heat maps, regret, importance, failures.
+
+    TABLE is a Parquet file, a folder of tables, a shipped sweep by name, or 'shipped' for all that ships; by default
+    your tables.
+    """
+    from autotune.lab.report.document import html_report  # loads Optuna, for the importance of parameters
+    from autotune.lab.roofline.saved import read_roofline
+
+    if not output.parent.is_dir():  # known before a page is made
+        raise UsageError(f"output={str(output)!r} cannot be written: No such file or directory")
+    measured = [read_roofline(path) for path in rooflines]
+    names = operation_names() if operation is None else [get_operation(operation).name]
+    place, trials, outsiders, served = _read(table, names)
+    rows = _of_device([trial for trial in trials if trial.operation in names], device)
+    others = [row for row in outsiders if row.operation in names and device in (None, row.device.name)]
+    if not rows:
+        what = f" of {operation}" if operation else ""
+        raise AutotuneError(
+            f"no trials{what} in {place}; `autotune search` makes some, `autotune report shipped` has some"
+        )
+    say(f"writing a page of {len(rows)} rows")
+    page = html_report(
+        rows,
+        source=place,
+        made_at=datetime.now(UTC),
+        rooflines=measured,
+        served=served,
+        outsiders=others,
+        on_screening=_say_screening if sys.stderr.isatty() else None,
+    )
+    try:
+        output.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"output={str(output)!r} cannot be written: {error.strerror}") from error
+    make_console().print(f"{output}: {len(rows)} rows of {place}, {len(page.encode()) // 1000} kB")
+
+
+def _say_screening(screening: "Screening", number: int, of: int) -> None:
+    say(f"problem {number} of {of}: {screening.operation.name}, {screening.name}")
+
+
+def _read(table: str | None, names: Iterable[str]) -> ReportRows:
+    """Read the rows of a table by name or path.
+
+    Raises:
+        UnknownNameError: it is neither.
+        TableError: it is damaged, or holds comparisons and no trials.
+    """
+    sweeps = [sweep for name in names for sweep in shipped_sweeps(name, on_damaged=warn_damaged)]
+    if table is None:
+        return ReportRows(f"your tables in {home()}", *_stored(home(), names))
+    if table == SHIPPED or table in (sweep.name for sweep in sweeps):
+        recorded = [trial for sweep in sweeps if table in (SHIPPED, sweep.name) for trial in sweep.trials()]
+        outsiders = [row for name in names for row in shipped_outsiders(name, on_damaged=warn_damaged)]
+        if table != SHIPPED:
+            outsiders = [row for row in outsiders if Path(row.where).stem == table]
+            return ReportRows(f"the shipped sweep {table}", recorded, outsiders)
+        won = [trial for name in names for trial in shipped_winners(name, on_damaged=warn_damaged)]
+        return ReportRows("the shipped tables", [*won, *recorded], outsiders, won)
+    path = Path(table)
+    if path.is_dir():
+        return ReportRows(f"the tables in {table}", *_stored(path, names))
+    if path.exists():
+        data = read_bytes(path)
+        if holds_comparisons(data):
+            raise TableError(
+                f"{table}: a comparison of `autotune bench`; report takes tables of trials, and no command shows a "
+                "comparison afterwards: `autotune bench --markdown` prints it as it measures"
+            )
+        return ReportRows(path.name, *decode(data, table))
+    raise UnknownNameError(
+        f"table={table!r} is no file, no folder and no shipped sweep; expected a path, {SHIPPED!r} or one of "
+        f"{', '.join(sweep.name for sweep in sweeps) or 'no sweeps'}"
+    )
+
+
+def _stored(root: Path, names: Iterable[str]) -> tuple[list[Trial], list[Outsider]]:
+    store = Store(root, on_damaged=warn_damaged)
+    trials = [trial for name in names for trial in store.trials(name)]
+    return trials, [row for name in names for row in store.outsiders(name)]
+
+
+def _of_device(trials: list[Trial], device: str | None) -> list[Trial]:
+    """Return the rows of a device by name.
+
+    Raises:
+        UnknownNameError: none is of such a device.
+    """
+    names = sorted({trial.device.name for trial in trials})
+    if device is None or not trials or device in names:
+        return [trial for trial in trials if device in (None, trial.device.name)]
+    raise UnknownNameError(f"device={device!r} has no rows; devices with rows: {', '.join(names)}")

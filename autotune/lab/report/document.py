@@ -1,0 +1,265 @@
+"""Trials as one HTML file that needs nothing else: winners, gains, heat maps, regret, importance and failures."""
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from autotune.device import Device
+from autotune.errors import UsageError
+from autotune.lab.drawing.markup import Html, element, join
+from autotune.lab.report.detail import screening_details
+from autotune.lab.report.environment import environment_section
+from autotune.lab.report.failures import failures_section
+from autotune.lab.report.overview import cards, checks, checks_list, gain_lines, screening_lines
+from autotune.lab.report.parameters import Shares, importance_figure, mean_shares, shares_of
+from autotune.lab.report.roof_figures import roofline_figures
+from autotune.lab.report.screening import Screening, group, place
+from autotune.lab.report.style import STYLE
+from autotune.lab.report.winner_table import winners_section
+from autotune.lab.roofline.saved import MeasuredRoofline
+from autotune.lab.roofline.section import measured_section
+from autotune.operation import Operation
+from autotune.registry import get_operation
+from autotune.table import Outsider
+from autotune.table import winners as winners_of
+from autotune.trial import Trial
+from autotune.units import count_text
+from autotune.version import VERSION
+
+ROOFLINES: Final = "Roofline, measured"
+MAX_DETAILED: Final = 30  # screenings shown in detail, those with the most trials; fANOVA takes seconds for each
+MAX_DETAIL_BYTES: Final = 1_500_000  # of all details together: the page stays below 3 MB
+
+OnScreening = Callable[[Screening, int, int], None]  # a screening, its number and the number of all
+
+
+class Weighed(NamedTuple):
+    """A screening's place on the page, the importance of its parameters, and why an evaluator has none."""
+
+    anchor: str
+    shares: Shares
+    missing: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceReport:
+    """One operation on one device: what the page shows together."""
+
+    operation: Operation[Any]
+    device: Device
+    winners: list[Trial]
+    screenings: list[Screening]
+    raced: list[Trial]
+
+    @property
+    def implementations(self) -> list[str]:
+        """The names of the implementations of the winners and screenings."""
+        screened = [screening.implementation.name for screening in self.screenings]
+        return list(dict.fromkeys([*screened, *(winner.implementation for winner in self.winners)]))
+
+    def screenings_of(self, implementation: str) -> list[Screening]:
+        return [screening for screening in self.screenings if screening.implementation.name == implementation]
+
+
+def html_report(
+    trials: Iterable[Trial],
+    *,
+    source: str,
+    made_at: datetime,
+    rooflines: Sequence[MeasuredRoofline] = (),
+    served: Iterable[Trial] = (),
+    outsiders: Sequence[Outsider] = (),
+    on_screening: OnScreening | None = None,
+) -> str:
+    """Make a self-contained page about trials: no script, no request, below 3 MB, light and dark.
+
+    Args:
+        trials: rows of any operations and devices; those of races make winners, screened ones the rest.
+        source: the origin of the rows, for the head of the page.
+        made_at: the time that the page names as its own.
+        rooflines: measurements that have a section of their own, such as ``read_roofline`` reads.
+        served: rows of a table of winners; where they are among the trials, no other race decides about their shapes.
+        outsiders: rows that are not of today's spaces: listed, and counted nowhere else.
+        on_screening: called before the parameters of each screening are weighed, which takes seconds.
+
+    Example:
+        >>> page = html_report(sweep.trials(), source=sweep.name, made_at=datetime.now(UTC))
+        >>> Path("report.html").write_text(page, encoding="utf-8")
+
+    Raises:
+        UsageError: there is no trial.
+    """
+    rows = list(dict.fromkeys(trials))
+    if not rows:
+        raise UsageError("trials=[] make no report; expected at least one")
+    parts = _device_reports(rows, set(rows).intersection(served))
+    made = f"attention-autotune {VERSION}, {made_at:%Y-%m-%d %H:%M} UTC. This file is complete in itself."
+    body = element(
+        "body",
+        _header(source, parts, rows, with_rooflines=bool(rooflines)),
+        _main(parts, rows, rooflines, outsiders, on_screening),
+        element("footer", made),
+    )
+    return f"<!doctype html>\n{element('html', _head(source), body, lang='en')}\n"
+
+
+def _device_reports(trials: Sequence[Trial], served: Iterable[Trial]) -> list[DeviceReport]:
+    chosen = [*winners_of(trials), *winners_of(served)]  # of each shape the last
+    won = {(w.operation, w.implementation, w.device, w.shape, w.policy): w for w in chosen}
+    screenings, ordered = group(trials), sorted(won.values(), key=place)
+    keys = dict.fromkeys((trial.operation, trial.device) for trial in sorted(trials, key=place))
+    return [
+        DeviceReport(
+            operation=get_operation(name),
+            device=device,
+            winners=[winner for winner in ordered if (winner.operation, winner.device) == (name, device)],
+            screenings=[each for each in screenings if (each.operation.name, each.device) == (name, device)],
+            raced=[t for t in trials if (t.operation, t.device) == (name, device) and t.race_id],
+        )
+        for name, device in keys
+    ]
+
+
+def _weigh(screenings: Sequence[Screening], on_screening: OnScreening | None) -> dict[int, Weighed]:
+    """Weigh the parameters of the screenings with the most trials; the keys are the screenings' identities."""
+    chosen = {id(each) for each in sorted(screenings, key=lambda each: -len(each.trials))[:MAX_DETAILED]}
+    weighed: dict[int, Weighed] = {}
+    for index, screening in enumerate(screenings):
+        if id(screening) in chosen:
+            if on_screening is not None:
+                on_screening(screening, len(weighed) + 1, len(chosen))
+            weighed[id(screening)] = Weighed(f"problem-{index}", *shares_of(screening))
+    return weighed
+
+
+def _head(source: str) -> Html:
+    """Write metadata, a policy under which nothing is loaded and no script runs, and the style by its digest."""
+    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    return element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name_="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name_="color-scheme", content="light dark"),
+        element("meta", name_="referrer", content="no-referrer"),
+        element("title", f"Tuning report: {source}"),
+        element("style", Html(STYLE)),
+    )
+
+
+def _header(source: str, parts: Sequence[DeviceReport], trials: Sequence[Trial], *, with_rooflines: bool) -> Html:
+    dates = [trial.started_at for trial in trials]
+    first, last = f"{min(dates):%Y-%m-%d}", f"{max(dates):%Y-%m-%d}"
+    devices = ", ".join(dict.fromkeys(part.device.name for part in parts))
+    operations = ", ".join(dict.fromkeys(part.operation.name for part in parts))
+    when = first if first == last else f"{first} to {last}"
+    links = [(f"part-{index}", _title(part, parts)) for index, part in enumerate(parts)]
+    links = [("summary", "Summary"), ("trust", "Is it trustworthy?"), *links]
+    links += [*([("roofline", ROOFLINES)] if with_rooflines else []), ("environment", "Environment")]
+    return element(
+        "header",
+        element("h1", f"Tuning of {operations} on {devices}"),
+        element("p", f"From {source}: {count_text(len(trials), 'row')} of {when}.", class_="muted"),
+        element("nav", *(element("a", text, href=f"#{target}") for target, text in links), aria_label="Sections"),
+    )
+
+
+def _main(
+    parts: Sequence[DeviceReport],
+    trials: Sequence[Trial],
+    rooflines: Sequence[MeasuredRoofline],
+    outsiders: Sequence[Outsider],
+    on_screening: OnScreening | None,
+) -> Html:
+    won = [winner for part in parts for winner in part.winners]
+    screenings = [screening for part in parts for screening in part.screenings]
+    weighed = _weigh(screenings, on_screening)
+    return element(
+        "main",
+        cards(won, screenings, trials),
+        element("h2", "Summary", id="summary"),
+        element("div", *(_summary(part, parts, weighed) for part in parts), class_="summary"),
+        element("h2", "Is it trustworthy?", id="trust"),
+        checks_list(checks(trials, won, len(outsiders))),
+        *_sections(parts, weighed),
+        join(element("h2", ROOFLINES, id="roofline"), measured_section(rooflines)) if rooflines else None,
+        element("h2", "Environment", id="environment"),
+        environment_section(trials, outsiders),
+    )
+
+
+def _summary(part: DeviceReport, parts: Sequence[DeviceReport], weighed: Mapping[int, Weighed]) -> Html:
+    title = element("h3", _title(part, parts)) if len(parts) > 1 else None
+    paragraphs = []
+    for name in part.implementations:
+        screenings = part.screenings_of(name)
+        texts = [
+            *gain_lines([winner for winner in part.winners if winner.implementation == name]),
+            *screening_lines(screenings, mean_shares(_shares(screenings, weighed))),
+        ]
+        heading = element("strong", f"{name}: ") if len(part.implementations) > 1 else None
+        paragraphs.append(element("p", heading, " ".join(texts)))
+    return join(title, *paragraphs)
+
+
+def _sections(parts: Sequence[DeviceReport], weighed: Mapping[int, Weighed]) -> Iterator[Html]:
+    """Yield the parts one after the other; details are given as long as they fit the page."""
+    room, is_first = MAX_DETAIL_BYTES, True
+    for index, part in enumerate(parts):
+        details: dict[int, Html] = {}
+        for screening in part.screenings:
+            if (found := weighed.get(id(screening))) is None:
+                continue
+            drawn = screening_details(screening, found.shares, found.missing, anchor=found.anchor, is_open=is_first)
+            if len(drawn.encode()) <= room:
+                room, is_first = room - len(drawn.encode()), False
+                details[id(screening)] = drawn
+        yield element("h2", _title(part, parts), id=f"part-{index}")
+        yield _section(part, weighed, details)
+
+
+def _section(part: DeviceReport, weighed: Mapping[int, Weighed], details: Mapping[int, Html]) -> Html:
+    anchors = {
+        (screening.implementation.name, screening.shape, screening.policy): weighed[id(screening)].anchor
+        for screening in part.screenings
+        if id(screening) in details
+    }
+    left_out = len(part.screenings) - len(details)
+    figures = roofline_figures(part.operation, part.device, part.screenings, part.winners)
+    found = {name: screenings for name in part.implementations if (screenings := part.screenings_of(name))}
+    for name, screenings in found.items():
+        shares = _shares(screenings, weighed)
+        if len(shares) > 1:
+            over = name if len(found) > 1 else ""
+            figures.append(importance_figure(mean_shares(shares), over, len(shares)))
+    parts: list[Html | None] = [element("div", *figures, class_="columns")]
+    if part.winners:
+        parts = [element("h3", "Winners"), winners_section(part.winners, anchors), *parts]
+    for name, screenings in found.items():
+        screened = [trial for screening in screenings for trial in screening.trials]
+        raced = [trial for trial in part.raced if trial.implementation == name]
+        parts += [
+            element("h3", f"What failed of {name}" if len(found) > 1 else "What failed"),
+            failures_section(screenings[0].space.parameters, screened, raced),
+        ]
+    if details:
+        parts += [element("h3", "Problem by problem"), *details.values()]
+    if left_out:
+        parts.append(element("p", f"{count_text(left_out, 'more problem')} not shown in detail.", class_="note"))
+    return join(*parts)
+
+
+def _shares(screenings: Sequence[Screening], weighed: Mapping[int, Weighed]) -> list[Shares]:
+    found = [weighed[id(screening)].shares for screening in screenings if id(screening) in weighed]
+    return [shares for shares in found if shares]
+
+
+def _title(part: DeviceReport, parts: Sequence[DeviceReport]) -> str:
+    """Name the operation and device, with the power cap where it alone tells two devices apart."""
+    namesakes = {other.device for other in parts if other.device.name == part.device.name}
+    cap = f", {part.device.power_cap_watts} W" if len(namesakes) > 1 else ""
+    return f"{part.operation.name} on {part.device.name}{cap}"

@@ -1,0 +1,119 @@
+"""Trials grouped into comparable ones: the screened configs of one shape, under one source and toolchain."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from autotune.console.winners import policy_text
+from autotune.device import Device
+from autotune.implementation import Implementation
+from autotune.operation import Operation
+from autotune.registry import get_implementation, get_operation
+from autotune.shape import Shape
+from autotune.space import Config, Space
+from autotune.trial import Policy, Stage, Status, Trial
+
+RIGHT = (Status.OK, Status.SLOW)  # statuses of configs whose time is right; slow ones were stopped early
+
+
+@dataclass(frozen=True, kw_only=True)
+class Screening:
+    """The screened configs of an implementation for one shape on one device.
+
+    There is one trial a config, in the order in which they were tried.
+    """
+
+    operation: Operation[Any]
+    implementation: Implementation[Any]
+    shape: Shape
+    device: Device
+    policy: Policy
+    trials: tuple[Trial, ...]
+
+    @property
+    def space(self) -> Space[Any]:
+        return self.implementation.space
+
+    @cached_property
+    def timed(self) -> list[Trial]:
+        """The trials with a time that is right, also of those stopped early, fastest first."""
+        return sorted((trial for trial in self.trials if trial.timing and trial.status in RIGHT), key=median_us)
+
+    @cached_property
+    def best(self) -> Trial | None:
+        """The fastest trial that was not stopped early."""
+        return next((trial for trial in self.timed if trial.status is Status.OK), None)
+
+    @cached_property
+    def default(self) -> Trial | None:
+        """The space's default, where it was screened and has a time."""
+        return next((trial for trial in self.timed if trial.is_default), None)
+
+    @cached_property
+    def is_sweep(self) -> bool:
+        """Every config that is valid today was tried."""
+        tried = {trial.config for trial in self.trials}
+        return all(config in tried for config in self.space.configs(self.shape, self.device))
+
+    @property
+    def is_replay(self) -> bool:
+        """A recorded sweep answered, and nothing was measured."""
+        return self.trials[0].executor == "replay"
+
+    @property
+    def name(self) -> str:
+        """The implementation and the shape, and how it differs from other screenings of these on its device."""
+        replayed = ", replayed" if self.is_replay else ""
+        return f"{problem_text(self.trials[0])}{policy_text(self.policy)}{replayed}"
+
+
+def group(trials: Iterable[Trial]) -> list[Screening]:
+    """Group screened trials, in the order of their shapes; times of two sources are never put together."""
+    groups: dict[tuple[object, ...], dict[Config, Trial]] = {}
+    for trial in sorted(trials, key=lambda trial: (trial.started_at, trial.number)):
+        if trial.stage is Stage.SCREEN:
+            key = (
+                *(trial.operation, trial.implementation, trial.device, trial.shape, trial.policy),
+                *(trial.executor, trial.source_hash, trial.toolchain.triton),
+            )
+            rows = groups.setdefault(key, {})
+            rows.pop(trial.config, None)  # tried again: the last verdict counts, at its own place
+            rows[trial.config] = trial
+    found = [_screening(list(rows.values())) for rows in groups.values()]
+    return sorted(found, key=lambda screening: place(screening.trials[0]))
+
+
+def place(trial: Trial) -> tuple[Any, ...]:
+    """Return a trial's sorting key: operation, device, family and size of its shape, and implementation."""
+    family = [(field is not None, field) for field in trial.shape.family()]  # None does not compare
+    problem = (family, trial.shape.coordinates()[::-1], repr(trial.policy))
+    return (trial.operation, trial.device.name, *problem, trial.implementation)
+
+
+def problem_text(trial: Trial) -> str:
+    """Name a trial's implementation and shape."""
+    return f"{trial.implementation}, {trial.shape}"
+
+
+def median_us(trial: Trial) -> float:
+    """Return the median of a trial that has one, in microseconds."""
+    assert trial.timing is not None
+    return trial.timing.median_us
+
+
+def judged_seconds(trial: Trial) -> float:
+    """Return the cost of a verdict: compiling, checking and timing."""
+    return (trial.outcome.compile_seconds or 0.0) + (trial.outcome.judge_seconds or 0.0)
+
+
+def _screening(rows: Sequence[Trial]) -> Screening:
+    first = rows[0]
+    return Screening(
+        operation=get_operation(first.operation),
+        implementation=get_implementation(first.operation, first.implementation),
+        shape=first.shape,
+        device=first.device,
+        policy=first.policy,
+        trials=tuple(rows),
+    )

@@ -1,0 +1,1 @@
+"""Where kernels stand below what the device can do at most, and why."""

@@ -1,0 +1,191 @@
+"""Derive from the traffic by formula: intensity over lengths, traffic over tiles, and a test of common claims."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from autotune.lab.formulas import (
+    TileTraffic,
+    eager_movements,
+    fused_movements,
+    naive_movements,
+    product_flops,
+    tile_traffic,
+    total_bytes,
+    works,
+)
+from autotune.lab.machine.ceilings import Ceilings
+from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.units import mib_text
+
+# The pairs of the exercises that users come from, and the tiles that the shipped tables chose most.
+TILES: Final = ((32, 32), (32, 64), (64, 32), (64, 64), (128, 64), (64, 128), (128, 128), (256, 64))
+USUAL_TILE: Final = (128, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Intensity:
+    """FLOPs a byte of the memory's traffic at one shape; ``without_l2`` where K and V come from memory each time."""
+
+    shape: AttentionShape
+    naive: float
+    eager: float
+    fused: float
+    without_l2: float
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A common claim about attention, the verdict for these shapes, and the numbers behind it."""
+
+    text: str
+    holds: bool
+    why: str
+
+
+def intensities(shapes: Sequence[AttentionShape], tile: tuple[int, int] = USUAL_TILE) -> list[Intensity]:
+    """Return the intensities of each shape; the FLOPs are those of the two products."""
+    return [
+        Intensity(
+            shape,
+            *(
+                product_flops(shape) / moved
+                for moved in (
+                    total_bytes(naive_movements(shape)),
+                    total_bytes(eager_movements(shape)),
+                    total_bytes(fused_movements(shape)),
+                    tile_traffic(shape, *tile).total,
+                )
+            ),
+        )
+        for shape in shapes
+    ]
+
+
+def tiles(shape: AttentionShape, pairs: Sequence[tuple[int, int]] = TILES) -> list[TileTraffic]:
+    """Return the traffic of the tiles; those longer than the sequences are left out."""
+    fitting = [pair for pair in pairs if pair[0] <= shape.seq_q and pair[1] <= shape.seq_kv]
+    return [tile_traffic(shape, *pair) for pair in fitting or pairs[:1]]
+
+
+def closed_forms(shape: AttentionShape) -> list[str]:
+    """Return the intensities in symbols, of one head without a mask: S_q = S_kv = S, D_v = D, b bytes an element."""
+    item, width = ITEM_BYTES[shape.dtype], shape.head_dim
+    query_tile = USUAL_TILE[0]
+    return [
+        f"naive       4 S^2 D / b (4 S D + 4 S^2) = S D / b (S + D), towards D / b = {width / item:g} FLOP/B",
+        "fused       4 S^2 D / 4 b S D = S / b, which grows without end",
+        f"no L2       4 S^2 D / 2 b S D (1 + S / BLOCK_Q), towards 2 BLOCK_Q / b = {2 * query_tile / item:g} FLOP/B "
+        f"with BLOCK_Q = {query_tile}",
+    ]
+
+
+def claims(shapes: Sequence[AttentionShape], ceilings: Ceilings | None = None) -> list[Claim]:
+    """Test common claims about attention's traffic over rising lengths."""
+    found = [_claim_falling(shapes), _claim_linear(shapes[-1]), _claim_block_k(shapes[-1]), _claim_q(shapes[-1])]
+    return found if ceilings is None else [*found, _claim_long(shapes[-1], ceilings)]
+
+
+def _claim_falling(shapes: Sequence[AttentionShape]) -> Claim:
+    if len({shape.seq_q for shape in shapes}) == 1:
+        shapes = (
+            replace(shapes[0], seq_q=max(1, shapes[0].seq_q // 2), seq_kv=max(1, shapes[0].seq_kv // 2)),
+            shapes[0],
+        )
+    ordered = sorted(shapes, key=lambda shape: shape.seq_q * shape.seq_kv)
+    values = [item.naive for item in intensities(ordered)]
+    falls = all(later < earlier for earlier, later in itertools.pairwise(values))
+    numbers = ", ".join(f"{value:.1f} at {shape.seq_q}" for shape, value in zip(ordered, values, strict=True))
+    symbols, limit = _limit(ordered[0])
+    reason = "it falls" if falls else "FLOPs and the scores' bytes both grow as S^2, Q, K, V and the output only as S"
+    return Claim(
+        "The arithmetic intensity of three-kernel attention falls as S grows",
+        falls,
+        f"{numbers} FLOP/B, towards {symbols} = {limit:g}: {reason}",
+    )
+
+
+def _claim_linear(shape: AttentionShape) -> Claim:
+    once, tiled = total_bytes(fused_movements(shape)), tile_traffic(shape, *USUAL_TILE).total
+    return Claim(
+        "Fused attention reads its inputs once, so its traffic is O(S)",
+        tiled <= once,
+        f"of the memory while the L2 holds K and V: {mib_text(once)}. Its tiles load "
+        f"{mib_text(tiled)} ({tiled / once:.1f}x) with BLOCK_Q = {USUAL_TILE[0]}: K and V once for each block of "
+        "queries, S^2 / BLOCK_Q elements; the L2 serves the difference",
+    )
+
+
+def _claim_block_k(shape: AttentionShape) -> Claim:
+    small, large = (tile_traffic(shape, USUAL_TILE[0], block_k).total for block_k in (64, 128))
+    wider = tile_traffic(shape, 2 * USUAL_TILE[0], 64).total
+    return Claim(
+        "A larger BLOCK_K saves traffic",
+        large < small,
+        f"BLOCK_K 64 to 128 at BLOCK_Q = {USUAL_TILE[0]}: {mib_text(small)} to {mib_text(large)}; "
+        f"BLOCK_Q 128 to 256: {mib_text(small)} to {mib_text(wider)}. What is read again is "
+        "read once for each block of queries",
+    )
+
+
+def _claim_q(shape: AttentionShape) -> Claim:
+    kept = tile_traffic(shape, *USUAL_TILE)
+    again = tile_traffic(shape, *USUAL_TILE, keeps_q=False)
+    is_once = again.q <= kept.q
+    return Claim(
+        "Q is read again for each block of keys",
+        is_once,
+        f"a program keeps its queries in registers: {mib_text(kept.q)} of Q once; read again for each block of "
+        f"{USUAL_TILE[1]} keys it would be {mib_text(again.q)}" + (": no query sees a second block" if is_once else ""),
+    )
+
+
+def _claim_long(shape: AttentionShape, ceilings: Ceilings) -> Claim:
+    symbols, limit = _limit(shape)
+    is_past = limit >= ceilings.ridge
+    side = "past" if is_past else "below"
+    where = "at every length" if shape.window is None else "for long S"  # a window's intensity rises before it falls
+    return Claim(
+        "Three-kernel attention becomes compute-bound for long S",
+        is_past,
+        f"its intensity ends at {symbols} = {limit:g} FLOP/B, {side} this device's ridge at {ceilings.ridge:.1f}"
+        + ("" if is_past else f": it stays memory-bound {where}, which is why fusing pays"),
+    )
+
+
+def _limit(shape: AttentionShape) -> tuple[str, float]:
+    """Return the limit of three-kernel attention's intensity as its lengths grow together, in symbols and evaluated.
+
+    The scores cross the memory whole, whatever the mask, and the FLOPs are those of the pairs that it leaves.
+    """
+    seen = _part_seen(shape)
+    symbols = "D / b" if shape.head_dim == shape.head_dim_v else "(D + D_v) / 2b"
+    limit = (shape.head_dim + shape.head_dim_v) / (2 * ITEM_BYTES[shape.dtype])
+    return symbols if seen == 1.0 else f"{seen:g} {symbols}", seen * limit
+
+
+def _part_seen(shape: AttentionShape) -> float:
+    """Return the part of all pairs that the masks leave of long sequences; a window leaves nothing."""
+    if shape.window is not None:
+        return 0.0
+    if not shape.causal:
+        return 1.0
+    short, long = sorted((shape.seq_q, shape.seq_kv))
+    return short / long / 2 if shape.seq_q > shape.seq_kv else 1 - short / long / 2
+
+
+def derivation_data(shapes: Sequence[AttentionShape]) -> dict[str, Any]:
+    """Return the derivation as plain data: works, movements and tiles of the last shape, intensities of all."""
+    shape = shapes[-1]
+    return {
+        "shape": shape.as_dict(),
+        "works": [asdict(work) for work in works(shape)],
+        "movements": {
+            "naive": [asdict(movement) for movement in naive_movements(shape)],
+            "eager": [asdict(movement) for movement in eager_movements(shape)],
+            "fused": [asdict(movement) for movement in fused_movements(shape)],
+        },
+        "tiles": [asdict(found) | {"total": found.total} for found in tiles(shape)],
+        "intensities": [asdict(item) for item in intensities(shapes)],
+    }

@@ -1,0 +1,133 @@
+"""Run Nsight Compute and read each kernel's memory traffic and throughput from its counters."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from autotune.errors import AutotuneError, MissingDependencyError
+from autotune.lab.machine.cuda_tools import find_tool
+from autotune.lab.roofline.launch_once import KERNELS
+from autotune.shape import AttentionShape
+
+READ: Final = "dram__bytes_read.sum"
+WRITE: Final = "dram__bytes_write.sum"
+MEMORY: Final = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
+COMPUTE: Final = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+METRICS: Final = (READ, WRITE, MEMORY, COMPUTE)
+
+SECONDS: Final = 540.0
+UNITS: Final = {"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12, "%": 1.0, "": 1.0}
+# What ncu prints, and what is wrong then.
+REFUSALS: Final = {
+    "ERR_NVGPUCTRPERM": "the driver lets only administrators read the counters: run it as root, or load the driver "
+    "with NVreg_RestrictProfilingToAdminUsers=0 (https://developer.nvidia.com/ERR_NVGPUCTRPERM)",
+    "LibraryNotLoaded": "the profiler's library cannot be loaded: in a sandbox (gVisor) it never can",
+    "No kernels were profiled": "no kernel of the program was seen",
+    "Profiling is not supported on this device": "it does not know this GPU",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The counters of one launch: bytes read and written, and percents of the peak throughput of memory and SMs."""
+
+    kernel: str
+    read: int
+    write: int
+    memory_percent: float
+    compute_percent: float
+
+    @property
+    def total(self) -> int:
+        return self.read + self.write
+
+
+def count_kernels(shape: AttentionShape, *, ncu: str | None = None, device: str = "cuda") -> list[Counted]:
+    """Launch naive attention's kernels and the served one under Nsight Compute, each once, from an empty L2.
+
+    Args:
+        ncu: the command, by default the one that is installed.
+        device: where the child process computes.
+
+    Raises:
+        MissingDependencyError: there is no Nsight Compute, or it may not read the counters here.
+        AutotuneError: the child failed.
+    """
+    command = [ncu or find_tool("ncu"), *_options(), sys.executable, "-m", "autotune.lab.roofline.launch_once"]
+    command += [json.dumps(shape.as_dict()), device]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=environment, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise AutotuneError(f"Nsight Compute did not end: {error}") from error
+    output = ran.stdout + ran.stderr
+    for sign, reason in REFUSALS.items():
+        if sign in output:
+            raise MissingDependencyError(f"Nsight Compute counts nothing here ({sign}): {reason}")
+    if ran.returncode:
+        raise AutotuneError(f"Nsight Compute ended with {ran.returncode}: {_last_line(output)}")
+    return parse_raw_page(ran.stdout)
+
+
+def parse_raw_page(text: str) -> list[Counted]:
+    """Read the output of ``ncu --csv --page raw``: a header, a row of units, and a row for each launch.
+
+    Lines before the header are the program's own and ncu's ``==PROF==``. Numbers may have separators of thousands.
+
+    Raises:
+        AutotuneError: there is no header, or it lacks a metric.
+    """
+    lines = text.splitlines()
+    start = next((index for index, line in enumerate(lines) if line.startswith('"ID",')), None)
+    if start is None:
+        raise AutotuneError(f"Nsight Compute printed no table: {_last_line(text)}")
+    table = list(csv.reader(io.StringIO("\n".join(line for line in lines[start:] if line.startswith('"')))))
+    header, units, rows = table[0], table[1], table[2:]
+    missing = [name for name in (*METRICS, "Kernel Name") if name not in header]
+    if missing:
+        raise AutotuneError(f"Nsight Compute's table has no column {missing[0]}; it has {', '.join(header)}")
+    return list(_read_rows(header, dict(zip(header, units, strict=True)), rows))
+
+
+def _read_rows(header: list[str], units: dict[str, str], rows: list[list[str]]) -> Iterator[Counted]:
+    for row in rows:
+        cells = dict(zip(header, row, strict=True))
+        read, write, memory, compute = (_number(name, cells[name], units[name]) for name in METRICS)
+        yield Counted(_name(cells["Kernel Name"]), round(read), round(write), memory, compute)
+
+
+def _number(metric: str, cell: str, unit: str) -> float:
+    try:
+        return float(cell.replace(",", "")) * UNITS[unit]
+    except (ValueError, KeyError):
+        raise AutotuneError(
+            f"Nsight Compute's {metric} is {cell!r} {unit!r}; expected a number of bytes or %"
+        ) from None
+
+
+def _name(kernel: str) -> str:
+    """Strip what older Tritons and C++ append to a kernel's name."""
+    return next((name for name in KERNELS if kernel.startswith(name)), kernel)
+
+
+def _options() -> list[str]:
+    names = "|".join(KERNELS)
+    return [
+        *("--csv", "--page", "raw", "--print-units", "base"),
+        *("--metrics", ",".join(METRICS)),
+        *("--kernel-name", f"regex:^({names})"),
+        *("--cache-control", "all"),  # each kernel begins with an empty L2, as the model does
+        *("--clock-control", "none"),  # throughput is a part of what the device does as it runs
+        *("--target-processes", "application-only"),  # not the assembler that Triton calls
+    ]
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "it printed nothing"

@@ -1,0 +1,1 @@
+"""NaN, infinities and errors over inputs that strain a softmax."""

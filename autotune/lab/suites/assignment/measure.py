@@ -1,0 +1,143 @@
+"""Times, errors and traffic of attention before and after fusion."""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from autotune.dispatch import TunedKernel, get_kernel
+from autotune.executor import BaselineResult
+from autotune.kernels.baselines.eager import Eager
+from autotune.kernels.baselines.naive import Naive, memory_traffic
+from autotune.lab.bench.comparison import OURS, Comparison
+from autotune.lab.bench.entrants import (
+    Entrant,
+    checker,
+    make_comparison,
+    measure_case,
+    of_baseline,
+    of_served,
+    ratio,
+    served_notes,
+)
+from autotune.lab.bench.machines import Machine
+from autotune.lab.suites.assignment import words
+from autotune.lab.suites.suite import Suite, SuiteSheet
+from autotune.registry import get_operation, load_definition
+from autotune.shape import ITEM_BYTES, AttentionShape
+
+OPERATION: Final = "flash_attention"
+HEADS: Final = 8
+HEAD_DIM: Final = 64
+LENGTHS: Final = (128, 512, 1024)
+MATRIX_LENGTHS: Final = (*LENGTHS, 2048)
+NAIVE: Final = "naive"
+EAGER: Final = "eager"
+SDPA: Final = "sdpa"
+
+Row = tuple[Any, ...]
+
+
+def measure_assignment(machine: Machine, lengths: tuple[int, ...] = LENGTHS) -> Iterator[SuiteSheet]:
+    """Measure errors and slow-down for each length, and what fusion changes; compute the score matrix."""
+    yield score_matrices()
+    is_cpu = machine.kind == "cpu"
+    before, after = (EAGER, SDPA) if is_cpu else (NAIVE, OURS)
+    kernels: list[Row] = []
+    fusion: list[Row] = []
+    failures: list[str] = []
+    comparisons: list[Comparison] = []
+    ours: dict[str, TunedKernel | None] = {}
+    for seq in lengths:
+        machine.on_step(f"S {seq}")
+        shape = shape_of(seq)
+        served = ours[f"S {seq}"] = None if is_cpu else get_kernel(shape)
+        names = (before, SDPA) if served is None else (before, OURS, SDPA)
+        measured = measure_case(machine, names, functools.partial(_entrants, shape, served, machine.kind))
+        found = measured.results
+        kernels += [_kernel_row(seq, result, found[SDPA]) for result in found.values()]
+        fusion.append(_fusion_row(shape, found[before], found[after]))
+        failures += [f"S {seq}: {failure}" for failure in (*measured.absent, *measured.failed, *_too_far(found))]
+        comparisons.append(make_comparison(machine, OPERATION, shape, measured, served))
+        machine.release()
+    title = f"three kernels, one, and SDPA: {HEADS} heads of {HEAD_DIM}, float32, no mask"
+    where = words.ON_CPU if is_cpu else f"{OURS}: the fused kernel that get_kernel serves"
+    configs = served_notes(ours)
+    notes = (where, words.ERROR, *configs)
+    yield SuiteSheet(title, words.KERNEL_COLUMNS, tuple(kernels), notes, tuple(failures), tuple(comparisons))
+    notes = (words.MOVED, *((words.SCALED,) if before == EAGER else ()), words.CLAIM, *configs)
+    yield SuiteSheet(f"fusion: {before} before, {after} after", words.FUSION_COLUMNS, tuple(fusion), notes)
+
+
+def score_matrices() -> SuiteSheet:
+    """Compute the memory of the scores in fp32."""
+    sizes = {seq: seq * seq * ITEM_BYTES["float32"] for seq in MATRIX_LENGTHS}
+    rows = tuple((seq, of_head, HEADS * of_head) for seq, of_head in sizes.items())
+    return SuiteSheet(f"the score matrix: {HEADS} heads, float32", words.MATRIX_COLUMNS, rows)
+
+
+def shape_of(seq: int) -> AttentionShape:
+    """The assignment's problem at a length."""
+    return AttentionShape(batch=1, heads=HEADS, seq_q=seq, head_dim=HEAD_DIM, dtype="float32")
+
+
+def _entrants(shape: AttentionShape, served: TunedKernel | None, device: str) -> list[Entrant]:
+    definition = load_definition(OPERATION)
+    inputs = definition.make_inputs(shape, seed=0, device=device)
+    check = checker(definition, inputs)
+    sdpa = Entrant(SDPA, lambda: _sdpa(inputs), check)
+    if served is None:
+        return [of_baseline(Eager(), shape, inputs, check), sdpa]
+    ours = of_served(served, (inputs.q, inputs.k, inputs.v), check)
+    return [of_baseline(Naive(), shape, inputs, check), ours, sdpa]
+
+
+def _sdpa(inputs: Any) -> Callable[[], torch.Tensor]:
+    """SDPA by the backend that torch chooses."""
+    q, k, v = (tensor.transpose(1, 2) for tensor in (inputs.q, inputs.k, inputs.v))
+    return lambda: scaled_dot_product_attention(q, k, v).transpose(1, 2)
+
+
+def _kernel_row(seq: int, result: BaselineResult, sdpa: BaselineResult) -> Row:
+    below = "" if result.error is None else "yes" if result.error < words.MAX_ERROR else "no"
+    return seq, result.name, result.error, below, result.timing, ratio(result.timing, sdpa.timing)
+
+
+def moved_before(name: str, shape: AttentionShape) -> int:
+    """Count the bytes that attention moves before fusion, by naive's kernels or by eager torch.
+
+    Eager torch reads and writes the scores once more, to scale them.
+
+    Example:
+        >>> moved_before("naive", AttentionShape(batch=1, heads=8, seq_q=1024, head_dim=64, dtype="float32")) // 2**20
+        136
+    """
+    scores = shape.heads * shape.seq_q * shape.seq_kv * ITEM_BYTES[shape.dtype]
+    return memory_traffic(shape) + (2 * scores if name == EAGER else 0)
+
+
+def _fusion_row(shape: AttentionShape, before: BaselineResult, after: BaselineResult) -> Row:
+    cost = get_operation(OPERATION).cost(shape)
+    moved = moved_before(before.name, shape)
+    intensities = (cost.flops / moved, cost.flops / cost.bytes)
+    times = (before.timing, after.timing, ratio(before.timing, after.timing))
+    return (shape.seq_q, *times, moved, cost.bytes, *intensities, before.extra_bytes, after.extra_bytes)
+
+
+def _too_far(found: Mapping[str, BaselineResult]) -> list[str]:
+    """Write a line for each error that the assignment does not allow."""
+    return [
+        f"{result.name}: largest error {result.error:.3g}, {words.MAX_ERROR:g} is allowed"
+        for result in found.values()
+        if result.error is not None and result.error >= words.MAX_ERROR
+    ]
+
+
+SUITE: Final = Suite(
+    "assignment",
+    "three kernels, their fusion, and SDPA in fp32: errors, slow-down, the score matrix (course assignment)",
+    measure_assignment,
+    has_comparisons=True,
+)

@@ -1,0 +1,61 @@
+"""``autotune bench --suite``: a published comparison, measured again, table by table."""
+
+from rich.console import Console
+
+from autotune import platforms
+from autotune.console.output import print_sheet, say
+from autotune.errors import AutotuneError, MissingDependencyError, UsageError, one_line
+from autotune.executor.select import NO_GPU
+from autotune.lab import suites
+from autotune.lab.bench.forms import Forms, end_as
+from autotune.lab.suites.words import heading, suite_data, suite_markdown, whole_sheet
+
+
+def run_suite(name: str, console: Console, forms: Forms, *, cpu: bool) -> None:
+    """Run a suite and print each table as soon as it is measured; what ends it early keeps the tables before.
+
+    Raises:
+        UsageError: no such suite, or ``--output`` of one that has no races to write.
+        MissingDependencyError: there is no GPU, and no ``--cpu``.
+        AutotuneError: the suite ran, and a result that it is to show failed.
+        SystemExit: Ctrl-C interrupted it.
+    """
+    suite = suites.find_suite(name)
+    if forms.output is not None and not suite.has_comparisons:
+        raise UsageError(f"--output writes races of systems, and --suite {name} has none; --json has its tables")
+    if not cpu and not platforms.has_gpu():
+        raise MissingDependencyError(f"{NO_GPU}; --cpu runs the suite on the processor, reduced where it must be")
+    machine: suites.Machine = suites.CpuMachine(on_step=say) if cpu else suites.GpuMachine(on_step=say)
+    console.print(f"{suite.name}: {suite.description}")
+    sheets, ending = _measure(suite, machine, console)
+    result = suite.result(machine, sheets)
+    console.print(f"\n{heading(result)}")
+    if isinstance(ending, KeyboardInterrupt):
+        those = "this table" if len(sheets) == 1 else f"these {len(sheets)} tables"
+        console.print(f"interrupted: the suite has more than {those}")
+    data = suite_data(result)
+    forms.hand_out(data, suite_markdown(result), data["comparisons"])
+    end_as(ending)
+    if result.failures:
+        raise AutotuneError(f"suite {name}: {len(result.failures)} failed: {'; '.join(result.failures)}")
+
+
+def _measure(
+    suite: suites.Suite, machine: suites.Machine, console: Console
+) -> tuple[list[suites.SuiteSheet], BaseException | None]:
+    """Return the tables, and what ended the suite before the last; raise that if there are none."""
+    sheets: list[suites.SuiteSheet] = []
+    ending: BaseException | None = None
+    try:
+        for sheet in suite.measure(machine):
+            console.print()
+            print_sheet(console, whole_sheet(sheet))
+            sheets.append(sheet)
+    except (RuntimeError, MemoryError) as error:  # torch's, above all where memory ends
+        ending = AutotuneError(f"suite {suite.name}: {one_line(error)}")
+        ending.__cause__ = error
+    except (KeyboardInterrupt, Exception) as error:
+        ending = error
+    if ending is not None and not sheets:
+        raise ending
+    return sheets, ending

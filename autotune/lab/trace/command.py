@@ -1,0 +1,90 @@
+"""``autotune analyze trace``."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+
+from autotune.console.command import command, integer, option
+from autotune.console.options import PATH, json_option, place_option
+from autotune.console.output import make_console, print_json, print_sheets
+from autotune.console.shape_options import ShapeOptions, shape_options
+from autotune.console.shapes import Wanted
+from autotune.lab import commands
+from autotune.lab.absent import absence_lines_by_shape
+from autotune.lab.sizes import CommandSizes
+from autotune.operation import Operation
+from autotune.shape import Shape
+
+if TYPE_CHECKING:
+    from autotune.lab.trace.profiling import Traced
+
+SIZES: Final = CommandSizes({"batch": "2", "heads": 8, "seq": "512", "head_dim": 64})  # a step takes a second at most
+
+
+@command("trace")
+@shape_options(SIZES.defaults())
+@option("--output", metavar="DIR", type=PATH, default="traces", help="Folder of the traces.")
+@place_option("cpu", "cuda", "hpu")
+@commands.against_option
+@option("--wait", type=integer(0), default=0, help="Steps to skip first.")
+@option("--warmup", type=integer(0), default=1, help="Steps that warm the profiler up.")
+@option("--active", type=integer(1), default=3, help="Steps to record.")
+@option("--repeat", type=integer(1), default=1, help="Repetitions; each has a trace of its own.")
+@option("--stacks/--no-stacks", default=True, help="Record Python's stacks.", default_text="stacks")
+@json_option
+def trace(
+    shape: ShapeOptions,
+    output: Path,
+    device: str | None,
+    against: str | None,
+    wait: int,
+    warmup: int,
+    active: int,
+    repeat: int,
+    stacks: bool,
+    as_json: bool,
+) -> None:
+    """Profile every implementation step by step, and write a gzip Chrome trace of each.
+
+    Of several shapes each has a folder of its own. The exit code is 1 where nothing ran.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler, which reads it once, logs every step
+    from autotune.lab.trace.profiling import Schedule, choose_trace_device
+    from autotune.lab.trace.words import trace_data, viewer_lines
+
+    console = make_console(as_json)
+    wanted = commands.describe_sized(shape, SIZES, device, console)
+    place = choose_trace_device(device)  # before torch is loaded
+    schedule = Schedule(wait=wait, warmup=warmup, active=active, repeat=repeat)
+    traces = _trace(console, wanted, output, against, device=place, schedule=schedule, stacks=stacks)
+    found, is_interrupted = commands.keep(traces)
+    absent: dict[Shape, dict[str, str]] = {each: {} for _, each, _ in found}
+    for _, each, traced in found:
+        absent[each] |= {traced.name: traced.message} if traced.message else {}
+    seen = {each for _, each, traced in found if traced.files}
+    for line in (*absence_lines_by_shape(absent), *(viewer_lines(output, place) if seen else ())):
+        console.print(line)
+    if as_json:
+        print_json([{"operation": operation.name, **trace_data(traced, each)} for operation, each, traced in found])
+    idle = [each for _, each in wanted.problems if each not in seen]
+    commands.end(console, is_interrupted=is_interrupted, idle=idle)
+
+
+def _trace(
+    console: Console, wanted: Wanted, output: Path, against: str | None, **how: Any
+) -> Iterator[tuple[Operation[Any], Shape, "Traced"]]:
+    """Trace each implementation over each shape, printed as it ends; what was not traced is listed at the end."""
+    from autotune.lab.trace.profiling import trace_all
+    from autotune.lab.trace.words import trace_sheets
+
+    for operation, shape in wanted.problems:
+        folder = output if len(wanted.problems) == 1 else output / re.sub(r"[^\w]+", "_", str(shape))
+        names = commands.names_to_compare(operation.name, against)
+        for traced in trace_all(operation, shape, names, folder, **how):
+            if not traced.message:
+                print_sheets(console, trace_sheets(traced, shape))
+            yield operation, shape, traced

@@ -1,0 +1,223 @@
+"""Differences of vendors behind one interface: ``Platform``, a module for each vendor; and the facts of this machine.
+
+Vendors are found by an architecture, by a device's name, or by the torch that is installed. No other module names one.
+Nothing of the machine is read before it is asked for.
+"""
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from autotune.device import Architecture, Device, add_architectures
+from autotune.errors import MissingDependencyError
+from autotune.platforms.amd import Amd
+from autotune.platforms.interface import DataSheet, Platform, Target
+from autotune.platforms.nvidia import Nvidia, ptxas_version
+from autotune.trial import Conditions, Toolchain
+from autotune.version import VERSION
+
+PLATFORMS: Final[Mapping[str, Platform]] = {vendor.name: vendor for vendor in (Nvidia(), Amd())}
+ASSUMED_ARCH: Final = "sm_80"  # of a device of which only the name is known
+NO_GPU: Final = "no GPU is visible; name a device (device='NVIDIA H200') or run `autotune doctor`"
+DRIVER_FILES: Final = tuple(file for vendor in PLATFORMS.values() for file in vendor.driver_files)  # on Linux
+SAMPLE_SECONDS: Final = 1.0  # drivers sample which processes compute about so often
+
+for _vendor in PLATFORMS.values():
+    add_architectures(_vendor.architectures, _vendor.find_architecture)
+
+
+def platform_of(architecture: Architecture) -> Platform:
+    """Return the platform of an architecture."""
+    return PLATFORMS[architecture.platform]
+
+
+def target_of(architecture: Architecture) -> Target:
+    """Return the arguments of ``triton.backends.compiler.GPUTarget``."""
+    return platform_of(architecture).target(architecture)
+
+
+def platform_here() -> Platform:
+    """Return the platform that the installed torch is built for."""
+    import torch
+
+    return PLATFORMS[Nvidia.name if torch.version.hip is None else Amd.name]
+
+
+@cache
+def data_sheets() -> Mapping[str, DataSheet]:
+    """Return the data sheets of all vendors, by the name of their device."""
+    return {sheet.device.name: sheet for vendor in PLATFORMS.values() for sheet in vendor.data_sheets}
+
+
+def known_device(name: str) -> Device | None:
+    """Return the device of a data sheet by its name, in any case; None where there is none.
+
+    Example:
+        >>> known_device("amd instinct mi300x").arch
+        'gfx942'
+    """
+    return next((sheet.device for known, sheet in data_sheets().items() if known.casefold() == name.casefold()), None)
+
+
+def has_gpu() -> bool:
+    """Return if torch can use a GPU; creates no context in this process."""
+    if sys.platform == "linux" and not any(map(os.path.exists, DRIVER_FILES)):
+        return False  # without torch, whose import takes a second or more
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available()
+
+
+def current_device(index: int | None = None) -> Device:
+    """Return a GPU as tables identify it, by default torch's current one; each is read once.
+
+    Raises:
+        MissingDependencyError: there is no torch or no GPU.
+
+    Example (on a GPU):
+        >>> current_device(tensor.device.index).name
+        'NVIDIA H200'
+    """
+    return _read_device(current_index() if index is None else index)
+
+
+def current_index() -> int:
+    """Return the index of torch's current GPU; 0 before this process uses one, which this call does not begin."""
+    torch = sys.modules.get("torch")
+    return torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else 0
+
+
+@cache
+def _read_device(index: int) -> Device:
+    try:
+        import torch
+    except ImportError:
+        raise MissingDependencyError('torch is not installed; pip install ".[gpu]" in the clone') from None
+    if not torch.cuda.is_available():
+        raise MissingDependencyError(NO_GPU)
+    return platform_here().read_device(index)
+
+
+def open_context(index: int = 0) -> int | None:
+    """Create this process's context on a GPU; returns the pid by which the driver lists it, or None if it does not.
+
+    In a container the driver's numbers are the host's: ours is the one that appears as the context does.
+    """
+    import torch
+
+    vendor = platform_here()
+    before = vendor.processes()
+    torch.zeros(1, device=f"cuda:{index}")
+    now = vendor.processes(index)
+    appeared = now - before
+    if len(appeared) == 1:
+        return appeared.pop()
+    return os.getpid() if os.getpid() in now else None
+
+
+def is_context_alive(index: int = 0) -> bool:
+    """Return if this process's context on a GPU still works; an error that stuck to it comes back at every call.
+
+    It is asked twice, since an error that did not stick may have been left for the first call to report.
+    """
+    return _can_compute(index) or _can_compute(index)
+
+
+def _can_compute(index: int) -> bool:
+    import torch
+
+    try:
+        torch.cuda.synchronize(index)
+        torch.zeros(1, device=f"cuda:{index}").add_(1).item()
+    except torch.cuda.OutOfMemoryError:
+        return True  # full, not broken
+    except Exception:
+        return False
+    return True
+
+
+class Watch:
+    """Reads a GPU's state at both ends of a stretch of time, of which the worse counts; empty where it is unknown.
+
+    Args:
+        own_pid: what ``open_context`` returned.
+    """
+
+    def __init__(self, own_pid: int | None, index: int = 0) -> None:
+        self._own_pid = own_pid
+        self._index = index
+        self._platform = platform_here()
+        self._started = time.time()
+        self._before = self._platform.read_conditions(index)
+
+    def end(self) -> Conditions:
+        """Return lowest clocks, highest temperature, every throttle reason, and if another process computed."""
+        before, after = self._before, self._platform.read_conditions(self._index)
+        reasons = {*before.throttle_reasons.split(", "), *after.throttle_reasons.split(", ")} - {""}
+        used = None
+        if self._own_pid is not None:
+            used = self._platform.others_computed(self._index, self._own_pid, self._started - SAMPLE_SECONDS)
+        return Conditions(
+            sm_clock_mhz=_of_both(min, before.sm_clock_mhz, after.sm_clock_mhz),
+            memory_clock_mhz=_of_both(min, before.memory_clock_mhz, after.memory_clock_mhz),
+            temperature_c=_of_both(max, before.temperature_c, after.temperature_c),
+            throttle_reasons=", ".join(sorted(reasons)),
+            contended=before.contended or after.contended if used is None else used,
+        )
+
+
+def _of_both(worse: Callable[[int, int], int], before: int | None, after: int | None) -> int | None:
+    return before if after is None else after if before is None else worse(before, after)
+
+
+def processor_name() -> str:
+    """Return this machine's processor and how many of its cores this process may use.
+
+    Example:
+        >>> processor_name()
+        'Intel(R) Xeon(R) Platinum 8581C, 2 cores'
+    """
+    name = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
+    return f"{name}, {len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores"
+
+
+@cache
+def toolchain() -> Toolchain:
+    """Return the versions of everything that compiles or runs a kernel here; asks packages, not the GPU, if it can."""
+    return Toolchain(
+        tool=VERSION,
+        triton=_version("triton"),
+        ptxas=ptxas_version(),
+        torch=_version("torch"),
+        cuda=_runtime_version(),
+        driver=next(filter(None, (vendor.driver_version() for vendor in PLATFORMS.values())), ""),
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _runtime_version() -> str:
+    """Return the version of CUDA or ROCm that torch is built for."""
+    try:
+        import torch
+    except ImportError:
+        return ""
+    return torch.version.cuda or torch.version.hip or ""

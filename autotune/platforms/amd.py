@@ -1,0 +1,60 @@
+"""AMD: architectures and data sheets. Kernels are compiled for it; nothing here is verified on hardware."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from autotune.device import Architecture, Device
+from autotune.platforms.interface import DataSheet, Platform, Target
+
+NAME: Final = "amd"
+# KiB of the local data share a workgroup: CDNA3 and CDNA4 instruction set guides. One that is not listed has the least.
+SHARED_KIB: Final = {"gfx90a": 64, "gfx942": 64, "gfx950": 160}
+CAPABILITIES: Final = frozenset({"float32_products", "fp8_e4m3", "wave_hints"})
+
+
+def architecture_of(name: str) -> Architecture:
+    """Return ``gfxN`` for any N; CDNA (gfx9) has waves of 64 threads, RDNA of 32."""
+    return Architecture(
+        name=name,
+        platform=NAME,
+        generation=int(name.removeprefix("gfx"), 16),
+        shared_memory_bytes=SHARED_KIB.get(name, min(SHARED_KIB.values())) * 1024,
+        warp_size=64 if name.startswith("gfx9") else 32,
+        capabilities=CAPABILITIES,
+    )
+
+
+class Amd(Platform):
+    """AMD's GPUs, through ROCm. Clocks, other processes and the driver are unknown."""
+
+    name = NAME
+    driver_files = ("/dev/kfd", "/dev/dxg")
+    architectures = tuple(map(architecture_of, SHARED_KIB))
+    # AMD Instinct MI300X (2023), whose products of float32 are IEEE's.
+    data_sheets = (
+        DataSheet(
+            Device(name="AMD Instinct MI300X", arch="gfx942", sm_count=304, memory_mib=192 * 1024),
+            {"float16": 1307.4, "bfloat16": 1307.4, "float32": 163.4},
+            5300,
+        ),
+    )
+
+    def find_architecture(self, name: str) -> Architecture | None:
+        return architecture_of(name) if re.fullmatch(r"gfx[0-9a-f]{3,4}", name) else None
+
+    def target(self, architecture: Architecture) -> Target:
+        return Target("hip", architecture.name, architecture.warp_size)
+
+    def read_arch(self, properties: Any) -> str:
+        return str(properties.gcnArchName).split(":")[0]
+
+    def read_resources(self, asm: Mapping[str, Any]) -> tuple[int | None, int | None]:
+        text = asm.get("amdgcn", "")
+        registers = re.search(r"\.vgpr_count:\s*(\d+)", text)
+        stack = re.search(r"\.private_segment_fixed_size:\s*(\d+)", text)
+        return int(registers[1]) if registers else None, int(stack[1]) if stack else None
+
+    def machine_code(self, asm: Mapping[str, Any]) -> bytes | None:
+        code = asm.get("hsaco")
+        return code if isinstance(code, bytes) else None

@@ -1,0 +1,214 @@
+"""NVIDIA: architectures and data sheets, the state of a GPU by NVML, and the tools that come with Triton."""
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from autotune.device import NVIDIA_H200, Architecture, Device
+from autotune.platforms.interface import DataSheet, Platform, Target
+from autotune.trial import Conditions
+
+NAME: Final = "nvidia"
+WARP_SIZE: Final = 32
+# KiB of shared memory per block by compute capability: CUDA C++ Programming Guide, table "Technical Specifications per
+# Compute Capability" (opt-in maximum). One that is not listed has the least of these.
+SHARED_KIB: Final = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 110: 227, 120: 99, 121: 99}
+# The first compute capability that has each (ibid., and PTX ISA 8.7); of wgmma and tensor memory, the last one as well.
+FIRST_WITH: Final = {"async_copies": 80, "fp8_e4m3": 89, "tensor_maps": 90, "dependent_launch": 90}
+WGMMA: Final = range(90, 100)
+TENSOR_MEMORY: Final = range(100, 120)
+TENSOR_MEMORY_COLUMNS: Final = 512
+# What NVML's clock event bits mean; idle and application clocks are no throttling.
+THROTTLE_REASONS: Final = {0x4: "power", 0x8: "hardware", 0x20: "thermal", 0x40: "thermal", 0x80: "power brake"}
+
+
+def architecture_of(number: int) -> Architecture:
+    """Return ``sm_N`` for a compute capability N, listed or not."""
+    capabilities = {capability for capability, first in FIRST_WITH.items() if number >= first}
+    capabilities |= {"wgmma"} if number in WGMMA else {"tensor_memory"} if number in TENSOR_MEMORY else set()
+    return Architecture(
+        name=f"sm_{number}",
+        platform=NAME,
+        generation=number,
+        shared_memory_bytes=SHARED_KIB.get(number, min(SHARED_KIB.values())) * 1024,
+        warp_size=WARP_SIZE,
+        capabilities=frozenset(capabilities),
+        tensor_memory_columns=TENSOR_MEMORY_COLUMNS if number in TENSOR_MEMORY else 0,
+    )
+
+
+def _data_sheet(device: Device, tflops: float, gbps: float) -> DataSheet:
+    """A product of float32 is a sixth of the rate in 16 bits: our kernels make it of six in bfloat16, torch's efficient
+    SDPA of three in TF32 at half the rate (mem_eff_attention/gemm_kernel_utils.h)."""
+    return DataSheet(device, {"float16": tflops, "bfloat16": tflops, "float32": tflops / 6}, gbps)
+
+
+A100: Final = Device(
+    name="NVIDIA A100-SXM4-80GB", arch="sm_80", sm_count=108, memory_mib=80 * 1024, power_cap_watts=400
+)
+H100: Final = Device(
+    name="NVIDIA H100 80GB HBM3", arch="sm_90", sm_count=132, memory_mib=80 * 1024, power_cap_watts=700
+)
+
+
+class Nvidia(Platform):
+    """NVIDIA's GPUs, through CUDA and NVML (``nvidia-ml-py``); what NVML does not say is left out."""
+
+    name = NAME
+    driver_files = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg")  # on servers, on Jetson, and in WSL
+    memory_checker = "compute-sanitizer"
+    architectures = tuple(map(architecture_of, SHARED_KIB))
+    # A100 80GB SXM (2021), H100 SXM (2023), H200 SXM (2024); rates that are stated with sparsity are halved.
+    data_sheets = (_data_sheet(A100, 312, 2039), _data_sheet(H100, 989.5, 3352), _data_sheet(NVIDIA_H200, 989.5, 4800))
+
+    def find_architecture(self, name: str) -> Architecture | None:
+        found = re.fullmatch(r"sm_([1-9]\d{1,2})", name)
+        return architecture_of(int(found[1])) if found else None
+
+    def target(self, architecture: Architecture) -> Target:
+        return Target("cuda", architecture.generation, architecture.warp_size)
+
+    def read_arch(self, properties: Any) -> str:
+        return f"sm_{properties.major}{properties.minor}"
+
+    def read_device(self, index: int) -> Device:
+        device = super().read_device(index)
+        if (handle := _gpu_handle(index)) is None:
+            return device
+        import pynvml
+
+        cap = _ask(pynvml.nvmlDeviceGetPowerManagementLimit, handle)
+        memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+        return replace(
+            device,
+            memory_mib=device.memory_mib if memory is None else memory.total // 2**20,
+            power_cap_watts=None if cap is None else cap // 1000,
+        )
+
+    def read_conditions(self, index: int) -> Conditions:
+        if (handle := _gpu_handle(index)) is None:
+            return Conditions()
+        import pynvml
+
+        reasons = _ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle) or 0
+        return Conditions(
+            sm_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
+            memory_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_MEM),
+            temperature_c=_ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+            throttle_reasons=", ".join(sorted({name for bit, name in THROTTLE_REASONS.items() if reasons & bit})),
+            contended=len(_pids([handle])) > 1,
+        )
+
+    def processes(self, index: int | None = None) -> set[int]:
+        return _pids(_all_handles() if index is None else [_gpu_handle(index)])
+
+    def others_computed(self, index: int, own_pid: int, since: float) -> bool | None:
+        if (handle := _gpu_handle(index)) is None:
+            return None
+        import pynvml
+
+        try:
+            samples = pynvml.nvmlDeviceGetProcessUtilization(handle, int(since * 1e6))
+        except Exception as error:
+            silent = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND)  # supported, and no process computed
+            return False if getattr(error, "value", None) in silent else None
+        return any(sample.pid != own_pid and sample.smUtil > 0 for sample in samples)
+
+    def driver_version(self) -> str:
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            return str(pynvml.nvmlSystemGetDriverVersion())
+        except Exception:
+            return ""
+
+    def read_resources(self, asm: Mapping[str, Any]) -> tuple[int | None, int | None]:
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(asm["cubin"])
+            file.flush()
+            text = _run(_tool("cuobjdump"), "--dump-resource-usage", file.name)  # of annotations only: empty is fine
+        registers, stack = re.search(r"REG:(\d+)", text), re.search(r"STACK:(\d+)", text)
+        return int(registers[1]) if registers else None, int(stack[1]) if stack else None
+
+    def machine_code(self, asm: Mapping[str, Any]) -> bytes | None:
+        code = asm.get("cubin")
+        return code if isinstance(code, bytes) else None
+
+
+def ptxas_version() -> str:
+    """Return the release of the assembler that Triton calls: its own unless TRITON_PTXAS_PATH names another."""
+    found = re.search(r"V([\d.]+)", _run(os.environ.get("TRITON_PTXAS_PATH") or _tool("ptxas"), "--version"))
+    return found[1] if found else ""
+
+
+def _tool(name: str) -> str:
+    """Return the path of a program that Triton's wheel brings; empty without Triton, which is not imported for it."""
+    try:
+        triton = importlib.metadata.distribution("triton").locate_file("triton")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    return str(Path(str(triton)) / "backends" / "nvidia" / "bin" / name)
+
+
+def _run(*command: str) -> str:
+    """Return what a program prints; empty where it does not run."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _pids(handles: list[Any]) -> set[int]:
+    """Return the processes that hold a context on these GPUs, by NVML's numbers."""
+    known = [handle for handle in handles if handle is not None]
+    if not known:
+        return set()
+    import pynvml
+
+    return {
+        process.pid for handle in known for process in _ask(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+    }
+
+
+def _gpu_handle(index: int) -> Any:
+    """Return NVML's handle of a GPU as torch counts them, or None."""
+    import torch
+
+    return _nvml_handle(str(torch.cuda.get_device_properties(index).uuid))
+
+
+def _all_handles() -> list[Any]:
+    """Return the handles of every GPU: torch may be shown but one of them."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except Exception:  # as below
+        return []
+
+
+@cache
+def _nvml_handle(uuid: str) -> Any:
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
+    except Exception:  # no package, no driver, or a GPU NVML does not manage: times are still right without it
+        return None
+
+
+def _ask(function: Any, *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except Exception:  # NVML refuses single questions on some boards
+        return None

@@ -1,1 +1,0 @@
-"""The parts of the HTML report: numbers from trials, figures from numbers, sections from figures."""

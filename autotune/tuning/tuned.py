@@ -1,0 +1,92 @@
+"""Results of tuning, as plain data that reads well when printed."""
+
+from dataclasses import dataclass
+
+from autotune.search import Confirmation, SearchResult
+from autotune.shape import Shape
+from autotune.trial import Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedShape:
+    """The result for one shape.
+
+    Attributes:
+        operation: the name of what is computed.
+        asked: the shape that was asked for.
+        shape: the shape that was searched: in a replay the recorded one that is nearest to ``asked``.
+        search: how its search ended; None where there was none, or it found nothing. Shapes that one recorded shape
+            answers share it.
+        confirmation: what this machine confirmed of a replayed winner.
+        failure: why there is no winner, or why a sweep could not ship; empty otherwise.
+    """
+
+    operation: str
+    asked: Shape
+    shape: Shape
+    search: SearchResult | None = None
+    confirmation: Confirmation | None = None
+    failure: str = ""
+
+    @property
+    def winner(self) -> Trial | None:
+        """The row that is stored and served: its candidate, its time, and the baseline of its race."""
+        return None if self.search is None else self.search.winner
+
+    @property
+    def ties(self) -> tuple[Trial, ...]:
+        """The rows of the race that measurement cannot tell from the winner's."""
+        return () if self.search is None else self.search.ties
+
+    @property
+    def default_ratio(self) -> float | None:
+        """The time of the winner's default over the winner's; None where either is unknown."""
+        if self.winner is None or self.winner.timing is None or self.winner.default_timing is None:
+            return None
+        return self.winner.default_timing.median_us / self.winner.timing.median_us
+
+    @property
+    def baseline_ratio(self) -> float | None:
+        """The time of the fastest baseline in the race, ``winner.baseline``, over the winner's."""
+        if self.winner is None or self.winner.timing is None or self.winner.baseline_timing is None:
+            return None
+        return self.winner.baseline_timing.median_us / self.winner.timing.median_us
+
+    def __str__(self) -> str:
+        lines = [f"{self.operation}: {self.asked}"]
+        if self.asked != self.shape:
+            lines.append(f"answered by {self.shape}, the nearest that is recorded")
+        if self.winner is not None and self.winner.timing is not None:
+            place = self.winner.device.name
+            how = f"on an {place}" if self.winner.executor != "replay" else f"replayed as recorded on an {place}"
+            lines += [f"winner {self.winner.candidate}", f"time {self.winner.timing.median_us:.2f} us, {how}"]
+            ratios = {"the default": self.default_ratio, self.winner.baseline: self.baseline_ratio}
+            lines += [f"{ratio:.2f}x the speed of {name}" for name, ratio in ratios.items() if ratio is not None]
+        if self.failure:
+            lines.append(f"failed: {self.failure}")
+        return "\n  ".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The results of ``tune``, one for each shape that was asked for, in that order.
+
+    ``interrupted``: Ctrl-C ended it early; what was measured until then is kept.
+    """
+
+    results: tuple[TunedShape, ...]
+    interrupted: bool = False
+
+    @property
+    def failures(self) -> tuple[TunedShape, ...]:
+        """The results with a message in place of a winner, or of tables that ship."""
+        return tuple(result for result in self.results if result.failure)
+
+    @property
+    def holds(self) -> bool:
+        """False if a replayed winner did not compile, or its numbers were wrong, on this machine."""
+        return all(result.confirmation is None or result.confirmation.holds for result in self.results)
+
+    def __str__(self) -> str:
+        ending = ["interrupted: what was measured is kept, the same call continues"] if self.interrupted else []
+        return "\n".join([*map(str, self.results), *ending]) or "nothing to tune"

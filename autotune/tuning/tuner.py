@@ -1,0 +1,275 @@
+"""``tune`` and ``sweep``: one search for each shape over one executor, its winner stored, confirmed and served."""
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from autotune.device import Device, architecture
+from autotune.dispatch import neighbour_configs, pick_for_device, reload
+from autotune.errors import AutotuneError, SearchError, TableError, UnknownNameError, UsageError
+from autotune.executor import Executor
+from autotune.executor.select import Settings, open_executor, open_gpu
+from autotune.registry import get_implementation
+from autotune.search import (
+    DEFAULT_SAMPLER,
+    SAMPLERS,
+    Confirmation,
+    Limits,
+    Observer,
+    Sampler,
+    SearchResult,
+    compile_all,
+    confirm,
+    search,
+)
+from autotune.search.sweeps import ship_sweep
+from autotune.shape import Shape
+from autotune.space import Config
+from autotune.table import Store, home
+from autotune.trial import Candidate
+from autotune.tuning.tuned import TunedShape, Tuning
+from autotune.tuning.workloads import Answer, Workload, find_answers, read_workloads, take_turns
+
+
+def tune(
+    shapes: Shape | Iterable[Shape | Workload | tuple[str, Shape]],
+    *,
+    operation: str | None = None,
+    implementations: str | Sequence[str] = (),
+    budget: float | None = 60.0,
+    trials: int | None = 120,
+    sampler: Sampler = DEFAULT_SAMPLER,
+    seed: int = 0,
+    device: str | None = None,
+    settings: Settings | None = None,
+    store: Store | None = None,
+    observer: Observer | None = None,
+    must_measure: bool = False,
+    target: str | None = None,
+    ship_to: Path | None = None,
+) -> Tuning:
+    """Search the fastest correct candidate for each shape, keep every trial, and store the winners.
+
+    With a GPU every candidate is compiled, checked and timed on it. Without one a sweep that was recorded on ``device``
+    answers the times, at the recorded shape nearest to each; the finalists are compiled for that device, and the
+    winner's numbers are checked in Triton's interpreter. From then on ``get_kernel`` serves the winners. A second call
+    continues where the first one stopped.
+
+    Ctrl-C does not raise: the results until then are returned, and ``interrupted`` is set.
+
+    Args:
+        shapes: one shape, or several; an operation may stand beside each: ``(operation, shape)``.
+        operation: the operation's name, where several take such shapes; the first that supports a shape by default.
+        implementations: names of those to tune; all of ours that support the shape by default.
+        budget: seconds for each shape, the race included; None: no limit.
+        trials: candidates of each shape, of all implementations, that are measured at most; None: no limit. A search
+            that has converged ends earlier, an exhaustive one does not.
+        sampler: ``gp``, ``tpe``, ``random`` or ``exhaustive``.
+        device: the name of the GPU; the one here by default, else the NVIDIA H200 that sweeps ship for.
+        settings: how a GPU is used.
+        store: where trials are kept; ``$AUTOTUNE_HOME`` by default.
+        observer: receives progress.
+        must_measure: refuse to replay.
+        target: also compile the finalists for this architecture, such as ``"gfx942"``; nothing of it is stored.
+        ship_to: also write each complete sweep as tables that ship, below this folder.
+
+    Raises:
+        SearchError: the only shape has no valid and correct candidate. Of several, its result says so.
+        MissingDependencyError: there is neither a GPU nor a recording, or nothing is recorded like the only shape.
+        UsageError: an argument is wrong, or a shape is not supported; nothing was searched.
+        TableError: a stored table is damaged, or a trial cannot be written.
+
+    Example:
+        >>> shape = AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True)
+        >>> print(autotune.tune(shape, budget=10))
+    """
+    started = time.monotonic()
+    if sampler not in SAMPLERS:
+        raise UnknownNameError(f"sampler={sampler!r} is unknown; allowed: {', '.join(SAMPLERS)}")
+    if target is not None:
+        architecture(target)  # refuses an unknown one before anything is searched
+    workloads = read_workloads(shapes, operation)
+    names = (implementations,) if isinstance(implementations, str) else tuple(implementations)
+    store = store or Store(home())
+    if (problem := why_unwritable(store.root)) is not None:
+        raise UsageError(f"store={str(store.root)!r} cannot be written: {problem}; name another folder")
+    settings = settings or Settings()
+    tuner = _Tuner(
+        limits=Limits(trials, budget, converge=sampler != "exhaustive"),
+        settings=settings,
+        sampler=sampler,
+        seed=seed,
+        store=store,
+        observer=observer or Observer(),
+        target=None if target is None else Device(name=target, arch=target, sm_count=1, memory_mib=1),
+        ship_to=ship_to,
+        is_alone=len(workloads) == 1,
+        started=started,
+    )
+    try:
+        opened = open_gpu(settings) if must_measure else open_executor(device, settings)
+        with contextlib.closing(opened) as executor:
+            for name in dict.fromkeys(each.name for each, _ in workloads):
+                store.trials(name, executor.device)  # refuses what is damaged before anything is searched
+            tuner.run(executor, find_answers(workloads, executor, names))
+    except KeyboardInterrupt:
+        tuner.interrupted = True
+        tuner.observer.on_interrupted(None)
+    return tuner.tuning(workloads)
+
+
+def why_unwritable(root: Path) -> str | None:
+    """Say why a folder cannot hold tables, or return None; leave nothing there."""
+    parent = next(path for path in (root, *root.parents) if os.path.exists(path))
+    try:
+        with tempfile.TemporaryFile(dir=parent):  # permissions do not tell of read-only file systems
+            return None
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+@dataclass(kw_only=True)
+class _Tuner:
+    """Runs the searches of one call, and holds what they found by operation and shape."""
+
+    limits: Limits
+    settings: Settings
+    sampler: Sampler
+    seed: int
+    store: Store
+    observer: Observer
+    target: Device | None
+    ship_to: Path | None
+    is_alone: bool
+    started: float
+    interrupted: bool = False
+    answers: list[Answer] = field(default_factory=list)
+    found: dict[tuple[str, Shape], TunedShape] = field(default_factory=dict)
+
+    def run(self, executor: Executor, answers: list[Answer]) -> None:
+        """Run the searches that answer the workloads."""
+        self.answers = answers
+        for each in take_turns(answers, executor, self.observer):
+            if each.missing is not None:
+                self._fail(each, each.missing)
+            else:
+                self._tune(executor, each, self.started if not self.found else time.monotonic())
+            if self.interrupted:
+                return
+
+    def tuning(self, workloads: Sequence[Workload]) -> Tuning:
+        """Return a result for each workload, in their order."""
+        answers = self.answers or [Answer(each, shape, shape, ()) for each, shape in workloads]
+        unreached = "interrupted before it was searched"
+        results = []
+        for each in answers:
+            blank = TunedShape(operation=each.operation.name, asked=each.asked, shape=each.shape, failure=unreached)
+            results.append(replace(self.found.get(each.key, blank), asked=each.asked))
+        return Tuning(tuple(results), self.interrupted)
+
+    def _tune(self, executor: Executor, answer: Answer, started: float) -> None:
+        """Search one shape; ``started`` is when its budget began to run."""
+        try:
+            result = self._search(executor, answer, started)
+        except SearchError as error:
+            self._fail(answer, error)
+            return
+        reload()  # the next shape begins with what this one found
+        is_asked = any((each.operation, each.asked) == (answer.operation, result.shape) for each in self.answers)
+        found = TunedShape(operation=answer.operation.name, asked=answer.asked, shape=result.shape, search=result)
+        self.found[answer.key] = found
+        self.interrupted = result.interrupted
+        self.observer.on_result(result, is_asked=is_asked)
+        if result.winner is not None:
+            if not self.interrupted:
+                self.found[answer.key] = replace(found, confirmation=self._confirm(executor, result))
+            self.observer.on_saved(result, self.store.root / executor.device.slug / answer.operation.name)
+        if self.ship_to is not None and not result.interrupted:
+            self._ship(answer, result, self.ship_to)
+
+    def _search(self, executor: Executor, answer: Answer, started: float) -> SearchResult:
+        operation, shape, chosen, device = answer.operation, answer.shape, answer.implementations, executor.device
+        measures = executor.name == "gpu"  # a replay that began with the shipped winner would show nothing
+        return search(
+            operation,
+            shape,
+            executor,
+            self.store,
+            limits=self.limits,
+            implementations=chosen,
+            seed=self.seed,
+            served=_find_served(answer, device) if measures else None,
+            neighbours={
+                each.name: neighbour_configs(each, shape, executor.device, shipped=measures) for each in chosen
+            },
+            sampler=self.sampler,
+            observer=self.observer,
+            started=started,
+        )
+
+    def _fail(self, answer: Answer, error: AutotuneError) -> None:
+        """Note why a shape has no result, or why its sweep does not ship.
+
+        Raises:
+            AutotuneError: it is the only one, and has no result.
+        """
+        found = self.found.get(answer.key)
+        if found is None and self.is_alone:
+            raise error
+        blank = TunedShape(operation=answer.operation.name, asked=answer.asked, shape=answer.shape)
+        self.found[answer.key] = replace(found or blank, failure=str(error))
+        self.observer.on_failure(answer.asked, error)
+
+    def _confirm(self, executor: Executor, result: SearchResult) -> Confirmation | None:
+        """Without a GPU, confirm on this machine what can be; and compile for another target if one is named."""
+        winner, confirmation = result.winner, None
+        assert winner is not None
+        try:
+            if executor.name == "replay":
+                self.observer.on_confirming(result)
+                finalists, device = result.finalists, winner.device
+                confirmation = confirm(
+                    result.operation, result.shape, device, finalists, winner.candidate, self.settings
+                )
+                self.observer.on_confirmed(result, confirmation)
+            if self.target is not None:
+                wanted = _translate(result, self.target)
+                outcomes = compile_all(result.operation, result.shape, self.target, wanted, self.settings)
+                self.observer.on_compiled(result, self.target, outcomes)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            self.observer.on_interrupted(result)
+        return confirmation
+
+    def _ship(self, answer: Answer, result: SearchResult, folder: Path) -> None:
+        try:
+            ship_sweep(result, folder)
+        except (SearchError, TableError) as error:
+            self._fail(answer, error)
+
+
+def _find_served(answer: Answer, device: Device) -> Candidate | None:
+    """Return the candidate that the tables serve for a shape today, if they know more than the default."""
+    names = tuple(each.name for each in answer.implementations)
+    kernel = pick_for_device(answer.shape, device, answer.operation.name, among=names)
+    return None if kernel.provenance.rung == "default" else kernel.candidate
+
+
+def _translate(result: SearchResult, target: Device) -> list[Candidate]:
+    """Return the finalists as candidates of another target, after its defaults."""
+    found: list[Candidate] = []
+    for name in dict.fromkeys(candidate.implementation for candidate in result.finalists):
+        default = get_implementation(result.operation.name, name).space.default(result.shape, target)
+        configs = [candidate.config for candidate in result.finalists if candidate.implementation == name]
+        translated = [
+            Config(
+                {key: default[key] if config[key] is None or default[key] is None else config[key] for key in config}
+            )
+            for config in configs
+        ]
+        found += [Candidate(name, config) for config in dict.fromkeys([default, *translated])]
+    return found

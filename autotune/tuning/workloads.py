@@ -1,0 +1,125 @@
+"""Workloads: the problems that are tuned, by which implementations, and in a replay the recorded shapes that answer."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autotune.device import Device
+from autotune.errors import InvalidShapeError, MissingDependencyError, UsageError
+from autotune.executor import Executor
+from autotune.executor.replay import ReplayExecutor
+from autotune.executor.select import ExecutorInfo
+from autotune.implementation import Implementation
+from autotune.operation import Operation
+from autotune.registry import get_implementation, get_operation, implementations_of, operation_for
+from autotune.search import Observer
+from autotune.shape import Shape
+
+Workload = tuple[Operation[Any], Shape]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A workload, and the shape whose search answers it, by these implementations; or why a replay has none.
+
+    ``shape`` is the one that was asked for, or in a replay the recorded one nearest to it.
+    """
+
+    operation: Operation[Any]
+    asked: Shape
+    shape: Shape
+    implementations: tuple[Implementation[Any], ...]
+    missing: MissingDependencyError | None = None
+
+    @property
+    def key(self) -> tuple[str, Shape]:
+        """Name its search: answers with equal keys share one."""
+        return self.operation.name, self.shape
+
+
+def read_workloads(
+    shapes: Shape | Iterable[Shape | Workload | tuple[str, Shape]], operation: str | None
+) -> list[Workload]:
+    """Give each shape its operation.
+
+    Raises:
+        UsageError: an argument is no shape, or of another operation's class, or no operation takes it.
+    """
+    found = []
+    for each in shapes if isinstance(shapes, Iterable) and not isinstance(shapes, str) else [shapes]:
+        given, shape = each if isinstance(each, tuple) and len(each) == 2 else (None, each)
+        if isinstance(given, str):
+            given = get_operation(given)
+        if not isinstance(shape, Shape):
+            raise UsageError(f"shapes={shape!r} is of type {type(shape).__name__}; expected a shape, or several")
+        if given is None:
+            given = operation_for(shape) if operation is None else get_operation(operation)
+        if not isinstance(shape, given.shape_class):
+            expected = given.shape_class.__name__
+            raise UsageError(f"shape={shape!r} is of type {type(shape).__name__}; {given.name} takes {expected}")
+        found.append((given, shape))
+    return found
+
+
+def find_implementations(
+    operation: Operation[Any], shape: Shape, device: Device, names: Sequence[str] = ()
+) -> tuple[Implementation[Any], ...]:
+    """Return the implementations to tune: those of these names, or all of ours that support the shape on the device.
+
+    Raises:
+        UnknownNameError: a name is not registered.
+        InvalidShapeError: none supports the shape; the message says why.
+    """
+    if (problem := operation.unsupported(shape)) is not None:
+        raise InvalidShapeError(problem)
+    ours = [each for each in implementations_of(operation.name) if each.is_ours]
+    wanted = [get_implementation(operation.name, name) for name in dict.fromkeys(names)] or ours
+    reasons = {each.name: each.supports(shape, device) for each in wanted}
+    if None not in reasons.values():
+        raise InvalidShapeError("; ".join(dict.fromkeys(filter(None, reasons.values()))))
+    return tuple(each for each in wanted if names or reasons[each.name] is None)
+
+
+def find_answers(
+    workloads: Sequence[Workload], executor: Executor | ExecutorInfo, names: Sequence[str] = ()
+) -> list[Answer]:
+    """Find the search that answers each workload, in their order.
+
+    Raises:
+        UsageError: an implementation is not registered, or none supports a shape.
+    """
+    answers = []
+    for operation, shape in workloads:
+        chosen = find_implementations(operation, shape, executor.device, names)
+        answer = Answer(operation, shape, shape, chosen)
+        answers.append(_recorded(answer, executor) if isinstance(executor, ReplayExecutor) else answer)
+    return answers
+
+
+def take_turns(answers: Sequence[Answer], executor: Executor | ExecutorInfo, observer: Observer) -> Iterator[Answer]:
+    """Yield the answers to search, each search once; those that a replay lacks come first. Report the stand-ins."""
+    yield from (each for each in answers if each.missing is not None)
+    answered = [each for each in answers if each.missing is None]
+    if executor.name == "replay" and answered:
+        compiles = any(tuned.compiles_ahead for each in answered for tuned in each.implementations)
+        observer.on_replay(executor.device, compiles=compiles)
+    seen = set()
+    for each in answered:
+        if each.shape != each.asked:
+            observer.on_nearest(each.asked, each.shape, is_tuned=each.key in seen)
+        if each.key not in seen:
+            seen.add(each.key)
+            yield each
+
+
+def _recorded(answer: Answer, executor: ReplayExecutor) -> Answer:
+    """Answer by the nearest shape at which one of the implementations is recorded; a search leaves the others out."""
+    found, missing = [], None
+    for each in answer.implementations:
+        try:
+            found.append(executor.nearest(answer.operation, answer.asked, [each.name]))
+        except MissingDependencyError as error:
+            missing = missing or error
+    if not found:
+        return replace(answer, missing=missing)
+    return replace(answer, shape=min(found, key=lambda shape: (answer.asked.distance(shape), repr(shape))))

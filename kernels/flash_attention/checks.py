@@ -1,0 +1,48 @@
+"""Argument checks of dense attention, shared by all its implementations."""
+
+import torch
+
+from autotune.errors import InputMismatchError
+from autotune.kernels.tensors import check_positive, check_softcap, check_together, describe, dtype_name
+from autotune.shape import AttentionShape
+
+
+def check_fit(
+    shape: AttentionShape,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    scale: float | None,
+    softcap: float | None,
+) -> None:
+    """Validate the tensors and options of a call against the shape that its kernel was picked for.
+
+    Raises:
+        InputMismatchError: a tensor or an option does not fit the shape.
+        NotDifferentiableError: gradients are required.
+    """
+    expected = (
+        ("q", q, (shape.batch, shape.seq_q, shape.heads, shape.head_dim)),
+        ("k", k, (shape.batch, shape.seq_kv, shape.kv_heads, shape.head_dim)),
+        ("v", v, (shape.batch, shape.seq_kv, shape.kv_heads, shape.head_dim_v)),
+    )
+    for name, tensor, sizes in expected:
+        is_tensor = isinstance(tensor, torch.Tensor)
+        if not is_tensor or tuple(tensor.shape) != sizes or dtype_name(tensor.dtype) != shape.dtype:
+            raise InputMismatchError(f"{name} is {describe(tensor)}; this kernel takes {sizes} {shape.dtype}")
+    check_call(q, k, v, scale=scale, softcap=softcap)
+    check_softcap(softcap, shape.softcap)
+
+
+def check_call(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float | None, softcap: float | None
+) -> None:
+    """Validate what no shape says: devices, gradients, strides, and the numbers that a softmax takes."""
+    if q.device != k.device or q.device != v.device or q.requires_grad or k.requires_grad or v.requires_grad:
+        check_together({"q": q, "k": k, "v": v})
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.numel() and tensor.stride(3) != 1:
+            raise InputMismatchError(f"{name} has the strides {tensor.stride()}; expected 1 in the last dimension")
+    check_positive("scale", scale)
+    check_positive("softcap", softcap)

@@ -1,0 +1,76 @@
+"""Launches paged prefill over checked tensors: strides, constants, and a grid that needs no length."""
+
+import math
+from typing import Any, Final
+
+import torch
+
+from autotune.kernels.paged_cache.layout import AXES, cache_strides
+from autotune.kernels.paged_prefill.triton.forward import Features, Tile, paged_prefill_forward
+from autotune.kernels.tiles.heads import PerHead
+from autotune.kernels.tiles.outputs import Outputs
+from autotune.kernels.tiles.pages import Cache, Paging
+from autotune.kernels.tiles.rows import Widths
+from autotune.search_spaces.bounds import padded_widths
+
+LOG2_E: Final = math.log2(math.e)
+
+
+def launch(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    page_table: torch.Tensor,
+    seq_lens: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor | None,
+    *,
+    layout: str,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+    alibi_slopes: torch.Tensor | None,
+    options: dict[str, Any],
+    compile_only: bool = False,
+) -> Any:
+    """Launch one prefill over checked tensors: ``q [T, H, D]``, ``out [T, H, D_v]``, ``lse [T, H]``.
+
+    ``options`` are the parameters of a config without those that do not apply. The grid depends on shapes and options
+    alone: it has room for the tiles of any division of the queries among the sequences. So a CUDA graph may hold the
+    launch, and programs without a tile end at once. With ``compile_only`` nothing runs and the tensors may be on the
+    meta device; the compiled kernel is returned.
+    """
+    if out.numel() == 0:
+        return None
+    tokens, heads, head_dim = q.shape
+    batch, max_pages = page_table.shape
+    page_size, kv_heads = (k_cache.shape[axis] for axis in AXES[layout][1:])
+    head_dim_v, group, capacity = v_cache.shape[3], heads // kv_heads, max_pages * page_size
+    options = dict(options)
+    tile = Tile(group, *(options.pop(name) for name in ("BLOCK_Q", "SMALL_Q", "BLOCK_K")))
+    arguments = (
+        *(q, Cache(k_cache, v_cache), page_table, seq_lens, cu_seqlens_q),
+        *(PerHead(sinks, alibi_slopes), Outputs(out, lse), q.stride()[:2]),
+        # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
+        *(page_table.stride(0), capacity, tokens, batch, kv_heads, min(window or 0, capacity + tokens)),
+        *((scale / softcap, softcap * LOG2_E) if softcap else (scale * LOG2_E, 0.0)),
+        *(tile, Widths(head_dim, head_dim_v, *padded_widths(head_dim, head_dim_v))),
+        Paging(
+            page_size,
+            math.gcd(page_size, tile.keys),
+            cache_strides(k_cache, layout),
+            cache_strides(v_cache, layout),
+        ),
+        Features(
+            window=window is not None,
+            softcap=softcap is not None,
+            precise=q.dtype == torch.float32,
+            heads_together=options.pop("order") == "tile",
+        ),
+    )
+    grid = ((tokens * group // tile.rows + batch) * kv_heads,)
+    if compile_only:
+        return paged_prefill_forward.warmup(*arguments, **options, grid=grid)
+    return paged_prefill_forward[grid](*arguments, **options)

@@ -1,0 +1,71 @@
+"""Bounds that spaces share: why a config cannot pay, by arithmetic that needs no compiler."""
+
+from typing import Final
+
+from autotune.device import Device
+from autotune.rounding import power_of_two
+
+# A thread has at most 255 registers of 32 bits; the accumulator and a tile of scores live at once, so more of them
+# must spill. (256 x 256 with four warps also took 32 s to compile: Triton 3.6, sm_90, one core, 2026-11-21.)
+MAX_LIVE_VALUES: Final = 256
+
+MIN_BLOCK: Final = 16  # rows or columns of a tile: matrix instructions take no fewer
+SWIZZLE_COLUMNS: Final = 64  # of 16 bits: the 128 bytes of the widest swizzle
+
+
+def padded_length(length: int) -> int:
+    """Return the longest block that pays for a length."""
+    return max(MIN_BLOCK, power_of_two(length))
+
+
+def padded_widths(head_dim: int, head_dim_v: int) -> tuple[int, int]:
+    """Return the widths of the tiles of keys and of values: powers of two, at least 16, and of one swizzle.
+
+    Tiles of 64 and more 16-bit columns are swizzled in 128 bytes, narrower ones in fewer. Where keys and values
+    differed in that and were loaded without a pipeline, Triton 3.6.0 computed wrong numbers or read out of bounds
+    (NVIDIA H200, 2026-11-21: head_dim 64 to 256 with head_dim_v 8 to 32, tiles of 64 x 64 and more, fp16 and bf16).
+    """
+    width_k, width_v = padded_length(head_dim), padded_length(head_dim_v)
+    shared = min(SWIZZLE_COLUMNS, max(width_k, width_v))
+    return max(width_k, shared), max(width_v, shared)
+
+
+def too_long(name: str, block: int, length: int, described: str) -> str | None:
+    """Return why a block is longer than the padded length, or None."""
+    return f"{name}={block} is longer than the padded {described}" if block > padded_length(length) else None
+
+
+def too_many_live(rows: int, columns: int, threads: int) -> str | None:
+    """Return why the accumulator and scores of a tile do not stay in registers, or None; ``columns`` are of both."""
+    live = rows * columns // threads
+    if live > MAX_LIVE_VALUES:
+        return f"{live} fp32 values a thread stay live, more than {MAX_LIVE_VALUES} registers hold"
+    return None
+
+
+def too_many_loads(tile_bytes: int, threads: int, most: int) -> str | None:
+    """Return why the addresses of a tile's loads of 16 bytes do not stay in registers, or None."""
+    loads = tile_bytes // 16 // threads
+    if loads > most:
+        return f"a thread has {loads} loads of 16 bytes a tile, more than {most} addresses stay in registers"
+    return None
+
+
+def too_few_rows(rows: int, warps: int, each: int) -> str | None:
+    """Return why a tile has too few rows for its warps, or None."""
+    return f"{warps} warps would share {rows} rows; each needs {each} of its own" if rows < warps * each else None
+
+
+def too_large_pipeline(tile_bytes: int, stages: int, device: Device) -> str | None:
+    """Return why shared memory does not hold the pipeline, or None; it holds at least ``stages - 1`` tiles."""
+    held = max(1, stages - 1) * tile_bytes
+    if held > device.shared_memory_bytes:
+        return f"K and V tiles take {held} bytes of shared memory, {device.arch} has {device.shared_memory_bytes}"
+    return None
+
+
+def needless_stages(stages: int, device: Device) -> str | None:
+    """Return why so many stages do not pay on a device, or None."""
+    if stages > 2 and not device.has("async_copies"):
+        return f"num_stages above 2 does not pay on {device.arch}: there is no asynchronous copy to hide"
+    return None

@@ -1,0 +1,1 @@
+"""The spaces of flash_attention: one module per implementation."""

@@ -1,0 +1,129 @@
+"""The space of flash attention in Triton: parameters, validity and default."""
+
+import math
+from typing import Final
+
+from autotune.device import Device
+from autotune.implementation import Implementation
+from autotune.search_spaces.bounds import (
+    needless_stages,
+    padded_length,
+    padded_widths,
+    too_few_rows,
+    too_large_pipeline,
+    too_long,
+    too_many_live,
+)
+from autotune.search_spaces.sources import SHARED, kernel_files
+from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.space import Config, Parameter, Space
+
+PARAMETERS: Final = (
+    Parameter("BLOCK_Q", (16, 32, 64, 128, 256)),
+    Parameter("BLOCK_K", (16, 32, 64, 128, 256)),
+    Parameter("num_warps", (1, 2, 4, 8, 16)),
+    Parameter("num_stages", (1, 2, 3, 4, 5)),
+    Parameter("loads", ("pointer", "descriptor")),
+    # Waves per SIMD to leave room for, the matrix instruction's width, and packed K reads from shared memory.
+    Parameter("waves_per_eu", (0, 2), needs="wave_hints"),
+    Parameter("matrix_instr_nonkdim", (16, 32), needs="wave_hints"),
+    Parameter("kpack", (1, 2), needs="wave_hints"),
+)
+
+# Matrix instructions give a warp 16 rows (mma m16, wgmma m64 by four warps, MFMA 16x16). Warps that share rows would
+# have to exchange every row's maximum and sum.
+ROWS_PER_WARP: Final = 16
+
+# For estimates of how many blocks an SM holds at once (CUDA C++ Programming Guide, table of compute capabilities).
+SM_REGISTERS: Final = 65536
+MAX_REGISTERS: Final = 255  # a thread
+ADDRESS_REGISTERS: Final = 40  # beside the live values: pointers, masks, row maxima; typical of the recorded sweeps
+
+LARGE_SHARED_MEMORY: Final = 227 * 1024  # bytes: sm_90 and sm_100
+
+
+def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
+    """Return why a config cannot pay for this shape on this device, by bounds that need no compiler, or None."""
+    block_q, block_k, warps, stages = (
+        config.integer(name) for name in ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages")
+    )
+    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
+    return (
+        too_long("BLOCK_Q", block_q, shape.seq_q, f"length of {shape.seq_q}")
+        or too_long("BLOCK_K", block_k, shape.seq_kv, f"length of {shape.seq_kv}")
+        or too_many_live(block_q, width_v + block_k, warps * device.warp_size)
+        or too_few_rows(block_q, warps, ROWS_PER_WARP)
+        or too_large_pipeline(block_k * (width_k + width_v) * ITEM_BYTES[shape.dtype], stages, device)
+        or needless_stages(stages, device)
+    )
+
+
+def default(shape: AttentionShape, device: Device) -> Config:
+    """Return a config that fits every GPU of its family, by the least shared memory that one has."""
+    width = max(padded_widths(shape.head_dim, shape.head_dim_v))
+    has_hints = device.has("wave_hints")
+    if shape.dtype == "float32":
+        block_q, block_k, stages = _tile_of_float32(width, device)
+    else:
+        block_q, block_k, stages = _tile_of_16_bits(width, device)
+    block_q, block_k = (
+        min(block, padded_length(length)) for block, length in ((block_q, shape.seq_q), (block_k, shape.seq_kv))
+    )
+    warps = 4 if block_q * width <= 128 * 64 else 8
+    return Config(
+        BLOCK_Q=block_q,
+        BLOCK_K=block_k,
+        num_warps=min(warps, block_q // ROWS_PER_WARP),
+        num_stages=stages if device.has("async_copies") else 1,
+        loads="pointer",
+        waves_per_eu=2 if has_hints else None,
+        matrix_instr_nonkdim=16 if has_hints else None,
+        kpack=1 if has_hints else None,
+    )
+
+
+def _tile_of_16_bits(width: int, device: Device) -> tuple[int, int, int]:
+    """Return rows of queries, rows of keys, and stages."""
+    has_large_memory = device.shared_memory_bytes >= LARGE_SHARED_MEMORY
+    block_q, block_k = (128, 64) if width <= 128 or has_large_memory else (64, 32)
+    return block_q, block_k, 3 if width <= 64 or (has_large_memory and width <= 128) else 2
+
+
+def _tile_of_float32(width: int, device: Device) -> tuple[int, int, int]:
+    """Return small tiles, or registers spill: on NVIDIA three numbers of bfloat16 stand for each (``tiles.precision``).
+
+    Hopper multiplies by warp groups from 64 rows on, which leave keys and values in shared memory: 1.6 times as fast as
+    the best of 32 rows at heads of 64 (139.7 us), 1.7 at 128 (271.0), 1.5 at 256 (1012). One race each; batch 2, 16
+    heads, 1024 tokens, causal; NVIDIA H200, 2026-11-22; ``autotune sweep`` of these shapes times all of them. Elsewhere
+    more rows spill (compiled, not measured).
+    """
+    if device.has("float32_products"):
+        return 32, 32 if width <= 128 else 16, 1
+    if device.has("wgmma"):
+        return (64, 64, 2) if width <= 64 else (64, 32, 1) if width <= 128 else (128, 16, 1)
+    return (32, 32, 3) if width <= 64 else (32, 16, 1) if width <= 128 else (16, 16, 1)
+
+
+def hints(config: Config, shape: AttentionShape, device: Device) -> tuple[float, ...]:
+    """Estimate what the time depends on smoothly: log2 of the live values a thread, of a warp's rows, of the shared
+    memory of a block, and of the warps that an SM holds at once."""
+    block_q, block_k, warps, stages = (
+        config.integer(name) for name in ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages")
+    )
+    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
+    threads = warps * device.warp_size
+    live = block_q * (width_v + block_k) / threads
+    shared = ITEM_BYTES[shape.dtype] * (stages * block_k * (width_k + width_v) + block_q * width_k)
+    registers = min(MAX_REGISTERS, live + ADDRESS_REGISTERS) * threads
+    blocks = max(0.5, min(device.shared_memory_bytes / shared, SM_REGISTERS / registers))
+    return tuple(math.log2(value) for value in (live, block_q / warps, shared, blocks * warps))
+
+
+IMPLEMENTATION: Final = Implementation(
+    name="triton",
+    operation="flash_attention",
+    space=Space(PARAMETERS, reject, default, hints),
+    kernel="autotune.kernels.flash_attention.triton:KERNEL",
+    sources=(*kernel_files("flash_attention/triton", "forward", "launch"), *SHARED),
+    entry=("launch",),
+)

@@ -1,0 +1,1 @@
+"""The spaces of paged_decode: one module per implementation."""

@@ -1,0 +1,51 @@
+"""Paged decode as an operation: its shapes, and its cost by formula."""
+
+from typing import Final
+
+from autotune.operation import Cost, Operation
+from autotune.shape import ITEM_BYTES, KV_ITEM_BYTES, PagedShape
+
+MAX_QUERIES: Final = 8  # of a sequence in one step: speculative decoding asks for a few
+
+
+def unsupported(shape: PagedShape) -> str | None:
+    """Return why no kernel computes a shape, or None."""
+    if shape.seq_q > MAX_QUERIES:
+        return f"seq_q={shape.seq_q} is not supported by paged_decode; expected 1 to {MAX_QUERIES}"
+    allowed = [shape.dtype]
+    if shape.dtype != "float32":
+        allowed += [name for name, size in KV_ITEM_BYTES.items() if size == 1]
+    if shape.kv_dtype not in allowed:
+        return (
+            f"kv_dtype={shape.kv_dtype!r} is not supported by paged_decode with dtype={shape.dtype!r}; "
+            f"expected {', '.join(allowed)}"
+        )
+    return None
+
+
+def cost(shape: PagedShape) -> Cost:
+    """Return the FLOPs of both products over the visible keys, and the bytes of those, their values, q and the output.
+
+    Every sequence counts with ``mean_context``. 2 FLOPs a multiply-add, softmax not counted, as in ``flash_attention``.
+    """
+    width = shape.head_dim + shape.head_dim_v
+    # Query i of the last seq_q positions sees mean_context - seq_q + i + 1 keys, of them at most the window's.
+    seen = [max(0, shape.mean_context - shape.seq_q + query + 1) for query in range(shape.seq_q)]
+    reach = shape.mean_context
+    if shape.window is not None:
+        seen = [min(keys, shape.window) for keys in seen]
+        reach = min(reach, shape.window + shape.seq_q - 1)
+    flops = 2 * shape.batch * shape.heads * sum(seen) * width
+    keys = shape.batch * shape.kv_heads * reach * width * KV_ITEM_BYTES[shape.kv_dtype]
+    queries = shape.batch * shape.heads * shape.seq_q * width * ITEM_BYTES[shape.dtype]
+    return Cost(flops=flops, bytes=keys + queries)
+
+
+OPERATION: Final = Operation(
+    name="paged_decode",
+    shape_class=PagedShape,
+    cost=cost,
+    definition="autotune.kernels.paged_decode.definition:DEFINITION",
+    baselines="autotune.kernels.baselines.lists:OF_PAGED_DECODE",
+    unsupported=unsupported,
+)

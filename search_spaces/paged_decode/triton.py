@@ -1,0 +1,264 @@
+"""The space of paged decode in Triton: parameters, validity and default."""
+
+import math
+from typing import Final
+
+from autotune.device import Device
+from autotune.errors import InvalidShapeError
+from autotune.implementation import Implementation
+from autotune.rounding import power_of_two
+from autotune.search_spaces.bounds import (
+    needless_stages,
+    padded_widths,
+    too_large_pipeline,
+    too_many_live,
+    too_many_loads,
+)
+from autotune.search_spaces.paged_decode.operation import unsupported
+from autotune.search_spaces.sources import SHARED, kernel_files
+from autotune.shape import ITEM_BYTES, KV_ITEM_BYTES, PagedShape
+from autotune.space import Config, Parameter, Space, Value
+
+PARAMETERS: Final = (
+    # split: programs take equal shares of each sequence; flat: equal shares of the list of all sequences' tiles.
+    Parameter("schedule", ("split", "flat")),
+    Parameter("BLOCK_ROWS", (16, 32, 64)),  # query heads of a KV head, times queries, in one tile
+    Parameter("HEADS", (1, 2, 4, 8, 16)),  # KV heads in one tile
+    Parameter("BLOCK_K", (16, 32, 64, 128, 256)),  # keys in one tile, of all its heads together
+    Parameter("NUM_SPLITS", (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128), only=("schedule", "split")),
+    Parameter("PROGRAMS_PER_SM", (1, 2, 3, 4, 6, 8), only=("schedule", "flat")),
+    # Who merges partial results, a second kernel or who finishes last, and their type; of flat the former, and float32.
+    Parameter("COMBINE", ("kernel", "last"), only=("schedule", "split")),
+    Parameter("PARTIALS", ("float32", "float16", "bfloat16"), only=("schedule", "split")),
+    Parameter("num_warps", (1, 2, 4, 8)),
+    Parameter("num_stages", (1, 2, 3, 4, 6)),
+    # See flash_attention.
+    Parameter("waves_per_eu", (0, 2), needs="wave_hints"),
+    Parameter("matrix_instr_nonkdim", (16, 32), needs="wave_hints"),
+    Parameter("kpack", (1, 2), needs="wave_hints"),
+)
+
+MIN_BLOCK_ROWS: Final = 16  # of matrix instructions: fewer rows are padded
+MAX_BLOCK_ROWS: Final = 64
+MIN_BLOCK_K: Final = 32  # shorter tiles spend their time on beginning and ending
+WIDE: Final = 256  # of wider heads a tile fills shared memory and registers sooner
+WARP_COLUMNS: Final = 8  # keys that a matrix instruction of one warp takes
+
+# 16-byte loads of a tile of keys and one of values, whose addresses a thread holds at once.
+MAX_LOADS: Final = 32
+MAX_SPLITS_LAST: Final = 8  # that one program merges: with 16 and more it took longer than a second kernel
+MIN_SPLITS_HALF: Final = 8  # below, partial results are too few for their type to matter
+# Programs for each SM: fewer leave SMs idle, more only begin more often (NVIDIA H200, 2026-11-21, batch 1 to 128).
+MIN_PROGRAMS, MAX_PROGRAMS = 0.5, 16
+USUAL_PROGRAMS, USUAL_TILES = 2, 4  # programs an SM, and tiles of each: where splitting further no longer paid
+
+SM_REGISTERS: Final = 65536
+MAX_REGISTERS: Final = 255  # a thread
+LOAD_REGISTERS: Final = 3  # of one load in flight: 64 bits of address, and its mask; typical of compiled configs
+OTHER_REGISTERS: Final = 40
+
+PARTIAL_BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
+    """Return why a config cannot pay for this shape on this device, by bounds that need no compiler, or None."""
+    rows, block_k, warps, stages = (
+        config.integer(name) for name in ("BLOCK_ROWS", "BLOCK_K", "num_warps", "num_stages")
+    )
+    if (problem := unsupported(shape) or _lacks_type(shape, device)) is not None:
+        return problem
+    if (reason := _bad_tile(config, shape)) is not None:
+        return reason
+    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
+    threads = warps * device.warp_size
+    tile_bytes = block_k * (width_k + width_v) * KV_ITEM_BYTES[shape.kv_dtype]
+    reason = (
+        too_many_live(rows, width_v + block_k, threads)
+        or too_many_loads(tile_bytes, threads, MAX_LOADS)
+        or too_large_pipeline(tile_bytes, stages, device)
+        or needless_stages(stages, device)
+    )
+    if reason is not None:
+        return reason
+    if stages == 1 and device.has("async_copies"):
+        return "num_stages=1 has no load in flight while a tile is computed"
+    return _needless_partials(config, shape) or _idle_work(config, shape, device)
+
+
+def _lacks_type(shape: PagedShape, device: Device) -> str | None:
+    """Return why a device cannot convert the cache's type, or None."""
+    if shape.kv_dtype == "float8_e4m3fn" and not device.has("fp8_e4m3"):
+        return f"kv_dtype='float8_e4m3fn' needs conversions that {device.arch} lacks; float8_e5m2 and int8 do not"
+    return None
+
+
+def _bad_tile(config: Config, shape: PagedShape) -> str | None:
+    """Return why the heads, rows and keys of a tile do not fit each other or the shape, or None."""
+    rows, heads, block_k, warps = (config.integer(name) for name in ("BLOCK_ROWS", "HEADS", "BLOCK_K", "num_warps"))
+    needed = heads * shape.group * shape.seq_q
+    if shape.kv_heads % heads:
+        return f"HEADS={heads} does not divide the {shape.kv_heads} KV heads"
+    if heads > 1 and needed > MIN_BLOCK_ROWS:
+        return f"HEADS={heads} has {needed} rows, more than the {MIN_BLOCK_ROWS} that a tile has anyhow"
+    if rows > max(MIN_BLOCK_ROWS, power_of_two(needed)):
+        return f"BLOCK_ROWS={rows} is more than the padded {needed} rows of HEADS={heads}"
+    if block_k < WARP_COLUMNS * warps and not _is_wide(shape):  # wide heads need the registers
+        return f"BLOCK_K={block_k} gives some of num_warps={warps} no column of {WARP_COLUMNS} keys"
+    if block_k < MIN_BLOCK_K and not _is_wide(shape):
+        return f"BLOCK_K={block_k} is shorter than {MIN_BLOCK_K}, which only heads wider than {WIDE} make up for"
+    if block_k > max(MIN_BLOCK_K, heads * power_of_two(shape.max_context)):
+        return f"BLOCK_K={block_k} is longer than the padded context of {shape.max_context} for HEADS={heads}"
+    return None
+
+
+def _needless_partials(config: Config, shape: PagedShape) -> str | None:
+    """Return why partial results of this type, or merged so, make no sense, or None."""
+    if config["schedule"] == "flat":
+        return None
+    partials, combine, splits = config["PARTIALS"], config["COMBINE"], config.integer("NUM_SPLITS")
+    if partials not in ("float32", shape.dtype):
+        return f"PARTIALS={partials} is neither float32 nor the dtype, {shape.dtype}"
+    if splits == 1 and (partials, combine) != ("float32", "kernel"):
+        return f"PARTIALS={partials} and COMBINE={combine} change nothing: NUM_SPLITS=1 leaves no partial results"
+    if combine == "last" and splits > MAX_SPLITS_LAST:
+        return f"COMBINE=last: one program would merge NUM_SPLITS={splits} partial results, more than {MAX_SPLITS_LAST}"
+    if partials != "float32" and splits < MIN_SPLITS_HALF:
+        return f"PARTIALS={partials} of NUM_SPLITS={splits}, fewer than {MIN_SPLITS_HALF}, are too few to matter"
+    return None
+
+
+def _idle_work(config: Config, shape: PagedShape, device: Device) -> str | None:
+    """Return why the tiles do not suffice for more than one split, or program of an SM, or None."""
+    tokens, lanes = max(1, config.integer("BLOCK_K") // config.integer("HEADS")), _lanes(config, shape)
+    tiles = -(-shape.max_context // tokens)
+    if config["schedule"] == "flat":
+        programs = config.integer("PROGRAMS_PER_SM") * device.sm_count // lanes
+        if config["PROGRAMS_PER_SM"] != 1 and programs > shape.batch * tiles:
+            return f"{programs} programs of a KV head for at most {shape.batch * tiles} tiles"
+        return None
+    splits = config.integer("NUM_SPLITS")
+    if splits > tiles:
+        return f"NUM_SPLITS={splits} of at most {tiles} tiles"
+    programs = splits * shape.batch * lanes
+    if splits > 1 and programs > MAX_PROGRAMS * device.sm_count:
+        return (
+            f"NUM_SPLITS={splits} makes {programs} programs, more than {MAX_PROGRAMS} for each of {device.sm_count} SMs"
+        )
+    if programs < MIN_PROGRAMS * device.sm_count and USUAL_TILES * splits < tiles:
+        return f"NUM_SPLITS={splits} makes {programs} programs, which leave most of {device.sm_count} SMs idle"
+    partial_bytes = splits * shape.group * shape.seq_q * shape.head_dim_v * PARTIAL_BYTES[str(config["PARTIALS"])]
+    key_bytes = shape.mean_context * (shape.head_dim + shape.head_dim_v) * KV_ITEM_BYTES[shape.kv_dtype]
+    if splits > 1 and partial_bytes > key_bytes:
+        return f"NUM_SPLITS={splits}: partial results of {partial_bytes} bytes for keys and values of {key_bytes} bytes"
+    return None
+
+
+def _is_wide(shape: PagedShape) -> bool:
+    return max(shape.head_dim, shape.head_dim_v) > WIDE
+
+
+def _most_rows(shape: PagedShape) -> int:
+    """Return the rows of a tile that holds all rows of a KV head, or as many as a tile may have."""
+    return min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, power_of_two(shape.group * shape.seq_q)))
+
+
+def _lanes(config: Config, shape: PagedShape) -> int:
+    """Count the programs that read the same sequence: its KV heads by HEADS, times the blocks of rows of those."""
+    heads = config.integer("HEADS")
+    return shape.kv_heads // heads * -(-heads * shape.group * shape.seq_q // config.integer("BLOCK_ROWS"))
+
+
+def default(shape: PagedShape, device: Device) -> Config:
+    """Return a config that fits every GPU of its family, by the least shared memory that one has.
+
+    Ragged batches take the balanced list; others as many splits as give each SM two programs, of tiles enough to fill a
+    pipeline. Of the 20 to 100 configs that were tried for each of twelve shapes, the fastest was this or at most 7 %
+    faster (NVIDIA H200, 2026-11-21; batch 1 to 64, pages of 1 and 16, uniform and ragged, bf16, e4m3 and int8).
+
+    Raises:
+        InvalidShapeError: the kernel does not support the shape.
+    """
+    if (problem := unsupported(shape) or _lacks_type(shape, device)) is not None:
+        raise InvalidShapeError(problem)
+    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
+    width, item_bytes = max(width_k, width_v), KV_ITEM_BYTES[shape.kv_dtype]
+    has_hints = device.has("wave_hints")
+    block_k = min(128, 16384 // width // item_bytes, power_of_two(shape.max_context))
+    block_k = max(16 if _is_wide(shape) else MIN_BLOCK_K, block_k)
+    rows = _most_rows(shape)
+    # Beside the tiles in flight lie the queries and the weights of one tile.
+    room = device.shared_memory_bytes - rows * (width_k + block_k) * ITEM_BYTES[shape.dtype]
+    stages = room // (block_k * (width_k + width_v) * item_bytes) + 1
+    heads = 2 if shape.kv_heads % 2 == 0 and 2 * shape.group * shape.seq_q <= MIN_BLOCK_ROWS else 1
+    flat = Config(
+        schedule="flat",
+        BLOCK_ROWS=rows,
+        HEADS=heads,
+        BLOCK_K=block_k,
+        NUM_SPLITS=None,
+        PROGRAMS_PER_SM=2,
+        COMBINE=None,
+        PARTIALS=None,
+        num_warps=4 if width <= 256 else 8,
+        num_stages=max(2, min(3, stages)) if device.has("async_copies") else 1,
+        waves_per_eu=0 if has_hints else None,
+        matrix_instr_nonkdim=16 if has_hints else None,
+        kpack=1 if has_hints else None,
+    )
+    few = Config({**flat, "PROGRAMS_PER_SM": 1})
+    if shape.mean_context < shape.max_context:
+        candidates = [flat, few]
+    else:
+        splits = _usual_splits(flat, shape, device)
+        amounts: dict[str, Value] = {"NUM_SPLITS": splits, "COMBINE": "kernel", "PARTIALS": "float32"}
+        split = Config({**flat, "schedule": "split", "PROGRAMS_PER_SM": None, **amounts})
+        candidates = [split, flat, few]
+    return next((config for config in candidates if reject(config, shape, device) is None), few)
+
+
+def _usual_splits(config: Config, shape: PagedShape, device: Device) -> int:
+    """Return a sequence's splits, a power of two, for about two programs an SM, each with four tiles at least."""
+    tiles = shape.max_context * config.integer("HEADS") // config.integer("BLOCK_K")
+    wanted = min(USUAL_PROGRAMS * device.sm_count // (shape.batch * _lanes(config, shape)), tiles // USUAL_TILES, 128)
+    return 1 << max(0, wanted.bit_length() - 1)
+
+
+def hints(config: Config, shape: PagedShape, device: Device) -> tuple[float, ...]:
+    """Estimate what the time depends on smoothly: log2 of the live values a thread, of the bytes that an SM has in
+    flight, of the blocks that it holds at once, and of the programs for each of those."""
+    rows, block_k, warps, stages = (
+        config.integer(name) for name in ("BLOCK_ROWS", "BLOCK_K", "num_warps", "num_stages")
+    )
+    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
+    threads = warps * device.warp_size
+    tile_bytes = block_k * (width_k + width_v) * KV_ITEM_BYTES[shape.kv_dtype]
+    live = rows * (width_v + block_k) / threads
+    held = max(1, stages - 1) * tile_bytes
+    registers = live + LOAD_REGISTERS * tile_bytes / 16 / threads + OTHER_REGISTERS
+    resident = max(
+        0.5, min(device.shared_memory_bytes / held, SM_REGISTERS / (min(MAX_REGISTERS, registers) * threads))
+    )
+    if config["schedule"] == "flat":
+        programs = config.integer("PROGRAMS_PER_SM") * device.sm_count
+    else:
+        programs = config.integer("NUM_SPLITS") * shape.batch * _lanes(config, shape)
+    return tuple(math.log2(value) for value in (live, held * resident, resident, programs / resident / device.sm_count))
+
+
+_FILES: Final = (
+    *("forward", "combine", "fold", "queries", "packing", "tile_list", "arguments", "early", "counters", "launch"),
+)
+
+IMPLEMENTATION: Final = Implementation(
+    name="triton",
+    operation="paged_decode",
+    space=Space(PARAMETERS, reject, default, hints),
+    kernel="autotune.kernels.paged_decode.triton:KERNEL",
+    supports=lambda shape, device: unsupported(shape) or _lacks_type(shape, device),
+    sources=(
+        *kernel_files("paged_decode/triton", *_FILES),
+        *kernel_files("paged_cache", "layout"),
+        *SHARED,
+    ),
+    entry=("launch",),
+)

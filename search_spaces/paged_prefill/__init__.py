@@ -1,0 +1,1 @@
+"""The spaces of paged_prefill: one module per implementation."""

@@ -1,0 +1,60 @@
+"""Paged prefill as an operation: its shapes, the spread of queries over a batch, and its cost by formula."""
+
+from collections import Counter
+from typing import Final
+
+from autotune.operation import Cost, Operation
+from autotune.search_spaces.flash_attention.operation import visible_pairs
+from autotune.shape import ITEM_BYTES, AttentionShape, PagedShape
+
+
+def unsupported(shape: PagedShape) -> str | None:
+    """Return why no kernel computes a shape, or None."""
+    if shape.kv_dtype != shape.dtype:
+        return f"kv_dtype={shape.kv_dtype!r} is not supported by paged_prefill; expected that of dtype, {shape.dtype!r}"
+    return None
+
+
+def query_counts(shape: PagedShape) -> tuple[int, ...]:
+    """Return the new queries of each sequence: ``seq_q``, or in a ragged batch one each, and all others in the last.
+
+    That is a mixed batch of serving: one chunk, no longer than ``max_context``, among sequences that decode.
+    """
+    if shape.batch == 1 or shape.mean_context == shape.max_context:
+        return (shape.seq_q,) * shape.batch
+    others = shape.batch - 1
+    return (*(1,) * others, min(shape.batch * shape.seq_q - others, shape.max_context))
+
+
+def cost(shape: PagedShape) -> Cost:
+    """Return the FLOPs of both products over the visible scores; bytes of q, the output, and the keys and values
+    that are seen, once each.
+
+    Every sequence counts with ``mean_context`` keys, or with as many as it has queries if those are more, aligned at
+    their ends. 2 FLOPs a multiply-add, softmax not counted, as in ``flash_attention``.
+    """
+    width = shape.head_dim + shape.head_dim_v
+    pairs = keys = queries = 0
+    for count, sequences in Counter(query_counts(shape)).items():
+        context = max(count, shape.mean_context) if shape.mean_context < shape.max_context else shape.mean_context
+        dense = AttentionShape(
+            batch=1, heads=1, seq_q=count, seq_kv=context, head_dim=8, causal=True, window=shape.window
+        )
+        seen = context if shape.window is None else min(context, shape.window + count - 1)
+        pairs += sequences * visible_pairs(dense)
+        keys += sequences * seen
+        queries += sequences * count
+    return Cost(
+        flops=2 * shape.heads * pairs * width,
+        bytes=(queries * shape.heads + keys * shape.kv_heads) * width * ITEM_BYTES[shape.dtype],
+    )
+
+
+OPERATION: Final = Operation(
+    name="paged_prefill",
+    shape_class=PagedShape,
+    cost=cost,
+    definition="autotune.kernels.paged_prefill.definition:DEFINITION",
+    baselines="autotune.kernels.baselines.lists:OF_PAGED_PREFILL",
+    unsupported=unsupported,
+)

@@ -1,0 +1,145 @@
+"""The space of paged prefill in Triton: parameters, validity and default."""
+
+import math
+from typing import Final
+
+from autotune.device import Device
+from autotune.errors import InvalidShapeError
+from autotune.implementation import Implementation
+from autotune.search_spaces.bounds import (
+    needless_stages,
+    padded_length,
+    padded_widths,
+    too_few_rows,
+    too_large_pipeline,
+    too_long,
+    too_many_live,
+    too_many_loads,
+)
+from autotune.search_spaces.paged_prefill.operation import unsupported
+from autotune.search_spaces.sources import SHARED, kernel_files
+from autotune.shape import ITEM_BYTES, PagedShape
+from autotune.space import Config, Parameter, Space
+
+PARAMETERS: Final = (
+    Parameter("BLOCK_Q", (16, 32, 64, 128, 256)),  # rows of a tile: queries times the query heads of a KV head
+    # Tiles of no more rows than this, those of decode steps among the chunks, are computed as such; 0: none are.
+    Parameter("SMALL_Q", (0, 16)),
+    Parameter("BLOCK_K", (16, 32, 64, 128, 256)),
+    # Which programs are neighbours: the tiles of one KV head, or the KV heads of one tile.
+    Parameter("order", ("head", "tile")),
+    Parameter("num_warps", (1, 2, 4, 8)),
+    Parameter("num_stages", (1, 2, 3, 4, 5)),
+    # See flash_attention.
+    Parameter("waves_per_eu", (0, 2), needs="wave_hints"),
+    Parameter("matrix_instr_nonkdim", (16, 32), needs="wave_hints"),
+    Parameter("kpack", (1, 2), needs="wave_hints"),
+)
+
+# 16-byte loads of a tile of keys and one of values, whose addresses a thread holds at once.
+MAX_LOADS: Final = 64
+# Matrix instructions have 16 rows. Four warps may split their columns, so that each holds a part of a wide accumulator;
+# more would exchange ever more partial maxima.
+ROWS_PER_WARP: Final = 4
+
+SM_REGISTERS: Final = 65536
+MAX_REGISTERS: Final = 255  # a thread
+ADDRESS_REGISTERS: Final = 72  # beside the live values; typical of compiled configs
+
+LARGE_SHARED_MEMORY: Final = 227 * 1024  # bytes: sm_90 and sm_100
+
+
+def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
+    """Return why a config cannot pay for this shape on this device, by bounds that need no compiler, or None."""
+    block_q, small_q, block_k, warps, stages = (
+        config.integer(name) for name in ("BLOCK_Q", "SMALL_Q", "BLOCK_K", "num_warps", "num_stages")
+    )
+    if (problem := unsupported(shape)) is not None:
+        return problem
+    rows = shape.batch * shape.seq_q * shape.group  # of one KV head; one sequence may have nearly all
+    reason = too_long("BLOCK_Q", block_q, rows, f"{rows} rows of a KV head") or too_long(
+        "BLOCK_K", block_k, shape.max_context, f"context of {shape.max_context}"
+    )
+    if reason is not None:
+        return reason
+    if small_q >= block_q:
+        return f"SMALL_Q={small_q} is not less than BLOCK_Q={block_q}"
+    if small_q and shape.batch == 1:
+        return f"SMALL_Q={small_q} does not pay: a single sequence has one short tile at most"
+    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
+    tile_bytes, threads = block_k * (width_k + width_v) * ITEM_BYTES[shape.dtype], warps * device.warp_size
+    return (
+        too_few_rows(block_q, warps, ROWS_PER_WARP)
+        or too_many_live(block_q, width_v + block_k, threads)
+        or too_many_loads(tile_bytes, threads, MAX_LOADS)
+        or too_large_pipeline(tile_bytes, stages, device)
+        or needless_stages(stages, device)
+    )
+
+
+def default(shape: PagedShape, device: Device) -> Config:
+    """Return a config that fits every GPU of its family, by the least shared memory that one has.
+
+    Raises:
+        InvalidShapeError: the kernel does not support the shape.
+    """
+    if (problem := unsupported(shape)) is not None:
+        raise InvalidShapeError(problem)
+    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
+    width, item_bytes, has_hints = max(width_k, width_v), ITEM_BYTES[shape.dtype], device.has("wave_hints")
+    is_large = device.shared_memory_bytes >= LARGE_SHARED_MEMORY
+    block_q = 128 if width <= 128 or (width <= 256 and is_large) else 64 if width <= 256 else 32
+    block_k = 64 if width <= 128 else 32
+    if item_bytes == 4:  # of which an element takes more registers: small tiles, or they spill
+        block_q, block_k = 32, 16
+    warps = 4 if block_q * width <= 128 * 64 and item_bytes == 2 else 8
+    block_q = min(block_q, padded_length(shape.batch * shape.seq_q * shape.group))
+    block_k = min(block_k, padded_length(shape.max_context))
+    # Beside the tiles in flight lie the queries. Instructions that read a tile where it lies (wgmma) hold one buffer
+    # a stage, others one less.
+    room = device.shared_memory_bytes - block_q * width_k * item_bytes
+    buffers = room // (block_k * (width_k + width_v) * item_bytes)
+    stages = min(3, buffers) if is_large else min(2, buffers + 1)
+    return Config(
+        BLOCK_Q=block_q,
+        SMALL_Q=16 if block_q > 16 and shape.batch > 1 else 0,
+        BLOCK_K=block_k,
+        order="head",
+        num_warps=min(warps, block_q // ROWS_PER_WARP),
+        num_stages=max(1, stages) if device.has("async_copies") else 1,
+        waves_per_eu=0 if has_hints else None,
+        matrix_instr_nonkdim=16 if has_hints else None,
+        kpack=1 if has_hints else None,
+    )
+
+
+def hints(config: Config, shape: PagedShape, device: Device) -> tuple[float, ...]:
+    """Estimate what the time depends on smoothly: log2 of the live values a thread, of a warp's rows, of the shared
+    memory of a block, of the warps that an SM holds at once, and of the tiles for each block of the device."""
+    block_q, block_k, warps, stages = (
+        config.integer(name) for name in ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages")
+    )
+    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
+    threads = warps * device.warp_size
+    live = block_q * (width_v + block_k) / threads
+    shared = ITEM_BYTES[shape.dtype] * (stages * block_k * (width_k + width_v) + block_q * width_k)
+    registers = min(MAX_REGISTERS, live + ADDRESS_REGISTERS) * threads
+    resident = max(0.5, min(device.shared_memory_bytes / shared, SM_REGISTERS / registers))
+    tiles = shape.batch * shape.kv_heads * -(-shape.seq_q * shape.group // block_q)
+    estimates = (live, block_q / warps, shared, resident * warps, tiles / resident / device.sm_count)
+    return tuple(math.log2(value) for value in estimates)
+
+
+IMPLEMENTATION: Final = Implementation(
+    name="triton",
+    operation="paged_prefill",
+    space=Space(PARAMETERS, reject, default, hints),
+    kernel="autotune.kernels.paged_prefill.triton:KERNEL",
+    supports=lambda shape, device: unsupported(shape),
+    sources=(
+        *kernel_files("paged_prefill/triton", "forward", "launch"),
+        *kernel_files("paged_cache", "layout"),
+        *SHARED,
+    ),
+    entry=("launch",),
+)

@@ -1,0 +1,256 @@
+"""The shape options: what each of them becomes, what a model gives, and what a model alone stands for."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from autotune import registry
+from autotune.console.shape_kinds import KINDS, USUAL, Usual
+from autotune.console.shape_options import ShapeOptions, parse_sizes
+from autotune.console.shapes import describe, describe_model
+from autotune.errors import UsageError
+from autotune.shape import AttentionShape, PagedShape, Shape
+from tests import sample
+from tests.cli.conftest import Ran
+
+Run = Callable[..., Ran]
+
+DECODE = PagedShape(batch=64, heads=32, kv_heads=8, max_context=8192, head_dim=128)
+
+
+def shapes_of(**given: Any) -> list[Shape]:
+    return [shape for _, shape in describe(ShapeOptions(**given)).problems]
+
+
+def shape_of(**given: Any) -> AttentionShape:
+    (shape,) = shapes_of(seq="512", **given)
+    assert isinstance(shape, AttentionShape)
+    return shape
+
+
+def paged_of(**given: Any) -> PagedShape:
+    (shape,) = shapes_of(operation="paged_decode", **given)
+    assert isinstance(shape, PagedShape)
+    return shape
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("1024", [1024]),
+        ("512, 1024", [512, 1024]),
+        ("512,...,4096", [512, 1024, 2048, 4096]),
+        ("512,...,3000", [512, 1024, 2048, 3000]),
+        ("64,512,...,1024,64", [64, 512, 1024]),
+        ("512,...,512", [512]),
+    ],
+)
+def test_sizes_are_read_as_they_are_written(text: str, sizes: list[int]) -> None:
+    assert parse_sizes(text, "seq") == sizes
+
+
+@pytest.mark.parametrize("text", ["...", "...,512", "512,...", "512,,1024", "1024;2048", "1e3", "1.5"])
+def test_sizes_of_another_form_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^context="):
+        parse_sizes(text, "context")
+
+
+def test_a_model_gives_what_is_not_said() -> None:
+    shape = shape_of(model="deepseek-v3", tp=8)
+    assert (shape.heads, shape.kv_heads, shape.head_dim, shape.head_dim_v) == (16, 16, 192, 128)
+    shape = shape_of(model="flux.1", head_dim=64, heads=8, kv_heads=2)
+    assert (shape.heads, shape.kv_heads, shape.head_dim, shape.head_dim_v) == (8, 2, 64, 64)
+    assert not shape.causal
+    assert shape_of(model="flux.1", causal=True).causal
+
+
+def test_a_model_gives_its_window_and_softcap_unless_they_are_said() -> None:
+    assert shape_of(model="mistral-7b-v0.1").window == 4096
+    assert shape_of(model="mistral-7b-v0.1", window=128).window == 128
+    assert shape_of(model="grok-1").softcap
+    assert not shape_of(model="grok-1", softcap=False).softcap
+    assert shape_of(softcap=True).softcap
+    assert not shape_of().softcap
+
+
+def test_the_defaults_are_16384_tokens_of_16_causal_heads_of_128() -> None:
+    assert shapes_of(seq="1024,32768") == [sample.shape(1024), sample.shape(32768, batch=1)]
+
+
+def test_the_defaults_of_a_cache_are_64_sequences_of_8192_tokens_of_32_heads() -> None:
+    assert paged_of() == DECODE
+
+
+PAGED_OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "context": ({"context": "512"}, {"max_context": 512, "mean_context": 512}),
+    "mean-context": ({"mean_context": 100}, {"mean_context": 100}),
+    "ragged": ({"ragged": True}, {"mean_context": 4096}),
+    "ragged-odd": ({"ragged": True, "context": "5"}, {"max_context": 5, "mean_context": 2}),
+    "ragged-least": ({"ragged": True, "context": "1"}, {"max_context": 1, "mean_context": 1}),
+    "ragged-alone": ({"ragged": True, "batch": "1"}, {"batch": 1, "mean_context": 8192}),
+    "queries": ({"queries": 4}, {"seq_q": 4}),
+    "batch": ({"batch": "3"}, {"batch": 3}),
+    "heads": ({"heads": 64}, {"heads": 64}),  # on 8 KV heads, as the 32
+    "kv-heads": ({"kv_heads": 4}, {"kv_heads": 4}),
+    "both-heads": ({"heads": 12, "kv_heads": 12}, {"heads": 12, "kv_heads": 12}),
+    "head-dim": ({"head_dim": 256}, {"head_dim": 256, "head_dim_v": 256}),
+    "dtype": ({"dtype": "fp16"}, {"dtype": "float16", "kv_dtype": "float16"}),
+    "kv-dtype": ({"kv_dtype": "float8_e4m3fn"}, {"kv_dtype": "float8_e4m3fn"}),
+    "page-size": ({"page_size": 64}, {"page_size": 64}),
+    "layout": ({"layout": "HND"}, {"layout": "HND"}),
+    "window": ({"window": 128}, {"window": 128}),
+    "softcap": ({"softcap": True}, {"softcap": True}),
+    "sinks": ({"sinks": True}, {"sinks": True}),
+    "alibi": ({"alibi": True}, {"alibi": True}),
+    "model": ({"model": "qwen2.5-7b"}, {"heads": 28, "kv_heads": 4}),
+    "tp": ({"model": "llama-3.1-70b", "tp": 8}, {"heads": 8, "kv_heads": 1}),
+    "model-sinks": ({"model": "gpt-oss-20b"}, {"heads": 64, "head_dim": 64, "head_dim_v": 64, "sinks": True}),
+    "model-no-sinks": ({"model": "gpt-oss-20b", "sinks": False}, {"heads": 64, "head_dim": 64, "head_dim_v": 64}),
+    "model-alibi": ({"model": "mpt-7b"}, {"kv_heads": 32, "alibi": True}),
+    "model-window": ({"model": "mistral-7b-v0.1"}, {"window": 4096}),
+}
+
+
+@pytest.mark.parametrize(("given", "changes"), PAGED_OPTIONS.values(), ids=PAGED_OPTIONS)
+def test_each_option_of_a_cache_reaches_the_shape(given: dict[str, Any], changes: dict[str, Any]) -> None:
+    assert paged_of(**given).as_dict() == {**DECODE.as_dict(), **changes}
+
+
+def test_every_option_is_shared_or_of_one_kind_and_a_field_of_no_shape_is_forgotten() -> None:
+    names = {field.name for field in fields(ShapeOptions)}
+    own = [option for kind in KINDS.values() for option in kind.own]
+    assert sorted(own) == sorted(set(own))
+    assert set(own) < names
+    aliases = {"seq": "seq_q", "queries": "seq_q", "context": "max_context", "tp": "batch"}
+    said = {aliases.get(name, name) for name in names}
+    for shape_class in KINDS:
+        # Values' width follows the model; varlen has no benchmark of its own.
+        assert {field.name for field in fields(shape_class)} - said <= {"head_dim_v", "varlen"}
+
+
+def test_lists_of_batches_and_contexts_are_all_combined() -> None:
+    found = shapes_of(operation="paged_decode", batch="1,...,4", context="512,2048", ragged=True)
+    assert [
+        (shape.batch, shape.max_context, shape.mean_context) for shape in found if isinstance(shape, PagedShape)
+    ] == [
+        *((1, 512, 512), (2, 512, 256), (4, 512, 256)),
+        *((1, 2048, 2048), (2, 2048, 1024), (4, 2048, 1024)),
+    ]
+    assert [shape.as_dict()["batch"] for shape in shapes_of(batch="1,2", seq="64,128")] == [1, 2, 1, 2]
+
+
+def test_heads_of_a_dense_problem_are_not_grouped_unless_it_is_said() -> None:
+    assert (shape_of(heads=12).heads, shape_of(heads=12).kv_heads) == (12, 12)
+    assert shape_of(heads=12, kv_heads=4).kv_heads == 4
+
+
+PREFILL = "paged_prefill_of_a_test"
+
+
+@pytest.fixture
+def prefill(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An operation of one's own that takes paged shapes."""
+    monkeypatch.setitem(registry._operations, PREFILL, registry.operation_reference("paged_decode"))
+    return PREFILL
+
+
+def test_an_operation_may_have_usual_sizes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert USUAL["paged_prefill"] == Usual(batch="8", queries=2048)
+    monkeypatch.setattr("autotune.console.shapes.USUAL", {"paged_decode": Usual(batch="5", queries=3)})
+    assert (paged_of().seq_q, paged_of().batch) == (3, 5)
+    assert (paged_of(queries=2).seq_q, paged_of(batch="7").batch) == (2, 7)
+
+
+def prefill_of(**given: Any) -> PagedShape:
+    (shape,) = shapes_of(operation="paged_prefill", **given)
+    assert isinstance(shape, PagedShape)
+    return shape
+
+
+def test_a_prefill_has_no_more_new_tokens_than_its_context() -> None:
+    assert (prefill_of().seq_q, prefill_of(context="1024").seq_q) == (2048, 1024)
+    assert prefill_of(context="512", queries=512).seq_q == 512
+    for queries in (513, 2048):
+        with pytest.raises(UsageError, match=rf"^--queries={queries} is more than --context=512,"):
+            prefill_of(context="512", queries=queries)
+
+
+@pytest.mark.parametrize(
+    ("given", "note"),
+    [
+        ({}, ()),
+        ({"ragged": True, "queries": 1}, ()),
+        (
+            {"ragged": True, "batch": "64", "queries": 33},
+            ("batch 64 of context 8192 is mixed: 63 sequences with 1 query each, one with 2049 (33 in the mean)",),
+        ),
+        (
+            {"ragged": True, "batch": "2", "context": "512", "queries": 512},
+            (
+                "batch 2 of context 512 is mixed: 1 sequence with 1 query each, one with 512 "
+                "(all of --context, where 512 in the mean would be 1023)",
+            ),
+        ),
+        (
+            {"ragged": True, "batch": "1"},
+            ("--ragged changes nothing for a batch of 1: its sequence is as long as --context",),
+        ),
+    ],
+)
+def test_how_a_ragged_prefill_spreads_its_queries_is_said(given: dict[str, Any], note: tuple[str, ...]) -> None:
+    assert describe(ShapeOptions(operation="paged_prefill", **given)).notes == note
+
+
+def test_a_ragged_decode_spreads_nothing_but_lengths() -> None:
+    assert describe(ShapeOptions(operation="paged_decode", ragged=True)).notes == ()
+    (note,) = describe(ShapeOptions(operation="paged_decode", ragged=True, batch="1")).notes
+    assert note.startswith("--ragged changes nothing for a batch of 1")
+
+
+def test_a_shape_class_that_no_option_describes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.console.shape_kinds.KINDS", {AttentionShape: KINDS[AttentionShape]})
+    with pytest.raises(UsageError, match="operation='paged_decode' takes a PagedShape, which no option describes"):
+        shapes_of(operation="paged_decode")
+
+
+def test_a_model_alone_is_its_prefill_and_its_decode() -> None:
+    problems, notes = describe_model(ShapeOptions(model="llama-3.1-70b", tp=8, seq="512,1024", context="2048"))
+    assert [(operation.name, str(shape)) for operation, shape in problems] == [
+        ("flash_attention", "batch 32, 8/1 heads of 128, seq 512, bfloat16, causal"),
+        ("flash_attention", "batch 16, 8/1 heads of 128, seq 1024, bfloat16, causal"),
+        ("paged_decode", "batch 64, 8/1 heads of 128, context 2048, NHD pages of 16, bfloat16"),
+    ]
+    first, *others = notes
+    assert first.startswith("llama-3.1-70b tp8: prefill and decode; --operation names one of them, ")
+    expected = zip(("prefill", "prefill", "decode"), problems, strict=True)
+    assert others == [f"{phase:9} {operation.name}: {shape}" for phase, (operation, shape) in expected]
+
+
+def test_a_model_with_an_operation_is_that_alone() -> None:
+    for name in ("flash_attention", "paged_decode"):
+        problems, notes = describe_model(ShapeOptions(model="llama-3.1-8b", operation=name))
+        assert ([operation.name for operation, _ in problems], notes) == ([name], ())
+
+
+@pytest.mark.parametrize(("model", "why"), [("flux.1", "is not causal"), ("kimi-k2", "caches latents")])
+def test_a_model_without_a_cache_is_its_prefill_alone(model: str, why: str) -> None:
+    problems, (note,) = describe_model(ShapeOptions(model=model))
+    assert [operation.name for operation, _ in problems] == ["flash_attention"]
+    assert note.startswith(f"{model} {why}")
+    assert note.endswith("only its prefill is tuned")
+
+
+def test_what_dense_attention_leaves_out_of_a_model_is_said() -> None:
+    problems, notes = describe_model(ShapeOptions(model="gpt-oss-120b"))
+    assert [shape.as_dict().get("sinks") for _, shape in problems] == [None, True]
+    assert notes[3:] == (
+        "gpt-oss-120b has sinks, which flash_attention does not compute: left out",
+        "only some layers of gpt-oss-120b have its window of 128 keys: this is for the others; "
+        "--window 128 names those",
+    )
+    assert describe(ShapeOptions(model="mpt-7b")).notes == (
+        "mpt-7b has alibi, which flash_attention does not compute: left out",
+    )
+    assert describe(ShapeOptions(model="mpt-7b", operation="paged_decode")).notes == ()

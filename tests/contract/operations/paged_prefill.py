@@ -1,0 +1,44 @@
+"""Paged prefill: problems and their truth."""
+
+from typing import Any, Final
+
+import torch
+
+from autotune.kernels.paged_prefill.inputs import check_shape
+from autotune.shape import PagedShape
+from tests.contract.covering import Row
+from tests.contract.operations import paged_decode
+from tests.contract.operations.data import OperationData
+from tests.contract.operations.paged_decode import fields_of
+from tests.kernels.paged_prefill.numerics import truth
+
+# Keys of each sequence, those of its new queries included, and its new queries.
+SEQUENCES: Final = (((70,), (70,)), ((200, 3), (40, 2)), ((37, 0, 130), (1, 0, 65)), ((33, 17), (33, 1)))
+
+
+def make_shape(row: Row) -> PagedShape:
+    return PagedShape(**fields_of(row), batch=4, seq_q=512, max_context=4096)
+
+
+def slack(inputs: Any) -> float:
+    """As of decode; and a score is as exact as its partial sums are large, at most |q| |k|."""
+    largest = inputs.q.float().norm(dim=-1).max().item() if inputs.q.numel() else 0.0
+    return float(paged_decode.slack(inputs) + torch.finfo(torch.float32).eps * inputs.scale * largest**2)
+
+
+SIZES: Final[dict[str, Any]] = {"heads": 32, "kv_heads": 8, "max_context": 32768}
+DATA: Final = OperationData(
+    fields={
+        "dtype": ("float16", "float32"),
+        **{name: values for name, values in paged_decode.FIELDS.items() if name not in ("dtypes", "seq_q", "lengths")},
+        "sequences": SEQUENCES,
+    },
+    large=make_shape,
+    small=lambda row: check_shape(make_shape(row), *row["sequences"]),
+    truth=truth,
+    slack=slack,
+    compiled=(
+        PagedShape(**SIZES, batch=1, seq_q=2048, head_dim=128),
+        PagedShape(**SIZES, batch=64, seq_q=33, head_dim=64, page_size=64, layout="HND", softcap=True, alibi=True),
+    ),
+)

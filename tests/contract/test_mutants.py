@@ -1,0 +1,72 @@
+"""The correctness gate catches planted bugs, and nothing else."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.implementation import Implementation
+from autotune.trial import Status
+from tests.contract.interpreting import interpret
+from tests.contract.planting import Mutant, judge_copy
+from tests.contract.suite import OURS, each_of_ours, planted_in
+
+Found = tuple[str, str]  # operation and implementation
+
+MUTANTS = [
+    pytest.param(
+        *((each.operation, each.name), mutant),
+        id=f"{each.title}-{mutant.name}".replace(" ", "-"),
+        marks=[pytest.mark.slow] if planted_in(each).gates[mutant.gate].is_slow else [],
+    )
+    for each in OURS
+    for mutant in planted_in(each).mutants
+]
+GATES = [
+    pytest.param(
+        *((each.operation, each.name), gate),
+        id=f"{each.title}-{gate}".replace(" ", "-"),
+        marks=[pytest.mark.slow] if number else [],  # the whole of a gate takes seconds
+    )
+    for each in OURS
+    for number, gate in enumerate(planted_in(each).gates)
+]
+each_mutant = pytest.mark.parametrize(("owner", "mutant"), MUTANTS)
+each_gate = pytest.mark.parametrize(("owner", "gate"), GATES)
+
+
+def gate_of(owner: Found, name: str) -> Any:
+    return next(planted_in(each).gates[name] for each in OURS if (each.operation, each.name) == owner)
+
+
+@each_mutant
+def test_interpreted_mutant_is_caught(owner: Found, mutant: Mutant, tmp_path: Path) -> None:
+    verdict = interpret(judge_copy, *owner, gate_of(owner, mutant.gate), mutant, tmp_path, "cpu")
+    assert verdict.status in mutant.statuses, verdict.message
+
+
+@each_gate
+def test_interpreted_kernel_passes_its_gate(owner: Found, gate: str, tmp_path: Path) -> None:
+    verdict = interpret(judge_copy, *owner, gate_of(owner, gate), None, tmp_path, "cpu")
+    assert verdict.status == Status.OK, verdict.message
+
+
+@pytest.mark.gpu
+@each_mutant
+def test_gpu_mutant_is_caught(owner: Found, mutant: Mutant, tmp_path: Path) -> None:
+    verdict = judge_copy(*owner, gate_of(owner, mutant.gate), mutant, tmp_path, "cuda")
+    assert verdict.status in mutant.statuses, verdict.message
+
+
+@pytest.mark.gpu
+@each_gate
+def test_gpu_kernel_passes_its_gate(owner: Found, gate: str, tmp_path: Path) -> None:
+    verdict = judge_copy(*owner, gate_of(owner, gate), None, tmp_path, "cuda")
+    assert verdict.status == Status.OK, verdict.message
+
+
+@each_of_ours
+def test_each_of_ours_has_mutants(implementation: Implementation[Any]) -> None:
+    planted = planted_in(implementation)
+    assert len(planted.mutants) >= 10
+    assert {mutant.gate for mutant in planted.mutants} <= set(planted.gates)

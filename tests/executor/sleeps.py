@@ -1,0 +1,5 @@
+"""A child that sleeps."""
+
+import time
+
+time.sleep(600)

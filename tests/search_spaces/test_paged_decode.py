@@ -1,0 +1,151 @@
+"""The space of paged decode: its default everywhere, what it rejects and why, and its cost against counting."""
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotune.device import ARCHITECTURES, NVIDIA_H200
+from autotune.errors import InvalidShapeError
+from autotune.search_spaces.paged_decode.operation import cost
+from autotune.search_spaces.paged_decode.triton import IMPLEMENTATION
+from autotune.shape import ITEM_BYTES, PagedShape
+from autotune.space import Config
+
+SPACE = IMPLEMENTATION.space
+DEVICES = {arch: replace(NVIDIA_H200, name=arch, arch=arch) for arch in (*ARCHITECTURES, "sm_999", "gfx9999")}
+
+
+def shape_of(**fields: Any) -> PagedShape:
+    sizes = {"batch": 64, "heads": 32, "kv_heads": 8, "max_context": 8192, "head_dim": 128}
+    return PagedShape(**{**sizes, **fields})
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES.keys())
+def test_the_default_is_a_valid_config_everywhere(device: Any) -> None:
+    sizes = itertools.product((1, 300), (1, 15, 17, 100_000), (8, 72, 128, 256, 512), ITEM_BYTES)
+    for batch, context, head_dim, dtype in sizes:
+        for heads, kv_heads in ((1, 1), (71, 1), (128, 128)):
+            shape = shape_of(batch=batch, max_context=context, head_dim=head_dim, dtype=dtype, seq_q=3)
+            shape = replace(shape, heads=heads, kv_heads=kv_heads)
+            assert SPACE.why_invalid(SPACE.default(shape, device), shape, device) is None, shape
+
+
+@pytest.mark.parametrize(
+    ("fields", "arch", "reason"),
+    [
+        ({"kv_dtype": "float32"}, "sm_90", "kv_dtype='float32' is not supported by paged_decode with dtype='bfloat16'"),
+        ({"kv_dtype": "int8", "dtype": "float32"}, "sm_90", "expected float32"),
+        ({"seq_q": 9}, "sm_90", "seq_q=9 is not supported by paged_decode; expected 1 to 8"),
+        ({"kv_dtype": "float8_e4m3fn"}, "sm_86", "needs conversions that sm_86 lacks"),
+        ({"kv_dtype": "float8_e4m3fn"}, "sm_87", "needs conversions that sm_87 lacks"),
+    ],
+)
+def test_the_default_refuses_what_the_kernel_cannot(fields: dict[str, Any], arch: str, reason: str) -> None:
+    shape = shape_of(**fields)
+    with pytest.raises(InvalidShapeError) as refused:
+        SPACE.default(shape, DEVICES[arch])
+    assert reason in str(refused.value)
+    assert list(SPACE.configs(shape, DEVICES[arch])) == []
+
+
+@pytest.mark.parametrize("kv_dtype", ["float8_e4m3fn", "float8_e5m2", "int8"])
+def test_the_default_takes_quantized_caches(kv_dtype: str) -> None:
+    shape = shape_of(kv_dtype=kv_dtype)
+    assert SPACE.why_invalid(SPACE.default(shape, NVIDIA_H200), shape, NVIDIA_H200) is None
+
+
+@pytest.mark.parametrize("arch", ["sm_86", "sm_90", "gfx942"])
+def test_configs_are_valid_unique_and_hold_the_default(arch: str) -> None:
+    device, shape = DEVICES[arch], shape_of()
+    configs = list(SPACE.configs(shape, device))
+    assert len(configs) == len(set(configs)) > 100
+    assert SPACE.default(shape, device) in configs
+    assert {config["schedule"] for config in configs} == {"split", "flat"}
+    assert all(len(SPACE.hints(config, shape, device)) == 4 for config in configs)
+
+
+FLAT = SPACE.default(shape_of(mean_context=4096), NVIDIA_H200)
+SPLIT = Config({**SPACE.default(shape_of(), NVIDIA_H200), "HEADS": 1})
+
+
+@pytest.mark.parametrize(
+    ("change", "shape", "arch", "reason"),
+    [
+        ({}, {}, "sm_90", None),
+        ({}, {"max_context": 32}, "sm_90", "BLOCK_K=64 is longer than the padded context of 32 for HEADS=1"),
+        ({"BLOCK_K": 16, "num_warps": 2}, {}, "sm_90", "BLOCK_K=16 is shorter than 32"),
+        ({"BLOCK_K": 32, "num_warps": 8}, {}, "sm_90", "BLOCK_K=32 gives some of num_warps=8 no column"),
+        ({"NUM_SPLITS": 32}, {"max_context": 1024}, "sm_90", "NUM_SPLITS=32 of at most 16 tiles"),
+        ({"NUM_SPLITS": 8}, {"batch": 8, "mean_context": 20}, "sm_90", "NUM_SPLITS=8: partial results of 16384 bytes"),
+        ({"NUM_SPLITS": 8}, {}, "sm_90", "NUM_SPLITS=8 makes 4096 programs, more than 16 for each of 132 SMs"),
+        ({"NUM_SPLITS": 4}, {"batch": 1}, "sm_90", "NUM_SPLITS=4 makes 32 programs, which leave most of 132 SMs idle"),
+        ({"NUM_SPLITS": 4}, {"batch": 1, "max_context": 256}, "sm_90", None),
+        ({"NUM_SPLITS": 16, "COMBINE": "last"}, {"batch": 1}, "sm_90", "COMBINE=last: one program would merge"),
+        ({"COMBINE": "last"}, {}, "sm_90", "COMBINE=last change nothing: NUM_SPLITS=1"),
+        ({"NUM_SPLITS": 2, "PARTIALS": "bfloat16"}, {}, "sm_90", "PARTIALS=bfloat16 of NUM_SPLITS=2"),
+        ({"NUM_SPLITS": 2, "PARTIALS": "float16"}, {}, "sm_90", "PARTIALS=float16 is neither float32 nor the dtype"),
+        ({"HEADS": 3}, {}, "sm_90", "HEADS=3 is not one of"),
+        ({"HEADS": 4}, {"heads": 12, "kv_heads": 6}, "sm_90", "HEADS=4 does not divide the 6 KV heads"),
+        ({"HEADS": 8}, {}, "sm_90", "HEADS=8 has 32 rows, more than the 16 that a tile has anyhow"),
+        ({"BLOCK_ROWS": 32}, {}, "sm_90", "BLOCK_ROWS=32 is more than the padded 4 rows of HEADS=1"),
+        ({"BLOCK_K": 256, "num_warps": 2}, {}, "sm_90", "loads of 16 bytes a tile, more than 32"),
+        ({"BLOCK_K": 32, "num_warps": 1}, {"seq_q": 8, "head_dim": 512}, "sm_90", "fp32 values a thread stay live"),
+        ({"num_stages": 6}, {}, "sm_86", "K and V tiles take 163840 bytes of shared memory, sm_86 has 101376"),
+        ({"num_stages": 1}, {}, "sm_90", "num_stages=1 has no load in flight"),
+    ],
+)  # fmt: skip
+def test_reject_names_the_value_and_the_limit(
+    change: dict[str, Any], shape: dict[str, Any], arch: str, reason: str | None
+) -> None:
+    found = SPACE.why_invalid(Config({**SPLIT, **change}), shape_of(**shape), DEVICES[arch])
+    assert found is None if reason is None else reason in (found or "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "splits"),
+    [
+        ({}, 1),
+        ({"batch": 16}, 4),
+        ({"batch": 1}, 64),
+        ({"batch": 1, "max_context": 2048}, 16),  # four tiles each
+        ({"batch": 1, "max_context": 1}, 1),
+        ({"batch": 1, "heads": 8, "kv_heads": 1}, 32),
+        ({"mean_context": 4096}, None),
+    ],
+)
+def test_the_default_splits_for_two_programs_an_sm(fields: dict[str, Any], splits: int | None) -> None:
+    assert SPACE.default(shape_of(**fields), NVIDIA_H200)["NUM_SPLITS"] == splits
+
+
+def test_more_programs_than_tiles_are_refused() -> None:
+    few = shape_of(batch=1, max_context=1024)
+    reason = SPACE.why_invalid(Config({**FLAT, "PROGRAMS_PER_SM": 8}), few, NVIDIA_H200)
+    assert "programs of a KV head for at most" in (reason or "")
+    assert SPACE.why_invalid(Config({**FLAT, "PROGRAMS_PER_SM": 8}), shape_of(batch=9), NVIDIA_H200) is None
+
+
+def test_parameters_of_a_schedule_exist_under_their_schedule_alone() -> None:
+    for config in SPACE.configs(shape_of(), NVIDIA_H200):
+        assert (config["NUM_SPLITS"] is None) == (config["schedule"] == "flat")
+        assert (config["PROGRAMS_PER_SM"] is None) == (config["schedule"] == "split")
+        assert (config["COMBINE"] is None) == (config["PARTIALS"] is None) == (config["schedule"] == "flat")
+
+
+@pytest.mark.parametrize("window", [None, 1, 4, 100])
+@pytest.mark.parametrize("seq_q", [1, 3])
+@pytest.mark.parametrize("context", [1, 2, 5, 50])
+def test_cost_is_what_counting_says(context: int, seq_q: int, window: int | None) -> None:
+    shape = shape_of(max_context=64, mean_context=context, seq_q=seq_q, window=window, head_dim_v=64)
+    reach = window or context
+    seen = [
+        (query, key)
+        for query in range(context - seq_q, context)
+        for key in range(context)
+        if key <= query and query - key < reach
+    ]
+    keys = {key for _, key in seen}
+    assert cost(shape).flops == 64 * 32 * len(seen) * (2 * 128 + 2 * 64)
+    queries = 64 * 32 * seq_q * (128 + 64) * 2
+    assert cost(shape).bytes == queries + 64 * 8 * len(keys) * (128 + 64) * 2

@@ -1,0 +1,173 @@
+"""The source hash changes with what the launch can reach, and with nothing else."""
+
+import ast
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune import implementation
+from autotune.implementation import source_hash
+from autotune.search_spaces.flash_attention.flex import IMPLEMENTATION as FLEX
+from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
+from autotune.trial import Toolchain
+from tests import flex_sample, sample
+
+SOURCE = '''"""A module."""
+
+SCALE = 2  # a constant
+UNUSED = 3
+
+
+def launch(x):
+    """Start here."""
+    return helper(x) * SCALE
+
+
+def helper(x):
+    return x + 1
+
+
+def stranger(x):
+    return x - UNUSED
+
+
+class Options:
+    """Reached by nobody."""
+
+    width: int = 1
+'''
+
+
+@pytest.fixture
+def hash_of(tmp_path: Path) -> Callable[[str], str]:
+    """Hash a text as the only source; every text has a file of its own, since hashes are remembered by path."""
+    count = 0
+
+    def hash_text(text: str) -> str:
+        nonlocal count
+        count += 1
+        path = tmp_path / f"{count}.py"
+        path.write_text(text)
+        return source_hash((path,), ("launch",))
+
+    return hash_text
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"""Start here."""', '"""Start elsewhere."""'),
+        ('    """Start here."""\n', ""),
+        ('"""A module."""', ""),
+        ("  # a constant", "  # a comment"),
+        ("return helper(x) * SCALE", "return (\n        helper(x)\n        * SCALE\n    )"),
+        ("SCALE = 2 ", "SCALE   =   2 "),
+        ("x - UNUSED", "x + UNUSED"),
+        ("UNUSED = 3", "UNUSED = 4"),
+        ("width: int = 1", "width: int = 2"),
+    ],
+)
+def test_text_and_strangers_do_not_count(hash_of: Callable[[str], str], old: str, new: str) -> None:
+    assert SOURCE.count(old) == 1
+    assert hash_of(SOURCE.replace(old, new)) == hash_of(SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("SCALE = 2", "SCALE = 3"),
+        ("SCALE = 2", "SCALE = 2.0"),
+        ("SCALE = 2", "SCALE: int = 2"),
+        ("x + 1", "x - 1"),
+        ("x + 1", "x + 2"),
+        ("helper(x) * SCALE", "SCALE * helper(x)"),
+        ("helper(x) * SCALE", "helper(x) * SCALE * UNUSED"),
+        ("def launch(x):", "def launch(x, y=0):"),
+        ("def helper(x):", "@cache\ndef helper(x):"),
+    ],
+)
+def test_what_is_reached_counts(hash_of: Callable[[str], str], old: str, new: str) -> None:
+    assert SOURCE.count(old) == 1
+    assert hash_of(SOURCE.replace(old, new)) != hash_of(SOURCE)
+
+
+def test_the_order_of_definitions_and_files_does_not_count(hash_of: Callable[[str], str], tmp_path: Path) -> None:
+    first, second = tmp_path / "first.py", tmp_path / "second.py"
+    first.write_text("SCALE = 2\n\n\ndef launch(x):\n    return helper(x) * SCALE\n")
+    second.write_text("def helper(x):\n    return x + 1\n")
+    assert source_hash((first, second), ("launch",)) == source_hash((second, first), ("launch",)) == hash_of(SOURCE)
+
+
+def test_an_entry_must_exist(tmp_path: Path) -> None:
+    (tmp_path / "source.py").write_text(SOURCE)
+    with pytest.raises(KeyError, match="start"):
+        source_hash((tmp_path / "source.py",), ("start",))
+
+
+def assignments(path: Path) -> list[str]:
+    """Lines that define a constant of a module by one literal or call."""
+    tree = ast.parse(path.read_text())
+    found = (node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None)
+    return [ast.unparse(node) for node in found]
+
+
+FLASH_SOURCES = IMPLEMENTATION.sources
+KERNEL_CONSTANTS = [
+    (path.name, line)
+    for path in FLASH_SOURCES
+    if path.parent.parent.name == "flash_attention"
+    for line in assignments(path)
+]
+
+
+@pytest.mark.parametrize(("file", "line"), KERNEL_CONSTANTS)
+def test_each_constant_of_the_flash_attention_kernel_counts(file: str, line: str, tmp_path: Path) -> None:
+    copies = []
+    for index, path in enumerate(FLASH_SOURCES):
+        tree = ast.parse(path.read_text())
+        for node in tree.body:
+            if path.name == file and ast.unparse(node) == line and isinstance(node, ast.Assign | ast.AnnAssign):
+                node.value = ast.Constant(12345)
+        copies.append(tmp_path / f"{index}.py")
+        copies[-1].write_text(ast.unparse(tree))
+    assert source_hash(tuple(copies), IMPLEMENTATION.entry) != IMPLEMENTATION.source_hash
+
+
+def test_the_copy_alone_does_not_change_the_hash_of_flash_attention(tmp_path: Path) -> None:
+    copies = []
+    for index, path in enumerate(FLASH_SOURCES):
+        copies.append(tmp_path / f"{index}.py")
+        copies[-1].write_text(ast.unparse(ast.parse(path.read_text())))
+    assert source_hash(tuple(copies), IMPLEMENTATION.entry) == IMPLEMENTATION.source_hash
+    assert re.fullmatch("[0-9a-f]{64}", IMPLEMENTATION.source_hash)
+
+
+def test_a_row_of_ours_is_of_this_source_whatever_measured_it() -> None:
+    for toolchain in (sample.TOOLCHAIN, flex_sample.TOOLCHAIN, Toolchain("1")):
+        assert IMPLEMENTATION.source_hash_under(toolchain) == IMPLEMENTATION.source_hash
+        assert IMPLEMENTATION.is_source_of(sample.trial(toolchain=toolchain))
+        assert not IMPLEMENTATION.is_source_of(sample.trial(toolchain=toolchain, source_hash="ab" * 32))
+
+
+@pytest.mark.parametrize("installed", ["2.11.0+cpu", "2.13.0", ""])
+def test_a_row_of_a_library_is_of_the_version_that_it_names(monkeypatch: pytest.MonkeyPatch, installed: str) -> None:
+    flex_sample.install(monkeypatch, installed)
+    measured = Toolchain("1", torch="2.11.0+cu130")
+    assert FLEX.source_hash_under(measured) == hashlib.sha256(b"torch 2.11.0").hexdigest()
+    row = flex_sample.trial(flex_sample.SMALL, toolchain=measured)
+    assert FLEX.is_source_of(row)
+    assert not FLEX.is_source_of(replace(row, toolchain=Toolchain("1", torch="2.13.0")))
+    assert (row.source_hash == FLEX.source_hash) == installed.startswith("2.11.0")
+
+
+def test_a_library_that_no_toolchain_names_is_the_installed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        implementation, "_installed_version", lambda library: {"flash-attn": "2.8", "torch": "2.13"}[library]
+    )
+    foreign = replace(FLEX, library="flash-attn")
+    assert foreign.source_hash_under(sample.TOOLCHAIN) == hashlib.sha256(b"flash-attn 2.8").hexdigest()
+    assert FLEX.source_hash_under(Toolchain("1")) == hashlib.sha256(b"torch 2.13").hexdigest()
