@@ -65,6 +65,9 @@ class Definition(Protocol):
     def reference(self, inputs: Any, *, dtype: "torch.dtype | None" = None) -> "tuple[torch.Tensor, ...]":
         """Compute every output from torch alone: in fp64, or as eager torch computes it in ``dtype``."""
 
+    def statistic_slack(self, inputs: Any) -> float:
+        """Return the absolute error that documented precision may add to every output but the first; mostly 0."""
+
 
 @runtime_checkable
 class ServedDefinition(Definition, Protocol):

@@ -126,6 +126,9 @@ class Doubling:
         if where == self.error_on:
             out[0][-1] += config.integer("error") * 1e-3
 
+    def statistic_slack(self, inputs: Any) -> float:
+        return 0.0
+
     def reference(self, inputs: Any, *, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, ...]:
         return (inputs[0].to(dtype or torch.float64) * 2.0,)
 

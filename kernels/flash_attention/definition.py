@@ -76,6 +76,9 @@ class Attention:
         out = inputs.q.new_full((batch, seq_q, heads, inputs.v.shape[3]), float("nan"))
         return out, inputs.q.new_full((batch, heads, seq_q), float("nan"), dtype=torch.float32)
 
+    def statistic_slack(self, inputs: Inputs) -> float:
+        return 0.0
+
     def reference(self, inputs: Inputs, *, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, ...]:
         return attention_reference(
             inputs.q,

@@ -9,6 +9,8 @@ from autotune.kernels.paged_decode.inputs import Inputs, check_shapes, make_inpu
 from autotune.kernels.paged_decode.reference import paged_decode_reference
 from autotune.shape import PagedShape
 
+QUERY_STEPS: Final = 127 * 256 + 127  # of two int8 parts, up to the largest element of a query
+
 
 class PagedDecode:
     """Implements ``autotune.operation.Definition`` for ``PagedShape``."""
@@ -24,6 +26,17 @@ class PagedDecode:
         q = inputs.q
         out = q.new_full((*q.shape[:3], inputs.v_cache.shape[3]), float("nan"))
         return out, q.new_full(q.shape[:3], float("nan"), dtype=torch.float32)
+
+    def statistic_slack(self, inputs: Inputs) -> float:
+        """Bound the error of the log-sum-exp by that of one score: half a step an element of a query, over int8 keys.
+
+        docs/paged-attention.md documents that precision; a log-sum-exp moves by at most what its scores do.
+        """
+        if inputs.k_scale is None or inputs.k_cache.dtype is not torch.int8:
+            return 0.0
+        half_step = inputs.q.double().abs().max() / (2 * QUERY_STEPS)
+        keys = inputs.k_cache.double().abs().sum(-1) * inputs.k_scale.double().nan_to_num().abs()
+        return float(half_step * keys.max() * inputs.scale)
 
     def reference(self, inputs: Inputs, *, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, ...]:
         return paged_decode_reference(*tensors_of(inputs), **features_of(inputs), dtype=dtype)

@@ -27,6 +27,9 @@ class PagedPrefill:
         out = q.new_full((*q.shape[:2], inputs.v_cache.shape[3]), float("nan"))
         return out, q.new_full(q.shape[:2], float("nan"), dtype=torch.float32)
 
+    def statistic_slack(self, inputs: Inputs) -> float:
+        return 0.0
+
     def reference(self, inputs: Inputs, *, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, ...]:
         return paged_prefill_reference(*tensors_of(inputs), **features_of(inputs), dtype=dtype)
 

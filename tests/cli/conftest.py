@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from autotune import dispatch, platforms
+from autotune import dispatch, platforms, registry
 from autotune.cli.app import main
 from autotune.console import interrupts
 from autotune.correctness import Verdict
@@ -93,6 +93,9 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         return
     sample.serve_from(monkeypatch, here.home, here.results)
     monkeypatch.setattr(platforms, "has_gpu", lambda: False)
+    for registered in ("_operations", "_implementations"):  # none that other tests registered in this process
+        ours = {name: path for name, path in getattr(registry, registered).items() if path.startswith("autotune.")}
+        monkeypatch.setattr(registry, registered, ours)
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # main sets its own
     handlers = {number: signal.getsignal(number) for number in interrupts.SIGNALS}  # and these
     dispatch.reload()

@@ -86,7 +86,7 @@ def test_a_call_that_a_baseline_cannot_do_goes_to_the_next_choice(
             return f"baseline of {inputs['q']}"
 
     class Definition:
-        make_inputs = check_shapes = empty_outputs = reference = print  # never called
+        make_inputs = check_shapes = empty_outputs = reference = statistic_slack = print  # never called
 
         def bind_inputs(self, shape: object, tensors: tuple[object, ...], options: dict[str, object]) -> Any:
             return {"q": tensors[0], **options}

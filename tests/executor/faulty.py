@@ -152,6 +152,9 @@ class FaultyKernel:
             case "hang":
                 _sleep()
 
+    def statistic_slack(self, inputs: Inputs) -> float:
+        return 0.0
+
     def reference(self, inputs: Inputs, *, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, ...]:
         return (2 * inputs.x.to(dtype or torch.float64),)
 

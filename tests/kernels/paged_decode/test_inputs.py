@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from autotune.shape import PagedShape
 
 def shape_of(batch: int = 64, max_context: int = 8192, mean_context: int | None = None, **fields: object) -> PagedShape:
     sizes = {"batch": batch, "heads": 1, "head_dim": 8, "dtype": "float16", "max_context": max_context}
-    return PagedShape(**sizes, mean_context=mean_context, **fields)  # type: ignore[arg-type]
+    return PagedShape(**{**sizes, **fields}, mean_context=mean_context)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("mean", [200, 1000, 4096, 7000, 8192])
@@ -107,3 +108,20 @@ def test_a_flat_list_of_the_check_divides_sequences_and_its_programs_cross(
     assert max(programs_of) > 1
     # Somebody ends a sequence and begins the next one in the middle of a share.
     assert any(before != after and tile % share for tile, (before, after) in enumerate(itertools.pairwise(owners), 1))
+
+
+@pytest.mark.parametrize("data", ["normal", "large", "tails"])
+def test_queries_rounded_as_the_documentation_says_move_the_statistic_within_its_slack(data: str) -> None:
+    shape = shape_of(3, 300, heads=4, kv_heads=2, head_dim=64, kv_dtype="int8")
+    inputs = DEFINITION.make_inputs(shape, seed=0, device="cpu", data=data)
+    largest = inputs.q.double().abs().amax(-1, keepdim=True)
+    rounded = replace(inputs, q=(inputs.q.double() / largest * 32639).round() / 32639 * largest)
+    exact, moved = (DEFINITION.reference(each)[1] for each in (inputs, rounded))
+    slack = DEFINITION.statistic_slack(inputs)
+    assert 0.01 * slack < (moved - exact).abs().max().item() <= slack
+
+
+@pytest.mark.parametrize("fields", [{}, {"kv_dtype": "float8_e4m3fn"}], ids=["float16", "fp8"])
+def test_other_caches_have_no_slack(fields: dict[str, str]) -> None:
+    inputs = DEFINITION.make_inputs(shape_of(2, 64, head_dim=64, **fields), seed=0, device="cpu")
+    assert DEFINITION.statistic_slack(inputs) == 0.0
