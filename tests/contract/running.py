@@ -1,9 +1,14 @@
 """Runs a case, and says how any of its outputs misses the truth."""
 
-import torch
+from collections.abc import Callable
+from dataclasses import replace
 
+import torch
+from triton.runtime.errors import OutOfResources
+
+from autotune import platforms
 from autotune.correctness import STATISTIC_UNITS, error_limit
-from autotune.registry import load_definition, load_kernel
+from autotune.registry import get_implementation, load_definition, load_kernel
 from tests.contract.sampling import Case
 from tests.contract.suite import data_of
 from tests.kernels.numerics import compare
@@ -31,6 +36,16 @@ def case_failure(case: Case, device: str) -> str | None:
         if found is not None:
             return f"output {index}: {found}"
     return None
+
+
+def gpu_failure(check: Callable[[Case, str], str | None], case: Case) -> str | None:
+    """Run a check on the GPU; where the compiler refuses the config, which a space may propose, that of the default."""
+    try:
+        return check(case, "cuda")
+    except OutOfResources:
+        default = get_implementation(case.operation, case.implementation).space.default(case.shape, platforms.current_device())
+        assert default != case.config, f"the default of {case.shape} does not fit"
+        return check(replace(case, config=default), "cuda")
 
 
 def repeat_failure(case: Case, device: str) -> str | None:

@@ -37,18 +37,20 @@ class Case:
 def cases_of(operation: str, name: str) -> tuple[Case, ...]:
     """Return cases that hold every pair of values of the operation's fields, and pairs of its parameters' values.
 
-    Configs are those for large shapes on an H200; the interpreter runs them on small ones. Every value that a valid
-    config has is in one of them, and of the pairs those that are valid together and were drawn.
+    Configs are those for large shapes on an H200, and run on small ones; an implementation that compiles for exact
+    sizes, which it says by check shapes of its own, has those for the small ones. Every value that a valid config has
+    is in one of them, and of the pairs those that are valid together and were drawn.
     """
     implementation, data = get_implementation(operation, name), data_of(operation)
+    tuned = data.large if implementation.check_shapes is None else data.small
     rows = cover(data.fields, Rules(score=lambda found, row: found))
     rng = random.Random(1)
     held: set[Pair] = set()
     found: list[Case] = []
     for number, row in enumerate(rows * ROUNDS):
-        if implementation.supports(data.large(row), NVIDIA_H200) is not None:
+        if implementation.supports(tuned(row), NVIDIA_H200) is not None:
             continue
-        valid = list(_valid_configs(implementation, data.large(row), rng))
+        valid = list(_valid_configs(implementation, tuned(row), rng))
         news = [set(_pairs(config)) - held for config in valid]
         best = max(range(len(valid)), key=lambda index: len(news[index]))
         if number < len(rows) or news[best]:
@@ -56,7 +58,7 @@ def cases_of(operation: str, name: str) -> tuple[Case, ...]:
             held |= news[best]
     for goal, row in itertools.product(_missing(implementation, found), rows):
         if all(case.config[parameter] != value for parameter, value in goal.items() for case in found):
-            config = next(_valid_configs(implementation, data.large(row), rng, goal), None)
+            config = next(_valid_configs(implementation, tuned(row), rng, goal), None)
             found += [] if config is None else [Case(operation, name, data.small(row), config)]
     return tuple(found)
 

@@ -10,7 +10,7 @@ from autotune.device import NVIDIA_H200
 from autotune.implementation import Implementation
 from tests.contract.covering import Rules, all_pairs, cover, pairs_of
 from tests.contract.interpreting import interpret
-from tests.contract.running import case_failure, repeat_failure
+from tests.contract.running import case_failure, gpu_failure, repeat_failure
 from tests.contract.sampling import Case, cases_of
 from tests.contract.suite import IMPLEMENTATIONS, data_of, each_implementation
 
@@ -51,7 +51,7 @@ def test_interpreted_outputs_are_true(case: Case) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, when it loads inductor
 @pytest.mark.parametrize("case", ON_GPU, ids=lambda case: f"{case.operation}-{case.implementation}-{case}")
 def test_gpu_outputs_are_true(case: Case) -> None:
-    assert case_failure(case, "cuda") is None
+    assert gpu_failure(case_failure, case) is None
 
 
 @pytest.mark.gpu
@@ -63,7 +63,7 @@ def test_gpu_deterministic_configs_repeat_to_the_bit(implementation: Implementat
         for case in cases_of(implementation.operation, implementation.name)
         if implementation.is_deterministic(case.config)
     ]
-    assert {str(case): repeat_failure(case, "cuda") for case in cases[:REPEATED]} == {
+    assert {str(case): gpu_failure(repeat_failure, case) for case in cases[:REPEATED]} == {
         str(case): None for case in cases[:REPEATED]
     }
 
