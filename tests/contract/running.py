@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
-from triton.runtime.errors import OutOfResources
+from triton.errors import TritonError
 
 from autotune import platforms
 from autotune.correctness import STATISTIC_UNITS, error_limit
@@ -42,7 +42,7 @@ def gpu_failure(check: Callable[[Case, str], str | None], case: Case) -> str | N
     """Run a check on the GPU; where the compiler refuses the config, which a space may propose, that of the default."""
     try:
         return check(case, "cuda")
-    except OutOfResources:
+    except TritonError:
         default = get_implementation(case.operation, case.implementation).space.default(case.shape, platforms.current_device())
         assert default != case.config, f"the default of {case.shape} does not fit"
         return check(replace(case, config=default), "cuda")
