@@ -78,7 +78,7 @@ class Implementation(Generic[ShapeT]):
     def source_hash(self) -> str:
         """SHA-256 of the source that the launch can reach; docstrings, comments and layout do not count."""
         if self.library is not None:
-            return library_hash(self.library, _installed_version(self.library))
+            return library_hash(self.library, installed_version(self.library))
         return source_hash(self.sources, self.entry)
 
     def source_hash_under(self, toolchain: Toolchain) -> str:
@@ -115,6 +115,9 @@ class Kernel(Protocol):
         """Return the callable that a user gets: it checks that tensors fit ``shape``, and launches.
 
         It takes the tensors and options of the operation's function, such as ``softcap=None`` of ``attention``.
+
+        Raises (the callable):
+            UnsupportedCallError: it cannot compute these tensors or options; the next candidate takes this call.
         """
 
 
@@ -129,8 +132,8 @@ def library_hash(library: str, version: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _installed_version(library: str) -> str:
-    """Read a distribution's version without importing it; empty where it is absent."""
+def installed_version(library: str) -> str:
+    """Return a distribution's version without importing it; empty where it is absent."""
     try:
         return importlib.metadata.version(library)
     except importlib.metadata.PackageNotFoundError:
