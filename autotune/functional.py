@@ -135,11 +135,7 @@ def merge_attention(
 
 
 def _stack(name: str, parts: "torch.Tensor | Sequence[torch.Tensor]") -> "torch.Tensor":
-    """Stack parts of one size and place into one tensor.
-
-    Raises:
-        InputMismatchError: there are none, or they differ.
-    """
+    """Stack parts of one size and place into one tensor."""
     import torch
 
     parts = parts if isinstance(parts, torch.Tensor) else tuple(parts)

@@ -240,12 +240,7 @@ def _pick(
 
 
 def _round_mean(mean_context: int | None) -> int | None:
-    """Round to the nearest multiple of an eighth of the power of two below: the mean of a server's sequences changes in
-    every step, and each distinct value is another pick.
-
-    Raises:
-        InvalidShapeError: it is not a positive integer.
-    """
+    """Round to an eighth of the power of two below: a server's mean changes in every step, and each value is a pick."""
     if mean_context is None:
         return None
     if type(mean_context) is not int or mean_context < 1:

@@ -278,11 +278,7 @@ def _as_bytes(tensor: "torch.Tensor") -> "torch.Tensor":
 
 
 def _make_scale(name: str, given: "torch.Tensor | None", cache: "torch.Tensor", kv_heads: int) -> "torch.Tensor | None":
-    """Return the scales of a cache: those that were given, or room for one a slot and head of int8.
-
-    Raises:
-        InputMismatchError: the cache has no scale that is given, or has others.
-    """
+    """Return the scales of a cache: those that were given, or room for one a slot and head of int8."""
     import torch
 
     from autotune.kernels.paged_cache.quantization import LARGEST

@@ -45,11 +45,7 @@ def lookup(among: str, device: str | None, as_json: bool, shape: ShapeOptions) -
 
 
 def _parse_among(text: str) -> Among:
-    """Parse the implementations that may be served.
-
-    Raises:
-        UsageError: there is none, or a word for several beside names.
-    """
+    """Parse the implementations that may be served."""
     if text in ("ours", "fastest"):
         return "ours" if text == "ours" else "fastest"
     names = split_names(text)

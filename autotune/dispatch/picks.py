@@ -207,12 +207,7 @@ def _pick(shape: Shape, place: int | str | Device, name: str | None, among: Amon
 
 
 def _admitted(operation: Operation[Any], shape: Shape, device: Device, among: Among) -> list[Implementation[Any]]:
-    """List the implementations that may be served for a shape on a device, ours first.
-
-    Raises:
-        UnknownNameError: a name in ``among`` is not of an implementation; the message lists those.
-        InvalidShapeError: none of them supports the shape.
-    """
+    """List the implementations that may be served for a shape on a device, ours first."""
     if (problem := operation.unsupported(shape)) is not None:
         raise InvalidShapeError(problem)
     if isinstance(among, tuple):

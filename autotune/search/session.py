@@ -105,11 +105,7 @@ def _conclude(
     rows: Sequence[Trial],
     ending: Ending,
 ) -> SearchResult:
-    """Choose the winner among the rows of races.
-
-    Raises:
-        SearchError: not one candidate is valid and correct.
-    """
+    """Choose the winner among the rows of races."""
     screened = [trial for study in studies for trial in study.recorder.screened.values()]
     found = ranked(winners(rows))
     if not found and ending is not Ending.INTERRUPTED:
@@ -152,12 +148,7 @@ def why_skipped(
 def _skip(
     operation: Operation[Any], wanted: Sequence[Implementation[Any]], shape: Shape, executor: Executor
 ) -> dict[str, str]:
-    """Return the implementations that cannot be tried here, each with the reason; some can.
-
-    Raises:
-        InvalidShapeError: none supports the shape.
-        SearchError: none can be tried.
-    """
+    """Return the implementations that cannot be tried here, each with the reason; some can."""
     reasons = {each.name: why_skipped(operation, each, shape, executor) for each in wanted}
     skipped = {name: reason for name, reason in reasons.items() if reason is not None}
     if len(skipped) < len(wanted):
@@ -183,11 +174,7 @@ def _open_study(recorder: Recorder, sampler: Sampler, first: Iterable[Config]) -
 
 
 def _require_measured(studies: Iterable[ImplementationStudy], limits: Limits) -> dict[str, Recorder]:
-    """Return the recorders of what has verdicts.
-
-    Raises:
-        SearchError: the budget in seconds was over before the first verdict.
-    """
+    """Return the recorders of what has verdicts."""
     found = {study.name: study.recorder for study in studies if study.recorder.screened}
     if found:
         return found

@@ -212,11 +212,7 @@ class _Tuner:
         )
 
     def _fail(self, answer: Answer, error: AutotuneError) -> None:
-        """Note why a shape has no result, or why its sweep does not ship.
-
-        Raises:
-            AutotuneError: it is the only one, and has no result.
-        """
+        """Note why a shape has no result, or why its sweep does not ship; raise for the only shape without a result."""
         found = self.found.get(answer.key)
         if found is None and self.is_alone:
             raise error

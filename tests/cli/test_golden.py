@@ -131,7 +131,7 @@ def tables(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(sys, "executable", "/usr/bin/python")
     monkeypatch.setattr(health, "_numpy_version", lambda: (2, 3))
-    monkeypatch.setattr(health, "_cudnn_frontend_version", lambda: "1.32.0")
+    monkeypatch.setattr(health, "installed_version", lambda library: "1.32.0")
     return machine
 
 
