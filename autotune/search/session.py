@@ -10,6 +10,7 @@ from typing import Any
 from autotune.errors import InvalidShapeError, SearchError
 from autotune.executor import Executor
 from autotune.executor.replay import ReplayExecutor
+from autotune.executor.select import ExecutorInfo
 from autotune.implementation import Implementation
 from autotune.operation import Operation
 from autotune.registry import implementations_of
@@ -92,7 +93,8 @@ def search(
     except KeyboardInterrupt:
         ending = Ending.INTERRUPTED
     store.compact(operation.name, executor.device)
-    parts = [*(study.result() for study in studies), *(_skipped_result(name, why) for name, why in skipped.items())]
+    left_out = (ImplementationResult(implementation=name, skipped=why, statuses={}) for name, why in skipped.items())
+    parts = [*(study.result() for study in studies), *left_out]
     result = _conclude(operation, shape, studies, parts, rows, ending)
     return replace(result, seconds=time.monotonic() - started, is_decided=is_decided)
 
@@ -125,14 +127,10 @@ def _conclude(
     )
 
 
-def _skipped_result(name: str, why: str) -> ImplementationResult:
-    return ImplementationResult(implementation=name, skipped=why, statuses={})
-
-
 def why_skipped(
-    operation: Operation[Any], implementation: Implementation[Any], shape: Shape, executor: Executor
+    operation: Operation[Any], implementation: Implementation[Any], shape: Shape, executor: Executor | ExecutorInfo
 ) -> str | None:
-    """Say why nothing of an implementation can be tried for a shape, or return None."""
+    """Return the reason why nothing of an implementation can be tried for a shape, or None."""
     device, space = executor.device, implementation.space
     if (reason := implementation.supports(shape, device)) is not None:
         return f"{implementation.title} does not support {shape} on {device.name}: {reason}"

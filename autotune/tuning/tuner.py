@@ -65,10 +65,12 @@ def tune(
         shapes: one shape, or several; an operation may stand beside each: ``(operation, shape)``.
         operation: the operation's name, where several take such shapes; the first that supports a shape by default.
         implementations: names of those to tune; all of ours that support the shape by default.
-        budget: seconds for each shape, the race included; None: no limit.
+        budget: seconds for each shape, the race included; None: no limit. Where there is no GPU, compiling the
+            finalists and checking the winner come on top.
         trials: candidates of each shape, of all implementations, that are measured at most; None: no limit. A search
             that has converged ends earlier, an exhaustive one does not.
         sampler: ``gp``, ``tpe``, ``random`` or ``exhaustive``.
+        seed: seed of each study, from 0 to 2**32 - 1.
         device: the name of the GPU; the one here by default, else the NVIDIA H200 that sweeps ship for.
         settings: how a GPU is used.
         store: where trials are kept; ``$AUTOTUNE_HOME`` by default.
