@@ -261,8 +261,7 @@ def _paged_shape_of(
     """Make the shape of a call; the table's capacity, rounded up to a power of two, bounds the context and its mean."""
     page_size, kv_heads = pages[:2] if layout == "NHD" else (pages[1], pages[0])
     bound = min(MAX_CONTEXT, power_of_two(max(1, pages[3] * page_size)))
-    sizes = {"batch": q[0], "heads": q[2], "kv_heads": kv_heads, "seq_q": q[1], "page_size": page_size}
-    context = {"max_context": bound, "mean_context": bound if mean_context is None else min(mean_context, bound)}
-    widths = {"head_dim": q[3], "head_dim_v": pages[2]}
-    given: dict[str, Any] = dict(zip(("window", "softcap", "sinks", "alibi"), features, strict=True))
-    return PagedShape(**sizes, **context, **widths, **given, dtype=dtypes[0], kv_dtype=dtypes[1], layout=layout)
+    sizes: dict[str, Any] = {"batch": q[0], "heads": q[2], "kv_heads": kv_heads, "seq_q": q[1], "page_size": page_size}
+    sizes |= {"max_context": bound, "mean_context": bound if mean_context is None else min(mean_context, bound)}
+    sizes |= {"head_dim": q[3], "head_dim_v": pages[2], "dtype": dtypes[0], "kv_dtype": dtypes[1], "layout": layout}
+    return PagedShape(**sizes, **dict(zip(("window", "softcap", "sinks", "alibi"), features, strict=True)))

@@ -117,7 +117,7 @@ def _conclude(
     return SearchResult(
         operation=operation,
         shape=shape,
-        winner=found[0] if found else None,
+        winner=next(iter(found), None),
         ties=tuple(tie_set(race)),
         best_screened=best_of(screened),
         implementations=tuple(parts),
@@ -159,15 +159,8 @@ def _open_study(recorder: Recorder, sampler: Sampler, first: Iterable[Config]) -
     """Resume a study and make its proposals."""
     races = recorder.resume(measured_fully=sampler == "exhaustive")
     space, shape, device = recorder.implementation.space, recorder.shape, recorder.executor.device
-    proposals = make_proposals(
-        sampler,
-        space,
-        shape,
-        device,
-        seed=recorder.seed,
-        first=[recorder.default, *first],
-        past=[trial.outcome for trial in recorder.screened.values()],
-    )
+    first, past = [recorder.default, *first], [trial.outcome for trial in recorder.screened.values()]
+    proposals = make_proposals(sampler, space, shape, device, seed=recorder.seed, first=first, past=past)
     return ImplementationStudy(recorder, proposals, races, valid=sum(1 for _ in space.configs(shape, device)))
 
 
@@ -195,7 +188,7 @@ def _seconds_left(limits: Limits, started: float) -> float:
 
 
 def _why_nothing(trials: Sequence[Trial]) -> str:
-    """Say that no candidate survived: the statuses, and one message."""
+    """Return the text that no candidate survived: the statuses, and one message."""
     counts = ", ".join(f"{count} {status}" for status, count in Counter(t.status for t in trials).items())
     example = next((trial.outcome.message for trial in trials if trial.outcome.message), "")
     return f"no config is valid and correct here ({counts or 'none was tried'}); for example: {example or 'no message'}"

@@ -298,7 +298,7 @@ def test_an_error_of_the_machine_is_no_verdict(
     assert isinstance(error, PermissionError)
 
 
-class DerivedError(PTXASError):
+class DerivedError(PTXASError):  # type: ignore[misc] # Triton has no types
     """An error of a foreign implementation that is one of Triton's, too."""
 
 
