@@ -78,8 +78,7 @@ def held_by(events: list[dict[str, Any]]) -> Held:
     found = [event for event in events if event.get("name") == "[memory]"]
     live: dict[int, int] = {}
     highest = total = 0
-    for event in sorted(found, key=lambda event: float(event["ts"])):
-        details = event["args"]
+    for details in (event["args"] for event in sorted(found, key=lambda event: float(event["ts"]))):
         if details.get("Device Type") != CPU_DEVICE:
             continue
         if details["Bytes"] > 0:

@@ -264,4 +264,5 @@ def _paged_shape_of(
     sizes: dict[str, Any] = {"batch": q[0], "heads": q[2], "kv_heads": kv_heads, "seq_q": q[1], "page_size": page_size}
     sizes |= {"max_context": bound, "mean_context": bound if mean_context is None else min(mean_context, bound)}
     sizes |= {"head_dim": q[3], "head_dim_v": pages[2], "dtype": dtypes[0], "kv_dtype": dtypes[1], "layout": layout}
-    return PagedShape(**sizes, **dict(zip(("window", "softcap", "sinks", "alibi"), features, strict=True)))
+    sizes |= zip(("window", "softcap", "sinks", "alibi"), features, strict=True)
+    return PagedShape(**sizes)

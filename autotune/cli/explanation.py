@@ -1,4 +1,4 @@
-"""Explanations of why a config won or lost: pure functions over trials, as text and as plain data."""
+"""The fate of a config: pure functions over trials, as text and as plain data."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -153,13 +153,8 @@ def explanation_data(found: Explanation) -> dict[str, Any]:
         "shape": found.shape.as_dict(),
         "device": asdict(found.device),
         **candidate_data(found.candidate),
-        "fate": found.fate,
-        "reason": found.reason,
         "stage": None if found.trial is None else found.trial.stage,
-        "faster": found.faster,
-        "compared": found.compared,
-        "source": found.source,
-        "served": found.served,
+        **{name: getattr(found, name) for name in ("fate", "reason", "faster", "compared", "source", "served")},
         **{name: None if row is None else trial_data(row) for name, row in rows.items()},
     }
 
