@@ -26,21 +26,21 @@ class Held:
     kept: int
 
 
-def watch(call: Callable[[], T], kind: str) -> tuple[T, Held]:
-    """Run a call on a device of that kind, ``"cpu"`` or ``"cuda"``; returns its result and the memory that it held.
+def measure_held(call: Callable[[], T], kind: str) -> tuple[T, Held]:
+    """Run a call on a device of that kind, ``"cpu"`` or ``"cuda"``; return its result and the memory that it held.
 
     A library's own buffers (MKL's, oneDNN's) are not seen, on a GPU nothing that does not pass through torch's caching
     allocator, which counts whole blocks: up to a MiB more than was asked for.
     """
     if kind == "cpu":
-        return _watch_cpu(call)
+        return _measure_cpu(call)
     result, peak, kept = platform_here().measure_bytes(call)
     return result, Held(peak, kept)
 
 
 def peak_of(call: Callable[[], object], kind: str) -> int:
     """Return the bytes that a call holds at most beyond those held before it, its result included."""
-    return watch(call, kind)[1].peak
+    return measure_held(call, kind)[1].peak
 
 
 def extra_bytes(call: Callable[[], object], kind: str, *, prepared: int = 0) -> int:
@@ -51,16 +51,16 @@ def extra_bytes(call: Callable[[], object], kind: str, *, prepared: int = 0) -> 
             part of that; one that is the same tensor each time is, and is taken off.
 
     Example:
-        >>> call, held = watch(lambda: Naive().prepare(shape, inputs), "cuda")
+        >>> call, held = measure_held(lambda: Naive().prepare(shape, inputs), "cuda")
         >>> extra = extra_bytes(call, "cuda", prepared=held.kept)
     """
-    result, held = watch(call, kind)
+    result, held = measure_held(call, kind)
     storage = getattr(result, "untyped_storage", None)
     of_result = held.kept if held.kept > 0 or storage is None else storage().nbytes()
     return max(0, prepared + held.peak - of_result)
 
 
-def _watch_cpu(call: Callable[[], T]) -> tuple[T, Held]:
+def _measure_cpu(call: Callable[[], T]) -> tuple[T, Held]:
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
@@ -78,8 +78,7 @@ def held_by(events: list[dict[str, Any]]) -> Held:
     found = [event for event in events if event.get("name") == "[memory]"]
     live: dict[int, int] = {}
     highest = total = 0
-    for event in sorted(found, key=lambda event: float(event["ts"])):
-        details = event["args"]
+    for details in (event["args"] for event in sorted(found, key=lambda event: float(event["ts"]))):
         if details.get("Device Type") != CPU_DEVICE:
             continue
         if details["Bytes"] > 0:

@@ -1,4 +1,4 @@
-"""How a config's numbers are judged: against fp64, by the error that eager torch makes in the same type."""
+"""Judgement of a config's numbers: against fp64, by the error that eager torch makes in the same type."""
 
 import math
 from collections.abc import Sequence

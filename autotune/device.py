@@ -1,4 +1,4 @@
-"""Devices as plain data: what a table row was measured on, and what spaces and compilers ask of a target."""
+"""Devices as plain data: identity of what a row was measured on, and facts that spaces and compilers ask for."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -8,7 +8,7 @@ from typing import Final
 
 from autotune.errors import UnknownNameError
 
-# What kernels and spaces may ask of an architecture. They ask for one of these, never for a vendor.
+# Facts of an architecture that kernels and spaces ask for, instead of a vendor.
 CAPABILITIES: Final = {
     "async_copies": "asynchronous copies to shared memory, which a pipeline of more than two stages hides",
     "dependent_launch": "launches of a kernel before the one that it waits for has ended",

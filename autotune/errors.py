@@ -1,21 +1,4 @@
-"""Every exception that autotune raises on purpose.
-
-::
-
-    AutotuneError
-    ├── UsageError (ValueError)          the caller's mistake: the command line exits with 2
-    │   ├── InvalidShapeError            a field of a shape is out of range
-    │   ├── InvalidConfigError           a config is not one of its space
-    │   ├── UnknownNameError             an operation, device, model or dtype that does not exist
-    │   ├── InputMismatchError           tensors do not fit the shape that a kernel was picked for
-    │   └── NotDifferentiableError       an input requires gradients and there is no backward kernel
-    ├── TableError                       a table is damaged, foreign or cannot be written
-    ├── MissingDependencyError           a package, tool or device that this call needs is absent
-    ├── BaselineUnavailableError         an implementation to compare with cannot do this problem, or not here
-    ├── NoTunedKernelError               ``on_miss="error"`` and no tuned row serves the shape
-    ├── OutOfPagesError                  a paged cache has too few free pages
-    └── SearchError                      a search ended without one valid config
-"""
+"""Every exception that autotune raises on purpose, and texts and classes of those of others."""
 
 from typing import Final
 
@@ -23,7 +6,7 @@ MESSAGE_LIMIT: Final = 500  # characters of somebody else's message
 
 
 def one_line(error: Exception) -> str:
-    """An exception of somebody else as a message: its type and text in one line, cut where it is long.
+    """Return an exception of somebody else as a message: its type and text in one line, cut where it is long.
 
     Example:
         >>> one_line(RuntimeError("no\\nkernel"))
@@ -32,12 +15,24 @@ def one_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:MESSAGE_LIMIT]
 
 
+def is_toolchain_refusal(error: BaseException) -> bool:
+    """Return True if this toolchain refuses a config: the one rule for calls and for trials.
+
+    Such an exception is of a class of Triton's, or of one derived from it, or names MLIR's pass manager. All others
+    mean a wrong call, or a broken GPU. Implementations on other compilers raise ``triton.TritonError`` likewise.
+    """
+    if isinstance(error, AutotuneError):
+        return False
+    is_tritons = any(each.__module__.partition(".")[0] == "triton" for each in type(error).__mro__)
+    return is_tritons or "passmanager" in str(error).lower()
+
+
 class AutotuneError(Exception):
     """Root of every deliberate error of this package."""
 
 
 class UsageError(AutotuneError, ValueError):
-    """The call itself is wrong; its message names the argument, the value and what is allowed."""
+    """The caller's mistake; the message names the argument, the value and what is allowed. Commands exit with 2."""
 
 
 class InvalidShapeError(UsageError):
@@ -53,7 +48,7 @@ class UnknownNameError(UsageError):
 
 
 class InputMismatchError(UsageError):
-    """Tensors do not fit the shape that the kernel was picked for."""
+    """Tensors do not fit each other, or the shape that the kernel was picked for."""
 
 
 class NotDifferentiableError(UsageError):
@@ -68,8 +63,15 @@ class MissingDependencyError(AutotuneError):
     """A package, tool or device that this call needs is absent; the message says how to get it."""
 
 
-class BaselineUnavailableError(AutotuneError):
-    """An implementation to compare with cannot do this problem, or not on this machine; the message says why."""
+class UnsupportedCallError(AutotuneError):
+    """A candidate cannot compute one call's tensors or options, such as strides; the message says why.
+
+    The next candidate that may be served takes that call, and that call alone (``autotune.dispatch.TunedKernel``).
+    """
+
+
+class BaselineUnavailableError(UnsupportedCallError):
+    """A baseline cannot do this problem, or not on this machine; the message says why."""
 
 
 class NoTunedKernelError(AutotuneError):

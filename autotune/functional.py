@@ -55,8 +55,16 @@ def attention(
         check_tensors(q=q, k=k, v=v)
     if q.ndim != 4 or k.ndim != 4 or v.ndim != 4:
         raise InputMismatchError(f"q, k and v have {q.ndim}, {k.ndim} and {v.ndim} dimensions; expected [B, S, H, D]")
-    if 0 in (q.shape[0], q.shape[1], k.shape[1]):
-        return _empty(q, k, v, scale, softcap, return_lse)
+    if 0 in (q.shape[0], q.shape[1], k.shape[1]):  # without queries or keys no kernel is picked
+        from autotune.kernels.flash_attention.checks import check_call
+
+        if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+            sizes = f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)}"
+            raise InputMismatchError(f"{sizes} do not fit each other")
+        check_call(q, k, v, scale=scale, softcap=softcap)
+        out = q.new_zeros((*q.shape[:3], v.shape[3]))
+        lse = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -math.inf).float()
+        return (out, lse) if return_lse else out
     shape = _shape_of(tuple(q.shape), tuple(k.shape), v.shape[3], str(q.dtype)[6:], causal, window, softcap is not None)
     kernel = pick_for_device(shape, gpu_of(q), "flash_attention")  # keeps its picks, until reload()
     return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse)  # type: ignore[no-any-return]
@@ -127,11 +135,7 @@ def merge_attention(
 
 
 def _stack(name: str, parts: "torch.Tensor | Sequence[torch.Tensor]") -> "torch.Tensor":
-    """Stack parts of one size and place into one tensor.
-
-    Raises:
-        InputMismatchError: there are none, or they differ.
-    """
+    """Stack parts of one size and place into one tensor."""
     import torch
 
     parts = parts if isinstance(parts, torch.Tensor) else tuple(parts)
@@ -140,13 +144,11 @@ def _stack(name: str, parts: "torch.Tensor | Sequence[torch.Tensor]") -> "torch.
     if isinstance(parts, torch.Tensor):
         return parts
     check_tensors(**{f"{name}[{index}]": part for index, part in enumerate(parts)})
-    first = parts[0]
-    for index, part in enumerate(parts):
-        if part.shape != first.shape or part.device != first.device:
-            raise InputMismatchError(
-                f"{name}[{index}] is {tuple(part.shape)} on {part.device}, {name}[0] {tuple(first.shape)} on "
-                f"{first.device}; expected one size and one device"
-            )
+    places = [f"{tuple(part.shape)} on {part.device}" for part in parts]
+    for index, place in enumerate(places):
+        if place != places[0]:
+            differs = f"{name}[{index}] is {place}, {name}[0] {places[0]}"
+            raise InputMismatchError(f"{differs}; expected one size and one device")
     return torch.stack(parts)
 
 
@@ -154,35 +156,6 @@ def _stack(name: str, parts: "torch.Tensor | Sequence[torch.Tensor]") -> "torch.
 def _shape_of(
     q: tuple[int, ...], k: tuple[int, ...], width: int, dtype: str, causal: bool, window: int | None, softcap: bool
 ) -> AttentionShape:
-    return AttentionShape(
-        batch=q[0],
-        heads=q[2],
-        kv_heads=k[2],
-        seq_q=q[1],
-        seq_kv=k[1],
-        head_dim=q[3],
-        head_dim_v=width,
-        dtype=dtype,
-        causal=causal,
-        window=window,
-        softcap=softcap,
-    )
-
-
-def _empty(
-    q: "torch.Tensor",
-    k: "torch.Tensor",
-    v: "torch.Tensor",
-    scale: float | None,
-    softcap: float | None,
-    return_lse: bool,
-) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]":
-    """Compute attention without queries or keys, for which no kernel is picked."""
-    from autotune.kernels.flash_attention.checks import check_call
-
-    if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
-        raise InputMismatchError(f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit each other")
-    check_call(q, k, v, scale=scale, softcap=softcap)
-    out = q.new_zeros((*q.shape[:3], v.shape[3]))
-    lse = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -math.inf).float()
-    return (out, lse) if return_lse else out
+    sizes = {"batch": q[0], "heads": q[2], "kv_heads": k[2], "seq_q": q[1], "seq_kv": k[1]}
+    widths = {"head_dim": q[3], "head_dim_v": width}
+    return AttentionShape(**sizes, **widths, dtype=dtype, causal=causal, window=window, softcap=softcap)

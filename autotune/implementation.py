@@ -78,11 +78,11 @@ class Implementation(Generic[ShapeT]):
     def source_hash(self) -> str:
         """SHA-256 of the source that the launch can reach; docstrings, comments and layout do not count."""
         if self.library is not None:
-            return library_hash(self.library, _installed_version(self.library))
+            return library_hash(self.library, installed_version(self.library))
         return source_hash(self.sources, self.entry)
 
     def source_hash_under(self, toolchain: Toolchain) -> str:
-        """The hash of what a toolchain measures: this tree's source, or that toolchain's version of a library.
+        """Return the hash of what a toolchain measures: this tree's source, or that toolchain's version of a library.
 
         A library that toolchains do not name counts as the installed one.
         """
@@ -115,11 +115,14 @@ class Kernel(Protocol):
         """Return the callable that a user gets: it checks that tensors fit ``shape``, and launches.
 
         It takes the tensors and options of the operation's function, such as ``softcap=None`` of ``attention``.
+
+        Raises (the callable):
+            UnsupportedCallError: it cannot compute these tensors or options; the next candidate takes this call.
         """
 
 
 def library_hash(library: str, version: str) -> str:
-    """SHA-256 of a library's name and version, without the local part, which says how it was built (``+cu130``).
+    """Return the SHA-256 of a library's name and version, without the local part, as of a build (``+cu130``).
 
     Example:
         >>> library_hash("torch", "2.11.0+cu130") == library_hash("torch", "2.11.0")
@@ -129,8 +132,8 @@ def library_hash(library: str, version: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _installed_version(library: str) -> str:
-    """Read a distribution's version without importing it; empty where it is absent."""
+def installed_version(library: str) -> str:
+    """Return a distribution's version without importing it; empty where it is absent."""
     try:
         return importlib.metadata.version(library)
     except importlib.metadata.PackageNotFoundError:
@@ -147,16 +150,11 @@ def source_hash(sources: tuple[Path, ...], entry: tuple[str, ...]) -> str:
     definitions: dict[str, list[ast.stmt]] = {}
     for name, statement in _definitions(sources):
         definitions.setdefault(name, []).append(statement)  # two files may define one name: both count
-    reached: set[str] = set()
-    pending = list(entry)
+    reached, pending = set[str](), set(entry)
     while pending:
-        name = pending.pop()
-        if name in reached:
-            continue
-        reached.add(name)
+        reached.add(name := pending.pop())
         nodes = itertools.chain.from_iterable(map(ast.walk, definitions[name]))
-        names = {node.id for node in nodes if isinstance(node, ast.Name)}
-        pending.extend(names & definitions.keys())
+        pending |= {node.id for node in nodes if isinstance(node, ast.Name)} & definitions.keys() - reached
     text = "\n".join(f"{name} {_canonical(definitions[name])}" for name in sorted(reached))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -168,13 +166,11 @@ def _definitions(sources: Iterable[Path]) -> Iterator[tuple[str, ast.stmt]]:
                 yield statement.name, statement
             elif isinstance(statement, ast.Assign | ast.AnnAssign):
                 targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-                for target in targets:
-                    if isinstance(target, ast.Name):
-                        yield target.id, statement
+                yield from ((target.id, statement) for target in targets if isinstance(target, ast.Name))
 
 
 def _canonical(node: object) -> str:
-    """``ast.dump`` without positions, docstrings and empty fields, whose presence differs between Python versions."""
+    """Dump a syntax tree without positions, docstrings and empty fields, which differ between Python versions."""
     if isinstance(node, ast.AST):
         parts = []
         for name, value in ast.iter_fields(node):
@@ -190,8 +186,5 @@ def _canonical(node: object) -> str:
 
 
 def _is_docstring(statement: object) -> bool:
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Constant)
-        and isinstance(statement.value.value, str)
-    )
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)

@@ -70,19 +70,12 @@ class ModelShape:
             )
         if degree == 1:
             return self
-        return replace(
-            self,
-            name=f"{self.name} tp{degree}",
-            heads=self.heads // degree,
-            kv_heads=max(1, self.kv_heads // degree),
-        )
+        kv_heads = max(1, self.kv_heads // degree)
+        return replace(self, name=f"{self.name} tp{degree}", heads=self.heads // degree, kv_heads=kv_heads)
 
     def _can_split(self, degree: int) -> bool:
-        return (
-            degree >= 1
-            and self.heads % degree == 0
-            and (self.kv_heads % degree == 0 or degree % self.kv_heads == 0)  # split or replicated
-        )
+        is_shared = degree >= 1 and self.heads % degree == 0
+        return is_shared and (self.kv_heads % degree == 0 or degree % self.kv_heads == 0)  # split or replicated
 
 
 MODELS: Final = {
@@ -142,7 +135,7 @@ MODELS: Final = {
 
 
 def find_model(name_or_path: str) -> ModelShape:
-    """The named model, or the one of a ``config.json`` where the text is a path.
+    """Return the named model, or the one of a ``config.json`` where the text is a path.
 
     A text such as ``Qwen/Qwen2.5-7B`` is a name of the Hugging Face Hub, unless there is such a file.
 
@@ -156,7 +149,7 @@ def find_model(name_or_path: str) -> ModelShape:
 
 
 def get_model(name: str) -> ModelShape:
-    """The model of that name, in any case.
+    """Return the model of that name, in any case.
 
     Example:
         >>> get_model("Llama-3.1-8B").kv_heads
@@ -177,7 +170,7 @@ def get_model(name: str) -> ModelShape:
 def load_config(path: Path) -> ModelShape:
     """Read the attention sizes of a Hugging Face ``config.json``.
 
-    Understood are the field names of Llama and its descendants, GPT-2, BLOOM, Falcon, MPT, ChatGLM, DeepSeek's latent
+    It reads the field names of Llama and its descendants, GPT-2, BLOOM, Falcon, MPT, ChatGLM, DeepSeek's latent
     attention, and a ``text_config`` nested in a multimodal model's. A window that the model never applies is left out:
     ``use_sliding_window`` is false (Qwen 2), no layer is of the kind ``sliding_attention``, or the window is at least
     as long as the longest sequence (Phi 3.5). A model mixes windows where ``layer_types`` says so, or a pattern, or the
@@ -202,6 +195,8 @@ class _ConfigFile:
         nested = self._fields.get("text_config")
         if isinstance(nested, dict) and any(name in nested for name in _HEADS):
             self._fields = nested
+        inner = self._fields.get("attn_config")
+        self._inner: dict[str, Any] = inner if isinstance(inner, dict) else {}  # MPT
 
     def model(self) -> ModelShape:
         heads = self._integer(*_HEADS)
@@ -211,7 +206,7 @@ class _ConfigFile:
         if heads % kv_heads:
             raise self._error(f"has {heads} heads, which is not a multiple of its {kv_heads} KV heads")
         head_dim, head_dim_v = self._head_dims(heads)
-        window = self._window()
+        window, kind = self._window(), self._fields.get("model_type")  # the kind says what only the model's code does
         return ModelShape(
             name=str(self._path),
             heads=heads,
@@ -221,31 +216,30 @@ class _ConfigFile:
             window=window,
             softcap=self._softcap(),
             mixes_windows=window is not None and self._mixes_windows(),
-            sinks=self._fields.get("model_type") == "gpt_oss",  # by its code alone
-            alibi=self._has_alibi(),
+            sinks=kind == "gpt_oss",
+            alibi=kind == "bloom" or any(each.get("alibi") is True for each in (self._fields, self._inner)),
             latent=self._fields.get("qk_nope_head_dim") is not None,
             source=str(self._path),
         )
 
     def _read(self) -> dict[str, Any]:
+        path = self._path
         try:
-            if self._path.is_dir():
-                raise UsageError(f"config={str(self._path)!r} is a directory; expected the config.json in it")
-            if not self._path.exists():
-                raise UsageError(f"config={str(self._path)!r} does not exist; expected a Hugging Face config.json")
-            if not self._path.is_file():
-                raise UsageError(f"config={str(self._path)!r} is not a regular file; expected a config.json")
-            text = self._path.read_bytes()
+            if path.is_dir():
+                raise self._error("is a directory; expected the config.json in it", UsageError)
+            if not path.exists():
+                raise self._error("does not exist; expected a Hugging Face config.json", UsageError)
+            if not path.is_file():
+                raise self._error("is not a regular file; expected a config.json", UsageError)
+            fields = json.loads(path.read_bytes())
         except OSError as error:
-            raise UsageError(f"config={str(self._path)!r} cannot be read: {error.strerror}") from None
-        try:
-            fields = json.loads(text)
+            raise self._error(f"cannot be read: {error.strerror}", UsageError) from None
+        except UsageError:
+            raise
         except (ValueError, RecursionError) as error:  # ValueError: syntax, encoding, or a number beyond all bounds
-            raise UsageError(f"config={str(self._path)!r} is not JSON: {error}") from None
+            raise self._error(f"is not JSON: {error}", UsageError) from None
         if not isinstance(fields, dict):
-            raise UsageError(
-                f"config={str(self._path)!r} holds a JSON {type(fields).__name__}; expected an object of fields"
-            )
+            raise self._error(f"holds a JSON {type(fields).__name__}; expected an object of fields", UsageError)
         return fields
 
     def _kv_heads(self, heads: int) -> int:
@@ -255,10 +249,7 @@ class _ConfigFile:
         names = ["num_key_value_heads", "num_kv_heads", "n_head_kv"]
         if self._fields.get("multi_query_attention") is not False:
             names.append("multi_query_group_num")  # ChatGLM
-        found = self._integer(*names)
-        if found is None and isinstance(self._fields.get("attn_config"), dict):
-            found = self._integer("kv_n_heads", of="attn_config")  # MPT
-        return heads if found is None else found
+        return self._integer(*names) or self._integer("kv_n_heads", of=self._inner) or heads
 
     def _head_dims(self, heads: int) -> tuple[int, int]:
         latent = self._integer("qk_nope_head_dim")
@@ -275,9 +266,8 @@ class _ConfigFile:
         return head_dim, head_dim
 
     def _window(self) -> int | None:
-        window = self._integer("sliding_window")
+        window, longest = self._integer("sliding_window"), self._integer("max_position_embeddings")
         layers = self._fields.get("layer_types")
-        longest = self._integer("max_position_embeddings")
         unused = (
             self._fields.get("use_sliding_window") is False
             or (isinstance(layers, list) and "sliding_attention" not in layers)
@@ -296,14 +286,6 @@ class _ConfigFile:
             or self._fields.get("model_type") == "gemma2"  # every second layer, by its code alone
         )
 
-    def _has_alibi(self) -> bool:
-        nested = self._fields.get("attn_config")  # MPT
-        return (
-            self._fields.get("alibi") is True  # Falcon
-            or (isinstance(nested, dict) and nested.get("alibi") is True)
-            or self._fields.get("model_type") == "bloom"  # by its code alone
-        )
-
     def _softcap(self) -> float | None:
         value = self._fields.get("attn_logit_softcapping")
         if value is None:
@@ -312,9 +294,9 @@ class _ConfigFile:
             raise self._wrong("attn_logit_softcapping", value, "a positive number or null")
         return float(value)
 
-    def _integer(self, *names: str, of: str | None = None) -> int | None:
-        """The first of these fields that is present and not null."""
-        fields = self._fields if of is None else self._fields[of]
+    def _integer(self, *names: str, of: dict[str, Any] | None = None) -> int | None:
+        """Return the first of these fields that is present and not null."""
+        fields = self._fields if of is None else of
         for name in names:
             value = fields.get(name)
             if value is not None:
@@ -323,8 +305,8 @@ class _ConfigFile:
                 return value
         return None
 
-    def _wrong(self, name: str, value: object, allowed: str) -> InvalidShapeError:
+    def _wrong(self, name: str, value: object, allowed: str) -> UsageError:
         return self._error(f"has {name}={reprlib.repr(value)}; expected {allowed}")
 
-    def _error(self, message: str) -> InvalidShapeError:
-        return InvalidShapeError(f"config={str(self._path)!r} {message}")
+    def _error(self, message: str, kind: type[UsageError] = InvalidShapeError) -> UsageError:
+        return kind(f"config={str(self._path)!r} {message}")

@@ -1,9 +1,9 @@
 """Functions over a paged cache: attention, which picks a kernel by its tensors and caches the pick, and appending."""
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from autotune.dispatch import CACHED_PICKS, pick_for_device
+from autotune.dispatch import CACHED_PICKS, TunedKernel, pick_for_device
 from autotune.errors import InputMismatchError, InvalidShapeError
 from autotune.functional import check_tensors, gpu_of, require_packages
 from autotune.rounding import power_of_two
@@ -74,32 +74,12 @@ def paged_decode(
         >>> out = autotune.paged_decode(q, cache.k_cache, cache.v_cache, cache.page_table(ids), cache.seq_lens(ids))
     """
     _check_ranks(q, k_cache, v_cache, page_table, q_forms={3: "[B, H, D]", 4: "[B, S_q, H, D]"})
-    shape = _paged_shape_of(
-        (q.shape[0], 1, *q.shape[1:]) if q.ndim == 3 else tuple(q.shape),
-        tuple(k_cache.shape[1:]),
-        v_cache.shape[3],
-        page_table.shape[1],
-        (str(q.dtype)[6:], str(k_cache.dtype)[6:]),
-        (window, softcap is not None, sinks is not None, alibi_slopes is not None),
-        parse_layout(layout),
-        _round_mean(mean_context),
-    )
-    kernel = pick_for_device(shape, gpu_of(q), "paged_decode")
-    return kernel(  # type: ignore[no-any-return]
-        q,
-        k_cache,
-        v_cache,
-        page_table,
-        seq_lens,
-        scale=scale,
-        softcap=softcap,
-        sinks=sinks,
-        alibi_slopes=alibi_slopes,
-        k_scale=k_scale,
-        v_scale=v_scale,
-        return_lse=return_lse,
-        check=check,
-    )
+    sizes = (q.shape[0], 1, *q.shape[1:]) if q.ndim == 3 else tuple(q.shape)
+    features = (window, softcap is not None, sinks is not None, alibi_slopes is not None)
+    kernel = _pick("paged_decode", sizes, features, q, k_cache, v_cache, page_table, layout, mean_context)
+    options = {"sinks": sinks, "alibi_slopes": alibi_slopes, "k_scale": k_scale, "v_scale": v_scale, "check": check}
+    tensors = (q, k_cache, v_cache, page_table, seq_lens)
+    return kernel(*tensors, scale=scale, softcap=softcap, return_lse=return_lse, **options)  # type: ignore[no-any-return]
 
 
 def paged_prefill(
@@ -160,31 +140,12 @@ def paged_prefill(
     # Serving packs another number of queries in every step: few picks, and shapes that are found in a table, need a
     # mean that is rounded.
     mean_queries = max(1, -(-q.shape[0] // max(1, batch)))
-    shape = _paged_shape_of(
-        (batch, power_of_two(mean_queries), *q.shape[1:]),
-        tuple(k_cache.shape[1:]),
-        v_cache.shape[3],
-        page_table.shape[1],
-        (str(q.dtype)[6:], str(k_cache.dtype)[6:]),
-        (window, softcap is not None, sinks is not None, alibi_slopes is not None),
-        parse_layout(layout),
-        _round_mean(mean_context),
-    )
-    kernel = pick_for_device(shape, gpu_of(q), "paged_prefill")
-    return kernel(  # type: ignore[no-any-return]
-        q,
-        k_cache,
-        v_cache,
-        page_table,
-        seq_lens,
-        cu_seqlens_q,
-        scale=scale,
-        softcap=softcap,
-        sinks=sinks,
-        alibi_slopes=alibi_slopes,
-        return_lse=return_lse,
-        check=check,
-    )
+    sizes = (batch, power_of_two(mean_queries), *q.shape[1:])
+    features = (window, softcap is not None, sinks is not None, alibi_slopes is not None)
+    kernel = _pick("paged_prefill", sizes, features, q, k_cache, v_cache, page_table, layout, mean_context)
+    options = {"sinks": sinks, "alibi_slopes": alibi_slopes, "return_lse": return_lse, "check": check}
+    tensors = (q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q)
+    return kernel(*tensors, scale=scale, softcap=softcap, **options)  # type: ignore[no-any-return]
 
 
 def append_kv(
@@ -260,13 +221,26 @@ def _check_ranks(
         )
 
 
-def _round_mean(mean_context: int | None) -> int | None:
-    """Round to the nearest multiple of an eighth of the power of two below: the mean of a server's sequences changes in
-    every step, and each distinct value is another pick.
+def _pick(
+    operation: str,
+    sizes: tuple[int, ...],
+    features: tuple[int | None, bool, bool, bool],
+    q: "torch.Tensor",
+    k_cache: "torch.Tensor",
+    v_cache: "torch.Tensor",
+    page_table: "torch.Tensor",
+    layout: str,
+    mean_context: int | None,
+) -> TunedKernel:
+    """Pick a kernel for a call: ``sizes`` are batch, queries of a sequence, heads and width."""
+    pages = (*k_cache.shape[1:3], v_cache.shape[3], page_table.shape[1])
+    dtypes = (str(q.dtype)[6:], str(k_cache.dtype)[6:])
+    shape = _paged_shape_of(sizes, pages, dtypes, features, parse_layout(layout), _round_mean(mean_context))
+    return pick_for_device(shape, gpu_of(q), operation)
 
-    Raises:
-        InvalidShapeError: it is not a positive integer.
-    """
+
+def _round_mean(mean_context: int | None) -> int | None:
+    """Round to an eighth of the power of two below: a server's mean changes in every step, and each value is a pick."""
     if mean_context is None:
         return None
     if type(mean_context) is not int or mean_context < 1:
@@ -277,35 +251,18 @@ def _round_mean(mean_context: int | None) -> int | None:
 
 @lru_cache(maxsize=CACHED_PICKS)
 def _paged_shape_of(
-    q: tuple[int, ...],  # batch, queries of a sequence, heads, width
-    k_page: tuple[int, ...],
-    head_dim_v: int,
-    max_pages: int,
+    q: tuple[int, ...],
+    pages: tuple[int, ...],
     dtypes: tuple[str, str],
     features: tuple[int | None, bool, bool, bool],
     layout: str,
     mean_context: int | None,
 ) -> PagedShape:
     """Make the shape of a call; the table's capacity, rounded up to a power of two, bounds the context and its mean."""
-    page_size, kv_heads = k_page[:2] if layout == "NHD" else (k_page[1], k_page[0])
-    capacity = max(1, max_pages * page_size)
-    max_context = min(MAX_CONTEXT, power_of_two(capacity))
-    window, softcap, sinks, alibi = features
-    return PagedShape(
-        batch=q[0],
-        heads=q[2],
-        kv_heads=kv_heads,
-        seq_q=q[1],
-        max_context=max_context,
-        mean_context=max_context if mean_context is None else min(mean_context, max_context),
-        head_dim=q[3],
-        head_dim_v=head_dim_v,
-        page_size=page_size,
-        dtype=dtypes[0],
-        kv_dtype=dtypes[1],
-        window=window,
-        softcap=softcap,
-        sinks=sinks,
-        alibi=alibi,
-        layout=layout,
-    )
+    page_size, kv_heads = pages[:2] if layout == "NHD" else (pages[1], pages[0])
+    bound = min(MAX_CONTEXT, power_of_two(max(1, pages[3] * page_size)))
+    sizes: dict[str, Any] = {"batch": q[0], "heads": q[2], "kv_heads": kv_heads, "seq_q": q[1], "page_size": page_size}
+    sizes |= {"max_context": bound, "mean_context": bound if mean_context is None else min(mean_context, bound)}
+    sizes |= {"head_dim": q[3], "head_dim_v": pages[2], "dtype": dtypes[0], "kv_dtype": dtypes[1], "layout": layout}
+    sizes |= zip(("window", "softcap", "sinks", "alibi"), features, strict=True)
+    return PagedShape(**sizes)

@@ -1,4 +1,4 @@
-"""A paged cache of keys and values in plain torch: who owns which page, shared prefixes, the tables kernels read."""
+"""A paged cache of keys and values in plain torch: owners of pages, shared prefixes, the tables that kernels read."""
 
 from array import array
 from collections.abc import Sequence
@@ -93,13 +93,11 @@ class PagedKVCache:
         self._next = 0
 
     def __repr__(self) -> str:
-        width, width_v = self.k_cache.shape[3], self.v_cache.shape[3]
-        kv_heads = self._by_slot(self.k_cache).shape[2]
-        return (
-            f"<PagedKVCache: {len(self._pages)} sequences in {len(self._owners) - len(self._free)} of "
-            f"{len(self._owners)} {self.layout} pages of {self.page_size}, {kv_heads} heads of "
-            f"{width if width == width_v else f'{width}/{width_v}'}, {self.k_cache.dtype}, {self.k_cache.device}>"
-        )
+        _, _, kv_heads, width = self._by_slot(self.k_cache).shape
+        widths = "/".join(map(str, dict.fromkeys([width, self.v_cache.shape[3]])))
+        used = f"{len(self._owners) - len(self._free)} of {len(self._owners)} {self.layout} pages of {self.page_size}"
+        place = f"{self.k_cache.dtype}, {self.k_cache.device}"
+        return f"<PagedKVCache: {len(self._pages)} sequences in {used}, {kv_heads} heads of {widths}, {place}>"
 
     @property
     def free_pages(self) -> int:
@@ -107,11 +105,11 @@ class PagedKVCache:
         return len(self._free)
 
     def allocate(self) -> int:
-        """A new empty sequence; it takes pages as it grows."""
+        """Add an empty sequence, which takes pages as it grows; return its id."""
         return self._add(array("i"), 0)
 
     def fork(self, sequence: int) -> int:
-        """A new sequence with the same tokens, in the same pages."""
+        """Add a sequence with the same tokens, in the same pages; return its id."""
         pages = self._owned(sequence)[: -(-self._lengths[sequence] // self.page_size)]
         for page in pages:
             self._owners[page] += 1
@@ -132,63 +130,52 @@ class PagedKVCache:
             NotDifferentiableError: gradients are required, which a cache does not keep.
             UnknownNameError: no such sequence.
         """
+        import torch
+
+        from autotune.kernels.paged_cache.quantization import quantize
+
         pages = self._owned(sequence)
         self._check_tokens(k, v)
-        written = ((k, self.k_cache, self.k_scale), (v, self.v_cache, self.v_scale))
         start = self._lengths[sequence]
         stop = start + k.shape[0]
         if start == stop:
             return
-        stored = [(cache, scale, *self._quantize(tokens, cache, scale)) for tokens, cache, scale in written]
+        stored = []
+        for tokens, cache, scale in ((k, self.k_cache, self.k_scale), (v, self.v_cache, self.v_scale)):
+            values, scales = (tokens, tokens) if scale is None else quantize(tokens, cache.dtype, scale)
+            stored.append((cache, values))
+            if scale is not None and cache.dtype == torch.int8:  # which has one a slot and head
+                stored.append((scale, scales))
         self._reserve(sequence, stop)
         where = self._places(pages[start // self.page_size :], start % self.page_size, k.shape[0])
-        for cache, scale, values, row_scale in stored:
-            self._by_slot(cache)[where] = _as_bytes(values)
-            if scale is not None and row_scale is not None:
-                self._by_slot(scale)[where] = row_scale
+        for pool, values in stored:
+            self._by_slot(pool)[where] = _as_bytes(values)
         self._lengths[sequence] = stop
 
     def page_table(self, sequences: Sequence[int], *, width: int | None = None) -> "torch.Tensor":
-        """Page indices int32 ``[len(sequences), width]``, -1 where a sequence has no page.
+        """Return page indices int32 ``[len(sequences), width]``, -1 where a sequence has no page.
 
         ``width`` is that of the longest sequence by default; CUDA graphs need one that stays.
         """
         rows = [self._owned(sequence) for sequence in sequences]
         longest = max(map(len, rows), default=0)
         width = max(1, longest) if width is None else width
-        if width < longest:
-            raise UsageError(f"width={width} is not allowed; the longest of these sequences has {longest} pages")
-        if width < 1:
-            raise UsageError(f"width={width} is not allowed; expected at least 1")
+        if width < max(1, longest):
+            allowed = f"the longest of these sequences has {longest} pages" if longest else "expected at least 1"
+            raise UsageError(f"width={width} is not allowed; {allowed}")
         table = array("i")
         for row in rows:
             table += row + array("i", [NO_PAGE]) * (width - len(row))
         return self._upload(table).reshape(len(rows), width)
 
     def seq_lens(self, sequences: Sequence[int]) -> "torch.Tensor":
-        """Numbers of tokens, int32 ``[len(sequences)]``."""
+        """Return numbers of tokens, int32 ``[len(sequences)]``."""
         for sequence in sequences:
             self._owned(sequence)
         return self._upload(array("i", [self._lengths[sequence] for sequence in sequences]))
 
-    @staticmethod
-    def _quantize(
-        tokens: "torch.Tensor", cache: "torch.Tensor", scale: "torch.Tensor | None"
-    ) -> "tuple[torch.Tensor, torch.Tensor | None]":
-        """Tokens as the cache holds them, and the scale of each where it has one."""
-        import torch
-
-        from autotune.kernels.paged_cache.quantization import quantize
-
-        if scale is None:
-            return tokens, None
-        if cache.dtype == torch.int8:
-            return quantize(tokens, cache.dtype)
-        return quantize(tokens, cache.dtype, scale)[0], None
-
     def _check_tokens(self, k: "torch.Tensor", v: "torch.Tensor") -> None:
-        """Refuse tokens of other sizes or places than the cache's, of another dtype unless they are quantized, and
-        gradients."""
+        """Validate sizes and place, the dtype unless tokens are quantized, and that there are no gradients."""
         import torch
 
         from autotune.kernels.tensors import check_gradients, check_tensors, describe, dtype_name
@@ -205,19 +192,16 @@ class PagedKVCache:
         check_gradients({"k": k, "v": v})
 
     def _places(self, pages: "array[int]", first: int, count: int) -> "tuple[int | torch.Tensor, slice | torch.Tensor]":
-        """Pages and slots, as indices, of tokens that follow each other from the first of these pages' slot ``first``.
-
-        Tokens of one page, as of a decode step, need no index on the GPU.
-        """
+        """Return pages and slots, as indices, of consecutive tokens from slot ``first`` of the first page on."""
         import torch
 
-        if len(pages) == 1:
+        if len(pages) == 1:  # as of a decode step: no index on the GPU is needed
             return pages[0], slice(first, first + count)
         places = torch.arange(first, first + count, device=self.k_cache.device)
         return self._upload(pages).long()[places // self.page_size], places % self.page_size
 
     def _upload(self, integers: "array[int]") -> "torch.Tensor":
-        """Numbers that nobody changes any more as int32 where the cache is, without waiting for a GPU."""
+        """Copy integers, which nobody changes any more, to where the cache is as int32, without waiting for a GPU."""
         import torch
 
         device = self.k_cache.device
@@ -228,11 +212,11 @@ class PagedKVCache:
         return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
 
     def _by_slot(self, pool: "torch.Tensor") -> "torch.Tensor":
-        """A cache, or the scales of one, as ``[pages, page_size, H_kv, ...]``; one-byte elements as bytes."""
+        """Return a cache, or its scales, as ``[pages, page_size, H_kv, ...]``; one-byte elements as bytes."""
         return _as_bytes(pool) if self.layout == "NHD" else _as_bytes(pool).transpose(1, 2)
 
     def _reserve(self, sequence: int, length: int) -> None:
-        """Give a sequence pages for that many tokens, and one of its own where it will write into a shared one."""
+        """Give a sequence pages for that many tokens, and a page of its own where it will write into a shared one."""
         pages, start = self._pages[sequence], self._lengths[sequence]
         last = start // self.page_size  # where the next token goes
         copies = last < len(pages) and length > start and self._owners[pages[last]] > 1
@@ -261,9 +245,8 @@ class PagedKVCache:
         return self._pages[sequence]
 
     def _take(self) -> int:
-        page = self._free.pop()
-        self._owners[page] = 1
-        return page
+        self._owners[self._free[-1]] = 1
+        return self._free.pop()
 
     def _release(self, page: int) -> None:
         self._owners[page] -= 1
@@ -272,7 +255,7 @@ class PagedKVCache:
 
 
 def _parse_device(device: "torch.device | str") -> "torch.device":
-    """Where a cache may lie: on a GPU, if there is one, or on the CPU."""
+    """Return the place of a cache: a GPU, if there is one, or the CPU."""
     import torch
 
     try:
@@ -282,36 +265,29 @@ def _parse_device(device: "torch.device | str") -> "torch.device":
     if place is None or place.type not in ("cuda", "cpu"):
         raise UsageError(f"device={str(device)!r} is not allowed; expected 'cuda', 'cuda:<index>' or 'cpu'")
     if place.type == "cuda" and not has_gpu():
-        raise MissingDependencyError(
-            f"device={str(device)!r}: no GPU is visible; device='cpu' needs none, `autotune doctor` says what is there"
-        )
+        advice = "device='cpu' needs none, `autotune doctor` says what is there"
+        raise MissingDependencyError(f"device={str(device)!r}: no GPU is visible; {advice}")
     return place
 
 
 def _as_bytes(tensor: "torch.Tensor") -> "torch.Tensor":
-    """One-byte elements as bytes, which torch stores by index; 8-bit floats it does not."""
+    """Return one-byte elements as bytes, which torch stores by index; 8-bit floats it does not."""
     import torch
 
     return tensor.view(torch.uint8) if tensor.itemsize == 1 else tensor
 
 
 def _make_scale(name: str, given: "torch.Tensor | None", cache: "torch.Tensor", kv_heads: int) -> "torch.Tensor | None":
-    """The scales of a cache: those that were given, or room for one a slot and head of int8.
-
-    Raises:
-        InputMismatchError: the cache has no scale that is given, or has others.
-    """
+    """Return the scales of a cache: those that were given, or room for one a slot and head of int8."""
     import torch
 
     from autotune.kernels.paged_cache.quantization import LARGEST
 
     takes_one = cache.dtype in LARGEST and cache.is_floating_point()
-    if given is not None and not (
-        takes_one
-        and isinstance(given, torch.Tensor)
-        and given.dtype == torch.float32
-        and given.shape in ((), (kv_heads,))
-    ):
+    fits = given is None
+    if isinstance(given, torch.Tensor):
+        fits = takes_one and given.dtype == torch.float32 and given.shape in ((), (kv_heads,))
+    if not fits:
         wanted = f"a float32 tensor of () or ({kv_heads},)" if takes_one else "None"
         state = f"{tuple(given.shape)} {given.dtype}" if isinstance(given, torch.Tensor) else given
         raise InputMismatchError(f"{name}={state} is not allowed; expected {wanted} for a cache of {cache.dtype}")

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Final
 
-from autotune.errors import InvalidShapeError, MissingDependencyError, UnknownNameError, one_line
+from autotune.errors import InvalidShapeError, MissingDependencyError, UnknownNameError, UsageError, one_line
 from autotune.implementation import Implementation, Kernel
 from autotune.operation import Baseline, Definition, Operation
 from autotune.shape import Shape
@@ -37,8 +37,8 @@ def register(name: str, operation: str) -> None:
     Raises:
         UnknownNameError: the name is taken by another reference.
     """
-    if _operations.setdefault(name, operation) != operation:
-        raise UnknownNameError(f"operation={name!r} is registered already as {_operations[name]}; choose another name")
+    if (found := _operations.setdefault(name, operation)) != operation:
+        raise UnknownNameError(f"operation={name!r} is registered already as {found}; choose another name")
 
 
 def register_implementation(operation: str, name: str, implementation: str) -> None:
@@ -53,11 +53,9 @@ def register_implementation(operation: str, name: str, implementation: str) -> N
     Example:
         >>> autotune.register_implementation("flash_attention", "naive", "my_package.space:IMPLEMENTATION")
     """
-    found = _implementations.setdefault((operation, name), implementation)
-    if found != implementation:
-        raise UnknownNameError(
-            f"implementation={name!r} of {operation} is registered already as {found}; choose another name"
-        )
+    if (found := _implementations.setdefault((operation, name), implementation)) != implementation:
+        taken = f"implementation={name!r} of {operation} is registered already as {found}"
+        raise UnknownNameError(f"{taken}; choose another name")
 
 
 def operation_names() -> list[str]:
@@ -71,8 +69,7 @@ def get_operation(name: str) -> Operation[Any]:
     Raises:
         UnknownNameError: no such operation; the message lists the registered ones.
     """
-    reference = operation_reference(name)
-    found = _load(reference)
+    found = _load(reference := operation_reference(name))
     if not isinstance(found, Operation):
         raise UnknownNameError(f"operation={name!r}: {reference} is {found!r}; expected an Operation")
     return found
@@ -86,8 +83,7 @@ def operation_for(shape: Shape) -> Operation[Any]:
         InvalidShapeError: those that do support other ones; the message says what each expects.
     """
     problems = []
-    for name in _all_operations():
-        operation = get_operation(name)
+    for operation in map(get_operation, _all_operations()):
         if type(shape) is operation.shape_class:
             if (problem := operation.unsupported(shape)) is None:
                 return operation
@@ -95,6 +91,17 @@ def operation_for(shape: Shape) -> Operation[Any]:
     if problems:
         raise InvalidShapeError("; ".join(problems))
     raise UnknownNameError(f"shape={shape!r}: no operation takes a {type(shape).__name__}")
+
+
+def check_shape(operation: Operation[Any], shape: Shape) -> None:
+    """Validate that an operation takes shapes of this class; those of a class derived from its own are other problems.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if type(shape) is not operation.shape_class:
+        taken = f"operation={operation.name!r} takes {operation.shape_class.__name__}"
+        raise UsageError(f"shape={shape!r} is of type {type(shape).__name__}; {taken}")
 
 
 def implementation_names(operation: str) -> list[str]:
@@ -111,10 +118,8 @@ def get_implementation(operation: str, name: str) -> Implementation[Any]:
     reference = implementation_reference(operation, name)
     found = _load(reference)
     if not isinstance(found, Implementation) or (found.operation, found.name) != (operation, name):
-        raise UnknownNameError(
-            f"implementation={name!r} of {operation}: {reference} is {getattr(found, 'title', found)!r}; expected an "
-            "Implementation of that operation and name"
-        )
+        wrong = f"implementation={name!r} of {operation}: {reference} is {getattr(found, 'title', found)!r}"
+        raise UnknownNameError(f"{wrong}; expected an Implementation of that operation and name")
     return found
 
 
@@ -134,21 +139,18 @@ def implementations_of(operation: str) -> list[Implementation[Any]]:
 
 def load_definition(operation: str) -> Definition:
     """Return the definition of an operation; imports torch."""
-    definition: Definition = _load(get_operation(operation).definition)
-    return definition
+    return _load(get_operation(operation).definition)  # type: ignore[no-any-return]
 
 
 def load_kernel(operation: str, implementation: str) -> Kernel:
     """Return the kernel of an implementation; imports torch and triton."""
-    kernel: Kernel = _load(get_implementation(operation, implementation).kernel)
-    return kernel
+    return _load(get_implementation(operation, implementation).kernel)  # type: ignore[no-any-return]
 
 
 def load_baselines(operation: str) -> Sequence[Baseline]:
     """Return what an operation is compared with, the usual ones first; imports none of their libraries."""
     reference = get_operation(operation).baselines
-    baselines: Sequence[Baseline] = _load(reference) if reference else ()
-    return baselines
+    return _load(reference) if reference else ()
 
 
 def operation_reference(name: str) -> str:

@@ -1,4 +1,4 @@
-"""A device's limits: turns a cost and a time into rates, and refuses times that no hardware reaches."""
+"""Limits of devices: roofs, rates of a cost and a time, and times that no hardware reaches."""
 
 from dataclasses import dataclass
 
@@ -53,7 +53,7 @@ def rates(cost: Cost, microseconds: float) -> tuple[float, float]:
 
 
 def why_implausible(cost: Cost, microseconds: float, device: Device, dtype: str) -> str | None:
-    """Return why a time cannot be true on this device, or None; of an unknown device, only a time of zero cannot.
+    """Return the reason why a time cannot be true on a device, or None; of an unknown one, only a time of zero cannot.
 
     A ``dtype`` that the data sheet has no rate of is judged by its bytes alone.
     """

@@ -5,8 +5,9 @@ has the values themselves.
 """
 
 import html
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final
 
 from autotune import units
@@ -17,7 +18,7 @@ MAX_WHOLE: Final = 60  # rows of an HTML table that is shown whole; a longer one
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's heading, its unit in JSON, whether its cells are aligned to the left, and the text of a value."""
+    """A column's heading, its unit in JSON, the alignment of its cells (words to the left), and the text of a value."""
 
     name: str
     unit: str = ""
@@ -31,34 +32,9 @@ class Column:
         return cell if isinstance(cell, str) else self.format(cell)
 
 
-def text(name: str) -> Column:
-    """Make a column of words."""
-    return Column(name, is_text=True)
-
-
 def number(name: str, form: str = ",", unit: str = "") -> Column:
     """Make a column of numbers in a format specification."""
     return Column(name, unit, format=lambda value: format(value, form))
-
-
-def time(name: str = "time") -> Column:
-    """Make a column of microseconds, each in the unit that reads best."""
-    return Column(name, "us", format=units.time_text)
-
-
-def timing(name: str = "time") -> Column:
-    """Make a column of ``Timing``: the median with its interval."""
-    return Column(name, "us", format=units.timing_text)
-
-
-def tflops(name: str = "rate") -> Column:
-    """Make a column of TFLOP/s."""
-    return Column(name, "TFLOP/s", format=units.tflops_text)
-
-
-def gbps(name: str = "rate") -> Column:
-    """Make a column of GB/s."""
-    return Column(name, "GB/s", format=units.gbps_text)
 
 
 def rate(name: str, unit: str) -> Column:
@@ -66,24 +42,20 @@ def rate(name: str, unit: str) -> Column:
     return Column(name, unit, format=units.three_digits)
 
 
-def mib(name: str = "memory") -> Column:
-    """Make a column of bytes."""
-    return Column(name, "B", format=units.mib_text)
+def _columns(unit: str, form: Callable[[Any], str], usual_name: str = "") -> Callable[..., Column]:
+    """Return what makes columns of one kind, given their name; it may be left out where there is a usual one."""
+    return lambda name=usual_name: Column(name, unit, format=form)
 
 
-def size(name: str) -> Column:
-    """Make a column of bytes, each in the unit that reads best."""
-    return Column(name, "B", format=units.bytes_text)
-
-
-def ratio(name: str) -> Column:
-    """Make a column of ratios."""
-    return Column(name, format=units.ratio_text)
-
-
-def percent(name: str) -> Column:
-    """Make a column of shares, in percent."""
-    return Column(name, format=units.percent_text)
+text: Final = partial(Column, is_text=True)
+time: Final = _columns("us", units.time_text, "time")  # of microseconds
+timing: Final = _columns("us", units.timing_text, "time")  # of ``Timing``: the median with its interval
+tflops: Final = _columns("TFLOP/s", units.tflops_text, "rate")
+gbps: Final = _columns("GB/s", units.gbps_text, "rate")
+mib: Final = _columns("B", units.mib_text, "memory")  # of bytes
+size: Final = _columns("B", units.bytes_text)  # of bytes, each in the unit that reads best
+ratio: Final = _columns("", units.ratio_text)
+percent: Final = _columns("", units.percent_text)  # of shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +89,9 @@ def markdown(sheet: Sheet, *, level: int = 0) -> str:
     blocks = [f"{'#' * level} {sheet.title}"] if level and sheet.title else []
     if sheet.rows:
         rules = ["---" if column.is_text else "---:" for column in sheet.columns]
-        blocks.append("\n".join(map(_markdown_row, (sheet.names, rules, *sheet.texts()))))
+        texts = ([cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in (sheet.names, *sheet.texts()))
+        blocks.append("\n".join(f"| {' | '.join(row)} |" for row in (next(texts), rules, *texts)))
     return "\n\n".join([*blocks, *sheet.notes]) + "\n"
-
-
-def _markdown_row(cells: Iterable[str]) -> str:
-    escaped = (cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
-    return f"| {' | '.join(escaped)} |"
 
 
 def html_table(sheet: Sheet) -> str:
@@ -146,11 +114,10 @@ def html_table(sheet: Sheet) -> str:
 
 
 def _html_cell(kind: str, column: Column, cell: object) -> str:
-    scope = ' scope="col"' if kind == "th" else ""
-    align = "" if column.is_text else ' class="number"'
+    attributes = ("" if column.is_text else ' class="number"') + (' scope="col"' if kind == "th" else "")
     markup = getattr(cell, "__html__", None)
     inner = html.escape(column.text(cell)) if markup is None else markup()
-    return f"<{kind}{align}{scope}>{inner}</{kind}>"
+    return f"<{kind}{attributes}>{inner}</{kind}>"
 
 
 def sheet_data(sheet: Sheet) -> dict[str, Any]:
@@ -165,5 +132,5 @@ def sheet_data(sheet: Sheet) -> dict[str, Any]:
 
 def _plain(cell: object) -> object:
     if isinstance(cell, Timing):
-        return {"median_us": cell.median_us, "low_us": cell.low_us, "high_us": cell.high_us, "samples": cell.samples}
+        return asdict(cell)
     return cell if cell is None or isinstance(cell, bool | int | float | str) else str(cell)

@@ -1,6 +1,6 @@
 """Configs and the spaces they come from, as data and pure functions."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -83,15 +83,36 @@ class Parameter:
         return all(isinstance(value, int) for value in self.values)
 
     def exists_on(self, device: Device) -> bool:
-        """Return if a device has the parameter."""
+        """Return True if a device has the parameter."""
         return self.needs is None or device.has(self.needs)
 
-    def choices(self, device: Device, chosen: Mapping[str, Value] | None = None) -> tuple[Value, ...]:
-        """Return the values on a device beside those chosen of other parameters; ``(None,)`` if there is no choice."""
-        exists = self.exists_on(device)
+    def choices(self, device: Device | None, chosen: Mapping[str, Value] | None = None) -> tuple[Value, ...]:
+        """Return the values on a device beside those chosen of other parameters; ``(None,)`` if there is no choice.
+
+        Without a device, the parameter exists wherever it has a value.
+        """
+        exists = bool(self.values) if device is None else self.exists_on(device)
         if self.only is not None and chosen is not None:
             exists = exists and chosen.get(self.only[0]) == self.only[1]
         return self.values if exists else (None,)
+
+
+def combinations(parameters: Sequence[Parameter], device: Device | None = None) -> Iterator[Config]:
+    """Yield every config over parameters, valid or not, in their order.
+
+    Example:
+        >>> list(combinations([Parameter("a", (1, 2)), Parameter("b", (3, 4), only=("a", 2))]))
+        [Config(a=1, b=None), Config(a=2, b=3), Config(a=2, b=4)]
+    """
+
+    def extend(chosen: dict[str, Value], left: Sequence[Parameter]) -> Iterator[Config]:
+        if not left:
+            yield Config(chosen)
+            return
+        for value in left[0].choices(device, chosen):
+            yield from extend({**chosen, left[0].name: value}, left[1:])
+
+    return extend({}, tuple(parameters))
 
 
 def _no_hints(config: Config, shape: Shape, device: Device) -> tuple[float, ...]:
@@ -121,28 +142,18 @@ class Space(Generic[ShapeT]):
 
     def combinations(self, device: Device) -> Iterator[Config]:
         """Yield every config before validity, in parameter order."""
-
-        def extend(chosen: dict[str, Value], left: tuple[Parameter, ...]) -> Iterator[Config]:
-            if not left:
-                yield Config(chosen)
-                return
-            for value in left[0].choices(device, chosen):
-                yield from extend({**chosen, left[0].name: value}, left[1:])
-
-        return extend({}, self.parameters)
+        return combinations(self.parameters, device)
 
     def configs(self, shape: ShapeT, device: Device) -> Iterator[Config]:
         """Yield every valid config, in parameter order."""
-        for config in self.combinations(device):
-            if self.reject(config, shape, device) is None:
-                yield config
+        return (config for config in self.combinations(device) if self.reject(config, shape, device) is None)
 
     def why_invalid(self, config: Config, shape: ShapeT, device: Device) -> str | None:
-        """Say why a config may not run here, or return None: names and values first, then the rule of the space."""
+        """Return the reason why a config may not run here, or None: names and values first, then the space's rule."""
         return self.why_outside(config, device) or self.reject(config, shape, device)
 
     def why_outside(self, config: Config, device: Device) -> str | None:
-        """Say why a config is not one of this space on a device, by names and values alone, or return None."""
+        """Return the reason why a config is not one of this space on a device, by names and values alone, or None."""
         if list(config) != [parameter.name for parameter in self.parameters]:
             return f"parameters are {list(config)}, expected {[parameter.name for parameter in self.parameters]}"
         for parameter in self.parameters:

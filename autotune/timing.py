@@ -76,7 +76,7 @@ class Stopwatch:
         return self._platform.measure_us(self._work) / len(self._launches)
 
     def warm_up(self) -> float:
-        """Replay until consecutive samples agree, or for a fifth of a second; returns the last sample."""
+        """Replay until consecutive samples agree, or for a fifth of a second; return the last sample."""
         if not self._is_long_enough:
             self._lengthen()
         deadline = time.monotonic() + MAX_WARMUP_SECONDS
@@ -129,7 +129,7 @@ class ClockStopwatch:
 
 
 def screen(stopwatch: Stopwatch, *, give_up_us: float, samples: int = 7) -> tuple[Timing, bool]:
-    """Take a short measurement; returns it, and True if it was cut short for being slower than ``give_up_us``.
+    """Take a short measurement; return it, and True if it was cut short for being slower than ``give_up_us``.
 
     A far slower launch is not even captured: the rough pass is its time. Of the rest the median of three samples
     decides, since a single one may be an outlier, and a slow one is never measured again.
@@ -179,7 +179,7 @@ def race(
 
 
 def _is_decided(samples: Sequence[Sequence[float]]) -> bool:
-    """Return if every entry either lost clearly or is so close to the fastest that more rounds would not part them."""
+    """Return True if every entry lost clearly, or is so close to the fastest that more rounds would not part them."""
     if not samples:
         return True
     timings = sorted((summarize(values) for values in samples), key=lambda timing: timing.median_us)

@@ -174,11 +174,6 @@ class Trial:
     gbps: float | None = None
 
     @property
-    def is_measured(self) -> bool:
-        """True unless a recorded sweep answered in place of a GPU."""
-        return self.executor != "replay"
-
-    @property
     def candidate(self) -> Candidate:
         return self.outcome.candidate
 

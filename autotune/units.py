@@ -57,9 +57,7 @@ def short_time_text(microseconds: float) -> str:
         ('128 ms', '84.2 us')
     """
     unit = time_unit(microseconds)
-    value = microseconds / unit.microseconds
-    digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
-    return f"{value:.{digits}f} {unit.name}"
+    return f"{three_digits(microseconds / unit.microseconds)} {unit.name}"
 
 
 def duration_text(seconds: float) -> str:
@@ -99,22 +97,12 @@ def tflops_text(tflops: float) -> str:
 
 
 def gbps_text(gbps: float) -> str:
-    """Format a rate of memory.
-
-    Example:
-        >>> gbps_text(4078.3)
-        '4078 GB/s'
-    """
+    """Format a rate of memory."""
     return f"{three_digits(gbps)} GB/s"
 
 
 def mib_text(count: float) -> str:
-    """Format bytes in MiB.
-
-    Example:
-        >>> mib_text(3 * 2**29)
-        '1,536.0 MiB'
-    """
+    """Format bytes in MiB."""
     return f"{count / 2**20:,.1f} MiB"
 
 
@@ -132,12 +120,7 @@ def bytes_text(count: float) -> str:
 
 
 def ratio_text(value: float) -> str:
-    """Format a ratio of two measurements.
-
-    Example:
-        >>> ratio_text(1.2345)
-        '1.23x'
-    """
+    """Format a ratio of two measurements."""
     return f"{value:.2f}x"
 
 

@@ -32,7 +32,7 @@ TOO_LARGE: Final = "out of resource: shared memory, Required: 278528, Hardware l
 
 def install(patch: pytest.MonkeyPatch, version: str) -> None:
     """Another torch, as far as hashes know."""
-    patch.setattr(implementation, "_installed_version", lambda library: version)
+    patch.setattr(implementation, "installed_version", lambda library: version)
 
 
 def default(shape: AttentionShape) -> Config:

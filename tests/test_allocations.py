@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.allocations import Held, extra_bytes, held_by, peak_of, watch
+from autotune.allocations import Held, extra_bytes, held_by, measure_held, peak_of
 from tests.executor.fake_cuda import FakeCuda, replace_cuda
 
 MB = 10**6
@@ -42,7 +42,7 @@ def run() -> torch.Tensor:
 
 
 def test_a_call_on_the_cpu_holds_its_temporaries_and_its_result() -> None:
-    result, held = watch(run, "cpu")
+    result, held = measure_held(run, "cpu")
     assert result.shape == (250,)
     assert held == Held(peak=2 * MB, kept=1000)  # the two, and not what is left of them
     assert peak_of(run, "cpu") == 2 * MB
@@ -80,7 +80,7 @@ def allocate(cuda: FakeCuda, *sizes: int) -> Callable[[], None]:
 def test_a_call_on_a_gpu_is_told_from_what_was_held_before(cuda: FakeCuda) -> None:
     cuda.allocate(9000)
     cuda.allocate(-4000)  # a peak of others
-    _, held = watch(allocate(cuda, 300, 500, -600), "cuda")
+    _, held = measure_held(allocate(cuda, 300, 500, -600), "cuda")
     assert held == Held(peak=800, kept=200)
     assert peak_of(allocate(cuda, 70, -70), "cuda") == 70
     assert extra_bytes(allocate(cuda, 300, 500, -600), "cuda", prepared=11) == 800 - 200 + 11

@@ -166,7 +166,7 @@ def test_a_row_of_a_library_is_of_the_version_that_it_names(monkeypatch: pytest.
 
 def test_a_library_that_no_toolchain_names_is_the_installed_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        implementation, "_installed_version", lambda library: {"flash-attn": "2.8", "torch": "2.13"}[library]
+        implementation, "installed_version", lambda library: {"flash-attn": "2.8", "torch": "2.13"}[library]
     )
     foreign = replace(FLEX, library="flash-attn")
     assert foreign.source_hash_under(sample.TOOLCHAIN) == hashlib.sha256(b"flash-attn 2.8").hexdigest()

@@ -5,7 +5,10 @@ import importlib
 import pytest
 
 from autotune import registry
-from autotune.errors import MissingDependencyError, UnknownNameError
+from autotune.dispatch import get_kernel
+from autotune.errors import MissingDependencyError, UnknownNameError, UsageError
+from autotune.shape import AttentionShape
+from autotune.tuning import tune
 
 
 def test_a_kernel_without_its_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,3 +51,17 @@ def test_what_is_registered_has_the_name_it_is_registered_by() -> None:
     registry.register("other", triton)
     with pytest.raises(UnknownNameError, match="expected an Operation"):
         registry.get_operation("other")
+
+
+def test_a_class_derived_from_a_shape_class_is_another_problem_everywhere() -> None:
+    class Longer(AttentionShape):
+        """A shape with a meaning of its own."""
+
+    shape = Longer(batch=1, heads=1, seq_q=64, head_dim=64)
+    with pytest.raises(UnknownNameError, match="no operation takes a Longer"):
+        get_kernel(shape, device="NVIDIA H200")
+    taken = r"is of type Longer; operation='flash_attention' takes AttentionShape$"
+    with pytest.raises(UsageError, match=taken):
+        get_kernel(shape, device="NVIDIA H200", operation="flash_attention")
+    with pytest.raises(UsageError, match=taken):
+        tune(shape, operation="flash_attention")

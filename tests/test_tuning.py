@@ -1,6 +1,7 @@
 """``tune`` by replay: from shapes to stored winners; in threads and several processes; failures and Ctrl-C."""
 
 import asyncio
+import inspect
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from autotune import dispatch, platforms
+from autotune.cli.search import search as search_command
 from autotune.correctness import Verdict
 from autotune.device import Device
 from autotune.errors import (
@@ -162,7 +164,7 @@ def test_a_shape_of_several_that_fails_is_a_result(monkeypatch: pytest.MonkeyPat
         ({"shapes": [("flash", sample.shape(64))]}, UnknownNameError, "operation='flash'"),
         ({"sampler": "annealing"}, UnknownNameError, "sampler='annealing' is unknown"),
         ({"implementations": ["cute"]}, UnknownNameError, "implementation='cute'"),
-        ({"operation": "paged_decode"}, UsageError, "paged_decode takes PagedShape"),
+        ({"operation": "paged_decode"}, UsageError, "operation='paged_decode' takes PagedShape"),
         ({"target": "sm_1"}, UnknownNameError, "sm_1"),
         ({"device": "NVIDIA H9000"}, UnknownNameError, "NVIDIA H9000"),
         (
@@ -283,3 +285,12 @@ def test_docstring_of_each_event_is_there() -> None:
     events = [name for name in vars(Observer) if name.startswith("on_")]
     assert len(events) == 13
     assert all(getattr(Observer, name).__doc__ for name in events)
+
+
+def test_every_argument_is_documented_and_what_the_budget_leaves_out() -> None:
+    text = tune.__doc__ or ""
+    assert [name for name in inspect.signature(tune).parameters if f"\n        {name}: " not in text] == []
+    (option,) = [each for each in search_command.params if each.name == "budget"]
+    for said in (" ".join(text.split()), str(getattr(option, "help", ""))):
+        assert "Where there is no GPU, compiling" in said
+        assert "checking the winner come on top" in said

@@ -18,7 +18,7 @@ def confirmation_lines(
     *,
     of_several: bool = False,
 ) -> list[str]:
-    """Say how each finalist compiled, and whether the winner's numbers hold in the interpreter; or why neither ran.
+    """Return how each finalist compiled, and the verdict of the interpreter on the winner; or the reason of neither.
 
     ``implementation`` is the winner's; ``of_several``: several were searched.
     """

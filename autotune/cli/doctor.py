@@ -22,21 +22,15 @@ def doctor(as_json: bool) -> None:
     findings += [Finding("table", False, text) for text in damaged if text not in found]
     if as_json:
         print_json(findings)
-    else:
-        _print(findings)
+    console = make_console()
+    for finding in () if as_json else findings:
+        console.print(f"{'ok ' if finding.ok else '-- '} {finding.subject:15} {finding.text}")
+        if finding.fix:
+            console.print(f"{'':19} fix: {finding.fix}")
     if damaged:
         subjects = dict.fromkeys(f"`{finding.subject}`" for finding in findings if finding.text in damaged)
         count = "1 table" if len(damaged) == 1 else f"{len(damaged)} tables"
         raise TableError(f"{count} cannot be read: see {', '.join(subjects)}")
-
-
-def _print(findings: list[Finding]) -> None:
-    console = make_console()
-    for finding in findings:
-        mark = "ok " if finding.ok else "-- "
-        console.print(f"{mark} {finding.subject:15} {finding.text}")
-        if finding.fix:
-            console.print(f"{'':19} fix: {finding.fix}")
 
 
 def _damaged_tables() -> list[str]:

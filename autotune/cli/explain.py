@@ -93,11 +93,7 @@ def _why_served(operation: str, shape: Shape, device: Device, candidate: Candida
 
 
 def _find_device(name: str | None, sources: list[Source], tables: Path | None) -> Device:
-    """Return the named device; by default the GPU here, or the H200.
-
-    Raises:
-        UnknownNameError: no row is of such a device.
-    """
+    """Return the named device; by default the GPU here, or the H200."""
     if name is None:
         return platforms.current_device() if platforms.has_gpu() else NVIDIA_H200
     return find_device(name, (trial for source in sources for trial in source.trials), tables)

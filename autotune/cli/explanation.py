@@ -1,7 +1,7 @@
-"""Explanations of why a config won or lost: pure functions over trials, as text and as plain data."""
+"""The fate of a config: pure functions over trials, as text and as plain data."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -72,31 +72,23 @@ def explain_candidate(
     known = list(sources)
     found = next((source for source in known if any(t.candidate == candidate for t in source.trials)), None)
     reason = _why_pruned(operation, shape, device, candidate)
-    if found is None or reason is not None:
-        best = next((won for source in known if (won := _winner(source.trials)) is not None), None)
-        is_screening_kept = any(trial.stage is Stage.SCREEN for source in known for trial in source.trials)
-        untried = Fate.UNTRIED if best is None or is_screening_kept else Fate.UNKNOWN
-        return Explanation(
-            operation=operation.name,
-            shape=shape,
-            device=device,
-            candidate=candidate,
-            fate=untried if reason is None else Fate.PRUNED,
-            reason=reason or "",
-            winner=best,
-            compared=len({trial.config for source in known for trial in source.trials}),
-        )
-    return _judge(operation, shape, device, candidate, found)
+    asked = Explanation(operation=operation.name, shape=shape, device=device, candidate=candidate, fate=Fate.PRUNED)
+    if found is not None and reason is None:
+        return _judge(asked, found)
+    trials = [trial for source in known for trial in source.trials]
+    best = next((won for source in known if (won := _winner(source.trials)) is not None), None)
+    asked = replace(asked, winner=best, compared=len({trial.config for trial in trials}))
+    if reason is not None:
+        return replace(asked, reason=reason)
+    is_screening_kept = any(trial.stage is Stage.SCREEN for trial in trials)
+    return replace(asked, fate=Fate.UNTRIED if best is None or is_screening_kept else Fate.UNKNOWN)
 
 
-def _judge(
-    operation: Operation[Any], shape: Shape, device: Device, candidate: Candidate, source: Source
-) -> Explanation:
+def _judge(asked: Explanation, source: Source) -> Explanation:
     """Judge a candidate that was tried by its last race, or by its screening where it was not raced."""
-    best = _winner(source.trials)
-    trial = max(
-        (t for t in source.trials if t.candidate == candidate), key=lambda t: (t.stage is Stage.RACE, t.started_at)
-    )
+    best, candidate = _winner(source.trials), asked.candidate
+    own = [trial for trial in source.trials if trial.candidate == candidate]
+    trial = max(own, key=lambda t: (t.stage is Stage.RACE, t.started_at))
     field = [t for t in source.trials if _group(t) == _group(trial)]
     timed = sorted((t for t in field if t.timing and t.status in (Status.OK, Status.SLOW)), key=_median)
     rival = next(iter(timed), None)
@@ -114,11 +106,8 @@ def _judge(
         fate = Fate.LEADING if rival is trial else Fate.LOST
     if fate is Fate.LOST and rival is trial:
         rival = None  # the winner is of another source or Triton: no row here is comparable
-    return Explanation(
-        operation=operation.name,
-        shape=shape,
-        device=device,
-        candidate=candidate,
+    return replace(
+        asked,
         fate=fate,
         reason=trial.outcome.message if fate is Fate.FAILED else "",
         trial=trial,
@@ -127,7 +116,7 @@ def _judge(
         faster=sum(_median(other) < _median(trial) for other in timed) if trial in timed else 0,
         compared=len(timed),
         source=source.place,
-        tried=0 if best is None else _count_screened(best, source.trials),
+        tried=len({t.config for t in source.trials if best is not None and _is_screened_beside(best, t)}),
     )
 
 
@@ -164,13 +153,8 @@ def explanation_data(found: Explanation) -> dict[str, Any]:
         "shape": found.shape.as_dict(),
         "device": asdict(found.device),
         **candidate_data(found.candidate),
-        "fate": found.fate,
-        "reason": found.reason,
         "stage": None if found.trial is None else found.trial.stage,
-        "faster": found.faster,
-        "compared": found.compared,
-        "source": found.source,
-        "served": found.served,
+        **{name: getattr(found, name) for name in ("fate", "reason", "faster", "compared", "source", "served")},
         **{name: None if row is None else trial_data(row) for name, row in rows.items()},
     }
 
@@ -199,7 +183,7 @@ def _verdict(found: Explanation) -> str:
         return f"leading {stage}, the fastest of {found.compared}; no race has decided yet"
     if found.rival is not None and found.rival.race_id != trial.race_id:
         return "lost: it won an earlier race, and a newer one decides"
-    if found.faster == 0 or (found.rival is not None and _is_tied(trial, found.rival)):
+    if found.faster == 0 or (found.rival is not None and len(tie_set([trial, found.rival])) == 2):
         return f"lost {stage}, level with the winner: {TIED}"
     early = ", stopped early" if trial.status is Status.SLOW else ""
     return f"lost {stage}{early}: {found.faster} of {found.compared - 1} others were faster"
@@ -220,10 +204,8 @@ def _beside(trial: Trial, rival: Trial) -> list[str]:
 def _takes(resources: Resources) -> str:
     if resources == Resources():
         return "registers and shared memory are not known"
-    registers, spilled, shared = (
-        "?" if value is None else value
-        for value in (resources.registers, resources.spill_bytes, resources.shared_bytes)
-    )
+    numbers = (resources.registers, resources.spill_bytes, resources.shared_bytes)
+    registers, spilled, shared = ("?" if value is None else value for value in numbers)
     return f"{registers} registers, {spilled} bytes spilled, {shared} bytes of shared memory"
 
 
@@ -244,15 +226,10 @@ def _group(trial: Trial) -> tuple[object, ...]:
     return trial.stage, trial.race_id, trial.policy, trial.source_hash, trial.toolchain.triton
 
 
-def _count_screened(winner: Trial, trials: Sequence[Trial]) -> int:
-    """Count the configs that were screened with the winner's source and Triton; 0 where only the winner was kept."""
+def _is_screened_beside(winner: Trial, trial: Trial) -> bool:
+    """Return True for a screening with the winner's source and Triton; there is none where only the winner was kept."""
     key = winner.source_hash, winner.toolchain.triton
-    return len({t.config for t in trials if t.stage is Stage.SCREEN and (t.source_hash, t.toolchain.triton) == key})
-
-
-def _is_tied(trial: Trial, rival: Trial) -> bool:
-    """Return True if the tie set of the two alone has both."""
-    return len(tie_set([trial, rival])) == 2
+    return trial.stage is Stage.SCREEN and (trial.source_hash, trial.toolchain.triton) == key
 
 
 def _median(trial: Trial) -> float:

@@ -73,12 +73,7 @@ def export(
 
 
 def _recorded(operation: str | None, name: str) -> list[Trial]:
-    """Return the rows of a shipped sweep by the name of its file, of this operation or of any.
-
-    Raises:
-        UnknownNameError: there is no such operation, or no sweep of that name.
-        TableError: it is damaged.
-    """
+    """Return the rows of a shipped sweep by the name of its file, of this operation or of any."""
     operations = operation_names() if operation is None else [get_operation(operation).name]
     damaged: list[TableError] = []
     sweeps = {sweep.name: sweep for each in operations for sweep in shipped_sweeps(each, on_damaged=damaged.append)}

@@ -1,6 +1,5 @@
 """Checks of this machine and installation, each with the command that repairs it."""
 
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -11,6 +10,7 @@ from typing import Final
 
 from autotune import platforms
 from autotune.errors import TableError
+from autotune.implementation import installed_version
 from autotune.registry import implementations_of, operation_names
 from autotune.table import Store, home, shipped_outsiders, shipped_sweeps, shipped_winners
 from autotune.tuning import why_unwritable
@@ -21,9 +21,13 @@ INSTALL_GPU: Final = 'pip install ".[gpu]" in the clone'
 INSTALL_CUDNN: Final = 'pip install ".[cudnn]" in the clone'
 
 
+# The outcome of a check: a mark, a text, and the command or advice that repairs what is wrong.
+Answer = tuple[bool, str] | tuple[bool, str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the doctor's report; ``fix`` is a command or an advice, empty if nothing is wrong."""
+    """One line of the doctor's report; ``fix`` is empty if nothing is wrong."""
 
     subject: str
     ok: bool
@@ -33,181 +37,161 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Run all checks; never raises."""
-    checks: tuple[Callable[[], Finding], ...] = (
-        _system,
-        _python,
-        _torch,
-        _triton,
-        _gpu,
-        _nvml,
-        _cudnn,
-        _memory_checker,
-        _interpreter,
-        _folder,
-        _user_tables,
-        _shipped_tables,
-        _outside_rows,
-        _shipped_toolchain,
-        _shipped_source,
-    )
-    return [_guarded(check) for check in checks]
+    return [Finding(subject, *_guarded(check)) for subject, check in CHECKS.items()]
 
 
-def _guarded(check: Callable[[], Finding]) -> Finding:
-    subject = check.__name__.strip("_").replace("_", " ")
+def _guarded(check: Callable[[], Answer]) -> Answer:
     try:
         return check()
     except Exception as error:  # whatever is broken here is what the report is for
-        return Finding(subject, False, " ".join(str(error).split()) or type(error).__name__)
+        return False, " ".join(str(error).split()) or type(error).__name__
 
 
-def _system() -> Finding:
+def _system() -> Answer:
+    is_linux = sys.platform == "linux"
     text = f"{platform.system()} {platform.release()}, {os.cpu_count()} cores"
-    fix = "" if sys.platform == "linux" else "Triton needs Linux; on Windows use WSL2"
-    return Finding("system", not fix, text, fix)
+    return is_linux, text, "" if is_linux else "Triton needs Linux; on Windows use WSL2"
 
 
-def _python() -> Finding:
-    text = f"{platform.python_version()} at {sys.executable}"
-    return Finding(
-        "python", sys.version_info >= (3, 11), text, "" if sys.version_info >= (3, 11) else "use 3.11 to 3.14"
-    )
+def _python() -> Answer:
+    is_new = sys.version_info >= (3, 11)
+    return is_new, f"{platform.python_version()} at {sys.executable}", "" if is_new else "use 3.11 to 3.14"
 
 
-def _torch() -> Finding:
+def _torch() -> Answer:
     tools = platforms.toolchain()
     if not tools.torch:
-        return Finding("torch", False, "not installed", INSTALL_GPU)
-    return Finding("torch", True, f"{tools.torch}, built for {tools.cuda or 'the CPU'}")
+        return False, "not installed", INSTALL_GPU
+    return True, f"{tools.torch}, built for {tools.cuda or 'the CPU'}"
 
 
-def _triton() -> Finding:
+def _triton() -> Answer:
     tools = platforms.toolchain()
     if not tools.triton:
-        return Finding("triton", False, "not installed", INSTALL_GPU)
+        return False, "not installed", INSTALL_GPU
     if tools.triton.startswith("3.6") and _numpy_version() >= (2, 4):
-        fix = "pip install 'numpy<2.4'"
-        return Finding("triton", False, f"{tools.triton}: its interpreter fails on numpy 2.4 and newer", fix)
-    return Finding("triton", True, f"{tools.triton}, ptxas {tools.ptxas or 'not found'}")
+        return False, f"{tools.triton}: its interpreter fails on numpy 2.4 and newer", "pip install 'numpy<2.4'"
+    return True, f"{tools.triton}, ptxas {tools.ptxas or 'not found'}"
 
 
 def _numpy_version() -> tuple[int, ...]:
-    import numpy
-
-    return tuple(int(part) for part in numpy.__version__.split(".")[:2])
+    return tuple(int(part) for part in installed_version("numpy").split(".")[:2])
 
 
-def _gpu() -> Finding:
+def _gpu() -> Answer:
     if not platforms.has_gpu():
         fix = "none needed to replay sweeps, look up and export; to measure, run on a machine with a GPU and its driver"
-        return Finding("gpu", False, "none visible", fix)
+        return False, "none visible", fix
     device = platforms.current_device()
     cap = f", {device.power_cap_watts} W" if device.power_cap_watts else ""
-    return Finding("gpu", True, f"{device.name} ({device.arch}), {device.sm_count} SMs, {device.memory_mib} MiB{cap}")
+    return True, f"{device.name} ({device.arch}), {device.sm_count} SMs, {device.memory_mib} MiB{cap}"
 
 
-def _nvml() -> Finding:
+def _nvml() -> Answer:
     if importlib.util.find_spec("pynvml") is None:
-        return Finding("nvml", False, "clocks and other processes are not recorded", "pip install nvidia-ml-py")
+        return False, "clocks and other processes are not recorded", "pip install nvidia-ml-py"
     driver = platforms.toolchain().driver
-    return Finding("nvml", True, f"driver {driver}" if driver else "installed; no NVIDIA driver here")
+    return True, f"driver {driver}" if driver else "installed; no NVIDIA driver here"
 
 
-def _cudnn() -> Finding:
-    version = _cudnn_frontend_version()
-    if not version:
-        text = "its Python frontend is not installed: paged attention is not compared with cuDNN"
-        return Finding("cudnn", False, text, INSTALL_CUDNN)
-    return Finding("cudnn", True, f"Python frontend {version}")
+def _cudnn() -> Answer:
+    if version := installed_version("nvidia-cudnn-frontend"):
+        return True, f"Python frontend {version}"
+    return False, "its Python frontend is not installed: paged attention is not compared with cuDNN", INSTALL_CUDNN
 
 
-def _cudnn_frontend_version() -> str:
-    try:
-        return importlib.metadata.version("nvidia-cudnn-frontend")
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-def _memory_checker() -> Finding:
+def _memory_checker() -> Answer:
     from autotune.lab.machine.cuda_tools import why_no_sanitizer
 
     if not platforms.has_gpu() or not platforms.platform_here().memory_checker:
-        return Finding("memory checker", False, "compute-sanitizer needs an NVIDIA GPU")
+        return False, "compute-sanitizer needs an NVIDIA GPU"
     reason = why_no_sanitizer()
-    text = "compute-sanitizer works: python -m benchmarks.memcheck" if reason is None else reason
-    return Finding("memory checker", reason is None, text)
+    return reason is None, reason or "compute-sanitizer works: python -m benchmarks.memcheck"
 
 
-def _interpreter() -> Finding:
-    ok = importlib.util.find_spec("triton") is not None and importlib.util.find_spec("torch") is not None
-    text = "numbers can be checked without a GPU (fp16, fp32)" if ok else "needs torch and triton"
-    return Finding("interpreter", ok, text, "" if ok else INSTALL_GPU)
+def _interpreter() -> Answer:
+    if all(importlib.util.find_spec(name) for name in ("triton", "torch")):
+        return True, "numbers can be checked without a GPU (fp16, fp32)"
+    return False, "needs torch and triton", INSTALL_GPU
 
 
-def _folder() -> Finding:
-    root = home()
-    problem = why_unwritable(root)
+def _folder() -> Answer:
+    problem = why_unwritable(home())
     if problem is None:
-        return Finding("folder", True, f"{root} is writable")
-    return Finding("folder", False, f"{root} is not writable: {problem}", "export AUTOTUNE_HOME=a folder you can write")
+        return True, f"{home()} is writable"
+    return False, f"{home()} is not writable: {problem}", "export AUTOTUNE_HOME=a folder you can write"
 
 
-def _user_tables() -> Finding:
+def _user_tables() -> Answer:
     try:
         counts = {name: len(Store(home()).trials(name)) for name in operation_names()}
     except TableError as error:
-        return Finding("your tables", False, str(error), "move the damaged file away, then search again")
-    text = ", ".join(f"{count_text(count, 'trial')} of {name}" for name, count in counts.items())
-    return Finding("your tables", True, text)
+        return False, str(error), "move the damaged file away, then search again"
+    return True, ", ".join(f"{count_text(count, 'trial')} of {name}" for name, count in counts.items())
 
 
-def _shipped_tables() -> Finding:
+def _shipped_tables() -> Answer:
     counts = {name: (len(shipped_winners(name)), len(shipped_sweeps(name))) for name in operation_names()}
-    text = ", ".join(
+    texts = (
         f"{name}: {count_text(winners, 'winner')}, {count_text(sweeps, 'sweep')}"
         for name, (winners, sweeps) in counts.items()
     )
-    return Finding("shipped tables", any(winners for winners, _ in counts.values()), text)
+    return any(winners for winners, _ in counts.values()), ", ".join(texts)
 
 
-def _outside_rows() -> Finding:
+def _outside_rows() -> Answer:
     def skip(damaged: TableError) -> None: ...  # which the lines above name
 
     found = Store(home()).outsiders(on_damaged=skip)
     found += [each for name in operation_names() for each in shipped_outsiders(name, on_damaged=skip)]
     if not found:
-        return Finding("outside rows", True, "every row is of today's spaces")
+        return True, "every row is of today's spaces"
     example = f"{found[0].where}, row {found[0].row}: {found[0].reason}"
     owners = sorted({each.operation for each in found} & set(operation_names()))
     lists = "".join(f"; `autotune show --all --operation {name}` lists them" for name in owners)
-    count = count_text(len(found), "row")
-    return Finding("outside rows", True, f"{count} kept and never served, for example {example}{lists}")
+    return True, f"{count_text(len(found), 'row')} kept and never served, for example {example}{lists}"
 
 
-def _shipped_toolchain() -> Finding:
+def _shipped_toolchain() -> Answer:
     rows = [trial for name in operation_names() for trial in shipped_winners(name)]
     found = sorted({f"{t.device.name}: triton {t.toolchain.triton}, torch {t.toolchain.torch}" for t in rows})
     here = platforms.toolchain().triton
     same = not here or all(trial.toolchain.triton == here for trial in rows)
-    text = f"measured on {'; '.join(found) or 'nothing'}" + ("" if same else f"; triton here is {here}")
-    return Finding("toolchain", True, text)
+    return True, f"measured on {'; '.join(found) or 'nothing'}" + ("" if same else f"; triton here is {here}")
 
 
-def _shipped_source() -> Finding:
+def _shipped_source() -> Answer:
     rows = [
         (each, shipped_winners(each.operation, implementation=each.name))
         for name in operation_names()
         for each in implementations_of(name)
     ]
     stale = [each.title for each, found in rows if not all(map(each.is_source_of, found))]
-    if not stale:
-        # A library's winners count by the version in their rows: another one here is noted, and needs no repair.
-        others = [
-            f"; those of {each.title} with another {each.library} than here"
-            for each, found in rows
-            if any(trial.source_hash != each.source_hash for trial in found)
-        ]
-        return Finding("kernel source", True, f"shipped winners were measured with this source{''.join(others)}")
-    return Finding(
-        "kernel source", False, f"changed since the shipped winners of {', '.join(stale)}", "autotune search"
-    )
+    if stale:
+        return False, f"changed since the shipped winners of {', '.join(stale)}", "autotune search"
+    # A library's winners count by the version in their rows: another one here is noted, and needs no repair.
+    others = [
+        f"; those of {each.title} with another {each.library} than here"
+        for each, found in rows
+        if any(trial.source_hash != each.source_hash for trial in found)
+    ]
+    return True, f"shipped winners were measured with this source{''.join(others)}"
+
+
+CHECKS: Final[dict[str, Callable[[], Answer]]] = {
+    "system": _system,
+    "python": _python,
+    "torch": _torch,
+    "triton": _triton,
+    "gpu": _gpu,
+    "nvml": _nvml,
+    "cudnn": _cudnn,
+    "memory checker": _memory_checker,
+    "interpreter": _interpreter,
+    "folder": _folder,
+    "your tables": _user_tables,
+    "shipped tables": _shipped_tables,
+    "outside rows": _outside_rows,
+    "toolchain": _shipped_toolchain,
+    "kernel source": _shipped_source,
+}

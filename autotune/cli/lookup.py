@@ -10,7 +10,7 @@ from autotune.console.options import device_option, json_option, split_names
 from autotune.console.output import make_console, print_json
 from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.console.shapes import describe
-from autotune.console.winners import config_data, policy_text, trial_data
+from autotune.console.winners import candidate_data, policy_text, trial_data
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import Among, TunedKernel, get_kernel
 from autotune.errors import UsageError
@@ -45,11 +45,7 @@ def lookup(among: str, device: str | None, as_json: bool, shape: ShapeOptions) -
 
 
 def _parse_among(text: str) -> Among:
-    """Parse the implementations that may be served.
-
-    Raises:
-        UsageError: there is none, or a word for several beside names.
-    """
+    """Parse the implementations that may be served."""
     if text in ("ours", "fastest"):
         return "ours" if text == "ours" else "fastest"
     names = split_names(text)
@@ -59,7 +55,6 @@ def _parse_among(text: str) -> Among:
 
 
 def _lines(device: str | None, kernel: TunedKernel) -> list[str]:
-    """Return an answer as text."""
     why = kernel.provenance
     return [
         f"shape   {kernel.shape}",
@@ -73,18 +68,11 @@ def _lines(device: str | None, kernel: TunedKernel) -> list[str]:
 
 
 def _data(kernel: TunedKernel) -> dict[str, Any]:
-    """Return an answer as plain data."""
     why = kernel.provenance
     return {
         "shape": kernel.shape.as_dict(),
-        "implementation": kernel.implementation,
-        "config": config_data(kernel.config),
-        "baseline": why.baseline,
-        "rung": why.rung,
-        "reason": why.reason,
-        "origin": why.origin,
-        "distance": why.distance,
-        "notes": why.notes,
+        **candidate_data(kernel.candidate),
+        **{name: getattr(why, name) for name in ("baseline", "rung", "reason", "origin", "distance", "notes")},
         "row": None if why.row is None else trial_data(why.row),
     }
 

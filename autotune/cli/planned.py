@@ -1,19 +1,19 @@
 """The plan of a search as text and as plain data."""
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from autotune.console.winners import config_data
 from autotune.units import count_text
 
 if TYPE_CHECKING:
-    from autotune.search.plan import Pruned, SearchPlan
+    from autotune.search.plan import SearchPlan
 
 LISTED_RULES: Final = 3  # of those that prune most
 
 
 def plan_lines(plan: "SearchPlan") -> list[str]:
-    """Say what a search would prune, try and know already, and about how long it would take."""
+    """Return the configs that a search would prune, try and know already, and the time that it would take."""
     pruned = plan.size - plan.valid
     lines = [
         f"{plan.operation}/{plan.implementation}: {plan.shape}",
@@ -36,30 +36,16 @@ def plan_lines(plan: "SearchPlan") -> list[str]:
 def plan_data(plan: "SearchPlan") -> dict[str, Any]:
     """Return a plan as plain data for ``--json``."""
     return {
-        "operation": plan.operation,
-        "implementation": plan.implementation,
+        **{each.name: getattr(plan, each.name) for each in fields(plan) if each.name not in ("pace", "seconds")},
         "shape": plan.shape.as_dict(),
         "device": asdict(plan.device),
-        "executor": plan.executor,
-        "size": plan.size,
-        "pruned": [_pruned_data(group) for group in plan.pruned],
-        "valid": plan.valid,
+        "pruned": [{**asdict(group), "example": config_data(group.example)} for group in plan.pruned],
         "default": config_data(plan.default),
-        "known": plan.known,
-        "sampler": plan.sampler,
-        "trials": plan.trials,
-        "jobs": plan.jobs,
         "compile_seconds": plan.pace.compile_seconds,
         "judge_seconds": plan.pace.judge_seconds,
         "seconds_from": plan.pace.source,
         "seconds_on_device": plan.seconds,  # a replay takes few
-        "budget": plan.budget,
     }
-
-
-def _pruned_data(group: "Pruned") -> dict[str, Any]:
-    example = config_data(group.example)
-    return {"rule": group.rule, "count": group.count, "example": example, "reason": group.reason}
 
 
 def _expected(plan: "SearchPlan") -> str:

@@ -21,6 +21,7 @@ from autotune.registry import get_implementation
 from autotune.search import Confirmation, Observer, SearchResult
 from autotune.shape import Shape
 from autotune.trial import Candidate, Outcome, Status, Trial
+from autotune.units import count_text
 
 PLAIN_EVERY = 10  # trials between two plain lines, where nothing better was found
 
@@ -79,8 +80,7 @@ class Progress(Observer):
     ) -> None:
         self._reset()
         self._known, self._best = resumed, best
-        total = sum(valid.values())
-        configs = "1 valid config" if total == 1 else f"{total} valid configs"
+        configs = count_text(sum(valid.values()), "valid config")
         self._are_several = len(valid) > 1
         if self._are_several:
             configs += f" ({', '.join(f'{count} of {name}' for name, count in valid.items())})"
@@ -102,8 +102,8 @@ class Progress(Observer):
 
     def on_race(self, candidates: Sequence[Candidate]) -> None:
         defaults = "the defaults" if len({each.implementation for each in candidates}) > 1 else "the default"
-        finalists = "1 finalist" if len(candidates) == 1 else f"{len(candidates)} finalists, {defaults} among them,"
-        text = f"racing {finalists} against the fastest baseline"
+        among = f", {defaults} among them," if len(candidates) > 1 else ""
+        text = f"racing {count_text(len(candidates), 'finalist')}{among} against the fastest baseline"
         if self._live is not None:
             self._live.update(Text(text))
         else:
@@ -114,11 +114,8 @@ class Progress(Observer):
         self._started = time.monotonic()  # of the next shape's budget
         self._print(ending_line(result))
         if result.contended and not self._is_replay:  # a replay's are those of its recording
-            measurements = "1 measurement" if result.contended == 1 else f"{result.contended} measurements"
-            self._print(
-                f"contended another process was using the GPU during {measurements}; "
-                "rows are marked and a later uncontended race replaces them"
-            )
+            during = f"another process was using the GPU during {count_text(result.contended, 'measurement')}"
+            self._print(f"contended {during}; rows are marked and a later uncontended race replaces them")
         if result.interrupted:
             self._print(interruption_line(result))
         if result.winner is not None:
@@ -149,9 +146,8 @@ class Progress(Observer):
             self._print(f"target    {candidate_text(outcome.candidate, of_several=is_of_several(result))}: {text}")
 
     def on_saved(self, result: SearchResult, folder: Path) -> None:
-        note = "`autotune show` lists it"
-        if self._is_replay:
-            note = "a replay: where a measured row ships for the shape, that one is served and shown"
+        replayed = "a replay: where a measured row ships for the shape, that one is served and shown"
+        note = replayed if self._is_replay else "`autotune show` lists it"
         self._print(f"saved     {folder} ({note})\n")
 
     def on_failure(self, shape: Shape, error: AutotuneError) -> None:
@@ -174,21 +170,17 @@ class Progress(Observer):
         return trial.timing.median_us < self._best.timing.median_us
 
     def _line(self) -> str:
-        done = self._known + sum(self._counts.values())
-        trials = "1 trial" if done == 1 else f"{done} trials"
-        known = f"{self._known} known, " if self._known else ""
-        return f"{trials} ({known}{status_text(self._counts)}){self._left()}; best {self._best_text()}"
+        trials = count_text(self._known + sum(self._counts.values()), "trial")
+        known, left = f"{self._known} known, " if self._known else "", ""
+        if self._seconds is not None:
+            left = f", {max(0.0, self._seconds - (time.monotonic() - self._started)):.0f} s left"
+        return f"{trials} ({known}{status_text(self._counts)}){left}; best {self._best_text()}"
 
     def _best_text(self) -> str:
         if self._best is None or self._best.timing is None:
             return "none yet"
         best = candidate_text(self._best.candidate, of_several=self._are_several)
         return f"{self._best.timing.median_us:.1f} us, {best}"
-
-    def _left(self) -> str:
-        if self._seconds is None:
-            return ""
-        return f", {max(0.0, self._seconds - (time.monotonic() - self._started)):.0f} s left"
 
 
 def _winner_of(result: SearchResult) -> Trial:

@@ -2,15 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from autotune.console.winners import (
-    candidate_data,
-    candidate_text,
-    status_text,
-    timing_data,
-    trial_data,
-    verdict,
-    winner_lines,
-)
+from autotune.console import winners
+from autotune.console.winners import candidate_data, candidate_text, trial_data, verdict
 from autotune.trial import Stage, Trial
 from autotune.units import count_text, timing_text
 
@@ -24,16 +17,16 @@ def is_of_several(result: "SearchResult") -> bool:
 
 
 def ending_line(result: "SearchResult") -> str:
-    """Say how many configs a search tried, in which time, why it ended, and what became of them."""
+    """Return the numbers of configs that a search tried, its time, its ending, and the statuses."""
     known = f" and {result.resumed} known" if result.resumed else ""
     return (
         f"{count_text(result.measured, 'config')} tried{known} in {result.seconds:.0f} s, until {result.ending}: "
-        f"{status_text(result.statuses)}"
+        f"{winners.status_text(result.statuses)}"
     )
 
 
 def interruption_line(result: "SearchResult") -> str:
-    """Name the best of an interrupted search: its winner, or the best of the screening where nothing was raced."""
+    """Return the best of an interrupted search: its winner, or the best of the screening where nothing was raced."""
     best = result.winner or result.best_screened
     text = "nothing was found yet"
     if best is not None and best.timing is not None:
@@ -50,7 +43,7 @@ def result_lines(result: "SearchResult", *, is_asked: bool = True) -> list[str]:
     verdict names it.
     """
     assert result.winner is not None
-    first, *others, _ = winner_lines(result.winner, of_several=is_of_several(result))
+    first, *others, _ = winners.winner_lines(result.winner, of_several=is_of_several(result))
     return [
         first,
         *_chosen_in_race(result),
@@ -70,7 +63,7 @@ def _verdict_of(result: "SearchResult", *, is_asked: bool) -> str:
 
 
 def _how_to_try_more(result: "SearchResult") -> str:
-    """Say how to continue a search that was cut short; empty if it ran its course."""
+    """Return how to continue a search that was cut short; empty if it ran its course."""
     from autotune.search import Ending  # loads Optuna, which only a command that has searched has loaded already
 
     if result.measured + result.resumed >= result.valid:
@@ -84,7 +77,7 @@ def _how_to_try_more(result: "SearchResult") -> str:
 
 
 def _chosen_in_race(result: "SearchResult") -> list[str]:
-    """Explain a winner that is not the best of the screening: how many tied in the race, and what came of that best."""
+    """Return the line on a winner that is not the best of the screening: the ties, and the fate of that best."""
     winner, best, tied = result.winner, result.best_screened, [trial.candidate for trial in result.ties]
     if winner is None or best is None or winner.candidate == best.candidate or winner.candidate not in tied:
         return []
@@ -96,7 +89,7 @@ def _chosen_in_race(result: "SearchResult") -> list[str]:
 
 
 def _answered_by_screening(result: "SearchResult") -> list[str]:
-    """Note that a replay without a recorded race answered it with the times of the screening."""
+    """Return the line on a replay without a recorded race, which the times of the screening answer."""
     winner = result.winner
     if winner is None or winner.executor != "replay" or winner.baseline:
         return []
@@ -108,12 +101,15 @@ def _answered_by_screening(result: "SearchResult") -> list[str]:
 
 def result_data(result: "SearchResult", *, is_asked: bool = True) -> dict[str, Any]:
     """Return a search's result as plain data for ``--json``; ``is_asked`` as in ``result_lines``."""
+    best = None
+    if (row := result.best_screened) is not None:
+        best = {**candidate_data(row.candidate), "timing": winners.timing_data(row.timing), "stage": row.stage}
     return {
         "operation": result.operation.name,
         "shape": result.shape.as_dict(),
         "winner": None if result.winner is None else trial_data(result.winner),
         "verdict": None if result.winner is None else _verdict_of(result, is_asked=is_asked),
-        "best": None if result.best_screened is None else _best_data(result.best_screened),
+        "best": best,
         "ties": [candidate_data(trial.candidate) for trial in result.ties],
         "statuses": dict(result.statuses),
         "implementations": [
@@ -130,10 +126,6 @@ def result_data(result: "SearchResult", *, is_asked: bool = True) -> dict[str, A
 
 def _named(trial: Trial, result: "SearchResult") -> str:
     return candidate_text(trial.candidate, of_several=is_of_several(result))
-
-
-def _best_data(trial: Trial) -> dict[str, Any]:
-    return {**candidate_data(trial.candidate), "timing": timing_data(trial.timing), "stage": trial.stage}
 
 
 def _counts(part: "SearchResult | ImplementationResult") -> dict[str, int]:

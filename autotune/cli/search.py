@@ -38,7 +38,10 @@ NO_MISSES: Final = "nothing to tune: no shape was noted by get_kernel(shape, on_
 @option(
     "--budget",
     default=DEFAULT_BUDGET,
-    help="Time for each shape: 60, 60s, 2m. The race is included: 30 % are kept for it, 2 to 12 s.",
+    help=(
+        "Time for each shape: 60, 60s, 2m. The race is included: 30 % are kept for it, 2 to 12 s. "
+        "Where there is no GPU, compiling and checking the winner come on top."
+    ),
 )
 @option("--sampler", help="Proposes configs: gp, tpe, random or exhaustive.", default_text="gp")
 @option("--seed", type=integer(0, 2**32 - 1), default=0, help="Seed of the study.")

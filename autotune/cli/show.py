@@ -11,7 +11,7 @@ from autotune.console.output import make_console, print_json, print_sheet
 from autotune.console.winners import is_limited_by_memory, policy_text, speed_up, trial_data
 from autotune.sheets import Sheet, rate, ratio, text, time
 from autotune.table import Outsider
-from autotune.trial import Timing, Trial
+from autotune.trial import Trial
 
 
 @command("show")
@@ -47,7 +47,6 @@ def show(
 
 
 def _outsider_sheet(outsiders: Sequence[Outsider]) -> Sheet:
-    """Return the rows that are not of today's space, with the reasons."""
     columns = (text("file"), text("row"), text("implementation"), text("device"), time(), text("reason"))
     cells = (
         (each.where, str(each.row), each.implementation, each.device.name, each.median_us, each.reason)
@@ -57,7 +56,6 @@ def _outsider_sheet(outsiders: Sequence[Outsider]) -> Sheet:
 
 
 def _outsider_data(outsider: Outsider) -> dict[str, Any]:
-    """Return a row that is not of today's space as plain data."""
     return {
         "operation": outsider.operation,
         "implementation": outsider.implementation,
@@ -90,12 +88,7 @@ def _cells(trial: Trial, parameters: Sequence[str], *, in_bytes: bool) -> tuple[
         *(trial.config[name] for name in parameters),
         trial.timing.median_us,
         trial.gbps if in_bytes else trial.tflops,
-        _gain(trial.default_timing, trial.timing),
-        _gain(trial.baseline_timing, trial.timing),
+        *(other and speed_up(other, trial.timing).value for other in (trial.default_timing, trial.baseline_timing)),
         trial.baseline.removeprefix("sdpa "),
         f"{trial.started_at:%Y-%m-%d}{', replay' if trial.executor == 'replay' else ''}{policy_text(trial.policy)}",
     )
-
-
-def _gain(other: Timing | None, ours: Timing) -> float | None:
-    return None if other is None else speed_up(other, ours).value

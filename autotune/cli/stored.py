@@ -19,15 +19,15 @@ ASSUMED: Final = f"no GPU here: an {NVIDIA_H200.name} is assumed; --device names
 def read_winners(
     operation: str, implementations: Sequence[str], device: str | None, tables: Path | None
 ) -> list[Trial]:
-    """Return the winners that would be served, in the order of their implementations and shapes.
-
-    Without names they are those of all implementations.
+    """Return the winners that would be served, by implementation (without names of all) and shape.
 
     Raises:
         UnknownNameError: there is no such operation or implementation, or no row of such a device.
         UsageError: the place of the tables is not a folder.
     """
-    names = _known_names(operation, implementations)
+    get_operation(operation)  # an unknown one would have no rows, which is another error
+    known = implementations or [each.name for each in implementations_of(operation)]
+    names = [get_implementation(operation, name).name for name in known]
     require_folder(tables)
     served = served_winners(operation, root=tables, on_damaged=warn_damaged)
     rows = [row.trial for row in served if row.trial.implementation in names]
@@ -49,14 +49,6 @@ def read_outsiders(
         if (not implementations or each.implementation in implementations)
         and (device is None or each.device.name.casefold() == device.casefold())
     ]
-
-
-def _known_names(operation: str, implementations: Sequence[str]) -> list[str]:
-    """Validate names of implementations; return them, or without any those of all, ours first."""
-    get_operation(operation)  # an unknown one would have no rows, which is another error
-    if not implementations:
-        return [implementation.name for implementation in implementations_of(operation)]
-    return [get_implementation(operation, name).name for name in implementations]
 
 
 def _place(trial: Trial) -> tuple[Any, ...]:
@@ -101,11 +93,7 @@ def find_device(name: str, rows: Iterable[Trial], tables: Path | None) -> Device
 
 
 def require_folder(tables: Path | None) -> None:
-    """Validate the folder to read; None is the usual one, which need not exist yet.
-
-    Raises:
-        UsageError: it is not a folder.
-    """
+    """Validate the folder to read; None is the usual one, which need not exist yet."""
     if tables is None:
         require_place(None)
     elif not tables.is_dir():
@@ -113,11 +101,7 @@ def require_folder(tables: Path | None) -> None:
 
 
 def require_place(tables: Path | None) -> None:
-    """Validate the place of tables, which need not exist yet; None is the usual one.
-
-    Raises:
-        UsageError: it is a file, or lies below one.
-    """
+    """Validate the place of tables, which need not exist yet: neither a file nor below one; None is the usual one."""
     root, name = home() if tables is None else tables.absolute(), name_of_place(tables)
     nearest = next(path for path in (root, *root.parents) if os.path.exists(path))
     if not nearest.is_dir():

@@ -18,6 +18,7 @@ from autotune.executor.compile_pool import limit_jobs
 from autotune.executor.select import ExecutorInfo, Settings, describe_executor
 from autotune.search import Limits, Sampler
 from autotune.search.plan import make_plan
+from autotune.search.session import why_skipped
 from autotune.table import Store, home, warn_damaged
 from autotune.tuning import Tuning, Workload, find_answers, take_turns, tune, why_unwritable
 
@@ -46,29 +47,25 @@ class SearchRequest:
 
 
 def preview(request: SearchRequest) -> None:
-    """Print what ``run`` would do; opens no GPU and writes nothing."""
+    """Print what ``run`` would do; open no GPU and write nothing."""
     require_place(request.tables)
+    console, progress, data = make_console(request.as_json), Progress(make_console(request.as_json)), []
+    limits, jobs = Limits(request.trials, request.budget), limit_jobs(request.settings.jobs).count
     store = Store(request.root, on_damaged=warn_damaged)
-    console, data = make_console(request.as_json), []
-    limits = Limits(request.trials, request.budget)
     here = describe_executor(request.device, request.settings.policy, index=request.settings.index)
     answers = find_answers(request.shapes, here, request.implementations)
-    for answer in take_turns(answers, here, Progress(console)):
-        where = here
+    for answer in take_turns(answers, here, progress):
+        operation, shape, where = answer.operation, answer.shape, here
         if answer.missing is not None:
             console.print(f"not recorded: a search of this needs the GPU; planned as on an {here.device.name}")
             where = ExecutorInfo("gpu", here.device, here.toolchain, here.policy)
-        for implementation in answer.implementations:
-            plan = make_plan(
-                answer.operation,
-                implementation,
-                answer.shape,
-                where,
-                store,
-                limits=limits,
-                sampler=request.sampler,
-                jobs=limit_jobs(request.settings.jobs).count,
-            )
+        for each in answer.implementations:
+            if (reason := why_skipped(operation, each, shape, where)) is not None:
+                progress.on_skipped(each.name, reason)
+                problem = {"operation": operation.name, "implementation": each.name, "shape": shape.as_dict()}
+                data.append({**problem, "skipped": reason})
+                continue
+            plan = make_plan(operation, each, shape, where, store, limits=limits, sampler=request.sampler, jobs=jobs)
             console.print(*plan_lines(plan), sep="\n", end="\n\n")
             data.append(plan_data(plan))
     if request.as_json:

@@ -1,15 +1,14 @@
 """A served kernel: the candidate that is called, the ones behind it, and where each comes from."""
 
-import importlib.metadata
 import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal
 
-from autotune.errors import AutotuneError, BaselineUnavailableError
-from autotune.operation import Baseline, ServedBaseline, ServedDefinition
+from autotune.errors import BaselineUnavailableError, UnsupportedCallError, is_toolchain_refusal
+from autotune.implementation import installed_version
+from autotune.operation import ServedBaseline, ServedDefinition
 from autotune.registry import get_implementation, load_baselines, load_definition, load_kernel
 from autotune.shape import Shape
 from autotune.space import Config
@@ -47,7 +46,7 @@ class Provenance:
         implementation = get_implementation(self.row.operation, self.row.implementation)
         if self.row.source_hash != implementation.source_hash:
             notes.append(f"{implementation.library or 'the kernel source'} has changed since it was tuned")
-        here = _installed("triton")
+        here = installed_version("triton")
         if here and here != self.row.toolchain.triton:
             notes.append(f"tuned with triton {self.row.toolchain.triton}, here is {here}")
         return tuple(notes)
@@ -57,7 +56,7 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Alternative:
     """A candidate that may be served, and why. Of a baseline the implementation is its name and the config is empty."""
 
     candidate: Candidate
@@ -74,65 +73,65 @@ class TunedKernel:
         provenance: where the candidate comes from and why.
     """
 
-    __slots__ = ("_calls", "_choices", "operation", "shape")
+    __slots__ = ("_alternatives", "_calls", "operation", "shape")
 
-    def __init__(self, operation: str, shape: Shape, choices: Sequence[Choice]) -> None:
+    def __init__(self, operation: str, shape: Shape, alternatives: Sequence[Alternative]) -> None:
         self.operation = operation
         self.shape = shape
-        self._choices = tuple(choices)
+        self._alternatives = tuple(alternatives)
         self._calls: dict[Candidate, Callable[..., Any]] = {}
 
     @property
     def candidate(self) -> Candidate:
-        return self._choices[0].candidate
+        return self._alternatives[0].candidate
 
     @property
     def implementation(self) -> str:
         """The name of the implementation that is served, or of the baseline."""
-        return self._choices[0].candidate.implementation
+        return self._alternatives[0].candidate.implementation
 
     @property
     def config(self) -> Config:
         """The launch parameters."""
-        return self._choices[0].candidate.config
+        return self._alternatives[0].candidate.config
 
     @property
     def provenance(self) -> Provenance:
-        return self._choices[0].provenance
+        return self._alternatives[0].provenance
 
     def __call__(self, *tensors: Any, **options: Any) -> Any:
         """Compute; the first call loads torch and triton, and compiles unless the binary is cached.
 
-        A candidate that this toolchain refuses to compile or launch is replaced for good, with one warning, by the next
-        stored one and at last by the default. One that cannot take these tensors or options gives way for this call.
+        Of the candidates that may be served, the stored ones and at last the default, the first that can takes the
+        call. One that raises ``UnsupportedCallError`` gives way for this call alone. One that this toolchain refuses to
+        compile or launch (``autotune.errors.is_toolchain_refusal``) gives way for good, with a warning. Any other
+        exception is the caller's, and so is that of the last candidate.
         """
-        choices = self._choices
-        for place, choice in enumerate(choices):
+        *others, last = self._alternatives
+        for each in others:
             try:
-                return self._call_of(choice)(*tensors, **options)
+                return self._call_of(each)(*tensors, **options)
+            except UnsupportedCallError:
+                continue
             except Exception as error:  # not only of the first call: other strides or options are other binaries
-                if place + 1 == len(choices):
+                if not is_toolchain_refusal(error):
                     raise
-                if isinstance(error, BaselineUnavailableError):
-                    continue
-                if not _is_refusal(error):
-                    raise
-                self._drop(choice, error)
-        raise AssertionError("a kernel has at least one choice")
+                self._drop(each, error)
+        return self._call_of(last)(*tensors, **options)
 
-    def _call_of(self, choice: Choice) -> Callable[..., Any]:
-        call = self._calls.get(choice.candidate)
+    def _call_of(self, alternative: Alternative) -> Callable[..., Any]:
+        call = self._calls.get(alternative.candidate)
         if call is None:
-            call = self._calls[choice.candidate] = _bind(self.operation, self.shape, choice)
+            call = self._calls[alternative.candidate] = _bind(self.operation, self.shape, alternative)
         return call
 
-    def _drop(self, refused: Choice, error: Exception) -> None:
-        """Serve the next choice from now on, unless another thread has turned to it already."""
+    def _drop(self, refused: Alternative, error: Exception) -> None:
+        """Serve the next candidate from now on, unless another thread has turned to it already."""
         global _refused
         with _lock:
-            if refused not in self._choices:
+            if refused not in self._alternatives:
                 return
-            self._choices = tuple(choice for choice in self._choices if choice != refused)
+            self._alternatives = tuple(each for each in self._alternatives if each != refused)
             _refused += 1
         warnings.warn(
             f"{self.operation}: this toolchain refuses {refused.candidate} ({type(error).__name__}); "
@@ -145,62 +144,37 @@ class TunedKernel:
         return f"<{self.operation} kernel for {self.shape}: {self.candidate} ({self.provenance.rung})>"
 
 
-@cache
-def _installed(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
 def refusals() -> int:
     """Count the stored candidates that this process's toolchain has refused."""
     return _refused
 
 
-def _bind(operation: str, shape: Shape, choice: Choice) -> Callable[..., Any]:
-    if choice.provenance.baseline:
-        return _bind_baseline(operation, shape, choice.provenance.baseline)
-    return load_kernel(operation, choice.candidate.implementation).bind(choice.candidate.config, shape)
-
-
-def _bind_baseline(operation: str, shape: Shape, name: str) -> Callable[..., Any]:
-    """Bind a baseline by name; a call that it cannot do raises, so that the next choice takes it."""
-    definition, baseline = load_definition(operation), _find_baseline(operation, name)
-    reason = _why_absent(baseline, shape, name)
-    if reason is not None or not isinstance(baseline, ServedBaseline) or not isinstance(definition, ServedDefinition):
-        return partial(_refuse, reason or f"{name} is compared and not served")
+def _bind(operation: str, shape: Shape, alternative: Alternative) -> Callable[..., Any]:
+    """Bind a candidate, or a baseline; a call that a baseline cannot do raises ``BaselineUnavailableError``."""
+    candidate, name = alternative.candidate, alternative.provenance.baseline
+    if not name:
+        return load_kernel(operation, candidate.implementation).bind(candidate.config, shape)
+    definition: Any = load_definition(operation)
+    baseline, absent = _find_baseline(operation, name), why_unserved(operation, shape, name)
+    if not isinstance(definition, ServedDefinition):
+        absent = f"{name} is compared and not served"
 
     def call(*tensors: Any, return_lse: bool = False, **options: Any) -> Any:
-        if return_lse:
-            _refuse(f"{name} has no log-sum-exp")
+        if baseline is None or absent is not None or return_lse:
+            raise BaselineUnavailableError(absent or f"{name} has no log-sum-exp")
         return baseline.serve(shape, definition.bind_inputs(shape, tensors, options))
 
     return call
 
 
-def why_unserved(operation: str, shape: Shape, choice: Choice) -> str | None:
-    """Say why the baseline of a choice cannot be served here, or return None; a choice without one always can."""
-    name = choice.provenance.baseline
-    return _why_absent(_find_baseline(operation, name), shape, name) if name else None
-
-
-def _find_baseline(operation: str, name: str) -> Baseline | None:
-    return next((each for each in load_baselines(operation) if each.name == name), None)
-
-
-def _why_absent(baseline: Baseline | None, shape: Shape, name: str) -> str | None:
-    if not isinstance(baseline, ServedBaseline):
+def why_unserved(operation: str, shape: Shape, name: str) -> str | None:
+    """Return the reason why a baseline cannot be served here, or None."""
+    baseline = _find_baseline(operation, name)
+    if baseline is None:
         return f"{name} is compared and not served"
     return baseline.available() or baseline.unsupported(shape)
 
 
-def _refuse(reason: str, *tensors: Any, **options: Any) -> NoReturn:
-    raise BaselineUnavailableError(reason)
-
-
-def _is_refusal(error: Exception) -> bool:
-    """True if the toolchain refused the config, as opposed to a wrong call or a broken GPU."""
-    if isinstance(error, AutotuneError):
-        return False
-    return type(error).__module__.startswith("triton") or "PassManager" in str(error)
+def _find_baseline(operation: str, name: str) -> ServedBaseline | None:
+    found = (each for each in load_baselines(operation) if each.name == name and isinstance(each, ServedBaseline))
+    return next(found, None)

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from autotune.device import Device
-from autotune.dispatch.kernel import Choice, Provenance, Rung
+from autotune.dispatch.kernel import Alternative, Provenance, Rung
 from autotune.implementation import Implementation
-from autotune.operation import Operation
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Candidate, Policy, Trial
@@ -16,7 +15,8 @@ if TYPE_CHECKING:
     from autotune.table import Served
 
 MAX_DISTANCE: Final = 1.0  # log2 units: a factor of two in one size; until transfer regret has been measured
-TIE_RATIO: Final = 1.01  # a baseline within 1 % of ours is no reason to serve it
+BASELINE_GAIN: Final = 1.01  # a baseline within 1 % of ours is no reason to serve it
+SERVES_DEFAULT: Final = ": the space's default"  # at the end of a reason, or before what it may mean
 
 
 def climb(
@@ -26,8 +26,8 @@ def climb(
     admitted: Sequence[Implementation[Any]],
     *,
     with_baselines: bool,
-) -> Iterator[Choice]:
-    """Yield the choices of rungs 1 to 3, best first.
+) -> Iterator[Alternative]:
+    """Yield the candidates of rungs 1 to 3, best first.
 
     Args:
         rows: the winners of the operation; of one shape the best implementation comes first.
@@ -51,12 +51,12 @@ def climb(
         rung, reason = _rung(distance, trial, device)
         if with_baselines and (name := _faster_baseline(trial)):
             why = f"{name} won the race of the kernel {reason}"
-            yield Choice(Candidate(name, Config()), Provenance(rung, why, trial, row.origin, distance, name))
-        yield Choice(trial.candidate, Provenance(rung, reason, trial, row.origin, distance))
+            yield Alternative(Candidate(name, Config()), Provenance(rung, why, trial, row.origin, distance, name))
+        yield Alternative(trial.candidate, Provenance(rung, reason, trial, row.origin, distance))
 
 
 def _rung(distance: float, trial: Trial, device: Device) -> tuple[Rung, str]:
-    """Name the rung that a row stands on, and say why."""
+    """Return the rung that a row stands on, and the reason."""
     rung: Rung = "exact" if distance == 0.0 else "nearest"
     reason = f"tuned for this shape on {trial.device.name}"
     if distance > 0.0:
@@ -68,10 +68,10 @@ def _rung(distance: float, trial: Trial, device: Device) -> tuple[Rung, str]:
 
 
 def _faster_baseline(trial: Trial) -> str:
-    """Name the baseline of a row's race if it was clearly faster than the row; empty if it was not."""
+    """Return the name of the baseline of a row's race if it was clearly faster than the row, or else ""."""
     if trial.timing is None or trial.baseline_timing is None:
         return ""
-    is_faster = TIE_RATIO * trial.baseline_timing.median_us < trial.timing.median_us
+    is_faster = BASELINE_GAIN * trial.baseline_timing.median_us < trial.timing.median_us
     return trial.baseline if is_faster and not trial.baseline_timing.overlaps(trial.timing) else ""
 
 
@@ -82,12 +82,12 @@ def _remoteness(distance: float, row: "Served", device: Device) -> tuple[Any, ..
     return (found.device != device, gap, distance, found.policy != Policy(), repr(found.shape))
 
 
-def why_default(operation: Operation[Any], shape: Shape, device: Device, rows: "Iterable[Served]") -> str:
-    """Say that nothing tuned is served, and in what the nearest tuned shape differs."""
-    where = f"no tuned shape of {operation.name} on {device.name}"
+def why_default(admitted: Sequence[Implementation[Any]], shape: Shape, device: Device, rows: "Iterable[Served]") -> str:
+    """Return the reason why no row of the admitted implementations is served, and how the nearest one differs."""
+    where = f"no tuned shape of {' or '.join(each.title for each in admitted)} on {device.name}"
     tuned = [row.trial.shape for row in rows if row.trial.device.model == device.model]
     if not tuned:
-        return f"{where}: the space's default"
+        return where + SERVES_DEFAULT
     distance, near = min(((shape.distance(other), other) for other in tuned), key=lambda item: item[0])
     if distance == math.inf:
         near = min(tuned, key=lambda other: _unlikeness(shape, other))
@@ -97,7 +97,7 @@ def why_default(operation: Operation[Any], shape: Shape, device: Device, rows: "
         text = f"{where} is {bound}; the nearest, {near}, is {distance:.2f} away"
     else:
         text = f"{where} has a config that is valid here; the nearest, {near}, is {distance:.2f} away"
-    return f"{text}: the space's default"
+    return text + SERVES_DEFAULT
 
 
 def _unlikeness(shape: Shape, other: Shape) -> tuple[int, float]:

@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch.devices import find_named, is_torch_device, names_like
-from autotune.dispatch.kernel import Choice, Provenance, TunedKernel, why_unserved
-from autotune.dispatch.ladder import climb, why_default
+from autotune.dispatch.kernel import Alternative, Provenance, TunedKernel, why_unserved
+from autotune.dispatch.ladder import SERVES_DEFAULT, climb, why_default
 from autotune.errors import InvalidShapeError, MissingDependencyError, NoTunedKernelError, UnknownNameError, UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
-from autotune.registry import get_implementation, get_operation, implementations_of, operation_for, operation_names
+from autotune.registry import (
+    check_shape,
+    get_implementation,
+    get_operation,
+    implementation_names,
+    implementations_of,
+    operation_for,
+    operation_names,
+)
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Candidate
@@ -168,50 +176,46 @@ def _pick(shape: Shape, place: int | str | Device, name: str | None, among: Amon
     """Pick a kernel for a device, or the GPU of that index or name."""
     _check_arguments(shape, place, among)
     operation = operation_for(shape) if name is None else get_operation(name)
-    if not isinstance(shape, operation.shape_class):
-        expected = operation.shape_class.__name__
-        raise UsageError(f"shape={shape!r} is of type {type(shape).__name__}; operation={name!r} takes {expected}")
+    check_shape(operation, shape)
     rows = _rows(operation.name, generation)
-    known = (
-        place
-        if isinstance(place, Device)
-        else platforms.current_device(place)
-        if isinstance(place, int)
-        else _device_named(place, rows, generation)
-    )
+    known: Device | None
+    if isinstance(place, str):
+        known = _device_named(place, rows, generation)
+    else:
+        known = place if isinstance(place, Device) else platforms.current_device(place)
     device = known or _stranger(str(place))
     admitted = _admitted(operation, shape, device, among)
     rows = tuple(row for row in rows if row.trial.implementation in {each.name for each in admitted})
-    choices = list(climb(shape, device, rows, admitted, with_baselines=among == "fastest"))
+    found = list(climb(shape, device, rows, admitted, with_baselines=among == "fastest"))
     if not isinstance(place, str):  # to run here
-        choices = [choice for choice in choices if why_unserved(operation.name, shape, choice) is None]
+        baselines = {name for each in found if (name := each.provenance.baseline)}
+        unserved = {name for name in baselines if why_unserved(operation.name, shape, name) is not None}
+        found = [each for each in found if each.provenance.baseline not in unserved]
     if known is None:
         reason = _why_unknown(device.name, generation)
         warnings.warn(f"device={place!r}: {reason}", RuntimeWarning, stacklevel=4)
-    elif choices:
-        reason = "all that was tuned for this shape or near it is refused: the space's default"
+    elif found:
+        reason = f"all that was tuned for this shape or near it is refused{SERVES_DEFAULT}"
     else:
-        reason = why_default(operation, shape, device, rows)
-    choices += [
-        Choice(Candidate(each.name, each.space.default(shape, device)), Provenance("default", reason))
-        for each in admitted
-    ]
-    best: dict[Candidate, Choice] = {}  # a candidate that was refused once is not tried again for another row
-    for choice in choices:
-        best.setdefault(choice.candidate, choice)
+        reason = why_default(admitted, shape, device, rows)
+    why = Provenance("default", reason)
+    found += [Alternative(Candidate(each.name, each.space.default(shape, device)), why) for each in admitted]
+    best: dict[Candidate, Alternative] = {}  # a candidate that was refused once is not tried again for another row
+    for each in found:
+        best.setdefault(each.candidate, each)
     return TunedKernel(operation.name, shape, tuple(best.values()))
 
 
 def _admitted(operation: Operation[Any], shape: Shape, device: Device, among: Among) -> list[Implementation[Any]]:
-    """List the implementations that may be served for a shape on a device, ours first.
-
-    Raises:
-        UnknownNameError: a name is not of an implementation; the message lists those.
-        InvalidShapeError: none of them supports the shape.
-    """
+    """List the implementations that may be served for a shape on a device, ours first."""
     if (problem := operation.unsupported(shape)) is not None:
         raise InvalidShapeError(problem)
     if isinstance(among, tuple):
+        known = implementation_names(operation.name)
+        for name in among:
+            if name not in known:
+                allowed = f"ours, fastest, or implementations of {operation.name}: {', '.join(known) or 'none'}"
+                raise UnknownNameError(f"among={name!r} is unknown; allowed: {allowed}")
         found = [get_implementation(operation.name, name) for name in dict.fromkeys(among)]
     else:
         found = [each for each in implementations_of(operation.name) if each.is_ours or among == "fastest"]
@@ -227,10 +231,7 @@ def _admitted(operation: Operation[Any], shape: Shape, device: Device, among: Am
 def _device_named(name: str, rows: "tuple[Served, ...]", generation: int) -> Device | None:
     """Find the device of that name with the highest power cap, in these rows or else in any table; or the GPU here."""
     found = find_named(name, _devices(rows)) or find_named(name, [*_devices(_all_rows(generation)), NVIDIA_H200])
-    if found is not None:
-        return found
-    here = _device_here()
-    return None if here is None else find_named(name, [here])
+    return found or find_named(name, filter(None, [_device_here()]))
 
 
 def _stranger(name: str) -> Device:
@@ -259,15 +260,16 @@ def _devices(rows: "Iterable[Served]") -> list[Device]:
 
 
 def _why_unknown(name: str, generation: int) -> str:
-    """Say that no table knows a name, and which it may be a misspelling of."""
+    """Return the text that no table knows a name, and which it may be a misspelling of."""
     near = names_like(name, [NVIDIA_H200, *_devices(_all_rows(generation))])
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return f"no table knows the device {name}: the space's default{hint}"
+    return f"no table knows the device {name}{SERVES_DEFAULT}{hint}"
 
 
 def _miss(kernel: TunedKernel, on_miss: OnMiss) -> None:
     if on_miss == "error":
-        raise NoTunedKernelError(f"{kernel.operation}: {kernel.provenance.reason}; shape: {kernel.shape}")
+        reason = kernel.provenance.reason.replace(SERVES_DEFAULT, "")  # which is not served
+        raise NoTunedKernelError(f"{kernel.operation}: {reason}; shape: {kernel.shape}")
     from autotune.table import record_miss
 
     record_miss(get_operation(kernel.operation), kernel.shape)

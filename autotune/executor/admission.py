@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import torch
 
 from autotune import registry
-from autotune.allocations import extra_bytes, watch
+from autotune.allocations import extra_bytes, measure_held
 from autotune.correctness import check_baseline, judge
 from autotune.errors import one_line
 from autotune.executor import BaselineResult, Baselines
@@ -175,5 +175,5 @@ def hold(prepare: Callable[[], CallT], kind: str) -> tuple[CallT, int]:
         return call
 
     gc.collect()  # nor must what others left be freed meanwhile
-    call, held = watch(prepare_and_tidy, kind)
+    call, held = measure_held(prepare_and_tidy, kind)
     return call, max(0, held.kept - (call.input_bytes if isinstance(call, OverCopies) else 0))

@@ -12,7 +12,7 @@ import triton
 
 from autotune import platforms, registry
 from autotune.correctness import Case, Verdict, check_config, make_case, make_cases
-from autotune.errors import one_line
+from autotune.errors import is_toolchain_refusal, one_line
 from autotune.executor import BaselineResult
 from autotune.executor.messages import Entrant
 from autotune.operation import Operation
@@ -160,9 +160,7 @@ class Harness:
             return Status.OUT_OF_RESOURCES
         if isinstance(error, torch.cuda.OutOfMemoryError):
             return Status.OUT_OF_MEMORY
-        if isinstance(error, triton.TritonError) or "passmanager" in str(error).lower():
-            return Status.COMPILE_ERROR
-        return Status.LAUNCH_ERROR
+        return Status.COMPILE_ERROR if is_toolchain_refusal(error) else Status.LAUNCH_ERROR
 
     def refuse(self, candidate: Candidate, error: Exception) -> Outcome:
         """Return an exception of a launch as a verdict on the candidate."""

@@ -1,4 +1,4 @@
-"""Which trial is next, and which candidate wins."""
+"""Searches: the next trial, the races, and the winner."""
 
 from autotune.search.observer import Observer
 from autotune.search.offline import Confirmation, compile_all, confirm

@@ -1,4 +1,4 @@
-"""When more trials are not worth their time."""
+"""A rule that ends a study: more trials are not worth their time."""
 
 import math
 from collections.abc import Iterable
@@ -9,7 +9,6 @@ from autotune.trial import Outcome, Status
 SHARE: Final = 0.25  # of the valid configs; how far from the optimum searches are then: docs/search-efficiency.md
 # Configs; well above those in flight (proposals.AHEAD), which were asked for before the last gain was known.
 PATIENCE: Final = 30
-
 WORTHWHILE: Final = 0.01
 
 
@@ -18,7 +17,7 @@ class Convergence:
 
     Args:
         past: outcomes of earlier runs, in the order in which they came.
-        valid: how many configs there are.
+        valid: the number of valid configs.
     """
 
     def __init__(self, past: Iterable[Outcome], valid: int) -> None:

@@ -1,4 +1,4 @@
-"""Configs as Optuna sees them, and as numbers that a surrogate can compare."""
+"""Configs as Optuna's parameters, and as numbers that a surrogate can compare."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,10 +23,13 @@ class PartialEncoding:
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         self._parameters = tuple(parameters)
         self._free = {p.name: p for p in parameters if len(p.values) > 1}
-        self.distributions = {name: _distribution(parameter) for name, parameter in self._free.items()}
+        self.distributions: dict[str, BaseDistribution] = {
+            name: IntDistribution(0, len(p.values) - 1) if p.is_ordered else CategoricalDistribution(p.values)
+            for name, p in self._free.items()
+        }
 
     def encode(self, config: Mapping[str, Value]) -> dict[str, Any]:
-        """The parameters of a config."""
+        """Return the parameters of a config."""
         return {
             name: parameter.values.index(value) if parameter.is_ordered else value
             for name, parameter in self._free.items()
@@ -34,10 +37,10 @@ class PartialEncoding:
         }
 
     def suggest(self, trial: BaseTrial) -> Config:
-        """The config that a trial's sampler proposes."""
+        """Return the config that a trial's sampler proposes."""
         chosen: dict[str, Value] = {}
         for parameter in self._parameters:
-            choices = applicable(parameter, chosen)
+            choices = parameter.choices(None, chosen)
             chosen[parameter.name] = _suggest(trial, parameter) if len(choices) > 1 else choices[0]
         return Config(chosen)
 
@@ -50,7 +53,7 @@ class Encoding(PartialEncoding):
     """
 
     def __init__(self, space: Space[Any], device: Device) -> None:
-        super().__init__([p if p.choices(device) == p.values else replace(p, values=()) for p in space.parameters])
+        super().__init__(parameters_on(space, device))
 
     def encode(self, config: Mapping[str, Value]) -> dict[str, Any]:
         absent = {name: p.values[0] for name, p in self._free.items() if p.only is not None and config[name] is None}
@@ -62,32 +65,28 @@ class Encoding(PartialEncoding):
         return super().suggest(trial)
 
     def features(self, config: Config) -> list[float]:
-        """Where a config lies in the unit cube: ordered values by their index, others one axis a value."""
+        """Return the place of a config in the unit cube: ordered values by their index, others one axis a value."""
         found: list[float] = []
         for parameter in self._free.values():
             value = config[parameter.name]
             index = 0 if value is None else parameter.values.index(value)
+            count = len(parameter.values)
             if parameter.is_ordered:
-                found.append(index / (len(parameter.values) - 1))
+                found.append(index / (count - 1))
             else:
-                found += [
-                    float(index == other)
-                    for other in range(1 if len(parameter.values) == 2 else 0, len(parameter.values))
-                ]
+                found += [float(index == other) for other in range(1 if count == 2 else 0, count)]
         return found
 
 
-def applicable(parameter: Parameter, chosen: Mapping[str, Value]) -> tuple[Value, ...]:
-    """The values beside what was chosen of the parameters declared before; only None where there is no choice."""
-    if parameter.only is not None and chosen[parameter.only[0]] != parameter.only[1]:
-        return (None,)
-    return parameter.values or (None,)
+def parameters_on(space: Space[Any], device: Device) -> list[Parameter]:
+    """Return the parameters of a space, without values where a device does not have them."""
+    return [each if each.exists_on(device) else replace(each, values=()) for each in space.parameters]
 
 
 def feature_matrix(
     encoding: Encoding, space: Space[Any], shape: Shape, device: Device, configs: Sequence[Config]
 ) -> NDArray[np.float64]:
-    """Features of configs ``[configs, features]`` within [0, 1]: their parameters, and what the space hints at."""
+    """Return features of configs ``[configs, features]`` within [0, 1]: their parameters, and the space's hints."""
     rows = [[*encoding.features(config), *space.hints(config, shape, device)] for config in configs]
     matrix = np.array(rows, dtype=np.float64)
     low, high = matrix.min(axis=0), matrix.max(axis=0)
@@ -100,9 +99,3 @@ def _suggest(trial: BaseTrial, parameter: Parameter) -> Value:
     if parameter.is_ordered:
         return parameter.values[trial.suggest_int(parameter.name, 0, len(parameter.values) - 1)]
     return parameter.values[parameter.values.index(trial.suggest_categorical(parameter.name, parameter.values))]
-
-
-def _distribution(parameter: Parameter) -> BaseDistribution:
-    if parameter.is_ordered:
-        return IntDistribution(0, len(parameter.values) - 1)
-    return CategoricalDistribution(parameter.values)

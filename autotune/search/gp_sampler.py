@@ -22,10 +22,10 @@ MAX_CANDIDATES: Final = 4096
 class FiniteSpaceSampler(BaseSampler):
     """Proposes the untried config of the largest expected improvement of log-time.
 
-    It never proposes a config twice. The first proposals are centre points (Box and Wilson 1951), since who lists the
-    values of a parameter puts the likely ones in the middle, and then fill the space. A config that is being measured
-    counts as what is expected of it (the kriging believer of Ginsbourger et al. 2010), so that parallel proposals
-    differ. Failed configs are observations like slow ones: the surrogate learns where configs fail.
+    It never proposes a config twice. The first proposals are centre points (Box and Wilson 1951), as lists of values
+    tend to have the likely ones in the middle, and then fill the space. A config that is being measured counts as what
+    is expected of it (the kriging believer of Ginsbourger et al. 2010), so that parallel proposals differ. Failed
+    configs are observations like slow ones: the surrogate learns where configs fail.
 
     Args:
         params: the Optuna parameters of every valid config.
@@ -73,22 +73,19 @@ class FiniteSpaceSampler(BaseSampler):
         untried = np.setdiff1d(np.arange(len(self._params)), [*observed, *pending])
         if len(untried) == 0:
             return {}
-        chosen = (
-            self._fill([*observed, *pending], untried)
-            if len(observed) < INITIAL
-            else self._improve(observed, pending, untried)
-        )
-        return dict(self._params[chosen])
+        if len(observed) < INITIAL:
+            return dict(self._params[self._fill([*observed, *pending], untried)])
+        return dict(self._params[self._improve(observed, pending, untried)])
 
     def _centre_points(self) -> list[int]:
-        """The configs nearest the middle of every ordered parameter, at random among equally near ones."""
+        """Return the configs nearest the middle of every ordered parameter, at random among equally near ones."""
         ordered = [(name, d.high) for name, d in self._distributions.items() if isinstance(d, IntDistribution)]
         squares = [sum((2 * param[name] / high - 1) ** 2 for name, high in ordered) for param in self._params]
         shuffled = self._random.permutation(len(squares))
         return [int(index) for index in shuffled[np.argsort(np.array(squares)[shuffled], kind="stable")][:CENTRAL]]
 
     def _fill(self, tried: list[int], untried: NDArray[np.int64]) -> int:
-        """A centre point, or else an untried config far from all that were tried, at random among the far ones."""
+        """Return a centre point, or else an untried config far from all tried ones, at random among the far ones."""
         left = [index for index in self._central if index in untried]
         if left or not tried:
             return left[0] if left else int(self._random.choice(untried))
@@ -97,7 +94,7 @@ class FiniteSpaceSampler(BaseSampler):
         return int(untried[np.argmax(distance * self._random.uniform(0.5, 1.0, len(untried)))])
 
     def _improve(self, observed: dict[int, float], pending: list[int], untried: NDArray[np.int64]) -> int:
-        """The untried config of which most improvement is expected."""
+        """Return the untried config of which most improvement is expected."""
         if len(untried) > MAX_CANDIDATES:
             untried = self._random.choice(untried, MAX_CANDIDATES, replace=False)
         seen = self._representative(observed)
@@ -114,7 +111,7 @@ class FiniteSpaceSampler(BaseSampler):
         return int(untried[np.argmax(gain)])
 
     def _representative(self, observed: dict[int, float]) -> list[int]:
-        """All observations, or of too many the better half of what fits and others at random."""
+        """Return all observations, or of too many the better half of what fits and others at random."""
         if len(observed) <= MAX_OBSERVATIONS:
             return list(observed)
         ranked = sorted(observed, key=lambda index: observed[index])

@@ -1,17 +1,17 @@
-"""Which parameters a kernel's time depends on, by two evaluators of Optuna."""
+"""Shares of parameters in what makes configs differ, by two evaluators of Optuna."""
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, get_args
 
 import optuna
 
 from autotune.device import Device
 from autotune.errors import MissingDependencyError, UnknownNameError
-from autotune.search.encoding import Encoding
-from autotune.search.study import create_study
-from autotune.space import Space
+from autotune.search.encoding import Encoding, PartialEncoding, parameters_on
+from autotune.search.study import create_study, finished_trial
+from autotune.space import Config, Space
 from autotune.trial import Outcome, Status
 
 Evaluator = Literal["fANOVA", "PED-ANOVA"]
@@ -26,7 +26,7 @@ SEED: Final = 0  # of fANOVA's forest
 def importance(
     space: Space[Any], device: Device, outcomes: Iterable[Outcome], evaluator: Evaluator
 ) -> dict[str, float]:
-    """The share of each parameter in what makes configs fast or slow, largest first.
+    """Return the share of each parameter in what makes configs fast or slow, largest first.
 
     ``fANOVA`` (Hutter et al., ICML 2014): the share in the variance of the logarithm of the time over all configs, by a
     random forest; a parameter that another one leaves without a choice counts as its first value. ``PED-ANOVA``
@@ -43,38 +43,46 @@ def importance(
         UnknownNameError: no such evaluator.
         MissingDependencyError: fANOVA without scikit-learn, which grows its forest.
     """
-    if evaluator not in EVALUATORS:
-        raise UnknownNameError(f"evaluator={evaluator!r} is unknown; allowed: {', '.join(EVALUATORS)}")
-    encoding, study = Encoding(space, device), create_study(optuna.samplers.RandomSampler(seed=SEED))
     times = {
         outcome.config: math.log(outcome.timing.median_us)
         for outcome in outcomes
         if outcome.timing is not None and outcome.status in (Status.OK, Status.SLOW)
     }
-    if len(times) < MIN_CONFIGS or max(times.values()) == min(times.values()) or not encoding.distributions:
-        return {}
-    for config, value in times.items():
-        params = encoding.encode(config)
-        if evaluator == "PED-ANOVA":
-            params = {name: each for name, each in params.items() if config[name] is not None}
-        distributions = {name: encoding.distributions[name] for name in params}
-        study.add_trial(optuna.trial.create_trial(value=value, params=params, distributions=distributions))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that a parameter seldom applies
-        shares = optuna.importance.get_param_importances(study, evaluator=make_evaluator(evaluator, len(times)))
-    return {name: float(share) for name, share in sorted(shares.items(), key=lambda item: (-item[1], item[0]))}
+    applies = PartialEncoding(parameters_on(space, device))
+    encoding = applies if evaluator == "PED-ANOVA" else Encoding(space, device)
+    return find_shares(encoding, {config: (time,) for config, time in times.items()}, evaluator)
 
 
-def make_evaluator(evaluator: Evaluator, configs: int) -> optuna.importance.BaseImportanceEvaluator:
-    """Optuna's evaluator over so many configs.
+def find_shares(
+    encoding: PartialEncoding, results: Mapping[Config, Sequence[float]], evaluator: Evaluator
+) -> dict[str, float]:
+    """Return the share of each parameter in what tells configs apart by one or more objectives, largest first.
+
+    Fewer than 10 configs, or ones that are all alike, have no shares.
 
     Raises:
+        UnknownNameError: no such evaluator.
         MissingDependencyError: fANOVA without scikit-learn, which grows its forest.
     """
-    if evaluator == "PED-ANOVA":
-        top = min(0.5, max(TOP, MIN_TOP / configs))
-        return optuna.importance.PedAnovaImportanceEvaluator(target_quantile=top)
+    if evaluator not in EVALUATORS:
+        raise UnknownNameError(f"evaluator={evaluator!r} is unknown; allowed: {', '.join(EVALUATORS)}")
+    if len(results) < MIN_CONFIGS or len(set(map(tuple, results.values()))) == 1 or not encoding.distributions:
+        return {}
+    study = create_study(optuna.samplers.RandomSampler(seed=SEED), objectives=len(next(iter(results.values()))))
+    study.add_trials([finished_trial(encoding, config, values) for config, values in results.items()])
+    method: optuna.importance.BaseImportanceEvaluator
     try:
-        return optuna.importance.FanovaImportanceEvaluator(seed=SEED)
+        if evaluator == "PED-ANOVA":
+            top = min(0.5, max(TOP, MIN_TOP / len(results)))
+            method = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=top)
+        else:
+            method = optuna.importance.FanovaImportanceEvaluator(seed=SEED)
     except ImportError:
         raise MissingDependencyError("fANOVA needs scikit-learn; `pip install scikit-learn`") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that a parameter seldom applies
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of normalize
+        found = optuna.importance.get_param_importances(study, evaluator=method, normalize=False)
+    total = sum(found.values())
+    ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    return {name: float(part / total) for name, part in ordered} if total > 0.0 else {}

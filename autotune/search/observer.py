@@ -1,4 +1,4 @@
-"""Progress: the calls that a search, and ``tune`` around it, make as things happen."""
+"""Progress: the calls that a search, and ``tune`` around it, make on an observer."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How long a config takes to compile and to judge, by recorded sweeps."""
+"""Seconds to compile and to judge a config, by recorded sweeps."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
@@ -23,7 +23,7 @@ class Pace(NamedTuple):
 
 
 def find_pace(shape: Shape, device: Device, sweeps: Iterable[tuple[str, list[Trial]]]) -> Pace:
-    """The pace of the device's nearest sweep by name; another family is better than a guess."""
+    """Return the pace of the device's nearest sweep by name; another family is better than a guess."""
     named = [
         (name, rows)
         for name, trials in sweeps
@@ -42,7 +42,7 @@ def find_pace(shape: Shape, device: Device, sweeps: Iterable[tuple[str, list[Tri
 
 
 def cold_compile_seconds(sweeps: Sequence[tuple[Hashable, Iterable[Outcome]]]) -> list[list[float]]:
-    """Seconds that each config takes to compile with a cold cache; a sweep is its family and its outcomes.
+    """Return the seconds to compile each config with a cold cache; a sweep is its family and its outcomes.
 
     Later sweeps found the binaries of earlier ones in Triton's cache, so the largest of a binary's times is the cold
     one. What did not compile has no binary and is known by its family and config.

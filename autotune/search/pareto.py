@@ -2,19 +2,17 @@
 
 import math
 import random
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import optuna
 
-from autotune.errors import UnknownNameError
-from autotune.search.encoding import PartialEncoding, applicable
-from autotune.search.importance import EVALUATORS, SEED, Evaluator, make_evaluator
-from autotune.search.study import DistinctStudy, create_study, finished_trial
-from autotune.space import Config, Parameter, Value
+from autotune.search.encoding import PartialEncoding
+from autotune.search.importance import MIN_CONFIGS, Evaluator, find_shares
+from autotune.search.study import DistinctStudy
+from autotune.space import Config, Parameter, combinations
 
-MIN_POINTS: Final = 10  # below, a share says more of the sample than of the axes
+MIN_POINTS: Final = MIN_CONFIGS
 
 
 class ParetoStudy(DistinctStudy):
@@ -26,9 +24,9 @@ class ParetoStudy(DistinctStudy):
     told as infeasible. Where everything fits ``budget`` it is enumerated.
 
     Args:
-        reject: why a point is no valid one, or None.
+        reject: returns the reason why a point is not valid, or None.
         first: points to begin with, in order.
-        budget: how many points may be asked for.
+        budget: the number of points that may be asked for.
 
     Example:
         >>> study = ParetoStudy(parameters, reject=lambda point: None, objectives=2, budget=30)
@@ -60,26 +58,8 @@ class ParetoStudy(DistinctStudy):
         )
 
 
-def combinations(parameters: Sequence[Parameter]) -> Iterator[Config]:
-    """Every point over joint axes, valid or not, in the parameters' order.
-
-    Example:
-        >>> list(combinations([Parameter("a", (1, 2)), Parameter("b", (3, 4), only=("a", 2))]))
-        [Config(a=1, b=None), Config(a=2, b=3), Config(a=2, b=4)]
-    """
-
-    def extend(chosen: dict[str, Value], left: Sequence[Parameter]) -> Iterator[Config]:
-        if not left:
-            yield Config(chosen)
-            return
-        for value in applicable(left[0], chosen):
-            yield from extend({**chosen, left[0].name: value}, left[1:])
-
-    return extend({}, tuple(parameters))
-
-
 def hypervolume(points: Iterable[Sequence[float]], reference: Sequence[float]) -> float:
-    """The volume that points dominate below a reference point, all objectives being minimised.
+    """Return the volume that points dominate below a reference point, all objectives being minimised.
 
     By slicing objectives (While et al., IEEE Transactions on Evolutionary Computation 10, 2006): exact, for fronts of
     tens of points. A point that is not below the reference in every objective adds nothing.
@@ -108,7 +88,7 @@ def sensitivity(
     evaluator: Evaluator,
     objective: int | None,
 ) -> dict[str, float]:
-    """The share of each parameter in what tells points apart, largest first; shares sum to 1.
+    """Return the share of each parameter in what tells points apart, largest first; shares sum to 1.
 
     ``fANOVA`` (Hutter et al., ICML 2014): the share in the variance of one objective, by a random forest, of the
     parameters that apply to every point. ``PED-ANOVA`` (Watanabe et al., IJCAI 2023, with conditional parameters as in
@@ -120,27 +100,10 @@ def sensitivity(
         UnknownNameError: no such evaluator.
         MissingDependencyError: fANOVA without scikit-learn, which grows its forest.
     """
-    if evaluator not in EVALUATORS:
-        raise UnknownNameError(f"evaluator={evaluator!r} is unknown; allowed: {', '.join(EVALUATORS)}")
     told = {
         point: tuple(values) if objective is None else (values[objective],)
         for point, values in results.items()
         if all(math.isfinite(value) for value in values)
     }
     varied = [p for p in parameters if len({point[p.name] for point in told} - {None}) > 1]
-    if len(told) < MIN_POINTS or len(set(told.values())) == 1 or not varied:
-        return {}
-    encoding = PartialEncoding(varied)
-    study = create_study(optuna.samplers.RandomSampler(seed=SEED), objectives=len(next(iter(told.values()))))
-    for point, values in told.items():
-        study.add_trial(finished_trial(encoding, point, values))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that a parameter seldom applies
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of normalize
-        found = optuna.importance.get_param_importances(
-            study, evaluator=make_evaluator(evaluator, len(told)), normalize=False
-        )
-    total = sum(found.values())
-    if total <= 0.0:
-        return {}
-    return {name: float(part / total) for name, part in sorted(found.items(), key=lambda item: (-item[1], item[0]))}
+    return find_shares(PartialEncoding(varied), told, evaluator)

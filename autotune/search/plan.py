@@ -1,7 +1,7 @@
-"""Plans of searches: what is pruned and why, what is left, what is known, and how long it would take."""
+"""Plans of searches: the configs that are pruned, left and known, and the time that the rest would take."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,9 +16,8 @@ from autotune.search.recorder import Recorder
 from autotune.search.result import Limits
 from autotune.search.rotation import reached_device
 from autotune.shape import Shape
-from autotune.space import Config, Space
+from autotune.space import Config
 from autotune.table import Store, shipped_sweeps
-from autotune.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +76,9 @@ def make_plan(
         UsageError: the implementation does not support the shape.
     """
     space, device = implementation.space, executor.device
-    default = space.default(shape, device)
-    refused = [(config, why) for config, why in _judged(space, shape, device) if why is not None]
-    size = space.size(device)
-    valid = size - len(refused)
+    judged = [(config, space.reject(config, shape, device)) for config in space.combinations(device)]
+    refused = [(config, why) for config, why in judged if why is not None]
+    valid = len(judged) - len(refused)
     recorder = Recorder(operation, implementation, shape, cast(Executor, executor), store, seed=0)  # it opens nothing
     recorder.resume(measured_fully=sampler == "exhaustive")
     known = len(recorder.screened)
@@ -88,7 +86,8 @@ def make_plan(
     if limits.trials is not None:
         reached = sum(reached_device(trial.outcome) for trial in recorder.screened.values())
         trials = max(0, min(trials, limits.trials - reached))
-    pace = find_pace(shape, device, _recorded(implementation, device))
+    sweeps = shipped_sweeps(operation.name, implementation=implementation.name)
+    pace = find_pace(shape, device, [(sweep.name, sweep.trials()) for sweep in sweeps if sweep.device == device.slug])
     jobs = int(min(jobs, most_in_flight(sampler))) if implementation.compiles_ahead else 1
     seconds = max(trials * pace.compile_seconds / jobs, trials * pace.judge_seconds)
     return SearchPlan(
@@ -97,10 +96,10 @@ def make_plan(
         shape=shape,
         device=device,
         executor=executor.name,
-        size=size,
+        size=len(judged),
         pruned=group_reasons(refused),
         valid=valid,
-        default=default,
+        default=space.default(shape, device),
         known=known,
         sampler=sampler,
         trials=trials,
@@ -123,14 +122,3 @@ def group_reasons(refused: Iterable[tuple[Config, str]]) -> tuple[Pruned, ...]:
         rules.setdefault(re.sub(r"(?<!\w)\d+(?:\.\d+)?(?!\w)", "N", reason), []).append((config, reason))
     ordered = sorted(rules.items(), key=lambda item: (-len(item[1]), item[0]))
     return tuple(Pruned(rule, len(found), *found[0]) for rule, found in ordered)
-
-
-def _recorded(implementation: Implementation[Any], device: Device) -> list[tuple[str, list[Trial]]]:
-    sweeps = shipped_sweeps(implementation.operation, implementation=implementation.name)
-    return [(sweep.name, sweep.trials()) for sweep in sweeps if sweep.device == device.slug]
-
-
-def _judged(space: Space[Any], shape: Shape, device: Device) -> Iterator[tuple[Config, str | None]]:
-    """Yield every config of a space, and why it is refused."""
-    for config in space.combinations(device):
-        yield config, space.reject(config, shape, device)

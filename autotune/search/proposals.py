@@ -1,4 +1,4 @@
-"""Which config to try next: an Optuna study over a space, told of everything that was learned, or a list."""
+"""Sources of configs to try: an Optuna study over a space, which learns from outcomes, or a list."""
 
 import math
 import random
@@ -31,14 +31,14 @@ class Proposals(Protocol):
     """A source of configs, each given out once."""
 
     def ask(self) -> Config | None:
-        """The next config, valid and never given before; None when every one was."""
+        """Return the next config, valid and never given before; None when every one was."""
 
     def tell(self, outcome: Outcome) -> None:
         """Learn from a config that ended."""
 
 
 def most_in_flight(sampler: Sampler) -> float:
-    """How many of a sampler's configs may be asked for and not yet told."""
+    """Return the number of a sampler's configs that may be in flight: asked for and not yet told."""
     return math.inf if sampler in LISTED else AHEAD
 
 
@@ -52,7 +52,7 @@ def make_proposals(
     first: Iterable[Config] = (),
     past: Iterable[Outcome] = (),
 ) -> Proposals:
-    """The proposals of a sampler by name.
+    """Make the proposals of a sampler by name.
 
     Args:
         first: configs to try before the sampler is asked, in order; the space's default belongs at the head.
@@ -85,11 +85,7 @@ class StudyProposals:
     """Proposals of an Optuna study over log-time.
 
     ``gp`` is a Gaussian process over the listed configs, ``tpe`` that of Bergstra et al. (NeurIPS 2011). The study
-    lives in memory and is rebuilt from ``past`` outcomes.
-
-    Args:
-        first: configs to try before the sampler is asked, in order; the space's default belongs at the head.
-        past: outcomes of earlier runs: learned from, never proposed again.
+    lives in memory and is rebuilt from ``past`` outcomes; arguments are those of ``make_proposals``.
     """
 
     def __init__(
@@ -105,10 +101,9 @@ class StudyProposals:
     ) -> None:
         self._space = space
         self._random = random.Random(seed)
-        self._best: tuple[float, Config] | None = None
-        known = list(past)
-        for outcome in known:
-            self._note_best(outcome)
+        known = [(outcome.config, _values(outcome)) for outcome in past]
+        timed = [(values[0], config) for config, values in known if values is not None]
+        self._best = min(timed, key=lambda item: item[0], default=None)
         encoding = Encoding(space, device)
         self._study = DistinctStudy(
             encoding,
@@ -116,23 +111,20 @@ class StudyProposals:
             _optuna_sampler(sampler, encoding, space, shape, device, seed=seed),
             self._nearest_to_best,
             first=first,
-            past=[(outcome.config, _values(outcome)) for outcome in known],
+            past=known,
         )
 
     def ask(self) -> Config | None:
         return self._study.ask()
 
     def tell(self, outcome: Outcome) -> None:
-        self._study.tell(outcome.config, _values(outcome))
-        self._note_best(outcome)
-
-    def _note_best(self, outcome: Outcome) -> None:
         values = _values(outcome)
+        self._study.tell(outcome.config, values)
         if values is not None and (self._best is None or values[0] < self._best[0]):
             self._best = (values[0], outcome.config)
 
     def _nearest_to_best(self, unseen: Sequence[Config]) -> Config:
-        """An unseen config that differs least from the best so far, ties broken by the seed."""
+        """Return an unseen config that differs least from the best so far, ties broken by the seed."""
         if self._best is None:
             return self._random.choice(unseen)
         best = self._space.order(self._best[1])

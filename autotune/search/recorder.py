@@ -1,4 +1,4 @@
-"""Makes rows of outcomes and keeps them in the store: identity, number, date, rates."""
+"""The rows of a search: identity, number, date and rates of outcomes, kept in the store."""
 
 import hashlib
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ class Recorder:
 
     @property
     def source_hash(self) -> str:
-        """The hash in every row: of a library the version that measures, in a replay the one that was recorded."""
+        """Hash of every row: of a library the version that measures, in a replay the one that was recorded."""
         return self.implementation.source_hash_under(self.toolchain)
 
     @property
@@ -58,20 +58,19 @@ class Recorder:
         return self.implementation.space.default(self.shape, self.executor.device)
 
     def resume(self, *, measured_fully: bool = False) -> list[Trial]:
-        """Take up the stored trials of this problem, source and toolchain; returns the rows of its races.
+        """Take up the stored trials of this problem, source and toolchain; return the rows of its races.
 
         With ``measured_fully`` a config that an earlier search stopped early is not known: a sweep measures it whole.
         """
         tools, space = self.toolchain, self.implementation.space
+        name, device = self.implementation.name, self.executor.device
         past = [
             trial
-            for trial in self.store.trials(
-                self.operation.name, self.executor.device, implementation=self.implementation.name
-            )
+            for trial in self.store.trials(self.operation.name, device, implementation=name)
             if (trial.shape, trial.policy) == (self.shape, self.executor.policy)
             and (trial.executor, trial.source_hash) == (self.executor.name, self.source_hash)
             and (trial.toolchain.triton, trial.toolchain.ptxas) == (tools.triton, tools.ptxas)
-            and space.why_invalid(trial.config, self.shape, self.executor.device) is None  # the space may have changed
+            and space.why_invalid(trial.config, self.shape, device) is None  # the space may have changed
         ]
         unknown = (*NO_VERDICT, Status.SLOW) if measured_fully else NO_VERDICT
         verdicts = [trial for trial in past if trial.status not in unknown]
@@ -93,18 +92,9 @@ class Recorder:
         """Make the rows of a race that are of this implementation."""
         outcomes = [outcome for outcome in race.outcomes if outcome.implementation == self.implementation.name]
         default = next((outcome.timing for outcome in outcomes if outcome.config == self.default), None)
-        baseline = race.fastest_baseline
-        return [
-            self._row(
-                self._with_resources(outcome),
-                Stage.RACE,
-                race_id=race_id,
-                default_timing=default,
-                baseline=baseline.name,
-                baseline_timing=baseline.timing,
-            )
-            for outcome in outcomes
-        ]
+        best = race.fastest_baseline
+        shared = {"default_timing": default, "baseline": best.name, "baseline_timing": best.timing}
+        return [self._row(self._with_resources(each), Stage.RACE, race_id=race_id, **shared) for each in outcomes]
 
     def _row(self, outcome: Outcome, stage: Stage, **race: Any) -> Trial:
         """Make the trial of an outcome, numbered and dated."""
@@ -133,14 +123,10 @@ class Recorder:
         )
 
     def _with_resources(self, outcome: Outcome) -> Outcome:
-        screened = self.screened.get(outcome.config)
-        if screened is None:
+        if (screened := self.screened.get(outcome.config)) is None:
             return outcome
-        return replace(
-            outcome,
-            resources=screened.outcome.resources,
-            compile_seconds=screened.outcome.compile_seconds,
-        )
+        known = screened.outcome
+        return replace(outcome, resources=known.resources, compile_seconds=known.compile_seconds)
 
 
 def keep_race(race: Race, recorders: Mapping[str, Recorder]) -> list[Trial]:

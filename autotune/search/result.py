@@ -1,4 +1,4 @@
-"""How a search ended, as plain data."""
+"""Limits and results of searches, as plain data."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ MIN_RACE_SECONDS, MAX_RACE_SECONDS = 2.0, 12.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a search ends: configs that reached the device, and seconds from start to stored winner; None: no limit.
+    """Limits of a search: configs that reached the device, and seconds from start to stored winner; None: no limit.
 
     Both count over all implementations. With ``converge`` the study of an implementation also ends when a quarter of
     its valid configs was tried and the last 30 gained less than 1 %.
@@ -35,7 +35,7 @@ class Limits:
 
 
 class Ending(StrEnum):
-    """Why a search stopped asking for configs."""
+    """The reason why a search stopped asking for configs."""
 
     EXHAUSTED = "every valid config was tried"
     TRIALS = "the budget of trials was spent"
@@ -63,7 +63,7 @@ class ImplementationResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """How a search ended. ``winner`` is None only if it was interrupted before a race.
+    """The result of a search. ``winner`` is None only if it was interrupted before a race.
 
     ``recorded`` are the verdicts that it rests on, one a candidate, and the winner's race; ``ties`` are those of that
     race that measurement cannot tell from it. ``is_decided``: the last race had the GPU to itself and all finalists of

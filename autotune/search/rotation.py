@@ -90,7 +90,7 @@ class Rotation:
         return sum(study.in_flight for study in self._turns)
 
     def run(self) -> Ending:
-        """Screen until the end; returns why it came."""
+        """Screen until the end; return the reason of it."""
         while True:
             self._fill()
             if self._is_over():
@@ -123,7 +123,7 @@ class Rotation:
         return None
 
     def _is_over(self) -> bool:
-        """True if nothing is in flight, or nothing that is worth waiting for: a study that has converged waits not."""
+        """True if nothing is in flight, or nothing to wait for: a study that has converged does not wait."""
         if any(study.ending is None for study in self._turns):
             return self.in_flight == 0
         return all(study.in_flight == 0 or study.ending is Ending.CONVERGED for study in self._turns)

@@ -10,6 +10,7 @@ from typing import Any
 from autotune.errors import InvalidShapeError, SearchError
 from autotune.executor import Executor
 from autotune.executor.replay import ReplayExecutor
+from autotune.executor.select import ExecutorInfo
 from autotune.implementation import Implementation
 from autotune.operation import Operation
 from autotune.registry import implementations_of
@@ -92,7 +93,8 @@ def search(
     except KeyboardInterrupt:
         ending = Ending.INTERRUPTED
     store.compact(operation.name, executor.device)
-    parts = [*(study.result() for study in studies), *(_skipped_result(name, why) for name, why in skipped.items())]
+    left_out = (ImplementationResult(implementation=name, skipped=why, statuses={}) for name, why in skipped.items())
+    parts = [*(study.result() for study in studies), *left_out]
     result = _conclude(operation, shape, studies, parts, rows, ending)
     return replace(result, seconds=time.monotonic() - started, is_decided=is_decided)
 
@@ -105,11 +107,7 @@ def _conclude(
     rows: Sequence[Trial],
     ending: Ending,
 ) -> SearchResult:
-    """Choose the winner among the rows of races.
-
-    Raises:
-        SearchError: not one candidate is valid and correct.
-    """
+    """Choose the winner among the rows of races."""
     screened = [trial for study in studies for trial in study.recorder.screened.values()]
     found = ranked(winners(rows))
     if not found and ending is not Ending.INTERRUPTED:
@@ -119,7 +117,7 @@ def _conclude(
     return SearchResult(
         operation=operation,
         shape=shape,
-        winner=found[0] if found else None,
+        winner=next(iter(found), None),
         ties=tuple(tie_set(race)),
         best_screened=best_of(screened),
         implementations=tuple(parts),
@@ -129,14 +127,10 @@ def _conclude(
     )
 
 
-def _skipped_result(name: str, why: str) -> ImplementationResult:
-    return ImplementationResult(implementation=name, skipped=why, statuses={})
-
-
 def why_skipped(
-    operation: Operation[Any], implementation: Implementation[Any], shape: Shape, executor: Executor
+    operation: Operation[Any], implementation: Implementation[Any], shape: Shape, executor: Executor | ExecutorInfo
 ) -> str | None:
-    """Say why nothing of an implementation can be tried for a shape, or return None."""
+    """Return the reason why nothing of an implementation can be tried for a shape, or None."""
     device, space = executor.device, implementation.space
     if (reason := implementation.supports(shape, device)) is not None:
         return f"{implementation.title} does not support {shape} on {device.name}: {reason}"
@@ -152,12 +146,7 @@ def why_skipped(
 def _skip(
     operation: Operation[Any], wanted: Sequence[Implementation[Any]], shape: Shape, executor: Executor
 ) -> dict[str, str]:
-    """Return the implementations that cannot be tried here, each with the reason; some can.
-
-    Raises:
-        InvalidShapeError: none supports the shape.
-        SearchError: none can be tried.
-    """
+    """Return the implementations that cannot be tried here, each with the reason; some can."""
     reasons = {each.name: why_skipped(operation, each, shape, executor) for each in wanted}
     skipped = {name: reason for name, reason in reasons.items() if reason is not None}
     if len(skipped) < len(wanted):
@@ -170,24 +159,13 @@ def _open_study(recorder: Recorder, sampler: Sampler, first: Iterable[Config]) -
     """Resume a study and make its proposals."""
     races = recorder.resume(measured_fully=sampler == "exhaustive")
     space, shape, device = recorder.implementation.space, recorder.shape, recorder.executor.device
-    proposals = make_proposals(
-        sampler,
-        space,
-        shape,
-        device,
-        seed=recorder.seed,
-        first=[recorder.default, *first],
-        past=[trial.outcome for trial in recorder.screened.values()],
-    )
+    first, past = [recorder.default, *first], [trial.outcome for trial in recorder.screened.values()]
+    proposals = make_proposals(sampler, space, shape, device, seed=recorder.seed, first=first, past=past)
     return ImplementationStudy(recorder, proposals, races, valid=sum(1 for _ in space.configs(shape, device)))
 
 
 def _require_measured(studies: Iterable[ImplementationStudy], limits: Limits) -> dict[str, Recorder]:
-    """Return the recorders of what has verdicts.
-
-    Raises:
-        SearchError: the budget in seconds was over before the first verdict.
-    """
+    """Return the recorders of what has verdicts."""
     found = {study.name: study.recorder for study in studies if study.recorder.screened}
     if found:
         return found
@@ -210,7 +188,7 @@ def _seconds_left(limits: Limits, started: float) -> float:
 
 
 def _why_nothing(trials: Sequence[Trial]) -> str:
-    """Say that no candidate survived: the statuses, and one message."""
+    """Return the text that no candidate survived: the statuses, and one message."""
     counts = ", ".join(f"{count} {status}" for status, count in Counter(t.status for t in trials).items())
     example = next((trial.outcome.message for trial in trials if trial.outcome.message), "")
     return f"no config is valid and correct here ({counts or 'none was tried'}); for example: {example or 'no message'}"

@@ -20,7 +20,7 @@ _making = threading.Lock()
 
 
 def create_study(sampler: optuna.samplers.BaseSampler, *, objectives: int = 1) -> optuna.Study:
-    """A study in memory that minimises, without Optuna's notice of it; the verbosity that the user set stays."""
+    """Make a study in memory that minimises, without Optuna's notice of it; the user's verbosity stays."""
     logger = logging.getLogger("optuna")
     with _making:  # or one thread would take the other's level for the user's
         level = logger.level
@@ -32,7 +32,7 @@ def create_study(sampler: optuna.samplers.BaseSampler, *, objectives: int = 1) -
 
 
 class DistinctStudy:
-    """A study that is asked for configs, each valid and given once, and told what they came to.
+    """A study that gives configs, each valid and once, and learns their values.
 
     An invalid or failed config is recorded as pruned with a constraint, which a sampler learns from; as failed it
     would be proposed for ever.
@@ -68,7 +68,7 @@ class DistinctStudy:
         self._first = [config for config in dict.fromkeys(first) if config in self._unseen]
 
     def ask(self) -> Config | None:
-        """The next config, valid and never given before; None when every one was."""
+        """Return the next config, valid and never given before; None when every one was."""
         if not self._unseen:
             return None
         if self._first:
@@ -84,11 +84,11 @@ class DistinctStudy:
         return self._enqueue(self._fallback(list(self._unseen)))
 
     def tell(self, config: Config, values: Values) -> None:
-        """Learn what a config that was asked for came to."""
+        """Learn the values of a config that was asked for."""
         self._learn(self._asked.pop(config), values)
 
     def front(self) -> list[Config]:
-        """The configs that none beats in every objective at once, in the order in which they came."""
+        """Return the configs that none beats in every objective at once, in the order in which they came."""
         return [self._configs[number] for number in sorted(trial.number for trial in self._study.best_trials)]
 
     def _enqueue(self, config: Config) -> Config:

@@ -1,4 +1,4 @@
-"""A Gaussian process over a finite set of points: what the measured configs say about those that were not."""
+"""A Gaussian process over a finite set of points, which predicts configs from those that were measured."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -57,12 +57,7 @@ class GaussianProcess:
         self._learned_from = 0
 
     def learn(self, seen: Sequence[int], values: Array) -> None:
-        """Fit to observations, unless there are hardly more of them than at the last time.
-
-        Args:
-            seen: indices of the observed points.
-            values: what was observed there.
-        """
+        """Fit to the values observed at points of these indices, unless there are hardly more than at the last time."""
         if len(seen) < RELEARN * self._learned_from:
             return
         self._learned_from = len(seen)
@@ -71,12 +66,9 @@ class GaussianProcess:
         self._known = [fit.hyperparameters for fit in fits[:MODELS]]
 
     def predict(self, seen: Sequence[int], values: Array, wanted: Indices) -> list[tuple[float, Array, Array]]:
-        """Mean and standard deviation at the points ``wanted`` for each model with its weight; ``learn`` comes first.
+        """Return the weight of each model, and its mean and standard deviation at the points ``wanted``.
 
-        Args:
-            seen: indices of the observed points.
-            values: what was observed there.
-            wanted: indices of the points to predict.
+        All points are given by their indices; ``values`` were observed at ``seen``. ``learn`` comes first.
         """
         points, mean = self._points[list(seen)], float(values.mean())
         with _blas_threads().limit(limits=1, user_api="blas"):
@@ -89,20 +81,16 @@ class GaussianProcess:
             ]
 
     def _fits(self, points: Array, values: Array, candidates: Sequence[Hyperparameters]) -> list[_Fit]:
-        """One fit for each of the hyperparameters that are well-conditioned, the most probable first."""
+        """Return a fit for each of the hyperparameters that are well-conditioned, the most probable first."""
         squares = _squared_differences(points, points)
         fits = [self._fit(squares, values, candidate) for candidate in candidates]
         return sorted((fit for fit in fits if fit is not None), key=lambda fit: fit.score, reverse=True)
 
     def _candidates(self, features: int) -> list[Hyperparameters]:
-        draws = DRAWS if not self._known else DRAWS // 3
-        fresh = [
-            Hyperparameters(
-                np.exp(self._random.normal(0.0, WEIGHT_SPREAD, features)),
-                float(np.exp(self._random.uniform(*np.log(NOISE)))),
-            )
-            for _ in range(draws)
-        ]
+        fresh = []
+        for _ in range(DRAWS if not self._known else DRAWS // 3):
+            weights = np.exp(self._random.normal(0.0, WEIGHT_SPREAD, features))
+            fresh.append(Hyperparameters(weights, float(np.exp(self._random.uniform(*np.log(NOISE))))))
         varied = [
             Hyperparameters(
                 known.weights * np.exp(self._random.normal(0.0, 0.6, features)),
@@ -114,7 +102,7 @@ class GaussianProcess:
         return [*self._known, *varied, *fresh]
 
     def _fit(self, squares: Array, values: Array, hyperparameters: Hyperparameters) -> _Fit | None:
-        """The log posterior of hyperparameters, the signal's variance being its best value; None if ill-conditioned."""
+        """Return the log posterior of hyperparameters at the best signal variance; None if ill-conditioned."""
         count = len(values)
         distances: Array = np.tensordot(hyperparameters.weights, squares, 1)
         matrix = _matern(distances) + hyperparameters.noise * np.eye(count)
@@ -130,7 +118,7 @@ class GaussianProcess:
 
 
 def expected_improvement(best: float, mean: Array, deviation: Array) -> Array:
-    """How much below ``best`` a normal variable is expected to fall (Jones, Schonlau and Welch 1998, equation 15)."""
+    """Return the expected fall of a normal variable below ``best`` (Jones, Schonlau and Welch 1998, equation 15)."""
     z = (best - mean) / deviation
     improvement: Array = (best - mean) * _normal_distribution(z) + deviation * np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
     return improvement
@@ -158,7 +146,7 @@ def _matern(squared_distance: Array) -> Array:
 
 
 def _normal_distribution(z: Array) -> Array:
-    """The standard normal distribution function, to 7.5e-8 (Abramowitz and Stegun 1964, 26.2.17)."""
+    """Return the standard normal distribution function, to 7.5e-8 (Abramowitz and Stegun 1964, 26.2.17)."""
     t = 1.0 / (1.0 + 0.2316419 * np.abs(z))
     series = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
     tail = series * np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)

@@ -1,4 +1,4 @@
-"""A finished sweep becomes tables that ship."""
+"""Shipped tables of finished sweeps."""
 
 from pathlib import Path
 

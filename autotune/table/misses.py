@@ -1,10 +1,10 @@
 """The local list of shapes that were served the default: what ``autotune search --from-misses`` tunes."""
 
+import errno
 import json
 import os
 import warnings
-from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +20,34 @@ FILE_NAME = "misses.jsonl"
 
 
 def record_miss(operation: Operation[Any], shape: Shape) -> None:
-    """Append a shape to the list, once a process; a list that cannot be written is no reason to fail a request."""
-    with suppress(TableError):  # an account without a home folder
+    """Append a shape to the list, once a process.
+
+    A list that cannot be written is no reason to fail a request: the first time, a RuntimeWarning names it.
+    """
+    try:
         _record_once(home() / FILE_NAME, operation.name, shape)
+    except OSError as error:
+        _warn_once(f"{home() / FILE_NAME} ({error.strerror or error})")
+    except TableError as error:  # an account without a home folder
+        _warn_once(f"the home folder ({error})")
+
+
+@lru_cache(maxsize=4096)  # what raises is not kept: a disk that has room again gets the shape
+def _record_once(path: Path, operation: str, shape: Shape) -> None:
+    line = json.dumps({"operation": operation, **shape.as_dict()}) + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab+", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+        data = (f"\n{line}" if torn else line).encode()
+        if os.write(file.fileno(), data) < len(data):  # one write: lines of several processes do not mix
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @cache
-def _record_once(path: Path, operation: str, shape: Shape) -> None:
-    line = json.dumps({"operation": operation, **shape.as_dict()}) + "\n"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "ab+", buffering=0) as file:
-            size = file.seek(0, os.SEEK_END)
-            torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
-            # One write: lines of several processes do not mix.
-            os.write(file.fileno(), (f"\n{line}" if torn else line).encode())
-    except OSError:
-        pass
+def _warn_once(where: str) -> None:
+    message = f"missed shapes cannot be recorded in {where}; `autotune search --from-misses` will not find them"
+    warnings.warn(message, RuntimeWarning, stacklevel=5)
 
 
 def read_misses(root: Path | None = None) -> list[tuple[Operation[Any], Shape]]:

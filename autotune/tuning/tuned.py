@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from autotune.search import Confirmation, SearchResult
 from autotune.shape import Shape
-from autotune.trial import Trial
+from autotune.trial import Timing, Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,10 +15,10 @@ class TunedShape:
         operation: the name of what is computed.
         asked: the shape that was asked for.
         shape: the shape that was searched: in a replay the recorded one that is nearest to ``asked``.
-        search: how its search ended; None where there was none, or it found nothing. Shapes that one recorded shape
-            answers share it.
+        search: the result of its search; None where there was none, or it found nothing. Shapes that one recorded
+            shape answers share it.
         confirmation: what this machine confirmed of a replayed winner.
-        failure: why there is no winner, or why a sweep could not ship; empty otherwise.
+        failure: the reason why there is no winner, or why a sweep could not ship; empty otherwise.
     """
 
     operation: str
@@ -41,16 +41,16 @@ class TunedShape:
     @property
     def default_ratio(self) -> float | None:
         """The time of the winner's default over the winner's; None where either is unknown."""
-        if self.winner is None or self.winner.timing is None or self.winner.default_timing is None:
-            return None
-        return self.winner.default_timing.median_us / self.winner.timing.median_us
+        return self._ratio(None if self.winner is None else self.winner.default_timing)
 
     @property
     def baseline_ratio(self) -> float | None:
-        """The time of the fastest baseline in the race, ``winner.baseline``, over the winner's."""
-        if self.winner is None or self.winner.timing is None or self.winner.baseline_timing is None:
-            return None
-        return self.winner.baseline_timing.median_us / self.winner.timing.median_us
+        """The time of the fastest baseline in the race, ``winner.baseline``, over the winner's; None likewise."""
+        return self._ratio(None if self.winner is None else self.winner.baseline_timing)
+
+    def _ratio(self, other: Timing | None) -> float | None:
+        ours = None if self.winner is None else self.winner.timing
+        return None if other is None or ours is None else other.median_us / ours.median_us
 
     def __str__(self) -> str:
         lines = [f"{self.operation}: {self.asked}"]

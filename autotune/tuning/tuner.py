@@ -65,10 +65,12 @@ def tune(
         shapes: one shape, or several; an operation may stand beside each: ``(operation, shape)``.
         operation: the operation's name, where several take such shapes; the first that supports a shape by default.
         implementations: names of those to tune; all of ours that support the shape by default.
-        budget: seconds for each shape, the race included; None: no limit.
+        budget: seconds for each shape, the race included; None: no limit. Where there is no GPU, compiling the
+            finalists and checking the winner come on top.
         trials: candidates of each shape, of all implementations, that are measured at most; None: no limit. A search
             that has converged ends earlier, an exhaustive one does not.
         sampler: ``gp``, ``tpe``, ``random`` or ``exhaustive``.
+        seed: seed of each study, from 0 to 2**32 - 1.
         device: the name of the GPU; the one here by default, else the NVIDIA H200 that sweeps ship for.
         settings: how a GPU is used.
         store: where trials are kept; ``$AUTOTUNE_HOME`` by default.
@@ -123,7 +125,7 @@ def tune(
 
 
 def why_unwritable(root: Path) -> str | None:
-    """Say why a folder cannot hold tables, or return None; leave nothing there."""
+    """Return the reason why a folder cannot hold tables, or None; leave nothing there."""
     parent = next(path for path in (root, *root.parents) if os.path.exists(path))
     try:
         with tempfile.TemporaryFile(dir=parent):  # permissions do not tell of read-only file systems
@@ -189,13 +191,16 @@ class _Tuner:
                 self.found[answer.key] = replace(found, confirmation=self._confirm(executor, result))
             self.observer.on_saved(result, self.store.root / executor.device.slug / answer.operation.name)
         if self.ship_to is not None and not result.interrupted:
-            self._ship(answer, result, self.ship_to)
+            try:
+                ship_sweep(result, self.ship_to)
+            except (SearchError, TableError) as error:
+                self._fail(answer, error)
 
     def _search(self, executor: Executor, answer: Answer, started: float) -> SearchResult:
-        operation, shape, chosen, device = answer.operation, answer.shape, answer.implementations, executor.device
+        shape, chosen, device = answer.shape, answer.implementations, executor.device
         measures = executor.name == "gpu"  # a replay that began with the shipped winner would show nothing
         return search(
-            operation,
+            answer.operation,
             shape,
             executor,
             self.store,
@@ -203,20 +208,14 @@ class _Tuner:
             implementations=chosen,
             seed=self.seed,
             served=_find_served(answer, device) if measures else None,
-            neighbours={
-                each.name: neighbour_configs(each, shape, executor.device, shipped=measures) for each in chosen
-            },
+            neighbours={each.name: neighbour_configs(each, shape, device, shipped=measures) for each in chosen},
             sampler=self.sampler,
             observer=self.observer,
             started=started,
         )
 
     def _fail(self, answer: Answer, error: AutotuneError) -> None:
-        """Note why a shape has no result, or why its sweep does not ship.
-
-        Raises:
-            AutotuneError: it is the only one, and has no result.
-        """
+        """Note why a shape has no result, or why its sweep does not ship; raise for the only shape without a result."""
         found = self.found.get(answer.key)
         if found is None and self.is_alone:
             raise error
@@ -231,10 +230,8 @@ class _Tuner:
         try:
             if executor.name == "replay":
                 self.observer.on_confirming(result)
-                finalists, device = result.finalists, winner.device
-                confirmation = confirm(
-                    result.operation, result.shape, device, finalists, winner.candidate, self.settings
-                )
+                problem = (result.operation, result.shape, winner.device)
+                confirmation = confirm(*problem, result.finalists, winner.candidate, self.settings)
                 self.observer.on_confirmed(result, confirmation)
             if self.target is not None:
                 wanted = _translate(result, self.target)
@@ -244,12 +241,6 @@ class _Tuner:
             self.interrupted = True
             self.observer.on_interrupted(result)
         return confirmation
-
-    def _ship(self, answer: Answer, result: SearchResult, folder: Path) -> None:
-        try:
-            ship_sweep(result, folder)
-        except (SearchError, TableError) as error:
-            self._fail(answer, error)
 
 
 def _find_served(answer: Answer, device: Device) -> Candidate | None:
@@ -264,12 +255,9 @@ def _translate(result: SearchResult, target: Device) -> list[Candidate]:
     found: list[Candidate] = []
     for name in dict.fromkeys(candidate.implementation for candidate in result.finalists):
         default = get_implementation(result.operation.name, name).space.default(result.shape, target)
-        configs = [candidate.config for candidate in result.finalists if candidate.implementation == name]
-        translated = [
-            Config(
-                {key: default[key] if config[key] is None or default[key] is None else config[key] for key in config}
-            )
-            for config in configs
-        ]
-        found += [Candidate(name, config) for config in dict.fromkeys([default, *translated])]
+        configs = [default]
+        for config in (each.config for each in result.finalists if each.implementation == name):
+            shared = {key: value for key, value in config.items() if None not in (value, default[key])}
+            configs.append(Config({**default, **shared}))
+        found += [Candidate(name, config) for config in dict.fromkeys(configs)]
     return found

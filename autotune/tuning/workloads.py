@@ -11,7 +11,7 @@ from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import ExecutorInfo
 from autotune.implementation import Implementation
 from autotune.operation import Operation
-from autotune.registry import get_implementation, get_operation, implementations_of, operation_for
+from autotune.registry import check_shape, get_implementation, get_operation, implementations_of, operation_for
 from autotune.search import Observer
 from autotune.shape import Shape
 
@@ -54,9 +54,7 @@ def read_workloads(
             raise UsageError(f"shapes={shape!r} is of type {type(shape).__name__}; expected a shape, or several")
         if given is None:
             given = operation_for(shape) if operation is None else get_operation(operation)
-        if not isinstance(shape, given.shape_class):
-            expected = given.shape_class.__name__
-            raise UsageError(f"shape={shape!r} is of type {type(shape).__name__}; {given.name} takes {expected}")
+        check_shape(given, shape)
         found.append((given, shape))
     return found
 

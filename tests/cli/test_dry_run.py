@@ -24,6 +24,21 @@ def test_a_dry_run_says_what_would_happen_and_writes_nothing(run: Run, machine: 
     assert not machine.home.exists()
 
 
+def test_an_implementation_without_a_recording_is_skipped_as_a_search_skips_it(run: Run, machine: Machine) -> None:
+    machine.ship_sweep(64)
+    asked = ("search", "--seq", "64", "--implementation", "triton,flex", "--dry-run")
+    ran = run(*asked)
+    assert ran.code == 0
+    assert "\nskipped   no sweep of flash_attention/flex is recorded for batch " in ran.out
+    assert "flash_attention/flex: " not in ran.out
+    planned, skipped = json.loads(run(*asked, "--json").out)
+    assert (planned["implementation"], planned["executor"]) == ("triton", "replay")
+    assert (skipped["implementation"], skipped["skipped"].split(" is ")[0]) == (
+        "flex",
+        "no sweep of flash_attention/flex",
+    )
+
+
 def test_a_dry_run_beside_a_gpu_does_not_open_it(run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platforms, "has_gpu", lambda: True)
     monkeypatch.setattr(platforms, "current_device", lambda index=None: NVIDIA_H200)

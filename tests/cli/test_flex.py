@@ -227,7 +227,10 @@ def test_an_unknown_implementation_is_refused_with_the_known_ones(run: Run, mach
         assert "implementation='cuda' of flash_attention is unknown; registered: triton, flex" in ran.err
     ran = run("lookup", "--among", "cuda")
     assert (ran.code, ran.out) == (2, "")
-    assert "'cuda' of flash_attention is unknown; registered: triton, flex" in ran.err
+    assert (
+        "among='cuda' is unknown; allowed: ours, fastest, or implementations of flash_attention: triton, flex"
+        in ran.err
+    )
 
 
 def test_a_replay_of_ours_is_confirmed_beside_a_recorded_flex(

@@ -125,13 +125,13 @@ def tables(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
     )
     flex_sample.install(monkeypatch, "2.13.0+cpu")
     monkeypatch.setattr(platforms, "toolchain", lambda: sample.TOOLCHAIN)
-    monkeypatch.setattr("autotune.dispatch.kernel._installed", lambda package: "3.9.0")
+    monkeypatch.setattr("autotune.dispatch.kernel.installed_version", lambda package: "3.9.0")
     for name, value in (("system", "Linux"), ("release", "6.1"), ("python_version", "3.11.7")):
         monkeypatch.setattr(platform, name, lambda value=value: value)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(sys, "executable", "/usr/bin/python")
     monkeypatch.setattr(health, "_numpy_version", lambda: (2, 3))
-    monkeypatch.setattr(health, "_cudnn_frontend_version", lambda: "1.32.0")
+    monkeypatch.setattr(health, "installed_version", lambda library: "1.32.0")
     return machine
 
 

@@ -1,10 +1,8 @@
 """The doctor finds what is wrong, names what mends it, and is never ill itself."""
 
-import importlib.metadata
 import platform
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +27,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(platforms, "has_gpu", lambda: True)
     monkeypatch.setattr(platforms, "current_device", lambda index=None: NVIDIA_H200)
     monkeypatch.setattr(health, "_numpy_version", lambda: (2, 3))
-    monkeypatch.setattr(health, "_cudnn_frontend_version", lambda: "1.32.0")
+    monkeypatch.setattr(health, "installed_version", lambda library: "1.32.0")
     monkeypatch.setattr(cuda_tools, "why_no_sanitizer", lambda: None)
     return tmp_path
 
@@ -87,15 +85,7 @@ def test_absent_libraries_come_with_the_command_that_installs_them(monkeypatch: 
 
 
 def test_an_absent_baseline_comes_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-
-    def version_but_of_cudnn(package: str) -> str:
-        if package == "nvidia-cudnn-frontend":
-            raise PackageNotFoundError(package)
-        return installed(package)  # the versions of others are kept for the life of the process
-
-    installed = importlib.metadata.version
-    monkeypatch.setattr(importlib.metadata, "version", version_but_of_cudnn)
+    monkeypatch.setattr(health, "installed_version", lambda library: "")
     found = finding("cudnn")
     assert (found.ok, found.fix) == (False, 'pip install ".[cudnn]" in the clone')
 

@@ -53,7 +53,7 @@ def served_from(tables: Tables) -> Iterator[Tables]:
     """Serve from these tables alone, by the toolchain of the sample's rows."""
     with pytest.MonkeyPatch.context() as patch:
         sample.serve_from(patch, tables.home, tables.results)
-        patch.setattr(kernel, "_installed", lambda package: sample.TOOLCHAIN.triton)
+        patch.setattr(kernel, "installed_version", lambda package: sample.TOOLCHAIN.triton)
         patch.setattr(platforms, "current_index", lambda: 0)
         patch.setattr(platforms, "current_device", lambda index=0: NVIDIA_H200)
         reload()

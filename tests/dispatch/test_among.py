@@ -9,7 +9,13 @@ import pytest
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel
 from autotune.dispatch import kernel as kernel_module
-from autotune.errors import BaselineUnavailableError, InvalidShapeError, UnknownNameError, UsageError
+from autotune.errors import (
+    BaselineUnavailableError,
+    InvalidShapeError,
+    UnknownNameError,
+    UnsupportedCallError,
+    UsageError,
+)
 from autotune.search_spaces.flash_attention.flex import IMPLEMENTATION as FLEX
 from autotune.shape import Shape
 from autotune.space import Config
@@ -64,7 +70,35 @@ def test_a_baseline_that_is_no_faster_is_not_served(tables: Tables, baseline_us:
     assert get_kernel(sample.shape(), device=H200, among="fastest").implementation == "triton"
 
 
-def test_a_call_that_a_baseline_cannot_do_goes_to_the_next_choice(
+class Kernel:
+    """Ours, or a foreign kernel that takes no text of one letter."""
+
+    def __init__(self, name: str = "ours") -> None:
+        self.name = name
+
+    def bind(self, config: Config, shape: Shape) -> Callable[..., object]:
+        def call(q: str, **options: object) -> str:
+            if self.name == "flex" and len(q) == 1:
+                raise UnsupportedCallError("strides")
+            return f"{self.name} of {q}"
+
+        return call
+
+
+def test_a_call_that_a_foreign_implementation_cannot_take_goes_to_the_next_candidate(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_module, "load_kernel", lambda operation, implementation: Kernel(implementation))
+    tables.tune(sample.trial(timing=sample.timing(200.0)), flex_row(timing=sample.timing(150.0)))
+    kernel = get_kernel(sample.shape(), device=H200, among=("flex", "triton"))
+    assert [kernel("qq"), kernel("q"), kernel("qq")] == ["flex of qq", "triton of q", "flex of qq"]
+    assert kernel.implementation == "flex"
+    alone = get_kernel(sample.shape(), device=H200, among=("flex",))
+    with pytest.raises(UnsupportedCallError, match="strides"):
+        alone("q")
+
+
+def test_a_call_that_a_baseline_cannot_do_goes_to_the_next_candidate(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Baseline:
@@ -91,10 +125,6 @@ def test_a_call_that_a_baseline_cannot_do_goes_to_the_next_choice(
         def bind_inputs(self, shape: object, tensors: tuple[object, ...], options: dict[str, object]) -> Any:
             return {"q": tensors[0], **options}
 
-    class Kernel:
-        def bind(self, config: Config, shape: Shape) -> Callable[..., object]:
-            return lambda q, **options: f"ours of {q}"
-
     monkeypatch.setattr(kernel_module, "load_baselines", lambda operation: [Baseline()])
     monkeypatch.setattr(kernel_module, "load_definition", lambda operation: Definition())
     monkeypatch.setattr(kernel_module, "load_kernel", lambda operation, implementation: Kernel())
@@ -108,11 +138,12 @@ def test_a_call_that_a_baseline_cannot_do_goes_to_the_next_choice(
 
 
 def test_unknown_names_and_shapes_that_none_supports_are_refused(tables: Tables) -> None:
-    with pytest.raises(UnknownNameError, match="implementation='gluon' of flash_attention is unknown"):
+    allowed = "ours, fastest, or implementations of flash_attention: triton, flex$"
+    with pytest.raises(UnknownNameError, match=f"^among='gluon' is unknown; allowed: {allowed}"):
         get_kernel(sample.shape(), device=H200, among=("gluon",))
     with pytest.raises(InvalidShapeError, match="head_dim=8 is not supported by flex"):
         get_kernel(sample.shape(head_dim=8), device=H200, among=("flex",))
-    with pytest.raises(UnknownNameError, match="implementation='flex' of paged_decode is unknown"):
+    with pytest.raises(UnknownNameError, match=r"among='flex' is unknown; .* of paged_decode: triton$"):
         get_kernel(replace(PAGED), device=H200, among=("flex",))
 
 

@@ -43,7 +43,7 @@ def test_another_model_of_the_same_architecture_is_not_trusted(tables: Tables) -
     why = get_kernel(sample.shape()).provenance
     assert (why.rung, why.reason) == (
         "default",
-        "no tuned shape of flash_attention on NVIDIA H200: the space's default",
+        "no tuned shape of flash_attention/triton on NVIDIA H200: the space's default",
     )
 
 
@@ -81,7 +81,7 @@ def test_a_gpu_without_a_table_gets_the_default_quietly(tables: Tables, monkeypa
     monkeypatch.setattr(platforms, "current_device", lambda index=0: here)
     for name in (None, "NVIDIA H100", "nvidia h100"):
         why = get_kernel(sample.shape(), device=name).provenance
-        assert why.reason == "no tuned shape of flash_attention on NVIDIA H100: the space's default"
+        assert why.reason == "no tuned shape of flash_attention/triton on NVIDIA H100: the space's default"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_device_that_another_operation_was_tuned_on_is_known(tables: Tables, m
     tables.tune(sample.trial(device=replace(NVIDIA_H200, name="NVIDIA B200")))
     for name in ("NVIDIA B200", H200):
         why = get_kernel(PAGED, device=name).provenance
-        assert why.reason == f"no tuned shape of paged_decode on {name}: the space's default"
+        assert why.reason == f"no tuned shape of paged_decode/triton on {name}: the space's default"
     with pytest.warns(RuntimeWarning, match="did you mean 'NVIDIA B200'"):
         why = get_kernel(PAGED, device="b200").provenance
     assert why.reason == "no table knows the device b200: the space's default; did you mean 'NVIDIA B200'?"

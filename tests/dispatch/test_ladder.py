@@ -42,8 +42,8 @@ def test_a_shape_further_than_a_factor_of_two_is_not_borrowed(tables: Tables, ba
     if away:
         assert (why.row, why.distance, why.origin) == (None, None, "")
         assert why.reason == (
-            "no tuned shape of flash_attention on NVIDIA H200 is within a distance of 1 (a factor of two in one size); "
-            f"the nearest, {near}, is {away} away: the space's default"
+            "no tuned shape of flash_attention/triton on NVIDIA H200 is within a distance of 1 "
+            f"(a factor of two in one size); the nearest, {near}, is {away} away: the space's default"
         )
 
 
@@ -57,7 +57,7 @@ def test_a_config_that_is_invalid_here_is_passed_over(tables: Tables) -> None:
     kernel = get_kernel(asked, device=H200)
     assert (kernel.config, kernel.provenance.rung, kernel.provenance.row) == (default_of(asked), "default", None)
     assert kernel.provenance.reason == (
-        "no tuned shape of flash_attention on NVIDIA H200 has a config that is valid here; "
+        "no tuned shape of flash_attention/triton on NVIDIA H200 has a config that is valid here; "
         f"the nearest, {nearer.shape}, is 0.58 away: the space's default"
     )
 
@@ -84,8 +84,8 @@ def test_families_are_never_mixed_and_what_differs_is_said(
     kernel = get_kernel(asked, device=H200)
     assert (kernel.provenance.rung, kernel.config) == ("default", default_of(asked))
     assert kernel.provenance.reason == (
-        f"no tuned shape of flash_attention on NVIDIA H200 is like it; the nearest, {near}, differs in {differs}: "
-        "the space's default"
+        "no tuned shape of flash_attention/triton on NVIDIA H200 is like it; "
+        f"the nearest, {near}, differs in {differs}: the space's default"
     )
 
 
@@ -106,7 +106,7 @@ def test_of_two_shapes_equally_near_the_choice_does_not_hang_on_the_order_of_row
 
 
 def test_accepted_differences_are_said(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_module, "_installed", lambda package: "3.9.1")
+    monkeypatch.setattr(kernel_module, "installed_version", lambda package: "3.9.1")
     tables.ship(sample.trial(source_hash="ab" * 32))
     why = get_kernel(sample.shape(), device=H200).provenance
     assert why.rung == "exact"

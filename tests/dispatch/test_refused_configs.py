@@ -9,7 +9,7 @@ import pytest
 
 from autotune.dispatch import TunedKernel, get_kernel, refusals, reload
 from autotune.dispatch import kernel as kernel_module
-from autotune.errors import InputMismatchError
+from autotune.errors import InputMismatchError, is_toolchain_refusal
 from autotune.shape import Shape
 from autotune.space import Config
 from tests import sample
@@ -21,6 +21,10 @@ class RefusalError(Exception):
 
 
 RefusalError.__module__ = "triton.runtime.errors"
+
+
+class DerivedError(RefusalError):
+    """An error of a foreign implementation that is one of Triton's, too."""
 
 
 class FakeKernel:
@@ -95,7 +99,16 @@ def test_a_refused_default_raises(tables: Tables, monkeypatch: pytest.MonkeyPatc
     assert refusals() == before
 
 
-@pytest.mark.parametrize("error", [RuntimeError("CUDA error"), InputMismatchError("q is small")])
+@pytest.mark.parametrize("error", [DerivedError("no"), RuntimeError("passmanager::run failed")])
+def test_the_rule_of_trials_holds_for_calls(tables: Tables, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    tables.ship(sample.trial(), sample.trial(sample.shape(batch=15), SLOWER))
+    refusing(monkeypatch, sample.FAST, error=error)
+    with pytest.warns(RuntimeWarning, match="refuses"):
+        assert get_kernel(sample.shape(), device=H200)() == SLOWER
+    assert is_toolchain_refusal(error)  # which ``Harness.classify`` asks
+
+
+@pytest.mark.parametrize("error", [RuntimeError("CUDA error"), InputMismatchError("q is passmanager")])
 def test_other_errors_are_the_callers(tables: Tables, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     tables.ship(sample.trial(), sample.trial(sample.shape(batch=15), SLOWER))
     refusing(monkeypatch, sample.FAST, error=error)

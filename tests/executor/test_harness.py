@@ -10,6 +10,7 @@ import triton
 from triton.runtime.errors import OutOfResources, PTXASError
 
 from autotune import registry
+from autotune.errors import is_toolchain_refusal
 from autotune.executor import Baselines
 from autotune.executor.harness import Harness, UnopenedError
 from autotune.executor.messages import Entrant
@@ -295,3 +296,13 @@ def test_an_error_of_the_machine_is_no_verdict(
         screen(harness, candidate(), early_stop=True)
     error, _ = race(harness, candidate())
     assert isinstance(error, PermissionError)
+
+
+class DerivedError(PTXASError):  # type: ignore[misc] # Triton has no types
+    """An error of a foreign implementation that is one of Triton's, too."""
+
+
+@pytest.mark.parametrize("error", [DerivedError("no"), RuntimeError("PassManager::run failed"), RuntimeError("other")])
+def test_a_trial_fails_to_compile_where_a_call_gives_way(harness: Harness, error: Exception) -> None:
+    assert (harness.classify(error) is Status.COMPILE_ERROR) == is_toolchain_refusal(error)
+    assert is_toolchain_refusal(error) == (str(error) != "other")

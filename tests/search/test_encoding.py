@@ -5,9 +5,8 @@ import pytest
 
 from autotune.device import NVIDIA_H200, Device
 from autotune.search.encoding import Encoding, PartialEncoding
-from autotune.search.pareto import combinations
 from autotune.shape import AttentionShape
-from autotune.space import Config, Parameter, Space
+from autotune.space import Config, Parameter, Space, combinations
 
 MI300X = Device(name="AMD Instinct MI300X", arch="gfx942", sm_count=304, memory_mib=196592)
 PARAMETERS = (

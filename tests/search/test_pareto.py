@@ -9,8 +9,8 @@ import optuna
 import pytest
 
 from autotune.errors import MissingDependencyError, UnknownNameError
-from autotune.search.pareto import ParetoStudy, combinations, hypervolume, sensitivity
-from autotune.space import Config, Parameter
+from autotune.search.pareto import ParetoStudy, hypervolume, sensitivity
+from autotune.space import Config, Parameter, combinations
 
 AXES = (
     Parameter("kind", ("plain", "tiled")),

@@ -3,6 +3,7 @@
 import doctest
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -131,8 +132,9 @@ def test_a_shape_that_the_implementation_does_not_support_is_refused(tmp_path: P
 def test_the_time_is_that_of_the_slower_stage_and_the_race(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compile_seconds: float, judge_seconds: float, expected: float
 ) -> None:
-    recorded = [("near", timed(sample.shape(64), compile_seconds, judge_seconds))]
-    monkeypatch.setattr(autotune.search.plan, "_recorded", lambda implementation, device: recorded)
+    rows = timed(sample.shape(64), compile_seconds, judge_seconds)
+    sweep = SimpleNamespace(name="near", device=rows[0].device.slug, trials=lambda: rows)
+    monkeypatch.setattr(autotune.search.plan, "shipped_sweeps", lambda operation, implementation: [sweep])
     found = plan(tmp_path)
     assert found.pace.source == "near"
     assert found.pace[:2] == pytest.approx((compile_seconds, judge_seconds))

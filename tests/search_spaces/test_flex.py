@@ -219,7 +219,7 @@ def test_the_source_is_the_version_of_torch(monkeypatch: pytest.MonkeyPatch) -> 
     assert IMPLEMENTATION.source_hash == hashlib.sha256(f"torch {version.split('+')[0]}".encode()).hexdigest()
 
     def install(version: str) -> str:
-        implementation._installed_version.cache_clear()
+        implementation.installed_version.cache_clear()
         monkeypatch.setattr(importlib.metadata, "version", lambda name: {"torch": version}[name])
         return IMPLEMENTATION.source_hash
 
@@ -230,9 +230,9 @@ def test_the_source_is_the_version_of_torch(monkeypatch: pytest.MonkeyPatch) -> 
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", absent)
-    implementation._installed_version.cache_clear()
+    implementation.installed_version.cache_clear()
     assert IMPLEMENTATION.source_hash == library_hash("torch", "")
-    implementation._installed_version.cache_clear()
+    implementation.installed_version.cache_clear()
 
 
 def test_the_space_and_the_hash_need_neither_torch_nor_triton() -> None:

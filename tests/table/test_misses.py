@@ -9,6 +9,7 @@ import pytest
 
 from autotune.errors import TableError
 from autotune.registry import get_operation
+from autotune.table import misses as module
 from autotune.table import read_misses
 from autotune.table.misses import FILE_NAME, record_miss
 from tests.table import sample
@@ -28,7 +29,8 @@ def test_a_line_that_a_full_disk_tore_costs_that_shape_only(misses: Path) -> Non
     record_miss(OPERATION, first)
     with pytest.MonkeyPatch.context() as monkeypatch:
         FullDisk(monkeypatch, size=20)
-        record_miss(OPERATION, torn)
+        with pytest.warns(RuntimeWarning, match=r"^missed shapes cannot be recorded in .*misses\.jsonl \("):
+            record_miss(OPERATION, torn)
     assert read_misses() == [(OPERATION, first)]
     record_miss(OPERATION, last)
     assert read_misses() == [(OPERATION, first), (OPERATION, last)]
@@ -69,4 +71,17 @@ def test_a_list_that_is_no_file_is_refused_at_once(misses: Path) -> None:
     os.mkfifo(misses)
     with pytest.raises(TableError, match="not a regular file"):
         read_misses()
-    record_miss(OPERATION, replace(sample.SHAPE, batch=9))
+    shape = replace(sample.SHAPE, batch=9)
+    with pytest.warns(RuntimeWarning, match=r"^missed shapes cannot be recorded in .*misses\.jsonl \("):
+        record_miss(OPERATION, shape)
+    record_miss(OPERATION, shape)  # silently
+    misses.unlink()
+    record_miss(OPERATION, shape)
+    assert read_misses() == [(OPERATION, shape)]
+
+
+def test_an_account_without_a_home_folder_is_warned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "home", lambda: (_ for _ in ()).throw(TableError("there is no home folder")))
+    with pytest.warns(RuntimeWarning, match="recorded in the home folder .there is no home folder.; `autotune search"):
+        record_miss(OPERATION, sample.SHAPE)
+    record_miss(OPERATION, sample.SHAPE)  # silently

@@ -22,8 +22,7 @@ import autotune
 from autotune import registry
 from autotune.correctness import check_config, make_cases
 from autotune.device import NVIDIA_H200
-from autotune.dispatch.kernel import _is_refusal
-from autotune.errors import InputMismatchError, NotDifferentiableError, UsageError
+from autotune.errors import InputMismatchError, NotDifferentiableError, UsageError, is_toolchain_refusal
 from autotune.kernels.flash_attention.definition import DEFINITION
 from autotune.kernels.flash_attention.flex import KERNEL, compiled
 from autotune.platforms import current_device
@@ -229,7 +228,7 @@ def test_what_torch_refuses_is_raised_as_triton_would(
     assert isinstance(caught.value, TritonError) == (kind in (OutOfResources, TritonError))
     if kind is not type(error):
         assert caught.value.__cause__ is error
-        assert _is_refusal(caught.value)
+        assert is_toolchain_refusal(caught.value)
     assert launch(CONFIG, inputs).shape == (2, 40, 4, 64)  # it is tried again
 
 
