@@ -7,6 +7,9 @@ from autotune.device import Device
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces.bounds import (
+    LARGE_SHARED_MEMORY,
+    WAVE_HINTS,
+    estimates,
     needless_stages,
     padded_length,
     padded_widths,
@@ -15,6 +18,7 @@ from autotune.search_spaces.bounds import (
     too_long,
     too_many_live,
     too_many_loads,
+    usual_wave_hints,
 )
 from autotune.search_spaces.paged_prefill.operation import unsupported
 from autotune.search_spaces.sources import SHARED, kernel_files
@@ -30,10 +34,7 @@ PARAMETERS: Final = (
     Parameter("order", ("head", "tile")),
     Parameter("num_warps", (1, 2, 4, 8)),
     Parameter("num_stages", (1, 2, 3, 4, 5)),
-    # See flash_attention.
-    Parameter("waves_per_eu", (0, 2), needs="wave_hints"),
-    Parameter("matrix_instr_nonkdim", (16, 32), needs="wave_hints"),
-    Parameter("kpack", (1, 2), needs="wave_hints"),
+    *WAVE_HINTS,
 )
 
 # 16-byte loads of a tile of keys and one of values, whose addresses a thread holds at once.
@@ -42,11 +43,7 @@ MAX_LOADS: Final = 64
 # more would exchange ever more partial maxima.
 ROWS_PER_WARP: Final = 4
 
-SM_REGISTERS: Final = 65536
-MAX_REGISTERS: Final = 255  # a thread
 ADDRESS_REGISTERS: Final = 72  # beside the live values; typical of compiled configs
-
-LARGE_SHARED_MEMORY: Final = 227 * 1024  # bytes: sm_90 and sm_100
 
 
 def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
@@ -86,7 +83,7 @@ def default(shape: PagedShape, device: Device) -> Config:
     if (problem := unsupported(shape)) is not None:
         raise InvalidShapeError(problem)
     width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
-    width, item_bytes, has_hints = max(width_k, width_v), ITEM_BYTES[shape.dtype], device.has("wave_hints")
+    width, item_bytes = max(width_k, width_v), ITEM_BYTES[shape.dtype]
     is_large = device.shared_memory_bytes >= LARGE_SHARED_MEMORY
     block_q = 128 if width <= 128 or (width <= 256 and is_large) else 64 if width <= 256 else 32
     block_k = 64 if width <= 128 else 32
@@ -107,27 +104,17 @@ def default(shape: PagedShape, device: Device) -> Config:
         order="head",
         num_warps=min(warps, block_q // ROWS_PER_WARP),
         num_stages=max(1, stages) if device.has("async_copies") else 1,
-        waves_per_eu=0 if has_hints else None,
-        matrix_instr_nonkdim=16 if has_hints else None,
-        kpack=1 if has_hints else None,
+        **usual_wave_hints(device),
     )
 
 
 def hints(config: Config, shape: PagedShape, device: Device) -> tuple[float, ...]:
     """Estimate what the time depends on smoothly: log2 of the live values a thread, of a warp's rows, of the shared
     memory of a block, of the warps that an SM holds at once, and of the tiles for each block of the device."""
-    block_q, block_k, warps, stages = (
-        config.integer(name) for name in ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages")
-    )
-    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
-    threads = warps * device.warp_size
-    live = block_q * (width_v + block_k) / threads
-    shared = ITEM_BYTES[shape.dtype] * (stages * block_k * (width_k + width_v) + block_q * width_k)
-    registers = min(MAX_REGISTERS, live + ADDRESS_REGISTERS) * threads
-    resident = max(0.5, min(device.shared_memory_bytes / shared, SM_REGISTERS / registers))
-    tiles = shape.batch * shape.kv_heads * -(-shape.seq_q * shape.group // block_q)
-    estimates = (live, block_q / warps, shared, resident * warps, tiles / resident / device.sm_count)
-    return tuple(math.log2(value) for value in estimates)
+    of_block = estimates(config, shape, device, other_registers=ADDRESS_REGISTERS)
+    resident = of_block[-1] / config.integer("num_warps")
+    tiles = shape.batch * shape.kv_heads * -(-shape.seq_q * shape.group // config.integer("BLOCK_Q"))
+    return tuple(math.log2(value) for value in (*of_block, tiles / resident / device.sm_count))
 
 
 IMPLEMENTATION: Final = Implementation(
