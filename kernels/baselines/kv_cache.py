@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import torch
 
 from autotune.errors import BaselineUnavailableError, InputMismatchError, UsageError
-from autotune.kernels.baselines.baseline import OverCopies, refuse_unless_ready
+from autotune.kernels.baselines.baseline import OverCopies, missing_feature, refuse_unless_ready
 from autotune.shape import PagedShape
 
 if TYPE_CHECKING:
@@ -156,10 +156,7 @@ class ContiguousCache:
             return f"{type(shape).__name__}: {self.name} computes a PagedShape"
         if shape.kv_dtype != shape.dtype:
             return f"kv_dtype={shape.kv_dtype}: {self.name} has the queries' dtype, {shape.dtype}"
-        for field in ("softcap", "sinks", "alibi"):
-            if getattr(shape, field):
-                return f"{field}=True: {self.name} has none"
-        return None
+        return missing_feature(self.name, shape, "softcap", "sinks", "alibi")
 
     def prepare(self, shape: PagedShape, inputs: "Inputs") -> Callable[[], torch.Tensor]:
         """Return a call that returns ``[B, S_q, H, D_v]``.

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autotune.errors import BaselineUnavailableError
-from autotune.kernels.baselines.baseline import OverCopies, refuse_unless_ready
-from autotune.kernels.baselines.cudnn.calls import BEST, FIRST, dense, find_missing, paged
+from autotune.kernels.baselines.baseline import OverCopies, refuse_pages, refuse_unless_ready, without_nan
+from autotune.kernels.baselines.cudnn.calls import BEST, FIRST, Call, dense, find_missing, paged
 from autotune.kernels.baselines.cudnn.problem import Problem, unsupported
 from autotune.shape import AttentionShape, PagedShape
+
+if TYPE_CHECKING:
+    from autotune.kernels.flash_attention.definition import Inputs as DenseInputs
+    from autotune.kernels.paged_decode.inputs import Inputs as PagedInputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +33,8 @@ class Cudnn:
         return find_missing()
 
     def unsupported(self, shape: Any) -> str | None:
-        if isinstance(shape, AttentionShape):
-            return unsupported(_dense(shape))
-        if isinstance(shape, PagedShape):
-            return unsupported(_paged(shape))
+        if isinstance(shape, AttentionShape | PagedShape):
+            return unsupported(_problem(shape))
         return f"{type(shape).__name__}: {self.name} computes an AttentionShape or a PagedShape"
 
     def prepare(self, shape: Any, inputs: Any) -> Callable[[], torch.Tensor]:
@@ -44,28 +45,12 @@ class Cudnn:
             BaselineUnavailableError: ``unsupported`` says why, or cuDNN refuses the problem on this GPU.
         """
         refuse_unless_ready(self, shape)
-        features = {"scale": inputs.scale, "window": inputs.window, "softcap": inputs.softcap}
-        copies: tuple[torch.Tensor, ...] = ()
         if isinstance(shape, AttentionShape):
-            calls = dense(inputs.q, inputs.k, inputs.v, causal=inputs.causal, **features)
+            call = OverCopies(self._bind_dense(inputs), ())
         else:
-            offsets = getattr(inputs, "cu_seqlens_q", None)
-            copies = (_without_nan(inputs.k_cache), _without_nan(inputs.v_cache))
-            calls = paged(
-                inputs.q,
-                *copies,
-                inputs.page_table,
-                inputs.seq_lens,
-                layout=inputs.layout,
-                sinks=inputs.sinks,
-                alibi_slopes=inputs.alibi_slopes,
-                cu_seqlens_q=offsets,
-                max_seqlen_q=None if offsets is None else int(offsets.diff().max()),
-                **features,
-            )
-        call = calls[self.name]
+            call = self._bind_paged(inputs)
         call()
-        return OverCopies(call, copies)
+        return call
 
     def serve(self, shape: Any, inputs: Any) -> torch.Tensor:
         """Compute dense attention, ``[B, S_q, H, D_v]``; a paged cache would have to be copied without its NaN.
@@ -73,73 +58,40 @@ class Cudnn:
         Raises:
             BaselineUnavailableError: the shape is paged, or cuDNN refuses these tensors.
         """
-        if not isinstance(shape, AttentionShape):
-            raise BaselineUnavailableError(f"{self.name} serves no paged cache: slots without a token may hold NaN")
-        features = {"scale": inputs.scale, "window": inputs.window, "softcap": inputs.softcap}
-        return dense(inputs.q, inputs.k, inputs.v, causal=inputs.causal, **features)[self.name]()
+        refuse_pages(self.name, shape)
+        return self._bind_dense(inputs)()
+
+    def _bind_dense(self, inputs: "DenseInputs") -> Call:
+        return dense(inputs.q, inputs.k, inputs.v, causal=inputs.causal, **_features(inputs))[self.name]
+
+    def _bind_paged(self, inputs: "PagedInputs") -> OverCopies:
+        copies = without_nan(inputs.k_cache), without_nan(inputs.v_cache)
+        offsets = getattr(inputs, "cu_seqlens_q", None)
+        calls = paged(
+            *(inputs.q, *copies, inputs.page_table, inputs.seq_lens),
+            layout=inputs.layout,
+            sinks=inputs.sinks,
+            alibi_slopes=inputs.alibi_slopes,
+            cu_seqlens_q=offsets,
+            max_seqlen_q=None if offsets is None else int(offsets.diff().max()),
+            **_features(inputs),
+        )
+        return OverCopies(calls[self.name], copies)
 
 
 CUDNN: Final = (Cudnn(FIRST), Cudnn(BEST, is_usual=False))  # who builds and times all plans is not ready at once
 
 
-def _dense(shape: AttentionShape) -> Problem:
-    """Return the problem of contiguous tensors of that shape."""
-
-    def strides(length: int, heads: int, width: int) -> tuple[int, int, int]:
-        return length * heads * width, width, heads * width
-
-    return Problem(
-        batch=shape.batch,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        seq_q=shape.seq_q,
-        seq_kv=shape.seq_kv,
-        head_dim=shape.head_dim,
-        head_dim_v=shape.head_dim_v,
-        dtype=shape.dtype,
-        scale=1.0,
-        causal=shape.causal,
-        window=shape.window,
-        softcap=shape.softcap,
-        q_strides=strides(shape.seq_q, shape.heads, shape.head_dim),
-        k_strides=strides(shape.seq_kv, shape.kv_heads, shape.head_dim),
-        v_strides=strides(shape.seq_kv, shape.kv_heads, shape.head_dim_v),
-    )
+def _features(inputs: Any) -> dict[str, Any]:
+    return {name: getattr(inputs, name) for name in ("scale", "window", "softcap")}
 
 
-def _paged(shape: PagedShape) -> Problem:
-    """Return the problem of a contiguous pool of that shape."""
-
-    def strides(width: int) -> tuple[int, int, int]:
-        page = shape.page_size * shape.kv_heads * width
-        if shape.layout == "NHD":
-            return page, width, shape.kv_heads * width
-        return page, shape.page_size * width, width
-
-    row = shape.heads * shape.head_dim
-    return Problem(
-        batch=shape.batch,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        seq_q=shape.seq_q,
-        seq_kv=shape.max_context,
-        head_dim=shape.head_dim,
-        head_dim_v=shape.head_dim_v,
-        dtype=shape.dtype,
-        kv_dtype=shape.kv_dtype,
-        scale=1.0,
-        causal=True,
-        window=shape.window,
-        softcap=shape.softcap,
-        alibi=shape.alibi,
-        sinks=shape.sinks,
-        page_size=shape.page_size,
-        q_strides=(shape.seq_q * row, shape.head_dim, row),
-        k_strides=strides(shape.head_dim),
-        v_strides=strides(shape.head_dim_v),
-    )
-
-
-def _without_nan(cache: torch.Tensor) -> torch.Tensor:
-    """Copy a cache, strides too: cuDNN defines no result where slots without a token hold NaN."""
-    return torch.nan_to_num(cache, out=cache.new_empty_strided(cache.shape, cache.stride()))
+def _problem(shape: AttentionShape | PagedShape) -> Problem:
+    """Return the problem of contiguous tensors, all of whose strides are multiples of a head's width."""
+    values: dict[str, Any] = shape.as_dict() | {"scale": 1.0}
+    if isinstance(shape, PagedShape):
+        values |= {"causal": True, "seq_kv": values.pop("max_context")}
+        del values["mean_context"], values["layout"]
+    for name, width in (("q", shape.head_dim), ("k", shape.head_dim), ("v", shape.head_dim_v)):
+        values[f"{name}_strides"] = (width,) * 3
+    return Problem(**values)

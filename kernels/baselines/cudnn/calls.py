@@ -1,7 +1,7 @@
 """cuDNN's attention as baselines: callables over given tensors, ready to be timed and to be captured."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -9,6 +9,7 @@ from autotune.errors import AutotuneError, BaselineUnavailableError, InputMismat
 from autotune.kernels.baselines.cudnn.graph import Operand
 from autotune.kernels.baselines.cudnn.plans import Operands, Plan, planned
 from autotune.kernels.baselines.cudnn.problem import INSTALL, MAX_OFFSET, VECTOR, Problem, Strides, unsupported
+from autotune.kernels.tensors import dtype_name
 
 FIRST: Final = "cudnn"
 BEST: Final = "cudnn best plan"
@@ -35,24 +36,8 @@ def dense(
         MissingDependencyError: the frontend, cuDNN or an NVIDIA GPU is absent.
         BaselineUnavailableError: cuDNN cannot do this problem, or not on this GPU.
     """
-    problem = Problem(
-        batch=q.shape[0],
-        heads=q.shape[2],
-        kv_heads=k.shape[2],
-        seq_q=q.shape[1],
-        seq_kv=k.shape[1],
-        head_dim=q.shape[3],
-        head_dim_v=v.shape[3],
-        dtype=_name(q.dtype),
-        kv_dtype=_name(k.dtype),
-        scale=scale,
-        causal=causal,
-        window=window,
-        softcap=softcap is not None,
-        q_strides=_strides(q, (0, 2, 1)),
-        k_strides=_strides(k, (0, 2, 1)),
-        v_strides=_strides(v, (0, 2, 1)),
-    )
+    features = {"scale": scale, "causal": causal, "window": window, "softcap": softcap is not None}
+    problem = _problem(q, k, v, (0, 2, 1), batch=q.shape[0], seq_q=q.shape[1], seq_kv=k.shape[1], **features)
     return _calls(problem, q, k, v, dict)
 
 
@@ -90,16 +75,11 @@ def paged(
         raise InputMismatchError(f"max_seqlen_q={max_seqlen_q}; expected a number with cu_seqlens_q, None without")
     seq_q = q.shape[1] if max_seqlen_q is None else max_seqlen_q
     page_size = k_cache.shape[axes[2]]
-    problem = Problem(
+    problem = _problem(
+        *(q, k_cache, v_cache, axes),
         batch=seq_lens.shape[0],
-        heads=q.shape[-2],
-        kv_heads=k_cache.shape[axes[1]],
         seq_q=seq_q,
         seq_kv=page_table.shape[1] * page_size,
-        head_dim=q.shape[-1],
-        head_dim_v=v_cache.shape[3],
-        dtype=_name(q.dtype),
-        kv_dtype=_name(k_cache.dtype),
         scale=scale,
         causal=True,
         window=window,
@@ -110,9 +90,6 @@ def paged(
         # Rounded up, so that pools of about one size share a graph; no page of the table lies beyond the pool.
         pages=1 << (k_cache.shape[0] - 1).bit_length(),
         packed=is_packed,
-        q_strides=(seq_q * q.stride(0), q.stride(1), q.stride(0)) if is_packed else _strides(q, (0, 2, 1)),
-        k_strides=_strides(k_cache, axes),
-        v_strides=_strides(v_cache, axes),
     )
 
     def more_operands() -> dict[int, torch.Tensor]:
@@ -129,6 +106,31 @@ def paged(
         return {int(operand): tensor for operand, tensor in operands.items()}
 
     return _calls(problem, q, k_cache, v_cache, more_operands)
+
+
+def _problem(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, axes: tuple[int, int, int], *, seq_q: int, **features: Any
+) -> Problem:
+    """Return the problem of these tensors; ``axes`` of keys and values are batch or page, head and position."""
+
+    def strides(tensor: torch.Tensor, axes: tuple[int, int, int]) -> Strides:
+        batch, head, position = (tensor.stride(axis) for axis in axes)
+        return batch, head, position
+
+    is_packed = q.ndim == 3
+    return Problem(
+        heads=q.shape[-2],
+        kv_heads=k.shape[axes[1]],
+        seq_q=seq_q,
+        head_dim=q.shape[-1],
+        head_dim_v=v.shape[3],
+        dtype=dtype_name(q.dtype),
+        kv_dtype=dtype_name(k.dtype),
+        q_strides=(seq_q * q.stride(0), q.stride(1), q.stride(0)) if is_packed else strides(q, (0, 2, 1)),
+        k_strides=strides(k, axes),
+        v_strides=strides(v, axes),
+        **features,
+    )
 
 
 def find_refusal(problem: Problem, tensors: Sequence[torch.Tensor]) -> AutotuneError | None:
@@ -169,8 +171,7 @@ def _calls(
     problem: Problem, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, more: Callable[[], dict[int, torch.Tensor]]
 ) -> dict[str, Call]:
     """Return both baselines' calls. Operands are prepared here: only a problem's first call does more than launch."""
-    refusal = find_refusal(problem, (q, k, v))
-    if refusal is not None:
+    if (refusal := find_refusal(problem, (q, k, v))) is not None:
         return {name: _refuse(refusal) for name in (FIRST, BEST)}
     out = q.new_empty((*q.shape[:-1], problem.head_dim_v))
     operands = {int(Operand.Q): q, int(Operand.K): k, int(Operand.V): v, int(Operand.OUT): out} | more()
@@ -201,12 +202,3 @@ def _refuse(error: AutotuneError) -> Call:
         raise type(error)(*error.args)
 
     return run
-
-
-def _strides(tensor: torch.Tensor, axes: tuple[int, int, int]) -> Strides:
-    batch, head, position = (tensor.stride(axis) for axis in axes)
-    return batch, head, position
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -24,13 +24,8 @@ def time_hpu(launches: Sequence[Launch], *, samples: int = 20, rounds: int = 10,
         MissingDependencyError: the bridge or a Gaudi is absent.
         UsageError: there is no launch, or a number is too small.
     """
-    for name, value, least in (
-        ("launches", len(launches), 1),
-        ("samples", samples, 1),
-        ("rounds", rounds, 1),
-        ("warmups", warmups, 0),
-    ):
-        if value < least:
+    for name, value in {"launches": len(launches), "samples": samples, "rounds": rounds, "warmups": warmups}.items():
+        if value < (least := 0 if name == "warmups" else 1):
             raise UsageError(f"{name}={value} is not allowed; expected at least {least}")
     bridge.require()
     end_step = bridge.step_marker()

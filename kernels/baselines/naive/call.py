@@ -4,13 +4,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from autotune.errors import BaselineUnavailableError
-from autotune.kernels.baselines.baseline import refuse_unless_ready
+from autotune.kernels.baselines.baseline import DTYPES, missing_feature, refuse_unless_ready, wrong_shape
 from autotune.shape import MAX_LENGTH, AttentionShape
 
 if TYPE_CHECKING:
     import torch
 
-DTYPES: Final = ("float16", "bfloat16", "float32")
 MAX_PROGRAMS: Final = MAX_LENGTH  # of a grid's first axis, and a program's number is an int32
 
 
@@ -41,14 +40,12 @@ class Naive:
         return None
 
     def unsupported(self, shape: Any) -> str | None:
-        if not isinstance(shape, AttentionShape):
-            return f"{type(shape).__name__}: naive computes an AttentionShape"
-        if shape.dtype not in DTYPES:
-            return f"dtype={shape.dtype}: naive takes {', '.join(DTYPES)}"
+        if (reason := wrong_shape(self.name, shape, (AttentionShape,), DTYPES)) is not None:
+            return reason
         if shape.window is not None:
             return f"window={shape.window}: naive has no mask but the causal one"
-        if shape.softcap:
-            return "softcap=True: naive has none"
+        if (reason := missing_feature(self.name, shape, "softcap")) is not None:
+            return reason
         rows = shape.batch * shape.heads * shape.seq_q
         if rows > MAX_PROGRAMS:
             return f"batch * heads * seq_q = {rows}: naive takes at most {MAX_PROGRAMS} rows of scores"
