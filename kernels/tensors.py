@@ -1,4 +1,4 @@
-"""Checks of arguments that all kernels share, and the device that they are launched on."""
+"""Checks of arguments that all kernels share, and the options and the device of their launches."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -10,6 +10,7 @@ import torch
 
 from autotune.errors import InputMismatchError, NotDifferentiableError
 from autotune.shape import Shape
+from autotune.space import Config
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -96,6 +97,11 @@ def on_device_of(tensor: torch.Tensor) -> AbstractContextManager[object]:
 
 
 _CURRENT: AbstractContextManager[object] = nullcontext()
+
+
+def launch_options(config: Config) -> dict[str, Any]:
+    """Return a config as keyword arguments of the launch, without the parameters of other backends."""
+    return {name: value for name, value in config.items() if value is not None}
 
 
 def check_positive(name: str, value: float | None) -> None:

@@ -71,7 +71,12 @@ def make_attention(
     """
     import torch
 
-    hidden = _hidden_keys(seq_q, seq_kv, causal=causal, window=window, device=device)
+    from autotune.kernels.flash_attention.reference import visible_keys
+
+    hidden = None
+    if causal or window is not None:
+        places: dict[str, Any] = {"causal": causal, "window": window, "device": device}
+        hidden = ~visible_keys(0, seq_q, seq_q, seq_kv, **places)
     blind = None if hidden is None or not bool(hidden.all(1).any()) else hidden.all(1)[:, None]
 
     def attend(q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor") -> "torch.Tensor":
@@ -88,17 +93,3 @@ def make_attention(
         return out if blind is None else out.masked_fill(blind, 0.0)
 
     return attend
-
-
-def _hidden_keys(
-    seq_q: int, seq_kv: int, *, causal: bool, window: int | None, device: "torch.device | str"
-) -> "torch.Tensor | None":
-    """Return a mask ``[S_q, S_kv]`` of the keys that queries do not see, aligned bottom-right, or None."""
-    import torch
-
-    if window is None and not causal:
-        return None
-    position = torch.arange(seq_q, device=device)[:, None] + seq_kv - seq_q
-    ahead = torch.arange(seq_kv, device=device)[None, :] - position
-    hidden = ahead > 0 if causal else torch.zeros_like(ahead, dtype=torch.bool)
-    return hidden if window is None else hidden | (ahead.abs() >= window)

@@ -1,10 +1,13 @@
-"""Checks before tokens are appended: that tokens, caches, slots and scales fit each other."""
+"""Checks of what goes with a paged cache: tokens, slots and scales, and the pages of sequences."""
+
+from itertools import pairwise
 
 import torch
 
 from autotune.errors import InputMismatchError
 from autotune.kernels.paged_cache.quantization import LARGEST
 from autotune.kernels.tensors import check_device, check_tensors, check_together, describe, dtype_name
+from autotune.shape import PagedShape
 
 TOKEN_TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -114,3 +117,56 @@ def check_scale(
         raise InputMismatchError(
             f"{name} is {describe(scale)}; expected {wanted} for a cache of {dtype_name(cache.dtype)}"
         )
+
+
+def check_pages(
+    shape: PagedShape, page_table: torch.Tensor, seq_lens: torch.Tensor, *, pages: int, queries: int | torch.Tensor
+) -> None:
+    """Read lengths and page indices, and refuse those that lead outside the cache; waits for the GPU.
+
+    ``queries`` are each sequence's. Pages before all their windows are not read, nor those of a sequence without any,
+    and may be anything.
+
+    Raises:
+        InputMismatchError: a length is negative or more than the table holds, or the page of a key does not exist.
+    """
+    page_size = shape.page_size
+    capacity = page_table.shape[1] * page_size
+    for sequence, length in enumerate(seq_lens.tolist()):
+        if not 0 <= length <= capacity:
+            raise InputMismatchError(
+                f"seq_lens[{sequence}]={length} is not allowed; page_table holds {page_table.shape[1]} pages of "
+                f"{page_size} a sequence: expected 0 to {capacity}"
+            )
+    first_keys = torch.arange(page_table.shape[1], device=page_table.device) * page_size
+    is_used = first_keys < seq_lens[:, None]
+    if shape.window is not None:
+        seen = seq_lens.long() - queries - shape.window + 1  # the first key that a query sees
+        is_used &= first_keys + page_size > seen[:, None]
+    if isinstance(queries, torch.Tensor):
+        is_used &= (queries > 0)[:, None]
+    wrong = (is_used & ((page_table < 0) | (page_table >= pages))).nonzero().tolist()
+    if wrong:
+        row, column = wrong[0]
+        raise InputMismatchError(
+            f"page_table[{row}, {column}]={int(page_table[row, column])} is not a page; expected 0 to {pages - 1} "
+            f"for the {int(seq_lens[row])} keys of the sequence"
+        )
+
+
+def check_offsets(cu_seqlens_q: torch.Tensor, *, tokens: int) -> None:
+    """Read the offsets of the packed queries, and refuse those that are none; waits for the GPU.
+
+    Raises:
+        InputMismatchError: they do not start with 0, fall, or do not end with ``tokens``.
+    """
+    offsets = cu_seqlens_q.tolist()
+    if offsets[0] != 0 or offsets[-1] != tokens:
+        raise InputMismatchError(
+            f"cu_seqlens_q begins with {offsets[0]} and ends with {offsets[-1]}; expected 0 and the {tokens} queries"
+        )
+    for sequence, (begin, end) in enumerate(pairwise(offsets)):
+        if end < begin:
+            raise InputMismatchError(
+                f"cu_seqlens_q[{sequence + 1}]={end} is less than {begin} before it; expected offsets that never fall"
+            )

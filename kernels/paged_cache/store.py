@@ -11,7 +11,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from autotune.kernels.tiles.offsets import offset
+from autotune.kernels.tiles.rows import offset
 
 # Added to a number below 2**22, it leaves no bits for a fraction: the sum is rounded, half to even.
 ROUNDING = tl.constexpr(1.5 * 2**23)

@@ -22,10 +22,10 @@ from autotune.kernels.paged_decode.triton.tile_list import (
     share_tiles,
 )
 from autotune.kernels.tiles.heads import load_slopes
-from autotune.kernels.tiles.offsets import offset
 from autotune.kernels.tiles.outputs import store_outputs
 from autotune.kernels.tiles.pages import Cache, load_pages
 from autotune.kernels.tiles.partials import arrive, merge_partials, store_partial
+from autotune.kernels.tiles.rows import offset
 
 _LENGTHS = ["table_stride", "capacity", "batch_size", "kv_heads", "window"]  # no binary of its own for a number
 _UNALIGNED = ["page_table", "seq_lens", *_LENGTHS]
