@@ -44,12 +44,7 @@ class OverCopies:
 
 
 def refuse_unless_ready(baseline: Baseline, shape: Any) -> None:
-    """Raise the reason why a baseline cannot run: the first act of ``prepare``.
-
-    Raises:
-        MissingDependencyError: ``available`` says why.
-        BaselineUnavailableError: ``unsupported`` says why.
-    """
+    """Raise what ``Baseline.prepare`` raises before it does anything, for the reasons that a baseline gives itself."""
     if (missing := baseline.available()) is not None:
         raise MissingDependencyError(missing)
     if (reason := baseline.unsupported(shape)) is not None:
@@ -57,21 +52,13 @@ def refuse_unless_ready(baseline: Baseline, shape: Any) -> None:
 
 
 def refuse_elsewhere(name: str, tensor: "torch.Tensor", device: str) -> None:
-    """Refuse tensors that are on a device of another type.
-
-    Raises:
-        BaselineUnavailableError: they are.
-    """
+    """Raise BaselineUnavailableError where a tensor is on a device of another type."""
     if tensor.device.type != device:
         raise BaselineUnavailableError(f"the tensors are on {tensor.device}: {name} takes them on {device}")
 
 
 def refuse_pages(name: str, shape: object) -> None:
-    """Refuse to serve a paged cache, which would have to be copied without its NaN at each call.
-
-    Raises:
-        BaselineUnavailableError: the shape is not dense.
-    """
+    """Raise BaselineUnavailableError for a paged cache, which would have to be copied without its NaN at each call."""
     if not isinstance(shape, AttentionShape):
         raise BaselineUnavailableError(f"{name} serves no paged cache: slots without a token may hold NaN")
 

@@ -20,10 +20,6 @@ class Eager:
     with -inf for what it hides by the dtype's most negative number. A softcap comes between scale and mask, a window
     joins the mask, and grouped keys and values are expanded to the queries' heads at each call, as ``repeat_kv`` does.
     A query that sees no key has the output 0; where there is one, that is an operation more.
-
-    Example:
-        >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")  # of flash attention
-        >>> out = Eager().prepare(shape, inputs)()
     """
 
     name: Final = "eager"
@@ -41,10 +37,6 @@ class Eager:
 
         The call allocates its results ``[B, H, S_q, S_kv]``, and raises torch's ``OutOfMemoryError`` where they do not
         fit.
-
-        Raises:
-            MissingDependencyError: ``available`` says why.
-            BaselineUnavailableError: ``unsupported`` says why.
         """
         refuse_unless_ready(self, shape)
         q, k, v = (tensor.transpose(1, 2) for tensor in (inputs.q, inputs.k, inputs.v))

@@ -75,12 +75,7 @@ class _FlashAttention:
         return self._refuse(shape)
 
     def prepare(self, shape: Any, inputs: Any) -> Run:
-        """Return a call that returns a new tensor, ``[B, S_q, H, D_v]``, or ``[T, H, D_v]`` of packed queries.
-
-        Raises:
-            MissingDependencyError: ``available`` says why.
-            BaselineUnavailableError: ``unsupported`` says why, or FlashAttention refuses it here.
-        """
+        """Return a call that returns a new tensor, ``[B, S_q, H, D_v]``, or ``[T, H, D_v]`` of packed queries."""
         refuse_unless_ready(self, shape)
         refuse_elsewhere(self.name, inputs.q, DEVICE)
         with refusals_of(self.name):
@@ -123,10 +118,6 @@ class FlashAttention3(_FlashAttention):
     Dense tensors are a ``flash_attn_func``, and paged ones, queries packed or not, a ``flash_attn_with_kvcache``, which
     chooses the number of splits itself. A call follows the values of its tensors, but for caches and page table, which
     are copied when it is prepared: whole pages are read, and unwritten slots must be finite.
-
-    Example (on a Hopper GPU):
-        >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cuda")  # of flash attention
-        >>> out = FlashAttention3().prepare(shape, inputs)()
     """
 
     name = "flash_attn_3"

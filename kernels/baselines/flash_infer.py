@@ -78,10 +78,6 @@ class FlashInfer:
 
     A call follows the values of its tensors, but for page table and lengths, which are read when it is prepared. The
     workspace of its wrappers is memory that their users pay for, 512 MiB here, once for all that are alive.
-
-    Example (on an NVIDIA GPU):
-        >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cuda")  # of paged decode
-        >>> out = FlashInfer().prepare(shape, inputs)()
     """
 
     name: Final = "flashinfer"
@@ -109,11 +105,6 @@ class FlashInfer:
         """Return a call that returns a new tensor, ``[B, S_q, H, D_v]``, or ``[T, H, D_v]`` of packed queries.
 
         Kernels that were never compiled on this machine are compiled here, which takes minutes.
-
-        Raises:
-            MissingDependencyError: ``available`` says why.
-            BaselineUnavailableError: ``unsupported`` says why, a sequence has more queries than keys, or FlashInfer
-                cannot plan, compile or run it here.
         """
         refuse_unless_ready(self, shape)
         refuse_elsewhere(self.name, inputs.q, DEVICE)

@@ -16,10 +16,6 @@ class Flex:
     """FlexAttention over ``AttentionShape``, compiled once a shape; causal masks and windows are block masks.
 
     The options of its Triton kernel are torch's own choice; ``flex_attention`` tunes them.
-
-    Example:
-        >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cuda")  # of flash attention
-        >>> out = Flex().prepare(shape, inputs)()
     """
 
     name: Final = "flex"
@@ -44,12 +40,7 @@ class Flex:
         return wrong_shape(self.name, shape, (AttentionShape,), DTYPES)
 
     def prepare(self, shape: Any, inputs: Any) -> "Callable[[], torch.Tensor]":
-        """Bind a call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; compiles and runs it once.
-
-        Raises:
-            MissingDependencyError: ``available`` says why.
-            BaselineUnavailableError: ``unsupported`` says why, or torch cannot compile or run it on this device.
-        """
+        """Bind a call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; compiles, and runs once."""
         refuse_unless_ready(self, shape)
         with refusals_of(self.name):
             from autotune.kernels.flash_attention.flex.compiled import bind  # loads torch and triton

@@ -62,10 +62,6 @@ class Sdpa:
     The tensors are passed as ``[B, H, S, D]`` views of ``[B, S, H, D]``, which every backend takes without a copy.
     Torch's own causal flag aligns masks top-left; over other numbers of queries and keys the mask is the one of
     ``torch.nn.attention.bias``, or a tensor where torch would make one in each call.
-
-    Example:
-        >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")  # of flash attention
-        >>> out = Sdpa("math").prepare(shape, inputs)()
     """
 
     backend: str
@@ -100,12 +96,7 @@ class Sdpa:
         return None
 
     def prepare(self, shape: Any, inputs: Any) -> "Callable[[], torch.Tensor]":
-        """Bind a call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; run once here.
-
-        Raises:
-            MissingDependencyError: ``available`` says why.
-            BaselineUnavailableError: ``unsupported`` says why, or the backend refuses the problem.
-        """
+        """Bind a call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; run once here."""
         refuse_unless_ready(self, shape)
         run, mask, q, k, v = self._bind(shape, inputs)
         if self.backend != "math":  # which takes everything

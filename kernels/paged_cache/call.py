@@ -1,4 +1,7 @@
-"""Checks of what goes with a paged cache: tokens, slots and scales, and the pages of sequences."""
+"""Checks of what goes with a paged cache: tokens, slots and scales, and the pages of sequences.
+
+Each raises ``InputMismatchError``, whose message says what is wrong and what is expected.
+"""
 
 from itertools import pairwise
 
@@ -26,10 +29,6 @@ def check_append(
     """Refuse what ``append`` cannot store; reads no tensor.
 
     The caches were there first: tokens are judged by them, and ``v_cache`` by ``k_cache``.
-
-    Raises:
-        InputMismatchError: sizes, types, strides or places that do not fit.
-        NotDifferentiableError: gradients are required.
     """
     tensors = {"k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "slots": slots}
     check_tensors(tensors)
@@ -63,18 +62,14 @@ def check_append(
 
 
 def _reason(name: str, k: torch.Tensor, k_cache: torch.Tensor, layout: str) -> str:
-    """Why a tensor is expected to be as it is said."""
+    """Return why a tensor is expected to be so."""
     beside = f"k_cache is {describe(k_cache)} ({layout})"
     reasons = {"v_cache": beside, "k": beside, "v": f"k is {describe(k)} and {beside}"}
     return f", since {reasons[name]}" if name in reasons else ""
 
 
 def check_slots(slots: torch.Tensor, *, pages: int, page_size: int) -> None:
-    """Read the slots, and refuse those past the end of the cache and those of two tokens; waits for the GPU.
-
-    Raises:
-        InputMismatchError: there is one.
-    """
+    """Read the slots, and refuse those past the end of the cache and those of two tokens; waits for the GPU."""
     wrong = (slots >= pages * page_size).nonzero().flatten().tolist()
     if wrong:
         raise InputMismatchError(
@@ -97,9 +92,6 @@ def check_scale(
     """Refuse the scale of a cache that is not quantized, none of int8, and another than the cache's type has.
 
     ``is_required``: 8-bit floats have no default of 1.
-
-    Raises:
-        InputMismatchError: the message says which is expected.
     """
     if cache.dtype not in LARGEST:
         if scale is not None:
@@ -126,9 +118,6 @@ def check_pages(
 
     ``queries`` are each sequence's. Pages before all their windows are not read, nor those of a sequence without any,
     and may be anything.
-
-    Raises:
-        InputMismatchError: a length is negative or more than the table holds, or the page of a key does not exist.
     """
     page_size = shape.page_size
     capacity = page_table.shape[1] * page_size
@@ -155,11 +144,7 @@ def check_pages(
 
 
 def check_offsets(cu_seqlens_q: torch.Tensor, *, tokens: int) -> None:
-    """Read the offsets of the packed queries, and refuse those that are none; waits for the GPU.
-
-    Raises:
-        InputMismatchError: they do not start with 0, fall, or do not end with ``tokens``.
-    """
+    """Read the offsets of the packed queries, and refuse those that are none; waits for the GPU."""
     offsets = cu_seqlens_q.tolist()
     if offsets[0] != 0 or offsets[-1] != tokens:
         raise InputMismatchError(

@@ -238,7 +238,7 @@ def hints(config: Config, shape: PagedShape, device: Device) -> tuple[float, ...
     return tuple(math.log2(value) for value in (live, held * resident, resident, programs / resident / device.sm_count))
 
 
-_FILES: Final = ("forward", "combine", "fold", "queries", "packing", "tile_list", "early", "counters", "launch")
+_FILES: Final = ("forward", "combine", "fold", "queries", "packing", "tile_list", "counters", "launch")
 
 IMPLEMENTATION: Final = Implementation(
     name="triton",
