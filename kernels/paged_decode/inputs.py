@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from autotune.kernels.paged_cache.pool import allocate_caches
+from autotune.kernels.paged_cache.layout import allocate_caches
 from autotune.kernels.paged_cache.quantization import LARGEST, quantize
 from autotune.search_spaces.paged_decode.triton import MIN_BLOCK_ROWS
 from autotune.shape import PagedShape

@@ -38,7 +38,7 @@ class FlexAttention:
     """Implements ``autotune.implementation.Kernel`` for ``AttentionShape``, forward only."""
 
     def launch(self, config: Config, inputs: Inputs, outputs: tuple[torch.Tensor, ...]) -> None:
-        """Torch allocates its outputs, and ``outputs`` become those: no user makes the copy that would be timed."""
+        """Let ``outputs`` become what torch allocates: no user makes the copy that would be timed."""
         with_lse = len(outputs) > 1
         results = attend(inputs, kernel_options(config), with_lse=with_lse)
         for output, result in zip(outputs, results if with_lse else (results,), strict=True):

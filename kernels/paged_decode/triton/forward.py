@@ -20,8 +20,7 @@ from autotune.kernels.paged_decode.triton.tile_list import (
     load_length,
     share_tiles,
 )
-from autotune.kernels.tiles.heads import load_slopes
-from autotune.kernels.tiles.outputs import store_outputs
+from autotune.kernels.tiles.outputs import load_slopes, store_outputs
 from autotune.kernels.tiles.pages import Cache, load_pages
 from autotune.kernels.tiles.partials import arrive, merge_partials, store_partial
 from autotune.kernels.tiles.rows import offset

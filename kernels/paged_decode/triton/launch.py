@@ -11,8 +11,7 @@ from autotune.kernels.paged_cache.layout import AXES, cache_strides, scale_strid
 from autotune.kernels.paged_decode.triton.combine import combine_partials
 from autotune.kernels.paged_decode.triton.counters import take_counters
 from autotune.kernels.paged_decode.triton.forward import paged_decode_flat, paged_decode_split
-from autotune.kernels.tiles.heads import PerHead
-from autotune.kernels.tiles.outputs import Outputs
+from autotune.kernels.tiles.outputs import Outputs, PerHead
 from autotune.kernels.tiles.pages import Cache, Paging
 from autotune.kernels.tiles.partials import Partials
 from autotune.kernels.tiles.rows import Widths
@@ -195,7 +194,7 @@ def _allocate_partials(
 
 
 def _plan(options: dict[str, Any], batch: int, lanes: int, sm_count: int) -> Plan:
-    """The grid over ``lanes``, the KV heads' blocks of rows; takes the schedule's parameters out of the options."""
+    """Plan the grid over ``lanes``, the KV heads' blocks of rows; takes the schedule's parameters from the options."""
     if options.pop("schedule") == "split":
         splits, sequences = options.pop("NUM_SPLITS"), batch * lanes
         return Plan(paged_decode_split, (sequences, splits), splits, 0, sequences * splits if splits > 1 else 0)
@@ -251,5 +250,5 @@ def _capability(device: torch.device) -> int:
 
 @cache
 def _sm_count(device: torch.device) -> int:
-    """SMs of a GPU; 1 for what has none, Triton's interpreter and the meta device."""
+    """Count the SMs of a GPU; 1 for what has none, Triton's interpreter and the meta device."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1

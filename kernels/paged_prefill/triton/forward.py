@@ -10,9 +10,8 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from autotune.kernels.tiles.heads import load_slopes
 from autotune.kernels.tiles.masks import Bounds, bound_keys, hide_keys
-from autotune.kernels.tiles.outputs import store_outputs
+from autotune.kernels.tiles.outputs import load_slopes, store_outputs
 from autotune.kernels.tiles.pages import Cache, load_pages, locate_keys
 from autotune.kernels.tiles.precision import product_precision
 from autotune.kernels.tiles.rows import gather_rows, offset

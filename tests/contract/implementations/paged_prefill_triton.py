@@ -36,7 +36,7 @@ MUTANTS: Final = (
            "load_pages(table_row, tiles.full_low,",
         "plain"),
     Mutant("NaN where no key is seen", SOFTMAX, "if MASKED else new_max", "if False else new_max", "plain"),
-    Mutant("unscaled slopes", "tiles/heads.py", ".to(tl.float32) * LOG2_E", ".to(tl.float32)", "window"),
+    Mutant("unscaled slopes", "tiles/outputs.py", ".to(tl.float32) * LOG2_E", ".to(tl.float32)", "window"),
 )  # fmt: skip
 
 PLANTED: Final = Planted({name: Gate(shape, CONFIG) for name, shape in SHAPES.items()}, MUTANTS)
