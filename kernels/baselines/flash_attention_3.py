@@ -13,19 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import torch
 
-from autotune.kernels.baselines.baseline import (
-    OverCopies,
-    missing_feature,
-    missing_module,
-    missing_nvidia_gpu,
-    offsets_of,
-    refusals_of,
-    refuse_elsewhere,
-    refuse_pages,
-    refuse_unless_ready,
-    without_nan,
-    wrong_shape,
-)
+from autotune.kernels.baselines import baseline
 from autotune.shape import AttentionShape, PagedShape
 
 if TYPE_CHECKING:
@@ -53,7 +41,8 @@ class _FlashAttention:
     _packs_apart: ClassVar[bool]  # a function of its own takes packed queries over pages
 
     def available(self) -> str | None:
-        if (missing := missing_module(self._module, self._install) or missing_nvidia_gpu(self.name)) is not None:
+        missing = baseline.missing_module(self._module, self._install) or baseline.missing_nvidia_gpu(self.name)
+        if missing is not None:
             return missing
         generations, first, last = self._gpus
         major, minor = torch.cuda.get_device_capability()
@@ -62,7 +51,7 @@ class _FlashAttention:
         return None
 
     def unsupported(self, shape: Any) -> str | None:
-        if (reason := wrong_shape(self.name, shape, (AttentionShape, PagedShape), DTYPES)) is not None:
+        if (reason := baseline.wrong_shape(self.name, shape, (AttentionShape, PagedShape), DTYPES)) is not None:
             return reason
         for field in ("head_dim", "head_dim_v"):
             if getattr(shape, field) > MAX_HEAD_DIM:
@@ -71,14 +60,14 @@ class _FlashAttention:
             if shape.kv_dtype != shape.dtype:
                 return f"kv_dtype={shape.kv_dtype}: {self.name} takes caches of the queries' dtype, {shape.dtype}"
             if shape.sinks:
-                return missing_feature(self.name, shape, "sinks")
+                return baseline.missing_feature(self.name, shape, "sinks")
         return self._refuse(shape)
 
     def prepare(self, shape: Any, inputs: Any) -> Run:
         """Return a call that returns a new tensor, ``[B, S_q, H, D_v]``, or ``[T, H, D_v]`` of packed queries."""
-        refuse_unless_ready(self, shape)
-        refuse_elsewhere(self.name, inputs.q, DEVICE)
-        with refusals_of(self.name):
+        baseline.refuse_unless_ready(self, shape)
+        baseline.refuse_elsewhere(self.name, inputs.q, DEVICE)
+        with baseline.refusals_of(self.name):
             run = self._bind_dense(inputs) if isinstance(shape, AttentionShape) else self._bind_paged(inputs)
             run()
         return run
@@ -90,7 +79,7 @@ class _FlashAttention:
 
     def _bind_paged(self, inputs: "PagedInputs") -> Run:
         """Bind a call over finite copies of the caches, viewed as NHD, and a page table of pages that exist."""
-        copies = without_nan(inputs.k_cache), without_nan(inputs.v_cache)
+        copies = baseline.without_nan(inputs.k_cache), baseline.without_nan(inputs.v_cache)
         k_cache, v_cache = (cache if inputs.layout == "NHD" else cache.transpose(1, 2) for cache in copies)
         options = _options(inputs, causal=True)
         options[self._table] = inputs.page_table.clamp(0, k_cache.shape[0] - 1).contiguous()
@@ -104,8 +93,9 @@ class _FlashAttention:
             attend = partial(library.flash_attn_with_kvcache, cache_seqlens=inputs.seq_lens)
         else:
             attend = library.flash_attn_varlen_func
-            lengths = [offsets, offsets_of(inputs.seq_lens), int(offsets.diff().max()), int(inputs.seq_lens.max())]
-        return OverCopies(lambda: _first(attend(inputs.q, k_cache, v_cache, *lengths, **options)), copies)
+            key_offsets = baseline.offsets_of(inputs.seq_lens)
+            lengths = [offsets, key_offsets, int(offsets.diff().max()), int(inputs.seq_lens.max())]
+        return baseline.OverCopies(lambda: _first(attend(inputs.q, k_cache, v_cache, *lengths, **options)), copies)
 
     def _refuse(self, shape: AttentionShape | PagedShape) -> str | None:
         """Return why this version does not compute a shape that the other may, or None."""
@@ -134,8 +124,8 @@ class FlashAttention3(_FlashAttention):
         Raises:
             BaselineUnavailableError: the shape is paged, or FlashAttention refuses these tensors.
         """
-        refuse_pages(self.name, shape)
-        with refusals_of(self.name):
+        baseline.refuse_pages(self.name, shape)
+        with baseline.refusals_of(self.name):
             return self._bind_dense(inputs)()
 
     def _refuse(self, shape: AttentionShape | PagedShape) -> str | None:
@@ -143,7 +133,7 @@ class FlashAttention3(_FlashAttention):
         if shape.head_dim != shape.head_dim_v and not wide and shape.head_dim > 64:
             widths = f"head_dim={shape.head_dim}, head_dim_v={shape.head_dim_v}"
             return f"{widths}: {self.name} takes different ones up to 64 of keys, or 192 of keys and 128 of values"
-        return missing_feature(self.name, shape, "alibi") if isinstance(shape, PagedShape) else None
+        return baseline.missing_feature(self.name, shape, "alibi") if isinstance(shape, PagedShape) else None
 
 
 class FlashAttention2(_FlashAttention):

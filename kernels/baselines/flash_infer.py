@@ -14,15 +14,7 @@ from weakref import WeakValueDictionary
 import torch
 
 from autotune.errors import BaselineUnavailableError
-from autotune.kernels.baselines.baseline import (
-    missing_module,
-    missing_nvidia_gpu,
-    offsets_of,
-    refusals_of,
-    refuse_elsewhere,
-    refuse_unless_ready,
-    wrong_shape,
-)
+from autotune.kernels.baselines import baseline
 from autotune.shape import AttentionShape, PagedShape
 
 if TYPE_CHECKING:
@@ -63,7 +55,7 @@ def list_pages(page_table: torch.Tensor, seq_lens: torch.Tensor, *, page_size: i
     counts = (lengths + page_size - 1) // page_size
     is_used = torch.arange(page_table.shape[1], device=page_table.device) < counts[:, None]
     last = lengths - (counts - 1).clamp(min=0) * page_size
-    return Pages(offsets_of(counts), page_table[is_used].int(), last.int())
+    return Pages(baseline.offsets_of(counts), page_table[is_used].int(), last.int())
 
 
 class FlashInfer:
@@ -89,10 +81,10 @@ class FlashInfer:
         self._workspaces: WeakValueDictionary[torch.device, torch.Tensor] = WeakValueDictionary()
 
     def available(self) -> str | None:
-        return missing_module("flashinfer", INSTALL) or missing_nvidia_gpu(self.name)
+        return baseline.missing_module("flashinfer", INSTALL) or baseline.missing_nvidia_gpu(self.name)
 
     def unsupported(self, shape: Any) -> str | None:
-        if (reason := wrong_shape(self.name, shape, (AttentionShape, PagedShape), DTYPES)) is not None:
+        if (reason := baseline.wrong_shape(self.name, shape, (AttentionShape, PagedShape), DTYPES)) is not None:
             return reason
         more = DENSE_WIDTHS if isinstance(shape, AttentionShape) else ()
         widths = [*((width, width) for width in HEAD_DIMS), *more]
@@ -106,9 +98,9 @@ class FlashInfer:
 
         Kernels that were never compiled on this machine are compiled here, which takes minutes.
         """
-        refuse_unless_ready(self, shape)
-        refuse_elsewhere(self.name, inputs.q, DEVICE)
-        with refusals_of(self.name):
+        baseline.refuse_unless_ready(self, shape)
+        baseline.refuse_elsewhere(self.name, inputs.q, DEVICE)
+        with baseline.refusals_of(self.name):
             is_dense = isinstance(shape, AttentionShape)
             run = self._bind_dense(shape, inputs) if is_dense else self._bind_paged(shape, inputs)
             run()
@@ -132,8 +124,8 @@ class FlashInfer:
         batch, seq_q = q.shape[:2]
         lengths = torch.ones(batch, dtype=torch.int64, device=q.device)
         wrapper.plan(
-            offsets_of(lengths * seq_q),
-            offsets_of(lengths * k.shape[1]),
+            baseline.offsets_of(lengths * seq_q),
+            baseline.offsets_of(lengths * k.shape[1]),
             *(shape.heads, shape.kv_heads, shape.head_dim),
             head_dim_vo=shape.head_dim_v,
             q_data_type=q.dtype,
@@ -175,7 +167,7 @@ class FlashInfer:
             wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(*room, use_tensor_cores=on_tensor_cores)
         else:
             if offsets is None:
-                offsets = offsets_of(torch.full_like(lengths, q.shape[1]))
+                offsets = baseline.offsets_of(torch.full_like(lengths, q.shape[1]))
             if bool((offsets.diff() > lengths).any()):
                 raise BaselineUnavailableError(
                     "a sequence has more queries than keys: flashinfer masks none of these keys"

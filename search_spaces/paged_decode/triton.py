@@ -7,16 +7,7 @@ from autotune.device import Device
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.rounding import power_of_two
-from autotune.search_spaces.bounds import (
-    WAVE_HINTS,
-    blocks_at_once,
-    needless_stages,
-    padded_widths,
-    too_large_pipeline,
-    too_many_live,
-    too_many_loads,
-    usual_wave_hints,
-)
+from autotune.search_spaces import bounds
 from autotune.search_spaces.paged_decode.operation import unsupported
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import ITEM_BYTES, KV_ITEM_BYTES, PagedShape
@@ -35,7 +26,7 @@ PARAMETERS: Final = (
     Parameter("PARTIALS", ("float32", "float16", "bfloat16"), only=("schedule", "split")),
     Parameter("num_warps", (1, 2, 4, 8)),
     Parameter("num_stages", (1, 2, 3, 4, 6)),
-    *WAVE_HINTS,
+    *bounds.WAVE_HINTS,
 )
 
 MIN_BLOCK_ROWS: Final = 16  # of matrix instructions: fewer rows are padded
@@ -67,14 +58,14 @@ def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
         return problem
     if (reason := _bad_tile(config, shape)) is not None:
         return reason
-    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
+    width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
     threads = warps * device.warp_size
     tile_bytes = block_k * (width_k + width_v) * KV_ITEM_BYTES[shape.kv_dtype]
     reason = (
-        too_many_live(rows, width_v + block_k, threads)
-        or too_many_loads(tile_bytes, threads, MAX_LOADS)
-        or too_large_pipeline(tile_bytes, stages, device)
-        or needless_stages(stages, device)
+        bounds.too_many_live(rows, width_v + block_k, threads)
+        or bounds.too_many_loads(tile_bytes, threads, MAX_LOADS)
+        or bounds.too_large_pipeline(tile_bytes, stages, device)
+        or bounds.needless_stages(stages, device)
     )
     if reason is not None:
         return reason
@@ -178,7 +169,7 @@ def default(shape: PagedShape, device: Device) -> Config:
     """
     if (problem := unsupported(shape) or _lacks_type(shape, device)) is not None:
         raise InvalidShapeError(problem)
-    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
+    width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
     width, item_bytes = max(width_k, width_v), KV_ITEM_BYTES[shape.kv_dtype]
     block_k = min(128, 16384 // width // item_bytes, power_of_two(shape.max_context))
     block_k = max(16 if _is_wide(shape) else MIN_BLOCK_K, block_k)
@@ -198,7 +189,7 @@ def default(shape: PagedShape, device: Device) -> Config:
         PARTIALS=None,
         num_warps=4 if width <= 256 else 8,
         num_stages=max(2, min(3, stages)) if device.has("async_copies") else 1,
-        **usual_wave_hints(device),
+        **bounds.usual_wave_hints(device),
     )
     few = Config({**flat, "PROGRAMS_PER_SM": 1})
     if shape.mean_context < shape.max_context:
@@ -224,13 +215,13 @@ def hints(config: Config, shape: PagedShape, device: Device) -> tuple[float, ...
     rows, block_k, warps, stages = (
         config.integer(name) for name in ("BLOCK_ROWS", "BLOCK_K", "num_warps", "num_stages")
     )
-    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
+    width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
     threads = warps * device.warp_size
     tile_bytes = block_k * (width_k + width_v) * KV_ITEM_BYTES[shape.kv_dtype]
     live = rows * (width_v + block_k) / threads
     held = max(1, stages - 1) * tile_bytes
     registers = live + LOAD_REGISTERS * tile_bytes / 16 / threads + OTHER_REGISTERS
-    resident = blocks_at_once(registers, threads, held, device)
+    resident = bounds.blocks_at_once(registers, threads, held, device)
     if config["schedule"] == "flat":
         programs = config.integer("PROGRAMS_PER_SM") * device.sm_count
     else:

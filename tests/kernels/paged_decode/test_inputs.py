@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -122,6 +123,6 @@ def test_queries_rounded_as_the_documentation_says_move_the_statistic_within_its
 
 
 @pytest.mark.parametrize("fields", [{}, {"kv_dtype": "float8_e4m3fn"}], ids=["float16", "fp8"])
-def test_other_caches_have_no_slack(fields: dict[str, str]) -> None:
+def test_other_caches_have_no_slack(fields: dict[str, Any]) -> None:
     inputs = DEFINITION.make_inputs(shape_of(2, 64, head_dim=64, **fields), seed=0, device="cpu")
     assert DEFINITION.statistic_slack(inputs) == 0.0
