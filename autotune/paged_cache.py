@@ -66,7 +66,7 @@ class PagedKVCache:
         v_scale: "torch.Tensor | None" = None,
     ) -> None:
         require_packages("torch")
-        from autotune.kernels.paged_cache.pool import allocate_caches  # loads torch
+        from autotune.kernels.paged_cache.layout import allocate_caches  # loads torch
 
         for name, value in (("pages", pages), ("kv_heads", kv_heads)):
             if type(value) is not int or value < 1:

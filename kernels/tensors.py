@@ -1,4 +1,8 @@
-"""Checks of arguments that all kernels share, and the device that they are launched on."""
+"""Checks of arguments that all kernels share, and the options and the device of their launches.
+
+Each check raises ``InputMismatchError``, whose message names the argument, what it is and what is expected; of
+gradients, ``NotDifferentiableError``.
+"""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -10,6 +14,7 @@ import torch
 
 from autotune.errors import InputMismatchError, NotDifferentiableError
 from autotune.shape import Shape
+from autotune.space import Config
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -25,23 +30,14 @@ def describe(value: object) -> str:
 
 
 def check_tensors(tensors: Mapping[str, object]) -> None:
-    """Refuse arguments that are no tensors.
-
-    Raises:
-        InputMismatchError: the message names the first.
-    """
+    """Refuse arguments that are no tensors."""
     for name, value in tensors.items():
         if not isinstance(value, torch.Tensor):
             raise InputMismatchError(f"{name} is {describe(value)}; expected a tensor")
 
 
 def check_together(tensors: Mapping[str, torch.Tensor]) -> None:
-    """Refuse tensors of several devices, and gradients.
-
-    Raises:
-        InputMismatchError: another device than the first tensor's.
-        NotDifferentiableError: gradients are required.
-    """
+    """Refuse tensors of several devices, and gradients."""
     first = next(iter(tensors))
     device = tensors[first].device
     elsewhere = [f"{name} on {tensor.device}" for name, tensor in tensors.items() if tensor.device != device]
@@ -51,11 +47,7 @@ def check_together(tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def check_gradients(tensors: Mapping[str, torch.Tensor]) -> None:
-    """Refuse tensors that require gradients, where torch would record them.
-
-    Raises:
-        NotDifferentiableError: the message names the first.
-    """
+    """Refuse tensors that require gradients, where torch would record them."""
     if torch.is_grad_enabled():
         for name, tensor in tensors.items():
             if tensor.requires_grad:
@@ -65,11 +57,7 @@ def check_gradients(tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def check_device(device: torch.device, computed: torch.dtype | None = None) -> None:
-    """Refuse the CPU, unless Triton interprets there, and bfloat16 even so: it computes it on raw bits (3.6.0).
-
-    Raises:
-        InputMismatchError: no kernel computes such tensors there.
-    """
+    """Refuse the CPU, unless Triton interprets there, and bfloat16 even so: it computes it on raw bits (3.6.0)."""
     if device.type != "cpu":
         return
     import triton  # not at the top: a cache on the CPU needs none
@@ -98,12 +86,13 @@ def on_device_of(tensor: torch.Tensor) -> AbstractContextManager[object]:
 _CURRENT: AbstractContextManager[object] = nullcontext()
 
 
-def check_positive(name: str, value: float | None) -> None:
-    """Refuse a number that makes no softmax; True is none, though Python takes it for 1.
+def launch_options(config: Config) -> dict[str, Any]:
+    """Return a config as keyword arguments of the launch, without the parameters of other backends."""
+    return {name: value for name, value in config.items() if value is not None}
 
-    Raises:
-        InputMismatchError: it is not positive and finite.
-    """
+
+def check_positive(name: str, value: float | None) -> None:
+    """Refuse a number that makes no softmax; True is none, though Python takes it for 1."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < value < float("inf"):
@@ -111,11 +100,7 @@ def check_positive(name: str, value: float | None) -> None:
 
 
 def check_softcap(softcap: float | None, picked: bool) -> None:
-    """Refuse a softcap that is no positive number, and one that the kernel was not picked for, or was.
-
-    Raises:
-        InputMismatchError: by what was given.
-    """
+    """Refuse a softcap that is no positive number, and one that the kernel was not picked for, or was."""
     check_positive("softcap", softcap)
     if (softcap is None) != picked:
         return
@@ -125,11 +110,7 @@ def check_softcap(softcap: float | None, picked: bool) -> None:
 
 
 def refuse_options(call: Callable[..., Any], shape: Shape, given: Mapping[str, object]) -> None:
-    """Refuse options that a bound kernel's call does not have, and name the field of the shape that has one.
-
-    Raises:
-        InputMismatchError: always.
-    """
+    """Refuse options that a bound kernel's call does not have, and name the field of the shape that has one."""
     name, fields = next(iter(given)), shape.as_dict()
     if name in fields:
         raise InputMismatchError(

@@ -4,6 +4,8 @@ from typing import Final
 
 from autotune.device import Device
 from autotune.rounding import power_of_two
+from autotune.shape import ITEM_BYTES, AttentionShape, PagedShape
+from autotune.space import Config, Parameter, Value
 
 # A thread has at most 255 registers of 32 bits; the accumulator and a tile of scores live at once, so more of them
 # must spill. (256 x 256 with four warps also took 32 s to compile: Triton 3.6, sm_90, one core, 2026-11-21.)
@@ -11,6 +13,18 @@ MAX_LIVE_VALUES: Final = 256
 
 MIN_BLOCK: Final = 16  # rows or columns of a tile: matrix instructions take no fewer
 SWIZZLE_COLUMNS: Final = 64  # of 16 bits: the 128 bytes of the widest swizzle
+
+# Of an SM and of a thread (CUDA C++ Programming Guide, table of compute capabilities).
+SM_REGISTERS: Final = 65536
+MAX_REGISTERS: Final = 255
+LARGE_SHARED_MEMORY: Final = 227 * 1024  # bytes: sm_90 and sm_100
+
+# Waves per SIMD to leave room for, the matrix instruction's width, and packed K reads from shared memory.
+WAVE_HINTS: Final = (
+    Parameter("waves_per_eu", (0, 2), needs="wave_hints"),
+    Parameter("matrix_instr_nonkdim", (16, 32), needs="wave_hints"),
+    Parameter("kpack", (1, 2), needs="wave_hints"),
+)
 
 
 def padded_length(length: int) -> int:
@@ -69,3 +83,31 @@ def needless_stages(stages: int, device: Device) -> str | None:
     if stages > 2 and not device.has("async_copies"):
         return f"num_stages above 2 does not pay on {device.arch}: there is no asynchronous copy to hide"
     return None
+
+
+def usual_wave_hints(device: Device, *, waves: int = 0) -> dict[str, Value]:
+    """Return the default of ``WAVE_HINTS``; None where a device takes none."""
+    usual = {"waves_per_eu": waves, "matrix_instr_nonkdim": 16, "kpack": 1}
+    return {name: value if device.has("wave_hints") else None for name, value in usual.items()}
+
+
+def blocks_at_once(registers: float, threads: int, held_bytes: int, device: Device) -> float:
+    """Estimate how many blocks an SM holds, given the registers of a thread and the shared memory of a block."""
+    by_registers = SM_REGISTERS / (min(MAX_REGISTERS, registers) * threads)
+    return max(0.5, min(device.shared_memory_bytes / held_bytes, by_registers))
+
+
+def estimates(
+    config: Config, shape: AttentionShape | PagedShape, device: Device, *, other_registers: int
+) -> tuple[float, float, float, float]:
+    """Estimate the live values a thread, a warp's rows, a block's shared memory, and the warps that an SM holds.
+
+    ``other_registers`` is what a thread has beside its live values.
+    """
+    names = ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages")
+    block_q, block_k, warps, stages = (config.integer(name) for name in names)
+    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
+    threads = warps * device.warp_size
+    live = block_q * (width_v + block_k) / threads
+    held = ITEM_BYTES[shape.dtype] * (stages * block_k * (width_k + width_v) + block_q * width_k)
+    return live, block_q / warps, held, warps * blocks_at_once(live + other_registers, threads, held, device)

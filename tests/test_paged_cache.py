@@ -16,7 +16,7 @@ from autotune.errors import (
     UnknownNameError,
     UsageError,
 )
-from autotune.kernels.paged_cache.pool import allocate_caches
+from autotune.kernels.paged_cache.layout import allocate_caches
 from autotune.kernels.paged_cache.quantization import dequantize, quantize
 from autotune.kernels.paged_decode.definition import DEFINITION
 from autotune.kernels.paged_decode.inputs import empty_scales

@@ -4,15 +4,13 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from autotune.kernels.baselines.baseline import refuse_unless_ready
+from autotune.kernels.baselines.baseline import DTYPES, missing_torch, refuse_unless_ready, wrong_shape
 from autotune.shape import AttentionShape
 
 if TYPE_CHECKING:
     import torch
 
     Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # over [B, H, S, D]
-
-DTYPES: Final = ("float16", "bfloat16", "float32")
 
 
 class Eager:
@@ -22,10 +20,6 @@ class Eager:
     with -inf for what it hides by the dtype's most negative number. A softcap comes between scale and mask, a window
     joins the mask, and grouped keys and values are expanded to the queries' heads at each call, as ``repeat_kv`` does.
     A query that sees no key has the output 0; where there is one, that is an operation more.
-
-    Example:
-        >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")  # of flash attention
-        >>> out = Eager().prepare(shape, inputs)()
     """
 
     name: Final = "eager"
@@ -33,40 +27,21 @@ class Eager:
     verified_on_hardware: Final = True
 
     def available(self) -> str | None:
-        try:
-            import torch  # noqa: F401
-        except Exception as error:  # a broken install raises more than ImportError
-            return f"eager needs torch ({error}): pip install torch"
-        return None
+        return missing_torch(self.name)
 
     def unsupported(self, shape: Any) -> str | None:
-        if not isinstance(shape, AttentionShape):
-            return f"{type(shape).__name__}: eager computes an AttentionShape"
-        if shape.dtype not in DTYPES:
-            return f"dtype={shape.dtype}: eager takes {', '.join(DTYPES)}"
-        return None
+        return wrong_shape(self.name, shape, (AttentionShape,), DTYPES)
 
     def prepare(self, shape: Any, inputs: Any) -> "Callable[[], torch.Tensor]":
         """Bind a call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; builds the mask, once.
 
         The call allocates its results ``[B, H, S_q, S_kv]``, and raises torch's ``OutOfMemoryError`` where they do not
         fit.
-
-        Raises:
-            MissingDependencyError: ``available`` says why.
-            BaselineUnavailableError: ``unsupported`` says why.
         """
         refuse_unless_ready(self, shape)
         q, k, v = (tensor.transpose(1, 2) for tensor in (inputs.q, inputs.k, inputs.v))
-        attend = make_attention(
-            q.shape[2],
-            k.shape[2],
-            device=q.device,
-            causal=inputs.causal,
-            window=inputs.window,
-            scale=inputs.scale,
-            softcap=inputs.softcap,
-        )
+        options = {"scale": inputs.scale, "window": inputs.window, "softcap": inputs.softcap}
+        attend = make_attention(q.shape[2], k.shape[2], device=q.device, causal=inputs.causal, **options)
         return lambda: attend(q, k, v).transpose(1, 2)
 
 
@@ -86,52 +61,27 @@ def make_attention(
         >>> attend = make_attention(128, 128, device="cpu", causal=True, scale=0.125)
         >>> out = attend(q, k, v)
     """
-    hidden = _hidden_keys(seq_q, seq_kv, causal=causal, window=window, device=device)
-    blind = None
-    if hidden is not None and bool(hidden.all(1).any()):
-        blind = hidden.all(1)[:, None]
+    import torch
+
+    from autotune.kernels.flash_attention.reference import visible_keys
+
+    hidden = None
+    if causal or window is not None:
+        places: dict[str, Any] = {"causal": causal, "window": window, "device": device}
+        hidden = ~visible_keys(0, seq_q, seq_q, seq_kv, **places)
+    blind = None if hidden is None or not bool(hidden.all(1).any()) else hidden.all(1)[:, None]
 
     def attend(q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor") -> "torch.Tensor":
-        out = _attend(q, k, v, hidden, scale=scale, softcap=softcap)
+        group = q.shape[1] // k.shape[1]
+        if group > 1:
+            k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+        scores = torch.matmul(q, k.transpose(2, 3))
+        scores = scores * scale
+        if softcap is not None:
+            scores = torch.tanh(scores / softcap) * softcap
+        if hidden is not None:
+            scores = scores.masked_fill(hidden, -math.inf)
+        out = torch.matmul(torch.softmax(scores, -1), v)
         return out if blind is None else out.masked_fill(blind, 0.0)
 
     return attend
-
-
-def _attend(
-    q: "torch.Tensor",
-    k: "torch.Tensor",
-    v: "torch.Tensor",
-    hidden: "torch.Tensor | None",
-    *,
-    scale: float,
-    softcap: float | None,
-) -> "torch.Tensor":
-    """Compute attention over ``[B, H, S, D]``; a query that sees no key makes NaN."""
-    import torch
-
-    group = q.shape[1] // k.shape[1]
-    if group > 1:
-        k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    scores = torch.matmul(q, k.transpose(2, 3))
-    scores = scores * scale
-    if softcap is not None:
-        scores = torch.tanh(scores / softcap) * softcap
-    if hidden is not None:
-        scores = scores.masked_fill(hidden, -math.inf)
-    weights = torch.softmax(scores, -1)
-    return torch.matmul(weights, v)
-
-
-def _hidden_keys(
-    seq_q: int, seq_kv: int, *, causal: bool, window: int | None, device: "torch.device | str"
-) -> "torch.Tensor | None":
-    """Return a mask ``[S_q, S_kv]`` of the keys that queries do not see, aligned bottom-right, or None."""
-    import torch
-
-    if window is None and not causal:
-        return None
-    position = torch.arange(seq_q, device=device)[:, None] + seq_kv - seq_q
-    ahead = torch.arange(seq_kv, device=device)[None, :] - position
-    hidden = ahead > 0 if causal else torch.zeros_like(ahead, dtype=torch.bool)
-    return hidden if window is None else hidden | (ahead.abs() >= window)

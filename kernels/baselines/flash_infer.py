@@ -13,8 +13,8 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from autotune.errors import BaselineUnavailableError, one_line
-from autotune.kernels.baselines.baseline import offsets_of, refuse_unless_ready
+from autotune.errors import BaselineUnavailableError
+from autotune.kernels.baselines import baseline
 from autotune.shape import AttentionShape, PagedShape
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def list_pages(page_table: torch.Tensor, seq_lens: torch.Tensor, *, page_size: i
     counts = (lengths + page_size - 1) // page_size
     is_used = torch.arange(page_table.shape[1], device=page_table.device) < counts[:, None]
     last = lengths - (counts - 1).clamp(min=0) * page_size
-    return Pages(offsets_of(counts), page_table[is_used].int(), last.int())
+    return Pages(baseline.offsets_of(counts), page_table[is_used].int(), last.int())
 
 
 class FlashInfer:
@@ -70,10 +70,6 @@ class FlashInfer:
 
     A call follows the values of its tensors, but for page table and lengths, which are read when it is prepared. The
     workspace of its wrappers is memory that their users pay for, 512 MiB here, once for all that are alive.
-
-    Example (on an NVIDIA GPU):
-        >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cuda")  # of paged decode
-        >>> out = FlashInfer().prepare(shape, inputs)()
     """
 
     name: Final = "flashinfer"
@@ -85,19 +81,11 @@ class FlashInfer:
         self._workspaces: WeakValueDictionary[torch.device, torch.Tensor] = WeakValueDictionary()
 
     def available(self) -> str | None:
-        try:
-            importlib.import_module("flashinfer")
-        except Exception as error:  # what does not fit its torch or CUDA raises more than ImportError
-            return f"flashinfer does not load ({one_line(error)}): {INSTALL}"
-        if torch.version.cuda is None or not torch.cuda.is_available():
-            return "flashinfer needs an NVIDIA GPU, and this torch finds none: install a driver and a CUDA build of it"
-        return None
+        return baseline.missing_module("flashinfer", INSTALL) or baseline.missing_nvidia_gpu(self.name)
 
     def unsupported(self, shape: Any) -> str | None:
-        if not isinstance(shape, AttentionShape | PagedShape):
-            return f"{type(shape).__name__}: flashinfer computes an AttentionShape or a PagedShape"
-        if shape.dtype not in DTYPES:
-            return f"dtype={shape.dtype}: flashinfer takes {' and '.join(DTYPES)}"
+        if (reason := baseline.wrong_shape(self.name, shape, (AttentionShape, PagedShape), DTYPES)) is not None:
+            return reason
         more = DENSE_WIDTHS if isinstance(shape, AttentionShape) else ()
         widths = [*((width, width) for width in HEAD_DIMS), *more]
         if (shape.head_dim, shape.head_dim_v) not in widths:
@@ -109,23 +97,13 @@ class FlashInfer:
         """Return a call that returns a new tensor, ``[B, S_q, H, D_v]``, or ``[T, H, D_v]`` of packed queries.
 
         Kernels that were never compiled on this machine are compiled here, which takes minutes.
-
-        Raises:
-            MissingDependencyError: ``available`` says why.
-            BaselineUnavailableError: ``unsupported`` says why, a sequence has more queries than keys, or FlashInfer
-                cannot plan, compile or run it here.
         """
-        refuse_unless_ready(self, shape)
-        if inputs.q.device.type != DEVICE:
-            raise BaselineUnavailableError(f"the tensors are on {inputs.q.device}: flashinfer takes them on {DEVICE}")
-        try:
+        baseline.refuse_unless_ready(self, shape)
+        baseline.refuse_elsewhere(self.name, inputs.q, DEVICE)
+        with baseline.refusals_of(self.name):
             is_dense = isinstance(shape, AttentionShape)
             run = self._bind_dense(shape, inputs) if is_dense else self._bind_paged(shape, inputs)
             run()
-        except BaselineUnavailableError:
-            raise
-        except Exception as error:  # the compiler, the bindings and CUDA have no exception in common
-            raise BaselineUnavailableError(f"flashinfer does not run here: {one_line(error)}") from error
         return run
 
     def _bind_dense(self, shape: AttentionShape, inputs: "DenseInputs") -> Run:
@@ -146,11 +124,9 @@ class FlashInfer:
         batch, seq_q = q.shape[:2]
         lengths = torch.ones(batch, dtype=torch.int64, device=q.device)
         wrapper.plan(
-            offsets_of(lengths * seq_q),
-            offsets_of(lengths * k.shape[1]),
-            shape.heads,
-            shape.kv_heads,
-            shape.head_dim,
+            baseline.offsets_of(lengths * seq_q),
+            baseline.offsets_of(lengths * k.shape[1]),
+            *(shape.heads, shape.kv_heads, shape.head_dim),
             head_dim_vo=shape.head_dim_v,
             q_data_type=q.dtype,
             kv_data_type=k.dtype,
@@ -169,8 +145,7 @@ class FlashInfer:
             strides = " and ".join(str(cache.stride()) for cache in caches)
             raise BaselineUnavailableError(f"strides={strides} of keys and values: flashinfer takes the same of both")
         q, offsets = inputs.q, getattr(inputs, "cu_seqlens_q", None)
-        plan = self._plan_decode if offsets is None and q.shape[1] == 1 else self._plan_prefill
-        wrapper = plan(shape, inputs, list_pages(inputs.page_table, inputs.seq_lens, page_size=shape.page_size))
+        wrapper = self._plan_pages(shape, inputs, offsets)
         attend = _with_scales(lambda q, **scales: wrapper.run(q, caches, **scales), inputs, shape)
 
         def run() -> torch.Tensor:
@@ -180,53 +155,39 @@ class FlashInfer:
 
         return run
 
-    def _plan_decode(self, shape: PagedShape, inputs: "PagedInputs", pages: Pages) -> Any:
+    def _plan_pages(self, shape: PagedShape, inputs: "PagedInputs", offsets: torch.Tensor | None) -> Any:
+        """Return a planned wrapper: that of decode for one query a sequence, else that of prefill."""
         flashinfer: Any = importlib.import_module("flashinfer")
-        wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
-            self._workspace(inputs.q.device), inputs.layout, use_tensor_cores=shape.group >= TENSOR_CORE_GROUP
-        )
+        q, kv_dtype, lengths = inputs.q, inputs.k_cache.dtype, inputs.seq_lens
+        first: tuple[torch.Tensor, ...] = ()
+        room = (self._workspace(q.device), inputs.layout)
+        options = _options(inputs)
+        if offsets is None and q.shape[1] == 1:
+            on_tensor_cores = shape.group >= TENSOR_CORE_GROUP
+            wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(*room, use_tensor_cores=on_tensor_cores)
+        else:
+            if offsets is None:
+                offsets = baseline.offsets_of(torch.full_like(lengths, q.shape[1]))
+            if bool((offsets.diff() > lengths).any()):
+                raise BaselineUnavailableError(
+                    "a sequence has more queries than keys: flashinfer masks none of these keys"
+                )
+            backend = "auto" if kv_dtype == q.dtype else "fa2"
+            wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(*room, backend=backend)
+            first = (offsets,)
+            options["causal"] = True
         wrapper.plan(
-            *pages,
-            shape.heads,
-            shape.kv_heads,
-            shape.head_dim,
-            shape.page_size,
-            q_data_type=inputs.q.dtype,
-            kv_data_type=inputs.k_cache.dtype,
-            **_options(inputs),
-        )
-        return wrapper
-
-    def _plan_prefill(self, shape: PagedShape, inputs: "PagedInputs", pages: Pages) -> Any:
-        flashinfer: Any = importlib.import_module("flashinfer")
-        offsets = getattr(inputs, "cu_seqlens_q", None)
-        if offsets is None:
-            offsets = offsets_of(torch.full_like(inputs.seq_lens, inputs.q.shape[1]))
-        if bool((offsets.diff() > inputs.seq_lens).any()):
-            raise BaselineUnavailableError("a sequence has more queries than keys: flashinfer masks none of these keys")
-        wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(
-            self._workspace(inputs.q.device),
-            inputs.layout,
-            backend="auto" if inputs.k_cache.dtype == inputs.q.dtype else "fa2",
-        )
-        wrapper.plan(
-            offsets,
-            *pages,
-            shape.heads,
-            shape.kv_heads,
-            shape.head_dim,
-            shape.page_size,
-            causal=True,
-            q_data_type=inputs.q.dtype,
-            kv_data_type=inputs.k_cache.dtype,
-            **_options(inputs),
+            *(*first, *list_pages(inputs.page_table, lengths, page_size=shape.page_size)),
+            *(shape.heads, shape.kv_heads, shape.head_dim, shape.page_size),
+            q_data_type=q.dtype,
+            kv_data_type=kv_dtype,
+            **options,
         )
         return wrapper
 
     def _workspace(self, device: torch.device) -> torch.Tensor:
         """Return the device's workspace: bytes that begin as zeros, as the library's first use wants them."""
-        found = self._workspaces.get(device)
-        if found is None:
+        if (found := self._workspaces.get(device)) is None:
             found = self._workspaces[device] = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
         return found
 

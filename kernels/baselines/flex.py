@@ -5,24 +5,17 @@ import shutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from autotune.errors import BaselineUnavailableError, one_line
-from autotune.kernels.baselines.baseline import refuse_unless_ready
+from autotune.kernels.baselines.baseline import DTYPES, refusals_of, refuse_unless_ready, wrong_shape
 from autotune.shape import AttentionShape
 
 if TYPE_CHECKING:
     import torch
-
-DTYPES: Final = ("float16", "bfloat16", "float32")
 
 
 class Flex:
     """FlexAttention over ``AttentionShape``, compiled once a shape; causal masks and windows are block masks.
 
     The options of its Triton kernel are torch's own choice; ``flex_attention`` tunes them.
-
-    Example:
-        >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cuda")  # of flash attention
-        >>> out = Flex().prepare(shape, inputs)()
     """
 
     name: Final = "flex"
@@ -44,27 +37,15 @@ class Flex:
         return None if torch.cuda.is_available() else _missing_on_cpu()
 
     def unsupported(self, shape: Any) -> str | None:
-        if not isinstance(shape, AttentionShape):
-            return f"{type(shape).__name__}: flex computes an AttentionShape"
-        if shape.dtype not in DTYPES:
-            return f"dtype={shape.dtype}: flex takes {', '.join(DTYPES)}"
-        return None
+        return wrong_shape(self.name, shape, (AttentionShape,), DTYPES)
 
     def prepare(self, shape: Any, inputs: Any) -> "Callable[[], torch.Tensor]":
-        """Bind a call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; compiles and runs it once.
-
-        Raises:
-            MissingDependencyError: ``available`` says why.
-            BaselineUnavailableError: ``unsupported`` says why, or torch cannot compile or run it on this device.
-        """
+        """Bind a call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; compiles, and runs once."""
         refuse_unless_ready(self, shape)
-        try:
+        with refusals_of(self.name):
             from autotune.kernels.flash_attention.flex.compiled import bind  # loads torch and triton
 
             return bind(inputs, {})  # of one problem with several sets of inputs, the first compiles
-        except Exception as error:  # dynamo, inductor and the compilers have no exception in common
-            message = one_line(error)
-            raise BaselineUnavailableError(f"{self.name} does not run here: {message}") from error
 
 
 def _missing_on_cpu() -> str | None:

@@ -9,15 +9,15 @@ rows, is deprecated, and so are its tensors: torch 2.13 warns at both. For the C
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 
 from autotune.errors import InputMismatchError, UsageError
-from autotune.kernels.paged_cache.quantization import quantize
+from autotune.kernels.paged_cache.quantization import LARGEST, quantize
 
-LARGEST: Final = 127.0
 ROUNDING: Final = 2.0**-21  # of fp32, relative, of a few operations
 
 
@@ -43,7 +43,7 @@ class Int8Linear(torch.nn.Module):
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().clone())
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """``[..., in]`` to ``[..., out]``."""
+        """Project ``[..., in]`` to ``[..., out]``."""
         rows, scale = quantize(inputs.reshape(-1, inputs.shape[-1]), torch.int8)
         sums = torch._int_mm(rows, self.weight)
         out = sums.float().mul_(scale[:, None]).mul_(self.scale)
@@ -58,21 +58,14 @@ class ProjectedAttention(torch.nn.Module):
     Made by ``projected_attention``. Without gradients.
     """
 
-    def __init__(
-        self,
-        projections: tuple[torch.nn.Module, torch.nn.Module, torch.nn.Module, torch.nn.Module],
-        *,
-        hidden: int,
-        head_dim: int,
-        causal: bool,
-    ) -> None:
+    def __init__(self, projections: Sequence[torch.nn.Module], *, hidden: int, head_dim: int, causal: bool) -> None:
         super().__init__()
         self.q_proj, self.k_proj, self.v_proj, self.o_proj = projections
         self.hidden, self.head_dim, self.causal = hidden, head_dim, causal
 
     @torch.no_grad()
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """``[B, S, hidden]`` to the same.
+        """Compute the output ``[B, S, hidden]``.
 
         Raises:
             InputMismatchError: another number of dimensions or another width.
@@ -128,27 +121,25 @@ def projected_attention(
                 parameter.uniform_(-(hidden**-0.5), hidden**-0.5, generator=generator)
         return Int8Linear(linear) if quantized else linear.requires_grad_(False)
 
-    q_proj, k_proj, v_proj, o_proj = (
-        project(outputs) for outputs in (hidden, kv_heads * width, kv_heads * width, hidden)
-    )
-    return ProjectedAttention((q_proj, k_proj, v_proj, o_proj), hidden=hidden, head_dim=width, causal=causal)
+    projections = [project(outputs) for outputs in (hidden, kv_heads * width, kv_heads * width, hidden)]
+    return ProjectedAttention(projections, hidden=hidden, head_dim=width, causal=causal)
 
 
 def projection_error_bound(inputs: torch.Tensor, linear: torch.nn.Linear) -> torch.Tensor:
-    """Return how far ``Int8Linear(linear)`` may be from the exact projection of ``inputs``, fp64 ``[..., out]``.
+    """Bound how far ``Int8Linear(linear)`` may be from the exact projection of ``inputs``, fp64 ``[..., out]``.
 
     A row x becomes x', off by at most half its scale s in each of its n elements, and an output's weights w become w',
     off by half theirs, t. ``|x'w' - xw| <= |x' - x| |w| + |x'| |w' - w|``, summed, is at most
     ``s/2 * sum|w| + t/2 * (sum|x| + n * s/2)``. fp32's rounding comes on top, of ratios up to 127 scales and of a sum
     no larger than ``127 s * sum|w|``. It is the worst case, all errors of one sign: what is seen is about a tenth.
     """
-    rows, weight = inputs.double(), linear.weight.detach().double()
-    half_s = rows.abs().amax(-1, keepdim=True) / LARGEST / 2.0
-    half_t = weight.abs().amax(1) / LARGEST / 2.0
+    rows, weight, largest = inputs.double(), linear.weight.detach().double(), LARGEST[torch.int8]
+    half_s = rows.abs().amax(-1, keepdim=True) / largest / 2.0
+    half_t = weight.abs().amax(1) / largest / 2.0
     sums = rows.abs().sum(-1, keepdim=True)
     bound = half_s * weight.abs().sum(1) + half_t * (sums + rows.shape[-1] * half_s)
     bias = 0.0 if linear.bias is None else linear.bias.detach().double().abs()
-    return bound + ROUNDING * (2.0 * (LARGEST + 1.0) * bound + bias)
+    return bound + ROUNDING * (2.0 * (largest + 1.0) * bound + bias)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,15 @@ Two caches as Hugging Face transformers has them (``DynamicCache`` and ``StaticC
 that grows by concatenation, which copies everything at each step, and one of a capacity that is reserved at the start.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from autotune.errors import BaselineUnavailableError, InputMismatchError, UsageError
-from autotune.kernels.baselines.baseline import OverCopies, refuse_unless_ready
+from autotune.kernels.baselines.baseline import OverCopies, missing_feature, refuse_unless_ready
 from autotune.shape import PagedShape
 
 if TYPE_CHECKING:
@@ -20,27 +21,47 @@ if TYPE_CHECKING:
 MASK_ALIGNMENT: Final = 16  # elements, at least what torch asks of a mask's rows; others it copies at each call
 
 
-class KVCache(Protocol):
+class KVCache(ABC):
     """Keys and values of sequences of one length, from the first position on."""
 
+    _keys: torch.Tensor | None = None  # [B, H_kv, length or more, D], as torch's attention reads it
+    _values: torch.Tensor | None = None
+
     @property
+    @abstractmethod
     def length(self) -> int:
         """Positions of each sequence so far."""
 
+    @abstractmethod
     def append(self, k: torch.Tensor, v: torch.Tensor) -> None:
         """Add the next positions, ``k [B, S, H_kv, D]`` and ``v [B, S, H_kv, D_v]``."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget all positions."""
 
     def attend(self, q: torch.Tensor, *, scale: float | None = None) -> torch.Tensor:
         """Compute attention of the last positions ``q [B, S_q, H, D]``, each over the keys up to its own.
 
         ``scale`` is ``D ** -0.5`` by default. Returns ``[B, S_q, H, D_v]``.
+
+        Raises:
+            InputMismatchError: there are more queries than positions.
         """
+        if self._keys is None or self._values is None:
+            raise InputMismatchError("the cache is empty; append the queries' own keys and values first")
+        seq_q, length = q.shape[1], self.length
+        if seq_q > length:
+            raise InputMismatchError(f"q has {seq_q} positions, the cache {length}; append the queries' own keys first")
+        keys, values = self._keys[:, :, :length], self._values[:, :, :length]
+        mask = None
+        if 1 < seq_q < length:  # torch aligns its own causal mask top-left
+            visible = torch.ones(seq_q, length, dtype=torch.bool, device=q.device).tril(length - seq_q)
+            mask = _additive_mask(visible, q.dtype, group=q.shape[2] // keys.shape[1])
+        return _scaled_dot_product(q, keys, values, mask=mask, causal=1 < seq_q == length, scale=scale)
 
-    def reset(self) -> None:
-        """Forget all positions."""
 
-
-class GrowingCache:
+class GrowingCache(KVCache):
     """A cache that has as much memory as it has positions: each ``append`` allocates anew and copies all of them.
 
     Example:
@@ -49,13 +70,8 @@ class GrowingCache:
         >>> out = cache.attend(q)
 
     Raises:
-        InputMismatchError: sizes, dtype or device are not those of what was appended before, or there are more queries
-            than positions.
+        InputMismatchError: an append's sizes, dtype or device are not those of the one before.
     """
-
-    def __init__(self) -> None:
-        self._keys: torch.Tensor | None = None  # [B, H_kv, length, D], as torch's attention reads it
-        self._values: torch.Tensor | None = None
 
     @property
     def length(self) -> int:
@@ -70,16 +86,11 @@ class GrowingCache:
         self._keys = torch.cat((self._keys, k.transpose(1, 2)), 2)
         self._values = torch.cat((self._values, v.transpose(1, 2)), 2)
 
-    def attend(self, q: torch.Tensor, *, scale: float | None = None) -> torch.Tensor:
-        if self._keys is None or self._values is None:
-            raise InputMismatchError("the cache is empty; append the queries' own keys and values first")
-        return _attend(q, self._keys, self._values, scale)
-
     def reset(self) -> None:
         self._keys = self._values = None
 
 
-class StaticCache:
+class StaticCache(KVCache):
     """A cache with room for ``capacity`` positions from the start: ``append`` copies what is new, ``reset`` nothing.
 
     Example:
@@ -89,8 +100,11 @@ class StaticCache:
 
     Raises:
         UsageError: an append exceeds the capacity; nothing is added.
-        InputMismatchError: sizes, dtype or device are not the cache's, or there are more queries than positions.
+        InputMismatchError: an append's sizes, dtype or device are not the cache's.
     """
+
+    _keys: torch.Tensor
+    _values: torch.Tensor
 
     def __init__(
         self,
@@ -124,9 +138,6 @@ class StaticCache:
         self._values[:, :, self._length : end] = v.transpose(1, 2)
         self._length = end
 
-    def attend(self, q: torch.Tensor, *, scale: float | None = None) -> torch.Tensor:
-        return _attend(q, self._keys[:, :, : self._length], self._values[:, :, : self._length], scale)
-
     def reset(self) -> None:
         self._length = 0
 
@@ -138,10 +149,6 @@ class ContiguousCache:
     Implements ``Baseline`` for ``PagedShape``. All sequences are padded to the longest, gathered once in ``prepare``; a
     call is torch's attention with a mask of what is no key, which its fused backends take, and follows the queries.
     What the copy takes beyond the pages in use, its padding, is memory of the baseline's own.
-
-    Example:
-        >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")  # of paged decode
-        >>> out = ContiguousCache().prepare(shape, inputs)()
     """
 
     name: str = "contiguous cache"
@@ -156,17 +163,10 @@ class ContiguousCache:
             return f"{type(shape).__name__}: {self.name} computes a PagedShape"
         if shape.kv_dtype != shape.dtype:
             return f"kv_dtype={shape.kv_dtype}: {self.name} has the queries' dtype, {shape.dtype}"
-        for field in ("softcap", "sinks", "alibi"):
-            if getattr(shape, field):
-                return f"{field}=True: {self.name} has none"
-        return None
+        return missing_feature(self.name, shape, "softcap", "sinks", "alibi")
 
     def prepare(self, shape: PagedShape, inputs: "Inputs") -> Callable[[], torch.Tensor]:
-        """Return a call that returns ``[B, S_q, H, D_v]``.
-
-        Raises:
-            BaselineUnavailableError: ``unsupported`` says why, or queries are packed.
-        """
+        """Return a call that returns ``[B, S_q, H, D_v]``; refuses packed queries."""
         refuse_unless_ready(self, shape)
         if inputs.q.ndim != 4:
             raise BaselineUnavailableError(f"q is {tuple(inputs.q.shape)}, packed: {self.name} takes [B, S_q, H, D]")
@@ -203,18 +203,6 @@ def _visible_keys(seq_lens: torch.Tensor, seq_q: int, longest: int, *, window: i
     position = (seq_lens[:, None] - seq_q + torch.arange(seq_q, device=seq_lens.device))[:, :, None]
     visible = key <= position
     return visible if window is None else visible & (key > position - window)
-
-
-def _attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float | None) -> torch.Tensor:
-    """As ``KVCache.attend``, over ``[B, H_kv, length, D]``."""
-    seq_q, length = q.shape[1], keys.shape[2]
-    if seq_q > length:
-        raise InputMismatchError(f"q has {seq_q} positions, the cache {length}; append the queries' own keys first")
-    mask = None
-    if 1 < seq_q < length:  # torch aligns its own causal mask top-left
-        visible = torch.ones(seq_q, length, dtype=torch.bool, device=q.device).tril(length - seq_q)
-        mask = _additive_mask(visible, q.dtype, group=q.shape[2] // keys.shape[1])
-    return _scaled_dot_product(q, keys, values, mask=mask, causal=1 < seq_q == length, scale=scale)
 
 
 def _additive_mask(visible: torch.Tensor, dtype: torch.dtype, *, group: int) -> torch.Tensor:

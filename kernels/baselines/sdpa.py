@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from autotune.errors import BaselineUnavailableError, one_line
-from autotune.kernels.baselines.baseline import refuse_unless_ready
+from autotune.kernels.baselines.baseline import DTYPES, missing_torch, refuse_unless_ready, wrong_shape
 from autotune.shape import AttentionShape
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ BACKENDS: Final = {
     "efficient": ("mem_efficient_sdp_enabled", "enable_mem_efficient_sdp"),
     "math": ("math_sdp_enabled", "enable_math_sdp"),
 }
-DTYPES: Final = ("float16", "bfloat16", "float32")
 # The first torch whose memory-efficient kernels take grouped heads, NVIDIA's alone: pytorch/pytorch#191085, in
 # can_use_mem_efficient_attention of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp.
 GROUPS_IN_EFFICIENT: Final = (2, 14)
@@ -63,10 +62,6 @@ class Sdpa:
     The tensors are passed as ``[B, H, S, D]`` views of ``[B, S, H, D]``, which every backend takes without a copy.
     Torch's own causal flag aligns masks top-left; over other numbers of queries and keys the mask is the one of
     ``torch.nn.attention.bias``, or a tensor where torch would make one in each call.
-
-    Example:
-        >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cpu")  # of flash attention
-        >>> out = Sdpa("math").prepare(shape, inputs)()
     """
 
     backend: str
@@ -78,19 +73,17 @@ class Sdpa:
         return f"sdpa {self.backend}"
 
     def available(self) -> str | None:
-        try:
-            import torch
-        except Exception as error:  # a broken install raises more than ImportError
-            return f"{self.name} needs torch ({error}): pip install torch"
+        if (missing := missing_torch(self.name)) is not None:
+            return missing
+        import torch
+
         if self.backend in ("cudnn", "efficient") and not torch.cuda.is_available():
             return f"{self.name} needs a GPU and a build of torch for it"
         return None
 
     def unsupported(self, shape: Any) -> str | None:
-        if not isinstance(shape, AttentionShape):
-            return f"{type(shape).__name__}: {self.name} computes an AttentionShape"
-        if shape.dtype not in DTYPES:
-            return f"dtype={shape.dtype}: {self.name} takes {', '.join(DTYPES)}"
+        if (reason := wrong_shape(self.name, shape, (AttentionShape,), DTYPES)) is not None:
+            return reason
         if shape.window is not None or shape.softcap:
             return f"{self.name} has no window and no softcap"
         if self.backend == "cudnn" and _is_bottom_right(shape):
@@ -103,12 +96,7 @@ class Sdpa:
         return None
 
     def prepare(self, shape: Any, inputs: Any) -> "Callable[[], torch.Tensor]":
-        """Bind a call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; run once here.
-
-        Raises:
-            MissingDependencyError: ``available`` says why.
-            BaselineUnavailableError: ``unsupported`` says why, or the backend refuses the problem.
-        """
+        """Bind a call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; run once here."""
         refuse_unless_ready(self, shape)
         run, mask, q, k, v = self._bind(shape, inputs)
         if self.backend != "math":  # which takes everything

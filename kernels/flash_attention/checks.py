@@ -1,10 +1,62 @@
-"""Argument checks of dense attention, shared by all its implementations."""
+"""Calls of dense attention and the checks of their arguments, which all its implementations share."""
+
+from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 
 from autotune.errors import InputMismatchError
-from autotune.kernels.tensors import check_positive, check_softcap, check_together, describe, dtype_name
+from autotune.kernels.tensors import (
+    check_positive,
+    check_softcap,
+    check_together,
+    describe,
+    dtype_name,
+    refuse_options,
+)
 from autotune.shape import AttentionShape
+
+
+class BoundDense(ABC):
+    """Attention over one shape with one config: the call that users make."""
+
+    def __init__(self, shape: AttentionShape, options: dict[str, Any]) -> None:
+        self._shape = shape
+        self._options = options
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        *,
+        scale: float | None = None,
+        softcap: float | None = None,
+        return_lse: bool = False,
+        **unknown: object,
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Compute the output ``[B, S_q, H, D_v]`` in the inputs' dtype.
+
+        With ``return_lse`` also return the natural log-sum-exp of the scaled scores, fp32 ``[B, H, S_q]``. ``scale`` is
+        ``head_dim ** -0.5`` by default.
+
+        Raises:
+            InputMismatchError: a tensor or an option does not fit the shape.
+            NotDifferentiableError: gradients are required.
+        """
+        shape = self._shape
+        if unknown:
+            refuse_options(self.__call__, shape, unknown)
+        check_fit(shape, q, k, v, scale=scale, softcap=softcap)
+        scale = shape.head_dim**-0.5 if scale is None else scale
+        found: torch.Tensor | tuple[torch.Tensor, torch.Tensor] = self._attend(q, k, v, scale, softcap, return_lse)
+        return found
+
+    @abstractmethod
+    def _attend(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, softcap: float | None, return_lse: bool
+    ) -> Any:
+        """Compute over checked tensors."""
 
 
 def check_fit(

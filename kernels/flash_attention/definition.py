@@ -32,8 +32,11 @@ class Attention:
     """Implements ``autotune.operation.Definition`` for ``AttentionShape``."""
 
     def make_inputs(self, shape: AttentionShape, *, seed: int, device: str, data: str = "normal") -> Inputs:
-        """Random tensors. ``large``: scores far apart; ``tails``: the scores grow along the keys, so that the running
-        maximum moves with every block and the last keys carry the weight."""
+        """Draw random tensors.
+
+        ``large``: scores far apart; ``tails``: the scores grow along the keys, so that the running maximum moves with
+        every block and the last keys carry the weight.
+        """
         generator = torch.Generator(device=device).manual_seed(seed)
 
         def draw(length: int, heads: int, width: int) -> torch.Tensor:
@@ -49,9 +52,7 @@ class Attention:
             q, k = 0.5 * q + 1.0, 0.3 * k + ramp
         dtype = getattr(torch, shape.dtype)
         return Inputs(
-            q.to(dtype),
-            k.to(dtype),
-            v.to(dtype),
+            *(q.to(dtype), k.to(dtype), v.to(dtype)),
             causal=shape.causal,
             window=shape.window,
             softcap=SOFTCAP if shape.softcap else None,
@@ -59,7 +60,7 @@ class Attention:
         )
 
     def check_shapes(self, shape: AttentionShape) -> Sequence[AttentionShape]:
-        """Two small problems of the same heads' layout; lengths are not specialized, so the binaries are the same.
+        """Return two small problems of the heads' layout that run the same binaries: no length is specialized.
 
         The second has odd lengths, in the shape's order: where queries outnumber keys, causal rows see no key.
         """
@@ -80,30 +81,15 @@ class Attention:
         return 0.0
 
     def reference(self, inputs: Inputs, *, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, ...]:
-        return attention_reference(
-            inputs.q,
-            inputs.k,
-            inputs.v,
-            causal=inputs.causal,
-            window=inputs.window,
-            softcap=inputs.softcap,
-            scale=inputs.scale,
-            dtype=dtype,
-        )
+        features = {name: getattr(inputs, name) for name in ("causal", "window", "softcap", "scale")}
+        return attention_reference(inputs.q, inputs.k, inputs.v, **features, dtype=dtype)
 
     def bind_inputs(self, shape: AttentionShape, tensors: Sequence[torch.Tensor], options: dict[str, Any]) -> Inputs:
         q, k, v = tensors
         scale, softcap = options.get("scale"), options.get("softcap")
         check_fit(shape, q, k, v, scale=scale, softcap=softcap)
-        return Inputs(
-            q,
-            k,
-            v,
-            causal=shape.causal,
-            window=shape.window,
-            softcap=softcap,
-            scale=shape.head_dim**-0.5 if scale is None else scale,
-        )
+        scale = shape.head_dim**-0.5 if scale is None else scale
+        return Inputs(q, k, v, causal=shape.causal, window=shape.window, softcap=softcap, scale=scale)
 
 
 DEFINITION: Final = Attention()

@@ -19,7 +19,7 @@ def attention_reference(
     dtype: torch.dtype | None = None,
     max_score_bytes: int = MAX_SCORE_BYTES,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Softmax attention over ``[B, S, H, D]`` tensors, in chunks of heads and queries so that scores stay small.
+    """Compute attention over ``[B, S, H, D]`` tensors, in chunks of heads and queries so that scores stay small.
 
     Computes in ``dtype`` (fp64 by default), every intermediate result included. Returns the output
     ``[B, S_q, H, D_v]`` and the natural log-sum-exp of the scores ``[B, H, S_q]``, both in that type. A query that
@@ -55,7 +55,7 @@ def attention_reference(
 def visible_keys(
     start: int, stop: int, seq_q: int, seq_kv: int, *, causal: bool, window: int | None, device: torch.device
 ) -> torch.Tensor:
-    """Which keys the queries ``start..stop`` see, ``[stop - start, seq_kv]``; last query and last key are aligned."""
+    """Return a mask ``[stop - start, seq_kv]`` of the keys that the queries ``start..stop`` see, aligned at the end."""
     position = torch.arange(start, stop, device=device)[:, None] + seq_kv - seq_q
     key = torch.arange(seq_kv, device=device)[None, :]
     visible = torch.ones(stop - start, seq_kv, dtype=torch.bool, device=device)

@@ -1,10 +1,16 @@
-"""Checks before tokens are appended: that tokens, caches, slots and scales fit each other."""
+"""Checks of what goes with a paged cache: tokens, slots and scales, and the pages of sequences.
+
+Each raises ``InputMismatchError``, whose message says what is wrong and what is expected.
+"""
+
+from itertools import pairwise
 
 import torch
 
 from autotune.errors import InputMismatchError
 from autotune.kernels.paged_cache.quantization import LARGEST
 from autotune.kernels.tensors import check_device, check_tensors, check_together, describe, dtype_name
+from autotune.shape import PagedShape
 
 TOKEN_TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -23,10 +29,6 @@ def check_append(
     """Refuse what ``append`` cannot store; reads no tensor.
 
     The caches were there first: tokens are judged by them, and ``v_cache`` by ``k_cache``.
-
-    Raises:
-        InputMismatchError: sizes, types, strides or places that do not fit.
-        NotDifferentiableError: gradients are required.
     """
     tensors = {"k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "slots": slots}
     check_tensors(tensors)
@@ -60,18 +62,14 @@ def check_append(
 
 
 def _reason(name: str, k: torch.Tensor, k_cache: torch.Tensor, layout: str) -> str:
-    """Why a tensor is expected to be as it is said."""
+    """Return why a tensor is expected to be so."""
     beside = f"k_cache is {describe(k_cache)} ({layout})"
     reasons = {"v_cache": beside, "k": beside, "v": f"k is {describe(k)} and {beside}"}
     return f", since {reasons[name]}" if name in reasons else ""
 
 
 def check_slots(slots: torch.Tensor, *, pages: int, page_size: int) -> None:
-    """Read the slots, and refuse those past the end of the cache and those of two tokens; waits for the GPU.
-
-    Raises:
-        InputMismatchError: there is one.
-    """
+    """Read the slots, and refuse those past the end of the cache and those of two tokens; waits for the GPU."""
     wrong = (slots >= pages * page_size).nonzero().flatten().tolist()
     if wrong:
         raise InputMismatchError(
@@ -94,9 +92,6 @@ def check_scale(
     """Refuse the scale of a cache that is not quantized, none of int8, and another than the cache's type has.
 
     ``is_required``: 8-bit floats have no default of 1.
-
-    Raises:
-        InputMismatchError: the message says which is expected.
     """
     if cache.dtype not in LARGEST:
         if scale is not None:
@@ -114,3 +109,49 @@ def check_scale(
         raise InputMismatchError(
             f"{name} is {describe(scale)}; expected {wanted} for a cache of {dtype_name(cache.dtype)}"
         )
+
+
+def check_pages(
+    shape: PagedShape, page_table: torch.Tensor, seq_lens: torch.Tensor, *, pages: int, queries: int | torch.Tensor
+) -> None:
+    """Read lengths and page indices, and refuse those that lead outside the cache; waits for the GPU.
+
+    ``queries`` are each sequence's. Pages before all their windows are not read, nor those of a sequence without any,
+    and may be anything.
+    """
+    page_size = shape.page_size
+    capacity = page_table.shape[1] * page_size
+    for sequence, length in enumerate(seq_lens.tolist()):
+        if not 0 <= length <= capacity:
+            raise InputMismatchError(
+                f"seq_lens[{sequence}]={length} is not allowed; page_table holds {page_table.shape[1]} pages of "
+                f"{page_size} a sequence: expected 0 to {capacity}"
+            )
+    first_keys = torch.arange(page_table.shape[1], device=page_table.device) * page_size
+    is_used = first_keys < seq_lens[:, None]
+    if shape.window is not None:
+        seen = seq_lens.long() - queries - shape.window + 1  # the first key that a query sees
+        is_used &= first_keys + page_size > seen[:, None]
+    if isinstance(queries, torch.Tensor):
+        is_used &= (queries > 0)[:, None]
+    wrong = (is_used & ((page_table < 0) | (page_table >= pages))).nonzero().tolist()
+    if wrong:
+        row, column = wrong[0]
+        raise InputMismatchError(
+            f"page_table[{row}, {column}]={int(page_table[row, column])} is not a page; expected 0 to {pages - 1} "
+            f"for the {int(seq_lens[row])} keys of the sequence"
+        )
+
+
+def check_offsets(cu_seqlens_q: torch.Tensor, *, tokens: int) -> None:
+    """Read the offsets of the packed queries, and refuse those that are none; waits for the GPU."""
+    offsets = cu_seqlens_q.tolist()
+    if offsets[0] != 0 or offsets[-1] != tokens:
+        raise InputMismatchError(
+            f"cu_seqlens_q begins with {offsets[0]} and ends with {offsets[-1]}; expected 0 and the {tokens} queries"
+        )
+    for sequence, (begin, end) in enumerate(pairwise(offsets)):
+        if end < begin:
+            raise InputMismatchError(
+                f"cu_seqlens_q[{sequence + 1}]={end} is less than {begin} before it; expected offsets that never fall"
+            )

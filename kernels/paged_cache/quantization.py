@@ -22,7 +22,7 @@ LARGEST: Final = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0, torch.float8_e5
 def quantize(
     tokens: torch.Tensor, dtype: torch.dtype, scale: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens ``[..., H, D]`` in one byte an element, and their scale in fp32.
+    """Quantize tokens ``[..., H, D]`` to one byte an element, with a scale in fp32.
 
     Args:
         scale: of a floating-point type, of no dimension or ``[H]``; 1 by default. ``int8`` makes its own.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from autotune.kernels.tiles.offsets import offset
+from autotune.kernels.tiles.rows import offset
 
 # Added to a number below 2**22, it leaves no bits for a fraction: the sum is rounded, half to even.
 ROUNDING = tl.constexpr(1.5 * 2**23)
@@ -27,7 +27,7 @@ class Slots(NamedTuple):
 
 @triton.jit
 def _quantize_int8(numbers):
-    """Integers of rows ``[R, D]`` in fp32, and the rows' scales: their largest absolute values over 127."""
+    """Return integers of rows ``[R, D]`` in fp32, and the rows' scales: their largest absolute values over 127."""
     # As integers, the bits of positive floats have the order of the floats, and NaN is the largest.
     sizes = numbers.to(tl.int32, bitcast=True) & 0x7FFFFFFF
     peaks = tl.max(sizes, 1).to(tl.float32, bitcast=True)
@@ -40,7 +40,7 @@ def _quantize_int8(numbers):
 
 @triton.jit
 def _round_float8(numbers, MANTISSA: tl.constexpr, BIAS: tl.constexpr, LARGEST: tl.constexpr):
-    """The bits of the nearest 8-bit floats, ties to even: no more than those of LARGEST, 0x7F of NaN.
+    """Return the bits of the nearest 8-bit floats, ties to even: no more than those of LARGEST, 0x7F of NaN.
 
     As PyTorch does it on the host (c10/util/Float8_e4m3fn.h, Float8_e5m2.h).
     """
@@ -93,7 +93,7 @@ def store_tokens(
     k_strides, v_strides, k_cache_strides, v_cache_strides, k_scale_strides, v_scale_strides,
     SLOTS: tl.constexpr, HEADS: tl.constexpr, WIDTHS: tl.constexpr,
 ):  # fmt: skip
-    """Key and value of one token, HEADS heads of them; a negative slot says that it has no place."""
+    """Store key and value of one token, HEADS heads of them; a negative slot says that it has no place."""
     token = tl.program_id(0)
     heads = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
     place = tl.load(slots + offset(token, stride_slots)).to(tl.int64)

@@ -1,13 +1,12 @@
 """Paged decode on tensors: random inputs, outputs, and the reference that defines what is correct."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable
+from typing import ClassVar, Final
 
 import torch
 
 from autotune.kernels.paged_decode.inputs import Inputs, check_shapes, make_inputs
 from autotune.kernels.paged_decode.reference import paged_decode_reference
-from autotune.shape import PagedShape
 
 QUERY_STEPS: Final = 127 * 256 + 127  # of two int8 parts, up to the largest element of a query
 
@@ -15,17 +14,15 @@ QUERY_STEPS: Final = 127 * 256 + 127  # of two int8 parts, up to the largest ele
 class PagedDecode:
     """Implements ``autotune.operation.Definition`` for ``PagedShape``."""
 
-    def make_inputs(self, shape: PagedShape, *, seed: int, device: str, data: str = "normal") -> Inputs:
-        return make_inputs(shape, seed=seed, device=device, data=data)
-
-    def check_shapes(self, shape: PagedShape) -> Sequence[PagedShape]:
-        return check_shapes(shape)
+    make_inputs = staticmethod(make_inputs)
+    check_shapes = staticmethod(check_shapes)
+    _attend: ClassVar[Callable[..., tuple[torch.Tensor, torch.Tensor]]] = staticmethod(paged_decode_reference)
 
     def empty_outputs(self, inputs: Inputs) -> tuple[torch.Tensor, ...]:
         """Allocate the output ``[B, S_q, H, D_v]`` and the fp32 log-sum-exp ``[B, S_q, H]``."""
-        q = inputs.q
-        out = q.new_full((*q.shape[:3], inputs.v_cache.shape[3]), float("nan"))
-        return out, q.new_full(q.shape[:3], float("nan"), dtype=torch.float32)
+        q, sizes = inputs.q, inputs.q.shape[:-1]
+        out = q.new_full((*sizes, inputs.v_cache.shape[3]), float("nan"))
+        return out, q.new_full(sizes, float("nan"), dtype=torch.float32)
 
     def statistic_slack(self, inputs: Inputs) -> float:
         """Bound the error of the log-sum-exp by that of one score: half a step an element of a query, over int8 keys.
@@ -39,18 +36,7 @@ class PagedDecode:
         return float(half_step * keys.max() * inputs.scale)
 
     def reference(self, inputs: Inputs, *, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, ...]:
-        return paged_decode_reference(*tensors_of(inputs), **features_of(inputs), dtype=dtype)
-
-
-def tensors_of(inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the tensors that launch and reference take by position."""
-    return inputs.q, inputs.k_cache, inputs.v_cache, inputs.page_table, inputs.seq_lens
-
-
-def features_of(inputs: Inputs) -> dict[str, Any]:
-    """Return the options that they take by name."""
-    names = ("layout", "scale", "window", "softcap", "sinks", "alibi_slopes", "k_scale", "v_scale")
-    return {name: getattr(inputs, name) for name in names}
+        return self._attend(*inputs.tensors, **inputs.features, dtype=dtype)
 
 
 DEFINITION: Final = PagedDecode()

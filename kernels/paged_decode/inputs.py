@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from autotune.kernels.paged_cache.pool import allocate_caches
+from autotune.kernels.paged_cache.layout import allocate_caches
 from autotune.kernels.paged_cache.quantization import LARGEST, quantize
 from autotune.search_spaces.paged_decode.triton import MIN_BLOCK_ROWS
 from autotune.shape import PagedShape
@@ -20,6 +20,7 @@ MAX_TILED_HEADS: Final = 16
 # to divide a sequence, and few enough to cross from one to the next; with more, fewer configs do both.
 CHECK_PROGRAMS: Final = 2
 NO_PAGE: Final = -1  # in a page table, where a sequence has no page
+FEATURES: Final = ("layout", "scale", "window", "softcap", "sinks", "alibi_slopes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,16 @@ class Inputs:
     v_scale: torch.Tensor | None = None
     sm_count: int | None = None
 
+    @property
+    def tensors(self) -> tuple[Any, ...]:
+        """The tensors that launch and reference take by position."""
+        return self.q, self.k_cache, self.v_cache, self.page_table, self.seq_lens
+
+    @property
+    def features(self) -> dict[str, Any]:
+        """The options that launch and reference take by name."""
+        return {name: getattr(self, name) for name in (*FEATURES, "k_scale", "v_scale")}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckShape(PagedShape):
@@ -56,7 +67,7 @@ class CheckShape(PagedShape):
 
 
 def check_shapes(shape: PagedShape) -> Sequence[CheckShape]:
-    """Two small problems of the same layout; lengths and batch are not specialized, so the binaries are the same.
+    """Return two small problems of the same layout, which run the same binaries: no length or batch is specialized.
 
     The first has few sequences of some hundred keys; the second the lengths at which something ends or is missing:
     keys, pages, tiles, and of more queries than keys. It runs as on a device of so few SMs, for its heads and queries,
@@ -77,27 +88,52 @@ def check_shapes(shape: PagedShape) -> Sequence[CheckShape]:
     return small((context, context * 2 // 3, context // 7), None), small(edges, sm_count)
 
 
+def empty_inputs(shape: PagedShape, *, pages: int, device: str) -> Inputs:
+    """Allocate inputs of a shape over a pool of so many pages; what they hold is undefined."""
+
+    def empty(*sizes: int, dtype: str = "float32") -> torch.Tensor:
+        return torch.empty(sizes, dtype=getattr(torch, dtype), device=device)
+
+    k_cache, v_cache = allocate_caches(shape, pages, device)
+    k_scale, v_scale = empty_scales(shape, (k_cache, v_cache))
+    return Inputs(
+        q=empty(shape.batch, shape.seq_q, shape.heads, shape.head_dim, dtype=shape.dtype),
+        k_cache=k_cache,
+        v_cache=v_cache,
+        page_table=empty(shape.batch, -(-shape.max_context // shape.page_size), dtype="int32"),
+        seq_lens=empty(shape.batch, dtype="int32"),
+        layout=shape.layout,
+        scale=shape.head_dim**-0.5,
+        window=shape.window,
+        softcap=SOFTCAP if shape.softcap else None,
+        sinks=empty(shape.heads) if shape.sinks else None,
+        alibi_slopes=empty(shape.heads) if shape.alibi else None,
+        k_scale=k_scale,
+        v_scale=v_scale,
+        sm_count=shape.sm_count if isinstance(shape, CheckShape) else None,
+    )
+
+
 def make_inputs(shape: PagedShape, *, seed: int, device: str, data: str = "normal") -> Inputs:
-    """Random tensors; whatever must not be read is NaN, or a page that does not exist.
+    """Draw random tensors; whatever must not be read is NaN, or a page that does not exist.
 
     ``large``: scores far apart; ``tails``: the scores grow along the keys, so that the running maximum moves with every
     tile and the last keys carry the weight.
     """
     generator = torch.Generator(device=device).manual_seed(seed)
-    dtype = getattr(torch, shape.dtype)
-    lengths = _draw_lengths(shape, generator)
+    lengths = draw_lengths(shape, generator)
     counts = -(-lengths // shape.page_size)
     used = int(counts.sum())
+    inputs = empty_inputs(shape, pages=used + SPARE_PAGES, device=device)
+    inputs.seq_lens.copy_(lengths)
     pages = torch.randperm(used + SPARE_PAGES, generator=generator, device=device)
     sequence = torch.repeat_interleave(torch.arange(shape.batch, device=device), counts)
     place = torch.arange(used, device=device) - (counts.cumsum(0) - counts)[sequence]  # of a page in its sequence
-    page_table = torch.full(
-        (shape.batch, -(-shape.max_context // shape.page_size)), NO_PAGE, dtype=torch.int32, device=device
-    )
-    page_table[sequence, place] = pages[:used].int()
+    inputs.page_table.fill_(NO_PAGE)[sequence, place] = pages[:used].int()
 
-    k_cache, v_cache = allocate_caches(shape, used + SPARE_PAGES, device, dtype)
-    q = torch.empty(shape.batch, shape.seq_q, shape.heads, shape.head_dim, dtype=dtype, device=device)
+    q, k_cache, v_cache = inputs.q, inputs.k_cache, inputs.v_cache
+    if shape.kv_dtype != shape.dtype:
+        k_cache, v_cache = allocate_caches(shape, used + SPARE_PAGES, device, q.dtype)
     for tensor in (q, k_cache, v_cache):
         tensor.normal_(generator=generator)
     k_slots, v_slots = (cache if shape.layout == "NHD" else cache.transpose(1, 2) for cache in (k_cache, v_cache))
@@ -108,38 +144,25 @@ def make_inputs(shape: PagedShape, *, seed: int, device: str, data: str = "norma
     elif data == "tails":
         fraction = keys / lengths[sequence][:, None]
         q.mul_(0.5).add_(1.0)
-        k_slots[pages[:used]] = k_slots[pages[:used]] * 0.3 + (4.0 * fraction - 2.0)[:, :, None, None].to(dtype)
+        k_slots[pages[:used]] = k_slots[pages[:used]] * 0.3 + (4.0 * fraction - 2.0)[:, :, None, None].to(q.dtype)
     page, slot = (keys >= lengths[sequence][:, None]).nonzero(as_tuple=True)
     for slots in (k_slots, v_slots):
         slots[pages[:used][page], slot] = math.nan
         slots[pages[used:]] = math.nan
-    k_scale = v_scale = None
     if shape.kv_dtype != shape.dtype:
-        stored = allocate_caches(shape, used + SPARE_PAGES, device)
-        k_scale, v_scale = (_quantize_cache(*caches, shape) for caches in zip((k_cache, v_cache), stored, strict=True))
-        k_cache, v_cache = stored
-    per_head = torch.arange(1, shape.heads + 1, dtype=torch.float32, device=device)
-    return Inputs(
-        q,
-        k_cache,
-        v_cache,
-        page_table,
-        lengths.int(),
-        layout=shape.layout,
-        scale=shape.head_dim**-0.5,
-        window=shape.window,
-        softcap=SOFTCAP if shape.softcap else None,
-        sinks=torch.randn(shape.heads, generator=generator, device=device) if shape.sinks else None,
+        scales = _quantize_cache(k_cache, inputs.k_cache, shape), _quantize_cache(v_cache, inputs.v_cache, shape)
+        inputs = replace(inputs, k_scale=scales[0], v_scale=scales[1])
+    if inputs.sinks is not None:
+        inputs.sinks.normal_(generator=generator)
+    if inputs.alibi_slopes is not None:
         # The slopes of Press et al., arXiv 2108.12409, section 3, for a number of heads that is a power of two.
-        alibi_slopes=torch.exp2(-8.0 * per_head / shape.heads) if shape.alibi else None,
-        k_scale=k_scale,
-        v_scale=v_scale,
-        sm_count=shape.sm_count if isinstance(shape, CheckShape) else None,
-    )
+        per_head = torch.arange(1, shape.heads + 1, dtype=torch.float32, device=device)
+        inputs.alibi_slopes.copy_(torch.exp2(-8.0 * per_head / shape.heads))
+    return inputs
 
 
 def empty_scales(shape: PagedShape, caches: Sequence[torch.Tensor]) -> Sequence[torch.Tensor | None]:
-    """Room for the scales of these caches, as ``make_inputs`` has them; None of what is not quantized."""
+    """Allocate the scales of these caches, as ``make_inputs`` has them; None of what is not quantized."""
     if shape.kv_dtype == shape.dtype:
         return [None] * len(caches)
     sizes = [cache.shape[:3] if cache.dtype == torch.int8 else (shape.kv_heads,) for cache in caches]
@@ -147,7 +170,7 @@ def empty_scales(shape: PagedShape, caches: Sequence[torch.Tensor]) -> Sequence[
 
 
 def _quantize_cache(source: torch.Tensor, target: torch.Tensor, shape: PagedShape) -> torch.Tensor:
-    """Fill ``target`` with the quantized ``source``; the scales: one a KV head, or of int8 one a slot and head."""
+    """Fill ``target`` with the quantized ``source``; return a scale for each KV head, or of int8 each slot and head."""
     rows = source if shape.layout == "NHD" else source.transpose(1, 2)  # [pages, page_size, H_kv, D]
     scale = None
     if target.dtype != torch.int8:
@@ -159,7 +182,7 @@ def _quantize_cache(source: torch.Tensor, target: torch.Tensor, shape: PagedShap
 
 
 def permute_pages(inputs: Inputs, *, seed: int) -> Inputs:
-    """The same problem with its pages elsewhere in the pool: the same answer, to the bit."""
+    """Return the same problem with its pages elsewhere in the pool: the same answer, to the bit."""
     generator = torch.Generator(device=inputs.q.device).manual_seed(seed)
     order = torch.randperm(inputs.k_cache.shape[0], generator=generator, device=inputs.q.device)
     names = ["k_cache", "v_cache", *(["k_scale", "v_scale"] if inputs.k_cache.dtype == torch.int8 else [])]
@@ -173,8 +196,8 @@ def permute_pages(inputs: Inputs, *, seed: int) -> Inputs:
     return replace(inputs, **moved, page_table=table)
 
 
-def _draw_lengths(shape: PagedShape, generator: torch.Generator) -> torch.Tensor:
-    """Lengths ``[batch]`` of which one is ``max_context`` and whose mean is about ``mean_context``.
+def draw_lengths(shape: PagedShape, generator: torch.Generator) -> torch.Tensor:
+    """Draw lengths ``[batch]`` of which one is ``max_context`` and whose mean is about ``mean_context``.
 
     The others are uniform from 1 to twice their mean, or where ``max_context`` is less than that
     ``max_context * u ** p``, whose mean is ``max_context / (p + 1)``; one u from each of as many equal parts of (0, 1).

@@ -16,7 +16,7 @@ def gather_keys(
     scale: torch.Tensor | None = None,
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """The first ``length`` rows ``[length, H_kv, D]`` of a sequence whose page indices are ``pages``, dequantized."""
+    """Gather the first ``length`` rows ``[length, H_kv, D]`` of a sequence with these page indices, dequantized."""
 
     def gather(paged: torch.Tensor) -> torch.Tensor:
         slots = paged if layout == "NHD" else paged.transpose(1, 2)
@@ -47,7 +47,7 @@ def paged_decode_reference(
     v_scale: torch.Tensor | None = None,
     dtype: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention of ``q [B, S_q, H, D]`` over the pages of each sequence, one sequence at a time.
+    """Compute attention of ``q [B, S_q, H, D]`` over the pages of each sequence, one sequence at a time.
 
     Computes in ``dtype`` (fp64 by default), every intermediate result included. Returns the output ``[B, S_q, H, D_v]``
     and the natural logarithm of the softmax's denominator ``[B, S_q, H]``, a sink included, both in that type. A query

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -21,6 +21,14 @@ class Inputs(decode.Inputs):
 
     cu_seqlens_q: torch.Tensor
 
+    @property
+    def tensors(self) -> tuple[Any, ...]:
+        return self.q, self.k_cache, self.v_cache, self.page_table, self.seq_lens, self.cu_seqlens_q
+
+    @property
+    def features(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in decode.FEATURES}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckShape(decode.CheckShape):
@@ -30,20 +38,20 @@ class CheckShape(decode.CheckShape):
 
 
 def check_shape(shape: PagedShape, lengths: Sequence[int], query_lengths: Sequence[int]) -> CheckShape:
-    """``shape`` with sequences of exactly these lengths and numbers of queries."""
+    """Return ``shape`` with sequences of exactly these lengths and numbers of queries."""
     batch = len(lengths)
-    sizes = {
+    sizes: dict[str, Any] = {
         "batch": batch,
         "seq_q": max(1, -(-sum(query_lengths) // batch)),
         "max_context": max(1, *lengths),
         "mean_context": max(1, sum(lengths) // batch),
     }
-    values = shape.as_dict() | sizes | {"lengths": tuple(lengths), "query_lengths": tuple(query_lengths)}
-    return CheckShape(**{name: value for name, value in values.items() if name != "sm_count"})  # type: ignore[arg-type]
+    sizes |= {"lengths": tuple(lengths), "query_lengths": tuple(query_lengths), "sm_count": None}
+    return CheckShape(**{**shape.as_dict(), **sizes})
 
 
 def check_shapes(shape: PagedShape) -> Sequence[CheckShape]:
-    """Two small problems of the same layout; lengths and batch are not specialized, so the binaries are the same.
+    """Return two small problems of the same layout, which run the same binaries: no length or batch is specialized.
 
     The first has a few chunks; the second decode rows among chunks, and the lengths at which something ends or is
     missing: keys, pages, tiles, new queries, and keys where there are more queries than those.
@@ -66,20 +74,29 @@ def check_shapes(shape: PagedShape) -> Sequence[CheckShape]:
 
 
 def make_inputs(shape: PagedShape, *, seed: int, device: str, data: str = "normal") -> Inputs:
-    """Random tensors; whatever must not be read is NaN, or a page that does not exist; see paged decode for ``data``.
+    """Draw random tensors; whatever must not be read is NaN, or a page that does not exist.
 
-    Sequences have ``query_counts(shape)`` new queries, unless a ``CheckShape`` says otherwise, and where
-    ``max_context`` allows it no fewer keys.
+    See paged decode for ``data``. Sequences have ``query_counts(shape)`` new queries, unless a ``CheckShape`` says
+    otherwise, and where ``max_context`` allows it no fewer keys.
     """
     if not isinstance(shape, CheckShape):
         generator = torch.Generator(device=device).manual_seed(seed)
         queries = query_counts(shape)
         fewest = torch.tensor(queries, device=device).clamp(max=shape.max_context)
-        lengths = decode._draw_lengths(shape, generator).maximum(fewest).tolist()
+        lengths = decode.draw_lengths(shape, generator).maximum(fewest).tolist()
         shape = check_shape(shape, lengths, queries)
     counts = shape.query_lengths
     padded = decode.make_inputs(replace(shape, seq_q=max(1, *counts)), seed=seed, device=device, data=data)
+    q = torch.cat([queries[:count] for queries, count in zip(padded.q, counts, strict=True)])
+    return _pack(padded, q, torch.tensor((0, *counts), device=device).cumsum(0).int())
+
+
+def empty_inputs(shape: PagedShape, *, device: str) -> Inputs:
+    """Allocate inputs of a shape over a pool of two pages; what they hold is undefined."""
+    padded = decode.empty_inputs(shape, pages=2, device=device)
+    return _pack(padded, padded.q.flatten(0, 1), torch.empty(shape.batch + 1, dtype=torch.int32, device=device))
+
+
+def _pack(padded: decode.Inputs, q: torch.Tensor, cu_seqlens_q: torch.Tensor) -> Inputs:
     values = {field.name: getattr(padded, field.name) for field in fields(padded)}
-    values["q"] = torch.cat([queries[:count] for queries, count in zip(padded.q, counts, strict=True)])
-    ends = torch.tensor((0, *counts), device=device).cumsum(0).int()
-    return Inputs(**values, cu_seqlens_q=ends)
+    return Inputs(**{**values, "q": q, "cu_seqlens_q": cu_seqlens_q})

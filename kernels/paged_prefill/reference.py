@@ -22,7 +22,7 @@ def paged_prefill_reference(
     max_scores: int = MAX_SCORES,
     **features: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention of ``q [T, H, D]``, the last queries of each sequence one sequence after another, over its pages.
+    """Compute attention of ``q [T, H, D]``, the last queries of one sequence after another, over each one's pages.
 
     Queries that end at key j see what the last queries of a sequence of j keys see: each chunk of them is a step of
     paged decode, whose features and rules these are. Returns the output ``[T, H, D_v]`` and the natural logarithm of

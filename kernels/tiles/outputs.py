@@ -1,13 +1,20 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
-"""The end of a paged kernel: rows of the output, and the logarithms of their denominators."""
+"""The query heads of rows: their sinks and slopes of ALiBi (Press et al., arXiv 2108.12409), and their output."""
 
 from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
-from autotune.kernels.tiles.offsets import offset
-from autotune.kernels.tiles.softmax import end_rows_with_sinks
+from autotune.kernels.tiles.rows import offset
+from autotune.kernels.tiles.softmax import LOG2_E, end_rows_with_sinks
+
+
+class PerHead(NamedTuple):
+    """Pointers to a number a head, or None."""
+
+    sinks: Any
+    slopes: Any
 
 
 class Outputs(NamedTuple):
@@ -15,6 +22,12 @@ class Outputs(NamedTuple):
 
     out: Any
     log_sum_exp: Any
+
+
+@triton.jit
+def load_slopes(slopes, heads, is_row):
+    """Load the slopes of rows of these heads, in base 2."""
+    return tl.load(slopes + heads, mask=is_row, other=0.0).to(tl.float32) * LOG2_E
 
 
 @triton.jit

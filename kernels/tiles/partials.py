@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from autotune.kernels.tiles.offsets import offset
+from autotune.kernels.tiles.rows import offset
 from autotune.kernels.tiles.softmax import State, begin_state, shift_of
 
 

@@ -1,12 +1,10 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
-"""Loads of the rows of a tile: consecutive rows of a head, or rows at given offsets."""
+"""Offsets in 64 bits, and loads of the rows of a tile: consecutive rows of a head, or rows at given offsets."""
 
 from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
-
-from autotune.kernels.tiles.offsets import offset
 
 
 class Widths(NamedTuple):
@@ -34,6 +32,12 @@ class Head(NamedTuple):
     batch: Any
     head: Any
     length: Any
+
+
+@triton.jit
+def offset(index, stride):
+    """Return ``index * stride`` in 64 bits: neither tensors nor strides are too large."""
+    return tl.cast(index, tl.int64) * stride
 
 
 @triton.jit

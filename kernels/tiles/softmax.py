@@ -1,5 +1,6 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
-"""The online softmax of rows, in base 2 (Milakov and Gimelshein, arXiv 1805.02867)."""
+"""From scores to weights: the softcap of Gemma 2 (arXiv 2408.00118), and the online softmax of rows, in base 2 (Milakov
+and Gimelshein, arXiv 1805.02867)."""
 
 import math
 from typing import Any, NamedTuple
@@ -19,6 +20,27 @@ class State(NamedTuple):
     accumulator: Any
     row_max: Any
     row_sum: Any
+
+
+@triton.jit
+def cap_scores(scores, softcap, PRECISE: tl.constexpr):
+    """Return ``softcap * tanh(scores)`` for scores that were divided by the softcap."""
+    return softcap * tanh(scores, PRECISE)
+
+
+@triton.jit
+def tanh(x, PRECISE: tl.constexpr):
+    """Compute tanh by exp2, which Triton has on every backend; PRECISE adds a series near 0, where 1 - exp cancels."""
+    decay = tl.exp2(tl.abs(x) * (-2.0 * LOG2_E))  # exp(-2 |x|)
+    magnitude = (1.0 - decay) / (1.0 + decay)
+    result = tl.where(x < 0, -magnitude, magnitude)
+    if PRECISE:
+        square = x * x
+        series = x * (
+            1.0 + square * (-0.33333333 + square * (0.13333333 + square * (-0.053968254 + square * 0.021869488)))
+        )
+        result = tl.where(square < 0.09, series, result)
+    return result
 
 
 @triton.jit

@@ -42,68 +42,36 @@ class Choice(NamedTuple):
     warps: int
 
 
-# torch 2.13, torch/_inductor/template_heuristics/triton.py, by dtype and head_dim of the queries. For sm_90 and sm_80
-# the tables of 2.11 to 2.15 agree, except that head_dim 192 came to them in 2.12 and 2.13.
-SM_120: Final = {
-    ("float32", 64): Choice(128, 32, 2, 4),
-    ("float32", 128): Choice(128, 32, 2, 4),
-    ("float32", 256): Choice(64, 16, 2, 4),
-    ("16 bits", 64): Choice(128, 64, 2, 4),
-    ("16 bits", 128): Choice(128, 64, 2, 8),
-    ("16 bits", 256): Choice(32, 64, 2, 4),
+# ``Choice``s by dtype and head_dim of the queries (torch 2.13, torch/_inductor/template_heuristics/triton.py). A table
+# is for its architecture and the vendor's newer ones, as far as no table above is. For sm_90 and sm_80 the tables of
+# 2.11 to 2.15 agree, except that head_dim 192 came to them in 2.12 and 2.13.
+TABLES: Final[dict[str, dict[str, dict[int, tuple[int, int, int, int]]]]] = {
+    "sm_110": {
+        "float32": {64: (128, 32, 2, 4), 128: (128, 32, 2, 4), 256: (64, 16, 2, 4)},
+        "16 bits": {64: (128, 64, 2, 4), 128: (128, 64, 2, 8), 256: (32, 64, 2, 4)},
+    },
+    "sm_100": {
+        "float32": {64: (128, 32, 3, 4), 128: (32, 64, 3, 4), 192: (32, 64, 2, 4), 256: (32, 32, 3, 4)},
+        "16 bits": {64: (128, 128, 3, 4), 128: (128, 64, 3, 8), 192: (128, 128, 1, 8), 256: (64, 32, 3, 4)},
+    },
+    "sm_90": {
+        "float32": {64: (128, 32, 3, 4), 128: (32, 64, 3, 4), 192: (32, 64, 1, 8), 256: (32, 32, 3, 4)},
+        "16 bits": {64: (128, 128, 3, 4), 128: (128, 64, 3, 8), 256: (64, 32, 3, 4)},
+    },
+    "sm_80": {
+        "float32": {64: (128, 32, 3, 4), 128: (128, 32, 3, 4), 256: (64, 16, 3, 4)},
+        "16 bits": {64: (128, 64, 3, 4), 128: (128, 64, 3, 8), 192: (128, 32, 2, 8), 256: (32, 64, 3, 4)},
+    },
+    "gfx950": {
+        "float32": {64: (128, 32, 1, 4), 128: (128, 32, 1, 4), 256: (64, 16, 1, 4)},
+        "16 bits": {64: (128, 64, 2, 4), 128: (128, 64, 2, 4), 256: (32, 64, 2, 4)},
+    },
+    "gfx942": {
+        "float32": {64: (128, 32, 1, 4), 128: (128, 32, 1, 4), 256: (64, 16, 1, 4)},
+        "bfloat16": {64: (64, 64, 2, 8), 128: (64, 64, 2, 8), 256: (32, 64, 2, 8)},
+        "float16": {64: (64, 32, 1, 8), 128: (64, 32, 1, 8), 256: (32, 32, 1, 8)},
+    },
 }
-SM_100: Final = {
-    ("float32", 64): Choice(128, 32, 3, 4),
-    ("float32", 128): Choice(32, 64, 3, 4),
-    ("float32", 192): Choice(32, 64, 2, 4),
-    ("float32", 256): Choice(32, 32, 3, 4),
-    ("16 bits", 64): Choice(128, 128, 3, 4),
-    ("16 bits", 128): Choice(128, 64, 3, 8),
-    ("16 bits", 192): Choice(128, 128, 1, 8),
-    ("16 bits", 256): Choice(64, 32, 3, 4),
-}
-SM_90: Final = {
-    ("float32", 64): Choice(128, 32, 3, 4),
-    ("float32", 128): Choice(32, 64, 3, 4),
-    ("float32", 192): Choice(32, 64, 1, 8),
-    ("float32", 256): Choice(32, 32, 3, 4),
-    ("16 bits", 64): Choice(128, 128, 3, 4),
-    ("16 bits", 128): Choice(128, 64, 3, 8),
-    ("16 bits", 256): Choice(64, 32, 3, 4),
-}
-SM_80: Final = {
-    ("float32", 64): Choice(128, 32, 3, 4),
-    ("float32", 128): Choice(128, 32, 3, 4),
-    ("float32", 256): Choice(64, 16, 3, 4),
-    ("16 bits", 64): Choice(128, 64, 3, 4),
-    ("16 bits", 128): Choice(128, 64, 3, 8),
-    ("16 bits", 192): Choice(128, 32, 2, 8),
-    ("16 bits", 256): Choice(32, 64, 3, 4),
-}
-GFX950: Final = {
-    ("float32", 64): Choice(128, 32, 1, 4),
-    ("float32", 128): Choice(128, 32, 1, 4),
-    ("float32", 256): Choice(64, 16, 1, 4),
-    ("16 bits", 64): Choice(128, 64, 2, 4),
-    ("16 bits", 128): Choice(128, 64, 2, 4),
-    ("16 bits", 256): Choice(32, 64, 2, 4),
-}
-GFX942: Final = {
-    ("float32", 64): Choice(128, 32, 1, 4),
-    ("float32", 128): Choice(128, 32, 1, 4),
-    ("float32", 256): Choice(64, 16, 1, 4),
-    ("bfloat16", 64): Choice(64, 64, 2, 8),
-    ("bfloat16", 128): Choice(64, 64, 2, 8),
-    ("bfloat16", 256): Choice(32, 64, 2, 8),
-    ("float16", 64): Choice(64, 32, 1, 8),
-    ("float16", 128): Choice(64, 32, 1, 8),
-    ("float16", 256): Choice(32, 32, 1, 8),
-}
-# Each for its architecture and the vendor's newer ones, as far as no table above is.
-TABLES: Final = (
-    *(("sm_110", SM_120), ("sm_100", SM_100), ("sm_90", SM_90), ("sm_80", SM_80)),
-    *(("gfx950", GFX950), ("gfx942", GFX942)),
-)
 
 
 def is_decode(shape: AttentionShape) -> bool:
@@ -135,19 +103,13 @@ def torch_choice(shape: AttentionShape, device: Device) -> Choice:
         is_thor = device.arch == "sm_110"
         warps = 4 if device.has("wave_hints") else 2
         return Choice(min(rows, SPARSE_BLOCK), 16 if is_thor else 64, 1, warps)
-    table, otherwise = _table(shape.dtype, device)
-    kind = shape.dtype if (shape.dtype, shape.head_dim) in table else "16 bits"
-    if shape.dtype == "float32":
-        kind = "float32"
-    return table.get((kind, shape.head_dim), otherwise)
-
-
-def _table(dtype: str, device: Device) -> tuple[dict[tuple[str, int], Choice], Choice]:
-    """Return torch's table for a device, and its choice for a head_dim that is not in it."""
-    table = next((table for first, table in TABLES if device.is_from(first)), {})
+    table = next((table for first, table in TABLES.items() if device.is_from(first)), {})
+    of_widths = table.get(shape.dtype) or table.get("16 bits", {})
+    if shape.head_dim in of_widths:
+        return Choice(*of_widths[shape.head_dim])
     if device.has("wave_hints"):  # ROCm's choices
-        return table, Choice(64 if dtype == "float32" else 128, 64, 1, 4)
-    return table, Choice(64, 64, 3, 4)
+        return Choice(64 if shape.dtype == "float32" else 128, 64, 1, 4)
+    return Choice(64, 64, 3, 4)
 
 
 def fitting_choice(shape: AttentionShape, device: Device) -> Choice:
@@ -176,9 +138,7 @@ def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
 
     The default is refused only where it cannot run: it is what a user has otherwise.
     """
-    if (problem := unsupported(shape)) is not None:
-        return problem
-    if (problem := _untrue(config, shape, device)) is not None:
+    if (problem := unsupported(shape) or _untrue(config, shape, device)) is not None:
         return problem
     block_m, block_n, warps, stages = (config.integer(name) for name in SIZES)
     if is_decode(shape) and block_m < shape.group:
@@ -218,11 +178,8 @@ def kernel_options(config: Config) -> dict[str, int | bool]:
         >>> kernel_options(Config(BLOCK_M=64, BLOCK_N=64, num_warps=4, num_stages=3, PRESCALE_QK=1))["PRESCALE_QK"]
         True
     """
-    return {
-        name: config.integer(name) if name in SIZES else bool(value)
-        for name, value in config.items()
-        if value is not None
-    }
+    set_here = ((name, value) for name, value in config.items() if value is not None)
+    return {name: config.integer(name) if name in SIZES else bool(value) for name, value in set_here}
 
 
 def default(shape: AttentionShape, device: Device) -> Config:
@@ -234,15 +191,8 @@ def default(shape: AttentionShape, device: Device) -> Config:
     if (problem := unsupported(shape)) is not None:
         raise InvalidShapeError(problem)
     block_m, block_n, stages, warps = fitting_choice(shape, device)
-    return Config(
-        BLOCK_M=block_m,
-        BLOCK_N=block_n,
-        num_warps=warps,
-        num_stages=stages,
-        PRESCALE_QK=0,
-        BLOCKS_ARE_CONTIGUOUS=0,
-        USE_TMA=0,
-    )
+    sizes = Config(BLOCK_M=block_m, BLOCK_N=block_n, num_warps=warps, num_stages=stages)
+    return Config(**sizes, PRESCALE_QK=0, BLOCKS_ARE_CONTIGUOUS=0, USE_TMA=0)
 
 
 def hints(config: Config, shape: AttentionShape, device: Device) -> tuple[float, ...]:

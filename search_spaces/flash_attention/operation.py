@@ -1,9 +1,10 @@
-"""Dense attention as an operation: its shapes, and its cost by formula."""
+"""Dense attention as an operation: its shapes, and the cost of attention by formula."""
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from autotune.operation import Cost, Operation
-from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.shape import ITEM_BYTES, KV_ITEM_BYTES, AttentionShape, PagedShape
 
 
 def cost(shape: AttentionShape) -> Cost:
@@ -11,14 +12,31 @@ def cost(shape: AttentionShape) -> Cost:
 
     The field's convention (FlashAttention's benchmarks): 2 FLOPs a multiply-add, softmax not counted.
     """
-    pairs = visible_pairs(shape)
-    flops = 2 * shape.batch * shape.heads * pairs * (shape.head_dim + shape.head_dim_v)
-    queries = shape.batch * shape.heads * shape.seq_q * (shape.head_dim + shape.head_dim_v)
+    return _cost(shape, ITEM_BYTES[shape.dtype])
+
+
+def paged_cost(shape: PagedShape, sequences: Iterable[tuple[int, int, int]]) -> Cost:
+    """Return the cost of causal attention over numbers of sequences that have so many queries and so many keys each."""
+    names = ("heads", "kv_heads", "head_dim", "head_dim_v", "dtype", "window")
+    fields: dict[str, Any] = {name: getattr(shape, name) for name in names}
+    costs = [
+        _cost(
+            AttentionShape(**fields, batch=batch, seq_q=seq_q, seq_kv=seq_kv, causal=True),
+            KV_ITEM_BYTES[shape.kv_dtype],
+        )
+        for batch, seq_q, seq_kv in sequences
+    ]
+    return Cost(flops=sum(cost.flops for cost in costs), bytes=sum(cost.bytes for cost in costs))
+
+
+def _cost(shape: AttentionShape, kv_item_bytes: int) -> Cost:
+    width = shape.batch * (shape.head_dim + shape.head_dim_v)
     seen = shape.seq_kv
     if shape.window is not None:  # the first query's window begins the band; the last query sees the last key
         seen = min(seen, shape.seq_q + shape.window - 1)
-    keys = shape.batch * shape.kv_heads * seen * (shape.head_dim + shape.head_dim_v)
-    return Cost(flops=flops, bytes=(queries + keys) * ITEM_BYTES[shape.dtype])
+    queries = shape.heads * shape.seq_q * width * ITEM_BYTES[shape.dtype]
+    keys = shape.kv_heads * seen * width * kv_item_bytes
+    return Cost(flops=2 * shape.heads * visible_pairs(shape) * width, bytes=queries + keys)
 
 
 def visible_pairs(shape: AttentionShape) -> int:

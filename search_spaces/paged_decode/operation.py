@@ -3,7 +3,8 @@
 from typing import Final
 
 from autotune.operation import Cost, Operation
-from autotune.shape import ITEM_BYTES, KV_ITEM_BYTES, PagedShape
+from autotune.search_spaces.flash_attention.operation import paged_cost
+from autotune.shape import KV_ITEM_BYTES, PagedShape
 
 MAX_QUERIES: Final = 8  # of a sequence in one step: speculative decoding asks for a few
 
@@ -28,17 +29,7 @@ def cost(shape: PagedShape) -> Cost:
 
     Every sequence counts with ``mean_context``. 2 FLOPs a multiply-add, softmax not counted, as in ``flash_attention``.
     """
-    width = shape.head_dim + shape.head_dim_v
-    # Query i of the last seq_q positions sees mean_context - seq_q + i + 1 keys, of them at most the window's.
-    seen = [max(0, shape.mean_context - shape.seq_q + query + 1) for query in range(shape.seq_q)]
-    reach = shape.mean_context
-    if shape.window is not None:
-        seen = [min(keys, shape.window) for keys in seen]
-        reach = min(reach, shape.window + shape.seq_q - 1)
-    flops = 2 * shape.batch * shape.heads * sum(seen) * width
-    keys = shape.batch * shape.kv_heads * reach * width * KV_ITEM_BYTES[shape.kv_dtype]
-    queries = shape.batch * shape.heads * shape.seq_q * width * ITEM_BYTES[shape.dtype]
-    return Cost(flops=flops, bytes=keys + queries)
+    return paged_cost(shape, [(shape.batch, shape.seq_q, shape.mean_context)])
 
 
 OPERATION: Final = Operation(

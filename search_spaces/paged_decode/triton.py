@@ -7,13 +7,7 @@ from autotune.device import Device
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.rounding import power_of_two
-from autotune.search_spaces.bounds import (
-    needless_stages,
-    padded_widths,
-    too_large_pipeline,
-    too_many_live,
-    too_many_loads,
-)
+from autotune.search_spaces import bounds
 from autotune.search_spaces.paged_decode.operation import unsupported
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import ITEM_BYTES, KV_ITEM_BYTES, PagedShape
@@ -32,10 +26,7 @@ PARAMETERS: Final = (
     Parameter("PARTIALS", ("float32", "float16", "bfloat16"), only=("schedule", "split")),
     Parameter("num_warps", (1, 2, 4, 8)),
     Parameter("num_stages", (1, 2, 3, 4, 6)),
-    # See flash_attention.
-    Parameter("waves_per_eu", (0, 2), needs="wave_hints"),
-    Parameter("matrix_instr_nonkdim", (16, 32), needs="wave_hints"),
-    Parameter("kpack", (1, 2), needs="wave_hints"),
+    *bounds.WAVE_HINTS,
 )
 
 MIN_BLOCK_ROWS: Final = 16  # of matrix instructions: fewer rows are padded
@@ -52,8 +43,6 @@ MIN_SPLITS_HALF: Final = 8  # below, partial results are too few for their type 
 MIN_PROGRAMS, MAX_PROGRAMS = 0.5, 16
 USUAL_PROGRAMS, USUAL_TILES = 2, 4  # programs an SM, and tiles of each: where splitting further no longer paid
 
-SM_REGISTERS: Final = 65536
-MAX_REGISTERS: Final = 255  # a thread
 LOAD_REGISTERS: Final = 3  # of one load in flight: 64 bits of address, and its mask; typical of compiled configs
 OTHER_REGISTERS: Final = 40
 
@@ -69,14 +58,14 @@ def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
         return problem
     if (reason := _bad_tile(config, shape)) is not None:
         return reason
-    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
+    width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
     threads = warps * device.warp_size
     tile_bytes = block_k * (width_k + width_v) * KV_ITEM_BYTES[shape.kv_dtype]
     reason = (
-        too_many_live(rows, width_v + block_k, threads)
-        or too_many_loads(tile_bytes, threads, MAX_LOADS)
-        or too_large_pipeline(tile_bytes, stages, device)
-        or needless_stages(stages, device)
+        bounds.too_many_live(rows, width_v + block_k, threads)
+        or bounds.too_many_loads(tile_bytes, threads, MAX_LOADS)
+        or bounds.too_large_pipeline(tile_bytes, stages, device)
+        or bounds.needless_stages(stages, device)
     )
     if reason is not None:
         return reason
@@ -180,9 +169,8 @@ def default(shape: PagedShape, device: Device) -> Config:
     """
     if (problem := unsupported(shape) or _lacks_type(shape, device)) is not None:
         raise InvalidShapeError(problem)
-    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
+    width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
     width, item_bytes = max(width_k, width_v), KV_ITEM_BYTES[shape.kv_dtype]
-    has_hints = device.has("wave_hints")
     block_k = min(128, 16384 // width // item_bytes, power_of_two(shape.max_context))
     block_k = max(16 if _is_wide(shape) else MIN_BLOCK_K, block_k)
     rows = _most_rows(shape)
@@ -201,9 +189,7 @@ def default(shape: PagedShape, device: Device) -> Config:
         PARTIALS=None,
         num_warps=4 if width <= 256 else 8,
         num_stages=max(2, min(3, stages)) if device.has("async_copies") else 1,
-        waves_per_eu=0 if has_hints else None,
-        matrix_instr_nonkdim=16 if has_hints else None,
-        kpack=1 if has_hints else None,
+        **bounds.usual_wave_hints(device),
     )
     few = Config({**flat, "PROGRAMS_PER_SM": 1})
     if shape.mean_context < shape.max_context:
@@ -229,15 +215,13 @@ def hints(config: Config, shape: PagedShape, device: Device) -> tuple[float, ...
     rows, block_k, warps, stages = (
         config.integer(name) for name in ("BLOCK_ROWS", "BLOCK_K", "num_warps", "num_stages")
     )
-    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
+    width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
     threads = warps * device.warp_size
     tile_bytes = block_k * (width_k + width_v) * KV_ITEM_BYTES[shape.kv_dtype]
     live = rows * (width_v + block_k) / threads
     held = max(1, stages - 1) * tile_bytes
     registers = live + LOAD_REGISTERS * tile_bytes / 16 / threads + OTHER_REGISTERS
-    resident = max(
-        0.5, min(device.shared_memory_bytes / held, SM_REGISTERS / (min(MAX_REGISTERS, registers) * threads))
-    )
+    resident = bounds.blocks_at_once(registers, threads, held, device)
     if config["schedule"] == "flat":
         programs = config.integer("PROGRAMS_PER_SM") * device.sm_count
     else:
@@ -245,9 +229,7 @@ def hints(config: Config, shape: PagedShape, device: Device) -> tuple[float, ...
     return tuple(math.log2(value) for value in (live, held * resident, resident, programs / resident / device.sm_count))
 
 
-_FILES: Final = (
-    *("forward", "combine", "fold", "queries", "packing", "tile_list", "arguments", "early", "counters", "launch"),
-)
+_FILES: Final = ("forward", "combine", "fold", "queries", "packing", "tile_list", "counters", "launch")
 
 IMPLEMENTATION: Final = Implementation(
     name="triton",

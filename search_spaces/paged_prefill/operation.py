@@ -4,8 +4,8 @@ from collections import Counter
 from typing import Final
 
 from autotune.operation import Cost, Operation
-from autotune.search_spaces.flash_attention.operation import visible_pairs
-from autotune.shape import ITEM_BYTES, AttentionShape, PagedShape
+from autotune.search_spaces.flash_attention.operation import paged_cost
+from autotune.shape import PagedShape
 
 
 def unsupported(shape: PagedShape) -> str | None:
@@ -33,21 +33,9 @@ def cost(shape: PagedShape) -> Cost:
     Every sequence counts with ``mean_context`` keys, or with as many as it has queries if those are more, aligned at
     their ends. 2 FLOPs a multiply-add, softmax not counted, as in ``flash_attention``.
     """
-    width = shape.head_dim + shape.head_dim_v
-    pairs = keys = queries = 0
-    for count, sequences in Counter(query_counts(shape)).items():
-        context = max(count, shape.mean_context) if shape.mean_context < shape.max_context else shape.mean_context
-        dense = AttentionShape(
-            batch=1, heads=1, seq_q=count, seq_kv=context, head_dim=8, causal=True, window=shape.window
-        )
-        seen = context if shape.window is None else min(context, shape.window + count - 1)
-        pairs += sequences * visible_pairs(dense)
-        keys += sequences * seen
-        queries += sequences * count
-    return Cost(
-        flops=2 * shape.heads * pairs * width,
-        bytes=(queries * shape.heads + keys * shape.kv_heads) * width * ITEM_BYTES[shape.dtype],
-    )
+    is_ragged, mean = shape.mean_context < shape.max_context, shape.mean_context
+    counts = Counter(query_counts(shape)).items()
+    return paged_cost(shape, [(batch, count, max(count, mean) if is_ragged else mean) for count, batch in counts])
 
 
 OPERATION: Final = Operation(

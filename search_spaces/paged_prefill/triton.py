@@ -6,16 +6,7 @@ from typing import Final
 from autotune.device import Device
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
-from autotune.search_spaces.bounds import (
-    needless_stages,
-    padded_length,
-    padded_widths,
-    too_few_rows,
-    too_large_pipeline,
-    too_long,
-    too_many_live,
-    too_many_loads,
-)
+from autotune.search_spaces import bounds
 from autotune.search_spaces.paged_prefill.operation import unsupported
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import ITEM_BYTES, PagedShape
@@ -30,10 +21,7 @@ PARAMETERS: Final = (
     Parameter("order", ("head", "tile")),
     Parameter("num_warps", (1, 2, 4, 8)),
     Parameter("num_stages", (1, 2, 3, 4, 5)),
-    # See flash_attention.
-    Parameter("waves_per_eu", (0, 2), needs="wave_hints"),
-    Parameter("matrix_instr_nonkdim", (16, 32), needs="wave_hints"),
-    Parameter("kpack", (1, 2), needs="wave_hints"),
+    *bounds.WAVE_HINTS,
 )
 
 # 16-byte loads of a tile of keys and one of values, whose addresses a thread holds at once.
@@ -42,11 +30,7 @@ MAX_LOADS: Final = 64
 # more would exchange ever more partial maxima.
 ROWS_PER_WARP: Final = 4
 
-SM_REGISTERS: Final = 65536
-MAX_REGISTERS: Final = 255  # a thread
 ADDRESS_REGISTERS: Final = 72  # beside the live values; typical of compiled configs
-
-LARGE_SHARED_MEMORY: Final = 227 * 1024  # bytes: sm_90 and sm_100
 
 
 def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
@@ -57,7 +41,7 @@ def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
     if (problem := unsupported(shape)) is not None:
         return problem
     rows = shape.batch * shape.seq_q * shape.group  # of one KV head; one sequence may have nearly all
-    reason = too_long("BLOCK_Q", block_q, rows, f"{rows} rows of a KV head") or too_long(
+    reason = bounds.too_long("BLOCK_Q", block_q, rows, f"{rows} rows of a KV head") or bounds.too_long(
         "BLOCK_K", block_k, shape.max_context, f"context of {shape.max_context}"
     )
     if reason is not None:
@@ -66,14 +50,14 @@ def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
         return f"SMALL_Q={small_q} is not less than BLOCK_Q={block_q}"
     if small_q and shape.batch == 1:
         return f"SMALL_Q={small_q} does not pay: a single sequence has one short tile at most"
-    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
+    width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
     tile_bytes, threads = block_k * (width_k + width_v) * ITEM_BYTES[shape.dtype], warps * device.warp_size
     return (
-        too_few_rows(block_q, warps, ROWS_PER_WARP)
-        or too_many_live(block_q, width_v + block_k, threads)
-        or too_many_loads(tile_bytes, threads, MAX_LOADS)
-        or too_large_pipeline(tile_bytes, stages, device)
-        or needless_stages(stages, device)
+        bounds.too_few_rows(block_q, warps, ROWS_PER_WARP)
+        or bounds.too_many_live(block_q, width_v + block_k, threads)
+        or bounds.too_many_loads(tile_bytes, threads, MAX_LOADS)
+        or bounds.too_large_pipeline(tile_bytes, stages, device)
+        or bounds.needless_stages(stages, device)
     )
 
 
@@ -85,16 +69,16 @@ def default(shape: PagedShape, device: Device) -> Config:
     """
     if (problem := unsupported(shape)) is not None:
         raise InvalidShapeError(problem)
-    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
-    width, item_bytes, has_hints = max(width_k, width_v), ITEM_BYTES[shape.dtype], device.has("wave_hints")
-    is_large = device.shared_memory_bytes >= LARGE_SHARED_MEMORY
+    width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
+    width, item_bytes = max(width_k, width_v), ITEM_BYTES[shape.dtype]
+    is_large = device.shared_memory_bytes >= bounds.LARGE_SHARED_MEMORY
     block_q = 128 if width <= 128 or (width <= 256 and is_large) else 64 if width <= 256 else 32
     block_k = 64 if width <= 128 else 32
     if item_bytes == 4:  # of which an element takes more registers: small tiles, or they spill
         block_q, block_k = 32, 16
     warps = 4 if block_q * width <= 128 * 64 and item_bytes == 2 else 8
-    block_q = min(block_q, padded_length(shape.batch * shape.seq_q * shape.group))
-    block_k = min(block_k, padded_length(shape.max_context))
+    block_q = min(block_q, bounds.padded_length(shape.batch * shape.seq_q * shape.group))
+    block_k = min(block_k, bounds.padded_length(shape.max_context))
     # Beside the tiles in flight lie the queries. Instructions that read a tile where it lies (wgmma) hold one buffer
     # a stage, others one less.
     room = device.shared_memory_bytes - block_q * width_k * item_bytes
@@ -107,27 +91,17 @@ def default(shape: PagedShape, device: Device) -> Config:
         order="head",
         num_warps=min(warps, block_q // ROWS_PER_WARP),
         num_stages=max(1, stages) if device.has("async_copies") else 1,
-        waves_per_eu=0 if has_hints else None,
-        matrix_instr_nonkdim=16 if has_hints else None,
-        kpack=1 if has_hints else None,
+        **bounds.usual_wave_hints(device),
     )
 
 
 def hints(config: Config, shape: PagedShape, device: Device) -> tuple[float, ...]:
     """Estimate what the time depends on smoothly: log2 of the live values a thread, of a warp's rows, of the shared
     memory of a block, of the warps that an SM holds at once, and of the tiles for each block of the device."""
-    block_q, block_k, warps, stages = (
-        config.integer(name) for name in ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages")
-    )
-    width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
-    threads = warps * device.warp_size
-    live = block_q * (width_v + block_k) / threads
-    shared = ITEM_BYTES[shape.dtype] * (stages * block_k * (width_k + width_v) + block_q * width_k)
-    registers = min(MAX_REGISTERS, live + ADDRESS_REGISTERS) * threads
-    resident = max(0.5, min(device.shared_memory_bytes / shared, SM_REGISTERS / registers))
-    tiles = shape.batch * shape.kv_heads * -(-shape.seq_q * shape.group // block_q)
-    estimates = (live, block_q / warps, shared, resident * warps, tiles / resident / device.sm_count)
-    return tuple(math.log2(value) for value in estimates)
+    of_block = bounds.estimates(config, shape, device, other_registers=ADDRESS_REGISTERS)
+    resident = of_block[-1] / config.integer("num_warps")
+    tiles = shape.batch * shape.kv_heads * -(-shape.seq_q * shape.group // config.integer("BLOCK_Q"))
+    return tuple(math.log2(value) for value in (*of_block, tiles / resident / device.sm_count))
 
 
 IMPLEMENTATION: Final = Implementation(

@@ -3,7 +3,6 @@
 Two baselines: what cuDNN's heuristics propose first, and the fastest of all the plans that it has.
 """
 
-from autotune.kernels.baselines.cudnn.baseline import CUDNN, Cudnn
-from autotune.kernels.baselines.cudnn.calls import dense, paged
+from autotune.kernels.baselines.cudnn.calls import CUDNN, Cudnn, dense, paged
 
 __all__ = ["CUDNN", "Cudnn", "dense", "paged"]

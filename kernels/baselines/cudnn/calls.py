@@ -1,14 +1,22 @@
-"""cuDNN's attention as baselines: callables over given tensors, ready to be timed and to be captured."""
+"""cuDNN's attention over given tensors, ready to be timed and to be captured, and as baselines."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from autotune.errors import AutotuneError, BaselineUnavailableError, InputMismatchError, MissingDependencyError
+from autotune.kernels.baselines.baseline import OverCopies, refuse_pages, refuse_unless_ready, without_nan
 from autotune.kernels.baselines.cudnn.graph import Operand
 from autotune.kernels.baselines.cudnn.plans import Operands, Plan, planned
 from autotune.kernels.baselines.cudnn.problem import INSTALL, MAX_OFFSET, VECTOR, Problem, Strides, unsupported
+from autotune.kernels.tensors import dtype_name
+from autotune.shape import AttentionShape, PagedShape
+
+if TYPE_CHECKING:
+    from autotune.kernels.flash_attention.definition import Inputs as DenseInputs
+    from autotune.kernels.paged_decode.inputs import Inputs as PagedInputs
 
 FIRST: Final = "cudnn"
 BEST: Final = "cudnn best plan"
@@ -35,24 +43,8 @@ def dense(
         MissingDependencyError: the frontend, cuDNN or an NVIDIA GPU is absent.
         BaselineUnavailableError: cuDNN cannot do this problem, or not on this GPU.
     """
-    problem = Problem(
-        batch=q.shape[0],
-        heads=q.shape[2],
-        kv_heads=k.shape[2],
-        seq_q=q.shape[1],
-        seq_kv=k.shape[1],
-        head_dim=q.shape[3],
-        head_dim_v=v.shape[3],
-        dtype=_name(q.dtype),
-        kv_dtype=_name(k.dtype),
-        scale=scale,
-        causal=causal,
-        window=window,
-        softcap=softcap is not None,
-        q_strides=_strides(q, (0, 2, 1)),
-        k_strides=_strides(k, (0, 2, 1)),
-        v_strides=_strides(v, (0, 2, 1)),
-    )
+    features = {"scale": scale, "causal": causal, "window": window, "softcap": softcap is not None}
+    problem = _problem(q, k, v, (0, 2, 1), batch=q.shape[0], seq_q=q.shape[1], seq_kv=k.shape[1], **features)
     return _calls(problem, q, k, v, dict)
 
 
@@ -90,16 +82,11 @@ def paged(
         raise InputMismatchError(f"max_seqlen_q={max_seqlen_q}; expected a number with cu_seqlens_q, None without")
     seq_q = q.shape[1] if max_seqlen_q is None else max_seqlen_q
     page_size = k_cache.shape[axes[2]]
-    problem = Problem(
+    problem = _problem(
+        *(q, k_cache, v_cache, axes),
         batch=seq_lens.shape[0],
-        heads=q.shape[-2],
-        kv_heads=k_cache.shape[axes[1]],
         seq_q=seq_q,
         seq_kv=page_table.shape[1] * page_size,
-        head_dim=q.shape[-1],
-        head_dim_v=v_cache.shape[3],
-        dtype=_name(q.dtype),
-        kv_dtype=_name(k_cache.dtype),
         scale=scale,
         causal=True,
         window=window,
@@ -110,9 +97,6 @@ def paged(
         # Rounded up, so that pools of about one size share a graph; no page of the table lies beyond the pool.
         pages=1 << (k_cache.shape[0] - 1).bit_length(),
         packed=is_packed,
-        q_strides=(seq_q * q.stride(0), q.stride(1), q.stride(0)) if is_packed else _strides(q, (0, 2, 1)),
-        k_strides=_strides(k_cache, axes),
-        v_strides=_strides(v_cache, axes),
     )
 
     def more_operands() -> dict[int, torch.Tensor]:
@@ -129,6 +113,31 @@ def paged(
         return {int(operand): tensor for operand, tensor in operands.items()}
 
     return _calls(problem, q, k_cache, v_cache, more_operands)
+
+
+def _problem(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, axes: tuple[int, int, int], *, seq_q: int, **features: Any
+) -> Problem:
+    """Return the problem of these tensors; ``axes`` of keys and values are batch or page, head and position."""
+
+    def strides(tensor: torch.Tensor, axes: tuple[int, int, int]) -> Strides:
+        batch, head, position = (tensor.stride(axis) for axis in axes)
+        return batch, head, position
+
+    is_packed = q.ndim == 3
+    return Problem(
+        heads=q.shape[-2],
+        kv_heads=k.shape[axes[1]],
+        seq_q=seq_q,
+        head_dim=q.shape[-1],
+        head_dim_v=v.shape[3],
+        dtype=dtype_name(q.dtype),
+        kv_dtype=dtype_name(k.dtype),
+        q_strides=(seq_q * q.stride(0), q.stride(1), q.stride(0)) if is_packed else strides(q, (0, 2, 1)),
+        k_strides=strides(k, axes),
+        v_strides=strides(v, axes),
+        **features,
+    )
 
 
 def find_refusal(problem: Problem, tensors: Sequence[torch.Tensor]) -> AutotuneError | None:
@@ -169,8 +178,7 @@ def _calls(
     problem: Problem, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, more: Callable[[], dict[int, torch.Tensor]]
 ) -> dict[str, Call]:
     """Return both baselines' calls. Operands are prepared here: only a problem's first call does more than launch."""
-    refusal = find_refusal(problem, (q, k, v))
-    if refusal is not None:
+    if (refusal := find_refusal(problem, (q, k, v))) is not None:
         return {name: _refuse(refusal) for name in (FIRST, BEST)}
     out = q.new_empty((*q.shape[:-1], problem.head_dim_v))
     operands = {int(Operand.Q): q, int(Operand.K): k, int(Operand.V): v, int(Operand.OUT): out} | more()
@@ -203,10 +211,72 @@ def _refuse(error: AutotuneError) -> Call:
     return run
 
 
-def _strides(tensor: torch.Tensor, axes: tuple[int, int, int]) -> Strides:
-    batch, head, position = (tensor.stride(axis) for axis in axes)
-    return batch, head, position
+@dataclass(frozen=True, slots=True)
+class Cudnn:
+    """cuDNN over ``AttentionShape`` and ``PagedShape``: the plan that its heuristics propose first, or its fastest."""
+
+    name: str
+    is_usual: bool = True
+    verified_on_hardware: bool = True
+
+    def available(self) -> str | None:
+        return find_missing()
+
+    def unsupported(self, shape: Any) -> str | None:
+        if isinstance(shape, AttentionShape | PagedShape):
+            return unsupported(_problem_of(shape))
+        return f"{type(shape).__name__}: {self.name} computes an AttentionShape or a PagedShape"
+
+    def prepare(self, shape: Any, inputs: Any) -> Callable[[], torch.Tensor]:
+        """Return a call that returns the same tensor each time; plans are built and, for the fastest, timed here."""
+        refuse_unless_ready(self, shape)
+        if isinstance(shape, AttentionShape):
+            call = OverCopies(self._bind_dense(inputs), ())
+        else:
+            call = self._bind_paged(inputs)
+        call()
+        return call
+
+    def serve(self, shape: Any, inputs: Any) -> torch.Tensor:
+        """Compute dense attention, ``[B, S_q, H, D_v]``; a paged cache would have to be copied without its NaN.
+
+        Raises:
+            BaselineUnavailableError: the shape is paged, or cuDNN refuses these tensors.
+        """
+        refuse_pages(self.name, shape)
+        return self._bind_dense(inputs)()
+
+    def _bind_dense(self, inputs: "DenseInputs") -> Call:
+        return dense(inputs.q, inputs.k, inputs.v, causal=inputs.causal, **_features(inputs))[self.name]
+
+    def _bind_paged(self, inputs: "PagedInputs") -> OverCopies:
+        copies = without_nan(inputs.k_cache), without_nan(inputs.v_cache)
+        offsets = getattr(inputs, "cu_seqlens_q", None)
+        calls = paged(
+            *(inputs.q, *copies, inputs.page_table, inputs.seq_lens),
+            layout=inputs.layout,
+            sinks=inputs.sinks,
+            alibi_slopes=inputs.alibi_slopes,
+            cu_seqlens_q=offsets,
+            max_seqlen_q=None if offsets is None else int(offsets.diff().max()),
+            **_features(inputs),
+        )
+        return OverCopies(calls[self.name], copies)
 
 
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+CUDNN: Final = (Cudnn(FIRST), Cudnn(BEST, is_usual=False))  # who builds and times all plans is not ready at once
+
+
+def _features(inputs: Any) -> dict[str, Any]:
+    return {name: getattr(inputs, name) for name in ("scale", "window", "softcap")}
+
+
+def _problem_of(shape: AttentionShape | PagedShape) -> Problem:
+    """Return the problem of contiguous tensors, all of whose strides are multiples of a head's width."""
+    values: dict[str, Any] = shape.as_dict() | {"scale": 1.0}
+    if isinstance(shape, PagedShape):
+        values |= {"causal": True, "seq_kv": values.pop("max_context")}
+        del values["mean_context"], values["layout"]
+    for name, width in (("q", shape.head_dim), ("k", shape.head_dim), ("v", shape.head_dim_v)):
+        values[f"{name}_strides"] = (width,) * 3
+    return Problem(**values)

@@ -34,7 +34,7 @@ class Plan:
     _workspaces: WeakValueDictionary[str, torch.Tensor] = field(init=False, default_factory=WeakValueDictionary)
 
     def workspace(self) -> torch.Tensor:
-        """The memory that its runs need: the same tensor at each access, as long as one is kept."""
+        """Return the memory that its runs need: the same tensor at each access, as long as one is kept."""
         found = self._workspaces.get(self.name)
         if found is None:
             found = torch.empty(max(self.workspace_bytes, 1), dtype=torch.uint8, device=self.device)
@@ -82,8 +82,7 @@ class Planned:
         """Return the first of cuDNN's proposals that can be built."""
         if self._first is None:
             _refuse_capture()
-            plans = (self._build(index) for index in range(self._graph.get_execution_plan_count()))
-            self._first = next((plan for plan in plans if plan is not None), None)
+            self._first = next(filter(None, map(self._build, range(self._graph.get_execution_plan_count()))), None)
             if self._first is None:
                 raise BaselineUnavailableError("cuDNN proposes plans, but none can be built")
         return self._first

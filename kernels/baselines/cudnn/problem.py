@@ -65,21 +65,17 @@ def unsupported(problem: Problem, version: int | None = None) -> str | None:
     is looked at. These are the limits of NVIDIA's support matrix and of the frontend's ``sdpa_support_surface.h``
     (1.32); what is left of them, such as head dims that an older GPU lacks, cuDNN itself refuses at the first call.
     """
-    reason = _wrong_types(problem) or _wrong_sizes(problem) or _missing_feature(problem)
+    reason = _beyond_limits(problem) or _missing_feature(problem)
     return reason if reason is not None or version is None else _too_old(problem, version)
 
 
-def _wrong_types(problem: Problem) -> str | None:
+def _beyond_limits(problem: Problem) -> str | None:
     if problem.dtype not in DTYPES:
         return f"dtype={problem.dtype}: cuDNN's attention takes {' and '.join(DTYPES)}"
     if problem.kv_dtype not in (None, problem.dtype):
         return f"kv_dtype={problem.kv_dtype}: cuDNN takes keys and values of the queries' dtype, {problem.dtype}"
-    return None
-
-
-def _wrong_sizes(problem: Problem) -> str | None:
-    for name, width in (("head_dim", problem.head_dim), ("head_dim_v", problem.head_dim_v)):
-        if width % 8 or width > MAX_HEAD_DIM:
+    for name in ("head_dim", "head_dim_v"):
+        if (width := getattr(problem, name)) % 8 or width > MAX_HEAD_DIM:
             return f"{name}={width}: cuDNN takes multiples of 8 up to {MAX_HEAD_DIM}"
     if problem.heads % problem.kv_heads:
         return f"heads={problem.heads}: cuDNN takes a multiple of kv_heads={problem.kv_heads}"
@@ -88,22 +84,21 @@ def _wrong_sizes(problem: Problem) -> str | None:
         return f"page_size={size}: cuDNN takes powers of two"
     if size is None and problem.is_masked and problem.seq_q > problem.seq_kv:
         return f"seq_q={problem.seq_q} is more than seq_kv={problem.seq_kv}: cuDNN aligns no mask bottom-right there"
-    for name, strides in (("q", problem.q_strides), ("k", problem.k_strides), ("v", problem.v_strides)):
+    for name in ("q", "k", "v"):
+        strides: Strides = getattr(problem, f"{name}_strides")
         if any(stride % VECTOR for stride in strides):  # Hopper returns wrong numbers, without an error
             return f"strides={strides} of {name}: cuDNN takes multiples of {VECTOR}"
     return None
 
 
 def _missing_feature(problem: Problem) -> str | None:
-    if problem.softcap:
-        return "softcap: cuDNN has none beside a mask of padding or causality"
-    if problem.alibi:
-        return "alibi: cuDNN has its own slopes only, and none with bottom-right masks"
-    if problem.sinks and problem.seq_q == 1:
-        return "sinks with seq_q=1: cuDNN takes sinks for two or more queries"
-    if problem.packed and problem.page_size is None:
-        return "packed queries over dense keys: only paged caches are wired here"
-    return None
+    missing = {
+        "softcap: cuDNN has none beside a mask of padding or causality": problem.softcap,
+        "alibi: cuDNN has its own slopes only, and none with bottom-right masks": problem.alibi,
+        "sinks with seq_q=1: cuDNN takes sinks for two or more queries": problem.sinks and problem.seq_q == 1,
+        "packed queries over dense keys: only paged caches are wired here": problem.packed and not problem.page_size,
+    }
+    return next((reason for reason, is_asked in missing.items() if is_asked), None)
 
 
 def _too_old(problem: Problem, version: int) -> str | None:

@@ -6,16 +6,13 @@ the sequences are put together as the splits of flash-decoding are. Plain torch,
 verified on the last.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from autotune.errors import UsageError
-from autotune.kernels.baselines.baseline import OverCopies, refuse_unless_ready
-from autotune.kernels.baselines.gaudi import pages
-from autotune.shape import PagedShape
+from autotune.kernels.baselines.gaudi.pages import Call, PagedBaseline, used_pages
 
 if TYPE_CHECKING:
     from autotune.kernels.paged_decode.inputs import Inputs
@@ -54,7 +51,7 @@ def build_blocks(
     if bucket < 1:
         raise UsageError(f"bucket={bucket} is not allowed; expected at least 1 block")
     batch = seq_lens.shape[0]
-    used = pages.used_pages(page_table, seq_lens, page_size=page_size)
+    used = used_pages(page_table, seq_lens, page_size=page_size)
     count = used.page.shape[0]
     padding = (0, max(1, -(-count // bucket)) * bucket - count)
     groups = torch.nn.functional.pad(used.sequence, padding, value=batch)
@@ -106,35 +103,24 @@ def _rescale(block_max: torch.Tensor, block_sum: torch.Tensor, blocks: FlatBlock
     return adjustment / torch.maximum(group_sum, block_sum)  # the sum of padding's group is 0
 
 
-@dataclass(frozen=True, slots=True)
-class FlatPaged:
-    """Implements ``Baseline`` for ``PagedShape``. The blocks are listed once, as vLLM does it for each step.
+@dataclass(frozen=True)
+class FlatPaged(PagedBaseline):
+    """The flat PagedAttention as a baseline. The blocks are listed once, as vLLM does it for each step.
 
     ``bucket`` of 1 pads nothing; what it would cost on Gaudi is ``build_blocks``'s to tell.
     """
 
     bucket: int = 1
     name: str = "gaudi flat paged"
-    is_usual: bool = False
-    verified_on_hardware: bool = False
 
-    def available(self) -> str | None:
-        return None
-
-    def unsupported(self, shape: Any) -> str | None:
-        return pages.unsupported(shape)
-
-    def prepare(self, shape: PagedShape, inputs: "Inputs") -> Callable[[], torch.Tensor]:
-        refuse_unless_ready(self, shape)
-        used = pages.used_pages(inputs.page_table, inputs.seq_lens, page_size=shape.page_size)
-        k_cache, v_cache = (
-            pages.copy_used(cache, used, layout=inputs.layout) for cache in (inputs.k_cache, inputs.v_cache)
-        )
+    def _bind(
+        self, inputs: "Inputs", k_cache: torch.Tensor, v_cache: torch.Tensor
+    ) -> tuple[Call, tuple[torch.Tensor, ...]]:
         blocks = build_blocks(
-            inputs.page_table, inputs.seq_lens, page_size=shape.page_size, dtype=inputs.q.dtype, bucket=self.bucket
+            inputs.page_table, inputs.seq_lens, page_size=k_cache.shape[1], dtype=inputs.q.dtype, bucket=self.bucket
         )
 
         def call() -> torch.Tensor:
-            return flat_paged_attention(inputs.q[:, 0], k_cache, v_cache, blocks, scale=inputs.scale)[:, None]
+            return flat_paged_attention(inputs.q[:, 0], k_cache, v_cache, blocks, scale=inputs.scale)
 
-        return OverCopies(call, (k_cache, v_cache))
+        return call, (k_cache, v_cache)

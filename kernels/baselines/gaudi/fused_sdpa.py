@@ -7,11 +7,13 @@ of the bridge's sources (HabanaAI/gaudi-pytorch-bridge, ``hpex/kernels/FusedSDPA
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from autotune.errors import BaselineUnavailableError, UnknownNameError
+from autotune.kernels.baselines.baseline import refuse_elsewhere, refuse_unless_ready
 from autotune.kernels.baselines.gaudi import bridge
 from autotune.shape import AttentionShape
 
@@ -22,20 +24,8 @@ DEVICE: Final = "hpu"
 SOFTMAX_MODES: Final = ("none", "fast", "fp32")  # the bridge lowers their case, and has fp32 since 1.20
 # In this order, after autograd's context. Release 1.19 ends before window_size, which another, of sinks, follows.
 ARGUMENTS: Final = (
-    "q",
-    "k",
-    "v",
-    "attn_mask",
-    "dropout_p",
-    "is_causal",
-    "scale",
-    "softmax_mode",
-    "recompute_mode",
-    "valid_seq_len",
-    "seq_padding_type",
-    "return_dropout_mask",
-    "return_attn_probs",
-    "window_size",
+    *("q", "k", "v", "attn_mask", "dropout_p", "is_causal", "scale", "softmax_mode", "recompute_mode"),
+    *("valid_seq_len", "seq_padding_type", "return_dropout_mask", "return_attn_probs", "window_size"),
 )
 # Windows need the kernel's slicing, which by default starts at these lengths and cuts them into such slices.
 WINDOW_MIN_SEQ: Final = 32768
@@ -80,12 +70,7 @@ def bind_fused_sdpa(
         raise BaselineUnavailableError(
             f"this FusedSDPA takes {len(known)} arguments, ({', '.join(known)}); needed: ({', '.join(needed)})"
         )
-
-    def run() -> torch.Tensor:
-        out: torch.Tensor = kernel.apply(*arguments)
-        return out
-
-    return run
+    return partial(kernel.apply, *arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +91,8 @@ class FusedSdpa:
     verified_on_hardware: bool = False
 
     def __post_init__(self) -> None:
-        if self.softmax_mode not in SOFTMAX_MODES:
-            allowed = ", ".join(SOFTMAX_MODES)
-            raise UnknownNameError(f"softmax_mode={self.softmax_mode!r} is unknown; allowed: {allowed}")
+        if (mode := self.softmax_mode) not in SOFTMAX_MODES:
+            raise UnknownNameError(f"softmax_mode={mode!r} is unknown; allowed: {', '.join(SOFTMAX_MODES)}")
 
     def available(self) -> str | None:
         return bridge.missing()
@@ -137,17 +121,11 @@ class FusedSdpa:
         return None
 
     def prepare(self, shape: AttentionShape, inputs: "Inputs") -> Callable[[], torch.Tensor]:
-        bridge.require()
-        reason = self.unsupported(shape)
-        if reason is None and inputs.q.device.type != DEVICE:
-            reason = f"the tensors are on {inputs.q.device}: FusedSDPA takes them on {DEVICE}"
-        if reason is not None:
-            raise BaselineUnavailableError(reason)
+        refuse_unless_ready(self, shape)
+        refuse_elsewhere("FusedSDPA", inputs.q, DEVICE)
         q, k, v = (tensor.transpose(1, 2).contiguous() for tensor in (inputs.q, inputs.k, inputs.v))
         run = bind_fused_sdpa(
-            q,
-            k,
-            v,
+            *(q, k, v),
             causal=_has_causal_mask(shape),
             scale=inputs.scale,
             softmax_mode=self.softmax_mode,
@@ -155,9 +133,6 @@ class FusedSdpa:
             valid_seq_len=q.new_full((shape.batch,), shape.seq_kv, dtype=torch.int32) if self.valid_seq_len else None,
             window=shape.window,
         )
-        return self._in_steps(run)
-
-    def _in_steps(self, run: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
         end_step = bridge.step_marker()
         end_step()  # what was collected so far, the copies too, is no part of a call
         if self.hpu_graphs and bridge.is_lazy():

@@ -6,15 +6,12 @@ sequence's pages, and the weighted values of the columns are added. Every sequen
 for CPU, CUDA and HPU alike; not verified on the last.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from autotune.kernels.baselines.baseline import OverCopies, refuse_unless_ready
-from autotune.kernels.baselines.gaudi import pages
-from autotune.shape import PagedShape
+from autotune.kernels.baselines.gaudi.pages import Call, PagedBaseline
 
 if TYPE_CHECKING:
     from autotune.kernels.paged_decode.inputs import Inputs
@@ -67,40 +64,17 @@ def build_block_table(
     return torch.where(is_used, page_table[:, :columns].long(), padding_page)
 
 
-@dataclass(frozen=True, slots=True)
-class InitialPaged:
-    """Implements ``Baseline`` for ``PagedShape``. The block table is trimmed once, as vLLM does it for each step."""
+@dataclass(frozen=True)
+class InitialPaged(PagedBaseline):
+    """The first PagedAttention as a baseline. The block table is trimmed once, as vLLM does it for each step."""
 
     join_values: bool = False
     name: str = "gaudi initial paged"
-    is_usual: bool = False
-    verified_on_hardware: bool = False
 
-    def available(self) -> str | None:
-        return None
-
-    def unsupported(self, shape: Any) -> str | None:
-        return pages.unsupported(shape)
-
-    def prepare(self, shape: PagedShape, inputs: "Inputs") -> Callable[[], torch.Tensor]:
-        refuse_unless_ready(self, shape)
-        used = pages.used_pages(inputs.page_table, inputs.seq_lens, page_size=shape.page_size)
-        k_cache, v_cache = (
-            pages.copy_used(cache, used, layout=inputs.layout).permute(0, 2, 3, 1).contiguous()
-            for cache in (inputs.k_cache, inputs.v_cache)
-        )
-        block_table = build_block_table(inputs.page_table, inputs.seq_lens, page_size=shape.page_size)
-
-        def call() -> torch.Tensor:
-            out = initial_paged_attention(
-                inputs.q[:, 0],
-                k_cache,
-                v_cache,
-                block_table,
-                inputs.seq_lens,
-                scale=inputs.scale,
-                join_values=self.join_values,
-            )
-            return out[:, None]
-
-        return OverCopies(call, (k_cache, v_cache))
+    def _bind(
+        self, inputs: "Inputs", k_cache: torch.Tensor, v_cache: torch.Tensor
+    ) -> tuple[Call, tuple[torch.Tensor, ...]]:
+        block_table = build_block_table(inputs.page_table, inputs.seq_lens, page_size=k_cache.shape[1])
+        caches = k_cache.permute(0, 2, 3, 1).contiguous(), v_cache.permute(0, 2, 3, 1).contiguous()
+        options: dict[str, Any] = {"scale": inputs.scale, "join_values": self.join_values}
+        return lambda: initial_paged_attention(inputs.q[:, 0], *caches, block_table, inputs.seq_lens, **options), caches

@@ -1,26 +1,53 @@
-"""Paged caches as both PagedAttentions of Gaudi take them: the pages in use, and a copy of those alone."""
+"""The parts that both PagedAttentions of Gaudi share: their limits, the pages in use, and a copy of those alone."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
+from autotune.kernels.baselines.baseline import OverCopies, refuse_unless_ready
 from autotune.shape import PagedShape
 
+if TYPE_CHECKING:
+    from autotune.kernels.paged_decode.inputs import Inputs
 
-def unsupported(shape: Any) -> str | None:
-    """Return why neither of them computes a shape, or None."""
-    if not isinstance(shape, PagedShape):
-        return f"{type(shape).__name__}: PagedAttention takes paged caches, PagedShape"
-    if shape.seq_q != 1:
-        return f"seq_q={shape.seq_q}: PagedAttention takes one query a sequence, seq_q=1"
-    if shape.kv_dtype != shape.dtype:
-        return f"kv_dtype={shape.kv_dtype}: PagedAttention takes caches of the queries' dtype, {shape.dtype}"
-    if shape.window is not None:
-        return f"window={shape.window}: PagedAttention sees all keys"
-    for name in ("softcap", "sinks", "alibi"):
-        if getattr(shape, name):
-            return f"{name}=True: PagedAttention has none here"
-    return None
+Call = Callable[[], torch.Tensor]
+
+
+class PagedBaseline:
+    """One query a sequence over copies of the caches; implements ``Baseline`` for ``PagedShape``."""
+
+    name: str
+    is_usual: Final = False
+    verified_on_hardware: Final = False
+
+    def available(self) -> str | None:
+        return None
+
+    def unsupported(self, shape: Any) -> str | None:
+        if not isinstance(shape, PagedShape):
+            return f"{type(shape).__name__}: PagedAttention takes paged caches, PagedShape"
+        if shape.seq_q != 1:
+            return f"seq_q={shape.seq_q}: PagedAttention takes one query a sequence, seq_q=1"
+        if shape.kv_dtype != shape.dtype:
+            return f"kv_dtype={shape.kv_dtype}: PagedAttention takes caches of the queries' dtype, {shape.dtype}"
+        if shape.window is not None:
+            return f"window={shape.window}: PagedAttention sees all keys"
+        asked = (name for name in ("softcap", "sinks", "alibi") if getattr(shape, name))
+        return next((f"{name}=True: PagedAttention has none here" for name in asked), None)
+
+    def prepare(self, shape: PagedShape, inputs: "Inputs") -> Call:
+        refuse_unless_ready(self, shape)
+        used = used_pages(inputs.page_table, inputs.seq_lens, page_size=shape.page_size)
+        k_cache, v_cache = (copy_used(cache, used, layout=inputs.layout) for cache in (inputs.k_cache, inputs.v_cache))
+        call, copies = self._bind(inputs, k_cache, v_cache)
+        return OverCopies(lambda: call()[:, None], copies)
+
+    def _bind(
+        self, inputs: "Inputs", k_cache: torch.Tensor, v_cache: torch.Tensor
+    ) -> tuple[Call, tuple[torch.Tensor, ...]]:
+        """Return a call over caches ``[pages, page_size, H_kv, D]``, and these as it reads them."""
+        raise NotImplementedError
 
 
 class UsedPages(NamedTuple):

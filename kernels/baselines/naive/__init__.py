@@ -3,7 +3,6 @@
 It is the standard implementation that FlashAttention begins with (Dao et al., arXiv 2205.14135, algorithm 0).
 """
 
-from autotune.kernels.baselines.naive.call import Naive
-from autotune.kernels.baselines.naive.traffic import kernel_traffic, memory_traffic
+from autotune.kernels.baselines.naive.call import Naive, kernel_traffic, memory_traffic
 
 __all__ = ["Naive", "kernel_traffic", "memory_traffic"]

@@ -1,16 +1,15 @@
-"""Naive attention as a baseline: its needs, its limits, and its call."""
+"""Naive attention as a baseline, and the traffic between its kernels and memory by formula; loads no triton."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from autotune.errors import BaselineUnavailableError
-from autotune.kernels.baselines.baseline import refuse_unless_ready
-from autotune.shape import MAX_LENGTH, AttentionShape
+from autotune.kernels.baselines.baseline import DTYPES, missing_feature, refuse_unless_ready, wrong_shape
+from autotune.shape import ITEM_BYTES, MAX_LENGTH, AttentionShape
 
 if TYPE_CHECKING:
     import torch
 
-DTYPES: Final = ("float16", "bfloat16", "float32")
 MAX_PROGRAMS: Final = MAX_LENGTH  # of a grid's first axis, and a program's number is an int32
 
 
@@ -20,10 +19,6 @@ class Naive:
     Scores and weights lie in memory in the tensors' own dtype, as in eager torch: it is what a half-precision model
     stored before fusion, and half the traffic of fp32. Within a kernel all is computed in fp32, products of fp32
     tensors as in the fused kernels. A query that sees no key has the output 0.
-
-    Example (on a GPU):
-        >>> inputs = KERNEL.make_inputs(shape, seed=0, device="cuda")  # of flash attention
-        >>> out = Naive().prepare(shape, inputs)()
     """
 
     name: Final = "naive"
@@ -41,14 +36,12 @@ class Naive:
         return None
 
     def unsupported(self, shape: Any) -> str | None:
-        if not isinstance(shape, AttentionShape):
-            return f"{type(shape).__name__}: naive computes an AttentionShape"
-        if shape.dtype not in DTYPES:
-            return f"dtype={shape.dtype}: naive takes {', '.join(DTYPES)}"
+        if (reason := wrong_shape(self.name, shape, (AttentionShape,), DTYPES)) is not None:
+            return reason
         if shape.window is not None:
             return f"window={shape.window}: naive has no mask but the causal one"
-        if shape.softcap:
-            return "softcap=True: naive has none"
+        if (reason := missing_feature(self.name, shape, "softcap")) is not None:
+            return reason
         rows = shape.batch * shape.heads * shape.seq_q
         if rows > MAX_PROGRAMS:
             return f"batch * heads * seq_q = {rows}: naive takes at most {MAX_PROGRAMS} rows of scores"
@@ -58,10 +51,6 @@ class Naive:
         """Bind a call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; compiles and runs it once.
 
         Each call allocates the scores ``[B, H, S_q, S_kv]``.
-
-        Raises:
-            MissingDependencyError: ``available`` says why.
-            BaselineUnavailableError: ``unsupported`` says why, or the device cannot hold the scores.
         """
         refuse_unless_ready(self, shape)
         import torch
@@ -87,3 +76,35 @@ class Naive:
         except torch.OutOfMemoryError as error:
             raise BaselineUnavailableError(f"naive holds {sizes} scores in memory: {error}") from error
         return run
+
+
+def memory_traffic(shape: AttentionShape) -> int:
+    """Return bytes of every read and write of the three kernels: the sum of ``kernel_traffic``.
+
+    The scores cross the memory four times, Q, K, V and the output once. Of equal lengths, heads and widths that is
+    ``4 b B H S (S + D)`` with ``b`` bytes an element.
+    """
+    return sum(kernel_traffic(shape).values())
+
+
+def kernel_traffic(shape: AttentionShape) -> dict[str, int]:
+    """Return bytes that each kernel reads and writes, by its name in ``forward.py`` (and in a profiler).
+
+    Each tensor counts once a kernel: what a kernel's tiles read again (queries and keys for other tiles of scores, a
+    row in the softmax's second pass) comes from the caches. A mask saves nothing, since hidden scores are written, read
+    and weighted like others. A kernel's writes count even where they still lie in the L2 when it ends.
+    """
+    queries = shape.batch * shape.heads * shape.seq_q  # rows of Q, of the output and of the scores
+    keys = shape.batch * shape.kv_heads * shape.seq_kv  # rows of K and V: a group of query heads shares them
+    scores = queries * shape.seq_kv
+    elements = {
+        "attention_scores": queries * shape.head_dim  # read Q
+        + keys * shape.head_dim  # read K
+        + scores,  # write the scores
+        "softmax_rows": scores  # read the scores
+        + scores,  # write the weights
+        "weighted_sum": scores  # read the weights
+        + keys * shape.head_dim_v  # read V
+        + queries * shape.head_dim_v,  # write the output
+    }
+    return {kernel: count * ITEM_BYTES[shape.dtype] for kernel, count in elements.items()}

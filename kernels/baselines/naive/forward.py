@@ -8,7 +8,7 @@ from autotune.kernels.tiles.precision import product_precision
 
 @triton.jit
 def _offset(index, stride):
-    """``index * stride`` in 64 bits: scores have more than 2^31 elements from 46341 x 46341 on."""
+    """Return ``index * stride`` in 64 bits: scores have more than 2^31 elements from 46341 x 46341 on."""
     return tl.cast(index, tl.int64) * stride
 
 
@@ -19,7 +19,7 @@ def attention_scores(
     heads, group, seq_q, seq_kv, scale,
     HEAD_DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    """One program writes a tile of ``scores = scale q k^T``, -inf where a query does not see a key."""
+    """Write a tile of ``scores = scale q k^T``, -inf where a query does not see a key."""
     query_blocks = tl.cdiv(seq_q, BLOCK_Q)
     key_blocks = tl.cdiv(seq_kv, BLOCK_K)
     tile = tl.program_id(0)
@@ -50,7 +50,7 @@ def attention_scores(
 
 @triton.jit
 def softmax_rows(scores, count, seq_kv, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """One program replaces rows of ``scores [count, seq_kv]`` by their softmax, in place; a row of -inf becomes 0.
+    """Replace rows of ``scores [count, seq_kv]`` by their softmax, in place; a row of -inf becomes 0.
 
     A first pass takes maximum and sum together (Milakov and Gimelshein, arXiv 1805.02867), a second one normalizes and
     finds the rows in the cache.
@@ -86,7 +86,7 @@ def weighted_sum(
     heads, group, seq_q, seq_kv,
     HEAD_DIM_V: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_DV: tl.constexpr,
 ):  # fmt: skip
-    """One program writes a tile of ``out = weights v`` that is as wide as a head, so weights are read once."""
+    """Write a tile of ``out = weights v`` that is as wide as a head, so weights are read once."""
     query_blocks = tl.cdiv(seq_q, BLOCK_Q)
     tile = tl.program_id(0)
     rows = tile % query_blocks * BLOCK_Q + tl.arange(0, BLOCK_Q)

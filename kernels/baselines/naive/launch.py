@@ -48,33 +48,25 @@ def plan_launches(
     ``scores`` is contiguous ``[B, H, S_q, S_kv]`` and holds the weights afterwards, ``out`` is ``[B, S_q, H, D_v]``;
     all are of one dtype, and the others have any strides with a unit last one.
     """
-    return _plan_scores(q, k, scores, causal, scale), _plan_softmax(scores), _plan_weighted_sum(scores, v, out)
-
-
-def _plan_scores(q: torch.Tensor, k: torch.Tensor, scores: torch.Tensor, causal: bool, scale: float) -> Launch:
     batch, heads, seq_q, seq_kv = scores.shape
-    return Launch(
-        attention_scores,
-        (triton.cdiv(seq_q, BLOCK_Q) * triton.cdiv(seq_kv, BLOCK_K) * batch * heads,),
-        (q, k, scores, *q.stride()[:3], *k.stride()[:3], heads, heads // k.shape[2], seq_q, seq_kv, scale),
-        {"HEAD_DIM": q.shape[3], "BLOCK_Q": BLOCK_Q, "BLOCK_K": BLOCK_K, "BLOCK_D": DEPTH, "CAUSAL": causal},
-    )
-
-
-def _plan_softmax(scores: torch.Tensor) -> Launch:
-    batch, heads, seq_q, seq_kv = scores.shape
-    count = batch * heads * seq_q
+    group, count = heads // k.shape[2], batch * heads * seq_q
+    query_tiles = triton.cdiv(seq_q, BLOCK_Q) * batch * heads
+    lengths = (heads, group, seq_q, seq_kv)
     block = min(SOFTMAX_TILE, triton.next_power_of_2(seq_kv))
     rows = SOFTMAX_TILE // block
-    return Launch(softmax_rows, (triton.cdiv(count, rows),), (scores, count, seq_kv), {"ROWS": rows, "BLOCK": block})
-
-
-def _plan_weighted_sum(weights: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> Launch:
-    batch, heads, seq_q, seq_kv = weights.shape
     width = max(MIN_WIDTH, triton.next_power_of_2(v.shape[3]))
-    return Launch(
-        weighted_sum,
-        (triton.cdiv(seq_q, BLOCK_Q) * batch * heads,),
-        (weights, v, out, *v.stride()[:3], *out.stride()[:3], heads, heads // v.shape[2], seq_q, seq_kv),
-        {"HEAD_DIM_V": v.shape[3], "BLOCK_Q": BLOCK_Q, "BLOCK_K": DEPTH, "BLOCK_DV": width},
+    return (
+        Launch(
+            attention_scores,
+            (triton.cdiv(seq_kv, BLOCK_K) * query_tiles,),
+            (q, k, scores, *q.stride()[:3], *k.stride()[:3], *lengths, scale),
+            {"HEAD_DIM": q.shape[3], "BLOCK_Q": BLOCK_Q, "BLOCK_K": BLOCK_K, "BLOCK_D": DEPTH, "CAUSAL": causal},
+        ),
+        Launch(softmax_rows, (triton.cdiv(count, rows),), (scores, count, seq_kv), {"ROWS": rows, "BLOCK": block}),
+        Launch(
+            weighted_sum,
+            (query_tiles,),
+            (scores, v, out, *v.stride()[:3], *out.stride()[:3], *lengths),
+            {"HEAD_DIM_V": v.shape[3], "BLOCK_Q": BLOCK_Q, "BLOCK_K": DEPTH, "BLOCK_DV": width},
+        ),
     )

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache, partial
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple
@@ -31,22 +31,9 @@ class Layout(NamedTuple):
     device: torch.device
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Everything that a compiled call has in its code: inputs without their values, where they have names as there."""
-
-    q: Layout
-    k: Layout
-    v: Layout
-    causal: bool
-    window: int | None
-    softcap: float | None
-    scale: float
-
-
 def attend(inputs: Inputs, options: Mapping[str, int], *, with_lse: bool = False) -> Any:
-    """The output ``[B, S_q, H, D_v]`` in the inputs' dtype, and ``with_lse`` beside it the fp32 natural log-sum-exp
-    ``[B, H, S_q]``; compiles for seconds at the first call of a kind.
+    """Compute the output ``[B, S_q, H, D_v]`` in the inputs' dtype, and ``with_lse`` the fp32 natural log-sum-exp
+    ``[B, H, S_q]`` beside it; compiles for seconds at the first call of a kind.
 
     A later one with tensors of the same sizes and strides compiles and allocates nothing but its output and what torch
     needs between kernels, so that a CUDA graph can hold it.
@@ -60,7 +47,7 @@ def attend(inputs: Inputs, options: Mapping[str, int], *, with_lse: bool = False
 
 
 def bind(inputs: Inputs, options: Mapping[str, int]) -> Callable[[], torch.Tensor]:
-    """``attend`` over these inputs, run once here: a call of what torch compiled, with nothing looked up before it.
+    """Bind ``attend`` over these inputs and run it once: a call of what torch compiled, with nothing looked up before.
 
     Raises:
         OutOfResources, TritonError: as ``attend``.
@@ -68,20 +55,19 @@ def bind(inputs: Inputs, options: Mapping[str, int]) -> Callable[[], torch.Tenso
     return _compiled(_problem(inputs), tuple(options.items()), False).bind(inputs.q, inputs.k, inputs.v)
 
 
-def _problem(inputs: Inputs) -> Problem:
-    q, k, v = (
-        Layout(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
-        for tensor in (inputs.q, inputs.k, inputs.v)
-    )
-    return Problem(q, k, v, inputs.causal, inputs.window, inputs.softcap, inputs.scale)
+def _problem(inputs: Inputs) -> Inputs:
+    """Return everything that a compiled call has in its code: inputs with the layouts of tensors in their places."""
+    layouts: Any = {
+        name: Layout(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+        for name, tensor in (("q", inputs.q), ("k", inputs.k), ("v", inputs.v))
+    }
+    return replace(inputs, **layouts)
 
 
 @lru_cache(maxsize=MAX_COMPILED)
-def _compiled(problem: Problem, options: tuple[tuple[str, int], ...], with_lse: bool) -> "Compiled":
+def _compiled(problem: Inputs, options: tuple[tuple[str, int], ...], with_lse: bool) -> "Compiled":
     return compile_attention(
-        problem.q,
-        problem.k,
-        problem.v,
+        *(problem.q, problem.k, problem.v),
         scale=problem.scale,
         score_mod=None if problem.softcap is None else softcap(problem.softcap),
         mask_mod=mask_of(problem),
@@ -102,7 +88,7 @@ def compile_attention(
     gradients: bool = False,
     with_lse: bool = False,
 ) -> "Compiled":
-    """FlexAttention of ``q [B, S_q, H, D]`` over ``k [B, S_kv, H_kv, D]`` and ``v [B, S_kv, H_kv, D_v]``.
+    """Compile FlexAttention of ``q [B, S_q, H, D]`` over ``k [B, S_kv, H_kv, D]`` and ``v [B, S_kv, H_kv, D_v]``.
 
     Without ``score_mod`` and ``mask_mod`` it is the no-op that others are compared with. The mask is one for all
     sequences and heads.
@@ -149,7 +135,7 @@ class Compiled:
         self._is_ready = False
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """The output ``[B, S_q, H, D_v]``.
+        """Compute the output ``[B, S_q, H, D_v]``.
 
         Raises:
             OutOfResources: the device has too little shared memory.
@@ -169,15 +155,15 @@ class Compiled:
         return out
 
     def bind(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Callable[[], torch.Tensor]:
-        """A call over these tensors, which was run once, and is torch's own from then on."""
+        """Return a call over these tensors, which was run once, and is torch's own from then on."""
         self(q, k, v)
         return partial(self._call, q, k, v)
 
 
 def _no_other_pipeline() -> AbstractContextManager[object]:
-    """Where options do not fit, newer torch quietly compiles them with one stage; here it refuses them.
+    """Let torch refuse options that do not fit: newer releases quietly compile them with one stage.
 
-    Otherwise they would be timed as what they are not. (torch/_inductor/runtime/triton_heuristics.py,
+    They would be timed as what they are not. (torch/_inductor/runtime/triton_heuristics.py,
     ``_make_launchers``, of torch 2.13 to 2.15; 2.11 and 2.12 always refuse them.)
     """
     from torch._inductor import config
@@ -188,7 +174,7 @@ def _no_other_pipeline() -> AbstractContextManager[object]:
 
 
 def _mask_blocks(mask_mod: MaskMod | None, q: Any, k: Any, options: Mapping[str, int]) -> tuple[Any, dict[str, int]]:
-    """The block mask of ``q [B, S_q, H, D]`` and ``k [B, S_kv, H_kv, D]``, and the options that go with it.
+    """Return the block mask of ``q [B, S_q, H, D]`` and ``k [B, S_kv, H_kv, D]``, and the options that go with it.
 
     Under 128 queries torch computes all rows of a KV head as one block unless it is told otherwise, and refuses to
     where that is longer than a block of the mask (``create_flex_decoding_kernel``, torch 2.11 to 2.15).
@@ -207,7 +193,7 @@ def _mask_blocks(mask_mod: MaskMod | None, q: Any, k: Any, options: Mapping[str,
 
 
 def _with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with a code object of its own.
+    """Return the function with a code object of its own.
 
     torch.compile counts and keeps what it compiled by code object, which all closures of one ``def`` share: the ninth
     shape in a process would be refused, and each call would try the guards of all shapes before its own.
@@ -217,7 +203,7 @@ def _with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def refusal(error: Exception) -> TritonError | None:
-    """An exception of a first call as what Triton raises for the same reason; None where it is no verdict on options.
+    """Return an exception of a first call as Triton raises it for the same reason; None where it judges no option.
 
     Torch wraps the compiler's exceptions in several of its own, and some only in words.
     """

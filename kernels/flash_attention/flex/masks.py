@@ -13,7 +13,7 @@ MaskMod = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], tor
 
 
 def causal_mask(offset: int = 0) -> MaskMod:
-    """Query i sees the keys up to ``i + offset``: bottom-right aligned where the offset is ``seq_kv - seq_q``."""
+    """Let query i see the keys up to ``i + offset``: bottom-right aligned where the offset is ``seq_kv - seq_q``."""
 
     def visible(batch: Any, head: Any, query: Any, key: Any) -> Any:
         return key <= query + offset
@@ -22,7 +22,7 @@ def causal_mask(offset: int = 0) -> MaskMod:
 
 
 def window_mask(window: int, offset: int = 0) -> MaskMod:
-    """A query sees the keys closer than ``window`` positions to its own, on both sides."""
+    """Let a query see the keys closer than ``window`` positions to its own, on both sides."""
 
     def visible(batch: Any, head: Any, query: Any, key: Any) -> Any:
         return (key - query - offset).abs() < window
@@ -31,7 +31,7 @@ def window_mask(window: int, offset: int = 0) -> MaskMod:
 
 
 def document_mask(q_documents: torch.Tensor, kv_documents: torch.Tensor) -> MaskMod:
-    """A query sees the keys of its own document, given the documents' numbers, integers ``[S_q]`` and ``[S_kv]``."""
+    """Let a query see the keys of its own document, given documents' numbers, integers ``[S_q]`` and ``[S_kv]``."""
 
     def visible(batch: Any, head: Any, query: Any, key: Any) -> Any:
         return q_documents[query] == kv_documents[key]
@@ -40,7 +40,7 @@ def document_mask(q_documents: torch.Tensor, kv_documents: torch.Tensor) -> Mask
 
 
 def alibi(slopes: torch.Tensor, offset: int = 0) -> ScoreMod:
-    """Adds ``slopes[head] * (key - query - offset)`` with fp32 slopes ``[H]`` (Press et al., arXiv 2108.12409)."""
+    """Add ``slopes[head] * (key - query - offset)`` with fp32 slopes ``[H]`` (Press et al., arXiv 2108.12409)."""
 
     def add_bias(score: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
         return score + slopes[head] * (key - query - offset)
@@ -49,7 +49,7 @@ def alibi(slopes: torch.Tensor, offset: int = 0) -> ScoreMod:
 
 
 def softcap(cap: float) -> ScoreMod:
-    """``cap * tanh(score / cap)``, as in Gemma 2 (arXiv 2408.00118)."""
+    """Return ``cap * tanh(score / cap)``, as in Gemma 2 (arXiv 2408.00118)."""
 
     def bound(score: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
         return cap * torch.tanh(score / cap)
@@ -58,7 +58,7 @@ def softcap(cap: float) -> ScoreMod:
 
 
 def mask_of(inputs: Any) -> MaskMod | None:
-    """The mask that inputs ask for, or None where it would hide nothing: a block mask costs time."""
+    """Return the mask that inputs ask for, or None where it would hide nothing: a block mask costs time."""
     from torch.nn.attention.flex_attention import and_masks
 
     seq_q, seq_kv = inputs.q.shape[1], inputs.k.shape[1]

@@ -9,13 +9,10 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from autotune.kernels.tiles.bounds import Bounds, bound_keys
-from autotune.kernels.tiles.masks import hide_keys
-from autotune.kernels.tiles.offsets import offset
+from autotune.kernels.tiles.masks import Bounds, bound_keys, hide_keys
 from autotune.kernels.tiles.precision import product_precision
-from autotune.kernels.tiles.rows import Head, load_rows, locate_row
-from autotune.kernels.tiles.softcap import cap_scores
-from autotune.kernels.tiles.softmax import LOG2_E, begin_state, end_rows, fold_scores, fold_values
+from autotune.kernels.tiles.rows import Head, load_rows, locate_row, offset
+from autotune.kernels.tiles.softmax import LOG2_E, begin_state, cap_scores, end_rows, fold_scores, fold_values
 
 
 class Features(NamedTuple):

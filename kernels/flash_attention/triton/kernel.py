@@ -5,29 +5,43 @@ from typing import Any, Final
 
 import torch
 
+from autotune.kernels.flash_attention.checks import BoundDense
 from autotune.kernels.flash_attention.definition import SOFTCAP, Inputs
-from autotune.kernels.flash_attention.triton.call import BoundAttention, launch_options
 from autotune.kernels.flash_attention.triton.launch import launch
+from autotune.kernels.tensors import check_device, launch_options, on_device_of
 from autotune.shape import AttentionShape
 from autotune.space import Config
+
+
+class BoundAttention(BoundDense):
+    """Attention over one shape with one config: what ``get_kernel`` hands out.
+
+    Example (on a GPU):
+        >>> kernel = autotune.get_kernel(AttentionShape(batch=2, heads=16, seq_q=1024, head_dim=128, causal=True))
+        >>> out = kernel(q, k, v)  # all [2, 1024, 16, 128], bfloat16
+    """
+
+    def _attend(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, softcap: float | None, return_lse: bool
+    ) -> Any:
+        shape = self._shape
+        check_device(q.device, q.dtype)
+        out = torch.empty((*q.shape[:3], v.shape[3]), dtype=q.dtype, device=q.device)
+        sizes = (shape.batch, shape.heads, shape.seq_q)
+        lse = torch.empty(sizes, dtype=torch.float32, device=q.device) if return_lse else None
+        options: dict[str, Any] = {"scale": scale, "softcap": softcap, "options": self._options}
+        with on_device_of(q):
+            launch(q, k, v, out, lse, causal=shape.causal, window=shape.window, **options)
+        return out if lse is None else (out, lse)
 
 
 class FlashAttention:
     """Implements ``autotune.implementation.Kernel`` for ``AttentionShape``."""
 
     def launch(self, config: Config, inputs: Inputs, outputs: tuple[torch.Tensor, ...]) -> None:
-        launch(
-            inputs.q,
-            inputs.k,
-            inputs.v,
-            outputs[0],
-            outputs[1] if len(outputs) > 1 else None,
-            causal=inputs.causal,
-            window=inputs.window,
-            softcap=inputs.softcap,
-            scale=inputs.scale,
-            options=launch_options(config),
-        )
+        lse = outputs[1] if len(outputs) > 1 else None
+        features = {name: getattr(inputs, name) for name in ("causal", "window", "softcap", "scale")}
+        launch(inputs.q, inputs.k, inputs.v, outputs[0], lse, **features, options=launch_options(config))
 
     def warmup(self, config: Config, shape: AttentionShape, *, every_output: bool = False) -> Sequence[Any]:
         """Compile over tensors of the meta device; strides are those of contiguous tensors."""
@@ -52,7 +66,7 @@ class FlashAttention:
         return (compiled,)
 
     def bind(self, config: Config, shape: AttentionShape) -> Callable[..., Any]:
-        return BoundAttention(config, shape)
+        return BoundAttention(shape, launch_options(config))
 
 
 KERNEL: Final = FlashAttention()

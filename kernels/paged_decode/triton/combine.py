@@ -4,8 +4,7 @@
 import triton
 import triton.language as tl
 
-from autotune.kernels.paged_decode.triton.early import let_next_begin, wait_for_previous
-from autotune.kernels.paged_decode.triton.forward import store_rows
+from autotune.kernels.paged_decode.triton.forward import let_next_begin, store_rows, wait_for_previous
 from autotune.kernels.paged_decode.triton.tile_list import Batch, list_partials
 from autotune.kernels.tiles.partials import merge_partials
 

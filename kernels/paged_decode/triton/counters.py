@@ -20,7 +20,7 @@ _pools: Final[dict[torch.device, torch.Tensor]] = {}  # what no captured launch 
 
 
 def take_counters(count: int, device: torch.device) -> torch.Tensor:
-    """So many int32 zeros for one launch on the current stream; of the same memory as the stream's last launch."""
+    """Take so many int32 zeros for one launch on the current stream; of the same memory as the stream's last launch."""
     if device.type != "cuda":
         return torch.zeros(count, dtype=torch.int32, device=device)
     if torch.cuda.is_current_stream_capturing():
@@ -37,7 +37,7 @@ def take_counters(count: int, device: torch.device) -> torch.Tensor:
 
 
 def _take_for_ever(count: int, device: torch.device) -> torch.Tensor:
-    """From the pool; where that is used up, zeros that the graph itself writes at every replay."""
+    """Take them from the pool; where that is used up, zeros that the graph itself writes at every replay."""
     with _lock:
         pool = _pools.get(device)
         if pool is None or pool.numel() < count:

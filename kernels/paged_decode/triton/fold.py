@@ -14,8 +14,7 @@ from autotune.kernels.tiles.masks import hide_keys
 from autotune.kernels.tiles.pages import locate_keys
 from autotune.kernels.tiles.precision import product_precision
 from autotune.kernels.tiles.rows import gather_rows
-from autotune.kernels.tiles.softcap import cap_scores
-from autotune.kernels.tiles.softmax import State, weigh_scores
+from autotune.kernels.tiles.softmax import State, cap_scores, weigh_scores
 
 SMALLEST_SCALE = tl.constexpr(2.0**-60)
 

@@ -9,7 +9,6 @@ LeanAttention for decode (Sanovar et al., arXiv 2405.10480).
 import triton
 import triton.language as tl
 
-from autotune.kernels.paged_decode.triton.early import let_next_begin, wait_for_previous
 from autotune.kernels.paged_decode.triton.fold import begin_tiles, end_tiles, fold_tile, weight_type
 from autotune.kernels.paged_decode.triton.queries import load_queries, locate_rows
 from autotune.kernels.paged_decode.triton.tile_list import (
@@ -21,14 +20,31 @@ from autotune.kernels.paged_decode.triton.tile_list import (
     load_length,
     share_tiles,
 )
-from autotune.kernels.tiles.heads import load_slopes
-from autotune.kernels.tiles.offsets import offset
-from autotune.kernels.tiles.outputs import store_outputs
+from autotune.kernels.tiles.outputs import load_slopes, store_outputs
 from autotune.kernels.tiles.pages import Cache, load_pages
 from autotune.kernels.tiles.partials import arrive, merge_partials, store_partial
+from autotune.kernels.tiles.rows import offset
 
 _LENGTHS = ["table_stride", "capacity", "batch_size", "kv_heads", "window"]  # no binary of its own for a number
 _UNALIGNED = ["page_table", "seq_lens", *_LENGTHS]
+
+
+# Programmatic dependent launch (CUDA programming guide, "Programmatic Dependent Launch and Synchronization"; NVIDIA
+# GPUs since sm_90): a kernel is brought onto the GPU while the one before it still runs. One that is launched so, by
+# ``launch_pdl``, may touch nothing of another before it has waited. The next may come when every program of this one
+# has let it, or has ended.
+
+
+@triton.jit
+def wait_for_previous():
+    """Wait until the kernel before has ended and what it wrote can be read."""
+    tl.extra.cuda.gdc_wait()
+
+
+@triton.jit
+def let_next_begin():
+    """Let the next kernel begin: its programs take the place of those that end first."""
+    tl.extra.cuda.gdc_launch_dependents()
 
 
 @triton.jit

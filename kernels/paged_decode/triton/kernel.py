@@ -5,61 +5,91 @@ from typing import Any, Final
 
 import torch
 
-from autotune.kernels.paged_cache.pool import allocate_caches
-from autotune.kernels.paged_decode.definition import features_of, tensors_of
-from autotune.kernels.paged_decode.inputs import SOFTCAP, Inputs, empty_scales
-from autotune.kernels.paged_decode.triton.call import BoundDecode
-from autotune.kernels.paged_decode.triton.launch import launch, launch_options
+from autotune.kernels.paged_cache.call import check_pages
+from autotune.kernels.paged_cache.paged_kernel import BoundPaged, PagedKernel
+from autotune.kernels.paged_decode.inputs import Inputs, empty_inputs
+from autotune.kernels.paged_decode.triton.launch import launch
+from autotune.kernels.tensors import refuse_options
 from autotune.shape import PagedShape
 from autotune.space import Config
 
 
-class PagedDecode:
+class BoundDecode(BoundPaged):
+    """Decode attention for one shape with one config: what ``get_kernel`` hands out.
+
+    Example (on a GPU):
+        >>> shape = PagedShape(batch=64, heads=32, kv_heads=8, max_context=8192, head_dim=128, page_size=16)
+        >>> kernel = autotune.get_kernel(shape)
+        >>> out = kernel(q, k_cache, v_cache, page_table, seq_lens)  # q [64, 32, 128] or [64, 1, 32, 128]
+    """
+
+    def __init__(self, config: Config, shape: PagedShape) -> None:
+        super().__init__(config, shape, launch, (shape.batch, shape.seq_q, shape.heads, shape.head_dim))
+        short = ((shape.batch, shape.heads, shape.head_dim), getattr(torch, shape.dtype))
+        self._expected_short = self._expected | {"q": short}
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        page_table: torch.Tensor,
+        seq_lens: torch.Tensor,
+        *,
+        scale: float | None = None,
+        softcap: float | None = None,
+        sinks: torch.Tensor | None = None,
+        alibi_slopes: torch.Tensor | None = None,
+        k_scale: torch.Tensor | None = None,
+        v_scale: torch.Tensor | None = None,
+        return_lse: bool = False,
+        check: bool = False,
+        **unknown: object,
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Compute the output ``[B, H, D_v]`` or ``[B, S_q, H, D_v]``, as ``q`` is, in its dtype.
+
+        With ``return_lse`` also return the natural logarithm of the softmax's denominator, fp32, of the output's shape
+        without the last axis. ``check`` also reads lengths and pages, which waits for the GPU. See
+        ``autotune.paged_decode`` for the rest.
+
+        Raises:
+            InputMismatchError: a tensor or an option does not fit the shape.
+            NotDifferentiableError: gradients are required.
+        """
+        shape = self._shape
+        if unknown:
+            refuse_options(self.__call__, shape, unknown)
+        tensors = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "page_table": page_table, "seq_lens": seq_lens}
+        has_no_axis = shape.seq_q == 1 and getattr(q, "ndim", 0) == 3  # of queries
+        features = {"sinks": sinks, "alibi_slopes": alibi_slopes, "k_scale": k_scale, "v_scale": v_scale}
+        self._check(tensors, features, scale, softcap, self._expected_short if has_no_axis else None)
+        if check:
+            check_pages(shape, page_table, seq_lens, pages=k_cache.shape[0], queries=shape.seq_q)
+        if has_no_axis:
+            tensors["q"] = q[:, None]
+        out, lse = self._attend(tensors, features, scale, softcap, return_lse)
+        if has_no_axis:
+            out, lse = out[:, 0], None if lse is None else lse[:, 0]
+        return out if lse is None else (out, lse)
+
+
+class PagedDecode(PagedKernel):
     """Implements ``autotune.implementation.Kernel`` for ``PagedShape``."""
 
-    def launch(self, config: Config, inputs: Inputs, outputs: tuple[torch.Tensor, ...]) -> None:
-        launch(
-            *tensors_of(inputs),
-            outputs[0],
-            outputs[1] if len(outputs) > 1 else None,
-            **features_of(inputs),
-            options=launch_options(config),
-            sm_count=inputs.sm_count,
-        )
+    def _empty_inputs(self, shape: PagedShape) -> Inputs:
+        return empty_inputs(shape, pages=2, device="meta")
 
-    def warmup(self, config: Config, shape: PagedShape, *, every_output: bool = False) -> Sequence[Any]:
-        """Compile the kernel, and the one that combines, over tensors of the meta device.
-
-        Strides of caches and scales are those of ``make_inputs``, which ``PagedKVCache`` has too, and part of the
-        binary: caches that lie otherwise are compiled for anew, at their first launch.
-        """
-
-        def empty(*sizes: int, dtype: torch.dtype) -> torch.Tensor:
-            return torch.empty(sizes, dtype=dtype, device="meta")
-
-        dtype = getattr(torch, shape.dtype)
-        per_head = empty(shape.heads, dtype=torch.float32)
-        caches = allocate_caches(shape, 2, "meta")
-        k_scale, v_scale = empty_scales(shape, caches)
-        lse = empty(shape.batch, shape.seq_q, shape.heads, dtype=torch.float32) if every_output else None
-        return launch(
-            empty(shape.batch, shape.seq_q, shape.heads, shape.head_dim, dtype=dtype),
-            *caches,
-            empty(shape.batch, -(-shape.max_context // shape.page_size), dtype=torch.int32),
-            empty(shape.batch, dtype=torch.int32),
-            empty(shape.batch, shape.seq_q, shape.heads, shape.head_dim_v, dtype=dtype),
-            lse,
-            layout=shape.layout,
-            scale=shape.head_dim**-0.5,
-            window=shape.window,
-            softcap=SOFTCAP if shape.softcap else None,
-            sinks=per_head if shape.sinks else None,
-            alibi_slopes=per_head if shape.alibi else None,
-            k_scale=k_scale,
-            v_scale=v_scale,
-            options=launch_options(config),
-            compile_only=True,
-        )
+    def _launch(
+        self,
+        inputs: Inputs,
+        out: torch.Tensor,
+        lse: torch.Tensor | None,
+        *,
+        options: dict[str, Any],
+        compile_only: bool,
+    ) -> Sequence[Any]:
+        more: dict[str, Any] = inputs.features | {"sm_count": inputs.sm_count}
+        return launch(*(*inputs.tensors, out, lse), **more, options=options, compile_only=compile_only)
 
     def bind(self, config: Config, shape: PagedShape) -> Callable[..., Any]:
         return BoundDecode(config, shape)

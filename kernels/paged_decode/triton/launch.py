@@ -8,18 +8,15 @@ import torch
 import triton
 
 from autotune.kernels.paged_cache.layout import AXES, cache_strides, scale_strides
-from autotune.kernels.paged_decode.triton.arguments import Features, Shares, Tile
 from autotune.kernels.paged_decode.triton.combine import combine_partials
 from autotune.kernels.paged_decode.triton.counters import take_counters
 from autotune.kernels.paged_decode.triton.forward import paged_decode_flat, paged_decode_split
-from autotune.kernels.tiles.heads import PerHead
-from autotune.kernels.tiles.outputs import Outputs
+from autotune.kernels.tiles.outputs import Outputs, PerHead
 from autotune.kernels.tiles.pages import Cache, Paging
 from autotune.kernels.tiles.partials import Partials
 from autotune.kernels.tiles.rows import Widths
 from autotune.rounding import power_of_two
 from autotune.search_spaces.bounds import padded_widths
-from autotune.space import Config
 
 LOG2_E: Final = math.log2(math.e)
 ALIGNMENT: Final = 16  # bytes, or elements of a stride: what Triton knows of an argument
@@ -30,6 +27,47 @@ MERGED_BY_LAST: Final = 4096  # numbers of partial results, which one warp may h
 # Numbers of partial results whose loads wait together where there are few rows, about one an SM; where there are more,
 # they find room together only if none takes too many registers (NVIDIA H200, 2026-11-21: 3 to 6 % of ragged batches).
 FEW_ROWS, COMBINED_OF_FEW, COMBINED_OF_MANY = 128, 8192, 4096
+
+
+class Tile(NamedTuple):
+    """The query heads of one KV head or of several, and the few queries of a sequence, are rows of one tile.
+
+    Row ``(h * queries + i) * group + g`` is query i of the head g in the group of KV head h; ``used_rows`` of them need
+    one block of ``rows`` or several. A tile has ``tokens`` keys of each of its ``heads`` KV heads.
+    """
+
+    queries: int
+    group: int
+    heads: int
+    used_rows: int
+    rows: int
+    tokens: int
+
+
+class Features(NamedTuple):
+    """What a binary computes, and how.
+
+    ``token_scales``: keys and values have one scale a slot and head. ``packed``: they are read in words of two bytes.
+    ``early``: it is launched before the kernel that it waits for has ended.
+    """
+
+    window: bool
+    softcap: bool
+    precise: bool
+    token_scales: bool
+    packed: bool
+    early: bool
+
+
+class Shares(NamedTuple):
+    """Splits of a sequence, 0 under the schedule ``flat``, and how a program merges their partial results.
+
+    It merges the first ``rows`` of a block, ``at_once`` partial results at a time.
+    """
+
+    splits: int
+    rows: int
+    at_once: int
 
 
 class Plan(NamedTuple):
@@ -156,7 +194,7 @@ def _allocate_partials(
 
 
 def _plan(options: dict[str, Any], batch: int, lanes: int, sm_count: int) -> Plan:
-    """The grid over ``lanes``, the KV heads' blocks of rows; takes the schedule's parameters out of the options."""
+    """Plan the grid over ``lanes``, the KV heads' blocks of rows; takes the schedule's parameters from the options."""
     if options.pop("schedule") == "split":
         splits, sequences = options.pop("NUM_SPLITS"), batch * lanes
         return Plan(paged_decode_split, (sequences, splits), splits, 0, sequences * splits if splits > 1 else 0)
@@ -212,10 +250,5 @@ def _capability(device: torch.device) -> int:
 
 @cache
 def _sm_count(device: torch.device) -> int:
-    """SMs of a GPU; 1 for what has none, Triton's interpreter and the meta device."""
+    """Count the SMs of a GPU; 1 for what has none, Triton's interpreter and the meta device."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
-
-
-def launch_options(config: Config) -> dict[str, Any]:
-    """A config as keyword arguments of the launch, without the parameters of other backends."""
-    return {name: value for name, value in config.items() if value is not None}

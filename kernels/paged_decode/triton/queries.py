@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from autotune.kernels.tiles.offsets import offset
-from autotune.kernels.tiles.rows import gather_rows
+from autotune.kernels.tiles.rows import gather_rows, offset
 
 LARGEST_QUERY = tl.constexpr(127.0 * 256.0 + 127.0)
 

@@ -10,16 +10,12 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from autotune.kernels.tiles.bounds import Bounds, bound_keys
-from autotune.kernels.tiles.heads import load_slopes
-from autotune.kernels.tiles.masks import hide_keys
-from autotune.kernels.tiles.offsets import offset
-from autotune.kernels.tiles.outputs import store_outputs
+from autotune.kernels.tiles.masks import Bounds, bound_keys, hide_keys
+from autotune.kernels.tiles.outputs import load_slopes, store_outputs
 from autotune.kernels.tiles.pages import Cache, load_pages, locate_keys
 from autotune.kernels.tiles.precision import product_precision
-from autotune.kernels.tiles.rows import gather_rows
-from autotune.kernels.tiles.softcap import cap_scores
-from autotune.kernels.tiles.softmax import begin_state, fold_scores, fold_values
+from autotune.kernels.tiles.rows import gather_rows, offset
+from autotune.kernels.tiles.softmax import begin_state, cap_scores, fold_scores, fold_values
 
 # Sequences that a program looks at together. One size for all batches, so that all run one binary.
 SEQUENCES_AT_ONCE = tl.constexpr(256)

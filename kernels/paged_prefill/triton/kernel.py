@@ -6,57 +6,88 @@ from typing import Any, Final
 import torch
 
 from autotune.errors import InvalidShapeError
-from autotune.kernels.paged_cache.pool import allocate_caches
-from autotune.kernels.paged_decode.inputs import SOFTCAP
-from autotune.kernels.paged_decode.triton.launch import launch_options
-from autotune.kernels.paged_prefill.definition import features_of, tensors_of
-from autotune.kernels.paged_prefill.inputs import Inputs
-from autotune.kernels.paged_prefill.triton.call import BoundPrefill
+from autotune.kernels.paged_cache.call import check_offsets, check_pages
+from autotune.kernels.paged_cache.paged_kernel import BoundPaged, PagedKernel
+from autotune.kernels.paged_prefill.inputs import Inputs, empty_inputs
 from autotune.kernels.paged_prefill.triton.launch import launch
+from autotune.kernels.tensors import refuse_options
 from autotune.search_spaces.paged_prefill.operation import unsupported
 from autotune.shape import PagedShape
 from autotune.space import Config
 
 
-class PagedPrefill:
+class BoundPrefill(BoundPaged):
+    """Attention of packed queries for one shape with one config: what ``get_kernel`` hands out.
+
+    ``shape.seq_q`` is a hint: a call may have any number of queries, and each sequence its own.
+
+    Example (on a GPU):
+        >>> shape = PagedShape(batch=4, seq_q=512, heads=32, kv_heads=8, max_context=8192, head_dim=128, page_size=16)
+        >>> kernel = autotune.get_kernel(shape)
+        >>> out = kernel(q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q)  # q [tokens, 32, 128]
+    """
+
+    def __init__(self, config: Config, shape: PagedShape) -> None:
+        super().__init__(config, shape, launch, (None, shape.heads, shape.head_dim))
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        page_table: torch.Tensor,
+        seq_lens: torch.Tensor,
+        cu_seqlens_q: torch.Tensor,
+        *,
+        scale: float | None = None,
+        softcap: float | None = None,
+        sinks: torch.Tensor | None = None,
+        alibi_slopes: torch.Tensor | None = None,
+        return_lse: bool = False,
+        check: bool = False,
+        **unknown: object,
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Compute the output ``[T, H, D_v]`` in the dtype of ``q [T, H, D]``.
+
+        With ``return_lse`` also return the natural logarithm of the softmax's denominator, fp32 ``[T, H]``. ``check``
+        also reads lengths, pages and ``cu_seqlens_q``, which waits for the GPU. See ``autotune.paged_prefill`` for the
+        rest.
+
+        Raises:
+            InputMismatchError: a tensor or an option does not fit the shape.
+            NotDifferentiableError: gradients are required.
+        """
+        shape = self._shape
+        if unknown:
+            refuse_options(self.__call__, shape, unknown)
+        paging = {"k_cache": k_cache, "v_cache": v_cache, "page_table": page_table}
+        tensors = {"q": q, **paging, "seq_lens": seq_lens, "cu_seqlens_q": cu_seqlens_q}
+        features = {"sinks": sinks, "alibi_slopes": alibi_slopes}
+        self._check(tensors, features, scale, softcap)
+        if check:
+            check_offsets(cu_seqlens_q, tokens=q.shape[0])
+            check_pages(shape, page_table, seq_lens, pages=k_cache.shape[0], queries=cu_seqlens_q.diff())
+        out, lse = self._attend(tensors, features, scale, softcap, return_lse)
+        return out if lse is None else (out, lse)
+
+
+class PagedPrefill(PagedKernel):
     """Implements ``autotune.implementation.Kernel`` for ``PagedShape``."""
 
-    def launch(self, config: Config, inputs: Inputs, outputs: tuple[torch.Tensor, ...]) -> None:
-        launch(
-            *tensors_of(inputs),
-            outputs[0],
-            outputs[1] if len(outputs) > 1 else None,
-            **features_of(inputs),
-            options=launch_options(config),
-        )
+    def _empty_inputs(self, shape: PagedShape) -> Inputs:
+        return empty_inputs(shape, device="meta")
 
-    def warmup(self, config: Config, shape: PagedShape, *, every_output: bool = False) -> Sequence[Any]:
-        """Compile over tensors of the meta device; strides are those that ``make_inputs`` gives."""
-
-        def empty(*sizes: int, dtype: torch.dtype) -> torch.Tensor:
-            return torch.empty(sizes, dtype=dtype, device="meta")
-
-        tokens, dtype = shape.batch * shape.seq_q, getattr(torch, shape.dtype)
-        per_head = empty(shape.heads, dtype=torch.float32)
-        lse = empty(tokens, shape.heads, dtype=torch.float32) if every_output else None
-        compiled = launch(
-            empty(tokens, shape.heads, shape.head_dim, dtype=dtype),
-            *allocate_caches(shape, 2, "meta"),
-            empty(shape.batch, -(-shape.max_context // shape.page_size), dtype=torch.int32),
-            empty(shape.batch, dtype=torch.int32),
-            empty(shape.batch + 1, dtype=torch.int32),
-            empty(tokens, shape.heads, shape.head_dim_v, dtype=dtype),
-            lse,
-            layout=shape.layout,
-            scale=shape.head_dim**-0.5,
-            window=shape.window,
-            softcap=SOFTCAP if shape.softcap else None,
-            sinks=per_head if shape.sinks else None,
-            alibi_slopes=per_head if shape.alibi else None,
-            options=launch_options(config),
-            compile_only=True,
-        )
-        return (compiled,)
+    def _launch(
+        self,
+        inputs: Inputs,
+        out: torch.Tensor,
+        lse: torch.Tensor | None,
+        *,
+        options: dict[str, Any],
+        compile_only: bool,
+    ) -> Sequence[Any]:
+        tensors = (*inputs.tensors, out, lse)
+        return (launch(*tensors, **inputs.features, options=options, compile_only=compile_only),)
 
     def bind(self, config: Config, shape: PagedShape) -> Callable[..., Any]:
         if (problem := unsupported(shape)) is not None:

@@ -7,8 +7,7 @@ import torch
 
 from autotune.kernels.paged_cache.layout import AXES, cache_strides
 from autotune.kernels.paged_prefill.triton.forward import Features, Tile, paged_prefill_forward
-from autotune.kernels.tiles.heads import PerHead
-from autotune.kernels.tiles.outputs import Outputs
+from autotune.kernels.tiles.outputs import Outputs, PerHead
 from autotune.kernels.tiles.pages import Cache, Paging
 from autotune.kernels.tiles.rows import Widths
 from autotune.search_spaces.bounds import padded_widths

@@ -14,16 +14,16 @@ SHAPES: Final = {
 CONFIG: Final = Config(BLOCK_Q=64, SMALL_Q=16, BLOCK_K=32, order="head", num_warps=4, num_stages=3)
 TINY: Final = Config({**CONFIG, "BLOCK_Q": 16, "SMALL_Q": 0, "BLOCK_K": 16, "num_warps": 1, "num_stages": 1})
 
-FORWARD, BOUNDS, MASKS, SOFTMAX = "forward.py", "tiles/bounds.py", "tiles/masks.py", "tiles/softmax.py"
+FORWARD, MASKS, SOFTMAX = "forward.py", "tiles/masks.py", "tiles/softmax.py"
 MUTANTS: Final = (
     Mutant("stale pages", FORWARD, "pages = next_pages", "pages = pages", "plain"),
     Mutant("shows a future key", MASKS, "ahead <= 0", "ahead <= 1", "plain"),
     Mutant("top left causal", FORWARD, "diagonal = length - count ", "diagonal = tl.minimum(length - count, 0) ",
            "plain"),
     Mutant("window too long", MASKS, "(ahead > -window)", "(ahead >= -window)", "window"),
-    Mutant("unmasked diagonal", BOUNDS, "full_high = first + diagonal + 1 if", "full_high = last + diagonal + 1 if",
+    Mutant("unmasked diagonal", MASKS, "full_high = first + diagonal + 1 if", "full_high = last + diagonal + 1 if",
         "plain"),
-    Mutant("unmasked far edge", BOUNDS, "full_low = tl.maximum(0, last + ", "full_low = tl.maximum(0, first + ",
+    Mutant("unmasked far edge", MASKS, "full_low = tl.maximum(0, last + ", "full_low = tl.maximum(0, first + ",
            "window"),
     Mutant("lost tile", FORWARD, "TILE.rows) - 1 - behind", "TILE.rows) - 2 - behind", "plain"),
     Mutant("unwritten row", FORWARD, "is_row = rows < count * TILE.group", "is_row = rows < count * TILE.group - 1",
@@ -36,7 +36,7 @@ MUTANTS: Final = (
            "load_pages(table_row, tiles.full_low,",
         "plain"),
     Mutant("NaN where no key is seen", SOFTMAX, "if MASKED else new_max", "if False else new_max", "plain"),
-    Mutant("unscaled slopes", "tiles/heads.py", ".to(tl.float32) * LOG2_E", ".to(tl.float32)", "window"),
+    Mutant("unscaled slopes", "tiles/outputs.py", ".to(tl.float32) * LOG2_E", ".to(tl.float32)", "window"),
 )  # fmt: skip
 
 PLANTED: Final = Planted({name: Gate(shape, CONFIG) for name, shape in SHAPES.items()}, MUTANTS)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from autotune.errors import InputMismatchError, NotDifferentiableError
+from autotune.kernels.paged_cache.call import check_pages
 from autotune.kernels.paged_decode.triton import KERNEL
-from autotune.kernels.paged_decode.triton.call import check_pages
 from autotune.shape import PagedShape
 from tests.contract.implementations.paged_decode_triton import config_of
 from tests.contract.interpreting import interpret

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from autotune.errors import InputMismatchError, InvalidShapeError, NotDifferentiableError
+from autotune.kernels.paged_cache.call import check_offsets
 from autotune.kernels.paged_prefill.triton import KERNEL
-from autotune.kernels.paged_prefill.triton.call import check_offsets
 from autotune.shape import PagedShape
 from tests.contract.implementations.paged_prefill_triton import TINY
 from tests.contract.interpreting import interpret

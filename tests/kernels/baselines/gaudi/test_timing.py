@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from autotune.errors import MissingDependencyError, UsageError
-from autotune.kernels.baselines.gaudi.timing import time_hpu
+from autotune.kernels.baselines.gaudi.bridge import time_hpu
 from tests.kernels.baselines.gaudi.habana import COMPILE, MILLISECONDS, Gaudi, install
 
 MICROSECONDS = MILLISECONDS * 1000.0

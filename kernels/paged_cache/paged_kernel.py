@@ -1,0 +1,158 @@
+"""Kernels over a paged cache as the framework sees them, and the parts that their callables share."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from autotune.errors import InputMismatchError
+from autotune.kernels.paged_cache.call import check_scale
+from autotune.kernels.tensors import (
+    check_device,
+    check_positive,
+    check_softcap,
+    check_together,
+    describe,
+    dtype_name,
+    launch_options,
+    on_device_of,
+)
+from autotune.shape import PagedShape
+from autotune.space import Config
+
+Expected = dict[str, tuple[tuple[int | None, ...], torch.dtype]]  # sizes and dtype of tensors; a size of None: any
+
+
+class PagedKernel(ABC):
+    """Implements ``autotune.implementation.Kernel`` for ``PagedShape``, but for ``bind``."""
+
+    @abstractmethod
+    def _empty_inputs(self, shape: PagedShape) -> Any:
+        """Return inputs on the meta device, with the strides that ``make_inputs`` and ``PagedKVCache`` give."""
+
+    @abstractmethod
+    def _launch(
+        self, inputs: Any, out: torch.Tensor, lse: torch.Tensor | None, *, options: dict[str, Any], compile_only: bool
+    ) -> Sequence[Any]:
+        """Launch, or compile alone, and return the compiled kernels in order."""
+
+    def launch(self, config: Config, inputs: Any, outputs: tuple[torch.Tensor, ...]) -> None:
+        lse = outputs[1] if len(outputs) > 1 else None
+        self._launch(inputs, outputs[0], lse, options=launch_options(config), compile_only=False)
+
+    def warmup(self, config: Config, shape: PagedShape, *, every_output: bool = False) -> Sequence[Any]:
+        """Compile over tensors of the meta device.
+
+        Strides of caches and scales are part of the binary: caches that lie otherwise than those of ``make_inputs`` are
+        compiled for anew, at their first launch.
+        """
+        inputs = self._empty_inputs(shape)
+        sizes = inputs.q.shape[:-1]
+        out = inputs.q.new_empty((*sizes, shape.head_dim_v))
+        lse = inputs.q.new_empty(sizes, dtype=torch.float32) if every_output else None
+        return self._launch(inputs, out, lse, options=launch_options(config), compile_only=True)
+
+
+class BoundPaged:
+    """One shape with one config: the checks of a call's tensors and features, its outputs, and its launch.
+
+    Of the sizes of queries None may be any.
+    """
+
+    def __init__(
+        self, config: Config, shape: PagedShape, launch: Callable[..., Any], query_sizes: tuple[int | None, ...]
+    ) -> None:
+        self._launch = launch
+        self._shape = shape
+        self._options = launch_options(config)
+        sizes = (shape.page_size, shape.kv_heads) if shape.layout == "NHD" else (shape.kv_heads, shape.page_size)
+        kv_dtype = getattr(torch, shape.kv_dtype)
+        self._expected: Expected = {
+            "q": (query_sizes, getattr(torch, shape.dtype)),
+            "k_cache": ((None, *sizes, shape.head_dim), kv_dtype),
+            "v_cache": ((None, *sizes, shape.head_dim_v), kv_dtype),
+            "page_table": ((shape.batch, None), torch.int32),
+            "seq_lens": ((shape.batch,), torch.int32),
+            "cu_seqlens_q": ((shape.batch + 1,), torch.int32),
+        }
+
+    def _check(
+        self,
+        tensors: dict[str, torch.Tensor],
+        features: dict[str, torch.Tensor | None],
+        scale: float | None,
+        softcap: float | None,
+        expected: Expected | None = None,
+    ) -> None:
+        """Refuse what does not fit the shape, and features that the kernel was not picked for."""
+        shape, expected = self._shape, expected or self._expected
+        for name, tensor in tensors.items():
+            self._check_tensor(name, tensor, *expected[name])
+        pages = [tensors[name].shape[0] for name in ("k_cache", "v_cache")]
+        if pages[0] != pages[1]:
+            raise InputMismatchError(f"k_cache has {pages[0]} pages and v_cache {pages[1]}; expected as many")
+        check_positive("scale", scale)
+        check_softcap(softcap, shape.softcap)
+        _check_per_head("sinks", features["sinks"], shape.sinks, shape.heads)
+        _check_per_head("alibi_slopes", features["alibi_slopes"], shape.alibi, shape.heads)
+        for name, scales in features.items():
+            if name in ("k_scale", "v_scale"):
+                check_scale(name, scales, tensors[f"{name[0]}_cache"], shape.kv_heads, is_required=True)
+        check_together(tensors | {name: values for name, values in features.items() if values is not None})
+        check_device(tensors["q"].device, tensors["q"].dtype)
+
+    def _check_tensor(self, name: str, tensor: torch.Tensor, sizes: tuple[int | None, ...], dtype: torch.dtype) -> None:
+        fits = (
+            isinstance(tensor, torch.Tensor)
+            and tensor.dtype == dtype
+            and tensor.ndim == len(sizes)
+            and all(size is None or size == found for size, found in zip(sizes, tensor.shape, strict=True))
+        )
+        if not fits:
+            wanted = ", ".join("any" if size is None else str(size) for size in sizes)
+            layout = f" ({self._shape.layout})" if name.endswith("cache") else ""
+            raise InputMismatchError(
+                f"{name} is {describe(tensor)}; this kernel takes ({wanted}) {dtype_name(dtype)}{layout}"
+            )
+        if tensor.numel() and tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
+            raise InputMismatchError(f"{name} has the strides {tensor.stride()}; expected 1 in the last dimension")
+
+    def _attend(
+        self,
+        tensors: dict[str, torch.Tensor],
+        features: dict[str, torch.Tensor | None],
+        scale: float | None,
+        softcap: float | None,
+        return_lse: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Allocate the outputs and launch."""
+        q, shape = tensors["q"], self._shape
+        out = torch.empty((*q.shape[:-1], shape.head_dim_v), dtype=q.dtype, device=q.device)
+        lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
+        with on_device_of(q):
+            self._launch(
+                *(*tensors.values(), out, lse),
+                layout=shape.layout,
+                scale=shape.head_dim**-0.5 if scale is None else scale,
+                window=shape.window,
+                softcap=softcap,
+                options=self._options,
+                **features,
+            )
+        return out, lse
+
+
+def _check_per_head(name: str, values: torch.Tensor | None, expected: bool, heads: int) -> None:
+    """Refuse sinks or slopes that are missing, not asked for, or not one floating-point number a head."""
+    if (values is not None) != expected:
+        feature = {"alibi_slopes": "alibi"}.get(name, name)
+        state = "None" if values is None else "given"
+        raise InputMismatchError(f"{name} is {state}; this kernel was picked for {feature}={expected}")
+    if values is None:
+        return
+    is_tensor = isinstance(values, torch.Tensor)
+    if not is_tensor or values.shape != (heads,) or not values.is_floating_point() or not values.is_contiguous():
+        raise InputMismatchError(
+            f"{name} is {describe(values)}; expected a tensor of ({heads},), contiguous, of floating point"
+        )
