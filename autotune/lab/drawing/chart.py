@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from autotune.lab.drawing.markup import Html, element, join, number
+from autotune.lab.drawing.markup import Content, Html, element, figure_svg, join, number
+from autotune.roofline import Roof
 
 WIDTH: Final = 360
 HEIGHT: Final = 250
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 14, 40
+ROOF_WIDTH, ROOF_HEIGHT = 420, 300
 CHARACTER: Final = 5.6  # the width of one of a name, roughly
 
 MARGIN: Final = 1.2  # times the outermost values that a padded axis reaches
@@ -83,38 +85,40 @@ class Chart:
 
     def axes(self) -> Html:
         """Draw grid lines, tick labels and the names of both axes."""
-        bottom, right = self.height - BOTTOM, self.width - RIGHT
+        left, right, top, bottom = (float(edge) for edge in (LEFT, self.width - RIGHT, TOP, self.height - BOTTOM))
         parts = []
         for tick, text in self.across.ticks:
             x = self.x(tick)
             parts += [
-                element("line", x1=x, x2=x, y1=float(TOP), y2=float(bottom), class_="grid"),
-                element("text", text, x=x, y=float(bottom + 15), class_="tick middle"),
+                element("line", x1=x, x2=x, y1=top, y2=bottom, class_="grid"),
+                element("text", text, x=x, y=bottom + 15, class_="tick middle"),
             ]
         for tick, text in self.up.ticks:
             y = self.y(tick)
             parts += [
-                element("line", x1=float(LEFT), x2=float(right), y1=y, y2=y, class_="grid"),
-                element("text", text, x=float(LEFT - 6), y=y + 4, class_="tick end"),
+                element("line", x1=left, x2=right, y1=y, y2=y, class_="grid"),
+                element("text", text, x=left - 6, y=y + 4, class_="tick end"),
             ]
-        middle = (LEFT + right) / 2
-        parts += [
-            element("text", self.across.name, x=middle, y=float(self.height - 6), class_="axis middle"),
-            element("text", self.up.name, x=float(LEFT - 40), y=float(TOP - 3), class_="axis"),
-        ]
-        return join(*parts)
+        return join(
+            *parts,
+            element("text", self.across.name, x=(left + right) / 2, y=float(self.height - 6), class_="axis middle"),
+            element("text", self.up.name, x=left - 40, y=top - 3, class_="axis"),
+        )
+
+    def drawing(self, title: str, description: str, *children: Content, kind: str = "") -> Html:
+        """Write the axes and what is drawn over them as ``figure_svg`` does."""
+        return figure_svg(title, description, self.width, self.height, self.axes(), *children, kind=kind)
 
     def line(self, xs: Sequence[float], ys: Sequence[float], kind: str, *, stepped: bool = False) -> Html:
         """Draw a line through the finite points; ``stepped`` holds each value until the next."""
         points = [(self.x(x), self.y(y)) for x, y in zip(xs, ys, strict=True) if math.isfinite(y)]
-        if stepped and points:
-            steps = [(x, before[1]) for before, (x, _) in itertools.pairwise(points)]
-            corners = [points[0], *(point for pair in zip(steps, points[1:], strict=True) for point in pair)]
-            points = [point for index, point in enumerate(corners) if index == 0 or point != corners[index - 1]]
+        if stepped:
+            steps = [((x, held), (x, y)) for (_, held), (x, y) in itertools.pairwise(points)]
+            points = [point for point, _ in itertools.groupby(itertools.chain(points[:1], *steps))]
         return element("path", d=_path(points), class_=kind) if points else Html("")
 
     def band(self, xs: Sequence[float], low: Sequence[float], high: Sequence[float], kind: str) -> Html:
-        """Draw the area between two lines; where the upper one is not finite it reaches to the top."""
+        """Draw the area between two lines, up to the top of the chart where the upper one is not finite."""
         known = [(x, a, b) for x, a, b in zip(xs, low, high, strict=True) if math.isfinite(a)]
         if not known:
             return Html("")
@@ -136,15 +140,33 @@ class Chart:
             width = CHARACTER * len(name)
             for left, base in _places(x, y, width):
                 box = (left, base - 9, left + width, base + 2)
-                if self._holds(box) and not any(_overlap(box, other) for other in taken):
+                inside = (
+                    LEFT <= left <= box[2] <= self.width - RIGHT and TOP <= box[1] <= box[3] <= self.height - BOTTOM
+                )
+                if inside and not any(_overlap(box, other) for other in taken):
                     taken.append(box)
                     parts.append(element("text", name, x=left, y=base, class_="tick"))
                     break
         return join(*parts)
 
-    def _holds(self, box: Box) -> bool:
-        left, top, right, bottom = box
-        return left >= LEFT and right <= self.width - RIGHT and top >= TOP and bottom <= self.height - BOTTOM
+
+def roof_chart(
+    across: str,
+    up: str,
+    points: Sequence[tuple[float, float]],
+    roof: Roof | None,
+    *,
+    width: int = ROOF_WIDTH,
+    height: int = ROOF_HEIGHT,
+) -> tuple[Chart, Html | None]:
+    """Return a chart of points (FLOPs a byte, rate) and both sides of a roof, and the roof's line if there is one."""
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    if roof is None:
+        return Chart(padded_axis(across, xs), padded_axis(up, ys), width, height), None
+    intensity = padded_axis(across, [*xs, roof.ridge / 2, roof.ridge * 2])
+    chart = Chart(intensity, padded_axis(up, [*ys, roof.tflops]), width, height)
+    corners = [intensity.low, roof.ridge, intensity.high]
+    return chart, chart.line(corners, [roof.attainable(x) for x in corners], "line-roof")
 
 
 def _equal_steps(low: float, high: float) -> list[float]:

@@ -63,13 +63,16 @@ def report(
     measured = [read_roofline(path) for path in rooflines]
     names = operation_names() if operation is None else [get_operation(operation).name]
     place, trials, outsiders, served = _read(table, names)
-    rows = _of_device([trial for trial in trials if trial.operation in names], device)
-    others = [row for row in outsiders if row.operation in names and device in (None, row.device.name)]
-    if not rows:
+    trials = [trial for trial in trials if trial.operation in names]
+    devices = sorted({trial.device.name for trial in trials})
+    if trials and device is not None and device not in devices:
+        raise UnknownNameError(f"device={device!r} has no rows; devices with rows: {', '.join(devices)}")
+    if not trials:
         what = f" of {operation}" if operation else ""
         raise AutotuneError(
             f"no trials{what} in {place}; `autotune search` makes some, `autotune report shipped` has some"
         )
+    rows = [trial for trial in trials if device in (None, trial.device.name)]
     say(f"writing a page of {len(rows)} rows")
     page = html_report(
         rows,
@@ -77,7 +80,7 @@ def report(
         made_at=datetime.now(UTC),
         rooflines=measured,
         served=served,
-        outsiders=others,
+        outsiders=[row for row in outsiders if row.operation in names and device in (None, row.device.name)],
         on_screening=_say_screening if sys.stderr.isatty() else None,
     )
     try:
@@ -98,9 +101,9 @@ def _read(table: str | None, names: Iterable[str]) -> ReportRows:
         UnknownNameError: it is neither.
         TableError: it is damaged, or holds comparisons and no trials.
     """
-    sweeps = [sweep for name in names for sweep in shipped_sweeps(name, on_damaged=warn_damaged)]
     if table is None:
-        return ReportRows(f"your tables in {home()}", *_stored(home(), names))
+        return _stored(f"your tables in {home()}", home(), names)
+    sweeps = [sweep for name in names for sweep in shipped_sweeps(name, on_damaged=warn_damaged)]
     if table == SHIPPED or table in (sweep.name for sweep in sweeps):
         recorded = [trial for sweep in sweeps if table in (SHIPPED, sweep.name) for trial in sweep.trials()]
         outsiders = [row for name in names for row in shipped_outsiders(name, on_damaged=warn_damaged)]
@@ -111,7 +114,7 @@ def _read(table: str | None, names: Iterable[str]) -> ReportRows:
         return ReportRows("the shipped tables", [*won, *recorded], outsiders, won)
     path = Path(table)
     if path.is_dir():
-        return ReportRows(f"the tables in {table}", *_stored(path, names))
+        return _stored(f"the tables in {table}", path, names)
     if path.exists():
         data = read_bytes(path)
         if holds_comparisons(data):
@@ -126,19 +129,7 @@ def _read(table: str | None, names: Iterable[str]) -> ReportRows:
     )
 
 
-def _stored(root: Path, names: Iterable[str]) -> tuple[list[Trial], list[Outsider]]:
+def _stored(place: str, root: Path, names: Iterable[str]) -> ReportRows:
     store = Store(root, on_damaged=warn_damaged)
-    trials = [trial for name in names for trial in store.trials(name)]
-    return trials, [row for name in names for row in store.outsiders(name)]
-
-
-def _of_device(trials: list[Trial], device: str | None) -> list[Trial]:
-    """Return the rows of a device by name.
-
-    Raises:
-        UnknownNameError: none is of such a device.
-    """
-    names = sorted({trial.device.name for trial in trials})
-    if device is None or not trials or device in names:
-        return [trial for trial in trials if device in (None, trial.device.name)]
-    raise UnknownNameError(f"device={device!r} has no rows; devices with rows: {', '.join(names)}")
+    trials, outsiders = ([row for name in names for row in read(name)] for read in (store.trials, store.outsiders))
+    return ReportRows(place, trials, outsiders)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -19,8 +19,7 @@ QUANTILES: Final = (0.05, 0.5, 0.95)
 class Curve:
     """Regret over effort: the time of the best so far over the best of all, less 1; ``inf`` before any ran.
 
-    ``low`` and ``high`` are the 5th and 95th percentiles of random orders; a search that went once has the median
-    alone.
+    ``low`` and ``high`` are the 5th and 95th percentiles of random orders; a single search has the median alone.
     """
 
     effort: tuple[float, ...]
@@ -46,17 +45,17 @@ def regret(screening: Screening) -> Regret | None:
     """
     if screening.best is None or len(screening.timed) < 2:
         return None
+    times = [median_us(trial) if trial.timing and trial.status is Status.OK else math.inf for trial in screening.trials]
     best = median_us(screening.best)
     if screening.is_sweep:
-        times = [_candidate(trial) for trial in screening.trials]
         by_trials = random_order(np.array(times) / best - 1.0)
         cost = float(np.mean([judged_seconds(trial) for trial in screening.trials]))
-        seconds = tuple(drawn * cost for drawn in by_trials.effort)
-        return Regret(by_trials, Curve(seconds, by_trials.median, by_trials.low, by_trials.high), is_random=True)
-    so_far = np.minimum.accumulate([_candidate(trial) for trial in screening.trials]) / best - 1.0
-    values = tuple(float(value) for value in so_far)
-    trials = tuple(float(number) for number in range(1, len(values) + 1))
-    return Regret(Curve(trials, values), Curve(elapsed_seconds(screening.trials), values), is_random=False)
+        by_seconds = replace(by_trials, effort=tuple(drawn * cost for drawn in by_trials.effort))
+    else:
+        values = (np.minimum.accumulate(times) / best - 1.0).tolist()
+        by_trials = Curve(tuple(range(1, len(values) + 1)), tuple(values))
+        by_seconds = replace(by_trials, effort=elapsed_seconds(screening.trials))
+    return Regret(by_trials, by_seconds, is_random=screening.is_sweep)
 
 
 def random_order(values: NDArray[np.float64]) -> Curve:
@@ -73,12 +72,9 @@ def random_order(values: NDArray[np.float64]) -> Curve:
     drawn = sorted({round(total ** (step / POINTS)) for step in range(POINTS + 1)})
     percentiles = []
     for count in drawn:
-        beyond = np.arange(1, total + 1)  # the best k values, for each k
-        left = total - beyond
-        possible = left >= count
-        chance = np.zeros(total)
-        kept = left[possible]
-        chance[possible] = np.exp(logs[kept] - logs[kept - count] - logs[total] + logs[total - count])
+        left = np.arange(total)[::-1]  # beyond the best k values, for each k from 1
+        chance = np.exp(logs[left] - logs[np.maximum(left - count, 0)] - logs[total] + logs[total - count])
+        chance[left < count] = 0.0
         # the least value whose rank is reached with at least that probability; rounding must not lose the last
         ranks = [min(int(np.searchsorted(1.0 - chance, quantile - 1e-12)), total - 1) for quantile in QUANTILES]
         percentiles.append([float(ordered[rank]) for rank in ranks])
@@ -92,17 +88,10 @@ def elapsed_seconds(trials: Sequence[Trial]) -> tuple[float, ...]:
     A replay takes next to no time: the cost of its recording is used instead.
     """
     total, seconds = 0.0, []
-    before: Trial | None = None
-    for trial in trials:
-        resumed = before is None or trial.worker != before.worker
-        if before is None or resumed or trial.executor == "replay":
+    for before, trial in zip([None, *trials], trials, strict=False):
+        if before is None or trial.worker != before.worker or trial.executor == "replay":
             total += judged_seconds(trial)
         else:
             total += (trial.started_at - before.started_at).total_seconds()
         seconds.append(total)
-        before = trial
     return tuple(seconds)
-
-
-def _candidate(trial: Trial) -> float:
-    return median_us(trial) if trial.timing is not None and trial.status is Status.OK else math.inf

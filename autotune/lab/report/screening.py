@@ -1,9 +1,9 @@
 """Trials grouped into comparable ones: the screened configs of one shape, under one source and toolchain."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from autotune.console.winners import policy_text
 from autotune.device import Device
@@ -14,10 +14,13 @@ from autotune.shape import Shape
 from autotune.space import Config, Space
 from autotune.trial import Policy, Stage, Status, Trial
 
+RowT = TypeVar("RowT")
+KeyT = TypeVar("KeyT", bound=Hashable)
+
 RIGHT = (Status.OK, Status.SLOW)  # statuses of configs whose time is right; slow ones were stopped early
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Screening:
     """The screened configs of an implementation for one shape on one device.
 
@@ -38,7 +41,7 @@ class Screening:
     @cached_property
     def timed(self) -> list[Trial]:
         """The trials with a time that is right, also of those stopped early, fastest first."""
-        return sorted((trial for trial in self.trials if trial.timing and trial.status in RIGHT), key=median_us)
+        return sorted(filter(is_timed, self.trials), key=median_us)
 
     @cached_property
     def best(self) -> Trial | None:
@@ -52,36 +55,61 @@ class Screening:
 
     @cached_property
     def is_sweep(self) -> bool:
-        """Every config that is valid today was tried."""
+        """True where every config that is valid today was tried."""
         tried = {trial.config for trial in self.trials}
         return all(config in tried for config in self.space.configs(self.shape, self.device))
 
     @property
     def is_replay(self) -> bool:
-        """A recorded sweep answered, and nothing was measured."""
+        """True where a recorded sweep answered, and nothing was measured."""
         return self.trials[0].executor == "replay"
 
     @property
     def name(self) -> str:
-        """The implementation and the shape, and how it differs from other screenings of these on its device."""
+        """The implementation and the shape, and the difference from other screenings of these on its device."""
         replayed = ", replayed" if self.is_replay else ""
         return f"{problem_text(self.trials[0])}{policy_text(self.policy)}{replayed}"
 
 
+def grouped(rows: Iterable[RowT], key: Callable[[RowT], KeyT]) -> dict[KeyT, list[RowT]]:
+    """Group rows by a key, keys and rows in their order.
+
+    Example:
+        >>> grouped(["a", "bc", "d"], len)
+        {1: ['a', 'd'], 2: ['bc']}
+    """
+    found: dict[KeyT, list[RowT]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
 def group(trials: Iterable[Trial]) -> list[Screening]:
     """Group screened trials, in the order of their shapes; times of two sources are never put together."""
-    groups: dict[tuple[object, ...], dict[Config, Trial]] = {}
-    for trial in sorted(trials, key=lambda trial: (trial.started_at, trial.number)):
-        if trial.stage is Stage.SCREEN:
-            key = (
-                *(trial.operation, trial.implementation, trial.device, trial.shape, trial.policy),
-                *(trial.executor, trial.source_hash, trial.toolchain.triton),
-            )
-            rows = groups.setdefault(key, {})
-            rows.pop(trial.config, None)  # tried again: the last verdict counts, at its own place
-            rows[trial.config] = trial
-    found = [_screening(list(rows.values())) for rows in groups.values()]
+    screened = (trial for trial in trials if trial.stage is Stage.SCREEN)
+    found = []
+    for rows in grouped(sorted(screened, key=lambda trial: (trial.started_at, trial.number)), _source).values():
+        last: dict[Config, Trial] = {}
+        for trial in rows:
+            last.pop(trial.config, None)  # tried again: the last verdict counts, at its own place
+            last[trial.config] = trial
+        first = rows[0]
+        screening = Screening(
+            operation=get_operation(first.operation),
+            implementation=get_implementation(first.operation, first.implementation),
+            shape=first.shape,
+            device=first.device,
+            policy=first.policy,
+            trials=tuple(last.values()),
+        )
+        found.append(screening)
     return sorted(found, key=lambda screening: place(screening.trials[0]))
+
+
+def _source(trial: Trial) -> tuple[Hashable, ...]:
+    """Return all that comparable times have in common."""
+    origin = (trial.executor, trial.source_hash, trial.toolchain.triton)
+    return (trial.operation, trial.implementation, trial.device, trial.shape, trial.policy, *origin)
 
 
 def place(trial: Trial) -> tuple[Any, ...]:
@@ -92,8 +120,13 @@ def place(trial: Trial) -> tuple[Any, ...]:
 
 
 def problem_text(trial: Trial) -> str:
-    """Name a trial's implementation and shape."""
+    """Return the name of a trial's implementation and its shape."""
     return f"{trial.implementation}, {trial.shape}"
+
+
+def is_timed(trial: Trial) -> bool:
+    """Return True where a trial has a time that is right."""
+    return trial.timing is not None and trial.status in RIGHT
 
 
 def median_us(trial: Trial) -> float:
@@ -105,15 +138,3 @@ def median_us(trial: Trial) -> float:
 def judged_seconds(trial: Trial) -> float:
     """Return the cost of a verdict: compiling, checking and timing."""
     return (trial.outcome.compile_seconds or 0.0) + (trial.outcome.judge_seconds or 0.0)
-
-
-def _screening(rows: Sequence[Trial]) -> Screening:
-    first = rows[0]
-    return Screening(
-        operation=get_operation(first.operation),
-        implementation=get_implementation(first.operation, first.implementation),
-        shape=first.shape,
-        device=first.device,
-        policy=first.policy,
-        trials=tuple(rows),
-    )
