@@ -3,12 +3,12 @@
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from autotune.console.command import flag_of
 from autotune.console.shape_kinds import KINDS, QUERY_COUNTS, USUAL, Kind, Usual, kind_of
-from autotune.console.shape_options import OPERATION, ShapeOptions
+from autotune.console.shape_options import DECLARATIONS, OPERATION, ShapeOptions
 from autotune.errors import InvalidShapeError, UsageError
 from autotune.models import ModelShape, find_model
 from autotune.operation import Operation
@@ -92,12 +92,8 @@ def describe_model(options: ShapeOptions) -> Wanted:
 def _describe(operation: Operation[Any], options: ShapeOptions, model: ModelShape | None, *, of: str = "") -> Wanted:
     """Return the shapes of one operation; ``of`` names their part of what was asked for, if they are not all of it."""
     kind = kind_of(operation)
-    notes = []
-    if model is not None:
-        base = model
-        notes = _left_out(operation, kind, options, model)
-    else:
-        base = _usual_heads(kind.usual, options)
+    base = _usual_heads(kind.usual, options) if model is None else model
+    notes = [] if model is None else _left_out(operation, kind, options, model)
     with _named_by_options(kind):
         shapes = tuple(kind.make(options, base, USUAL.get(operation.name, Usual())))
         for shape in shapes:
@@ -118,7 +114,7 @@ def _usual_heads(usual: ModelShape, options: ShapeOptions) -> ModelShape:
 @contextlib.contextmanager
 def _named_by_options(kind: Kind) -> Iterator[None]:
     """Name the option in errors about a field that it gave: ``max_context=-5`` is ``--context=-5``."""
-    options = {**{field.name: field.name for field in fields(ShapeOptions)}, **kind.renamed}
+    options = {**{name: name for name in DECLARATIONS}, **kind.renamed}
     try:
         yield
     except UsageError as error:
@@ -168,10 +164,9 @@ def _require_taken(options: ShapeOptions, operations: Iterable[Operation[Any]]) 
         owners = [shape_class for shape_class, kind in KINDS.items() if option in kind.own]
         if owners and not any(option in kind.own for kind in wanted.values()):
             others = [name for name in operation_names() if get_operation(name).shape_class in owners]
-            raise UsageError(
-                f"{_typed(option, value)} is not for {' or '.join(wanted)}; "
-                f"{_typed(option, value).partition('=')[0]} is for --operation {' or '.join(others) or 'of your own'}"
-            )
+            given, takers = _typed(option, value), " or ".join(others) or "of your own"
+            flag = given.partition("=")[0]
+            raise UsageError(f"{given} is not for {' or '.join(wanted)}; {flag} is for --operation {takers}")
 
 
 def _find_model(options: ShapeOptions) -> ModelShape | None:

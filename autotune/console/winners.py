@@ -126,10 +126,10 @@ def trial_data(trial: Trial) -> dict[str, Any]:
         **candidate_data(trial.candidate),
         "status": trial.status,
         "message": outcome.message,
-        "timing": timing_data(trial.timing),
-        "default_timing": timing_data(trial.default_timing),
+        "timing": optional_data(trial.timing),
+        "default_timing": optional_data(trial.default_timing),
         "baseline": trial.baseline,
-        "baseline_timing": timing_data(trial.baseline_timing),
+        "baseline_timing": optional_data(trial.baseline_timing),
         "tflops": trial.tflops,
         "gbps": trial.gbps,
         "error": outcome.error,
@@ -143,9 +143,9 @@ def trial_data(trial: Trial) -> dict[str, Any]:
     }
 
 
-def timing_data(timing: Timing | None) -> dict[str, Any] | None:
-    """Return a time as plain data."""
-    return None if timing is None else asdict(timing)
+def optional_data(value: Any) -> dict[str, Any] | None:
+    """Return a dataclass, such as a time, as plain data; None for None."""
+    return None if value is None else asdict(value)
 
 
 def candidate_data(candidate: Candidate) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A comparison as data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final
 
@@ -79,15 +79,5 @@ def make_entry(
 ) -> Entry:
     """Make an entry, with the rates that its time means for the operation's cost; ``candidate`` is given for ours."""
     tflops, gbps = (None, None) if result.timing is None else rates(operation.cost(shape), result.timing.median_us)
-    return Entry(
-        result.name,
-        result.timing,
-        tflops,
-        gbps,
-        result.error,
-        result.error_limit,
-        result.extra_bytes,
-        result.message,
-        result.verified_on_hardware,
-        candidate,
-    )
+    known = {field.name: getattr(result, field.name) for field in fields(result)}
+    return Entry(**known, tflops=tflops, gbps=gbps, candidate=candidate)

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 
@@ -11,17 +11,18 @@ from autotune.console.output import print_sheet, say
 from autotune.console.shape_options import OPERATION
 from autotune.console.shapes import Problem
 from autotune.dispatch import Among
-from autotune.errors import AutotuneError, MissingDependencyError, one_line
+from autotune.errors import AutotuneError, MissingDependencyError, UnknownNameError, one_line
 from autotune.executor import Executor
 from autotune.executor.select import Settings, open_gpu
-from autotune.lab.bench.against import choose_names
 from autotune.lab.bench.comparison import Comparison
 from autotune.lab.bench.on_cpu import compare_on_cpu, why_not_here
 from autotune.lab.bench.on_gpu import compare_on_gpu
 from autotune.lab.bench.words import comparison_sheet
-from autotune.operation import Operation
+from autotune.operation import Baseline, Operation
 from autotune.registry import load_baselines
 from autotune.shape import Shape
+
+ALL: Final = "all"
 
 
 @dataclass
@@ -31,6 +32,27 @@ class Benched:
     comparisons: list[Comparison] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     ending: BaseException | None = None
+
+
+def choose_names(known: Sequence[Baseline], against: Sequence[str]) -> list[str]:
+    """Choose baselines: the usual ones if ``against`` is empty, all for ``all``, else the named ones, in their order.
+
+    A name may have hyphens for its spaces.
+
+    Raises:
+        UnknownNameError: the operation has no such baseline.
+
+    Example:
+        >>> choose_names(load_baselines("flash_attention"), ["sdpa-flash", "naive"])
+        ['sdpa flash', 'naive']
+    """
+    names = [baseline.name for baseline in known]
+    if not against:
+        return [baseline.name for baseline in known if baseline.is_usual]
+    wanted = {name.replace("-", " ").strip() for name in against}
+    for name in wanted - {ALL, *names}:
+        raise UnknownNameError(f"against={name!r} is unknown; allowed: {', '.join([ALL, *names])}")
+    return [name for name in names if ALL in wanted or name in wanted]
 
 
 def choose(problems: Sequence[Problem], against: Sequence[str], *, cpu: bool) -> tuple[list[list[str]], list[str]]:

@@ -8,13 +8,12 @@ from typing import Any, Final
 from autotune.correctness import Case, check_baseline, make_case
 from autotune.errors import AutotuneError, one_line
 from autotune.executor import BaselineResult
-from autotune.lab.bench.capacity import why_scores_too_large, why_too_large
 from autotune.lab.bench.comparison import Comparison
 from autotune.lab.bench.entrants import make_comparison, measure, of_baseline
 from autotune.lab.bench.machines import Call, CpuMachine, OnStep, open_all, time_in_turns
 from autotune.operation import Baseline, Definition, Operation
 from autotune.registry import load_baselines, load_definition
-from autotune.shape import Shape
+from autotune.shape import ITEM_BYTES, AttentionShape, PagedShape, Shape
 from autotune.timing import ClockStopwatch
 from autotune.trial import Timing
 
@@ -24,6 +23,12 @@ MANY: Final = 4
 MAX_ROUNDS: Final = 100
 MANY_FLOPS: Final = 10**12  # of which reference and limit took 200 s (two busy cores, torch 2.13.0, 2026-11-22)
 VERBS: Final = {"flex": "compiling and checking"}  # before its first call it compiles, which takes long
+FP64_BYTES: Final = 8
+FP64_OUTPUTS: Final = 5  # tensors as large as the output during a check: the reference, and what the error takes
+# Bytes of a score, at the least, in baselines that keep scores in memory: torch's math computes in float32, and a mask
+# lies beside its two matrices (2.7 were measured, torch 2.13); eager reads one and writes one.
+SCORE_BYTES: Final = {"sdpa math": 4, "eager": 2}
+MATRICES: Final = {"sdpa math": 3, "eager": 2}
 
 
 def why_not_here(baseline: Baseline, shape: Shape) -> str | None:
@@ -34,6 +39,35 @@ def why_not_here(baseline: Baseline, shape: Shape) -> str | None:
         'cuDNN needs an NVIDIA GPU, and none is here'
     """
     return baseline.available() or baseline.unsupported(shape)
+
+
+def why_too_large(operation: Operation[Any], shape: Shape, room: int) -> str | None:
+    """Return why inputs, output and its reference do not fit into ``room`` bytes, or None if they may.
+
+    Example:
+        >>> why_too_large(OPERATION, replace(shape, batch=100_000, seq_q=65536, seq_kv=65536), 16 * 2**30)
+        'inputs, output and its fp64 reference take about 2,400,000.0 GiB, 16.0 GiB may be asked for'
+    """
+    outputs = 0
+    if isinstance(shape, AttentionShape | PagedShape):
+        outputs = shape.batch * shape.heads * shape.seq_q * shape.head_dim_v
+    needed = operation.cost(shape).bytes + FP64_OUTPUTS * FP64_BYTES * outputs
+    return _excess("inputs, output and its fp64 reference take", needed, room)
+
+
+def why_scores_too_large(name: str, shape: Shape, room: int) -> str | None:
+    """Return why the scores of a baseline do not fit into ``room`` bytes, or None if they may or it keeps none."""
+    if name not in SCORE_BYTES or not isinstance(shape, AttentionShape):
+        return None
+    item = max(SCORE_BYTES[name], ITEM_BYTES[shape.dtype])
+    needed = MATRICES[name] * item * shape.batch * shape.heads * shape.seq_q * shape.seq_kv
+    return _excess("its scores take", needed, room)
+
+
+def _excess(subject: str, needed: int, room: int) -> str | None:
+    if needed <= room:
+        return None
+    return f"{subject} about {needed / 2**30:,.1f} GiB, {room / 2**30:,.1f} GiB may be asked for"
 
 
 class PatientCpu(CpuMachine):
@@ -53,7 +87,7 @@ class PatientCpu(CpuMachine):
         about = f", which take about {least:.0f} s" if least > patience else f" and {MAX_ROUNDS} at most"
         limits = f"at most {self._seconds:g} s, but {min_rounds} rounds at least{about}"
         self.on_step(f"timing {', '.join(calls)} for {limits}")
-        return time_in_turns(stopwatches, seconds=self._seconds, min_rounds=min_rounds, max_rounds=MAX_ROUNDS)
+        return time_in_turns(stopwatches, min_rounds, MAX_ROUNDS, seconds=self._seconds)
 
 
 def compare_on_cpu(

@@ -11,7 +11,7 @@ from autotune.lab.bench.comparison import DEFAULT, OURS, Comparison, make_entry
 from autotune.operation import Operation
 from autotune.registry import get_implementation
 from autotune.shape import Shape
-from autotune.trial import Candidate, Outcome, Status
+from autotune.trial import Candidate, Status
 
 
 def compare_on_gpu(
@@ -56,14 +56,11 @@ def compare_on_gpu(
 def _results(race: Race, names: Sequence[str]) -> Iterator[tuple[BaselineResult, Candidate | None]]:
     """Yield ours with their candidates, the served one first, then the named baselines."""
     extra = race.extra_bytes or (None,) * len(race.outcomes)
-    for name, outcome, extra_bytes in zip((OURS, DEFAULT), race.outcomes, extra, strict=False):
-        yield _result_of(name, outcome, extra_bytes), outcome.candidate
+    for name, each, extra_bytes in zip((OURS, DEFAULT), race.outcomes, extra, strict=False):
+        message = "" if each.status is Status.OK else f"{each.status}: {each.message}"
+        result = BaselineResult(name, each.timing, message, each.error, each.error_limit, extra_bytes)
+        yield result, each.candidate
     yield from ((result, None) for result in race.baselines)
     for name in names:
         if all(result.name != name for result in race.baselines):
             yield BaselineResult(name, message="the race was lost before its turn"), None
-
-
-def _result_of(name: str, outcome: Outcome, extra_bytes: int | None) -> BaselineResult:
-    message = "" if outcome.status is Status.OK else f"{outcome.status}: {outcome.message}"
-    return BaselineResult(name, outcome.timing, message, outcome.error, outcome.error_limit, extra_bytes)

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from autotune import sheets, units
-from autotune.console.winners import Ratio, is_limited_by_memory, speed_up
+from autotune.console.winners import Ratio, is_limited_by_memory, optional_data, speed_up
 from autotune.lab.absent import without_name
 from autotune.lab.bench.comparison import Comparison, Entry
 from autotune.sheets import Column, Sheet
@@ -55,7 +55,7 @@ def place(device: str, threads: int | None) -> str:
 
 
 def disturbances(conditions: Conditions | None) -> list[str]:
-    """Say what made the times of a race worse than they should be; empty where the device was not watched."""
+    """Return lines on what slowed a race down; none where the device was not watched."""
     if conditions is None:
         return []
     lines = ["contended: another process was using the GPU during the race"] if conditions.contended else []
@@ -68,8 +68,7 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
     """Return plain data for JSON and Parquet; its implementation and config are the served ones, a row has its own."""
     rows = []
     for entry in comparison.entries:
-        ratio = _ratio(entry, comparison)
-        row = {**asdict(entry), **_candidate(entry), "ratio": None if ratio is None else asdict(ratio)}
+        row = {**asdict(entry), **_candidate(entry), "ratio": optional_data(_ratio(entry, comparison))}
         del row["candidate"]
         rows.append(row)
     return {
@@ -77,9 +76,9 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
         "shape": comparison.shape.as_dict(),
         "device": comparison.device,
         "threads": comparison.threads,
-        "gpu": None if comparison.gpu is None else asdict(comparison.gpu),
-        "conditions": None if comparison.conditions is None else asdict(comparison.conditions),
-        "started_at": None if comparison.started_at is None else comparison.started_at.isoformat(),
+        "gpu": optional_data(comparison.gpu),
+        "conditions": optional_data(comparison.conditions),
+        "started_at": comparison.started_at and comparison.started_at.isoformat(),
         "toolchain": asdict(comparison.toolchain),
         "policy": asdict(comparison.policy),
         **_candidate(comparison.served),
@@ -89,7 +88,7 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
 
 
 def _notes(comparison: Comparison) -> list[str]:
-    """Say what was served, what disturbed the race, which entries are absent, and whose hardware was never at hand."""
+    """Return lines on what was served, disturbances, absent entries, and systems whose hardware was never at hand."""
     served = comparison.served
     lines = [] if served is None else [f"served: {served.candidate} ({comparison.reason})"]
     lines += disturbances(comparison.conditions)
@@ -102,7 +101,7 @@ def _notes(comparison: Comparison) -> list[str]:
 
 
 def _ratio(entry: Entry, comparison: Comparison) -> Ratio | None:
-    """The speed of the first timed entry over that of another; None where one has no time."""
+    """Return the speed of the first timed entry over that of another; None where one has no time."""
     first = comparison.timed[0].timing if comparison.timed else None
     return None if entry.timing is None or first is None else speed_up(entry.timing, first)
 

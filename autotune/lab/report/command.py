@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from autotune.console.command import command, option
-from autotune.console.options import PATH
+from autotune.console.options import PATH, device_option, output_option
 from autotune.console.output import make_console, say
 from autotune.errors import AutotuneError, TableError, UnknownNameError, UsageError
 from autotune.registry import get_operation, operation_names
@@ -36,9 +36,9 @@ class ReportRows(NamedTuple):
 
 @command("report")
 @click.argument("table", required=False)
-@option("--output", metavar="FILE", type=PATH, default="autotune-report.html", help="File to write.")
+@output_option("autotune-report.html")
 @option("--operation", metavar="NAME", help="What is computed.", default_text="all")
-@option("--device", metavar="NAME", help="A device by name.", default_text="all")
+@device_option("all")
 @option(
     "--roofline",
     "rooflines",
@@ -131,5 +131,5 @@ def _read(table: str | None, names: Iterable[str]) -> ReportRows:
 
 def _stored(place: str, root: Path, names: Iterable[str]) -> ReportRows:
     store = Store(root, on_damaged=warn_damaged)
-    trials, outsiders = ([row for name in names for row in read(name)] for read in (store.trials, store.outsiders))
-    return ReportRows(place, trials, outsiders)
+    trials = [trial for name in names for trial in store.trials(name)]
+    return ReportRows(place, trials, [row for name in names for row in store.outsiders(name)])

@@ -124,10 +124,8 @@ def _device_reports(trials: Sequence[Trial], served: Iterable[Trial]) -> list[De
     screenings = grouped(group(trials), lambda screening: key(screening.trials[0]))
     raced = grouped((trial for trial in trials if trial.race_id), key)
     return [
-        DeviceReport(
-            get_operation(each[0]), each[1], winners.get(each, []), screenings.get(each, []), raced.get(each, [])
-        )
-        for each in dict.fromkeys(map(key, sorted(trials, key=place)))
+        DeviceReport(get_operation(at[0]), at[1], winners.get(at, []), screenings.get(at, []), raced.get(at, []))
+        for at in dict.fromkeys(map(key, sorted(trials, key=place)))
     ]
 
 

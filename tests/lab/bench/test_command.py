@@ -15,7 +15,7 @@ import torch
 from autotune.console import interrupts
 from autotune.errors import MissingDependencyError, SearchError
 from autotune.lab import suites
-from autotune.lab.bench import Comparison, Entry
+from autotune.lab.bench.comparison import Comparison, Entry
 from autotune.registry import load_baselines
 from autotune.shape import AttentionShape
 from autotune.space import Config

@@ -11,7 +11,8 @@ import torch
 
 from autotune.errors import AutotuneError
 from autotune.kernels.flash_attention.definition import DEFINITION
-from autotune.lab.bench import compare_on_cpu, on_cpu
+from autotune.lab.bench import on_cpu
+from autotune.lab.bench.on_cpu import compare_on_cpu
 from autotune.search_spaces.flash_attention.operation import OPERATION
 from autotune.shape import AttentionShape
 from autotune.trial import Timing

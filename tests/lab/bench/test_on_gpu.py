@@ -13,7 +13,9 @@ from autotune.executor import Baselines, Race, is_comparison
 from autotune.executor.child import ChildDiedError
 from autotune.executor.messages import WorkingOn
 from autotune.executor.recovery import race_with_recovery
-from autotune.lab.bench import Comparison, compare_on_gpu, on_gpu
+from autotune.lab.bench import on_gpu
+from autotune.lab.bench.comparison import Comparison
+from autotune.lab.bench.on_gpu import compare_on_gpu
 from autotune.operation import Operation
 from autotune.registry import get_implementation
 from autotune.search_spaces.flash_attention.operation import OPERATION
