@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from autotune.device import Device
@@ -24,25 +23,19 @@ def parse_config(text: str, space: Space[Any], device: Device) -> Config:
         InvalidConfigError: the text has another form, or lacks a parameter.
     """
     given = _from_json(text) if text.lstrip().startswith("{") else _from_words(text)
+    names = [parameter.name for parameter in space.parameters]
+    unknown = ", ".join(name for name in given if name not in names)
     values: dict[str, Value] = {}
     for parameter in space.parameters:
         choices = parameter.choices(device, values)
         if parameter.name not in given and choices != (None,):
-            _require_known(text, given, space)
+            if unknown:  # explains more than a missing parameter
+                expected = ", ".join(names)
+                raise InvalidConfigError(f"config={text!r} has {unknown}, which is no parameter; expected {expected}")
             allowed = ", ".join(map(str, choices))
             raise InvalidConfigError(f"config={text!r} has no {parameter.name}; allowed: {allowed}")
-        values[parameter.name] = given.pop(parameter.name, None)
+        values[parameter.name] = given.get(parameter.name)
     return Config({**values, **given})
-
-
-def _require_known(text: str, given: Iterable[str], space: Space[Any]) -> None:
-    """Refuse names that the space lacks, which explains more than a missing parameter."""
-    names = [parameter.name for parameter in space.parameters]
-    unknown = [name for name in given if name not in names]
-    if unknown:
-        raise InvalidConfigError(
-            f"config={text!r} has {', '.join(unknown)}, which is no parameter; expected {', '.join(names)}"
-        )
 
 
 def _from_words(text: str) -> dict[str, Value]:

@@ -9,7 +9,6 @@ from typing import Final, NoReturn
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
-
 _received: int = signal.SIGINT
 
 

@@ -34,8 +34,7 @@ class Forms:
             raise UsageError(f"output={str(self.output)!r} cannot be written: Is a directory")
         folder = next(parent for parent in self.output.absolute().parents if parent.exists())
         try:
-            with tempfile.TemporaryFile(dir=folder):  # permissions do not tell of read-only file systems
-                pass
+            tempfile.TemporaryFile(dir=folder).close()  # permissions do not tell of read-only file systems
         except OSError as error:
             raise UsageError(f"output={str(self.output)!r} cannot be written: {error.strerror}") from error
 

@@ -176,7 +176,7 @@ class CpuMachine(Machine):
         stopwatches = open_all(calls, ClockStopwatch)
         fitting = int(CPU_SECONDS / max(time.perf_counter() - started, 1e-9))
         count = rounds or min(ROUNDS, max(CPU_MIN_ROUNDS, fitting))
-        return time_in_turns(stopwatches, count)
+        return time_in_turns(stopwatches, min_rounds=count)
 
     def _step(self, call: Call) -> float:
         started = time.perf_counter()
@@ -205,7 +205,7 @@ class GpuMachine(Machine):
         with ExitStack() as stack:
             pool = torch.cuda.graph_pool_handle()  # shared: graphs are replayed one after another, outputs never read
             stopwatches = open_all(calls, lambda call: stack.enter_context(Stopwatch([call], self.policy, pool)))
-            return time_in_turns(stopwatches, count)
+            return time_in_turns(stopwatches, min_rounds=count)
 
     def watch(self) -> Callable[[], Conditions]:
         # The context is there already. Where NVML numbers processes otherwise, as in a container, its own cannot be
@@ -247,7 +247,7 @@ def open_all(calls: Mapping[str, Call], make: Callable[[Call], StopwatchT]) -> d
 
 
 def time_in_turns(
-    stopwatches: Mapping[str, StopwatchT], min_rounds: int, max_rounds: int | None = None, *, seconds: float = 0.0
+    stopwatches: Mapping[str, StopwatchT], *, min_rounds: int, max_rounds: int | None = None, seconds: float = 0.0
 ) -> dict[str, Timing]:
     """Time calls in turns for so many seconds, within these rounds; by default for ``min_rounds``.
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from autotune.correctness import Case, check_baseline, make_case
+from autotune.correctness import check_baseline, make_case
 from autotune.errors import AutotuneError, one_line
 from autotune.executor import BaselineResult
 from autotune.lab.bench.comparison import Comparison
 from autotune.lab.bench.entrants import make_comparison, measure, of_baseline
 from autotune.lab.bench.machines import Call, CpuMachine, OnStep, open_all, time_in_turns
-from autotune.operation import Baseline, Definition, Operation
+from autotune.operation import Baseline, Operation
 from autotune.registry import load_baselines, load_definition
 from autotune.shape import ITEM_BYTES, AttentionShape, PagedShape, Shape
 from autotune.timing import ClockStopwatch
@@ -25,10 +25,9 @@ MANY_FLOPS: Final = 10**12  # of which reference and limit took 200 s (two busy 
 VERBS: Final = {"flex": "compiling and checking"}  # before its first call it compiles, which takes long
 FP64_BYTES: Final = 8
 FP64_OUTPUTS: Final = 5  # tensors as large as the output during a check: the reference, and what the error takes
-# Bytes of a score, at the least, in baselines that keep scores in memory: torch's math computes in float32, and a mask
-# lies beside its two matrices (2.7 were measured, torch 2.13); eager reads one and writes one.
-SCORE_BYTES: Final = {"sdpa math": 4, "eager": 2}
-MATRICES: Final = {"sdpa math": 3, "eager": 2}
+# Least bytes of a score, and matrices, of baselines that keep scores in memory: torch's math computes in float32, and a
+# mask lies beside its two matrices (2.7 were measured, torch 2.13); eager reads one and writes one.
+SCORES: Final = {"sdpa math": (4, 3), "eager": (2, 2)}
 
 
 def why_not_here(baseline: Baseline, shape: Shape) -> str | None:
@@ -48,20 +47,19 @@ def why_too_large(operation: Operation[Any], shape: Shape, room: int) -> str | N
         >>> why_too_large(OPERATION, replace(shape, batch=100_000, seq_q=65536, seq_kv=65536), 16 * 2**30)
         'inputs, output and its fp64 reference take about 2,400,000.0 GiB, 16.0 GiB may be asked for'
     """
-    outputs = 0
+    needed = operation.cost(shape).bytes
     if isinstance(shape, AttentionShape | PagedShape):
-        outputs = shape.batch * shape.heads * shape.seq_q * shape.head_dim_v
-    needed = operation.cost(shape).bytes + FP64_OUTPUTS * FP64_BYTES * outputs
+        needed += FP64_OUTPUTS * FP64_BYTES * shape.batch * shape.heads * shape.seq_q * shape.head_dim_v
     return _excess("inputs, output and its fp64 reference take", needed, room)
 
 
 def why_scores_too_large(name: str, shape: Shape, room: int) -> str | None:
     """Return why the scores of a baseline do not fit into ``room`` bytes, or None if they may or it keeps none."""
-    if name not in SCORE_BYTES or not isinstance(shape, AttentionShape):
+    if name not in SCORES or not isinstance(shape, AttentionShape):
         return None
-    item = max(SCORE_BYTES[name], ITEM_BYTES[shape.dtype])
-    needed = MATRICES[name] * item * shape.batch * shape.heads * shape.seq_q * shape.seq_kv
-    return _excess("its scores take", needed, room)
+    least, matrices = SCORES[name]
+    item = max(least, ITEM_BYTES[shape.dtype])
+    return _excess("its scores take", matrices * item * shape.batch * shape.heads * shape.seq_q * shape.seq_kv, room)
 
 
 def _excess(subject: str, needed: int, room: int) -> str | None:
@@ -87,7 +85,7 @@ class PatientCpu(CpuMachine):
         about = f", which take about {least:.0f} s" if least > patience else f" and {MAX_ROUNDS} at most"
         limits = f"at most {self._seconds:g} s, but {min_rounds} rounds at least{about}"
         self.on_step(f"timing {', '.join(calls)} for {limits}")
-        return time_in_turns(stopwatches, min_rounds, MAX_ROUNDS, seconds=self._seconds)
+        return time_in_turns(stopwatches, seconds=self._seconds, min_rounds=min_rounds, max_rounds=MAX_ROUNDS)
 
 
 def compare_on_cpu(
@@ -119,7 +117,10 @@ def compare_on_cpu(
         if room is not None and (reason := why_too_large(operation, shape, room)) is not None:
             raise AutotuneError(reason)
         on_step(f"making inputs and their fp64 reference{_how_long(operation.cost(shape).flops)}")
-        case = _make_case(load_definition(operation.name), shape)
+        try:
+            case = make_case(load_definition(operation.name), shape, "normal", device="cpu", seed=1)
+        except (RuntimeError, MemoryError) as error:
+            raise AutotuneError(f"inputs and reference cannot be made: {one_line(error)}") from error
         entrants = [of_baseline(each, shape, case.inputs, lambda out: check_baseline(out, case)) for each in able]
     machine = PatientCpu(seconds, on_step)
     found = measure(machine, entrants, lambda name: on_step(f"{VERBS.get(name, 'checking')} {name}"))
@@ -128,19 +129,10 @@ def compare_on_cpu(
 
 def _refusal(baseline: Baseline, shape: Shape, room: int | None) -> BaselineResult:
     """Return a result without a time; its message is the reason why there will be none, or empty."""
-    message = why_not_here(baseline, shape)
-    if message is None and room is not None:
-        message = why_scores_too_large(baseline.name, shape, room)
-    return BaselineResult(baseline.name, message=message or "", verified_on_hardware=baseline.verified_on_hardware)
+    too_large = None if room is None else why_scores_too_large(baseline.name, shape, room)
+    message = why_not_here(baseline, shape) or too_large or ""
+    return BaselineResult(baseline.name, message=message, verified_on_hardware=baseline.verified_on_hardware)
 
 
 def _how_long(flops: int) -> str:
-    """Warn of a reference that takes minutes."""
     return f", {flops / 1e12:,.0f} TFLOP: minutes on a processor" if flops >= MANY_FLOPS else ""
-
-
-def _make_case(definition: Definition, shape: Shape) -> Case:
-    try:
-        return make_case(definition, shape, "normal", device="cpu", seed=1)
-    except (RuntimeError, MemoryError) as error:
-        raise AutotuneError(f"inputs and reference cannot be made: {one_line(error)}") from error

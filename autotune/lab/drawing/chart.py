@@ -20,8 +20,6 @@ MIN_TICKS: Final = 3  # of a logarithmic axis: two do not show that it is one
 REGRET_KNEE: Final = 0.01  # a regret of 1 % is where measurement begins to tell configs apart
 REGRET_TICKS: Final = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
-Box = tuple[float, float, float, float]  # left, top, right and bottom
-
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -139,12 +137,12 @@ class Chart:
         for x, y, name in centres:
             width = CHARACTER * len(name)
             for left, base in _places(x, y, width):
-                box = (left, base - 9, left + width, base + 2)
-                inside = (
-                    LEFT <= left <= box[2] <= self.width - RIGHT and TOP <= box[1] <= box[3] <= self.height - BOTTOM
-                )
-                if inside and not any(_overlap(box, other) for other in taken):
-                    taken.append(box)
+                right, top, bottom = left + width, base - 9, base + 2
+                inside = left >= LEFT and right <= self.width - RIGHT and top >= TOP and bottom <= self.height - BOTTOM
+                if inside and not any(
+                    left < x1 and x0 < right and top < y1 and y0 < bottom for x0, y0, x1, y1 in taken
+                ):
+                    taken.append((left, top, right, bottom))
                     parts.append(element("text", name, x=left, y=base, class_="tick"))
                     break
         return join(*parts)
@@ -175,10 +173,6 @@ def _equal_steps(low: float, high: float) -> list[float]:
     steps = (step * 10.0**power for power in itertools.count(decade, -1) for step in (5, 2, 1))
     found = ([n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)] for step in steps)
     return next(ticks for ticks in found if len(ticks) >= MIN_TICKS)
-
-
-def _overlap(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _places(x: float, y: float, width: float) -> Iterator[tuple[float, float]]:

@@ -59,10 +59,9 @@ def figure_svg(title: str, description: str, width: float, height: float, *child
     )
 
 
-def figure(caption: str, remark: str | None, *children: Content, kind: str) -> Html:
-    """Write a figure below its caption, with an optional remark in small print; ``kind`` names its class."""
-    head = element("figcaption", caption, element("small", remark) if remark else None)
-    return element("figure", head, *children, class_=kind)
+def figure(caption: str, remark: str | None, *children: Content) -> Html:
+    """Write a figure below its caption, with an optional remark in small print."""
+    return element("figure", element("figcaption", caption, element("small", remark) if remark else None), *children)
 
 
 def left_out(count: int, noun: str, text: str) -> Html | None:

@@ -47,7 +47,6 @@ def failures_section(parameters: Iterable[Parameter], screened: Sequence[Trial],
         None,
         legend((kinds[status], f"{status} ({count:,})") for status, count in totals),
         element("div", *maps, class_="columns"),
-        kind="failures",
     )
     return join(summary, drawing, _messages([*failed, *late]))
 

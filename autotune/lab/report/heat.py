@@ -76,7 +76,6 @@ def heat_maps(screening: Screening, layout: HeatLayout) -> Html:
         "the best of all other parameters stands in a cell; empty ones were ruled out before compiling or not tried",
         _legend(),
         *groups,
-        kind="heat",
     )
 
 

@@ -63,4 +63,4 @@ def importance_figure(shares: Shares, remark: str, screenings: int = 1) -> Html:
     ]
     over = f", mean over {count_text(screenings, 'problem')}" if screenings > 1 else ""
     kinds = [(KINDS[evaluator], f"{evaluator}: share {WORDS[evaluator]}") for evaluator in shares]
-    return figure(f"Which parameters matter{over}", remark, legend(kinds), bar_rows(bars), kind="importance")
+    return figure(f"Which parameters matter{over}", remark, legend(kinds), bar_rows(bars))

@@ -55,7 +55,7 @@ def _figure(
     title = f"Roofline of {operation.name} on {device.name}{comma_dtype}"
     drawing = chart.drawing(title, summary, chart.dots(points, "dots-screened"), line, *marks, kind="wide")
     note = element("p", summary, class_="note")
-    return figure(f"Roofline{comma_dtype}", f"{ceilings}; {BY_FORMULA}", drawing, note, kind="roofline")
+    return figure(f"Roofline{comma_dtype}", f"{ceilings}; {BY_FORMULA}", drawing, note)
 
 
 def _point(operation: Operation[Any], trial: Trial) -> RatePoint:

@@ -53,7 +53,6 @@ def comparison(winners: Sequence[Trial]) -> Html:
         f"{count_text(more, 'more winner')}, nearer to the default, not drawn" if more else None,
         legend([("bar-tuned", "winner"), ("bar-default", "default"), ("bar-baseline", "fastest baseline")]),
         element("div", *(_group(winner, unit, longest) for winner in shown), class_="columns"),
-        kind="comparison",
     )
 
 
