@@ -1,4 +1,4 @@
-"""Options that say how a GPU is used."""
+"""Options for the use of a GPU: policy, caches, compilers and time limits."""
 
 import functools
 from typing import Final, get_args, get_type_hints

@@ -15,8 +15,7 @@ from autotune.errors import AutotuneError, MissingDependencyError, UnknownNameEr
 from autotune.executor import Executor
 from autotune.executor.select import Settings, open_gpu
 from autotune.lab.bench.comparison import Comparison, comparison_sheet
-from autotune.lab.bench.on_cpu import compare_on_cpu, why_not_here
-from autotune.lab.bench.on_gpu import compare_on_gpu
+from autotune.lab.bench.races import compare_on_cpu, compare_on_gpu, why_not_here
 from autotune.operation import Baseline, Operation
 from autotune.registry import load_baselines
 from autotune.shape import Shape

@@ -99,7 +99,7 @@ class Machine(ABC):
         """
 
     def watch(self) -> Callable[[], Conditions | None]:
-        """Begin to watch the GPU; the result ends it and returns its state in between, None for a processor."""
+        """Begin to watch the GPU; return a call that ends it and returns the state in between, None for a processor."""
         return lambda: None
 
     def steps(self, call: Call, *, warmups: int, active: int) -> tuple[float, ...]:
@@ -208,8 +208,8 @@ class GpuMachine(Machine):
             return time_in_turns(stopwatches, min_rounds=count)
 
     def watch(self) -> Callable[[], Conditions]:
-        # The context is there already. Where NVML numbers processes otherwise, as in a container, its own cannot be
-        # told from others, and contention is that more than one holds a context.
+        # The context is there already. Where NVML numbers processes otherwise, as in a container, it does not show
+        # which one is this process, and contention is that more than one holds a context.
         return platforms.Watch(platforms.open_context()).end
 
     def _step(self, call: Call) -> float:

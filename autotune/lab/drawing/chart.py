@@ -139,9 +139,8 @@ class Chart:
             for left, base in _places(x, y, width):
                 right, top, bottom = left + width, base - 9, base + 2
                 inside = left >= LEFT and right <= self.width - RIGHT and top >= TOP and bottom <= self.height - BOTTOM
-                if inside and not any(
-                    left < x1 and x0 < right and top < y1 and y0 < bottom for x0, y0, x1, y1 in taken
-                ):
+                covered = (left < x1 and x0 < right and top < y1 and y0 < bottom for x0, y0, x1, y1 in taken)
+                if inside and not any(covered):
                     taken.append((left, top, right, bottom))
                     parts.append(element("text", name, x=left, y=base, class_="tick"))
                     break

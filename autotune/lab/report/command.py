@@ -91,7 +91,7 @@ def report(
 
 
 def _say_screening(screening: "Screening", number: int, of: int) -> None:
-    say(f"problem {number} of {of}: {screening.operation.name}, {screening.name}")
+    say(f"problem {number} of {of}: {screening.first.operation}, {screening.name}")
 
 
 def _read(table: str | None, names: Iterable[str]) -> ReportRows:

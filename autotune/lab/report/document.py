@@ -57,7 +57,7 @@ class DeviceReport:
     @property
     def by_implementation(self) -> dict[str, list[Screening]]:
         """The screenings of each implementation, none of one that has winners alone."""
-        screened = grouped(self.screenings, lambda screening: screening.implementation.name)
+        screened = grouped(self.screenings, lambda screening: screening.first.implementation)
         return screened | {won.implementation: [] for won in self.winners if won.implementation not in screened}
 
 
@@ -121,7 +121,7 @@ def _device_reports(trials: Sequence[Trial], served: Iterable[Trial]) -> list[De
     chosen = [*winners_of(trials), *winners_of(served)]  # of each shape the last
     won = {(w.operation, w.implementation, w.device, w.shape, w.policy): w for w in chosen}
     winners = grouped(sorted(won.values(), key=place), key)
-    screenings = grouped(group(trials), lambda screening: key(screening.trials[0]))
+    screenings = grouped(group(trials), lambda screening: key(screening.first))
     raced = grouped((trial for trial in trials if trial.race_id), key)
     return [
         DeviceReport(get_operation(at[0]), at[1], winners.get(at, []), screenings.get(at, []), raced.get(at, []))
@@ -204,7 +204,8 @@ def _sections(parts: Sequence[DeviceReport], weighed: Mapping[Screening, Weighed
 
 
 def _section(part: DeviceReport, weighed: Mapping[Screening, Weighed], details: Mapping[Screening, Html]) -> Html:
-    anchors = {(each.implementation.name, each.shape, each.policy): weighed[each].anchor for each in details}
+    found = ((each.first, weighed[each].anchor) for each in details)
+    anchors = {(trial.implementation, trial.shape, trial.policy): anchor for trial, anchor in found}
     figures = roofline_figures(part.operation, part.device, part.screenings, part.winners)
     screened = {name: screenings for name, screenings in part.by_implementation.items() if screenings}
     failures = []

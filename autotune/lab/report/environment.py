@@ -1,8 +1,8 @@
 """The origin of the trials: devices, toolchains, sources and dates."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from autotune import sheets
 from autotune.device import Device
@@ -16,52 +16,40 @@ from autotune.units import span_text
 
 RowT = TypeVar("RowT")
 KeyT = TypeVar("KeyT", bound=Hashable)
+DEVICE_COLUMNS: Final = ("device", "architecture", "SMs", "memory", "power cap", "SM clock", "temperature")
+SOURCE_COLUMNS: Final = ("implementation", "source", "is", "timing", "workers", "first", "last")
+OUTSIDER_COLUMNS: Final = ("implementation", "device", "reason")
 Source = tuple[str, str, str]  # an operation, an implementation and the hash of its source
 
 
 def environment_section(trials: Sequence[Trial], outsiders: Sequence[Outsider]) -> Html:
     """Return tables of the devices, toolchains and implementations, each with its rows, and of rows that are not of
     today's spaces."""
-    versions = [field.name for field in fields(Toolchain)]
+    devices = grouped(trials, lambda trial: trial.device)
+    toolchains = grouped(trials, lambda trial: trial.toolchain)
+    sources = grouped(trials, lambda trial: (trial.operation, trial.implementation, trial.source_hash))
+    reasons = grouped(outsiders, lambda row: (f"{row.operation}/{row.implementation}", row.device.name, row.reason))
+    names = [field.name for field in fields(Toolchain)]
+    columns = ["autotune" if name == "tool" else name for name in names]
+    foreign = "Rows that are not of today's spaces"
     return join(
-        _table(
-            "Devices",
-            ("device", "architecture", "SMs", "memory", "power cap", "SM clock", "temperature"),
-            *(trials, lambda trial: trial.device, _device_cells),
-        ),
-        _table(
-            "Toolchains",
-            ["autotune" if name == "tool" else name for name in versions],
-            *(trials, lambda trial: trial.toolchain, lambda used, _: [getattr(used, name) or "-" for name in versions]),
-        ),
-        _table(
-            "Implementations and their sources",
-            ("implementation", "source", "is", "timing", "workers", "first", "last"),
-            *(trials, lambda trial: (trial.operation, trial.implementation, trial.source_hash), _source_cells),
-        ),
-        _table(
-            "Rows that are not of today's spaces",
-            ("implementation", "device", "reason"),
-            outsiders,
-            lambda row: (f"{row.operation}/{row.implementation}", row.device.name, row.reason),
-            lambda key, _: key,
-        )
-        if outsiders
-        else None,
+        _table("Devices", DEVICE_COLUMNS, devices, _device_cells),
+        _table("Toolchains", columns, toolchains, lambda used, _: [getattr(used, name) or "-" for name in names]),
+        _table("Implementations and their sources", SOURCE_COLUMNS, sources, _source_cells),
+        _table(foreign, OUTSIDER_COLUMNS, reasons, lambda key, _: key) if reasons else None,
     )
 
 
 def _table(
     title: str,
     names: Iterable[str],
-    rows: Iterable[RowT],
-    key: Callable[[RowT], KeyT],
+    groups: Mapping[KeyT, Sequence[RowT]],
     cells: Callable[[KeyT, Sequence[RowT]], Iterable[str]],
 ) -> Html:
-    """Return a table of the groups of rows by a key, most frequent first: the cells of each, and the number of rows."""
-    groups = sorted(grouped(rows, key).items(), key=lambda item: (-len(item[1]), repr(item[0])))
+    """Return a table of groups, most frequent first: the cells of each, and the number of its rows."""
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), repr(item[0])))
     columns = (*map(sheets.text, names), sheets.number("rows"))
-    return table(Sheet(title, columns, tuple((*cells(value, own), len(own)) for value, own in groups)))
+    return table(Sheet(title, columns, tuple((*cells(key, rows), len(rows)) for key, rows in ordered)))
 
 
 def _device_cells(device: Device, trials: Sequence[Trial]) -> Iterator[str]:

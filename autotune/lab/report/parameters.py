@@ -26,7 +26,7 @@ def shares_of(screening: Screening) -> tuple[Shares, str]:
     missing = ""
     for evaluator in EVALUATORS:
         try:
-            found[evaluator] = importance(screening.space, screening.device, outcomes, evaluator)
+            found[evaluator] = importance(screening.space, screening.first.device, outcomes, evaluator)
         except MissingDependencyError as error:
             missing = str(error)
     return {evaluator: shares for evaluator, shares in found.items() if shares}, missing

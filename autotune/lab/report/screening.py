@@ -6,13 +6,9 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from autotune.console.winners import policy_text
-from autotune.device import Device
-from autotune.implementation import Implementation
-from autotune.operation import Operation
-from autotune.registry import get_implementation, get_operation
-from autotune.shape import Shape
+from autotune.registry import get_implementation
 from autotune.space import Config, Space
-from autotune.trial import Policy, Stage, Status, Trial
+from autotune.trial import Stage, Status, Trial
 
 RowT = TypeVar("RowT")
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -20,23 +16,23 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 RIGHT = (Status.OK, Status.SLOW)  # statuses of configs whose time is right; slow ones were stopped early
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Screening:
     """The screened configs of an implementation for one shape on one device.
 
     There is one trial a config, in the order in which they were tried.
     """
 
-    operation: Operation[Any]
-    implementation: Implementation[Any]
-    shape: Shape
-    device: Device
-    policy: Policy
     trials: tuple[Trial, ...]
 
     @property
+    def first(self) -> Trial:
+        """The first trial, which shares operation, implementation, shape, device and policy with all others."""
+        return self.trials[0]
+
+    @property
     def space(self) -> Space[Any]:
-        return self.implementation.space
+        return get_implementation(self.first.operation, self.first.implementation).space
 
     @cached_property
     def timed(self) -> list[Trial]:
@@ -57,18 +53,18 @@ class Screening:
     def is_sweep(self) -> bool:
         """True where every config that is valid today was tried."""
         tried = {trial.config for trial in self.trials}
-        return all(config in tried for config in self.space.configs(self.shape, self.device))
+        return all(config in tried for config in self.space.configs(self.first.shape, self.first.device))
 
     @property
     def is_replay(self) -> bool:
         """True where a recorded sweep answered, and nothing was measured."""
-        return self.trials[0].executor == "replay"
+        return self.first.executor == "replay"
 
     @property
     def name(self) -> str:
         """The implementation and the shape, and the difference from other screenings of these on its device."""
         replayed = ", replayed" if self.is_replay else ""
-        return f"{problem_text(self.trials[0])}{policy_text(self.policy)}{replayed}"
+        return f"{problem_text(self.first)}{policy_text(self.first.policy)}{replayed}"
 
 
 def grouped(rows: Iterable[RowT], key: Callable[[RowT], KeyT]) -> dict[KeyT, list[RowT]]:
@@ -93,17 +89,8 @@ def group(trials: Iterable[Trial]) -> list[Screening]:
         for trial in rows:
             last.pop(trial.config, None)  # tried again: the last verdict counts, at its own place
             last[trial.config] = trial
-        first = rows[0]
-        screening = Screening(
-            operation=get_operation(first.operation),
-            implementation=get_implementation(first.operation, first.implementation),
-            shape=first.shape,
-            device=first.device,
-            policy=first.policy,
-            trials=tuple(last.values()),
-        )
-        found.append(screening)
-    return sorted(found, key=lambda screening: place(screening.trials[0]))
+        found.append(Screening(tuple(last.values())))
+    return sorted(found, key=lambda screening: place(screening.first))
 
 
 def _source(trial: Trial) -> tuple[Hashable, ...]:

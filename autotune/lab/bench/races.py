@@ -1,21 +1,23 @@
-"""A comparison on this machine's processor: baselines alone, since no Triton kernel runs there."""
+"""A comparison on a GPU, in the worker's race, and of baselines alone on a processor, which runs no Triton kernel."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from autotune.correctness import check_baseline, make_case
+from autotune.dispatch import Among, get_kernel
 from autotune.errors import AutotuneError, one_line
-from autotune.executor import BaselineResult
-from autotune.lab.bench.comparison import Comparison
+from autotune.executor import BaselineResult, Executor, Race
+from autotune.lab.bench.comparison import DEFAULT, OURS, Comparison, make_entry
 from autotune.lab.bench.entrants import make_comparison, measure, of_baseline
 from autotune.lab.bench.machines import Call, CpuMachine, OnStep, open_all, time_in_turns
 from autotune.operation import Baseline, Operation
-from autotune.registry import load_baselines, load_definition
+from autotune.registry import get_implementation, load_baselines, load_definition
 from autotune.shape import ITEM_BYTES, AttentionShape, PagedShape, Shape
 from autotune.timing import ClockStopwatch
-from autotune.trial import Timing
+from autotune.trial import Candidate, Status, Timing
 
 MIN_ROUNDS: Final = 5
 FEW_ROUNDS: Final = 3  # the least that have a median, where MIN_ROUNDS would take MANY times the seconds
@@ -28,6 +30,58 @@ FP64_OUTPUTS: Final = 5  # tensors as large as the output during a check: the re
 # Least bytes of a score, and matrices, of baselines that keep scores in memory: torch's math computes in float32, and a
 # mask lies beside its two matrices (2.7 were measured, torch 2.13); eager reads one and writes one.
 SCORES: Final = {"sdpa math": (4, 3), "eager": (2, 2)}
+
+
+def compare_on_gpu(
+    executor: Executor,
+    operation: Operation[Any],
+    shape: Shape,
+    names: Sequence[str],
+    *,
+    seconds: float,
+    among: Among = "ours",
+) -> Comparison:
+    """Race what ``get_kernel`` serves, the default and the named baselines, for at most so many seconds of timing.
+
+    ``among`` are the implementations that may be served; the default is of the one that is. A system
+    that fails, ours or a baseline, is an entry with the reason.
+
+    Raises:
+        AutotuneError: the race cannot be run.
+    """
+    kernel = get_kernel(shape, device=executor.device.name, among=among, operation=operation.name)
+    served = kernel.candidate
+    space = get_implementation(operation.name, served.implementation).space
+    default = replace(served, config=space.default(shape, executor.device))
+    executor.open(operation, shape)
+    candidates = list(dict.fromkeys([served, default]))
+    started_at = datetime.now(UTC)
+    race = executor.race(candidates, seconds=seconds, baselines=list(names))
+    return Comparison(
+        operation.name,
+        shape,
+        executor.device.name,
+        executor.toolchain,
+        executor.policy,
+        tuple(make_entry(operation, shape, result, candidate) for result, candidate in _results(race, names)),
+        kernel.provenance.reason,
+        executor.device,
+        next((outcome.conditions for outcome in race.outcomes if outcome.status is Status.OK), None),
+        started_at,
+    )
+
+
+def _results(race: Race, names: Sequence[str]) -> Iterator[tuple[BaselineResult, Candidate | None]]:
+    """Yield ours with their candidates, the served one first, then the named baselines."""
+    extra = race.extra_bytes or (None,) * len(race.outcomes)
+    for name, each, extra_bytes in zip((OURS, DEFAULT), race.outcomes, extra, strict=False):
+        message = "" if each.status is Status.OK else f"{each.status}: {each.message}"
+        result = BaselineResult(name, each.timing, message, each.error, each.error_limit, extra_bytes)
+        yield result, each.candidate
+    yield from ((result, None) for result in race.baselines)
+    for name in names:
+        if all(result.name != name for result in race.baselines):
+            yield BaselineResult(name, message="the race was lost before its turn"), None
 
 
 def why_not_here(baseline: Baseline, shape: Shape) -> str | None:
