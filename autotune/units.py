@@ -1,8 +1,7 @@
 """Measured numbers as text: times, rates, sizes, ratios and counts, each by one rule."""
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from autotune.trial import Timing
 
@@ -162,14 +161,3 @@ def count_text(count: int, noun: str) -> str:
     """
     plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{count:,} {noun if count == 1 else plural}"
-
-
-def span_text(values: Iterable[Any], text: Callable[[Any], str] = str) -> str:
-    """Format the least and the largest of some values, once where both read the same.
-
-    Example:
-        >>> span_text([2, 7, 5]), span_text([0.101, 0.099], percent_text)
-        ('2 to 7', '9.9 % to 10 %')
-    """
-    ordered = sorted(values)
-    return " to ".join(dict.fromkeys(map(text, (ordered[0], ordered[-1]))))

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 from autotune.console.winners import (
     candidate_data,
     candidate_text,
-    optional_data,
     status_text,
+    timing_data,
     trial_data,
     verdict,
     winner_lines,
@@ -133,7 +133,7 @@ def _named(trial: Trial, result: "SearchResult") -> str:
 
 
 def _best_data(trial: Trial) -> dict[str, Any]:
-    return {**candidate_data(trial.candidate), "timing": optional_data(trial.timing), "stage": trial.stage}
+    return {**candidate_data(trial.candidate), "timing": timing_data(trial.timing), "stage": trial.stage}
 
 
 def _counts(part: "SearchResult | ImplementationResult") -> dict[str, int]:

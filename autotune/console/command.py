@@ -51,7 +51,7 @@ def collected(name: str, make: Callable[..., object], options: dict[str, Decorat
 
 
 class Number(click.ParamType[float]):
-    """An integer or a float, within limits that its refusal names."""
+    """An integer or a float within limits; an error names the limits."""
 
     def __init__(self, kind: type[int] | type[float], minimum: float | None = None, maximum: float | None = None):
         self.name = "integer" if kind is int else "number"
@@ -113,7 +113,7 @@ class Command(click.Command):
 
 
 def command(name: str) -> Callable[[Function], Command]:
-    """Make a function the command of this name; its docstring is the help."""
+    """Turn a function into the command of this name; its docstring is the help."""
     return click.command(name, cls=Command)
 
 

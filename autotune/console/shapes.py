@@ -30,7 +30,7 @@ DTYPE: Final = "bfloat16"
 
 
 class Kind(NamedTuple):
-    """A class of shapes, and how options describe them.
+    """A class of shapes, and its description by options.
 
     ``own`` are the options that no other class has, ``renamed`` the fields whose option has another name, ``usual`` the
     heads where no model is named, ``is_cached`` whether the keys lie in a cache, which only a model that generates has.

@@ -1,4 +1,4 @@
-"""Winners as text and as plain data: times, gains, and whether they are worth using."""
+"""Winners as text and as plain data: times, gains and verdicts."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -73,7 +73,7 @@ def verdict(winner: Trial, *, among: str = "") -> str:
     ``among`` names the configs that were tried, such as "1 of 362 configs", where these were too few to conclude that
     tuning gains nothing.
     """
-    gained, led, join = gain(winner), lead(winner), ", and"
+    gained, ahead, join = gain(winner), lead(winner), ", and"
     if winner.is_default and among:
         text, join = f"nothing faster than the default among the {among} tried", "; the default is"
     elif winner.is_default:
@@ -84,12 +84,12 @@ def verdict(winner: Trial, *, among: str = "") -> str:
         text = f"worth using: {100 * (gained.value - 1):.0f} % faster than the untuned default"
     else:
         text = "as good as the default: the difference is within measurement"
-    if led is None:
+    if ahead is None:
         return text
-    if led.low > 1.0:
+    if ahead.low > 1.0:
         return f"{text}{join} faster than {winner.baseline}"
-    if led.high < 1.0:
-        lag = 100 * (1 / led.value - 1)
+    if ahead.high < 1.0:
+        lag = 100 * (1 / ahead.value - 1)
         return f"{text}; {winner.baseline} is {lag:.0f} % faster here, where it offers all you need"
     return f"{text}{join} level with {winner.baseline}"
 
@@ -126,10 +126,10 @@ def trial_data(trial: Trial) -> dict[str, Any]:
         **candidate_data(trial.candidate),
         "status": trial.status,
         "message": outcome.message,
-        "timing": optional_data(trial.timing),
-        "default_timing": optional_data(trial.default_timing),
+        "timing": timing_data(trial.timing),
+        "default_timing": timing_data(trial.default_timing),
         "baseline": trial.baseline,
-        "baseline_timing": optional_data(trial.baseline_timing),
+        "baseline_timing": timing_data(trial.baseline_timing),
         "tflops": trial.tflops,
         "gbps": trial.gbps,
         "error": outcome.error,
@@ -143,9 +143,9 @@ def trial_data(trial: Trial) -> dict[str, Any]:
     }
 
 
-def optional_data(value: Any) -> dict[str, Any] | None:
-    """Return a dataclass, such as a time, as plain data; None for None."""
-    return None if value is None else asdict(value)
+def timing_data(timing: Timing | None) -> dict[str, Any] | None:
+    """Return a time as plain data."""
+    return None if timing is None else asdict(timing)
 
 
 def candidate_data(candidate: Candidate) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def keep(found: Iterable[ItemT]) -> tuple[list[ItemT], bool]:
 
 
 def end(console: Console, *, is_interrupted: bool, idle: Iterable[Shape] = ()) -> None:
-    """Return if a command did its work.
+    """End a command: return if it did its work.
 
     Raises:
         click.exceptions.Exit: it was interrupted; the code is the signal's.

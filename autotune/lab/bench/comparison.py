@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from autotune import sheets, units
-from autotune.console.winners import Ratio, is_limited_by_memory, optional_data, speed_up
+from autotune.console.winners import Ratio, is_limited_by_memory, speed_up
 from autotune.device import Device
 from autotune.executor import BaselineResult
 from autotune.lab.absent import without_name
@@ -144,7 +144,7 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
     """Return plain data for JSON and Parquet; its implementation and config are the served ones, a row has its own."""
     rows = []
     for entry in comparison.entries:
-        row = {**asdict(entry), **_candidate(entry), "ratio": optional_data(_ratio(entry, comparison))}
+        row = {**asdict(entry), **_candidate(entry), "ratio": _data(_ratio(entry, comparison))}
         del row["candidate"]
         rows.append(row)
     return {
@@ -152,8 +152,8 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
         "shape": comparison.shape.as_dict(),
         "device": comparison.device,
         "threads": comparison.threads,
-        "gpu": optional_data(comparison.gpu),
-        "conditions": optional_data(comparison.conditions),
+        "gpu": _data(comparison.gpu),
+        "conditions": _data(comparison.conditions),
         "started_at": comparison.started_at and comparison.started_at.isoformat(),
         "toolchain": asdict(comparison.toolchain),
         "policy": asdict(comparison.policy),
@@ -186,3 +186,7 @@ def _candidate(entry: Entry | None) -> dict[str, Any]:
     if entry is None or entry.candidate is None:
         return {"implementation": None, "config": None}
     return {"implementation": entry.candidate.implementation, "config": dict(entry.candidate.config)}
+
+
+def _data(value: Any) -> dict[str, Any] | None:
+    return None if value is None else asdict(value)

@@ -1,4 +1,4 @@
-"""The systems of a race in this process: how each is made ready, checked and timed, and the race as a comparison."""
+"""The systems of a race in this process: their preparation, check and times, and the race as a comparison."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

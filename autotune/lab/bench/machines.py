@@ -249,7 +249,7 @@ def open_all(calls: Mapping[str, Call], make: Callable[[Call], StopwatchT]) -> d
 def time_in_turns(
     stopwatches: Mapping[str, StopwatchT], *, min_rounds: int, max_rounds: int | None = None, seconds: float = 0.0
 ) -> dict[str, Timing]:
-    """Time calls in turns for so many seconds, within these rounds; by default for ``min_rounds``.
+    """Time calls in turns for this many seconds, within these rounds; by default for ``min_rounds``.
 
     Raises:
         BrokenCallError: a call raised.

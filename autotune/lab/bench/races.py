@@ -41,7 +41,7 @@ def compare_on_gpu(
     seconds: float,
     among: Among = "ours",
 ) -> Comparison:
-    """Race what ``get_kernel`` serves, the default and the named baselines, for at most so many seconds of timing.
+    """Race what ``get_kernel`` serves, the default and the named baselines, for at most this many seconds of timing.
 
     ``among`` are the implementations that may be served; the default is of the one that is. A system
     that fails, ours or a baseline, is an entry with the reason.
@@ -123,7 +123,7 @@ def _excess(subject: str, needed: int, room: int) -> str | None:
 
 
 class PatientCpu(CpuMachine):
-    """A processor that times calls for at most so many seconds, with fewer rounds where calls are slow."""
+    """A processor that times calls for at most this many seconds, with fewer rounds where calls are slow."""
 
     def __init__(self, seconds: float, on_step: OnStep) -> None:
         super().__init__(on_step)
@@ -151,7 +151,7 @@ def compare_on_cpu(
     room: int | None = None,
     on_step: OnStep = lambda step: None,
 ) -> Comparison:
-    """Race the named baselines on the CPU, in torch's threads as they are set, for at most so many seconds.
+    """Race the named baselines on the CPU, in torch's threads as they are set, for at most this many seconds.
 
     A baseline that cannot run here, or breaks while it is checked or timed, is an entry with the reason. Inputs are
     made only if one can run.

@@ -28,7 +28,7 @@ SHIPPED: Final = "shipped"
 class ReportRows(NamedTuple):
     """Trials and outsiders, a description of their origin, and what is served of them: rows of a table of winners."""
 
-    place: str
+    source: str
     trials: list[Trial]
     outsiders: list[Outsider]
     served: Sequence[Trial] = ()
@@ -62,7 +62,7 @@ def report(
         raise UsageError(f"output={str(output)!r} cannot be written: No such file or directory")
     measured = [read_roofline(path) for path in rooflines]
     names = operation_names() if operation is None else [get_operation(operation).name]
-    place, trials, outsiders, served = _read(table, names)
+    source, trials, outsiders, served = _read(table, names)
     trials = [trial for trial in trials if trial.operation in names]
     devices = sorted({trial.device.name for trial in trials})
     if trials and device is not None and device not in devices:
@@ -70,13 +70,13 @@ def report(
     if not trials:
         what = f" of {operation}" if operation else ""
         raise AutotuneError(
-            f"no trials{what} in {place}; `autotune search` makes some, `autotune report shipped` has some"
+            f"no trials{what} in {source}; `autotune search` makes some, `autotune report shipped` has some"
         )
     rows = [trial for trial in trials if device in (None, trial.device.name)]
     say(f"writing a page of {len(rows)} rows")
     page = html_report(
         rows,
-        source=place,
+        source=source,
         made_at=datetime.now(UTC),
         rooflines=measured,
         served=served,
@@ -87,7 +87,7 @@ def report(
         output.write_text(page, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"output={str(output)!r} cannot be written: {error.strerror}") from error
-    make_console().print(f"{output}: {len(rows)} rows of {place}, {len(page.encode()) // 1000} kB")
+    make_console().print(f"{output}: {len(rows)} rows of {source}, {len(page.encode()) // 1000} kB")
 
 
 def _say_screening(screening: "Screening", number: int, of: int) -> None:
@@ -129,7 +129,7 @@ def _read(table: str | None, names: Iterable[str]) -> ReportRows:
     )
 
 
-def _stored(place: str, root: Path, names: Iterable[str]) -> ReportRows:
+def _stored(source: str, root: Path, names: Iterable[str]) -> ReportRows:
     store = Store(root, on_damaged=warn_damaged)
     trials = [trial for name in names for trial in store.trials(name)]
-    return ReportRows(place, trials, [row for name in names for row in store.outsiders(name)])
+    return ReportRows(source, trials, [row for name in names for row in store.outsiders(name)])

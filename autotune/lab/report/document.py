@@ -16,7 +16,7 @@ from autotune.lab.report.failures import failures_section
 from autotune.lab.report.overview import cards, checks_list, gain_lines, screening_lines
 from autotune.lab.report.parameters import Shares, importance_figure, mean_shares, shares_of
 from autotune.lab.report.roof_figures import roofline_figures
-from autotune.lab.report.screening import Screening, group, grouped, place
+from autotune.lab.report.screening import Screening, group, grouped, sorting_key, span_text
 from autotune.lab.report.style import STYLE
 from autotune.lab.report.winner_table import winners_section
 from autotune.lab.roofline.saved import MeasuredRoofline
@@ -26,7 +26,7 @@ from autotune.registry import get_operation
 from autotune.table import Outsider
 from autotune.table import winners as winners_of
 from autotune.trial import Trial
-from autotune.units import count_text, span_text
+from autotune.units import count_text
 from autotune.version import VERSION
 
 ROOFLINES: Final = "Roofline, measured"
@@ -37,7 +37,7 @@ OnScreening = Callable[[Screening, int, int], None]  # a screening, its number a
 
 
 class Weighed(NamedTuple):
-    """A screening's place on the page, the importance of its parameters, and why an evaluator has none."""
+    """A screening's place on the page, the importance of its parameters, and the reason why an evaluator has none."""
 
     anchor: str
     shares: Shares
@@ -46,7 +46,7 @@ class Weighed(NamedTuple):
 
 @dataclass(frozen=True)
 class DeviceReport:
-    """One operation on one device: what the page shows together."""
+    """One operation on one device, which the page shows together."""
 
     operation: Operation[Any]
     device: Device
@@ -120,12 +120,12 @@ def _device_reports(trials: Sequence[Trial], served: Iterable[Trial]) -> list[De
 
     chosen = [*winners_of(trials), *winners_of(served)]  # of each shape the last
     won = {(w.operation, w.implementation, w.device, w.shape, w.policy): w for w in chosen}
-    winners = grouped(sorted(won.values(), key=place), key)
+    winners = grouped(sorted(won.values(), key=sorting_key), key)
     screenings = grouped(group(trials), lambda screening: key(screening.first))
     raced = grouped((trial for trial in trials if trial.race_id), key)
     return [
         DeviceReport(get_operation(at[0]), at[1], winners.get(at, []), screenings.get(at, []), raced.get(at, []))
-        for at in dict.fromkeys(map(key, sorted(trials, key=place)))
+        for at in dict.fromkeys(map(key, sorted(trials, key=sorting_key)))
     ]
 
 

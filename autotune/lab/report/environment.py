@@ -7,12 +7,11 @@ from typing import Final, TypeVar
 from autotune import sheets
 from autotune.device import Device
 from autotune.lab.drawing.markup import Html, join, table
-from autotune.lab.report.screening import grouped
+from autotune.lab.report.screening import grouped, span_text
 from autotune.registry import get_implementation
 from autotune.sheets import Sheet
 from autotune.table import Outsider
 from autotune.trial import Toolchain, Trial
-from autotune.units import span_text
 
 RowT = TypeVar("RowT")
 KeyT = TypeVar("KeyT", bound=Hashable)

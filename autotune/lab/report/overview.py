@@ -19,7 +19,7 @@ Check = tuple[bool, str]  # True where it speaks for the numbers, and its text
 
 
 def cards(winners: Sequence[Trial], screenings: Sequence[Screening], trials: Sequence[Trial]) -> Html:
-    """Write the few numbers that a reader looks for first."""
+    """Write the main numbers as tiles: gains, winners, trials and problems."""
     gains = [ratio.value for winner in winners if (ratio := gain(winner))]
     entries: list[tuple[str, ...]] = []
     if gains:
@@ -110,7 +110,7 @@ def screening_lines(screenings: Sequence[Screening], shares: Shares) -> Iterator
 
 
 def checks_list(trials: Sequence[Trial], winners: Sequence[Trial], outsiders: int) -> Html:
-    """List what speaks for the numbers and what against, most important first, each marked as good or as a note."""
+    """List reasons to trust the numbers, marked as good, and reasons not to, marked as notes; most important first."""
     items = []
     for is_good, text in _checks(trials, winners, outsiders):
         word, kind = ("Good", "good") if is_good else ("Note", "bad")

@@ -6,11 +6,11 @@ from typing import Any, Final
 from autotune.device import Device
 from autotune.lab.drawing.chart import roof_chart
 from autotune.lab.drawing.markup import Html, element, figure
-from autotune.lab.report.screening import Screening, grouped, median_us, problem_text
+from autotune.lab.report.screening import Screening, grouped, median_us, problem_text, span_text
 from autotune.operation import Operation
 from autotune.roofline import Roof, product_dtype, rates, roof_of
 from autotune.trial import Trial
-from autotune.units import count_text, percent_text, short_time_text, span_text, three_digits
+from autotune.units import count_text, percent_text, short_time_text, three_digits
 
 BY_FORMULA: Final = "intensity by formula, every byte moved once"
 

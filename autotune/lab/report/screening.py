@@ -90,7 +90,7 @@ def group(trials: Iterable[Trial]) -> list[Screening]:
             last.pop(trial.config, None)  # tried again: the last verdict counts, at its own place
             last[trial.config] = trial
         found.append(Screening(tuple(last.values())))
-    return sorted(found, key=lambda screening: place(screening.first))
+    return sorted(found, key=lambda screening: sorting_key(screening.first))
 
 
 def _source(trial: Trial) -> tuple[Hashable, ...]:
@@ -99,7 +99,7 @@ def _source(trial: Trial) -> tuple[Hashable, ...]:
     return (trial.operation, trial.implementation, trial.device, trial.shape, trial.policy, *origin)
 
 
-def place(trial: Trial) -> tuple[Any, ...]:
+def sorting_key(trial: Trial) -> tuple[Any, ...]:
     """Return a trial's sorting key: operation, device, family and size of its shape, and implementation."""
     family = [(field is not None, field) for field in trial.shape.family()]  # None does not compare
     problem = (family, trial.shape.coordinates()[::-1], repr(trial.policy))
@@ -125,3 +125,14 @@ def median_us(trial: Trial) -> float:
 def judged_seconds(trial: Trial) -> float:
     """Return the cost of a verdict: compiling, checking and timing."""
     return (trial.outcome.compile_seconds or 0.0) + (trial.outcome.judge_seconds or 0.0)
+
+
+def span_text(values: Iterable[Any], text: Callable[[Any], str] = str) -> str:
+    """Format the least and the largest of some values, once where both read the same.
+
+    Example:
+        >>> span_text([2, 7, 5]), span_text([4.0, 4.2], "{:.0f}".format)
+        ('2 to 7', '4')
+    """
+    ordered = sorted(values)
+    return " to ".join(dict.fromkeys(map(text, (ordered[0], ordered[-1]))))
