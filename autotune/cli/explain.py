@@ -9,8 +9,7 @@ from autotune import platforms
 from autotune.cli.explanation import Source, explain_candidate, explanation_data, explanation_lines
 from autotune.cli.stored import ASSUMED, find_device, read_outsiders, require_folder
 from autotune.console.command import command, option
-from autotune.console.config_text import parse_config
-from autotune.console.options import device_option, json_option, tables_option
+from autotune.console.options import device_option, json_option, parse_config, tables_option
 from autotune.console.output import make_console, print_json
 from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.console.shapes import describe

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from autotune.console.shape_kinds import KINDS
+from autotune.console.shapes import KINDS
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import find_named, names_like
 from autotune.errors import UnknownNameError, UsageError

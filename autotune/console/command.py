@@ -1,7 +1,8 @@
 """Commands on click: lazily imported, with help in sections, shared options, and errors that name options."""
 
 import functools
-import importlib
+import math
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -50,7 +51,7 @@ def collected(name: str, make: Callable[..., object], options: dict[str, Decorat
 
 
 class Number(click.ParamType[float]):
-    """An integer or a float, within limits that its refusal names."""
+    """An integer or a float within limits; an error names the limits."""
 
     def __init__(self, kind: type[int] | type[float], minimum: float | None = None, maximum: float | None = None):
         self.name = "integer" if kind is int else "number"
@@ -62,31 +63,22 @@ class Number(click.ParamType[float]):
         Raises:
             UsageError: the value is no number, or outside the limits.
         """
+        low, high = self._minimum, self._maximum
         try:
             number = self._kind(value)
+            given = value
         except ValueError:
-            raise self._refusal(repr(value), param) from None
-        low, high = self._minimum, self._maximum
-        if not ((low is None or number >= low) and (high is None or number <= high)):
-            raise self._refusal(value, param)
-        return number
-
-    def _refusal(self, value: object, param: click.Parameter | None) -> UsageError:
+            number, given = math.nan, repr(value)
+        if (-math.inf if low is None else low) <= number <= (math.inf if high is None else high):
+            return number
         article = "an integer" if self._kind is int else "a number"
-        limits = "" if self._minimum is None else f" from {self._minimum:g}"
-        limits += "" if self._maximum is None else f" to {self._maximum}"
+        limits = ("" if low is None else f" from {low:g}") + ("" if high is None else f" to {high}")
         name = "value" if param is None else param.opts[0]
-        return UsageError(f"{name}={value} is not allowed; expected {article}{limits}")
+        raise UsageError(f"{name}={given} is not allowed; expected {article}{limits}")
 
 
-def integer(minimum: int | None = None, maximum: int | None = None) -> Number:
-    """Make the type of an option that takes an integer."""
-    return Number(int, minimum, maximum)
-
-
-def number(minimum: float | None = None, maximum: float | None = None) -> Number:
-    """Make the type of an option that takes a number."""
-    return Number(float, minimum, maximum)
+integer: Final = functools.partial(Number, int)
+number: Final = functools.partial(Number, float)
 
 
 class Command(click.Command):
@@ -114,17 +106,14 @@ class Command(click.Command):
             raise
 
     def _with_option(self, text: str) -> str:
-        flags: dict[str, str] = {}
-        for parameter in self.params:
-            flag = parameter.opts[0]
-            if parameter.name and flag.startswith("--"):
-                flags |= {parameter.name: flag, flag.removeprefix("--").replace("-", "_"): flag}
+        options = [(each.name, each.opts[0]) for each in self.params if each.opts[0].startswith("--")]
+        flags = {name: flag for own, flag in options for name in (own, flag.removeprefix("--").replace("-", "_"))}
         name, sign, rest = text.partition("=")
         return f"{flags.get(name, name)}{sign}{rest}"
 
 
 def command(name: str) -> Callable[[Function], Command]:
-    """Make a function the command of this name; its docstring is the help."""
+    """Turn a function into the command of this name; its docstring is the help."""
     return click.command(name, cls=Command)
 
 
@@ -142,8 +131,7 @@ class Reference(NamedTuple):
 
     def load(self) -> click.Command:
         """Import the command."""
-        module, _, attribute = self.target.partition(":")
-        found: click.Command = getattr(importlib.import_module(module), attribute)
+        found: click.Command = pkgutil.resolve_name(self.target)
         return found
 
 
@@ -155,7 +143,7 @@ class Group(click.Group):
         self.references = references
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names, in the order of the help."""
+        """Return the names in the order of the help."""
         return list(self.references)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: both interrupt a command in the same way, and its exit code says which it was."""
+"""Ctrl-C and SIGTERM: both interrupt a command in the same way, and its exit code tells them apart."""
 
 import os
 import signal
@@ -8,7 +8,6 @@ from types import FrameType
 from typing import Final, NoReturn
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-
 
 _received: int = signal.SIGINT
 

@@ -3,8 +3,8 @@
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, is_dataclass
-from typing import Any, Final
+from dataclasses import asdict
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
@@ -49,13 +49,7 @@ def print_sheet(console: Console, sheet: Sheet) -> None:
 
 def print_json(data: object) -> None:
     """Print data as JSON on standard output; dataclasses as their fields."""
-    print(json.dumps(data, indent=2, default=_fields))
-
-
-def _fields(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    raise TypeError(f"{type(value).__name__} is not plain data")
+    print(json.dumps(data, indent=2, default=asdict))
 
 
 def say(step: str) -> None:

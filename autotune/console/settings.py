@@ -1,7 +1,7 @@
-"""Options that say how a GPU is used."""
+"""Options for the use of a GPU: policy, caches, compilers and time limits."""
 
 import functools
-from typing import Any, Final, get_args, get_type_hints
+from typing import Final, get_args, get_type_hints
 
 from autotune.console.command import collected, integer, number, option
 from autotune.errors import UnknownNameError
@@ -9,27 +9,15 @@ from autotune.executor.select import Settings
 from autotune.trial import Policy
 
 USUAL: Final = Settings()
-MODES, CACHES = (get_args(hint) for hint in get_type_hints(Policy).values())
 
 
 def _make_settings(policy: str, cache: str, jobs: int | None, compile_timeout: float, timeout: float) -> Settings:
-    """Return the settings of these options.
-
-    Raises:
-        UnknownNameError: there is no such policy.
-    """
-    return Settings(
-        policy=Policy(_one_of("policy", policy, MODES), _one_of("cache", cache, CACHES)),
-        jobs=jobs,
-        compile_seconds=compile_timeout,
-        screen_seconds=timeout,
-    )
-
-
-def _one_of(name: str, value: str, allowed: tuple[Any, ...]) -> Any:
-    if value not in allowed:
-        raise UnknownNameError(f"{name}={value!r} is unknown; allowed: {', '.join(allowed)}")
-    return value
+    modes, caches = (get_args(hint) for hint in get_type_hints(Policy).values())
+    for name, value, allowed in (("policy", policy, modes), ("cache", cache, caches)):
+        if value not in allowed:
+            raise UnknownNameError(f"{name}={value!r} is unknown; allowed: {', '.join(allowed)}")
+    chosen = Policy(policy, cache)  # type: ignore[arg-type]
+    return Settings(policy=chosen, jobs=jobs, compile_seconds=compile_timeout, screen_seconds=timeout)
 
 
 _option: Final = functools.partial(option, section="Measuring")

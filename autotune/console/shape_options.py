@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 from autotune.console.command import Decorator, Number, collected, flag_of, integer, option
@@ -14,46 +14,11 @@ SEQ, CONTEXT, BATCH, PAGE_SIZE = "1024", "8192", "64", 16
 SECTION: Final = "Shape"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShapeOptions:
-    """The shape options as they were given, None where one was left out; in the order of the help.
-
-    Dense ones describe an ``AttentionShape``, paged ones a ``PagedShape``.
-    """
-
-    operation: str | None = None
-    seq: str | None = None
-    seq_kv: int | None = None
-    context: str | None = None
-    mean_context: int | None = None
-    ragged: bool | None = None
-    queries: int | None = None
-    batch: str | None = None
-    heads: int | None = None
-    kv_heads: int | None = None
-    head_dim: int | None = None
-    dtype: str | None = None
-    kv_dtype: str | None = None
-    page_size: int | None = None
-    layout: str | None = None
-    causal: bool | None = None
-    window: int | None = None
-    softcap: bool | None = None
-    sinks: bool | None = None
-    alibi: bool | None = None
-    model: str | None = None
-    tp: int | None = None
-
-    def given(self) -> dict[str, Any]:
-        """Return the options that were given, by name."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if value is not None}
-
-
 class Declaration(NamedTuple):
     """A shape option in the help: its text, its defaults for dense attention and paged caches, and its type.
 
-    An option without a ``paged`` default has one default for both, or none.
+    An option without a ``paged`` default has one default for both, or none; the text of one that belongs to a single
+    class of shapes begins with "Dense: " or "Paged: ".
     """
 
     help: str
@@ -67,38 +32,63 @@ class Declaration(NamedTuple):
         return "; paged: ".join(filter(None, (self.dense, self.paged)))
 
 
-DECLARATIONS: Final[Mapping[str, Declaration]] = {
-    "operation": Declaration("What is computed.", OPERATION),
-    "seq": Declaration("Dense: lengths, 1024, 512,1024 or 512,...,16384.", SEQ),
-    "seq_kv": Declaration("Dense: key length, where it differs from --seq.", kind=integer()),
-    "context": Declaration("Paged: tokens of the longest sequence, as --seq.", CONTEXT),
-    "mean_context": Declaration("Paged: mean tokens of a sequence.", "--context", kind=integer()),
-    "ragged": Declaration(
+def _declare(help: str, dense: str = "", paged: str = "", kind: Number | type[str] | type[bool] = str) -> Any:
+    return field(default=None, metadata={"declaration": Declaration(help, dense, paged, kind)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeOptions:
+    """The shape options as they were given, None where one was left out; in the order of the help.
+
+    Dense ones describe an ``AttentionShape``, paged ones a ``PagedShape``.
+    """
+
+    operation: str | None = _declare("What is computed.", OPERATION)
+    seq: str | None = _declare("Dense: lengths, 1024, 512,1024 or 512,...,16384.", SEQ)
+    seq_kv: int | None = _declare("Dense: key length, where it differs from --seq.", kind=integer())
+    context: str | None = _declare("Paged: tokens of the longest sequence, as --seq.", CONTEXT)
+    mean_context: int | None = _declare("Paged: mean tokens of a sequence.", "--context", kind=integer())
+    ragged: bool | None = _declare(
         "Paged: lengths uniform from 1 to --context; of a prefill a mixed batch: one new token each, but the last "
         "sequence has all others, at most --context. A batch of 1 stays as it is.",
         kind=bool,
-    ),
-    "queries": Declaration(
+    )
+    queries: int | None = _declare(
         "Paged: new tokens of a sequence, the mean where ragged.",
         "1; of a prefill 2048, at most --context",
         kind=integer(),
-    ),
-    "batch": Declaration("Sequences, as --seq.", f"max(1, {TOKENS} // seq)", f"{BATCH}, of a prefill 8"),
-    "heads": Declaration("Query heads.", "16", "32", kind=integer()),
-    "kv_heads": Declaration("KV heads.", "as many as --heads", "8", kind=integer()),
-    "head_dim": Declaration("Head dimension.", "128", kind=integer()),
-    "dtype": Declaration("float16, bfloat16 or float32 (fp16, bf16, fp32).", "bfloat16"),
-    "kv_dtype": Declaration("Paged: dtype of the cache; also int8, float8_e4m3fn (fp8) or float8_e5m2.", "--dtype"),
-    "page_size": Declaration("Paged: tokens of a page.", str(PAGE_SIZE), kind=integer()),
-    "layout": Declaration("Paged: layout of the cache, NHD or HND.", "NHD"),
-    "causal": Declaration("Dense: mask the future.", "causal", kind=bool),
-    "window": Declaration("Sliding window in keys.", "none", kind=integer()),
-    "softcap": Declaration("Bound the scores.", "no", kind=bool),
-    "sinks": Declaration("Paged: a logit without a value.", "no", kind=bool),
-    "alibi": Declaration("Paged: biases by distance.", "no", kind=bool),
-    "model": Declaration("A model by name, or a config.json: other defaults for all of these."),
-    "tp": Declaration("GPUs that --model's heads are split over.", "1", kind=integer(1)),
+    )
+    batch: str | None = _declare("Sequences, as --seq.", f"max(1, {TOKENS} // seq)", f"{BATCH}, of a prefill 8")
+    heads: int | None = _declare("Query heads.", "16", "32", integer())
+    kv_heads: int | None = _declare("KV heads.", "as many as --heads", "8", integer())
+    head_dim: int | None = _declare("Head dimension.", "128", kind=integer())
+    dtype: str | None = _declare("float16, bfloat16 or float32 (fp16, bf16, fp32).", "bfloat16")
+    kv_dtype: str | None = _declare(
+        "Paged: dtype of the cache; also int8, float8_e4m3fn (fp8) or float8_e5m2.", "--dtype"
+    )
+    page_size: int | None = _declare("Paged: tokens of a page.", str(PAGE_SIZE), kind=integer())
+    layout: str | None = _declare("Paged: layout of the cache, NHD or HND.", "NHD")
+    causal: bool | None = _declare("Dense: mask the future.", "causal", kind=bool)
+    window: int | None = _declare("Sliding window in keys.", "none", kind=integer())
+    softcap: bool | None = _declare("Bound the scores.", "no", kind=bool)
+    sinks: bool | None = _declare("Paged: a logit without a value.", "no", kind=bool)
+    alibi: bool | None = _declare("Paged: biases by distance.", "no", kind=bool)
+    model: str | None = _declare("A model by name, or a config.json: other defaults for all of these.")
+    tp: int | None = _declare("GPUs that --model's heads are split over.", "1", kind=integer(1))
+
+    def given(self) -> dict[str, Any]:
+        """Return the options that were given, by name."""
+        return {name: value for name in DECLARATIONS if (value := getattr(self, name)) is not None}
+
+
+DECLARATIONS: Final[Mapping[str, Declaration]] = {
+    each.name: each.metadata["declaration"] for each in fields(ShapeOptions)
 }
+
+
+def own_options(kind: str) -> tuple[str, ...]:
+    """Return the names of the options of one class of shapes alone, "Dense" or "Paged"."""
+    return tuple(name for name, declaration in DECLARATIONS.items() if declaration.help.startswith(f"{kind}: "))
 
 
 def shape_options(defaults: Mapping[str, str] | None = None, *, only: Sequence[str] = tuple(DECLARATIONS)) -> Decorator:

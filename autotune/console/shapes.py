@@ -2,18 +2,126 @@
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from autotune.console.command import flag_of
-from autotune.console.shape_kinds import KINDS, QUERY_COUNTS, USUAL, Kind, Usual, kind_of
-from autotune.console.shape_options import OPERATION, ShapeOptions
+from autotune.console.shape_options import (
+    BATCH,
+    CONTEXT,
+    DECLARATIONS,
+    OPERATION,
+    PAGE_SIZE,
+    SEQ,
+    TOKENS,
+    ShapeOptions,
+    own_options,
+    parse_sizes,
+)
 from autotune.errors import InvalidShapeError, UsageError
 from autotune.models import ModelShape, find_model
 from autotune.operation import Operation
 from autotune.registry import get_operation, operation_names
-from autotune.shape import PagedShape, Shape
+from autotune.search_spaces.paged_prefill.operation import query_counts
+from autotune.shape import AttentionShape, PagedShape, Shape
+
+DTYPE: Final = "bfloat16"
+
+
+class Kind(NamedTuple):
+    """A class of shapes, and its description by options.
+
+    ``own`` are the options that no other class has, ``renamed`` the fields whose option has another name, ``usual`` the
+    heads where no model is named, ``is_cached`` whether the keys lie in a cache, which only a model that generates has.
+    """
+
+    own: tuple[str, ...]
+    renamed: Mapping[str, str]
+    usual: ModelShape
+    is_cached: bool
+    make: Callable[[ShapeOptions, ModelShape, "Usual"], Iterable[Shape]]
+
+
+class Usual(NamedTuple):
+    """The usual sizes of an operation over a cache."""
+
+    batch: str = BATCH
+    queries: int = 1
+
+
+def _dense(options: ShapeOptions, base: ModelShape, _: Usual) -> Iterator[AttentionShape]:
+    given = options.given()
+    for seq in parse_sizes(given.get("seq", SEQ), "seq"):
+        for batch in parse_sizes(given.get("batch", str(max(1, TOKENS // max(1, seq)))), "batch"):
+            lengths = {"seq_kv": seq, "causal": base.causal}
+            yield AttentionShape(batch=batch, seq_q=seq, **_chosen(given, base, lengths))
+
+
+def _paged(options: ShapeOptions, base: ModelShape, usual: Usual) -> Iterator[PagedShape]:
+    if options.ragged and options.mean_context is not None:
+        raise UsageError(f"--ragged and mean_context={options.mean_context} exclude each other; name one")
+    given = options.given()
+    cache = {"page_size": PAGE_SIZE, "kv_dtype": given.get("dtype", DTYPE), "layout": "NHD"}
+    for context in parse_sizes(given.get("context", CONTEXT), "context"):
+        if options.queries is not None and options.queries > context > 0:
+            raise UsageError(f"queries={options.queries} is more than context={context}, whose last tokens they are")
+        for batch in parse_sizes(given.get("batch", usual.batch), "batch"):
+            # One sequence is as long as the longest.
+            mean = max(1, context // 2) if options.ragged and batch > 1 else context
+            yield PagedShape(
+                batch=batch,
+                seq_q=given.get("queries", max(1, min(usual.queries, context))),
+                max_context=context,
+                **_chosen(given, base, {**cache, "mean_context": mean, "sinks": base.sinks, "alibi": base.alibi}),
+            )
+
+
+def _chosen(given: Mapping[str, Any], base: ModelShape, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields of a shape: what was given, else the values of its class or those that all attention has."""
+    usual = {
+        "heads": base.heads,
+        "kv_heads": base.kv_heads,
+        "head_dim": base.head_dim,
+        "dtype": DTYPE,
+        "window": None if base.mixes_windows else base.window,
+        "softcap": base.softcap is not None,
+        **own,
+    }
+    return {
+        **{name: given.get(name, value) for name, value in usual.items()},
+        "head_dim_v": given.get("head_dim", base.head_dim_v),
+    }
+
+
+KINDS: Final[Mapping[type[Shape], Kind]] = {
+    AttentionShape: Kind(
+        own_options("Dense"), {"seq_q": "seq"}, ModelShape("", 16, 16, 128), is_cached=False, make=_dense
+    ),
+    PagedShape: Kind(
+        own_options("Paged"),
+        {"seq_q": "queries", "max_context": "context"},
+        ModelShape("", 32, 8, 128),
+        is_cached=True,
+        make=_paged,
+    ),
+}
+USUAL: Final = {"paged_prefill": Usual(batch="8", queries=2048)}  # a step of chunked prefill
+# Whose queries a ragged batch spreads unevenly, and how.
+QUERY_COUNTS: Final = {"paged_prefill": query_counts}
+
+
+def kind_of(operation: Operation[Any]) -> Kind:
+    """Return the kind of an operation's shapes.
+
+    Raises:
+        UsageError: no option describes them.
+    """
+    if operation.shape_class not in KINDS:
+        name = operation.shape_class.__name__
+        raise UsageError(f"operation={operation.name!r} takes a {name}, which no option describes; use Python")
+    return KINDS[operation.shape_class]
+
 
 Problem = tuple[Operation[Any], Shape]
 
@@ -54,8 +162,7 @@ def describe(options: ShapeOptions) -> Wanted:
     operation = get_operation(OPERATION if options.operation is None else options.operation)
     _require_taken(options, [operation])
     model = _find_model(options)
-    kind = kind_of(operation)
-    if model is not None and kind.is_cached and (why := _why_not_cached(model)):
+    if model is not None and kind_of(operation).is_cached and (why := _why_not_cached(model)):
         raise UsageError(f"model={options.model!r} {why}: {operation.name} cannot serve it")
     return _describe(operation, options, model)
 
@@ -75,29 +182,24 @@ def describe_model(options: ShapeOptions) -> Wanted:
         operations = {phase: found for phase, found in operations.items() if not kind_of(found).is_cached}
         notes = (f"{model.name} {why}: only its {' and '.join(operations)} is tuned",)
     _require_taken(options, operations.values())
-    parts = {
-        phase: _describe(operation, options, model, of=f"the {phase} of {model.name}")
-        for phase, operation in operations.items()
-    }
-    if len(parts) > 1:
-        notes = (
-            f"{model.name}: {' and '.join(parts)}; --operation names one of them, "
-            "--seq, --context and --batch other sizes",
-            *(f"{phase:9} {found.name}: {shape}" for phase, part in parts.items() for found, shape in part.problems),
-        )
-    notes += tuple(note for part in parts.values() for note in part.notes)
-    return Wanted(tuple(p for part in parts.values() for p in part.problems), tuple(dict.fromkeys(notes)))
+    problems: tuple[Problem, ...] = ()
+    listed: tuple[str, ...] = ()
+    for phase, operation in operations.items():
+        part = _describe(operation, options, model, of=f"the {phase} of {model.name}")
+        problems += part.problems
+        listed += tuple(f"{phase:9} {operation.name}: {shape}" for _, shape in part.problems)
+        notes += part.notes
+    if len(operations) > 1:
+        text = f"{model.name}: {' and '.join(operations)}; --operation names one of them"
+        notes = (f"{text}, --seq, --context and --batch other sizes", *listed, *notes)
+    return Wanted(problems, tuple(dict.fromkeys(notes)))
 
 
 def _describe(operation: Operation[Any], options: ShapeOptions, model: ModelShape | None, *, of: str = "") -> Wanted:
     """Return the shapes of one operation; ``of`` names their part of what was asked for, if they are not all of it."""
     kind = kind_of(operation)
-    notes = []
-    if model is not None:
-        base = model
-        notes = _left_out(operation, kind, options, model)
-    else:
-        base = _usual_heads(kind.usual, options)
+    base = _usual_heads(kind.usual, options) if model is None else model
+    notes = [] if model is None else _left_out(operation, kind, options, model)
     with _named_by_options(kind):
         shapes = tuple(kind.make(options, base, USUAL.get(operation.name, Usual())))
         for shape in shapes:
@@ -118,7 +220,7 @@ def _usual_heads(usual: ModelShape, options: ShapeOptions) -> ModelShape:
 @contextlib.contextmanager
 def _named_by_options(kind: Kind) -> Iterator[None]:
     """Name the option in errors about a field that it gave: ``max_context=-5`` is ``--context=-5``."""
-    options = {**{field.name: field.name for field in fields(ShapeOptions)}, **kind.renamed}
+    options = {**{name: name for name in DECLARATIONS}, **kind.renamed}
     try:
         yield
     except UsageError as error:
@@ -138,10 +240,9 @@ def _spread_text(operation: Operation[Any], options: ShapeOptions, shape: Shape)
         return ""
     *others, chunk = counts
     asked = shape.batch * shape.seq_q - len(others)
-    rest = f"{shape.seq_q} in the mean"
-    if chunk < asked:
-        rest = f"all of --context, where {rest} would be {asked}"
-    singles = "1 sequence" if len(others) == 1 else f"{len(others)} sequences"
+    mean = f"{shape.seq_q} in the mean"
+    rest = f"all of --context, where {mean} would be {asked}" if chunk < asked else mean
+    singles = f"{len(others)} sequence{'s' if len(others) > 1 else ''}"
     text = f"batch {shape.batch} of context {shape.max_context} is mixed"
     return f"{text}: {singles} with 1 query each, one with {chunk} ({rest})"
 
@@ -154,10 +255,8 @@ def _left_out(operation: Operation[Any], kind: Kind, options: ShapeOptions, mode
         if getattr(model, feature) and feature not in kind.own
     ]
     if model.mixes_windows and options.window is None:
-        notes.append(
-            f"only some layers of {model.name} have its window of {model.window} keys: "
-            f"this is for the others; --window {model.window} names those"
-        )
+        others = f"only some layers of {model.name} have its window of {model.window} keys: this is for the others"
+        notes.append(f"{others}; --window {model.window} names those")
     return notes
 
 
@@ -168,10 +267,9 @@ def _require_taken(options: ShapeOptions, operations: Iterable[Operation[Any]]) 
         owners = [shape_class for shape_class, kind in KINDS.items() if option in kind.own]
         if owners and not any(option in kind.own for kind in wanted.values()):
             others = [name for name in operation_names() if get_operation(name).shape_class in owners]
-            raise UsageError(
-                f"{_typed(option, value)} is not for {' or '.join(wanted)}; "
-                f"{_typed(option, value).partition('=')[0]} is for --operation {' or '.join(others) or 'of your own'}"
-            )
+            given, takers = _typed(option, value), " or ".join(others) or "of your own"
+            flag = given.partition("=")[0]
+            raise UsageError(f"{given} is not for {' or '.join(wanted)}; {flag} is for --operation {takers}")
 
 
 def _find_model(options: ShapeOptions) -> ModelShape | None:
@@ -189,21 +287,17 @@ def _require_fit(base: ModelShape, heads: int | None, kv_heads: int | None) -> N
     """Refuse heads that do not share the KV heads of the model or the usual ones, or the other way round."""
     of, are_usual = (f" of {base.name}", "") if base.name else ("", "usual ")
     if heads is not None and heads > 0 and kv_heads is None and heads % base.kv_heads:
-        raise UsageError(
-            f"heads={heads} is not a multiple of the {are_usual}{base.kv_heads} KV heads{of}; "
-            f"expected {base.kv_heads}, {2 * base.kv_heads}, ... or --kv-heads as well"
-        )
+        expected = f"{base.kv_heads}, {2 * base.kv_heads}, ... or --kv-heads as well"
+        their = f"{are_usual}{base.kv_heads} KV heads{of}"
+        raise UsageError(f"heads={heads} is not a multiple of the {their}; expected {expected}")
     if kv_heads is not None and kv_heads > 0 and heads is None and base.heads % kv_heads:
-        raise UsageError(
-            f"kv_heads={kv_heads} does not divide the {are_usual}{base.heads} heads{of}; "
-            "expected one that does, or --heads as well"
-        )
+        their = f"{are_usual}{base.heads} heads{of}"
+        expected = "one that does, or --heads as well"
+        raise UsageError(f"kv_heads={kv_heads} does not divide the {their}; expected {expected}")
 
 
 def _why_not_cached(model: ModelShape) -> str | None:
     """Return the reason that a model has no cache of keys and values, or None."""
     if not model.causal:
         return "is not causal and has no cache"
-    if model.latent:
-        return "caches latents (MLA), not keys and values"
-    return None
+    return "caches latents (MLA), not keys and values" if model.latent else None

@@ -1,4 +1,4 @@
-"""Winners as text and as plain data: times, gains, and whether they are worth using."""
+"""Winners as text and as plain data: times, gains and verdicts."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -35,6 +35,16 @@ def speed_up(other: Timing, ours: Timing) -> Ratio:
     return Ratio(other.median_us / ours.median_us, other.low_us / ours.high_us, other.high_us / ours.low_us)
 
 
+def gain(winner: Trial) -> Ratio | None:
+    """Return the speed of a winner over that of the default, where both were measured in one race."""
+    return speed_up(winner.default_timing, winner.timing) if winner.default_timing and winner.timing else None
+
+
+def lead(winner: Trial) -> Ratio | None:
+    """Return the speed of a winner over that of the fastest baseline, where one was measured in its race."""
+    return speed_up(winner.baseline_timing, winner.timing) if winner.baseline_timing and winner.timing else None
+
+
 def candidate_text(candidate: Candidate, *, of_several: bool) -> str:
     """Return a config, after the name of its implementation where there are several to tell apart."""
     return str(candidate if of_several else candidate.config)
@@ -50,13 +60,11 @@ def winner_lines(winner: Trial, *, of_several: bool = False) -> list[str]:
         f"winner    {candidate_text(winner.candidate, of_several=of_several)}",
         f"time      {timing_text(winner.timing)}{_rate(winner)}{policy_text(winner.policy)}",
     ]
-    if winner.default_timing is not None:
-        lines.append(f"default   {speed_up(winner.default_timing, winner.timing)} the speed of the default config")
-    if winner.baseline_timing is not None:
-        ratio = speed_up(winner.baseline_timing, winner.timing)
+    if (ratio := gain(winner)) is not None:
+        lines.append(f"default   {ratio} the speed of the default config")
+    if (ratio := lead(winner)) is not None:
         lines.append(f"baseline  {ratio} the speed of {winner.baseline}, the fastest that was compared")
-    lines.append(f"verdict   {verdict(winner)}")
-    return lines
+    return [*lines, f"verdict   {verdict(winner)}"]
 
 
 def verdict(winner: Trial, *, among: str = "") -> str:
@@ -65,27 +73,23 @@ def verdict(winner: Trial, *, among: str = "") -> str:
     ``among`` names the configs that were tried, such as "1 of 362 configs", where these were too few to conclude that
     tuning gains nothing.
     """
-    assert winner.timing is not None
-    join = ", and"
+    gained, ahead, join = gain(winner), lead(winner), ", and"
     if winner.is_default and among:
-        text = f"nothing faster than the default among the {among} tried"
-        join = "; the default is"
+        text, join = f"nothing faster than the default among the {among} tried", "; the default is"
     elif winner.is_default:
         text = "tuning gains nothing at this shape: the default is among the fastest"
-    elif winner.default_timing is None:
+    elif gained is None:
         text = "worth using: the default does not run here"
-    elif speed_up(winner.default_timing, winner.timing).low > WORTH:
-        gain = speed_up(winner.default_timing, winner.timing).value
-        text = f"worth using: {100 * (gain - 1):.0f} % faster than the untuned default"
+    elif gained.low > WORTH:
+        text = f"worth using: {100 * (gained.value - 1):.0f} % faster than the untuned default"
     else:
         text = "as good as the default: the difference is within measurement"
-    if winner.baseline_timing is None:
+    if ahead is None:
         return text
-    ratio = speed_up(winner.baseline_timing, winner.timing)
-    if ratio.low > 1.0:
+    if ahead.low > 1.0:
         return f"{text}{join} faster than {winner.baseline}"
-    if ratio.high < 1.0:
-        lag = 100 * (1 / ratio.value - 1)
+    if ahead.high < 1.0:
+        lag = 100 * (1 / ahead.value - 1)
         return f"{text}; {winner.baseline} is {lag:.0f} % faster here, where it offers all you need"
     return f"{text}{join} level with {winner.baseline}"
 

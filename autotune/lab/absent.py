@@ -14,14 +14,12 @@ def absence_lines(absent: Mapping[str, Mapping[str, str]]) -> list[str]:
         >>> absence_lines({"at 512": {"sdpa cudnn": "sdpa cudnn needs a GPU"}, "at 1024": {}})
         ['not run: sdpa cudnn at 512: needs a GPU']
     """
-    found: dict[tuple[str, str], list[str]] = {}
-    for place_name, reasons in absent.items():
-        for name, reason in reasons.items():
-            found.setdefault((name, reason), []).append(place_name)
-    return [
-        f"not run: {name}{'' if len(places) == len(absent) else ' ' + ', '.join(places)}: {without_name(name, reason)}"
-        for (name, reason), places in found.items()
-    ]
+    lines = []
+    for name, reason in dict.fromkeys(item for reasons in absent.values() for item in reasons.items()):
+        places = [place for place, reasons in absent.items() if reasons.get(name) == reason]
+        where = "" if len(places) == len(absent) else f" {', '.join(places)}"
+        lines.append(f"not run: {name}{where}: {without_name(name, reason)}")
+    return lines
 
 
 def absence_lines_by_shape(absent: Mapping[Shape, Mapping[str, str]]) -> list[str]:

@@ -6,14 +6,18 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autotune.search_spaces.flash_attention.operation import visible_pairs
 from autotune.shape import ITEM_BYTES, AttentionShape
 
+Rows = NDArray[np.int64]  # a value for each block of queries
 Action = Literal["read", "write"]
 Transfer = tuple[str, tuple[str, ...], str]  # an operation, the tensors that it reads, and the one that it writes
 
 MASK_BYTES: Final = 1  # torch's bool
+NAMES: Final = ("B", "H", "H_kv", "S_q", "S_kv", "D", "D_v")
+FIELDS: Final = ("batch", "heads", "kv_heads", "seq_q", "seq_kv", "head_dim", "head_dim_v")  # of the same names
 SYMBOLS: Final = {
     "Q": "B H S_q D",
     "K": "B H_kv S_kv D",
@@ -25,6 +29,12 @@ SYMBOLS: Final = {
     "mask": "S_q S_kv",
     "output": "B H S_q D_v",
 }
+# The three naive kernels.
+NAIVE: Final[tuple[Transfer, ...]] = (
+    ("attention_scores", ("Q", "K"), "scores"),
+    ("softmax_rows", ("scores",), "weights"),
+    ("weighted_sum", ("weights", "V"), "output"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +82,8 @@ def sizes(shape: AttentionShape) -> dict[str, int]:
         >>> sizes(AttentionShape(batch=1, heads=8, seq_q=128, head_dim=64))["P"]
         16384
     """
-    return {
-        "B": shape.batch,
-        "H": shape.heads,
-        "H_kv": shape.kv_heads,
-        "S_q": shape.seq_q,
-        "S_kv": shape.seq_kv,
-        "D": shape.head_dim,
-        "D_v": shape.head_dim_v,
-        "P": visible_pairs(shape),
-    }
+    named = {name: getattr(shape, field) for name, field in zip(NAMES, FIELDS, strict=True)}
+    return {**named, "P": visible_pairs(shape)}
 
 
 def evaluate(symbols: str, shape: AttentionShape) -> int:
@@ -113,14 +115,7 @@ def product_flops(shape: AttentionShape) -> int:
 
 def naive_movements(shape: AttentionShape) -> tuple[Movement, ...]:
     """List the reads and writes of the three naive kernels, each tensor once a kernel; masked scores move, too."""
-    return _movements(
-        shape,
-        [
-            ("attention_scores", ("Q", "K"), "scores"),
-            ("softmax_rows", ("scores",), "weights"),
-            ("weighted_sum", ("weights", "V"), "output"),
-        ],
-    )
+    return _movements(shape, NAIVE)
 
 
 def eager_movements(shape: AttentionShape) -> tuple[Movement, ...]:
@@ -129,23 +124,23 @@ def eager_movements(shape: AttentionShape) -> tuple[Movement, ...]:
     Besides the operations that are written there are torch's own copies: a batched product wants batch and heads in
     one dimension, which ``[B, S, H, D]`` tensors seen as ``[B, H, S, D]`` are not, and ``masked_fill`` clones first.
     """
-    operations: list[Transfer] = []
-    keys, values = "K", "V"
-    if shape.group > 1:
-        keys, values = "K of every head", "V of every head"
-        operations += [("repeat", ("K",), keys), ("repeat", ("V",), values)]
-    copies_keys = shape.group == 1 and is_copied(shape, shape.seq_kv)
-    if is_copied(shape, shape.seq_q):
-        operations.append(("copy", ("Q",), "Q"))
-    if copies_keys:
-        operations.append(("copy", ("K",), "K"))
-    operations += [("matmul", ("Q", keys), "scores"), ("scale", ("scores",), "scores")]
-    if shape.causal:
-        operations += [("clone", ("scores",), "scores"), ("masked_fill", ("scores", "mask"), "scores")]
-    operations.append(("softmax", ("scores",), "weights"))
-    if copies_keys:
-        operations.append(("copy", ("V",), "V"))
-    return _movements(shape, [*operations, ("matmul", ("weights", values), "output")])
+    repeats = shape.group > 1
+    keys, values = ("K of every head", "V of every head") if repeats else ("K", "V")
+    copies_keys = not repeats and is_copied(shape, shape.seq_kv)
+    operations: list[tuple[bool, Transfer]] = [
+        (repeats, ("repeat", ("K",), keys)),
+        (repeats, ("repeat", ("V",), values)),
+        (is_copied(shape, shape.seq_q), ("copy", ("Q",), "Q")),
+        (copies_keys, ("copy", ("K",), "K")),
+        (True, ("matmul", ("Q", keys), "scores")),
+        (True, ("scale", ("scores",), "scores")),
+        (shape.causal, ("clone", ("scores",), "scores")),
+        (shape.causal, ("masked_fill", ("scores", "mask"), "scores")),
+        (True, ("softmax", ("scores",), "weights")),
+        (copies_keys, ("copy", ("V",), "V")),
+        (True, ("matmul", ("weights", values), "output")),
+    ]
+    return _movements(shape, (transfer for runs, transfer in operations if runs))
 
 
 def fused_movements(shape: AttentionShape) -> tuple[Movement, ...]:
@@ -168,24 +163,21 @@ def tile_traffic(shape: AttentionShape, block_q: int, block_k: int, *, keeps_q: 
     item, programs = ITEM_BYTES[shape.dtype], shape.batch * shape.heads
     keys = programs * int((last_key - first_key).sum())
     queries = programs * int((rows if keeps_q else rows * key_blocks).sum())
-    return TileTraffic(
-        block_q,
-        block_k,
-        q=queries * shape.head_dim * item,
-        k=keys * shape.head_dim * item,
-        v=keys * shape.head_dim_v * item,
-        out=programs * shape.seq_q * shape.head_dim_v * item,
+    elements = (
+        queries * shape.head_dim,
+        keys * shape.head_dim,
+        keys * shape.head_dim_v,
+        programs * shape.seq_q * shape.head_dim_v,
     )
+    return TileTraffic(block_q, block_k, *(count * item for count in elements))
 
 
 def is_copied(shape: AttentionShape, length: int) -> bool:
-    """Tell if torch's batched product copies a ``[B, S, H, D]`` tensor to have batch and heads in one dimension."""
+    """Return True if torch's batched product copies ``[B, S, H, D]`` to have batch and heads in one dimension."""
     return shape.batch > 1 and shape.heads > 1 and length > 1
 
 
-def _tiles(
-    shape: AttentionShape, block_q: int, block_k: int
-) -> tuple["np.ndarray", "np.ndarray", "np.ndarray", "np.ndarray"]:
+def _tiles(shape: AttentionShape, block_q: int, block_k: int) -> tuple[Rows, Rows, Rows, Rows]:
     """Return, for each block of queries of one head, its rows, its first and last key, and its blocks of keys."""
     first_row = np.arange(0, shape.seq_q, block_q, dtype=np.int64)
     last_row = np.minimum(first_row + block_q, shape.seq_q) - 1
@@ -202,7 +194,6 @@ def _tiles(
 
 
 def _movements(shape: AttentionShape, transfers: Iterable[Transfer]) -> tuple[Movement, ...]:
-    """Evaluate the reads and the write of each operation."""
     found = []
     for kernel, reads, written in transfers:
         moved: list[tuple[str, Action]] = [*((tensor, "read") for tensor in reads), (written, "write")]

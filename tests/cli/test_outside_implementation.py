@@ -11,7 +11,7 @@ import torch
 from autotune import attention, platforms
 from autotune.device import NVIDIA_H200
 from autotune.executor.replay import ReplayExecutor
-from autotune.lab.bench.on_gpu import compare_on_gpu
+from autotune.lab.bench.races import compare_on_gpu
 from autotune.registry import get_operation
 from autotune.table import write_shipped
 from autotune.trial import Stage

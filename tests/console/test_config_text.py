@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.console import config_text
-from autotune.console.config_text import parse_config
+from autotune.console import options
+from autotune.console.options import parse_config
 from autotune.device import NVIDIA_H200, Device
 from autotune.errors import InvalidConfigError
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
@@ -56,4 +56,4 @@ def test_a_config_of_another_form_is_refused(text: str, device: Device, words: s
 
 def test_docstring_examples() -> None:
     names = {"space": IMPLEMENTATION.space, "NVIDIA_H200": NVIDIA_H200}
-    assert doctest.testmod(config_text, extraglobs=names).failed == 0
+    assert doctest.testmod(options, extraglobs=names).failed == 0

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from autotune import registry
-from autotune.console.shape_kinds import KINDS, USUAL, Usual
 from autotune.console.shape_options import ShapeOptions, parse_sizes
-from autotune.console.shapes import describe, describe_model
+from autotune.console.shapes import KINDS, USUAL, Usual, describe, describe_model
 from autotune.errors import UsageError
 from autotune.shape import AttentionShape, PagedShape, Shape
 from tests import sample
@@ -210,7 +209,7 @@ def test_a_ragged_decode_spreads_nothing_but_lengths() -> None:
 
 
 def test_a_shape_class_that_no_option_describes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.console.shape_kinds.KINDS", {AttentionShape: KINDS[AttentionShape]})
+    monkeypatch.setattr("autotune.console.shapes.KINDS", {AttentionShape: KINDS[AttentionShape]})
     with pytest.raises(UsageError, match="operation='paged_decode' takes a PagedShape, which no option describes"):
         shapes_of(operation="paged_decode")
 

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -13,10 +12,10 @@ from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.console.shapes import describe
 from autotune.dispatch import Among
 from autotune.errors import AutotuneError, UsageError
+from autotune.lab.bench.comparison import comparison_data, comparison_sheet
 from autotune.lab.bench.each_shape import choose, compare_all
 from autotune.lab.bench.forms import Forms, end_as
-from autotune.lab.bench.words import comparison_data, comparison_sheet
-from autotune.lab.sizes import CPU_SIZES_TEXT, sized_for_cpu
+from autotune.lab.commands import CPU_SIZES_TEXT, sized_for_cpu
 from autotune.lab.suites.catalog import SUITES
 from autotune.registry import get_implementation
 from autotune.sheets import markdown
@@ -70,7 +69,9 @@ def bench(
     if suite is not None:
         from autotune.lab.suites.run import run_suite
 
-        _require_alone(shape, {"--seconds": seconds, "--against": against, "--implementation": implementations})
+        given = {**shape.given(), "seconds": seconds, "against": against, "implementation": implementations or None}
+        if flags := [flag_of(name) for name, value in given.items() if value is not None]:
+            raise UsageError(f"--suite has its own shapes, systems and times; leave out {', '.join(flags)}")
         run_suite(suite, console, forms, cpu=cpu)
         return
     if cpu and implementations:
@@ -98,11 +99,3 @@ def _names_in(against: str | None) -> tuple[str, ...]:
     if against is not None and not names:
         raise UsageError(f"against={against!r} names no baseline; leave it out for the usual ones, or give all")
     return names
-
-
-def _require_alone(shape: ShapeOptions, others: Mapping[str, object]) -> None:
-    """Refuse options that a suite sets itself: sizes, systems and times."""
-    given = [flag_of(name) for name in shape.given()]
-    given += [flag for flag, value in others.items() if value not in (None, ())]
-    if given:
-        raise UsageError(f"--suite has its own shapes, systems and times; leave out {', '.join(given)}")

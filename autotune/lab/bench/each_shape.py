@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 
@@ -11,17 +11,16 @@ from autotune.console.output import print_sheet, say
 from autotune.console.shape_options import OPERATION
 from autotune.console.shapes import Problem
 from autotune.dispatch import Among
-from autotune.errors import AutotuneError, MissingDependencyError, one_line
+from autotune.errors import AutotuneError, MissingDependencyError, UnknownNameError, one_line
 from autotune.executor import Executor
 from autotune.executor.select import Settings, open_gpu
-from autotune.lab.bench.against import choose_names
-from autotune.lab.bench.comparison import Comparison
-from autotune.lab.bench.on_cpu import compare_on_cpu, why_not_here
-from autotune.lab.bench.on_gpu import compare_on_gpu
-from autotune.lab.bench.words import comparison_sheet
-from autotune.operation import Operation
+from autotune.lab.bench.comparison import Comparison, comparison_sheet
+from autotune.lab.bench.races import compare_on_cpu, compare_on_gpu, why_not_here
+from autotune.operation import Baseline, Operation
 from autotune.registry import load_baselines
 from autotune.shape import Shape
+
+ALL: Final = "all"
 
 
 @dataclass
@@ -31,6 +30,27 @@ class Benched:
     comparisons: list[Comparison] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     ending: BaseException | None = None
+
+
+def choose_names(known: Sequence[Baseline], against: Sequence[str]) -> list[str]:
+    """Choose baselines: the usual ones if ``against`` is empty, all for ``all``, else the named ones, in their order.
+
+    A name may have hyphens for its spaces.
+
+    Raises:
+        UnknownNameError: the operation has no such baseline.
+
+    Example:
+        >>> choose_names(load_baselines("flash_attention"), ["sdpa-flash", "naive"])
+        ['sdpa flash', 'naive']
+    """
+    if not against:
+        return [baseline.name for baseline in known if baseline.is_usual]
+    names = [baseline.name for baseline in known]
+    wanted = {name.replace("-", " ").strip() for name in against}
+    for name in wanted - {ALL, *names}:
+        raise UnknownNameError(f"against={name!r} is unknown; allowed: {', '.join([ALL, *names])}")
+    return [name for name in names if ALL in wanted or name in wanted]
 
 
 def choose(problems: Sequence[Problem], against: Sequence[str], *, cpu: bool) -> tuple[list[list[str]], list[str]]:
@@ -61,9 +81,8 @@ def choose(problems: Sequence[Problem], against: Sequence[str], *, cpu: bool) ->
 
 
 def _able(operation: Operation[Any], shape: Shape) -> list[str]:
-    """Name the baselines that can run over a shape on this CPU."""
-    known = load_baselines(operation.name)
-    return [baseline.name for baseline in known if why_not_here(baseline, shape) is None]
+    """Return the names of the baselines that can run over a shape on this CPU."""
+    return [each.name for each in load_baselines(operation.name) if why_not_here(each, shape) is None]
 
 
 def compare_all(
@@ -90,7 +109,8 @@ def compare_all(
                 try:
                     found = _compare(executor, operation, shape, names, seconds=seconds, among=among)
                 except (AutotuneError, RuntimeError, MemoryError) as error:  # torch's, above all where memory ends
-                    benched.failures.append(f"{shape}: {_text(error)}")
+                    text = " ".join(str(error).split()) if isinstance(error, AutotuneError) else one_line(error)
+                    benched.failures.append(f"{shape}: {text}")
                     console.print(f"FAILED: {benched.failures[-1]}")
                     continue
                 title = "" if operation.name == OPERATION else operation.name
@@ -131,11 +151,6 @@ def _compare(
 
     room = usable_bytes(read_processor("cpu"))
     return compare_on_cpu(operation, shape, names, seconds=seconds, room=room, on_step=say)
-
-
-def _text(error: Exception) -> str:
-    """Write an error in one line, with its type if it is not ours."""
-    return " ".join(str(error).split()) if isinstance(error, AutotuneError) else one_line(error)
 
 
 def _why_failed(found: Comparison, operation: Operation[Any], asked: Sequence[str], *, cpu: bool) -> str | None:

@@ -1,4 +1,4 @@
-"""The systems of a race in this process: how each is made ready, checked and timed, and the race as a comparison."""
+"""The systems of a race in this process: their preparation, check and times, and the race as a comparison."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -65,15 +65,10 @@ def checker(definition: Definition, inputs: Any) -> Check:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The results of a race.
+    """The results of a race: all by name, and the calls of those that are right.
 
-    Attributes:
-        results: every entrant's, by name.
-        calls: the calls of those that are right.
-        absent: a line for each that is not available here.
-        failed: a line for each that is wrong or broke.
-        started_at: the start of the race, with its time zone.
-        conditions: the GPU's during the race, None on a processor.
+    ``absent`` has a line for each that is not available here, ``failed`` one for each that is wrong or broke; the start
+    has its time zone, and the GPU's conditions are None on a processor.
     """
 
     results: Mapping[str, BaselineResult]
@@ -113,42 +108,33 @@ def measure(
         calls.pop(name, None)
 
     for entrant in entrants:
-        name = entrant.name
+        name, call = entrant.name, None
         on_check(name)
         results[name] = BaselineResult(name, verified_on_hardware=entrant.verified_on_hardware)
         try:
-            try:
-                call, held = machine.hold(entrant.prepare)
-            except (MissingDependencyError, BaselineUnavailableError) as missing:
-                message = " ".join(str(missing).split())
-                results[name] = replace(results[name], message=message)
-                absent.append(f"not compared: {name}: {message}")
-                continue
+            call, held = machine.hold(entrant.prepare)
             error, limit = entrant.check(call())
             extra_bytes = machine.extra_bytes(call, prepared=held)
         except Exception as failure:  # backends, compilers and libraries have no exception in common
-            fail(name, one_line(failure))
+            if call is None and isinstance(failure, MissingDependencyError | BaselineUnavailableError):
+                message = " ".join(str(failure).split())
+                results[name] = replace(results[name], message=message)
+                absent.append(f"not compared: {name}: {message}")
+            else:
+                fail(name, one_line(failure))
             continue
         calls[name] = call
         results[name] = replace(results[name], error=error, error_limit=limit, extra_bytes=extra_bytes)
-    times, started_at, conditions = _race(machine, calls, fail)
-    results |= {name: replace(results[name], timing=timing) for name, timing in times.items()}
-    return Measured(results, calls, tuple(absent), tuple(failed), started_at, conditions)
-
-
-def _race(
-    machine: Machine, calls: Mapping[str, Run], fail: Callable[[str, str], None]
-) -> tuple[dict[str, Timing], datetime, Conditions | None]:
-    """Time all calls, watched; ``fail`` removes one that breaks, and the others are timed again."""
-    while True:
+    times: dict[str, Timing] | None = None
+    while times is None:  # one that breaks is removed, and the others are timed again
         started_at, end_watch = datetime.now(UTC), machine.watch()
         try:
             times = machine.time(calls) if calls else {}
         except BrokenCallError as broken:
-            end_watch()
             fail(broken.name, broken.reason)
-            continue
-        return times, started_at, end_watch()
+        conditions = end_watch()
+    results |= {name: replace(results[name], timing=timing) for name, timing in times.items()}
+    return Measured(results, calls, tuple(absent), tuple(failed), started_at, conditions)
 
 
 def make_comparison(
@@ -184,7 +170,7 @@ def ratio(numerator: Timing | None, denominator: Timing | None) -> float | None:
 
 
 def served_notes(kernels: "Mapping[str, TunedKernel | None]") -> tuple[str, ...]:
-    """Say which candidate was served for each label and why, equal ones together.
+    """Return lines on the candidate that was served for each label and the reason, equal ones together.
 
     Of several, a default is not explained: each has another nearest row. Call this after the race only, since one
     that the toolchain refuses is replaced at the first call.

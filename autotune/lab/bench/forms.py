@@ -21,7 +21,7 @@ class Forms:
     output: Path | None
 
     def check(self) -> None:
-        """Refuse what cannot be written, before anything is measured.
+        """Check that the wanted forms can be written, before anything is measured.
 
         Raises:
             UsageError: two texts are wanted, or the file cannot be written.
@@ -34,8 +34,7 @@ class Forms:
             raise UsageError(f"output={str(self.output)!r} cannot be written: Is a directory")
         folder = next(parent for parent in self.output.absolute().parents if parent.exists())
         try:
-            with tempfile.TemporaryFile(dir=folder):  # permissions do not tell of read-only file systems
-                pass
+            tempfile.TemporaryFile(dir=folder).close()  # permissions do not tell of read-only file systems
         except OSError as error:
             raise UsageError(f"output={str(self.output)!r} cannot be written: {error.strerror}") from error
 
@@ -54,7 +53,7 @@ class Forms:
 
 
 def end_as(ending: BaseException | None) -> None:
-    """Raise what ended the work early, once its output is written."""
+    """Raise the exception that ended the work early, once its output is written."""
     if isinstance(ending, KeyboardInterrupt):
         interrupts.stop()
     if ending is not None:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from autotune import platforms
@@ -24,8 +25,6 @@ CallT = TypeVar("CallT", bound=Call)
 StopwatchT = TypeVar("StopwatchT", Stopwatch, ClockStopwatch)
 OnStep = Callable[[str], object]
 
-CPU_POLICY: Final = Policy("eager", "warm")
-GPU_POLICY: Final = Policy("graph", "warm")
 ROUNDS: Final = 15
 CPU_SECONDS: Final = 1.0  # that rounds on a CPU may take, if they are more than CPU_MIN_ROUNDS
 CPU_MIN_ROUNDS: Final = 3
@@ -57,16 +56,17 @@ class Operator:
 class Machine(ABC):
     """A place where calls are measured. Inputs stay the same: small ones are found in caches.
 
-    ``on_step`` is called with a line of text before each step, since each may take long.
+    Attributes:
+        kind: torch's name of the device.
+        policy: how times are taken.
+        on_step: called with a line of text before each step, since each may take long.
     """
+
+    kind: Literal["cpu", "cuda"]
+    policy: Policy
 
     def __init__(self, on_step: OnStep = lambda step: None) -> None:
         self.on_step = on_step
-
-    @property
-    @abstractmethod
-    def kind(self) -> Literal["cpu", "cuda"]:
-        """Torch's name of the device."""
 
     @property
     @abstractmethod
@@ -74,13 +74,8 @@ class Machine(ABC):
         """The name of the device."""
 
     @property
-    @abstractmethod
-    def policy(self) -> Policy:
-        """How times are taken."""
-
-    @property
     def gpu(self) -> Device | None:
-        """Return the device as tables identify it; None for a processor."""
+        """The device as tables identify it; None for a processor."""
         return None
 
     @property
@@ -104,7 +99,7 @@ class Machine(ABC):
         """
 
     def watch(self) -> Callable[[], Conditions | None]:
-        """Begin to watch the GPU; the result ends it and returns its state in between, None for a processor."""
+        """Begin to watch the GPU; return a call that ends it and returns the state in between, None for a processor."""
         return lambda: None
 
     def steps(self, call: Call, *, warmups: int, active: int) -> tuple[float, ...]:
@@ -136,13 +131,9 @@ class Machine(ABC):
             if on_gpu:
                 torch.cuda.synchronize()
         where = "device" if on_gpu else "cpu"
+        measured = attrgetter("key", "count", f"self_{where}_time_total", f"self_{where}_memory_usage")
         found = [
-            Operator(
-                event.key,
-                event.count,
-                getattr(event, f"self_{where}_time_total"),
-                getattr(event, f"self_{where}_memory_usage"),
-            )
+            Operator(*measured(event))
             for event in profiler.key_averages()
             if event.device_type.name == "CPU" and is_operator(event, on_device=on_gpu)  # kernels have rows besides
         ]
@@ -167,8 +158,8 @@ class Machine(ABC):
 class CpuMachine(Machine):
     """This machine's processor, in torch's threads as they are set."""
 
-    kind: Final = "cpu"
-    policy: Final = CPU_POLICY
+    kind = "cpu"
+    policy = Policy("eager", "warm")
 
     @property
     def name(self) -> str:
@@ -185,7 +176,7 @@ class CpuMachine(Machine):
         stopwatches = open_all(calls, ClockStopwatch)
         fitting = int(CPU_SECONDS / max(time.perf_counter() - started, 1e-9))
         count = rounds or min(ROUNDS, max(CPU_MIN_ROUNDS, fitting))
-        return time_in_turns(stopwatches, seconds=0.0, min_rounds=count, max_rounds=count)
+        return time_in_turns(stopwatches, min_rounds=count)
 
     def _step(self, call: Call) -> float:
         started = time.perf_counter()
@@ -196,8 +187,8 @@ class CpuMachine(Machine):
 class GpuMachine(Machine):
     """The current GPU; times are replays of CUDA graphs."""
 
-    kind: Final = "cuda"
-    policy: Final = GPU_POLICY
+    kind = "cuda"
+    policy = Policy("graph", "warm")
 
     @property
     def name(self) -> str:
@@ -214,11 +205,11 @@ class GpuMachine(Machine):
         with ExitStack() as stack:
             pool = torch.cuda.graph_pool_handle()  # shared: graphs are replayed one after another, outputs never read
             stopwatches = open_all(calls, lambda call: stack.enter_context(Stopwatch([call], self.policy, pool)))
-            return time_in_turns(stopwatches, seconds=0.0, min_rounds=count, max_rounds=count)
+            return time_in_turns(stopwatches, min_rounds=count)
 
     def watch(self) -> Callable[[], Conditions]:
-        # The context is there already. Where NVML numbers processes otherwise, as in a container, its own cannot be
-        # told from others, and contention is that more than one holds a context.
+        # The context is there already. Where NVML numbers processes otherwise, as in a container, it does not show
+        # which one is this process, and contention is that more than one holds a context.
         return platforms.Watch(platforms.open_context()).end
 
     def _step(self, call: Call) -> float:
@@ -256,9 +247,9 @@ def open_all(calls: Mapping[str, Call], make: Callable[[Call], StopwatchT]) -> d
 
 
 def time_in_turns(
-    stopwatches: Mapping[str, StopwatchT], *, seconds: float, min_rounds: int, max_rounds: int
+    stopwatches: Mapping[str, StopwatchT], *, min_rounds: int, max_rounds: int | None = None, seconds: float = 0.0
 ) -> dict[str, Timing]:
-    """Time calls in turns for so many seconds, within these rounds.
+    """Time calls in turns for this many seconds, within these rounds; by default for ``min_rounds``.
 
     Raises:
         BrokenCallError: a call raised.
@@ -271,7 +262,7 @@ def time_in_turns(
             seconds=seconds,
             on_turn=turns.append,
             min_rounds=min_rounds,
-            max_rounds=max_rounds,
+            max_rounds=max_rounds or min_rounds,
         )
     except Exception as failure:  # as above
         raise BrokenCallError(names[turns[-1]], failure) from failure

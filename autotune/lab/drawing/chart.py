@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from autotune.lab.drawing.markup import Html, element, join, number
+from autotune.lab.drawing.markup import Content, Html, element, figure_svg, join, number
+from autotune.roofline import Roof
 
 WIDTH: Final = 360
 HEIGHT: Final = 250
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 14, 40
+ROOF_WIDTH, ROOF_HEIGHT = 420, 300
 CHARACTER: Final = 5.6  # the width of one of a name, roughly
 
 MARGIN: Final = 1.2  # times the outermost values that a padded axis reaches
 MIN_TICKS: Final = 3  # of a logarithmic axis: two do not show that it is one
 REGRET_KNEE: Final = 0.01  # a regret of 1 % is where measurement begins to tell configs apart
 REGRET_TICKS: Final = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-
-Box = tuple[float, float, float, float]  # left, top, right and bottom
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,38 +83,40 @@ class Chart:
 
     def axes(self) -> Html:
         """Draw grid lines, tick labels and the names of both axes."""
-        bottom, right = self.height - BOTTOM, self.width - RIGHT
+        left, right, top, bottom = (float(edge) for edge in (LEFT, self.width - RIGHT, TOP, self.height - BOTTOM))
         parts = []
         for tick, text in self.across.ticks:
             x = self.x(tick)
             parts += [
-                element("line", x1=x, x2=x, y1=float(TOP), y2=float(bottom), class_="grid"),
-                element("text", text, x=x, y=float(bottom + 15), class_="tick middle"),
+                element("line", x1=x, x2=x, y1=top, y2=bottom, class_="grid"),
+                element("text", text, x=x, y=bottom + 15, class_="tick middle"),
             ]
         for tick, text in self.up.ticks:
             y = self.y(tick)
             parts += [
-                element("line", x1=float(LEFT), x2=float(right), y1=y, y2=y, class_="grid"),
-                element("text", text, x=float(LEFT - 6), y=y + 4, class_="tick end"),
+                element("line", x1=left, x2=right, y1=y, y2=y, class_="grid"),
+                element("text", text, x=left - 6, y=y + 4, class_="tick end"),
             ]
-        middle = (LEFT + right) / 2
-        parts += [
-            element("text", self.across.name, x=middle, y=float(self.height - 6), class_="axis middle"),
-            element("text", self.up.name, x=float(LEFT - 40), y=float(TOP - 3), class_="axis"),
-        ]
-        return join(*parts)
+        return join(
+            *parts,
+            element("text", self.across.name, x=(left + right) / 2, y=float(self.height - 6), class_="axis middle"),
+            element("text", self.up.name, x=left - 40, y=top - 3, class_="axis"),
+        )
+
+    def drawing(self, title: str, description: str, *children: Content, kind: str = "") -> Html:
+        """Write the axes and what is drawn over them as ``figure_svg`` does."""
+        return figure_svg(title, description, self.width, self.height, self.axes(), *children, kind=kind)
 
     def line(self, xs: Sequence[float], ys: Sequence[float], kind: str, *, stepped: bool = False) -> Html:
         """Draw a line through the finite points; ``stepped`` holds each value until the next."""
         points = [(self.x(x), self.y(y)) for x, y in zip(xs, ys, strict=True) if math.isfinite(y)]
-        if stepped and points:
-            steps = [(x, before[1]) for before, (x, _) in itertools.pairwise(points)]
-            corners = [points[0], *(point for pair in zip(steps, points[1:], strict=True) for point in pair)]
-            points = [point for index, point in enumerate(corners) if index == 0 or point != corners[index - 1]]
+        if stepped:
+            steps = [((x, held), (x, y)) for (_, held), (x, y) in itertools.pairwise(points)]
+            points = [point for point, _ in itertools.groupby(itertools.chain(points[:1], *steps))]
         return element("path", d=_path(points), class_=kind) if points else Html("")
 
     def band(self, xs: Sequence[float], low: Sequence[float], high: Sequence[float], kind: str) -> Html:
-        """Draw the area between two lines; where the upper one is not finite it reaches to the top."""
+        """Draw the area between two lines, up to the top of the chart where the upper one is not finite."""
         known = [(x, a, b) for x, a, b in zip(xs, low, high, strict=True) if math.isfinite(a)]
         if not known:
             return Html("")
@@ -135,16 +137,33 @@ class Chart:
         for x, y, name in centres:
             width = CHARACTER * len(name)
             for left, base in _places(x, y, width):
-                box = (left, base - 9, left + width, base + 2)
-                if self._holds(box) and not any(_overlap(box, other) for other in taken):
-                    taken.append(box)
+                right, top, bottom = left + width, base - 9, base + 2
+                inside = left >= LEFT and right <= self.width - RIGHT and top >= TOP and bottom <= self.height - BOTTOM
+                covered = (left < x1 and x0 < right and top < y1 and y0 < bottom for x0, y0, x1, y1 in taken)
+                if inside and not any(covered):
+                    taken.append((left, top, right, bottom))
                     parts.append(element("text", name, x=left, y=base, class_="tick"))
                     break
         return join(*parts)
 
-    def _holds(self, box: Box) -> bool:
-        left, top, right, bottom = box
-        return left >= LEFT and right <= self.width - RIGHT and top >= TOP and bottom <= self.height - BOTTOM
+
+def roof_chart(
+    across: str,
+    up: str,
+    points: Sequence[tuple[float, float]],
+    roof: Roof | None,
+    *,
+    width: int = ROOF_WIDTH,
+    height: int = ROOF_HEIGHT,
+) -> tuple[Chart, Html | None]:
+    """Return a chart of points (FLOPs a byte, rate) and both sides of a roof, and the roof's line if there is one."""
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    if roof is None:
+        return Chart(padded_axis(across, xs), padded_axis(up, ys), width, height), None
+    intensity = padded_axis(across, [*xs, roof.ridge / 2, roof.ridge * 2])
+    chart = Chart(intensity, padded_axis(up, [*ys, roof.tflops]), width, height)
+    corners = [intensity.low, roof.ridge, intensity.high]
+    return chart, chart.line(corners, [roof.attainable(x) for x in corners], "line-roof")
 
 
 def _equal_steps(low: float, high: float) -> list[float]:
@@ -153,10 +172,6 @@ def _equal_steps(low: float, high: float) -> list[float]:
     steps = (step * 10.0**power for power in itertools.count(decade, -1) for step in (5, 2, 1))
     found = ([n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)] for step in steps)
     return next(ticks for ticks in found if len(ticks) >= MIN_TICKS)
-
-
-def _overlap(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _places(x: float, y: float, width: float) -> Iterator[tuple[float, float]]:

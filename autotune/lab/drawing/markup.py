@@ -4,6 +4,7 @@ import html
 from typing import Final
 
 from autotune.sheets import Sheet, html_table
+from autotune.units import count_text
 
 VOID: Final = frozenset({"meta", "br", "rect", "line", "circle", "path", "polyline", "polygon", "use"})
 
@@ -56,6 +57,16 @@ def figure_svg(title: str, description: str, width: float, height: float, *child
         aria_label=f"{title}. {description}",
         viewBox=f"0 0 {number(width)} {number(height)}",
     )
+
+
+def figure(caption: str, remark: str | None, *children: Content) -> Html:
+    """Write a figure below its caption, with an optional remark in small print."""
+    return element("figure", element("figcaption", caption, element("small", remark) if remark else None), *children)
+
+
+def left_out(count: int, noun: str, text: str) -> Html | None:
+    """Write how many items are left out, such as ``2 more winners not listed.``; None where all are there."""
+    return element("p", f"{count_text(count, noun)} {text}", class_="note") if count else None
 
 
 def table(sheet: Sheet) -> Html:

@@ -15,8 +15,8 @@ from autotune.console.shapes import Wanted
 from autotune.errors import UsageError
 from autotune.lab import commands
 from autotune.lab.absent import absence_lines_by_shape
+from autotune.lab.commands import CommandSizes
 from autotune.lab.drawing.figure_file import check_figure
-from autotune.lab.sizes import CommandSizes
 
 if TYPE_CHECKING:
     from autotune.lab.goldilocks.exploration import Exploration

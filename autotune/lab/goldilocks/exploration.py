@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from autotune.errors import MissingDependencyError, UsageError
-from autotune.lab.bench import OURS
+from autotune.lab.bench.comparison import OURS
 from autotune.operation import Operation, ShapeT
 from autotune.search.importance import EVALUATORS, Evaluator
 from autotune.search.pareto import MIN_POINTS, ParetoStudy, hypervolume, sensitivity

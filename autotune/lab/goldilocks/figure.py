@@ -5,8 +5,7 @@ from typing import Final
 
 from autotune.errors import UsageError
 from autotune.lab.drawing.chart import Chart, padded_axis
-from autotune.lab.drawing.figure_file import check_figure
-from autotune.lab.drawing.scatter import Dot, write_scatter
+from autotune.lab.drawing.figure_file import Dot, check_figure, write_scatter
 from autotune.lab.goldilocks.exploration import IMPLEMENTATION, PRECISION, Exploration
 
 WIDTH, HEIGHT = 460, 380

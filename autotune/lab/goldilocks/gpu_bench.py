@@ -8,7 +8,7 @@ from autotune.correctness import largest_error
 from autotune.device import Device
 from autotune.executor import BaselineResult, Executor
 from autotune.implementation import Implementation
-from autotune.lab.bench import OURS
+from autotune.lab.bench.comparison import OURS
 from autotune.lab.goldilocks.exploration import (
     IMPLEMENTATION,
     PRECISION,

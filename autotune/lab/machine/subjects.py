@@ -7,7 +7,7 @@ from autotune import platforms
 from autotune.kernels.baselines.eager import Eager
 from autotune.kernels.baselines.naive import Naive
 from autotune.kernels.baselines.sdpa import Sdpa
-from autotune.lab.bench import OURS
+from autotune.lab.bench.comparison import OURS
 from autotune.operation import Baseline
 from autotune.registry import load_baselines, load_definition, load_kernel
 from autotune.shape import Shape

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from autotune.console.command import command, option
-from autotune.console.options import PATH
+from autotune.console.options import PATH, device_option, output_option
 from autotune.console.output import make_console, say
 from autotune.errors import AutotuneError, TableError, UnknownNameError, UsageError
 from autotune.registry import get_operation, operation_names
@@ -28,7 +28,7 @@ SHIPPED: Final = "shipped"
 class ReportRows(NamedTuple):
     """Trials and outsiders, a description of their origin, and what is served of them: rows of a table of winners."""
 
-    place: str
+    source: str
     trials: list[Trial]
     outsiders: list[Outsider]
     served: Sequence[Trial] = ()
@@ -36,9 +36,9 @@ class ReportRows(NamedTuple):
 
 @command("report")
 @click.argument("table", required=False)
-@option("--output", metavar="FILE", type=PATH, default="autotune-report.html", help="File to write.")
+@output_option("autotune-report.html")
 @option("--operation", metavar="NAME", help="What is computed.", default_text="all")
-@option("--device", metavar="NAME", help="A device by name.", default_text="all")
+@device_option("all")
 @option(
     "--roofline",
     "rooflines",
@@ -62,33 +62,36 @@ def report(
         raise UsageError(f"output={str(output)!r} cannot be written: No such file or directory")
     measured = [read_roofline(path) for path in rooflines]
     names = operation_names() if operation is None else [get_operation(operation).name]
-    place, trials, outsiders, served = _read(table, names)
-    rows = _of_device([trial for trial in trials if trial.operation in names], device)
-    others = [row for row in outsiders if row.operation in names and device in (None, row.device.name)]
-    if not rows:
+    source, trials, outsiders, served = _read(table, names)
+    trials = [trial for trial in trials if trial.operation in names]
+    devices = sorted({trial.device.name for trial in trials})
+    if trials and device is not None and device not in devices:
+        raise UnknownNameError(f"device={device!r} has no rows; devices with rows: {', '.join(devices)}")
+    if not trials:
         what = f" of {operation}" if operation else ""
         raise AutotuneError(
-            f"no trials{what} in {place}; `autotune search` makes some, `autotune report shipped` has some"
+            f"no trials{what} in {source}; `autotune search` makes some, `autotune report shipped` has some"
         )
+    rows = [trial for trial in trials if device in (None, trial.device.name)]
     say(f"writing a page of {len(rows)} rows")
     page = html_report(
         rows,
-        source=place,
+        source=source,
         made_at=datetime.now(UTC),
         rooflines=measured,
         served=served,
-        outsiders=others,
+        outsiders=[row for row in outsiders if row.operation in names and device in (None, row.device.name)],
         on_screening=_say_screening if sys.stderr.isatty() else None,
     )
     try:
         output.write_text(page, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"output={str(output)!r} cannot be written: {error.strerror}") from error
-    make_console().print(f"{output}: {len(rows)} rows of {place}, {len(page.encode()) // 1000} kB")
+    make_console().print(f"{output}: {len(rows)} rows of {source}, {len(page.encode()) // 1000} kB")
 
 
 def _say_screening(screening: "Screening", number: int, of: int) -> None:
-    say(f"problem {number} of {of}: {screening.operation.name}, {screening.name}")
+    say(f"problem {number} of {of}: {screening.first.operation}, {screening.name}")
 
 
 def _read(table: str | None, names: Iterable[str]) -> ReportRows:
@@ -98,9 +101,9 @@ def _read(table: str | None, names: Iterable[str]) -> ReportRows:
         UnknownNameError: it is neither.
         TableError: it is damaged, or holds comparisons and no trials.
     """
-    sweeps = [sweep for name in names for sweep in shipped_sweeps(name, on_damaged=warn_damaged)]
     if table is None:
-        return ReportRows(f"your tables in {home()}", *_stored(home(), names))
+        return _stored(f"your tables in {home()}", home(), names)
+    sweeps = [sweep for name in names for sweep in shipped_sweeps(name, on_damaged=warn_damaged)]
     if table == SHIPPED or table in (sweep.name for sweep in sweeps):
         recorded = [trial for sweep in sweeps if table in (SHIPPED, sweep.name) for trial in sweep.trials()]
         outsiders = [row for name in names for row in shipped_outsiders(name, on_damaged=warn_damaged)]
@@ -111,7 +114,7 @@ def _read(table: str | None, names: Iterable[str]) -> ReportRows:
         return ReportRows("the shipped tables", [*won, *recorded], outsiders, won)
     path = Path(table)
     if path.is_dir():
-        return ReportRows(f"the tables in {table}", *_stored(path, names))
+        return _stored(f"the tables in {table}", path, names)
     if path.exists():
         data = read_bytes(path)
         if holds_comparisons(data):
@@ -126,19 +129,7 @@ def _read(table: str | None, names: Iterable[str]) -> ReportRows:
     )
 
 
-def _stored(root: Path, names: Iterable[str]) -> tuple[list[Trial], list[Outsider]]:
+def _stored(source: str, root: Path, names: Iterable[str]) -> ReportRows:
     store = Store(root, on_damaged=warn_damaged)
     trials = [trial for name in names for trial in store.trials(name)]
-    return trials, [row for name in names for row in store.outsiders(name)]
-
-
-def _of_device(trials: list[Trial], device: str | None) -> list[Trial]:
-    """Return the rows of a device by name.
-
-    Raises:
-        UnknownNameError: none is of such a device.
-    """
-    names = sorted({trial.device.name for trial in trials})
-    if device is None or not trials or device in names:
-        return [trial for trial in trials if device in (None, trial.device.name)]
-    raise UnknownNameError(f"device={device!r} has no rows; devices with rows: {', '.join(names)}")
+    return ReportRows(source, trials, [row for name in names for row in store.outsiders(name)])

@@ -9,14 +9,14 @@ from typing import Any, Final, NamedTuple
 
 from autotune.device import Device
 from autotune.errors import UsageError
-from autotune.lab.drawing.markup import Html, element, join
+from autotune.lab.drawing.markup import Html, element, join, left_out
 from autotune.lab.report.detail import screening_details
 from autotune.lab.report.environment import environment_section
 from autotune.lab.report.failures import failures_section
-from autotune.lab.report.overview import cards, checks, checks_list, gain_lines, screening_lines
+from autotune.lab.report.overview import cards, checks_list, gain_lines, screening_lines
 from autotune.lab.report.parameters import Shares, importance_figure, mean_shares, shares_of
 from autotune.lab.report.roof_figures import roofline_figures
-from autotune.lab.report.screening import Screening, group, place
+from autotune.lab.report.screening import Screening, group, grouped, sorting_key, span_text
 from autotune.lab.report.style import STYLE
 from autotune.lab.report.winner_table import winners_section
 from autotune.lab.roofline.saved import MeasuredRoofline
@@ -37,31 +37,28 @@ OnScreening = Callable[[Screening, int, int], None]  # a screening, its number a
 
 
 class Weighed(NamedTuple):
-    """A screening's place on the page, the importance of its parameters, and why an evaluator has none."""
+    """A screening's place on the page, the importance of its parameters, and the reason why an evaluator has none."""
 
     anchor: str
     shares: Shares
     missing: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class DeviceReport:
-    """One operation on one device: what the page shows together."""
+    """One operation on one device, which the page shows together."""
 
     operation: Operation[Any]
     device: Device
-    winners: list[Trial]
-    screenings: list[Screening]
-    raced: list[Trial]
+    winners: Sequence[Trial]
+    screenings: Sequence[Screening]
+    raced: Sequence[Trial]
 
     @property
-    def implementations(self) -> list[str]:
-        """The names of the implementations of the winners and screenings."""
-        screened = [screening.implementation.name for screening in self.screenings]
-        return list(dict.fromkeys([*screened, *(winner.implementation for winner in self.winners)]))
-
-    def screenings_of(self, implementation: str) -> list[Screening]:
-        return [screening for screening in self.screenings if screening.implementation.name == implementation]
+    def by_implementation(self) -> dict[str, list[Screening]]:
+        """The screenings of each implementation, none of one that has winners alone."""
+        screened = grouped(self.screenings, lambda screening: screening.first.implementation)
+        return screened | {won.implementation: [] for won in self.winners if won.implementation not in screened}
 
 
 def html_report(
@@ -96,42 +93,51 @@ def html_report(
     if not rows:
         raise UsageError("trials=[] make no report; expected at least one")
     parts = _device_reports(rows, set(rows).intersection(served))
-    made = f"attention-autotune {VERSION}, {made_at:%Y-%m-%d %H:%M} UTC. This file is complete in itself."
-    body = element(
-        "body",
-        _header(source, parts, rows, with_rooflines=bool(rooflines)),
-        _main(parts, rows, rooflines, outsiders, on_screening),
-        element("footer", made),
+    winners = [winner for part in parts for winner in part.winners]
+    screenings = [screening for part in parts for screening in part.screenings]
+    weighed = _weigh(screenings, on_screening)
+    main = element(
+        "main",
+        cards(winners, screenings, rows),
+        element("h2", "Summary", id="summary"),
+        element("div", *(_summary(part, parts, weighed) for part in parts), class_="summary"),
+        element("h2", "Is it trustworthy?", id="trust"),
+        checks_list(rows, winners, len(outsiders)),
+        *_sections(parts, weighed),
+        join(element("h2", ROOFLINES, id="roofline"), measured_section(rooflines)) if rooflines else None,
+        element("h2", "Environment", id="environment"),
+        environment_section(rows, outsiders),
     )
+    made = f"attention-autotune {VERSION}, {made_at:%Y-%m-%d %H:%M} UTC. This file is complete in itself."
+    header = _header(source, parts, rows, with_rooflines=bool(rooflines))
+    body = element("body", header, main, element("footer", made))
     return f"<!doctype html>\n{element('html', _head(source), body, lang='en')}\n"
 
 
 def _device_reports(trials: Sequence[Trial], served: Iterable[Trial]) -> list[DeviceReport]:
+    def key(trial: Trial) -> tuple[str, Device]:
+        return trial.operation, trial.device
+
     chosen = [*winners_of(trials), *winners_of(served)]  # of each shape the last
     won = {(w.operation, w.implementation, w.device, w.shape, w.policy): w for w in chosen}
-    screenings, ordered = group(trials), sorted(won.values(), key=place)
-    keys = dict.fromkeys((trial.operation, trial.device) for trial in sorted(trials, key=place))
+    winners = grouped(sorted(won.values(), key=sorting_key), key)
+    screenings = grouped(group(trials), lambda screening: key(screening.first))
+    raced = grouped((trial for trial in trials if trial.race_id), key)
     return [
-        DeviceReport(
-            operation=get_operation(name),
-            device=device,
-            winners=[winner for winner in ordered if (winner.operation, winner.device) == (name, device)],
-            screenings=[each for each in screenings if (each.operation.name, each.device) == (name, device)],
-            raced=[t for t in trials if (t.operation, t.device) == (name, device) and t.race_id],
-        )
-        for name, device in keys
+        DeviceReport(get_operation(at[0]), at[1], winners.get(at, []), screenings.get(at, []), raced.get(at, []))
+        for at in dict.fromkeys(map(key, sorted(trials, key=sorting_key)))
     ]
 
 
-def _weigh(screenings: Sequence[Screening], on_screening: OnScreening | None) -> dict[int, Weighed]:
-    """Weigh the parameters of the screenings with the most trials; the keys are the screenings' identities."""
-    chosen = {id(each) for each in sorted(screenings, key=lambda each: -len(each.trials))[:MAX_DETAILED]}
-    weighed: dict[int, Weighed] = {}
+def _weigh(screenings: Sequence[Screening], on_screening: OnScreening | None) -> dict[Screening, Weighed]:
+    """Weigh the parameters of the screenings with the most trials."""
+    chosen = set(sorted(screenings, key=lambda each: -len(each.trials))[:MAX_DETAILED])
+    weighed: dict[Screening, Weighed] = {}
     for index, screening in enumerate(screenings):
-        if id(screening) in chosen:
+        if screening in chosen:
             if on_screening is not None:
                 on_screening(screening, len(weighed) + 1, len(chosen))
-            weighed[id(screening)] = Weighed(f"problem-{index}", *shares_of(screening))
+            weighed[screening] = Weighed(f"problem-{index}", *shares_of(screening))
     return weighed
 
 
@@ -152,110 +158,79 @@ def _head(source: str) -> Html:
 
 
 def _header(source: str, parts: Sequence[DeviceReport], trials: Sequence[Trial], *, with_rooflines: bool) -> Html:
-    dates = [trial.started_at for trial in trials]
-    first, last = f"{min(dates):%Y-%m-%d}", f"{max(dates):%Y-%m-%d}"
+    dates = span_text((trial.started_at for trial in trials), "{:%Y-%m-%d}".format)
     devices = ", ".join(dict.fromkeys(part.device.name for part in parts))
     operations = ", ".join(dict.fromkeys(part.operation.name for part in parts))
-    when = first if first == last else f"{first} to {last}"
-    links = [(f"part-{index}", _title(part, parts)) for index, part in enumerate(parts)]
-    links = [("summary", "Summary"), ("trust", "Is it trustworthy?"), *links]
-    links += [*([("roofline", ROOFLINES)] if with_rooflines else []), ("environment", "Environment")]
+    rows = f"{count_text(len(trials), 'row')} of {dates}"
+    links = {
+        "summary": "Summary",
+        "trust": "Is it trustworthy?",
+        **{f"part-{index}": _title(part, parts) for index, part in enumerate(parts)},
+        **({"roofline": ROOFLINES} if with_rooflines else {}),
+        "environment": "Environment",
+    }
     return element(
         "header",
         element("h1", f"Tuning of {operations} on {devices}"),
-        element("p", f"From {source}: {count_text(len(trials), 'row')} of {when}.", class_="muted"),
-        element("nav", *(element("a", text, href=f"#{target}") for target, text in links), aria_label="Sections"),
+        element("p", f"From {source}: {rows}.", class_="muted"),
+        element("nav", *(element("a", text, href=f"#{to}") for to, text in links.items()), aria_label="Sections"),
     )
 
 
-def _main(
-    parts: Sequence[DeviceReport],
-    trials: Sequence[Trial],
-    rooflines: Sequence[MeasuredRoofline],
-    outsiders: Sequence[Outsider],
-    on_screening: OnScreening | None,
-) -> Html:
-    won = [winner for part in parts for winner in part.winners]
-    screenings = [screening for part in parts for screening in part.screenings]
-    weighed = _weigh(screenings, on_screening)
-    return element(
-        "main",
-        cards(won, screenings, trials),
-        element("h2", "Summary", id="summary"),
-        element("div", *(_summary(part, parts, weighed) for part in parts), class_="summary"),
-        element("h2", "Is it trustworthy?", id="trust"),
-        checks_list(checks(trials, won, len(outsiders))),
-        *_sections(parts, weighed),
-        join(element("h2", ROOFLINES, id="roofline"), measured_section(rooflines)) if rooflines else None,
-        element("h2", "Environment", id="environment"),
-        environment_section(trials, outsiders),
-    )
-
-
-def _summary(part: DeviceReport, parts: Sequence[DeviceReport], weighed: Mapping[int, Weighed]) -> Html:
-    title = element("h3", _title(part, parts)) if len(parts) > 1 else None
-    paragraphs = []
-    for name in part.implementations:
-        screenings = part.screenings_of(name)
-        texts = [
-            *gain_lines([winner for winner in part.winners if winner.implementation == name]),
-            *screening_lines(screenings, mean_shares(_shares(screenings, weighed))),
-        ]
-        heading = element("strong", f"{name}: ") if len(part.implementations) > 1 else None
+def _summary(part: DeviceReport, parts: Sequence[DeviceReport], weighed: Mapping[Screening, Weighed]) -> Html:
+    paragraphs = [element("h3", _title(part, parts))] if len(parts) > 1 else []
+    for name, screenings in part.by_implementation.items():
+        gains = gain_lines([winner for winner in part.winners if winner.implementation == name])
+        texts = [*gains, *screening_lines(screenings, mean_shares(_shares(screenings, weighed)))]
+        heading = element("strong", f"{name}: ") if len(part.by_implementation) > 1 else None
         paragraphs.append(element("p", heading, " ".join(texts)))
-    return join(title, *paragraphs)
+    return join(*paragraphs)
 
 
-def _sections(parts: Sequence[DeviceReport], weighed: Mapping[int, Weighed]) -> Iterator[Html]:
-    """Yield the parts one after the other; details are given as long as they fit the page."""
+def _sections(parts: Sequence[DeviceReport], weighed: Mapping[Screening, Weighed]) -> Iterator[Html]:
+    """Yield the parts one after the other, with details as long as they fit the page."""
     room, is_first = MAX_DETAIL_BYTES, True
     for index, part in enumerate(parts):
-        details: dict[int, Html] = {}
+        details: dict[Screening, Html] = {}
         for screening in part.screenings:
-            if (found := weighed.get(id(screening))) is None:
+            if (found := weighed.get(screening)) is None:
                 continue
             drawn = screening_details(screening, found.shares, found.missing, anchor=found.anchor, is_open=is_first)
             if len(drawn.encode()) <= room:
                 room, is_first = room - len(drawn.encode()), False
-                details[id(screening)] = drawn
+                details[screening] = drawn
         yield element("h2", _title(part, parts), id=f"part-{index}")
         yield _section(part, weighed, details)
 
 
-def _section(part: DeviceReport, weighed: Mapping[int, Weighed], details: Mapping[int, Html]) -> Html:
-    anchors = {
-        (screening.implementation.name, screening.shape, screening.policy): weighed[id(screening)].anchor
-        for screening in part.screenings
-        if id(screening) in details
-    }
-    left_out = len(part.screenings) - len(details)
+def _section(part: DeviceReport, weighed: Mapping[Screening, Weighed], details: Mapping[Screening, Html]) -> Html:
+    found = ((each.first, weighed[each].anchor) for each in details)
+    anchors = {(trial.implementation, trial.shape, trial.policy): anchor for trial, anchor in found}
     figures = roofline_figures(part.operation, part.device, part.screenings, part.winners)
-    found = {name: screenings for name in part.implementations if (screenings := part.screenings_of(name))}
-    for name, screenings in found.items():
+    screened = {name: screenings for name, screenings in part.by_implementation.items() if screenings}
+    failures = []
+    for name, screenings in screened.items():
         shares = _shares(screenings, weighed)
         if len(shares) > 1:
-            over = name if len(found) > 1 else ""
-            figures.append(importance_figure(mean_shares(shares), over, len(shares)))
-    parts: list[Html | None] = [element("div", *figures, class_="columns")]
-    if part.winners:
-        parts = [element("h3", "Winners"), winners_section(part.winners, anchors), *parts]
-    for name, screenings in found.items():
-        screened = [trial for screening in screenings for trial in screening.trials]
+            figures.append(importance_figure(mean_shares(shares), name if len(screened) > 1 else "", len(shares)))
+        tried = [trial for screening in screenings for trial in screening.trials]
         raced = [trial for trial in part.raced if trial.implementation == name]
-        parts += [
-            element("h3", f"What failed of {name}" if len(found) > 1 else "What failed"),
-            failures_section(screenings[0].space.parameters, screened, raced),
+        failures += [
+            element("h3", f"What failed of {name}" if len(screened) > 1 else "What failed"),
+            failures_section(screenings[0].space.parameters, tried, raced),
         ]
-    if details:
-        parts += [element("h3", "Problem by problem"), *details.values()]
-    if left_out:
-        parts.append(element("p", f"{count_text(left_out, 'more problem')} not shown in detail.", class_="note"))
-    return join(*parts)
+    winners = [element("h3", "Winners"), winners_section(part.winners, anchors)] if part.winners else []
+    return join(
+        *winners,
+        element("div", *figures, class_="columns"),
+        *failures,
+        *([element("h3", "Problem by problem"), *details.values()] if details else []),
+        left_out(len(part.screenings) - len(details), "more problem", "not shown in detail."),
+    )
 
 
-def _shares(screenings: Sequence[Screening], weighed: Mapping[int, Weighed]) -> list[Shares]:
-    found = [weighed[id(screening)].shares for screening in screenings if id(screening) in weighed]
-    return [shares for shares in found if shares]
+def _shares(screenings: Iterable[Screening], weighed: Mapping[Screening, Weighed]) -> list[Shares]:
+    return [shares for screening in screenings if screening in weighed and (shares := weighed[screening].shares)]
 
 
 def _title(part: DeviceReport, parts: Sequence[DeviceReport]) -> str:

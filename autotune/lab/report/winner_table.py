@@ -1,13 +1,13 @@
 """The winners of one operation on one device: their gains over the default, and the baselines measured beside them."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from autotune import sheets
-from autotune.console.winners import WORTH, Ratio, is_limited_by_memory, policy_text, speed_up
+from autotune.console.winners import WORTH, Ratio, gain, is_limited_by_memory, lead, policy_text
 from autotune.lab.drawing.bars import Bar, bar_rows, legend
-from autotune.lab.drawing.markup import Html, element, join, table
+from autotune.lab.drawing.markup import Html, element, figure, join, left_out, table
 from autotune.lab.report.screening import median_us, problem_text
 from autotune.shape import Shape
 from autotune.sheets import Sheet
@@ -16,44 +16,26 @@ from autotune.units import count_text, short_time_text, three_digits
 
 MAX_ROWS: Final = 500  # of a table; more are counted
 MAX_COMPARED: Final = 40  # in the figure
+GBPS: Final = "GB/s"
 
 Anchors = Mapping[tuple[str, Shape, Policy], str]  # the places of screenings' details on the page
 
 
-def gain(winner: Trial) -> Ratio | None:
-    """Return the speed of a winner over that of the default, where both were measured in one race."""
-    if winner.default_timing is None or winner.timing is None:
-        return None
-    return speed_up(winner.default_timing, winner.timing)
-
-
-def lead(winner: Trial) -> Ratio | None:
-    """Return the speed of a winner over that of the fastest baseline, where one was measured in its race."""
-    if winner.baseline_timing is None or winner.timing is None:
-        return None
-    return speed_up(winner.baseline_timing, winner.timing)
-
-
-def geometric_mean(ratios: Iterable[Ratio]) -> float:
-    """Return the geometric mean of ratios of speed."""
-    logs = [math.log(ratio.value) for ratio in ratios]
-    return math.exp(sum(logs) / len(logs))
-
-
 def winners_section(winners: Sequence[Trial], anchors: Anchors) -> Html:
     """Return the table of the winners and the bars that compare them; winners beyond the limits are counted."""
+    unit = _unit(winners)
     columns = (
-        *(sheets.text("problem"), sheets.timing()),
-        *map(sheets.text, ("against default", "against baseline")),
-        *(sheets.rate(*[_unit(winners)] * 2), sheets.text("winner"), sheets.text("from")),
+        sheets.text("problem"),
+        sheets.timing(),
+        sheets.text("against default"),
+        sheets.text("against baseline"),
+        sheets.rate(unit, unit),
+        sheets.text("winner"),
+        sheets.text("from"),
     )
-    rows = tuple(_row(winner, winners, anchors) for winner in winners[:MAX_ROWS])
-    left_out = len(winners) - len(rows)
-    return join(
-        table(Sheet("Winners, each with its time and 95 % interval", columns, rows)),
-        element("p", f"{count_text(left_out, 'more winner')} not listed.", class_="note") if left_out else None,
-        comparison(winners),
-    )
+    rows = tuple(_row(winner, unit, anchors) for winner in winners[:MAX_ROWS])
+    listed = table(Sheet("Winners, each with its time and 95 % interval", columns, rows))
+    return join(listed, left_out(len(winners) - len(rows), "more winner", "not listed."), comparison(winners))
 
 
 def comparison(winners: Sequence[Trial]) -> Html:
@@ -61,25 +43,20 @@ def comparison(winners: Sequence[Trial]) -> Html:
     compared = [winner for winner in winners if winner.default_timing or winner.baseline_timing]
     if not compared:
         return Html("")
-    shown = sorted(compared, key=_difference, reverse=True)[:MAX_COMPARED]
-    shown = [winner for winner in compared if winner in shown]
-    rated = all(winner.tflops and winner.gbps for winner in shown)
-    longest = max(_speed(winner, timing, rated, shown) for winner in shown for timing in _timings(winner).values())
-    groups = [_group(winner, shown, rated, longest) for winner in shown]
-    left_out = len(compared) - len(shown)
-    caption = f"Speed in {_unit(shown)}, longer is better" if rated else "Speed as a share of the fastest"
-    note = f"{count_text(left_out, 'more winner')}, nearer to the default, not drawn" if left_out else None
-    entries = [("bar-tuned", "winner"), ("bar-default", "default"), ("bar-baseline", "fastest baseline")]
-    return element(
-        "figure",
-        element("figcaption", caption, element("small", note) if note else None),
-        legend(entries),
-        element("div", *groups, class_="columns"),
-        class_="comparison",
+    farthest = sorted(compared, key=_difference, reverse=True)[:MAX_COMPARED]
+    shown = [winner for winner in compared if winner in farthest]
+    unit = _unit(shown) if all(winner.tflops and winner.gbps for winner in shown) else None
+    longest = max(_speed(winner, timing, unit) for winner in shown for timing in _timings(winner).values())
+    more = len(compared) - len(shown)
+    return figure(
+        f"Speed in {unit}, longer is better" if unit else "Speed as a share of the fastest",
+        f"{count_text(more, 'more winner')}, nearer to the default, not drawn" if more else None,
+        legend([("bar-tuned", "winner"), ("bar-default", "default"), ("bar-baseline", "fastest baseline")]),
+        element("div", *(_group(winner, unit, longest) for winner in shown), class_="columns"),
     )
 
 
-def _row(winner: Trial, winners: Sequence[Trial], anchors: Anchors) -> tuple[object, ...]:
+def _row(winner: Trial, unit: str, anchors: Anchors) -> tuple[object, ...]:
     target = anchors.get((winner.implementation, winner.shape, winner.policy))
     name = str(winner.shape)
     replayed = ", replayed" if winner.executor == "replay" else ""
@@ -90,7 +67,7 @@ def _row(winner: Trial, winners: Sequence[Trial], anchors: Anchors) -> tuple[obj
         winner.timing,
         element("strong", "is the default") if winner.is_default else _ratio(gain(winner)),
         join(_ratio(lead(winner)), element("small", winner.baseline)) if winner.baseline else None,
-        winner.gbps if _in_bytes(winners) else winner.tflops,
+        winner.gbps if unit == GBPS else winner.tflops,
         element("code", winner.candidate),
         join(day, f"{replayed}{contended}{policy_text(winner.policy)}"),
     )
@@ -105,13 +82,13 @@ def _ratio(ratio: Ratio | None) -> Html:
     return element("span", element("strong", f"{ratio.value:.2f}x"), interval, class_=kind)
 
 
-def _group(winner: Trial, shown: Sequence[Trial], rated: bool, longest: float) -> Html:
+def _group(winner: Trial, unit: str | None, longest: float) -> Html:
     names = {"winner": "bar-tuned", "default": "bar-default", winner.baseline: "bar-baseline"}
     bars = []
     for name, timing in _timings(winner).items():
-        speed = _speed(winner, timing, rated, shown)
+        speed = _speed(winner, timing, unit)
         text = short_time_text(timing.median_us)
-        bars.append(Bar(name, [(names[name], speed / longest)], f"{three_digits(speed)}, {text}" if rated else text))
+        bars.append(Bar(name, [(names[name], speed / longest)], f"{three_digits(speed)}, {text}" if unit else text))
     return element("div", element("h5", problem_text(winner)), bar_rows(bars), class_="group")
 
 
@@ -121,11 +98,11 @@ def _timings(winner: Trial) -> Mapping[str, Timing]:
     return {name: timing for name, timing in known.items() if timing is not None and name}
 
 
-def _speed(winner: Trial, timing: Timing, rated: bool, shown: Sequence[Trial]) -> float:
-    """Return a rate where every winner has one, otherwise the speed as a share of the fastest of its race."""
-    if not rated:
+def _speed(winner: Trial, timing: Timing, unit: str | None) -> float:
+    """Return a rate in this unit, or without one the speed as a share of the fastest of its race."""
+    if unit is None:
         return min(each.median_us for each in _timings(winner).values()) / timing.median_us
-    rate = winner.gbps if _in_bytes(shown) else winner.tflops
+    rate = winner.gbps if unit == GBPS else winner.tflops
     assert rate is not None
     return rate * median_us(winner) / timing.median_us
 
@@ -136,9 +113,6 @@ def _difference(winner: Trial) -> float:
     return abs(math.log(ratio.value)) if ratio else 0.0
 
 
-def _in_bytes(winners: Sequence[Trial]) -> bool:
-    return all(is_limited_by_memory(won.tflops, won.gbps, won.device.name, won.shape) for won in winners)
-
-
 def _unit(winners: Sequence[Trial]) -> str:
-    return "GB/s" if _in_bytes(winners) else "TFLOP/s"
+    in_bytes = all(is_limited_by_memory(won.tflops, won.gbps, won.device.name, won.shape) for won in winners)
+    return GBPS if in_bytes else "TFLOP/s"

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.lab.drawing.chart import Chart
+from autotune.lab.drawing.chart import Chart, roof_chart
+from autotune.lab.drawing.figure_file import Dot, write_scatter
 from autotune.lab.drawing.markup import Html, element, join
-from autotune.lab.drawing.roof import roof_chart
-from autotune.lab.drawing.scatter import Dot, write_scatter
 from autotune.lab.machine.ceilings import Ceilings
 from autotune.lab.roofline.placement import RooflinePoint, rate_unit
 from autotune.roofline import Roof

@@ -6,8 +6,8 @@ from typing import Final
 
 from autotune.lab.bench.comparison import OURS
 from autotune.lab.drawing.bars import legend
+from autotune.lab.drawing.chart import roof_chart
 from autotune.lab.drawing.markup import Html, element, figure_svg, join, table
-from autotune.lab.drawing.roof import roof_chart
 from autotune.lab.roofline.derivation import USUAL_TILE
 from autotune.lab.roofline.dram import Dram, fused_dram, naive_dram, sum_dram
 from autotune.lab.roofline.ncu_comparison import FUSED, TOLERANCE, CountedBeside

@@ -11,8 +11,8 @@ from autotune.console.output import make_console, print_json, print_sheets, say
 from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.lab import commands
 from autotune.lab.absent import absence_lines_by_shape
+from autotune.lab.commands import CommandSizes
 from autotune.lab.machine.processor import ProcessorKind, choose_kind
-from autotune.lab.sizes import CommandSizes
 from autotune.operation import Operation
 from autotune.shape import Shape
 

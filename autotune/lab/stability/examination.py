@@ -12,7 +12,7 @@ import torch
 from autotune.correctness import largest_error
 from autotune.device import NVIDIA_H200
 from autotune.errors import UsageError, one_line
-from autotune.lab.bench import OURS
+from autotune.lab.bench.comparison import OURS
 from autotune.lab.bench.entrants import judge_inputs
 from autotune.lab.machine.processor import ProcessorKind
 from autotune.lab.machine.subjects import chosen_baselines, prepare_served

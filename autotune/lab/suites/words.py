@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from autotune.lab.bench.words import comparison_data, disturbances, place
+from autotune.lab.bench.comparison import comparison_data, disturbances, place
 from autotune.lab.suites.suite import SuiteResult, SuiteSheet
 from autotune.sheets import Sheet, markdown, sheet_data
 

@@ -15,7 +15,7 @@ from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.console.shapes import Wanted
 from autotune.lab import commands
 from autotune.lab.absent import absence_lines_by_shape
-from autotune.lab.sizes import CommandSizes
+from autotune.lab.commands import CommandSizes
 from autotune.operation import Operation
 from autotune.shape import Shape
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from autotune.errors import MissingDependencyError, UnknownNameError, UsageError, one_line
-from autotune.lab.bench import OURS
+from autotune.lab.bench.comparison import OURS
 from autotune.lab.machine.processor import choose_kind
 from autotune.lab.machine.subjects import chosen_baselines, prepare_served
 from autotune.lab.trace.operator_times import STEP, TOP, OperatorTime, TraceDevice, top_operators

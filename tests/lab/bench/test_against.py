@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from autotune.errors import UnknownNameError
-from autotune.lab.bench import choose_names
+from autotune.lab.bench.each_shape import choose_names
 
 KNOWN: Any = [
     SimpleNamespace(name="sdpa flash", is_usual=True),

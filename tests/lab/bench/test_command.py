@@ -15,7 +15,7 @@ import torch
 from autotune.console import interrupts
 from autotune.errors import MissingDependencyError, SearchError
 from autotune.lab import suites
-from autotune.lab.bench import Comparison, Entry
+from autotune.lab.bench.comparison import Comparison, Entry
 from autotune.registry import load_baselines
 from autotune.shape import AttentionShape
 from autotune.space import Config
@@ -179,7 +179,7 @@ def test_where_every_baseline_needs_a_gpu_one_line_says_so(run: Run, more: tuple
 
 
 def test_where_no_baseline_can_run_no_input_is_made(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("autotune.lab.bench.on_cpu.make_case")
+    monkeypatch.delattr("autotune.lab.bench.races.make_case")
     ran = run("bench", "--cpu", "--operation", "paged_decode", "--against", "cudnn", "--context", "8192")
     assert ran.code == 1
     others = "contiguous cache, gaudi flat paged, gaudi initial paged"
@@ -190,7 +190,7 @@ def test_where_no_baseline_can_run_no_input_is_made(run: Run, monkeypatch: pytes
 def test_a_shape_that_does_not_fit_the_memory_is_refused_before_anything_is_made(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("autotune.lab.bench.on_cpu.make_case")
+    monkeypatch.delattr("autotune.lab.bench.races.make_case")
     ran = run("bench", "--cpu", "--batch", "100000", "--heads", "64", "--seq", "65536")
     assert ran.code == 1
     assert "inputs, output and its fp64 reference take about 2,400,000.0 GiB" in ran.err

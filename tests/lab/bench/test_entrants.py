@@ -9,9 +9,9 @@ import torch
 
 from autotune.device import NVIDIA_H200
 from autotune.errors import BaselineUnavailableError, MissingDependencyError
+from autotune.lab.bench.comparison import comparison_data
 from autotune.lab.bench.entrants import Entrant, make_comparison, measure
 from autotune.lab.bench.machines import BrokenCallError
-from autotune.lab.bench.words import comparison_data
 from autotune.lab.suites import CpuMachine
 from autotune.shape import AttentionShape
 from autotune.table import write_comparisons

@@ -11,7 +11,8 @@ import torch
 
 from autotune.errors import AutotuneError
 from autotune.kernels.flash_attention.definition import DEFINITION
-from autotune.lab.bench import compare_on_cpu, on_cpu
+from autotune.lab.bench import races
+from autotune.lab.bench.races import compare_on_cpu
 from autotune.search_spaces.flash_attention.operation import OPERATION
 from autotune.shape import AttentionShape
 from autotune.trial import Timing
@@ -63,7 +64,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> list[Fake]:
         Fake("unasked"),
     ]
 
-    monkeypatch.setattr(on_cpu, "load_baselines", lambda operation: known)
+    monkeypatch.setattr(races, "load_baselines", lambda operation: known)
     return known
 
 
@@ -93,7 +94,7 @@ def test_inputs_that_do_not_fit_are_this_problem_s_failure(fakes: list[Fake], mo
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("not enough memory:\nyou tried to allocate 1 TB")
 
-    monkeypatch.setattr(on_cpu, "make_case", refuse)
+    monkeypatch.setattr(races, "make_case", refuse)
     message = "inputs and reference cannot be made: RuntimeError: not enough memory: you tried to allocate 1 TB"
     with pytest.raises(AutotuneError, match=message):
         compare_on_cpu(OPERATION, SHAPE, ["right"], seconds=0.0)
@@ -111,9 +112,9 @@ def test_each_step_is_named_before_it_begins(fakes: list[Fake]) -> None:
 
 
 def test_a_reference_that_takes_minutes_says_so(fakes: list[Fake], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert on_cpu._how_long(35 * 10**12) == ", 35 TFLOP: minutes on a processor"
-    assert on_cpu._how_long(OPERATION.cost(SHAPE).flops) == ""
-    monkeypatch.setattr(on_cpu, "MANY_FLOPS", 1)
+    assert races._how_long(35 * 10**12) == ", 35 TFLOP: minutes on a processor"
+    assert races._how_long(OPERATION.cost(SHAPE).flops) == ""
+    monkeypatch.setattr(races, "MANY_FLOPS", 1)
     steps: list[str] = []
     compare_on_cpu(OPERATION, SHAPE, ["right"], seconds=0.0, on_step=steps.append)
     assert steps[0] == "making inputs and their fp64 reference, 0 TFLOP: minutes on a processor"
@@ -158,9 +159,9 @@ def test_of_slow_calls_fewer_rounds_are_run_and_their_time_is_named(
         least.append(min_rounds)
         return dict.fromkeys(stopwatches, Timing(1.0, 1.0, 1.0, min_rounds))
 
-    monkeypatch.setattr(on_cpu, "ClockStopwatch", Slow)
-    monkeypatch.setattr(on_cpu, "time", clock)
-    monkeypatch.setattr(on_cpu, "time_in_turns", race)
+    monkeypatch.setattr(races, "ClockStopwatch", Slow)
+    monkeypatch.setattr(races, "time", clock)
+    monkeypatch.setattr(races, "time_in_turns", race)
     steps: list[str] = []
     compare_on_cpu(OPERATION, SHAPE, ["right", "unasked"], seconds=seconds, on_step=steps.append)
     assert steps[-1] == f"timing right, unasked {said}"
@@ -178,7 +179,7 @@ def test_what_does_not_fit_the_memory_is_refused_before_inputs_are_made(
     found = compare_on_cpu(OPERATION, large, ["right", "sdpa math"], seconds=0.0, room=16 * 2**20)
     messages = {entry.name: entry.message for entry in found.entries}
     assert messages == {"right": "", "sdpa math": "its scores take about 0.0 GiB, 0.0 GiB may be asked for"}
-    monkeypatch.delattr(on_cpu, "make_case")
+    monkeypatch.delattr(races, "make_case")
     with pytest.raises(AutotuneError, match="inputs, output and its fp64 reference take about"):
         compare_on_cpu(OPERATION, SHAPE, ["right"], seconds=0.0, room=held - 1)
 

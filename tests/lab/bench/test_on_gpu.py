@@ -13,7 +13,9 @@ from autotune.executor import Baselines, Race, is_comparison
 from autotune.executor.child import ChildDiedError
 from autotune.executor.messages import WorkingOn
 from autotune.executor.recovery import race_with_recovery
-from autotune.lab.bench import Comparison, compare_on_gpu, on_gpu
+from autotune.lab.bench import races
+from autotune.lab.bench.comparison import Comparison
+from autotune.lab.bench.races import compare_on_gpu
 from autotune.operation import Operation
 from autotune.registry import get_implementation
 from autotune.search_spaces.flash_attention.operation import OPERATION
@@ -67,7 +69,7 @@ def compare(
     names: Sequence[str] = ("naive",),
 ) -> tuple[Comparison, Laboratory]:
     kernel = SimpleNamespace(candidate=served, provenance=SimpleNamespace(reason="tuned for this shape"))
-    monkeypatch.setattr(on_gpu, "get_kernel", lambda *_, **__: kernel)
+    monkeypatch.setattr(races, "get_kernel", lambda *_, **__: kernel)
     laboratory = Laboratory(FakeKeeper(list(scripts)))
     return compare_on_gpu(laboratory, OPERATION, SHAPE, names, seconds=3.0), laboratory  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ import torch
 from autotune import platforms, sheets
 from autotune.errors import AutotuneError
 from autotune.lab import suites
-from autotune.lab.bench import Comparison, Entry
+from autotune.lab.bench.comparison import Comparison, Entry
 from autotune.lab.suites import Machine, Suite, SuiteSheet
 from autotune.shape import AttentionShape
 from autotune.trial import Policy, Timing, Toolchain

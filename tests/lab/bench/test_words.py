@@ -11,8 +11,7 @@ from rich.console import Console
 
 from autotune.console.output import print_sheet
 from autotune.device import NVIDIA_H200
-from autotune.lab.bench import Comparison, Entry
-from autotune.lab.bench.words import comparison_data, comparison_sheet
+from autotune.lab.bench.comparison import Comparison, Entry, comparison_data, comparison_sheet
 from autotune.shape import AttentionShape
 from autotune.sheets import Sheet, markdown
 from autotune.space import Config

@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from autotune.lab.drawing.chart import Chart, log_axis, regret_axis
-from autotune.lab.drawing.roof import roof_chart
+from autotune.lab.drawing.chart import Chart, log_axis, regret_axis, roof_chart
 from autotune.roofline import Roof
 
 

@@ -13,7 +13,7 @@ from autotune.device import NVIDIA_H200, Device
 from autotune.errors import UsageError
 from autotune.executor import BaselineResult, Baselines, Race
 from autotune.kernels.flash_attention.definition import DEFINITION
-from autotune.lab.bench import OURS
+from autotune.lab.bench.comparison import OURS
 from autotune.lab.goldilocks.cpu_bench import CpuBench
 from autotune.lab.goldilocks.exploration import (
     PointResult,

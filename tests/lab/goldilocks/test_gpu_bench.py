@@ -6,7 +6,7 @@ from autotune.executor import Baselines, Race
 from autotune.executor.child import ChildDiedError
 from autotune.executor.messages import WorkingOn
 from autotune.executor.recovery import race_with_recovery
-from autotune.lab.bench import OURS
+from autotune.lab.bench.comparison import OURS
 from autotune.lab.goldilocks.gpu_bench import GpuBench
 from autotune.space import Config
 from autotune.trial import Candidate

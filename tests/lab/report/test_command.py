@@ -13,7 +13,7 @@ import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.errors import MissingDependencyError
-from autotune.lab.bench.words import comparison_data
+from autotune.lab.bench.comparison import comparison_data
 from autotune.lab.report import document
 from autotune.table import write_comparisons
 from tests import sample

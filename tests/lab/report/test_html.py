@@ -232,14 +232,14 @@ def test_each_problem_is_told_of_before_it_is_weighed(sweep: list[Trial], monkey
     order: list[object] = []
 
     def weigh(problem: Screening) -> tuple[Shares, str]:
-        order.append(problem.shape)
+        order.append(problem.first.shape)
         return {}, ""
 
     monkeypatch.setattr(document, "shares_of", weigh)
     rows = [*sweep, *sample.sweep(sample.shape(2048))[:40]]
 
     def tell(problem: Screening, number: int, of: int) -> None:
-        order.append((problem.shape, number, of))
+        order.append((problem.first.shape, number, of))
 
     html_report(rows, source="a test", made_at=NOW, on_screening=tell)
     first, second = sample.shape(1024), sample.shape(2048)

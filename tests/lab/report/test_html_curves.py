@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autotune.device import NVIDIA_H200
-from autotune.lab.report.curves import QUANTILES, elapsed_seconds, random_order, regret
+from autotune.lab.report.detail import QUANTILES, elapsed_seconds, random_order, regret
 from autotune.lab.report.screening import group
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.trial import Outcome, Stage, Status, Trial

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autotune import platforms
-from autotune.lab.bench import OURS
+from autotune.lab.bench.comparison import OURS
 from autotune.lab.stability import examination
 from autotune.lab.stability.examination import CaseFinding, Stability
 from autotune.shape import AttentionShape

@@ -11,7 +11,7 @@ from autotune.errors import UnknownNameError, UsageError
 from autotune.kernels.flash_attention.definition import DEFINITION, Inputs
 from autotune.kernels.paged_decode.definition import DEFINITION as PAGED
 from autotune.kernels.paged_decode.reference import gather_keys
-from autotune.lab.bench import OURS
+from autotune.lab.bench.comparison import OURS
 from autotune.lab.machine import subjects
 from autotune.lab.stability import examination
 from autotune.lab.stability.disturbances import CASES, disturb

@@ -9,7 +9,7 @@ import pytest
 
 from autotune import sheets
 from autotune.kernels.baselines.flex import Flex
-from autotune.lab.bench import Comparison
+from autotune.lab.bench.comparison import Comparison
 from autotune.lab.suites import SUITES, SuiteResult, SuiteSheet
 from autotune.lab.suites.assignment.measure import measure_assignment
 from autotune.lab.suites.axes import measure as axes
