@@ -55,11 +55,13 @@ def fill(store: Store, count: int) -> None:
     recorded = shipped_sweeps(OPERATION)[0].trials()
     rows = [row for row in recorded if row.stage is Stage.SCREEN][:115]
     rows += [row for row in recorded if row.stage is Stage.RACE][:5]
+    shape = rows[0].shape
+    assert isinstance(shape, AttentionShape)
     for number in range(count // len(rows)):
         store.append(
             replace(
                 row,
-                shape=AttentionShape(**{**row.shape.as_dict(), "batch": number + 1}),
+                shape=replace(shape, batch=number + 1),
                 study=f"study {number}",
                 race_id=row.race_id and f"race {number}",
                 started_at=row.started_at + timedelta(minutes=number),

@@ -48,10 +48,13 @@ def grid_shape(head_dim: int, causal: bool, seq: int) -> AttentionShape:
     return AttentionShape(batch=TOKENS // seq, heads=WIDTH // head_dim, seq_q=seq, head_dim=head_dim, causal=causal)
 
 
+def _heads(model: ModelShape) -> dict[str, Any]:
+    return {"heads": model.heads, "kv_heads": model.kv_heads, "head_dim": model.head_dim}
+
+
 def paged_shape(model: ModelShape, batch: int, context: int, **fields: Any) -> PagedShape:
     """Return a decode step of a model's layers that have no window."""
-    heads = {"heads": model.heads, "kv_heads": model.kv_heads, "head_dim": model.head_dim, "sinks": model.sinks}
-    return PagedShape(batch=batch, max_context=context, **heads, **fields)
+    return PagedShape(batch=batch, max_context=context, sinks=model.sinks, **_heads(model), **fields)
 
 
 def ragged(model: ModelShape) -> PagedShape:
@@ -74,8 +77,7 @@ def mixed_shape() -> PagedShape:
 
 def dense_shape(model: ModelShape, seq: int, **fields: Any) -> AttentionShape:
     """Return causal attention of a model's layers that have no window, without pages."""
-    heads = {"heads": model.heads, "kv_heads": model.kv_heads, "head_dim": model.head_dim}
-    return AttentionShape(**{"batch": 1, "seq_q": seq, "causal": True} | heads | fields)
+    return AttentionShape(**{"batch": 1, "seq_q": seq, "causal": True} | _heads(model) | fields)
 
 
 def dense_chunk(cached: int) -> AttentionShape:

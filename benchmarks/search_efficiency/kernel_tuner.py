@@ -66,11 +66,11 @@ def run_strategy(python: Path, strategy: str, recording: Recording, seeds: list[
             "timeout_seconds": TIMEOUT_SECONDS,
         }
         # Isolated: the script's own folder would be searched first, where this module has Kernel Tuner's name.
-        command = [python, "-I", SCRIPT, json.dumps(request)]
+        command = [str(python), "-I", str(SCRIPT), json.dumps(request)]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
         raise KernelTunerError((ended.stderr.strip() or f"exit {ended.returncode}").splitlines()[-1])
-    return [Run(PREFIX + strategy, recording.name, **run) for run in json.loads(ended.stdout)]
+    return [Run(PREFIX + strategy, recording.name, **run) for run in json.loads(ended.stdout.splitlines()[-1])]
 
 
 def cache_file(recording: Recording) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -143,10 +144,13 @@ def test_parts_that_compare_with_a_search_run_it_first_and_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[tuple[str, Any]] = []
+
+    def part(name: str, work: Path, *found: Any) -> Findings:
+        ran.append((name, found))
+        return Findings({"of": name})
+
     for name in PARTS:
-        monkeypatch.setitem(
-            PARTS, name, lambda work, *found, name=name: (ran.append((name, found)), Findings({"of": name}))[1]
-        )
+        monkeypatch.setitem(PARTS, name, partial(part, name))
     report = Report(tmp_path / "live.json")
     for name in AFTER_SEARCH:
         assert run_part(name, tmp_path, report)

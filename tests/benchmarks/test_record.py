@@ -226,7 +226,7 @@ def test_a_table_that_is_there_is_merged_with_and_what_it_has_is_not_missing(
     assert recording(results).record(CELLS[:1])
     again = recording(results)
     assert again.missing(CELLS) == CELLS[1:]
-    assert again.winners(CELLS[1:2])
+    assert again.record(CELLS[1:2])
     assert len(recorded(results)) == 2
 
 
