@@ -61,7 +61,6 @@ LAUNCHED_WITH: Final = ("num_warps", "num_ctas", "cluster_dims", "shared", "laun
 class Binary(NamedTuple):
     """One compiled kernel: its digests, and the numbers that a difference is reported by."""
 
-    kernel: str
     digest: str
     exact: str
     instructions: int
@@ -188,7 +187,7 @@ def read_binary(kernel: Any, passed: list[str]) -> Binary:
     registers, stack = (int(re.findall(rf"{name}:(\d+)", usage)[-1]) for name in ("REG", "STACK"))
     normalised = "\n".join([str(facts), f"{registers} registers, {stack} bytes of stack", *lines])
     digest, exact = (hashlib.sha256(text.encode()).hexdigest() for text in (normalised, f"{facts} {instructions}"))
-    return Binary(kernel.src.fn.__name__, digest, exact, len(lines), registers, stack, kernel.metadata.shared)
+    return Binary(digest, exact, len(lines), registers, stack, kernel.metadata.shared)
 
 
 def _dump(option: str, path: str) -> str:

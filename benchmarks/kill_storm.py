@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from itertools import cycle, repeat
+from itertools import cycle
 from pathlib import Path
 from typing import Final
 
@@ -155,11 +155,6 @@ def learn(sampler: Sampler) -> Life:
     return life
 
 
-def kill_in_lane(seed: int, whole: Lives, kills: int) -> Tally:
-    """Run one process of the pool."""
-    return Lane(seed, whole).kill(kills)
-
-
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -169,11 +164,11 @@ def main() -> None:
     started = time.monotonic()
     lanes = min(arguments.kills, LANES_PER_CORE * (os.cpu_count() or 1))
     shares = [len(range(lane, arguments.kills, lanes)) for lane in range(lanes)]
-    seeds = [arguments.seed * lanes + lane for lane in range(lanes)]
     whole = {sampler: learn(sampler) for sampler in SAMPLERS}
+    prepared = [Lane(arguments.seed * lanes + lane, whole) for lane in range(lanes)]
     tally = Tally()
     with ProcessPoolExecutor(lanes, mp_context=FORK) as pool:
-        for found in pool.map(kill_in_lane, seeds, repeat(whole), shares):
+        for found in pool.map(Lane.kill, prepared, shares):
             tally.add(found)
     print(f"{tally}\nin {time.monotonic() - started:.0f} s")
     sys.exit(tally.defects.total() > 0)

@@ -1,4 +1,4 @@
-"""Runs the parts that were named: ``python -m benchmarks.live search ladder --json live.json``."""
+"""Run the named parts: ``python -m benchmarks.live search ladder --json live.json``."""
 
 import argparse
 import os

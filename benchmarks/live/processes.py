@@ -1,4 +1,4 @@
-"""Runs modules as processes of their own, with caches that nobody filled."""
+"""Modules run as processes of their own, with empty caches."""
 
 import json
 import os
@@ -17,7 +17,7 @@ TAIL: Final = 1500
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a process ended; ``code`` is None where it was killed at its time limit."""
+    """The end of a process; ``code`` is None where it was killed at its time limit."""
 
     module: str
     code: int | None
