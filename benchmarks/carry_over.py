@@ -1,11 +1,11 @@
 """Carry the shipped tables over to a changed kernel source: ``python -m benchmarks.carry_over REVISION``; no GPU.
 
-A row was measured of one source, and names it by its hash. Where today's source compiles to what that of REVISION
-compiled to, the time is still true and the row gets today's hash: a winner by its machine code and launches, a row of a
-sweep by its intermediate code (``benchmarks.compiled_rows`` says how each is compared). So is the speed over the
-default, if that has not changed. All others stay as they are, of an older source, until they are recorded again; of
-winners the table says by how much their binaries differ. What torch does beside the launches is not compared. Foreign
-implementations, such as FlexAttention, have no source. ``--keep`` writes nothing and ends after the table.
+A row names the source that it was measured of by its hash. Where today's source compiles to the same as that of
+REVISION, the time is still true and the row gets today's hash: a winner by its machine code and launches, a row of a
+sweep by its intermediate code (``benchmarks.compiled_rows`` has the rules). So is the speed over the default, if that
+has not changed. All others stay as they are, of an older source, until they are recorded again; the output tells by how
+much the binaries of winners differ. Work of torch beside the launches is not compared. Foreign implementations, such as
+FlexAttention, have no source. ``--keep`` compares winners alone and writes nothing.
 """
 
 import argparse
@@ -15,8 +15,8 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, fields, replace
 from itertools import islice
 from pathlib import Path
@@ -28,10 +28,13 @@ from autotune.table import shipped_sweeps, shipped_winners, write_shipped
 from autotune.trial import Trial
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+SCRIPT: Final = ROOT / "benchmarks" / "compiled_rows.py"
+
+Tables = dict[Path, list[Trial]]  # rows by their place below ``results``
 
 
 class Compiled(NamedTuple):
-    """Findings of one tree: its source's hash, and of each shipped row its binaries, None if that failed."""
+    """Findings of one tree: its source's hash, and the binaries of each shipped row, None if it does not compile."""
 
     source_hash: str
     rows: list[dict[str, Any] | None]
@@ -42,12 +45,14 @@ class Compiled(NamedTuple):
         return [None if row is None else row["digest"] for row in self.rows]
 
 
-def shipped_rows(implementation: Implementation[Any], results: Path) -> Iterator[Trial]:
-    """Yield every winner of an implementation and every row of its sweeps, in one order."""
+def shipped_tables(implementation: Implementation[Any], results: Path) -> Tables:
+    """Return the winners of an implementation and the rows of its sweeps, winners first."""
     operation, name = implementation.operation, implementation.name
-    yield from shipped_winners(operation, implementation=name, results=results)
-    for sweep in shipped_sweeps(operation, implementation=name, results=results):
-        yield from sweep.trials()
+    tables: Tables = {}
+    for winner in shipped_winners(operation, implementation=name, results=results):
+        tables.setdefault(Path(winner.device.slug) / operation / f"{name}.parquet", []).append(winner)
+    sweeps = shipped_sweeps(operation, implementation=name, results=results)
+    return tables | {sweep.path: sweep.trials() for sweep in sweeps}
 
 
 def as_request(trial: Trial, *, machine_code: bool) -> dict[str, Any]:
@@ -87,33 +92,35 @@ def extract(revision: str, folder: Path) -> None:
         tar.extractall(folder, filter="tar")
 
 
-def compile_in(trees: Sequence[Path], requests: Sequence[Mapping[str, Any]]) -> list[Compiled]:
-    """Compile the rows with the kernels of every tree, side by side."""
-    script = str(ROOT / "benchmarks" / "compiled_rows.py")
+def compile_in(trees: Sequence[Path], requests: Sequence[Mapping[str, Any]], *, title: str = "") -> list[Compiled]:
+    """Compile the rows with the kernels of every tree, side by side; with a title, progress goes to standard error.
+
+    Raises:
+        SystemExit: a tree's process failed.
+    """
     inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (folder / "requests.json").write_text(json.dumps(requests), encoding="utf-8")
-        running = []
-        for number, tree in enumerate(trees):
-            process = subprocess.Popen(
-                [sys.executable, script],
-                # A cache of its own: what another tree compiled must not answer for this one.
-                env={**inherited, "PYTHONPATH": str(tree), "TRITON_CACHE_DIR": str(folder / str(number))},
-                stdin=stack.enter_context((folder / "requests.json").open(encoding="utf-8")),
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(trees)) as pool:
+
+        def compile_rows(number: int) -> "subprocess.CompletedProcess[str]":
+            # A cache of its own: the binaries of another tree must not answer for this one.
+            environment = {"PYTHONPATH": str(trees[number]), "TRITON_CACHE_DIR": f"{folder}/{number}"}
+            return subprocess.run(
+                [sys.executable, SCRIPT, *([title] if title and number == 0 else [])],
+                env=inherited | environment,
+                input=json.dumps(requests),
                 stdout=subprocess.PIPE,
                 text=True,
+                check=False,
             )
-            stack.callback(process.kill)
-            running.append(process)
-        printed = [process.communicate()[0] for process in running]
-    if any(process.returncode for process in running):
+
+        ended = list(pool.map(compile_rows, range(len(trees))))
+    if any(process.returncode for process in ended):
         sys.exit("benchmarks.carry_over: the rows could not be compiled")
-    return [Compiled(**json.loads(text)) for text in printed]
+    return [Compiled(**json.loads(process.stdout)) for process in ended]
 
 
 def compare(row: Trial, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> str:
-    """Say in a line how a winner's binaries compare."""
+    """Describe in a line how a winner's binaries compare."""
     if before is None or now is None:
         return f"{row.shape}: {'REVISION' if before is None else 'this tree'} does not compile it"
     words = []
@@ -131,7 +138,7 @@ def compare(row: Trial, before: Mapping[str, Any] | None, now: Mapping[str, Any]
 
 
 def carry_over(rows: Iterable[Trial], before: Compiled, now: Compiled) -> list[Trial]:
-    """The rows, those of the earlier source as today's where both trees compile the same."""
+    """Return the rows, those of the earlier source as today's where both trees compile the same."""
     return [
         replace(row, source_hash=now.source_hash)
         if row.source_hash == before.source_hash and was is not None and was == digest
@@ -140,37 +147,40 @@ def carry_over(rows: Iterable[Trial], before: Compiled, now: Compiled) -> list[T
     ]
 
 
-def write_tables(implementation: Implementation[Any], rows: Sequence[Trial], results: Path) -> None:
-    """Write winners and sweeps back to where ``shipped_rows`` read them, in its order."""
-    operation, name = implementation.operation, implementation.name
+def write_tables(tables: Tables, rows: Iterable[Trial], results: Path) -> None:
+    """Write rows, in the order of the tables, back to their places."""
     remaining = iter(rows)
-    winners = list(islice(remaining, len(shipped_winners(operation, implementation=name, results=results))))
-    for slug in sorted({winner.device.slug for winner in winners}):
-        here = [winner for winner in winners if winner.device.slug == slug]
-        write_shipped(Path(slug) / operation / f"{name}.parquet", here, results=results)
-    for sweep in shipped_sweeps(operation, implementation=name, results=results):
-        write_shipped(sweep.path, islice(remaining, len(sweep.trials())), results=results)
+    for path, table in tables.items():
+        write_shipped(path, islice(remaining, len(table)), results=results)
 
 
 def carry(implementation: Implementation[Any], earlier: Path, results: Path, *, keep: bool) -> None:
     """Compare the shipped rows of an implementation with the earlier tree's, and unless ``keep`` write them back."""
-    winners = shipped_winners(implementation.operation, implementation=implementation.name, results=results)
-    rows = winners if keep else list(shipped_rows(implementation, results))
-    requests = [as_request(row, machine_code=place < len(winners)) for place, row in enumerate(rows)]
-    before, now = compile_in([earlier, ROOT], requests)
-    for row, was, made in zip(winners, before.rows, now.rows, strict=False):
-        print(f"  {compare(row, was, made)}", flush=True)
+    tables, title = shipped_tables(implementation, results), implementation.title
+    if keep:
+        tables = {path: rows for path, rows in tables.items() if "sweeps" not in path.parts}
+    rows = [row for table in tables.values() for row in table]
+    if not rows:
+        return
+    requests = [
+        as_request(row, machine_code="sweeps" not in path.parts) for path, table in tables.items() for row in table
+    ]
+    print(f"{title}: compiling {len(rows)} rows, with REVISION and with this tree", file=sys.stderr, flush=True)
+    before, now = compile_in([earlier, ROOT], requests, title=title)
+    for request, row, was, made in zip(requests, rows, before.rows, now.rows, strict=True):
+        if request["machine_code"]:
+            print(f"  {compare(row, was, made)}", flush=True)
     carried = carry_over(rows, before, now)
     if not keep:
-        write_tables(implementation, carried, results)
+        write_tables(tables, carried, results)
     stale = [row for row in carried if row.source_hash != now.source_hash]
-    print(f"{implementation.title}: {len(rows)} rows, {len(rows) - len(stale)} of today's source", flush=True)
+    print(f"{title}: {len(rows)} rows, {len(rows) - len(stale)} of today's source", flush=True)
     for name in dict.fromkeys(f"{row.shape} on {row.device.name}" for row in stale):
         print(f"  record again: {name}", flush=True)
 
 
 def main() -> None:
-    """Entry of the command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.carry_over", description=__doc__)
     parser.add_argument("revision", metavar="REVISION", help="the commit whose kernels the tables were recorded of")
     parser.add_argument("--results", type=Path, default=ROOT / "results", help="the tables [default: results/]")
@@ -180,7 +190,7 @@ def main() -> None:
         extract(given.revision, Path(folder))
         for operation in operation_names():
             for implementation in implementations_of(operation):
-                if implementation.is_ours and any(shipped_rows(implementation, given.results)):
+                if implementation.is_ours:
                     carry(implementation, Path(folder), given.results, keep=given.keep)
 
 

@@ -1,13 +1,12 @@
-"""How compiling scales with processes, and what they weigh: ``python -m benchmarks.compile_scaling --jobs 16``.
+"""Scaling of compiling with processes, and their memory: ``python -m benchmarks.compile_scaling --jobs 16``.
 
 Compiles the valid space of flash attention (head_dim 128, causal, seq 4096) for the NVIDIA H200; needs no GPU. Every
 run has an empty Triton cache of its own, and its clock starts when the compile server has imported torch and compiled
 one config, so that starting is not counted.
 
 A random sample of the space is compiled with one process and with ``--jobs``: that ratio is measured, but the last
-compiles of a small sample leave most processes idle. The whole space is compiled with ``--jobs`` alone; what one
-process would take for it is the sample's time with one, divided by the sample's share of all compile seconds of that
-run.
+compiles of a small sample leave most processes idle. The whole space is compiled with ``--jobs`` alone; the time of one
+process for it is the sample's time with one, divided by the sample's share of all compile seconds of that run.
 """
 
 import argparse
@@ -18,7 +17,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,51 +26,54 @@ from typing import Final
 from autotune.device import NVIDIA_H200
 from autotune.executor.compile_pool import COMPILE_SECONDS, CompilePool
 from autotune.registry import get_implementation, get_operation
-from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.trial import Candidate, Outcome
+from benchmarks.grids import grid_shape
 
 OPERATION: Final = get_operation("flash_attention")
 IMPLEMENTATION: Final = get_implementation("flash_attention", "triton")
-SHAPE: Final = AttentionShape(batch=4, heads=16, seq_q=4096, head_dim=128, dtype="bfloat16", causal=True)
+SHAPE: Final = grid_shape(128, True, 4096)
 SEED: Final = 0
 WATCH_SECONDS: Final = 1.0
 
 
-class Scale:
-    """Weighs every descendant of this process while it is entered, by proportional set size in MB.
+@dataclass
+class Weights:
+    """The largest memory of this process's descendants, by proportional set size in MB.
 
-    ``heaviest_mb`` is that of the samples with all the compilers at work; ``alone_mb`` is the heaviest of all samples:
-    the server before its first compiler, which has nobody to share its libraries with.
+    ``heaviest`` is the largest single one of the samples with all the compilers at work; ``alone`` that of all samples:
+    the server before its first compiler, with nobody to share its libraries.
     """
 
-    def __init__(self, jobs: int) -> None:
-        self.heaviest_mb = 0.0
-        self.alone_mb = 0.0
-        self.total_mb = 0.0
-        self._jobs = jobs
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
+    heaviest: float = 0.0
+    alone: float = 0.0
+    total: float = 0.0
 
-    def __enter__(self) -> "Scale":
-        self._thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
+@contextmanager
+def watched(jobs: int) -> Iterator[Weights]:
+    """Weigh all descendants of this process once a second."""
+    found, done = Weights(), threading.Event()
 
-    def _watch(self) -> None:
-        while not self._done.wait(WATCH_SECONDS):
+    def watch() -> None:
+        while not done.wait(WATCH_SECONDS):
             weights = [proportional_mb(pid) for pid in descendants(os.getpid())]
-            self.alone_mb = max([self.alone_mb, *weights])
-            if len(weights) > self._jobs:  # the server and its compilers
-                self.heaviest_mb = max([self.heaviest_mb, *weights])
-            self.total_mb = max(self.total_mb, sum(weights))
+            found.alone = max([found.alone, *weights])
+            if len(weights) > jobs:  # the server and its compilers
+                found.heaviest = max([found.heaviest, *weights])
+            found.total = max(found.total, sum(weights))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield found
+    finally:
+        done.set()
+        thread.join()
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """Children, their children, and so on, that live at this moment."""
+    """Yield the children of a process, their children, and so on."""
     try:
         tasks = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/children")]
     except OSError:  # gone meanwhile
@@ -81,7 +84,7 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def proportional_mb(pid: int) -> float:
-    """A process's own memory, and its share of what it shares; 0 for one that is gone."""
+    """Return a process's proportional set size; 0 for one that is gone."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -89,39 +92,29 @@ def proportional_mb(pid: int) -> float:
     return next((int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("Pss:")), 0.0)
 
 
-@contextmanager
-def cold_pool(jobs: int) -> Iterator[CompilePool]:
-    """A pool that has compiled the default and nothing else, over an empty cache."""
-    with tempfile.TemporaryDirectory() as cache:
-        os.environ["TRITON_CACHE_DIR"] = cache
-        pool = CompilePool(NVIDIA_H200, jobs=jobs, timeout=COMPILE_SECONDS)
-        try:
-            pool.open(OPERATION, SHAPE)
-            compile_all(pool, [IMPLEMENTATION.space.default(SHAPE, NVIDIA_H200)])
-            yield pool
-        finally:
-            pool.close()
-
-
 def compile_all(pool: CompilePool, configs: Sequence[Config]) -> list[Outcome]:
-    """Submit all and wait for all."""
+    """Submit all configs and wait for all outcomes."""
     for config in configs:
         pool.submit(Candidate(IMPLEMENTATION.name, config))
-    outcomes = [pool.receive(2 * COMPILE_SECONDS) for _ in configs]
-    assert None not in outcomes, "the compile server is silent"
-    return [outcome for outcome in outcomes if outcome is not None]
+    outcomes = [outcome for _ in configs if (outcome := pool.receive(2 * COMPILE_SECONDS)) is not None]
+    assert len(outcomes) == len(configs), "the compile server is silent"
+    return outcomes
 
 
 def timed(jobs: int, configs: Sequence[Config]) -> tuple[float, list[Outcome]]:
-    """Seconds that so many processes take, and what came of it."""
-    with cold_pool(jobs) as pool:
-        started = time.monotonic()
-        outcomes = compile_all(pool, configs)
-        return time.monotonic() - started, outcomes
+    """Compile with so many processes over an empty cache; return the seconds, without those of the start."""
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["TRITON_CACHE_DIR"] = cache
+        with closing(CompilePool(NVIDIA_H200, jobs=jobs, timeout=COMPILE_SECONDS)) as pool:
+            pool.open(OPERATION, SHAPE)
+            compile_all(pool, [IMPLEMENTATION.space.default(SHAPE, NVIDIA_H200)])
+            started = time.monotonic()
+            outcomes = compile_all(pool, configs)
+            return time.monotonic() - started, outcomes
 
 
 def main() -> None:
-    """Entry of the command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes; all cores by default")
     parser.add_argument("--sample", type=int, default=40, help="configs that one process compiles")
@@ -135,7 +128,7 @@ def main() -> None:
     say(f"the sample with 1 process: {alone:.1f} s")
     together, _ = timed(jobs, sample)
     say(f"the sample with {jobs} processes: {together:.1f} s, {alone / together:.1f} times as fast")
-    with Scale(jobs) as scale:
+    with watched(jobs) as weights:
         whole, outcomes = timed(jobs, space)
     seconds = {outcome.config: outcome.compile_seconds or COMPILE_SECONDS for outcome in outcomes}
     share = sum(seconds[config] for config in sample) / sum(seconds.values())
@@ -143,8 +136,8 @@ def main() -> None:
     say(f"the space with {jobs} processes: {whole:.1f} s ({statuses})")
     say(f"the space with 1 process, from the sample's share of {share:.1%}: {alone / share:.1f} s")
     say(f"speed-up: {alone / share / whole:.1f}")
-    say(f"heaviest of {jobs} compilers and their server: {scale.heaviest_mb:.0f} MB of proportional set size")
-    say(f"the server alone, before its first compiler: {scale.alone_mb:.0f} MB; all together {scale.total_mb:.0f} MB")
+    say(f"heaviest of {jobs} compilers and their server: {weights.heaviest:.0f} MB of proportional set size")
+    say(f"the server alone, before its first compiler: {weights.alone:.0f} MB; all together {weights.total:.0f} MB")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Compile shipped rows with the tree whose ``autotune`` is imported; ``benchmarks.carry_over`` runs this in two trees.
 
 Read a JSON list of rows from standard input (``carry_over.as_request`` writes them) and print the hash of the tree's
-source and one result for each row, null where compiling failed.
+source and one result for each row, null where compiling failed. With an argument, print progress to standard error
+behind it.
 
 A winner is compiled to machine code, and compared by it: instructions with their encodings, registers, shared memory
 and launch attributes. Addresses of instructions and debug information are left out. A kernel parameter that is read
@@ -19,6 +20,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +37,7 @@ from autotune.device import Device
 from autotune.executor.compiler import use_target
 from autotune.space import Config
 
+PROGRESS_SECONDS: Final = 10.0
 RUN: Final = JITFunction.run
 COMPILE: Final = JITFunction._do_compile
 DISASSEMBLER: Final = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -58,7 +61,6 @@ LAUNCHED_WITH: Final = ("num_warps", "num_ctas", "cluster_dims", "shared", "laun
 class Binary(NamedTuple):
     """One compiled kernel: its digests, and the numbers that a difference is reported by."""
 
-    kernel: str
     digest: str
     exact: str
     instructions: int
@@ -73,8 +75,8 @@ class Recorder:
     def __init__(self, *, machine_code: bool) -> None:
         self._machine_code = machine_code
         self._digest = hashlib.sha256()
+        self._is_empty = True
         self.binaries: list[Binary] = []
-        self.texts: list[str] = []
 
     def note(self, *facts: object) -> None:
         """Add facts to the digest."""
@@ -86,7 +88,7 @@ class Recorder:
         Raises:
             LookupError: nothing was compiled.
         """
-        if not self.texts:
+        if self._is_empty:
             raise LookupError("nothing was compiled; is TRITON_INTERPRET set?")
         return self._digest.hexdigest()
 
@@ -100,10 +102,9 @@ class Recorder:
         kernel = RUN(function, *arguments, grid=grid, warmup=True, **named)
         if self._machine_code:
             passed = list(_passed(self._bound, kernel.src.signature))
-            binary, text = read_binary(kernel, passed)
-            self.note(grid, binary.digest)
-            self.binaries.append(binary)
-            self.texts.append(text)
+            self.binaries.append(read_binary(kernel, passed))
+            self.note(grid, self.binaries[-1].digest)
+            self._is_empty = False
         return kernel
 
     def compile(
@@ -122,7 +123,7 @@ class Recorder:
         text = name_constants(stages["ttir"](module, {}).str_nodebug())
         passed = list(_passed(self._bound, signature))
         self.note(self._grid, passed, target, sorted(options.__dict__.items()), text)
-        self.texts.append(text)
+        self._is_empty = False
 
 
 def name_constants(text: str) -> str:
@@ -152,8 +153,8 @@ def _passed(arguments: dict[str, Any], signature: dict[str, Any]) -> Iterator[st
         yield from leaves(arguments[name], kind)
 
 
-def read_binary(kernel: Any, passed: list[str]) -> tuple[Binary, str]:
-    """Read a compiled kernel for NVIDIA's GPUs; the text is what the digest is of.
+def read_binary(kernel: Any, passed: list[str]) -> Binary:
+    """Read a compiled kernel for NVIDIA's GPUs.
 
     Raises:
         LookupError: it is for another vendor's, or its parameters are not those that the launch passes.
@@ -186,8 +187,7 @@ def read_binary(kernel: Any, passed: list[str]) -> tuple[Binary, str]:
     registers, stack = (int(re.findall(rf"{name}:(\d+)", usage)[-1]) for name in ("REG", "STACK"))
     normalised = "\n".join([str(facts), f"{registers} registers, {stack} bytes of stack", *lines])
     digest, exact = (hashlib.sha256(text.encode()).hexdigest() for text in (normalised, f"{facts} {instructions}"))
-    made = Binary(kernel.src.fn.__name__, digest, exact, len(lines), registers, stack, kernel.metadata.shared)
-    return made, normalised
+    return Binary(digest, exact, len(lines), registers, stack, kernel.metadata.shared)
 
 
 def _dump(option: str, path: str) -> str:
@@ -210,44 +210,47 @@ def _parameter_names(layout: str, passed: list[str]) -> dict[int, tuple[int, str
     }
 
 
-def _find(operation: str, implementation: str) -> tuple[Any, Any]:
-    """Find what owns the space and the source, and the kernel, in trees before and after implementations existed."""
-    load_kernel: Any = registry.load_kernel
-    if hasattr(registry, "get_implementation"):
-        return registry.get_implementation(operation, implementation), load_kernel(operation, implementation)
-    return registry.get_operation(operation), load_kernel(operation)
-
-
-def compile_row(place: int, row: dict[str, Any]) -> dict[str, Any] | None:
-    """Compile one row; what raises is reported on standard error and has no result."""
+def compile_row(row: dict[str, Any]) -> dict[str, Any] | None:
+    """Compile one row; an error is reported on standard error and gives None."""
     recorder = Recorder(machine_code=row["machine_code"])
     JITFunction.run = lambda function, *arguments, **named: recorder.launch(function, *arguments, **named)
     JITFunction._do_compile = COMPILE if row["machine_code"] else lambda *arguments: recorder.compile(*arguments)
     try:
-        owner, kernel = _find(row["operation"], row["implementation"])
+        owner = (row["operation"], row["implementation"])
+        space = registry.get_implementation(*owner).space
         device = Device(**row["device"])
         use_target(device.architecture)
         shape = registry.get_operation(row["operation"]).shape_class(**row["shape"])
-        named = {parameter.name for parameter in owner.space.parameters}
+        named = {parameter.name for parameter in space.parameters}
         if row["has_default"]:
-            recorder.note(owner.space.default(shape, device))
-        kernel.warmup(Config({name: value for name, value in row["config"].items() if name in named}), shape)
+            recorder.note(space.default(shape, device))
+        config = Config({name: value for name, value in row["config"].items() if name in named})
+        registry.load_kernel(*owner).warmup(config, shape)
         digest = recorder.hexdigest()
     except Exception:
         print(f"{row['shape']}, {row['config']}:\n{traceback.format_exc()}", file=sys.stderr)
         return None
-    if len(sys.argv) > 1:  # a folder to keep what was compared
-        for number, text in enumerate(recorder.texts):
-            (Path(sys.argv[1]) / f"{place}_{number}.txt").write_text(text, encoding="utf-8")
     return {"digest": digest, "binaries": [binary._asdict() for binary in recorder.binaries]}
 
 
+def compile_rows(rows: list[dict[str, Any]], title: str) -> list[dict[str, Any] | None]:
+    """Compile all rows; with a title, say on standard error now and then how many are done."""
+    compiled, said = [], time.monotonic()
+    for row in rows:
+        compiled.append(compile_row(row))
+        if title and time.monotonic() - said >= PROGRESS_SECONDS:
+            said = time.monotonic()
+            print(f"{title}: {len(compiled)} of {len(rows)} rows compiled", file=sys.stderr, flush=True)
+    return compiled
+
+
 def main() -> None:
-    """Entry of the script."""
+    """Run the script."""
     knobs.compilation.disable_line_info = True
     rows = json.load(sys.stdin)
-    owner, _ = _find(rows[0]["operation"], rows[0]["implementation"])
-    print(json.dumps({"source_hash": owner.source_hash, "rows": [compile_row(*item) for item in enumerate(rows)]}))
+    implementation = registry.get_implementation(rows[0]["operation"], rows[0]["implementation"])
+    compiled = compile_rows(rows, "".join(sys.argv[1:]))
+    print(json.dumps({"source_hash": implementation.source_hash, "rows": compiled}))
 
 
 if __name__ == "__main__":

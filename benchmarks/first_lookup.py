@@ -1,7 +1,6 @@
-"""Time a process's first look-up, beside its imports, over a store of many trials.
+"""Time a process's first look-up over a store of many trials: ``python -m benchmarks.first_lookup``.
 
-Run as ``python -m benchmarks.first_lookup``.
-Each number is the least of several fresh processes, since a machine that others use only adds.
+Imports are not counted. Each number is the least of several fresh processes, since a machine that others use only adds.
 """
 
 import os
@@ -16,12 +15,11 @@ from typing import Final
 from autotune.device import NVIDIA_H200
 from autotune.shape import AttentionShape
 from autotune.table import Store, shipped_sweeps
-from autotune.trial import Stage, Trial
+from autotune.trial import Stage
 
 TRIALS: Final = 30_000
 PROCESSES: Final = 7
 OPERATION: Final = "flash_attention"
-
 CALLS: Final = {
     "served_winners": "table.served_winners('flash_attention')",
     "get_kernel": "get_kernel(shape, device='NVIDIA H200')",
@@ -53,29 +51,24 @@ def main() -> None:
 
 
 def fill(store: Store, count: int) -> None:
-    """Append the trials of as many searches as it takes: a shipped sweep's rows, under a batch size of each search."""
-    rows = shipped_sweeps(OPERATION)[0].trials()
-    screened = [row for row in rows if row.stage is Stage.SCREEN][:115]
-    raced = [row for row in rows if row.stage is Stage.RACE][:5]
-    for search in range(count // len(screened + raced)):
-        store.append(_search(screened + raced, search))
-
-
-def _search(rows: list[Trial], number: int) -> list[Trial]:
-    assert isinstance(rows[0].shape, AttentionShape)
-    shape = replace(rows[0].shape, batch=number + 1)
-    later = timedelta(minutes=number)
-    return [
-        replace(
-            row,
-            shape=shape,
-            study=f"study {number}",
-            race_id=row.race_id and f"race {number}",
-            started_at=row.started_at + later,
-            outcome=replace(row.outcome, judge_seconds=(row.outcome.judge_seconds or 1.0) + number),
+    """Append the trials of as many searches as it takes: rows of a shipped sweep, under another batch size each."""
+    recorded = shipped_sweeps(OPERATION)[0].trials()
+    rows = [row for row in recorded if row.stage is Stage.SCREEN][:115]
+    rows += [row for row in recorded if row.stage is Stage.RACE][:5]
+    shape = rows[0].shape
+    assert isinstance(shape, AttentionShape)
+    for number in range(count // len(rows)):
+        store.append(
+            replace(
+                row,
+                shape=replace(shape, batch=number + 1),
+                study=f"study {number}",
+                race_id=row.race_id and f"race {number}",
+                started_at=row.started_at + timedelta(minutes=number),
+                outcome=replace(row.outcome, judge_seconds=(row.outcome.judge_seconds or 1.0) + number),
+            )
+            for row in rows
         )
-        for row in rows
-    ]
 
 
 def _least(home: Path) -> list[str]:

@@ -1,19 +1,20 @@
 """The problems whose winners and sweeps ship, by implementation; ``benchmarks.record`` records them.
 
 Flash attention: FlashAttention's own benchmark, batch x seq = 16,384 and heads x head_dim = 2048, bf16, forward; the
-chunks that paged prefill is compared with; whole prompts of a model; and float32. Paged decode: what
-``benchmarks.paged`` compares, and the heads of models that are served, from one sequence to a full server.
-FlexAttention: what its users run, 16,384 tokens each but for one long prompt of Gemma 2. A group's first problems are
-those the others learn from.
+chunks that paged prefill is compared with; whole prompts of a model; and float32. Paged decode: the problems of
+``benchmarks.paged``, and the heads of models that are served, from one sequence to a full server. FlexAttention: common
+uses, 16,384 tokens each but for one long prompt of Gemma 2. A group's first problems are those the others learn from.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from autotune.models import ModelShape, get_model
 from autotune.shape import AttentionShape, PagedShape, Shape
 
+OPERATION: Final = "flash_attention"
+TRITON: Final = "triton"
 TOKENS, WIDTH = 16384, 2048
 HEAD_DIMS = (64, 128, 256)
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
@@ -24,8 +25,7 @@ GEMMA: Final = get_model("gemma-2-9b")
 MHA: Final = ModelShape("mha", 32, 32, 128)
 OTHERS: Final = (get_model("qwen2.5-7b"), get_model("gpt-oss-120b"), ModelShape("wide", 32, 8, 256))
 CHUNK: Final = 2048  # new tokens of a chunked prefill
-CACHED: Final = 30720  # tokens before them
-PREFILLS: Final = (1024, 4096, 16384)
+CACHED: Final = (0, 30720)  # tokens before them
 # Batch, heads, length, causal: what the suites of comparisons measure in float32 (docs/suites.md).
 EXACT: Final = (
     *((1, 8, 1024, False), (1, 8, 512, False), (1, 8, 128, False)),
@@ -44,28 +44,21 @@ class Cell(NamedTuple):
 
 
 def grid_shape(head_dim: int, causal: bool, seq: int) -> AttentionShape:
-    """One cell of flash attention's grid."""
-    return AttentionShape(
-        batch=TOKENS // seq, heads=WIDTH // head_dim, seq_q=seq, head_dim=head_dim, dtype="bfloat16", causal=causal
-    )
+    """Return one cell of flash attention's grid."""
+    return AttentionShape(batch=TOKENS // seq, heads=WIDTH // head_dim, seq_q=seq, head_dim=head_dim, causal=causal)
+
+
+def _heads(model: ModelShape) -> dict[str, Any]:
+    return {"heads": model.heads, "kv_heads": model.kv_heads, "head_dim": model.head_dim}
 
 
 def paged_shape(model: ModelShape, batch: int, context: int, **fields: Any) -> PagedShape:
-    """A decode step of a model's layers that have no window."""
-    return PagedShape(
-        batch=batch,
-        heads=model.heads,
-        kv_heads=model.kv_heads,
-        max_context=context,
-        head_dim=model.head_dim,
-        dtype="bfloat16",
-        sinks=model.sinks,
-        **fields,
-    )
+    """Return a decode step of a model's layers that have no window."""
+    return PagedShape(batch=batch, max_context=context, sinks=model.sinks, **_heads(model), **fields)
 
 
 def ragged(model: ModelShape) -> PagedShape:
-    """64 sequences whose lengths are uniform between 1 and 8192."""
+    """Return 64 sequences whose lengths are uniform between 1 and 8192."""
     return paged_shape(model, 64, 8192, mean_context=4096)
 
 
@@ -73,115 +66,95 @@ BESIDE_SHORT: Final = paged_shape(LLAMA, 64, 65536, mean_context=1500)  # one of
 
 
 def prefill_shape(cached: int) -> PagedShape:
-    """One chunk after so many cached tokens."""
-    return replace(paged_shape(LLAMA, 1, cached + CHUNK), seq_q=CHUNK)
+    """Return one chunk after so many cached tokens."""
+    return paged_shape(LLAMA, 1, cached + CHUNK, seq_q=CHUNK)
 
 
 def mixed_shape() -> PagedShape:
-    """63 sequences that decode and one chunk of about CHUNK tokens."""
-    return replace(paged_shape(LLAMA, 64, 8192, mean_context=4096), seq_q=CHUNK // 64 + 1)
+    """Return 63 sequences that decode and one chunk of about CHUNK tokens."""
+    return replace(ragged(LLAMA), seq_q=CHUNK // 64 + 1)
+
+
+def dense_shape(model: ModelShape, seq: int, **fields: Any) -> AttentionShape:
+    """Return causal attention of a model's layers that have no window, without pages."""
+    return AttentionShape(**{"batch": 1, "seq_q": seq, "causal": True} | _heads(model) | fields)
 
 
 def dense_chunk(cached: int) -> AttentionShape:
-    """The same attention over contiguous tensors."""
-    return AttentionShape(
-        batch=1,
-        heads=LLAMA.heads,
-        kv_heads=LLAMA.kv_heads,
-        seq_q=CHUNK,
-        seq_kv=cached + CHUNK,
-        head_dim=LLAMA.head_dim,
-        causal=True,
-    )
+    """Return the attention of ``prefill_shape`` over contiguous tensors."""
+    return dense_shape(LLAMA, CHUNK, seq_kv=cached + CHUNK)
 
 
 def dense_prefill(seq: int) -> AttentionShape:
-    """Whole prompts of one model, as ``autotune bench --model`` measures them."""
-    return AttentionShape(
-        batch=TOKENS // seq, heads=LLAMA.heads, kv_heads=LLAMA.kv_heads, seq_q=seq, head_dim=LLAMA.head_dim, causal=True
-    )
+    """Return whole prompts of one model, as ``autotune bench --model`` measures them."""
+    return dense_shape(LLAMA, seq, batch=TOKENS // seq)
 
 
-def _flash_cells() -> Iterator[Cell]:
-    for head_dim in HEAD_DIMS:
-        for causal in (False, True):
-            for seq in LENGTHS:
-                yield Cell("causal" if causal else "full", grid_shape(head_dim, causal, seq))
-    yield from (Cell("chunk", dense_chunk(cached)) for cached in (0, CACHED))
-    yield from (Cell("llama", dense_prefill(seq)) for seq in PREFILLS)
-    for batch, heads, seq, causal in EXACT:
-        shape = AttentionShape(batch=batch, heads=heads, seq_q=seq, head_dim=64, dtype="float32", causal=causal)
-        yield Cell("float32", shape)
+def _cells(group: str, shapes: Iterable[Shape]) -> tuple[Cell, ...]:
+    return tuple(Cell(group, shape) for shape in shapes)
 
 
-def _paged_cells() -> Iterator[Cell]:
-    yield from (Cell("uniform", paged_shape(LLAMA, batch, 4096)) for batch in (64, 16))
-    yield Cell("ragged", ragged(LLAMA))
-    yield Cell("ragged", BESIDE_SHORT)
-    yield Cell("uniform", paged_shape(LLAMA, 64, 2048))
-    for context in (8192, 4096, 32768, 131072, 2048, 512):
-        yield Cell("one", paged_shape(LLAMA, 1, context))
-    yield Cell("uniform", paged_shape(LLAMA, 256, 2048))
-    yield Cell("uniform", paged_shape(LLAMA, 16, 512))
-    yield Cell("pages", paged_shape(LLAMA, 64, 4096, page_size=128))
-    yield Cell("pages", paged_shape(LLAMA, 64, 4096, page_size=1))
-    yield Cell("pages", paged_shape(LLAMA, 128, 8192, page_size=64))
-    yield Cell("pages", paged_shape(LLAMA, 1, 8192, page_size=64))
-    for kv_dtype in ("float8_e4m3fn", "int8", "float8_e5m2"):
-        yield Cell("quantized", paged_shape(LLAMA, 64, 4096, kv_dtype=kv_dtype))
-    yield Cell("quantized", paged_shape(LLAMA, 1, 8192, kv_dtype="float8_e4m3fn"))
-    yield Cell("tp8", paged_shape(TP8, 64, 4096))
-    yield Cell("tp8", ragged(TP8))
-    yield Cell("tp8", paged_shape(TP8, 1, 8192))
-    yield Cell("mha", paged_shape(MHA, 32, 4096, page_size=64))
-    yield Cell("mha", paged_shape(MHA, 16, 4096))
-    for model in OTHERS:
-        yield Cell(model.name, paged_shape(model, 64, 4096))
-        yield Cell(model.name, paged_shape(model, 1, 8192))
+def _pages(group: str, model: ModelShape, *sizes: tuple[int, int], **fields: Any) -> tuple[Cell, ...]:
+    """Return decode steps of one model by batch and context."""
+    return _cells(group, (paged_shape(model, batch, context, **fields) for batch, context in sizes))
 
 
-def _flex_cells() -> Iterator[Cell]:
-    """Prompts with and without a window, a softcap, the usual head dims with and without a mask, an encoder."""
-    yield from (Cell("llama", dense_prefill(seq)) for seq in (1024, 4096))
-    yield Cell("full", grid_shape(128, False, 4096))
-    yield from (Cell("causal", grid_shape(head_dim, True, 2048)) for head_dim in (64, 256))
-    yield Cell("window", replace(dense_prefill(8192), window=1024))
-    softcap = AttentionShape(
-        batch=1,
-        heads=GEMMA.heads,
-        kv_heads=GEMMA.kv_heads,
-        seq_q=4096,
-        head_dim=GEMMA.head_dim,
-        causal=True,
-        softcap=True,
-    )
-    yield Cell("softcap", softcap)
-    yield Cell("encoder", AttentionShape(batch=32, heads=12, seq_q=512, head_dim=64))  # BERT base's heads and length
-
-
-def _flash_sweeps() -> Iterator[Cell]:
-    """A short and a long one of each kind."""
-    for head_dim in HEAD_DIMS:
-        yield from (
-            Cell("full", grid_shape(head_dim, False, seq)) for seq in (1024, 8192 if head_dim == 128 else 16384)
-        )
-        yield from (Cell("causal", grid_shape(head_dim, True, seq)) for seq in (1024 if head_dim == 128 else 512, 4096))
-
-
-OPERATION: Final = "flash_attention"
-TRITON: Final = "triton"
 WINNERS: Final = {
-    "flash_attention/triton": tuple(_flash_cells()),
-    "flash_attention/flex": tuple(_flex_cells()),
-    "paged_decode/triton": tuple(_paged_cells()),
-    "paged_prefill/triton": (
-        *(Cell("chunk", prefill_shape(cached)) for cached in (0, CACHED)),
-        Cell("mixed", mixed_shape()),
+    "flash_attention/triton": (
+        *(
+            Cell("causal" if causal else "full", grid_shape(head_dim, causal, seq))
+            for head_dim in HEAD_DIMS
+            for causal in (False, True)
+            for seq in LENGTHS
+        ),
+        *_cells("chunk", map(dense_chunk, CACHED)),
+        *_cells("llama", map(dense_prefill, (1024, 4096, 16384))),
+        *_cells(
+            "float32",
+            (
+                AttentionShape(batch=batch, heads=heads, seq_q=seq, head_dim=64, dtype="float32", causal=causal)
+                for batch, heads, seq, causal in EXACT
+            ),
+        ),
     ),
+    "flash_attention/flex": (
+        *_cells("llama", map(dense_prefill, (1024, 4096))),
+        Cell("full", grid_shape(128, False, 4096)),
+        *_cells("causal", (grid_shape(head_dim, True, 2048) for head_dim in (64, 256))),
+        Cell("window", replace(dense_prefill(8192), window=1024)),
+        Cell("softcap", dense_shape(GEMMA, 4096, softcap=True)),
+        Cell("encoder", AttentionShape(batch=32, heads=12, seq_q=512, head_dim=64)),  # BERT base's heads and length
+    ),
+    "paged_decode/triton": (
+        *_pages("uniform", LLAMA, (64, 4096), (16, 4096)),
+        *_cells("ragged", (ragged(LLAMA), BESIDE_SHORT)),
+        *_pages("uniform", LLAMA, (64, 2048)),
+        *_pages("one", LLAMA, *((1, context) for context in (8192, 4096, 32768, 131072, 2048, 512))),
+        *_pages("uniform", LLAMA, (256, 2048), (16, 512)),
+        *_pages("pages", LLAMA, (64, 4096), page_size=128),
+        *_pages("pages", LLAMA, (64, 4096), page_size=1),
+        *_pages("pages", LLAMA, (128, 8192), (1, 8192), page_size=64),
+        *_pages("quantized", LLAMA, (64, 4096), kv_dtype="float8_e4m3fn"),
+        *_pages("quantized", LLAMA, (64, 4096), kv_dtype="int8"),
+        *_pages("quantized", LLAMA, (64, 4096), kv_dtype="float8_e5m2"),
+        *_pages("quantized", LLAMA, (1, 8192), kv_dtype="float8_e4m3fn"),
+        *_pages("tp8", TP8, (64, 4096)),
+        Cell("tp8", ragged(TP8)),
+        *_pages("tp8", TP8, (1, 8192)),
+        *_pages("mha", MHA, (32, 4096), page_size=64),
+        *_pages("mha", MHA, (16, 4096)),
+        *(cell for model in OTHERS for cell in _pages(model.name, model, (64, 4096), (1, 8192))),
+    ),
+    "paged_prefill/triton": (*_cells("chunk", map(prefill_shape, CACHED)), Cell("mixed", mixed_shape())),
 }
 SWEEPS: Final = {
-    "flash_attention/triton": tuple(_flash_sweeps()),
+    "flash_attention/triton": tuple(  # a short and a long one of each kind
+        Cell("causal" if causal else "full", grid_shape(head_dim, causal, seq))
+        for head_dim in HEAD_DIMS
+        for causal, at_128, at_others in ((False, (1024, 8192), (1024, 16384)), (True, (1024, 4096), (512, 4096)))
+        for seq in (at_128 if head_dim == 128 else at_others)
+    ),
     "flash_attention/flex": (),
-    "paged_decode/triton": (Cell("tp8", ragged(TP8)), Cell("tp8", paged_shape(TP8, 1, 8192))),
+    "paged_decode/triton": (Cell("tp8", ragged(TP8)), *_pages("tp8", TP8, (1, 8192))),
     "paged_prefill/triton": (),
 }

@@ -1,8 +1,8 @@
-"""Kills searches at random moments and counts what is lost: ``python -m benchmarks.kill_storm --kills 1000``.
+"""Kill searches at random moments and count what is lost: ``python -m benchmarks.kill_storm --kills 1000``.
 
 A victim is a forked process that searches by replay of a shipped sweep into a store in a temporary folder, and says
 every trial that was acknowledged before it goes on. It is killed at any time of its start, screening, race or
-compaction, or at any change of the disk; then its store is read with the checks of every reader. Exits with 1 if
+compaction, or at any change of the disk; then its store is read with the checks of every reader. The exit code is 1 if
 anything is lost, unreadable or measured again.
 """
 
@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from itertools import cycle, repeat
+from itertools import cycle
 from pathlib import Path
 from typing import Final
 
@@ -42,24 +42,23 @@ class Tally:
     """Observations. Every one of the ``defects`` is a reason to fail."""
 
     kills: Counter[Phase] = field(default_factory=Counter)
-    acknowledged: int = 0
-    repeated: int = 0
+    trials: Counter[str] = field(default_factory=Counter)  # acknowledged, and repeated since they were in flight
     finished: int = 0
     defects: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Tally") -> None:
         self.kills.update(other.kills)
-        self.acknowledged += other.acknowledged
-        self.repeated += other.repeated
+        self.trials.update(other.trials)
         self.finished += other.finished
         self.defects.update(other.defects)
 
     def __str__(self) -> str:
         phases = ", ".join(f"{self.kills[phase]} in {phase}" for phase in Phase)
         defects = ", ".join(f"{count} {defect}" for defect, count in self.defects.items())
+        acknowledged, repeated = self.trials["acknowledged"], self.trials["repeated"]
         return (
             f"{self.kills.total()} kills: {phases}; {self.finished} studies finished\n"
-            f"{self.acknowledged} trials acknowledged, {self.repeated} that were in flight repeated; {defects}"
+            f"{acknowledged} trials acknowledged, {repeated} that were in flight repeated; {defects}"
         )
 
 
@@ -71,32 +70,25 @@ class Victims:
         self._seed = seed
         self._tally = tally
         self._folder = tempfile.TemporaryDirectory(prefix="kill-storm-")
+        self.close = self._folder.cleanup
         self._kept: set[Trial] = set()
         self._asked: set[Config] = set()
         self._screened: set[Config] = set()
 
     def live(self, moment: Moment | None) -> Life:
-        """One life, and a look at what it left."""
+        """Run one life, and check what it left."""
         life = run(Path(self._folder.name), self.sampler, self._seed, moment)
-        self._tally.kills[life.phase] += life.killed
-        self._tally.finished += life.winner is not None
-        self._check(life)
-        return life
-
-    def close(self) -> None:
-        """Remove the folder."""
-        self._folder.cleanup()
-
-    def _check(self, life: Life) -> None:
         damaged: list[TableError] = []
         stored = Store(Path(self._folder.name)).trials(OPERATION.name, on_damaged=damaged.append)
         screened = [trial.config for trial in stored if trial.stage is Stage.SCREEN]
         acknowledged = {*life.kept, *([life.winner] if life.winner else [])}
         known_and_asked, twice = self._screened.intersection(life.asked), len(screened) - len(set(screened))
         self._kept |= acknowledged
-        self._tally.acknowledged += len(acknowledged)
-        self._tally.repeated += len(self._asked.intersection(life.asked))
-        self._tally.defects.update(
+        tally = self._tally
+        tally.kills[life.phase] += life.killed
+        tally.finished += life.winner is not None
+        tally.trials.update(acknowledged=len(acknowledged), repeated=len(self._asked.intersection(life.asked)))
+        tally.defects.update(
             {
                 "lost": len(self._kept.difference(stored)),
                 "unreadable": len(damaged),
@@ -106,6 +98,7 @@ class Victims:
         )
         self._asked.update(life.asked)
         self._screened = set(screened)
+        return life
 
 
 class Lane:
@@ -117,7 +110,7 @@ class Lane:
         self._tally = Tally()
 
     def kill(self, kills: int) -> Tally:
-        """Kill so many victims; what was resumed is brought to its end."""
+        """Kill so many victims; studies that are resumed are brought to their end."""
         resumed = self._begin(SWEEP)
         kinds = cycle((SWEEP, None, *SEARCHES, None))
         while self._tally.kills.total() < kills:
@@ -137,7 +130,7 @@ class Lane:
         return Victims(sampler, self._random.randrange(2**32), self._tally)
 
     def _moment(self, study: Victims) -> Moment:
-        """Any moment in time, or any change of the disk: between those is next to no time, and all the danger."""
+        """Choose a moment in time, or a change of the disk: between those is next to no time, and all the danger."""
         whole = self._whole[study.sampler]
         if self._random.random() < 0.5:
             return Before(self._random.randint(1, whole.changes))
@@ -145,7 +138,7 @@ class Lane:
         return After(phase, self._random.uniform(0.0, whole.seconds(phase)))
 
     def _live(self, study: Victims, moment: Moment | None) -> bool:
-        """One life; returns whether the study came to its end, which for a sweep is always the same."""
+        """Run one life; return True if the study came to its end, which for a sweep is always the same."""
         winner, expected = study.live(moment).winner, self._whole[study.sampler].winner
         if winner is None or expected is None:
             return False
@@ -155,20 +148,15 @@ class Lane:
 
 
 def learn(sampler: Sampler) -> Life:
-    """A life that nobody ends: how long its phases last, and who wins."""
+    """Run a life without a kill, for the seconds of its phases and its winner."""
     study = Victims(sampler, 0, Tally())
     life = study.live(None)
     study.close()
     return life
 
 
-def kill_in_lane(seed: int, whole: Lives, kills: int) -> Tally:
-    """Run one process of the pool."""
-    return Lane(seed, whole).kill(kills)
-
-
 def main() -> None:
-    """Entry of the command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
@@ -176,11 +164,11 @@ def main() -> None:
     started = time.monotonic()
     lanes = min(arguments.kills, LANES_PER_CORE * (os.cpu_count() or 1))
     shares = [len(range(lane, arguments.kills, lanes)) for lane in range(lanes)]
-    seeds = [arguments.seed * lanes + lane for lane in range(lanes)]
     whole = {sampler: learn(sampler) for sampler in SAMPLERS}
+    prepared = [Lane(arguments.seed * lanes + lane, whole) for lane in range(lanes)]
     tally = Tally()
     with ProcessPoolExecutor(lanes, mp_context=FORK) as pool:
-        for found in pool.map(kill_in_lane, seeds, repeat(whole), shares):
+        for found in pool.map(Lane.kill, prepared, shares):
             tally.add(found)
     print(f"{tally}\nin {time.monotonic() - started:.0f} s")
     sys.exit(tally.defects.total() > 0)

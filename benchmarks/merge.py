@@ -1,4 +1,4 @@
-"""Adds what several recordings wrote to the tables that ship: ``python -m benchmarks.merge FOLDER...``; needs no GPU.
+"""Add the tables of several recordings to those that ship: ``python -m benchmarks.merge FOLDER...``; needs no GPU.
 
 A folder is one that ``benchmarks.record --results`` named. Of each problem the newest race decides, and of two sweeps
 of one problem the newer is kept: neither the order of the folders nor merging one twice makes a difference.
@@ -27,7 +27,7 @@ def add_winners(operation: str, trials: Iterable[Trial], results: Path) -> None:
 
 
 def add_sweeps(operation: str, sources: Sequence[Path], results: Path) -> int:
-    """Copy the sweeps of other folders, unless a newer one of the same name is there; returns how many were found."""
+    """Copy the sweeps of other folders, unless a newer one of the same name is there; return how many were found."""
     newest = {sweep.path: sweep.trials() for sweep in shipped_sweeps(operation, results=results)}
     found = [sweep for source in sources for sweep in shipped_sweeps(operation, results=source)]
     for sweep in found:
@@ -39,7 +39,7 @@ def add_sweeps(operation: str, sources: Sequence[Path], results: Path) -> int:
 
 
 def merge(sources: Sequence[Path], results: Path) -> list[str]:
-    """Add everything that other folders of results hold; returns a line for each operation that they have any of.
+    """Add all tables of other folders of results; return a line for each operation that they have any of.
 
     Raises:
         TableError: a table is damaged; what was merged before it stays.
@@ -55,14 +55,14 @@ def merge(sources: Sequence[Path], results: Path) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry of the command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.merge", description=__doc__)
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
     parser.add_argument("--results", type=Path, default=RESULTS, help="what they are added to [default: results/]")
     given = parser.parse_args(arguments)
     strange = [str(folder) for folder in given.folders if not folder.is_dir()]
     if strange:
-        parser.error(f"{', '.join(strange)} is no folder; expected what --results of benchmarks.record named")
+        parser.error(f"{', '.join(strange)} is no folder; expected one that --results of benchmarks.record named")
     try:
         lines = merge(given.folders, given.results)
     except TableError as error:

@@ -1,20 +1,19 @@
-"""Compares the shipped winners of the paged operations on the GPU here: ``python -m benchmarks.paged [PART...]``.
+"""Compare the shipped winners of the paged operations on the GPU here: ``python -m benchmarks.paged [PART...]``.
 
 Paged decode stands beside its default, one config for all problems, cuDNN's paged attention (its first plan, and the
 best of all its plans) and FlashInfer, where they are installed, in one interleaved race for each problem, and beside a
 tuned kernel that only reads as many bytes; caches rotate past the L2, launches are replayed by CUDA graph. Paged
 prefill stands beside our dense flash attention of the same shape, and for a mixed batch beside a launch for the decode
-rows and one for the chunk. Prints Markdown.
+rows and one for the chunk. The output is Markdown.
 
 Winners come from the shipped tables alone, whatever you have tuned. The column *served* is the rung of ``get_kernel``'s
-ladder: ``exact`` was searched for, ``nearest`` runs what another shape's search has found.
+ladder: ``exact`` for the winner of that very shape, ``nearest`` for that of another one.
 """
 
 import argparse
 import math
 import os
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,14 +21,13 @@ from functools import partial
 from typing import Any, Final
 from unittest.mock import patch
 
-from autotune import platforms
 from autotune.dispatch import TunedKernel, get_kernel, reload
 from autotune.executor.gpu import GpuExecutor
-from autotune.executor.select import NO_GPU
 from autotune.registry import get_implementation, get_operation, load_definition, load_kernel
 from autotune.shape import PagedShape, Shape
 from autotune.timing import Stopwatch
 from autotune.trial import Candidate, Policy
+from benchmarks.console import open_gpu, print_head, print_row
 from benchmarks.grids import (
     BESIDE_SHORT,
     CACHED,
@@ -77,44 +75,41 @@ MIXED_CONTEXTS: Final = tuple(130 * number for number in range(1, 64))  # cached
 
 
 def main() -> None:
-    """Entry of the command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.paged", description=__doc__)
     parser.add_argument(
         "parts", nargs="*", type=parse_part, metavar="PART", help=f"{', '.join(ALL_PARTS)} [default: all]"
     )
     wanted = parser.parse_args().parts or ALL_PARTS
-    if not platforms.has_gpu():
-        sys.exit(f"benchmarks.paged: {NO_GPU}")
     with shipped_tables():
-        executor = GpuExecutor()
-        print(f"{executor.device.name}, {executor.toolchain}")
-        try:
+        with open_gpu("paged") as executor:
             for part in wanted:
                 if part in PARTS:
                     compare_decode(executor, part)
                 elif part == "prefill":
                     compare_prefill(executor)
-        finally:
-            executor.close()
         if "mixed" in wanted:
             compare_mixed()
 
 
 def parse_part(name: str) -> str:
-    """The name of a part, as argparse wants to have it refused."""
+    """Return the name of a part.
+
+    Raises:
+        argparse.ArgumentTypeError: there is no such part.
+    """
     if name not in ALL_PARTS:
         raise argparse.ArgumentTypeError(f"{name!r} is unknown; allowed: {', '.join(ALL_PARTS)}")
     return name
 
 
 def compare_decode(executor: GpuExecutor, part: str) -> None:
-    """A table of one part's problems."""
+    """Print a table of one part's problems."""
     from benchmarks.stream_read import fastest_read
 
     print(f"\n## {part}\n")
     times = ("us", "TB/s", "of reading", "default", "one for all", *PEERS, "ours faster")
-    columns = ("problem", "MB", *times, "served", "config")
-    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    print_head("problem", "MB", *times, "served", "config")
     operation, triton = get_operation("paged_decode"), get_implementation("paged_decode", "triton")
     common = get_kernel(COMMON).candidate
     for name, shape in PARTS[part]:
@@ -126,7 +121,7 @@ def compare_decode(executor: GpuExecutor, part: str) -> None:
         reading, _ = fastest_read(size / 1e6)
         found = [peers.get(peer) for peer in PEERS]
         best = min((time for time in found if time), default=None)
-        cells = [
+        print_row(
             name,
             f"{size / 1e6:.0f}",
             f"{ours:.1f}",
@@ -135,64 +130,52 @@ def compare_decode(executor: GpuExecutor, part: str) -> None:
             *("" if time is None else f"{time:.1f}" for time in (*others, *found)),
             "" if best is None else f"{best / ours:.3f}",
             rungs(kernel),
-            str(kernel.config),
-        ]
-        print(f"| {' | '.join(cells)} |", flush=True)
+            kernel.config,
+        )
 
 
 def compare_prefill(executor: GpuExecutor) -> None:
-    """A chunk over pages against the same over contiguous tensors."""
+    """Print a chunk over pages beside the same over contiguous tensors."""
     print(f"\n## prefill: {CHUNK} new tokens, 32/8 heads of 128\n")
-    print("| cached | paged us | dense us | of dense | served | config |\n|---|---|---|---|---|---|")
-    for cached in (0, CACHED):
+    print_head("cached", "paged us", "dense us", "of dense", "served", "config")
+    for cached in CACHED:
         kernels = [get_kernel(shape) for shape in (prefill_shape(cached), dense_chunk(cached))]
         pages, tensors = take_turns([partial(time_alone, executor, kernel) for kernel in kernels])
-        cells = (cached, f"{pages:.1f}", f"{tensors:.1f}", f"{tensors / pages:.3f}", rungs(*kernels), kernels[0].config)
-        print(f"| {' | '.join(map(str, cells))} |", flush=True)
+        times = (f"{pages:.1f}", f"{tensors:.1f}", f"{tensors / pages:.3f}")
+        print_row(cached, *times, rungs(*kernels), kernels[0].config)
 
 
 def compare_mixed() -> None:
-    """63 sequences that decode and one chunk: one launch against two, each in a graph."""
+    """Print one launch for 63 sequences that decode and one chunk beside two launches, each in a graph."""
     from autotune.kernels.paged_decode.inputs import CheckShape
     from autotune.kernels.paged_prefill.inputs import check_shape
 
-    prefill, decode = load_definition("paged_prefill"), load_definition("paged_decode")
-    chunk = prefill_shape(0)
+    prefill, decode, chunk = load_definition("paged_prefill"), load_definition("paged_decode"), prefill_shape(0)
     rows = paged_shape(LLAMA, len(MIXED_CONTEXTS), max(MIXED_CONTEXTS), mean_context=statistics.mean(MIXED_CONTEXTS))
     fields: dict[str, Any] = {**rows.as_dict(), "lengths": MIXED_CONTEXTS, "sm_count": None}
     mixed = check_shape(
         paged_shape(LLAMA, 64, max(MIXED_CONTEXTS)), (*MIXED_CONTEXTS, CHUNK), (*(1 for _ in MIXED_CONTEXTS), CHUNK)
     )
-    together = prefill.make_inputs(mixed, seed=0, device="cuda")
     served = [get_kernel(shape) for shape in (mixed_shape(), rows, chunk)]
-    alone = (
-        decode.make_inputs(CheckShape(**fields), seed=0, device="cuda"),
-        prefill.make_inputs(chunk, seed=0, device="cuda"),
-    )
-    one_launch, *two_launches = (
-        partial(
-            load_kernel(kernel.operation, kernel.implementation).launch,
-            kernel.config,
-            inputs,
-            load_definition(kernel.operation).empty_outputs(inputs)[:1],
-        )
-        for kernel, inputs in zip(served, (together, *alone), strict=True)
-    )
-
-    def apart() -> None:
-        for launch in two_launches:
-            launch()
-
-    launches = (one_launch, apart)
-    one, two = take_turns([partial(measure, launch) for launch in launches])
+    inputs = [prefill.make_inputs(mixed, seed=0, device="cuda")]
+    inputs += [decode.make_inputs(CheckShape(**fields), seed=0, device="cuda")]
+    inputs += [prefill.make_inputs(chunk, seed=0, device="cuda")]
+    together, *apart = map(launch_of, served, inputs)
+    one, two = take_turns([partial(measure, together), partial(measure, lambda: [launch() for launch in apart])])
     print("\n## mixed: 63 sequences that decode and one chunk\n")
-    print("| one launch us | two launches us | ratio | served | config |\n|---|---|---|---|---|")
-    print(f"| {one:.1f} | {two:.1f} | {two / one:.3f} | {rungs(*served)} | {served[0].config} |")
+    print_head("one launch us", "two launches us", "ratio", "served", "config")
+    print_row(f"{one:.1f}", f"{two:.1f}", f"{two / one:.3f}", rungs(*served), served[0].config)
+
+
+def launch_of(kernel: TunedKernel, inputs: Any) -> Callable[[], None]:
+    """Return a launch of a served kernel on these inputs, for its first output."""
+    outputs = load_definition(kernel.operation).empty_outputs(inputs)[:1]
+    return partial(load_kernel(kernel.operation, kernel.implementation).launch, kernel.config, inputs, outputs)
 
 
 @contextmanager
 def shipped_tables() -> Iterator[None]:
-    """Within it ``get_kernel`` serves from the shipped tables alone: the user's folder is an empty one."""
+    """Let ``get_kernel`` serve from the shipped tables alone: the user's folder is an empty one."""
     with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, {"AUTOTUNE_HOME": folder}):
         reload()
         try:
@@ -202,18 +185,18 @@ def shipped_tables() -> Iterator[None]:
 
 
 def rungs(*kernels: TunedKernel) -> str:
-    """Where their configs come from: ``exact`` of the winner of that very shape, else no search has seen it."""
+    """Return the rungs that configs are served from: ``exact`` for the winner of that very shape."""
     return ", ".join(kernel.provenance.rung for kernel in kernels)
 
 
 def take_turns(timers: Sequence[Callable[[], float]]) -> list[float]:
-    """The median of what each returns, one after another, again and again: a drift meets all of them."""
+    """Call all timers in turn, several times, so that a drift meets all alike; return the median of each."""
     rounds = [[timer() for timer in timers] for _ in range(ROUNDS)]
     return [statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
 def time_alone(executor: GpuExecutor, kernel: TunedKernel) -> float:
-    """Microseconds of a kernel's config, NaN if it cannot run."""
+    """Return the microseconds of a kernel's config, NaN if it cannot run."""
     (found,), _ = race(executor, kernel.shape, kernel.operation, [kernel.candidate])
     return found or math.nan
 
@@ -221,7 +204,7 @@ def time_alone(executor: GpuExecutor, kernel: TunedKernel) -> float:
 def race(
     executor: GpuExecutor, shape: Shape, operation: str, candidates: Sequence[Candidate], peers: Sequence[str] = ()
 ) -> tuple[list[float | None], dict[str, float]]:
-    """Microseconds of each candidate (None if it cannot run) and of the peers, in one race."""
+    """Race candidates and peers; return the microseconds of each candidate (None if it cannot run) and of the peers."""
     executor.open(get_operation(operation), shape)
     found = executor.race(list(dict.fromkeys(candidates)), seconds=SECONDS, baselines=peers)
     times = {outcome.candidate: outcome.timing.median_us for outcome in found.outcomes if outcome.timing}
@@ -230,7 +213,7 @@ def race(
 
 
 def measure(launch: Callable[[], Any]) -> float:
-    """Microseconds of a launch that reads more than the L2 holds, by CUDA-graph replay."""
+    """Return the microseconds of a launch that reads more than the L2 holds, by CUDA-graph replay."""
     with Stopwatch([launch], Policy()) as stopwatch:
         stopwatch.warm_up()
         return statistics.median(stopwatch.sample() for _ in range(15))

@@ -1,12 +1,11 @@
-"""Records what ships in ``results/`` on the GPU here: ``python -m benchmarks.record winners`` or ``sweeps``.
+"""Record the tables of ``results/`` on the GPU here: ``python -m benchmarks.record winners`` or ``sweeps``.
 
 The problems are those of ``benchmarks.grids``, of flash attention in Triton unless ``--operation`` and
-``--implementation`` name others. A recording may
-be split over several runs by ``--only``, ``--head-dim``, ``--part`` and ``--missing``: every result is written as it
-comes, and tables that are there already are merged with.
+``--implementation`` name others. A recording may be split over several runs by ``--only``, ``--head-dim``, ``--part``
+and ``--missing``: every result is written as it comes, and tables that are there already are merged with.
 
 Runs at the same time need a GPU and a ``--results`` each, since a table has one writer; a ``--store`` they may share,
-and so learn from each other. ``benchmarks.merge`` then adds what they wrote to ``results/``. On four GPUs of one host::
+and so learn from each other. ``benchmarks.merge`` then adds their tables to ``results/``. On four GPUs of one host::
 
     for i in 1 2 3 4; do
         CUDA_VISIBLE_DEVICES=$((i - 1)) python -m benchmarks.record winners --implementation flex \\
@@ -22,12 +21,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autotune import platforms
 from autotune.errors import AutotuneError
-from autotune.executor.select import NO_GPU, Settings
+from autotune.executor.select import Settings
 from autotune.implementation import Implementation
 from autotune.operation import Operation
 from autotune.registry import get_implementation, get_operation
@@ -36,6 +36,7 @@ from autotune.shape import Shape
 from autotune.table import Store, home, shipped_winners
 from autotune.trial import Trial
 from autotune.tuning import TunedShape, tune
+from benchmarks.console import require_gpu
 from benchmarks.grids import OPERATION, SWEEPS, TRITON, WINNERS, Cell
 from benchmarks.merge import RESULTS, add_winners
 
@@ -44,9 +45,10 @@ IN_PLACE_SECONDS = 240.0  # where the worker compiles, one config after the othe
 
 
 class TimeIsUpError(Exception):
-    """The deadline of a recording has come; what was measured is kept."""
+    """The deadline of a recording has come; its measurements are kept."""
 
 
+@dataclass
 class Shipping(Observer):
     """Ships winners as they come, prints results, and ends the recording at its deadline.
 
@@ -55,21 +57,20 @@ class Shipping(Observer):
         deadline: ``time.monotonic()`` after which nothing is measured any more.
     """
 
-    def __init__(self, results: Path, store: Store, *, is_sweep: bool, seconds: float, deadline: float | None) -> None:
-        self.done = 0
-        self._results = results
-        self._store = store
-        self._is_sweep = is_sweep
-        self._seconds = seconds
-        self._deadline = deadline
+    results: Path
+    store: Store
+    is_sweep: bool
+    seconds: float
+    deadline: float | None
+    done: int = 0
 
     def on_start(
         self, operation: Operation[Any], shape: Shape, *, valid: Mapping[str, int], resumed: int, best: Trial | None
     ) -> None:
-        self._require_time(0.0 if self._is_sweep else self._seconds)
+        self._require_time(0.0 if self.is_sweep else self.seconds)
 
     def on_trial(self, trial: Trial) -> None:
-        if self._is_sweep:
+        if self.is_sweep:
             self._require_time(0.0)
 
     def on_result(self, result: SearchResult, *, is_asked: bool) -> None:
@@ -79,19 +80,20 @@ class Shipping(Observer):
         print(f"  {tried} of {result.valid} configs tried in {result.seconds:.0f} s, until {result.ending}", flush=True)
 
     def on_saved(self, result: SearchResult, folder: Path) -> None:
-        if not self._is_sweep and result.winner is not None:
+        if not self.is_sweep and result.winner is not None:
             name = result.operation.name
-            add_winners(name, self._store.trials(name, result.winner.device), self._results)
+            add_winners(name, self.store.trials(name, result.winner.device), self.results)
 
     def on_failure(self, shape: Shape, error: AutotuneError) -> None:
         self.done += 1
         print(f"{shape}: failed, {error}", flush=True)
 
     def _require_time(self, seconds: float) -> None:
-        if self._deadline is not None and self._deadline - time.monotonic() < seconds:
+        if self.deadline is not None and self.deadline - time.monotonic() < seconds:
             raise TimeIsUpError
 
 
+@dataclass(frozen=True)
 class Recording:
     """Records problems of one implementation, until a deadline; ``home()`` holds its trials.
 
@@ -102,55 +104,40 @@ class Recording:
         deadline: ``time.monotonic()`` after which nothing is measured any more.
     """
 
-    def __init__(
-        self,
-        implementation: Implementation[Any],
-        results: Path,
-        *,
-        seconds: float = WINNER_SECONDS,
-        sampler: Sampler = DEFAULT_SAMPLER,
-        deadline: float | None = None,
-    ) -> None:
-        self._implementation = implementation
-        self._results = results
-        self._seconds = seconds
-        self._sampler = sampler
-        self._deadline = deadline
-
-    def winners(self, cells: Sequence[Cell]) -> bool:
-        """Search each problem and merge its winner into the shipped table; True if none failed or is left."""
-        return self._run(cells, is_sweep=False)
-
-    def sweeps(self, cells: Sequence[Cell]) -> bool:
-        """Measure every valid config of each problem; True if none failed or is left.
-
-        One that the deadline cuts short does not ship; over the same store a later run continues it.
-        """
-        return self._run(cells, is_sweep=True)
+    implementation: Implementation[Any]
+    results: Path
+    seconds: float = WINNER_SECONDS
+    sampler: Sampler = DEFAULT_SAMPLER
+    deadline: float | None = None
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return those without a shipped winner of this source on the device here."""
-        here, kind = platforms.current_device(), self._implementation
+        here, kind = platforms.current_device(), self.implementation
         source = kind.source_hash_under(platforms.toolchain())
-        shipped = shipped_winners(kind.operation, implementation=kind.name, results=self._results)
+        shipped = shipped_winners(kind.operation, implementation=kind.name, results=self.results)
         done = {trial.shape for trial in shipped if (trial.device, trial.source_hash) == (here, source)}
         return [cell for cell in cells if cell.shape not in done]
 
-    def _run(self, cells: Sequence[Cell], *, is_sweep: bool) -> bool:
-        operation, store = get_operation(self._implementation.operation), Store(home())
-        shipping = Shipping(self._results, store, is_sweep=is_sweep, seconds=self._seconds, deadline=self._deadline)
+    def record(self, cells: Sequence[Cell], *, is_sweep: bool = False) -> bool:
+        """Search each problem and merge its winner into the shipped table; return True if none failed or is left.
+
+        A sweep measures every valid config of each problem instead, and ships complete: over the same store, a later
+        run continues one that the deadline cuts short.
+        """
+        operation, store = get_operation(self.implementation.operation), Store(home())
+        shipping = Shipping(self.results, store, is_sweep, self.seconds, self.deadline)
         try:
             found = tune(
                 [(operation, cell.shape) for cell in cells],
-                implementations=[self._implementation.name],
-                budget=None if is_sweep else self._seconds,
+                implementations=[self.implementation.name],
+                budget=None if is_sweep else self.seconds,
                 trials=None,
-                sampler="exhaustive" if is_sweep else self._sampler,
+                sampler="exhaustive" if is_sweep else self.sampler,
                 settings=Settings(early_stop=not is_sweep),
                 store=store,
                 observer=shipping,
                 must_measure=True,
-                ship_to=self._results if is_sweep else None,
+                ship_to=self.results if is_sweep else None,
             )
         except TimeIsUpError:
             print(f"time is up: {len(cells) - shipping.done} of {len(cells)} are left")
@@ -169,10 +156,10 @@ def seconds_of(implementation: Implementation[Any]) -> float:
 
 
 def parse_part(text: str) -> tuple[int, int]:
-    """``2/4`` as the second of four.
+    """Parse ``2/4``, the second part of four.
 
     Raises:
-        argparse.ArgumentTypeError: it is none of so many.
+        argparse.ArgumentTypeError: the text has another form, or there is no such part.
     """
     found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
@@ -181,13 +168,13 @@ def parse_part(text: str) -> tuple[int, int]:
 
 
 def cut(cells: Sequence[Cell], part: tuple[int, int]) -> list[Cell]:
-    """One of so many parts of the problems, as equal as can be; neighbours stay together and learn from each other."""
+    """Return one of so many parts, as equal as can be; neighbours stay together and learn from each other."""
     number, count = part
     return list(cells[len(cells) * (number - 1) // count : len(cells) * number // count])
 
 
 def choose(cells: Sequence[Cell], only: Sequence[str], head_dims: Sequence[int]) -> list[Cell]:
-    """The problems whose text has one of these parts, and whose head dimension is one of these; of none, all."""
+    """Return the problems whose text has one of these parts, and whose head dimension is one of these; of none, all."""
     return [
         cell
         for cell in cells
@@ -197,7 +184,7 @@ def choose(cells: Sequence[Cell], only: Sequence[str], head_dims: Sequence[int])
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command's arguments."""
+    """Parse the command's arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.record",
         description=__doc__,
@@ -227,19 +214,18 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
-    """Entry of the command."""
+    """Run the command."""
     started, arguments = time.monotonic(), parse()
-    grid = WINNERS if arguments.what == "winners" else SWEEPS
+    is_sweep = arguments.what == "sweeps"
     implementation = get_implementation(arguments.operation, arguments.implementation)
-    every = grid[implementation.title]
+    every = (SWEEPS if is_sweep else WINNERS)[implementation.title]
     cells = cut(choose(every, arguments.only, arguments.head_dim), arguments.part)
     if arguments.list or not cells:
         print(*cells, f"{len(cells)} of {len(every)} problems", sep="\n")
         sys.exit(0 if cells else 2)
-    if not platforms.has_gpu():
-        sys.exit(f"benchmarks.record: {NO_GPU}")
+    require_gpu("record")
     with tempfile.TemporaryDirectory() as folder:
-        # What this recording finds stands for the user's tables, whose own winners are no neighbours of what ships.
+        # The trials of this recording stand for the user's tables, whose own winners are no neighbours of shipped ones.
         os.environ["AUTOTUNE_HOME"] = str(arguments.store or folder)
         recording = Recording(
             implementation,
@@ -248,9 +234,9 @@ def main() -> None:
             sampler=arguments.sampler,
             deadline=None if arguments.max_minutes is None else started + 60 * arguments.max_minutes,
         )
-        if arguments.missing and arguments.what == "winners":
+        if arguments.missing and not is_sweep:
             cells = recording.missing(cells)
-        complete = recording.winners(cells) if arguments.what == "winners" else recording.sweeps(cells)
+        complete = recording.record(cells, is_sweep=is_sweep)
     sys.exit(0 if complete else 1)
 
 

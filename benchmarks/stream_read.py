@@ -1,14 +1,13 @@
-"""The bandwidth at which this GPU reads memory once, by a tuned Triton kernel: ``python -m benchmarks.stream_read``.
+"""Bandwidth at which this GPU reads memory once, by a tuned Triton kernel: ``python -m benchmarks.stream_read``.
 
-What a kernel that only reads can reach is the bound of decode attention. Sizes in MB may be given; each is read from
-buffers that rotate past the L2, under a CUDA graph, with every config of a small list, and the fastest counts.
+It bounds decode attention. Sizes in MB may be given; each is read from buffers that rotate past the L2, under a CUDA
+graph, with every config of a small list, and the fastest counts.
 """
 
 import argparse
 import itertools
 import math
 import statistics
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -17,10 +16,9 @@ import torch
 import triton
 import triton.language as tl
 
-from autotune import platforms
-from autotune.executor.select import NO_GPU
 from autotune.timing import Stopwatch
 from autotune.trial import Policy
+from benchmarks.console import require_gpu
 
 BLOCKS: Final = (4096, 8192, 16384)  # int32 that a program reads at once
 WARPS: Final = (4, 8)
@@ -32,7 +30,7 @@ ROTATION: Final = 2.2  # times the L2 that the buffers take together
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _read(source, sink, count, BLOCK: tl.constexpr, UNROLLED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Exclusive or of all of ``source``: every program takes every so many blocks, of which ``count`` is a multiple."""
+    """Compute the exclusive or of ``source``: ``count`` is a multiple of the block, which programs take in turns."""
     found = tl.zeros([BLOCK], tl.int32)
     step = tl.num_programs(0) * BLOCK
     for start in range(tl.program_id(0) * BLOCK, count, step * UNROLLED):
@@ -43,7 +41,7 @@ def _read(source, sink, count, BLOCK: tl.constexpr, UNROLLED: tl.constexpr):  # 
 
 
 def fastest_read(megabytes: float) -> tuple[float, str]:
-    """Microseconds of reading so many MB (10^6 bytes) once, and the config that took them."""
+    """Return the microseconds of reading so many MB (10^6 bytes) once, and the fastest config."""
     device: Any = torch.cuda.get_device_properties(0)
     count = math.ceil(megabytes * 1e6 / 4 / max(BLOCKS)) * max(BLOCKS)
     copies = max(1, math.ceil(ROTATION * device.L2_cache_size / (4 * count)))
@@ -66,12 +64,11 @@ def fastest_read(megabytes: float) -> tuple[float, str]:
 
 
 def main() -> None:
-    """Entry of the command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stream_read", description=__doc__)
     parser.add_argument("megabytes", type=float, nargs="*", default=[34.0, 268.0, 1074.0, 4295.0])
     sizes = parser.parse_args().megabytes
-    if not platforms.has_gpu():
-        sys.exit(f"benchmarks.stream_read: {NO_GPU}")
+    require_gpu("stream_read")
     for size in sizes:
         microseconds, config = fastest_read(size)
         print(f"{size:8.0f} MB  {microseconds:8.1f} us  {size / microseconds:5.2f} TB/s  {config}", flush=True)

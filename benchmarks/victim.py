@@ -1,10 +1,10 @@
-"""Searches that say what was acknowledged, and are killed at a chosen moment: what a kill storm is made of."""
+"""Searches that report every acknowledged trial and are killed at a chosen moment, for ``benchmarks.kill_storm``."""
 
 import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,32 +12,23 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
-from autotune.device import Device
 from autotune.executor.replay import ReplayExecutor
-from autotune.operation import Operation
 from autotune.registry import get_operation
 from autotune.search import Limits, Observer, Sampler, search
-from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store, shipped_sweeps
-from autotune.trial import Candidate, Trial
+from autotune.trial import Trial
 
 OPERATION: Final = get_operation("flash_attention")
 RECORDED: Final = min((sweep.trials() for sweep in shipped_sweeps(OPERATION.name, implementation="triton")), key=len)
-TRIALS: Final[dict[Sampler, int]] = {
-    "gp": 14,
-    "tpe": 14,
-    "random": 24,
-    "exhaustive": 24,
-}  # lives of a quarter of a second
-CHANGES: Final = ("mkdir", "write", "fsync", "replace", "unlink")  # what a store asks of the disk
+# Trials of a life of a quarter of a second.
+TRIALS: Final[dict[Sampler, int]] = {"gp": 14, "tpe": 14, "random": 24, "exhaustive": 24}
+CHANGES: Final = ("mkdir", "write", "fsync", "replace", "unlink")  # the calls by which a store changes the disk
 FORK: Final = multiprocessing.get_context("fork")  # everything is imported once
-
-Say = Callable[[str, Any], None]
 
 
 class Phase(StrEnum):
-    """Where a victim is."""
+    """Phases of a victim's life."""
 
     START = "start"
     SCREENING = "screening"
@@ -45,85 +36,42 @@ class Phase(StrEnum):
     COMPACTION = "compaction"
 
 
-class TalkativeExecutor(ReplayExecutor):
-    """Says which configs it was asked to measure."""
+def act_before(owner: Any, name: str, act: Callable[..., object]) -> None:
+    """Replace a function of a module or an object by one that first calls ``act`` with the same arguments."""
+    original = getattr(owner, name)
 
-    def __init__(self, say: Say) -> None:
-        super().__init__(RECORDED[0].device, RECORDED)
-        self._say = say
+    def call(*arguments: Any, **named: Any) -> Any:
+        act(*arguments, **named)
+        return original(*arguments, **named)
 
-    def submit(self, candidate: Candidate) -> None:
-        self._say("asked", candidate.config)
-        super().submit(candidate)
-
-
-class TalkativeStore(Store):
-    """Says when it is being compacted."""
-
-    def __init__(self, root: Path, say: Say) -> None:
-        super().__init__(root)
-        self._say = say
-
-    def compact(self, operation: str, device: Device) -> None:
-        self._say("phase", Phase.COMPACTION)
-        super().compact(operation, device)
-
-
-class Talkative(Observer):
-    """Says which trials were acknowledged, and how far the search is."""
-
-    def __init__(self, say: Say) -> None:
-        self._say = say
-
-    def on_start(
-        self, operation: Operation[Any], shape: Shape, *, valid: Mapping[str, int], resumed: int, best: Trial | None
-    ) -> None:
-        self._say("phase", Phase.SCREENING)
-
-    def on_trial(self, trial: Trial) -> None:
-        self._say("kept", trial)
-
-    def on_race(self, candidates: Sequence[Candidate]) -> None:
-        self._say("phase", Phase.RACE)
-
-
-def count_changes(last: int) -> Callable[[], int]:
-    """Kill this process as it is about to change the disk for so many-th time; returns how many changes there were."""
-    changes = 0
-
-    def counted(original: Callable[..., Any]) -> Callable[..., Any]:
-        def change(*arguments: Any, **named: Any) -> Any:
-            nonlocal changes
-            changes += 1
-            if changes == last:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return original(*arguments, **named)
-
-        return change
-
-    for name in CHANGES:
-        setattr(os, name, counted(getattr(os, name)))
-    return lambda: changes
+    setattr(owner, name, call)
 
 
 def live(folder: Path, sampler: Sampler, seed: int, last_change: int, pipe: "Connection[Any, Any]") -> None:
-    """The whole life of a victim."""
+    """Live the whole life of a victim; it kills itself before the change of the disk of number ``last_change``."""
+    changes = 0
 
     def say(word: str, what: Any) -> None:
         pipe.send((word, what))
 
-    changes = count_changes(last_change)
-    result = search(
-        OPERATION,
-        RECORDED[0].shape,
-        TalkativeExecutor(say),
-        TalkativeStore(folder, say),
-        limits=Limits(trials=TRIALS[sampler]),
-        seed=seed,
-        sampler=sampler,
-        observer=Talkative(say),
-    )
-    say("changes", changes())
+    def count_change(*_: Any, **__: Any) -> None:
+        nonlocal changes
+        changes += 1
+        if changes == last_change:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    executor, store, observer = ReplayExecutor(RECORDED[0].device, RECORDED), Store(folder), Observer()
+    act_before(executor, "submit", lambda candidate: say("asked", candidate.config))
+    act_before(store, "compact", lambda *_: say("phase", Phase.COMPACTION))
+    act_before(observer, "on_start", lambda *_, **__: say("phase", Phase.SCREENING))
+    act_before(observer, "on_trial", lambda trial: say("kept", trial))
+    act_before(observer, "on_race", lambda _: say("phase", Phase.RACE))
+    for name in CHANGES:
+        act_before(os, name, count_change)
+    limits = Limits(trials=TRIALS[sampler])
+    shape = RECORDED[0].shape
+    result = search(OPERATION, shape, executor, store, limits=limits, seed=seed, sampler=sampler, observer=observer)
+    say("changes", changes)
     say("winner", result.winner)
 
 
@@ -141,24 +89,18 @@ class Life:
     killed: bool = False
 
     def seconds(self, phase: Phase) -> float:
-        """How long a phase lasted."""
+        """Return the seconds that a phase lasted."""
         begun = self.began[phase]
         return min(end for end in (*self.began.values(), self.ended) if end > begun) - begun
 
     def hear(self, word: str, what: Any) -> None:
-        """Note one thing that was said."""
-        match word:
-            case "phase":
-                self.phase = what
-                self.began[what] = time.monotonic()
-            case "asked":
-                self.asked.append(what)
-            case "kept":
-                self.kept.append(what)
-            case "changes":
-                self.changes = what
-            case "winner":
-                self.winner = what
+        """Note one message."""
+        if word in ("asked", "kept"):
+            getattr(self, word).append(what)
+            return
+        setattr(self, word, what)
+        if word == "phase":
+            self.began[what] = time.monotonic()
 
 
 @dataclass(frozen=True)
@@ -171,7 +113,7 @@ class After:
 
 @dataclass(frozen=True)
 class Before:
-    """A moment to kill: as the disk is about to be changed for so many-th time."""
+    """A moment to kill: before the change of the disk of that number."""
 
     change: int
 
@@ -180,14 +122,18 @@ Moment = After | Before
 
 
 def run(folder: Path, sampler: Sampler, seed: int, moment: Moment | None) -> Life:
-    """One life, to its end or to the moment; what was said until then is heard to the last word."""
+    """Run one life, to its end or to the moment; every message that was sent until then is heard.
+
+    Raises:
+        RuntimeError: the victim failed.
+    """
     receiver, sender = FORK.Pipe(duplex=False)
     last_change = moment.change if isinstance(moment, Before) else 0
     victim = FORK.Process(target=live, args=(folder, sampler, seed, last_change, sender))
     victim.start()
     sender.close()
     life = Life()
-    with receiver, suppress(EOFError, OSError):  # OSError: it died in the middle of a word
+    with receiver, suppress(EOFError, OSError):  # OSError: it died in the middle of a message
         while True:
             if isinstance(moment, After) and moment.phase in life.began:
                 left = life.began[moment.phase] + moment.seconds - time.monotonic()

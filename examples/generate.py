@@ -12,7 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """What is computed: the model, its cache, the prompts, and how far logits of equal models may differ."""
+    """Sizes of the model, its cache and the prompts, and the allowed difference of logits of equal models."""
 
     layers: int
     heads: int
@@ -74,7 +74,7 @@ class Model:
         self.head = weights(width, sizes.vocabulary).float()  # in 16 bits, logits would often be equal
 
     def logits(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
-        """Logits fp32 ``[T, vocabulary]`` of tokens ``[T]`` at these positions of their sequences."""
+        """Return logits fp32 ``[T, vocabulary]`` of tokens ``[T]`` at these positions of their sequences."""
         hidden = self.embedding[tokens]
         for index, layer in enumerate(self.layers):
             normed = _normalize(hidden)
@@ -90,7 +90,7 @@ def _normalize(hidden: torch.Tensor) -> torch.Tensor:
 
 
 def _rotate(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """Rotary position embedding of ``[T, H, D]``."""
+    """Apply rotary position embedding to ``[T, H, D]``."""
     half = x.shape[2] // 2
     angles = positions[:, None, None] / 10000.0 ** (torch.arange(half, device=x.device) / half)
     low, high = x.float().chunk(2, 2)
@@ -99,30 +99,29 @@ def _rotate(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
 
 
 def pick_kernels(sizes: Sizes) -> tuple[Callable[..., Any], autotune.TunedKernel]:
-    """What prefills and what decodes. Without a GPU the device must be named, which only ``get_kernel`` can do."""
+    """Pick the kernels of the prefill and of the decoding steps; without a GPU both are picked for a named device."""
     lengths = [prompt + sizes.new_tokens for prompt in sizes.prompts]
-    common: dict[str, Any] = {
-        "batch": len(lengths),
-        "heads": sizes.heads,
-        "kv_heads": sizes.kv_heads,
-        "head_dim": sizes.head_dim,
-        "page_size": sizes.page_size,
-        "dtype": str(sizes.dtype).removeprefix("torch."),
-        "max_context": max(lengths),
-        "mean_context": sum(lengths) // len(lengths),
-    }
-    decode = autotune.get_kernel(autotune.PagedShape(**common), device=None if HAS_GPU else "NVIDIA H200")
+    shape = autotune.PagedShape(
+        batch=len(lengths),
+        heads=sizes.heads,
+        kv_heads=sizes.kv_heads,
+        head_dim=sizes.head_dim,
+        page_size=sizes.page_size,
+        dtype=str(sizes.dtype).removeprefix("torch."),
+        max_context=max(lengths),
+        mean_context=sum(lengths) // len(lengths),
+    )
     if HAS_GPU:
-        return autotune.paged_prefill, decode
-    queries = sum(sizes.prompts) // len(sizes.prompts)
-    shape = autotune.PagedShape(**common, seq_q=queries)
-    return autotune.get_kernel(shape, device="NVIDIA H200", operation="paged_prefill"), decode
+        return autotune.paged_prefill, autotune.get_kernel(shape)
+    packed = replace(shape, seq_q=sum(sizes.prompts) // len(sizes.prompts))
+    prefill = autotune.get_kernel(packed, device="NVIDIA H200", operation="paged_prefill")
+    return prefill, autotune.get_kernel(shape, device="NVIDIA H200")
 
 
 def generate(
     model: Model, prompts: Sequence[torch.Tensor], prefill: Callable[..., Any], decode: Callable[..., Any]
 ) -> torch.Tensor:
-    """The tokens that follow each prompt, int64 ``[prompts, new_tokens]``; keys and values stay in paged caches."""
+    """Return the tokens after each prompt, int64 ``[prompts, new_tokens]``; keys and values stay in paged caches."""
     sizes, device, batch = model.sizes, prompts[0].device, len(prompts)
     counts = [len(prompt) for prompt in prompts]
     pages = sum(-(-(count + sizes.new_tokens) // sizes.page_size) for count in counts)
@@ -136,7 +135,7 @@ def generate(
     sequences = [[cache.allocate() for _ in prompts] for cache in caches]
 
     def store(layer: int, k: torch.Tensor, v: torch.Tensor, counts: list[int]) -> tuple[torch.Tensor, ...]:
-        """Append new keys and values to the layer's cache; what kernels read of it."""
+        """Append new keys and values to the layer's cache; return the tensors that kernels read."""
         cache, ids = caches[layer], sequences[layer]
         for sequence, new_k, new_v in zip(ids, k.split_with_sizes(counts), v.split_with_sizes(counts), strict=True):
             cache.append(sequence, new_k, new_v)
@@ -159,15 +158,17 @@ def generate(
 
 
 def attend_by_torch(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Causal attention of one sequence, by torch."""
+    """Compute causal attention of one sequence by torch."""
     q, k, v = (x.transpose(0, 1)[None].contiguous() for x in (q, k, v))
     out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     return out[0].transpose(0, 1)
 
 
 def compare(model: Model, prompt: torch.Tensor, tokens: torch.Tensor) -> tuple[int, float]:
-    """How many tokens are torch's own choices after what precedes them, and by how much its logit of the others was
-    lower, at most. Where all are, generating with torch alone gives the same sequence."""
+    """Return the number of tokens that torch chooses too, and by how much its logits of the others are lower, at most.
+
+    Where all are torch's, generating with torch alone gives the same sequence.
+    """
     inputs = torch.cat([prompt, tokens[:-1]])
     logits = model.logits(inputs, torch.arange(len(inputs), device=inputs.device), attend_by_torch)[len(prompt) - 1 :]
     lower = logits.amax(1) - logits.gather(1, tokens[:, None])[:, 0]
@@ -176,7 +177,7 @@ def compare(model: Model, prompt: torch.Tensor, tokens: torch.Tensor) -> tuple[i
 
 @torch.no_grad()
 def main() -> int:
-    """Exit code 1 if a token differs that no rounding explains."""
+    """Run the example; return exit code 1 if a token differs and rounding does not explain it."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     sizes, device = (GPU, "cuda") if HAS_GPU else (INTERPRETER, "cpu")
     where = torch.cuda.get_device_name() if HAS_GPU else "no GPU here: a tiny model in Triton's interpreter"

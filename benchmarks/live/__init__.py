@@ -1,4 +1,4 @@
-"""Measures on the GPU here what the project promises of a search: ``python -m benchmarks.live PART... --json FILE``.
+"""The project's targets for a search, measured on the GPU here: ``python -m benchmarks.live PART... --json FILE``.
 
 Each part prints a summary and one line ``target ...: met`` or ``missed`` for every promise, and adds both to the JSON
 file as it ends; a part that fails is recorded and the next one runs. The main shape is ``grid_shape(128, True, 4096)``
@@ -12,20 +12,20 @@ search (45 s)
     imports (this process has brought the libraries' files into memory) and the opening of the GPU included. Then the
     winner and the fastest config of the recorded sweep are raced, interleaved.
 overhead (0 s)
-    Where the time of ``search`` went: start-up, first trial, GPU seconds a trial, compilers idle.
+    The time of ``search`` by its parts: start-up, first trial, GPU seconds a trial, idle compilers.
 triton_autotune (70 s)
     ``triton.autotune`` over a seeded tenth of the main shape's valid configs, with its own bench settings and an empty
     Triton cache; a tuner for pointers and one for descriptors, over the kernel, inputs and arguments of our launch. Its
     seconds (compiling and timing alone, no start-up) times valid / chosen, over the wall seconds of ``search``.
 helion (90 s)
     Helion's external tuner over the same parameters and kernel. Its budget is 4/3 of our wall seconds, of which it
-    keeps a quarter for a final selection, so that it searches as long as all of ours took; its imports are free. What
-    our space calls invalid is filtered for it; what does not compile or fit it finds out itself; numbers it checks
-    against the default config. It times in its own process, since a closure cannot be sent to its worker. Its best (the
-    best so far if it has to be killed) is raced against the winner of ``search``.
+    keeps a quarter for a final selection, so that it searches as long as all of ours took; its imports are free.
+    Configs that our space calls invalid are filtered for it; it finds out itself which do not compile or fit, and
+    checks numbers against the default config. It times in its own process, since a closure cannot be sent to its
+    worker. Its best (the best so far if it has to be killed) is raced against the winner of ``search``.
 shared_memory (50 s)
-    The pool compiles every valid config of the main shape and predicts from the metadata what the device refuses; then
-    each is launched on a small problem that runs the same binaries. Counted is where the device answers otherwise.
+    The pool compiles every valid config of the main shape and predicts from the metadata which ones the device refuses;
+    then each is launched on a small problem that runs the same binaries. The device's other answers are counted.
 contention (50 s)
     ``autotune search --seq 1024 --trials 20 --budget 20s`` beside a process that multiplies matrices, then alone: rows
     marked, and whether the output says so.

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from autotune.kernels.flash_attention.triton import KERNEL
 from autotune.space import Config, Space
-from benchmarks.live.problem import MAIN, definition, from_plain, implementation, optimum
+from benchmarks.live.problem import IMPLEMENTATION, MAIN, from_plain, make_tensors, optimum
 
 ALGORITHM: Final = "LFBOTreeSearch"  # Helion's default for its own kernels; "PatternSearch" needs no scikit-learn
 FALLBACK: Final = "PatternSearch"
@@ -22,7 +22,7 @@ TOLERANCE: Final = 0.03  # of outputs near 1 in bf16: two right kernels differ b
 
 
 def tunables(helion: Any, space: Space[Any], default: Config) -> dict[str, Any]:
-    """Our parameters as Helion's fragments, each with our default; those of other backends are left out."""
+    """Return our parameters as Helion's fragments, each with our default; those of other backends are left out."""
     fragments: dict[str, Any] = {}
     for parameter in space.parameters:
         start, values = default[parameter.name], parameter.values
@@ -39,41 +39,37 @@ def tunables(helion: Any, space: Space[Any], default: Config) -> dict[str, Any]:
 
 
 def to_config(found: Any, default: Config) -> Config:
-    """Helion's config as ours; it leaves out what equals the default."""
+    """Return Helion's config as ours; it leaves out values that equal the default."""
     return from_plain({**default, **found.config})
 
 
-def compiler(default: Config) -> Callable[[Any], Callable[..., Any]]:
-    """Helion's interface to a config: a function of the tensors that launches our kernel with it."""
+def launch(config: Config, q: Any, k: Any, v: Any) -> Any:
+    """Compute the main shape's attention by our kernel with this config."""
     import torch
 
     from autotune.kernels.flash_attention.definition import Inputs
 
-    def compile_config(found: Any) -> Callable[..., Any]:
-        config = to_config(found, default)
-
-        def attend(q: Any, k: Any, v: Any) -> Any:
-            out = torch.empty_like(q)
-            scale = MAIN.head_dim**-0.5
-            KERNEL.launch(config, Inputs(q, k, v, causal=MAIN.causal, window=None, softcap=None, scale=scale), (out,))
-            return out
-
-        return attend
-
-    return compile_config
+    out = torch.empty_like(q)
+    scale = MAIN.head_dim**-0.5
+    KERNEL.launch(config, Inputs(q, k, v, causal=MAIN.causal, window=None, softcap=None, scale=scale), (out,))
+    return out
 
 
 def tune(helion: Any, tensors: tuple[Any, ...], seconds: float, log: str, algorithm: str, **more: Any) -> Config:
-    """The config that Helion returns within its budget."""
-    space, device = implementation().space, optimum().device
+    """Return Helion's config within its budget."""
+    space, device = IMPLEMENTATION.space, optimum().device
     default = space.default(MAIN, device)
+
+    def compile_config(found: Any) -> Callable[..., Any]:
+        config = to_config(found, default)
+        return lambda q, k, v: launch(config, q, k, v)
 
     def keep_valid(found: Any) -> Any:
         return found if space.why_invalid(to_config(found, default), MAIN, device) is None else None
 
     found = helion.autotune(
         tunables(helion, space, default),
-        compiler(default),
+        compile_config,
         tensors,
         algorithm=algorithm,
         autotune_budget_seconds=math.ceil(seconds),
@@ -91,7 +87,7 @@ def tune(helion: Any, tensors: tuple[Any, ...], seconds: float, log: str, algori
 
 
 def main() -> None:
-    """Entry of the process."""
+    """Run the process."""
     seconds, log = float(sys.argv[1]), sys.argv[2]
     try:
         helion = importlib.import_module("helion.autotuner")
@@ -100,7 +96,7 @@ def main() -> None:
         return
     surrogate = importlib.import_module("helion.autotuner.surrogate_pattern_search")
     algorithm = ALGORITHM if surrogate.HAS_ML_DEPS else FALLBACK
-    inputs = definition().make_inputs(MAIN, seed=0, device="cuda")
+    inputs, _ = make_tensors(MAIN)
     started = time.perf_counter()
     best = tune(helion, (inputs.q, inputs.k, inputs.v), seconds, log, algorithm)
     taken = time.perf_counter() - started

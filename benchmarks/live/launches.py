@@ -1,25 +1,26 @@
-"""Asks the device itself which configs it takes: ``python -m benchmarks.live.launches CONFIGS.json``.
+"""The device's own answer to each config: ``python -m benchmarks.live.launches CONFIGS.json``.
 
-Prints one line of JSON for each config, as it is known: the answer, one of ``ANSWERS`` or an exception.
+Prints one line of JSON for each config, as it is known: ``fits``, ``shared memory``, ``does not compile`` or an
+exception.
 """
 
 import json
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from triton.runtime.errors import OutOfResources, PTXASError
 
 from autotune.kernels.flash_attention.triton import KERNEL
+from autotune.registry import load_definition
 from autotune.space import Config
-from benchmarks.live.problem import MAIN, definition, from_plain
-
-ANSWERS: Final = ("fits", "shared memory", "does not compile")
+from benchmarks.grids import OPERATION
+from benchmarks.live.problem import MAIN, from_plain, make_tensors
 
 
 def ask(config: Config, inputs: Any, outputs: tuple[torch.Tensor, ...]) -> dict[str, Any]:
-    """Launch a config and say what became of it."""
+    """Launch a config and describe the result."""
     try:
         KERNEL.launch(config, inputs, outputs)
         torch.cuda.synchronize()
@@ -34,11 +35,9 @@ def ask(config: Config, inputs: Any, outputs: tuple[torch.Tensor, ...]) -> dict[
 
 
 def main() -> None:
-    """Entry of the process."""
+    """Run the process."""
     configs = [from_plain(values) for values in json.loads(Path(sys.argv[1]).read_text())]
-    small = definition().check_shapes(MAIN)[0]
-    inputs = definition().make_inputs(small, seed=0, device="cuda")
-    outputs = definition().empty_outputs(inputs)[:1]
+    inputs, outputs = make_tensors(load_definition(OPERATION).check_shapes(MAIN)[0])
     with torch.no_grad():
         for config in configs:
             print(json.dumps({"config": dict(config), **ask(config, inputs, outputs)}), flush=True)

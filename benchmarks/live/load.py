@@ -1,4 +1,4 @@
-"""Keeps the GPU busy with matrix products until killed: ``python -m benchmarks.live.load``; says when it begins."""
+"""Matrix products that keep the GPU busy until killed: ``python -m benchmarks.live.load``; prints when they begin."""
 
 import torch
 
@@ -7,7 +7,7 @@ BURST = 50  # products between two waits, about 10 ms: the queue stays short, th
 
 
 def main() -> None:
-    """Entry of the process."""
+    """Run the process."""
     left, right = (torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     out = left @ right
     torch.cuda.synchronize()

@@ -1,8 +1,8 @@
-"""Parts that ask the machine: ``shared_memory`` and ``contention``."""
+"""The parts ``shared_memory`` and ``contention``, which compare our answers with the machine's."""
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -12,8 +12,7 @@ from autotune.table import Store
 from autotune.trial import Candidate, Outcome, Status
 from benchmarks.grids import OPERATION, TRITON
 from benchmarks.live import processes
-from benchmarks.live.peers import write_configs
-from benchmarks.live.problem import MAIN, from_plain, operation, optimum, valid_configs
+from benchmarks.live.problem import ATTENTION, MAIN, from_plain, optimum, valid_configs, write_configs
 from benchmarks.live.report import Findings, Target
 
 PREDICTIONS: Final = {
@@ -27,9 +26,9 @@ MARKED: Final = 0.9  # of the rows: NVML samples about once a second
 
 
 def run_shared_memory(work: Path) -> Findings:
-    """Compare what the pool predicts of every config with the device's answer."""
+    """Compare the pool's prediction for every config with the device's answer."""
     configs = valid_configs()
-    compiled = compile_all(operation(), MAIN, optimum().device, [Candidate(TRITON, config) for config in configs])
+    compiled = compile_all(ATTENTION, MAIN, optimum().device, [Candidate(TRITON, config) for config in configs])
     listing = write_configs(work / "valid.json", configs)
     finished = processes.run("benchmarks.live.launches", str(listing), seconds=240)
     rows = [json.loads(line) for line in finished.output.splitlines() if line.startswith('{"config"')]
@@ -58,7 +57,7 @@ def run_shared_memory(work: Path) -> Findings:
 
 
 def compare(predicted: Outcome, answer: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Say what a prediction and the device's answer disagree in, if they do; no answer is a disagreement."""
+    """Describe the difference of a prediction and the device's answer, if there is one; no answer is one."""
     expected = PREDICTIONS.get(predicted.status, str(predicted.status))
     answer = answer or {"answer": "no answer"}
     same_bytes = answer.get("required", predicted.resources.shared_bytes) == predicted.resources.shared_bytes
@@ -73,7 +72,7 @@ def compare(predicted: Outcome, answer: dict[str, Any] | None) -> dict[str, Any]
 
 
 def run_contention(work: Path) -> Findings:
-    """A small search beside a busy process, then alone."""
+    """Run a small search beside a busy process, then alone."""
     with loaded() as is_busy:
         beside = _search(work / "beside")
         was_busy = is_busy()
@@ -96,8 +95,8 @@ def run_contention(work: Path) -> Findings:
 
 
 @contextmanager
-def loaded() -> Iterator[Any]:
-    """While another process multiplies matrices; gives a function that says whether it still does."""
+def loaded() -> Iterator[Callable[[], bool]]:
+    """Let another process multiply matrices; yield a function that returns True while it does."""
     process = processes.start("benchmarks.live.load")
     try:
         assert process.stdout is not None
@@ -110,7 +109,7 @@ def loaded() -> Iterator[Any]:
 
 
 def _search(folder: Path) -> dict[str, Any]:
-    """The command's small search from a cold start: its rows, and what it says."""
+    """Run the command's small search from a cold start; count its rows, and find its words about contention."""
     environment = processes.cold(folder)
     finished = processes.run("autotune", *SMALL_SEARCH, seconds=150, environment=environment).require()
     rows = Store(Path(environment["AUTOTUNE_HOME"])).trials(OPERATION)

@@ -3,19 +3,25 @@
 import ast
 import csv
 import importlib.metadata
-import json
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from autotune.space import Config
 from autotune.trial import Timing
 from autotune.units import timing_text
 from benchmarks.live import processes
-from benchmarks.live.problem import MAIN, from_plain, implementation, optimum, race_main, valid_configs
+from benchmarks.live.problem import (
+    IMPLEMENTATION,
+    MAIN,
+    from_plain,
+    optimum,
+    race_main,
+    to_plain,
+    valid_configs,
+    write_configs,
+)
 from benchmarks.live.report import Findings, Target
 from benchmarks.live.triton_tuner import choose
 
@@ -26,22 +32,22 @@ SEARCH_SHARE: Final = 0.75
 
 
 class Scaled(NamedTuple):
-    """Estimate the time of a whole by a part of it, and the standard error of that."""
+    """An estimate of the seconds of a whole by a part of it, and its standard error."""
 
     seconds: float
     error: float
 
 
 def scale(each: Sequence[float], seconds: float, total: int) -> Scaled:
-    """Seconds of a random part scaled to the whole: by count, its error by the spread of the single configs."""
+    """Scale the seconds of a random part to the whole by count; the error is by the spread of the single configs."""
     factor = total / len(each)
     spread = statistics.stdev(each) if len(each) > 1 else math.nan
-    rest = math.sqrt(max(0.0, 1.0 - len(each) / total))  # what was drawn is known
+    rest = math.sqrt(max(0.0, 1.0 - len(each) / total))  # the drawn ones are known
     return Scaled(seconds * factor, total * spread / math.sqrt(len(each)) * rest)
 
 
 def run_triton(work: Path, ours: dict[str, Any]) -> Findings:
-    """``triton.autotune`` over a tenth of the valid configs, scaled to all of them."""
+    """Time ``triton.autotune`` over a tenth of the valid configs, scaled to all of them."""
     valid = valid_configs()
     chosen = choose(valid)
     listing = write_configs(work / "tenth.json", chosen)
@@ -73,7 +79,7 @@ def run_triton(work: Path, ours: dict[str, Any]) -> Findings:
 
 
 def run_helion(work: Path, ours: dict[str, Any]) -> Findings:
-    """Helion's external tuner, searching for as long as all of ours took, and a race between the two results."""
+    """Run Helion's external tuner for as long as our whole search took, and race the two results."""
     budget, log = math.ceil(ours["seconds"] / SEARCH_SHARE), work / "helion"
     finished = processes.run(
         "benchmarks.live.helion_tuner",
@@ -104,7 +110,7 @@ def run_helion(work: Path, ours: dict[str, Any]) -> Findings:
             "budget_seconds": budget,
             "process_seconds": finished.seconds,
             "log": measured,
-            "race": [{"config": dict(config), **asdict(timing)} for config, timing in timings.items()],
+            "race": to_plain(timings),
             "ratio": ratio,
         },
         (Target("helion, our winner at least as fast (1: yes)", float(level), 1.0, at_least=True),),
@@ -119,18 +125,12 @@ def run_helion(work: Path, ours: dict[str, Any]) -> Findings:
 
 
 def no_slower(ours: Timing, theirs: Timing) -> bool:
-    """Return if we are at least as fast, as far as one race can tell."""
+    """Return True if ours is at least as fast, as far as one race can tell."""
     return ours.median_us <= theirs.median_us or ours.overlaps(theirs)
 
 
-def write_configs(path: Path, configs: Sequence[Config]) -> Path:
-    """Write configs to a file for another process."""
-    path.write_text(json.dumps([dict(config) for config in configs]))
-    return path
-
-
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Every config that Helion's log ends with a verdict: its values, status, median and when."""
+    """Return the verdicts of Helion's log: each config's values, status, median and second."""
     if not path.exists():
         return []
     with path.open(newline="") as file:
@@ -147,7 +147,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def best_of(measured: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The fastest config of a log, as ours.
+    """Return the fastest config of a log, as ours.
 
     Raises:
         RuntimeError: none has a time.
@@ -156,11 +156,11 @@ def best_of(measured: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if not timed:
         raise RuntimeError(f"Helion measured none of {len(measured)} configs before it ended")
     values = min(timed, key=lambda row: row["median_us"])["config"]
-    return {**implementation().space.default(MAIN, optimum().device), **values}
+    return {**IMPLEMENTATION.space.default(MAIN, optimum().device), **values}
 
 
 def _values(text: str) -> dict[str, Any]:
-    """The keywords of ``helion.Config(BLOCK_Q=64, ...)``."""
+    """Return the keywords of ``helion.Config(BLOCK_Q=64, ...)``."""
     call = ast.parse(text.strip(), mode="eval").body
     assert isinstance(call, ast.Call)
     return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}

@@ -1,76 +1,57 @@
-"""The main shape, what is known of it, and races between configs."""
+"""The main shape, its recorded optimum, its tensors, and races between configs."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import asdict
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 from autotune.executor.gpu import GpuExecutor
-from autotune.implementation import Implementation
-from autotune.operation import Definition, Operation
 from autotune.registry import get_implementation, get_operation, load_definition
 from autotune.search import Limits
-from autotune.shape import AttentionShape
+from autotune.search.finalists import median_us
 from autotune.space import Config
 from autotune.table import shipped_sweeps
 from autotune.trial import Candidate, Stage, Status, Timing, Trial
 from benchmarks.grids import OPERATION, TRITON, grid_shape
 
 MAIN: Final = grid_shape(128, True, 4096)
-LIMITS: Final = Limits(trials=120, seconds=60, converge=True)
+ATTENTION: Final = get_operation(OPERATION)
+IMPLEMENTATION: Final = get_implementation(OPERATION, TRITON)
+LIMITS: Final = Limits(trials=120, seconds=60, converge=True)  # those of `autotune search`
 RACE_SECONDS: Final = 8.0
-
-
-def operation() -> Operation[Any]:
-    return get_operation(OPERATION)
-
-
-def definition() -> Definition:
-    return load_definition(OPERATION)
-
-
-def implementation() -> Implementation[Any]:
-    return get_implementation(OPERATION, TRITON)
 
 
 @cache
 def optimum() -> Trial:
-    """The fastest config of the main shape's recorded sweep.
+    """Return the fastest config of the main shape's recorded sweep.
 
     Raises:
         LookupError: no such sweep is shipped.
     """
-    rows = [
-        trial
-        for sweep in shipped_sweeps(OPERATION, implementation=TRITON)
-        for trial in sweep.trials()
-        if trial.shape == MAIN
-    ]
-    raced = [(row.timing.median_us, row) for row in rows if row.stage is Stage.RACE and row.timing is not None]
-    right = [(median, row) for median, row in raced if row.status is Status.OK]
-    if not right:
+    rows = [row for sweep in shipped_sweeps(OPERATION, implementation=TRITON) for row in sweep.trials()]
+    raced = [row for row in rows if (row.shape, row.stage, row.status) == (MAIN, Stage.RACE, Status.OK)]
+    if not raced:
         raise LookupError(f"no sweep of {MAIN} is shipped")
-    return min(right, key=lambda item: item[0])[1]
+    return min(raced, key=median_us)
 
 
 def valid_configs() -> list[Config]:
-    """Every valid config of the main shape, in the space's order."""
-    return list(implementation().space.configs(MAIN, optimum().device))
+    """Return every valid config of the main shape, in the space's order."""
+    return list(IMPLEMENTATION.space.configs(MAIN, optimum().device))
 
 
-@contextmanager
-def opened(shape: AttentionShape) -> Iterator[GpuExecutor]:
-    """An executor with a shape open."""
-    executor = GpuExecutor()
-    try:
-        executor.open(operation(), shape)
-        yield executor
-    finally:
-        executor.close()
+def make_tensors(shape: Any) -> tuple[Any, Any]:
+    """Return inputs on the GPU, and their first output in a tuple."""
+    definition = load_definition(OPERATION)
+    inputs = definition.make_inputs(shape, seed=0, device="cuda")
+    return inputs, definition.empty_outputs(inputs)[:1]
 
 
 def race(executor: GpuExecutor, configs: Iterable[Config], *, seconds: float = RACE_SECONDS) -> dict[Config, Timing]:
-    """Times of configs that were measured interleaved on the open shape.
+    """Return the times of configs that are measured interleaved on the open shape.
 
     Raises:
         RuntimeError: one of them has none.
@@ -85,11 +66,23 @@ def race(executor: GpuExecutor, configs: Iterable[Config], *, seconds: float = R
 
 
 def race_main(configs: Sequence[Config]) -> dict[Config, Timing]:
-    """A race on the main shape by an executor of its own."""
-    with opened(MAIN) as executor:
+    """Race configs on the main shape, by an executor of their own."""
+    with closing(GpuExecutor()) as executor:
+        executor.open(ATTENTION, MAIN)
         return race(executor, configs)
 
 
 def from_plain(values: dict[str, Any]) -> Config:
-    """A config from JSON, in the space's order; what is left out does not apply."""
-    return Config({parameter.name: values.get(parameter.name) for parameter in implementation().space.parameters})
+    """Return a config from JSON, in the space's order; parameters that are left out do not apply."""
+    return Config({parameter.name: values.get(parameter.name) for parameter in IMPLEMENTATION.space.parameters})
+
+
+def to_plain(timings: dict[Config, Timing]) -> list[dict[str, Any]]:
+    """Return a race's times as plain data."""
+    return [{"config": dict(config), **asdict(timing)} for config, timing in timings.items()]
+
+
+def write_configs(path: Path, configs: Sequence[Config]) -> Path:
+    """Write configs to a file for another process."""
+    path.write_text(json.dumps([dict(config) for config in configs]))
+    return path

@@ -1,4 +1,4 @@
-"""Runs modules as processes of their own, with caches that nobody filled."""
+"""Modules run as processes of their own, with empty caches."""
 
 import json
 import os
@@ -17,7 +17,7 @@ TAIL: Final = 1500
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a process ended; ``code`` is None where it was killed at its time limit."""
+    """The end of a process; ``code`` is None where it was killed at its time limit."""
 
     module: str
     code: int | None
@@ -26,7 +26,7 @@ class Finished:
     errors: str
 
     def require(self) -> "Finished":
-        """Itself, if it ended well.
+        """Return itself, if it ended well.
 
         Raises:
             RuntimeError: it did not; the message has its last words.
@@ -36,21 +36,21 @@ class Finished:
         return self
 
     def tail(self) -> str:
-        """The end of what it printed."""
+        """Return the end of its output."""
         return f"{self.output[-TAIL:]}\n{self.errors[-TAIL:]}".strip()
 
     def answer(self) -> Any:
-        """The JSON on its last line."""
+        """Return the JSON on its last line."""
         return json.loads(self.output.strip().splitlines()[-1])
 
 
 def cold(folder: Path) -> dict[str, str]:
-    """The environment of a process that starts with an empty store and an empty Triton cache."""
+    """Return the environment of a process that starts with an empty store and an empty Triton cache."""
     return {"TRITON_CACHE_DIR": str(folder / "triton"), "AUTOTUNE_HOME": str(folder / "home")}
 
 
 def start(module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
-    """``python -m module arguments`` from the repository's root; ours end what they start when they are killed."""
+    """Start ``python -m module arguments`` from the repository's root."""
     return subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
@@ -65,15 +65,14 @@ def start(module: str, *arguments: str, environment: Mapping[str, str] | None = 
 def run(module: str, *arguments: str, seconds: float, environment: Mapping[str, str] | None = None) -> Finished:
     """Run a module to its end, or kill it after so many seconds."""
     started = time.monotonic()
-    process = start(module, *arguments, environment=environment)
-    code: int | None = None
-    try:
-        output, errors = process.communicate(timeout=seconds)
-        code = process.returncode
-    except subprocess.TimeoutExpired:
-        process.kill()
-        output, errors = process.communicate(timeout=DRAIN_SECONDS)
-    except BaseException:
-        process.kill()
-        raise
+    with start(module, *arguments, environment=environment) as process:
+        try:
+            output, errors = process.communicate(timeout=seconds)
+            code: int | None = process.returncode
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code, (output, errors) = None, process.communicate(timeout=DRAIN_SECONDS)
+        except BaseException:
+            process.kill()
+            raise
     return Finished(module, code, time.monotonic() - started, output, errors)

@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A promise: a value that is to be at most, or at least, a limit."""
+    """A target: a value that is to be at most, or at least, a limit."""
 
     name: str
     value: float
@@ -21,7 +21,7 @@ class Target:
 
     @property
     def is_met(self) -> bool:
-        """Not a number is never met."""
+        """True if the value is within the limit; NaN never is."""
         return self.value >= self.limit if self.at_least else self.value <= self.limit
 
     def __str__(self) -> str:
@@ -47,12 +47,12 @@ class Report:
         self._parts: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
 
     def figures(self, name: str) -> dict[str, Any] | None:
-        """The figures of a part that ended well, in this run or an earlier one."""
+        """Return the figures of a part that ended well, in this run or an earlier one."""
         part = self._parts.get(name, {})
         return None if part.get("error", "") else part.get("figures")
 
     def run(self, name: str, part: Callable[[], Findings]) -> bool:
-        """Run a part, print and keep what it found or why it failed; whether it ended and met its targets."""
+        """Run a part, print and keep its findings or its failure; return True if it ended and met its targets."""
         print(f"== {name}", flush=True)
         started = time.monotonic()
         try:

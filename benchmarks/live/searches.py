@@ -1,27 +1,26 @@
-"""Parts that run our own searches: ``search``, ``overhead``, ``ladder``, ``repeat``."""
+"""The parts that run our own searches: ``search``, ``overhead``, ``ladder``, ``repeat``."""
 
 import json
 import time
-from dataclasses import asdict
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 from autotune.errors import AutotuneError
 from autotune.executor.gpu import GpuExecutor
-from autotune.search import Limits, search
+from autotune.search import search
+from autotune.search.finalists import median_us
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import Store
-from autotune.trial import Timing
 from autotune.units import timing_text
 from benchmarks.grids import grid_shape
 from benchmarks.live import processes
-from benchmarks.live.problem import MAIN, from_plain, operation, optimum, race, race_main
+from benchmarks.live.problem import ATTENTION, LIMITS, MAIN, from_plain, optimum, race, race_main, to_plain
 from benchmarks.live.report import Findings, Target
 
 LENGTHS: Final = "128,...,16384"
 SEEDS: Final = (1, 2)
-REPEAT_LIMITS: Final = Limits(trials=120, seconds=60, converge=True)  # those of `autotune search`
 REPEAT_RACE_SECONDS: Final = 3.0
 SAME: Final = 0.02
 NEEDED: Final = 9  # of the ten shapes
@@ -40,7 +39,7 @@ CELLS: Final = (  # head_dim, causal, seq
 
 
 def run_search(work: Path) -> Findings:
-    """A cold search of the main shape, and a race of its winner against the sweep's optimum."""
+    """Search the main shape cold, and race the winner against the sweep's optimum."""
     started = time.monotonic()
     finished = processes.run(
         "benchmarks.live.cold_search", repr(started), seconds=180, environment=processes.cold(work / "search")
@@ -55,8 +54,8 @@ def run_search(work: Path) -> Findings:
             **found,
             "seconds": wall,
             "optimum": dict(best),
-            "optimum_recorded_us": _median(optimum().timing),
-            "race": _plain(timings),
+            "optimum_recorded_us": median_us(optimum()),
+            "race": to_plain(timings),
             "ratio": ratio,
         },
         (
@@ -72,8 +71,8 @@ def run_search(work: Path) -> Findings:
     )
 
 
-def describe_overhead(found: dict[str, Any]) -> Findings:
-    """Where the time of a search went, from what its process noted."""
+def describe_overhead(work: Path, found: dict[str, Any]) -> Findings:
+    """Divide the time of a search, from the notes of its process."""
     times, costs = found["times"], found["costs"]
     screening = times["race"] - times["ready"]
     busy = sum(costs["compile_seconds"]) / (costs["jobs"] * screening)
@@ -91,8 +90,8 @@ def describe_overhead(found: dict[str, Any]) -> Findings:
     return Findings(figures, lines=tuple(f"{name:22} {value:.3g}" for name, value in figures.items()))
 
 
-def run_ladder(work: Path, *, shipped: bool) -> Findings:
-    """The command over eight lengths, cold, with or without the shipped winners to begin from."""
+def run_ladder(work: Path, *, shipped: bool = False) -> Findings:
+    """Run the command over eight lengths, cold, with or without the shipped winners to begin from."""
     name = "ladder_shipped" if shipped else "ladder"
     module = "autotune" if shipped else "benchmarks.live.untuned"
     finished = processes.run(
@@ -118,9 +117,9 @@ def run_ladder(work: Path, *, shipped: bool) -> Findings:
 
 
 def run_repeat(work: Path) -> Findings:
-    """Every shape searched twice with different seeds, and the two winners raced."""
-    executor, rows = GpuExecutor(), []
-    try:
+    """Search every shape twice with different seeds, and race the two winners."""
+    rows = []
+    with closing(GpuExecutor()) as executor:
         for cell in CELLS:
             started = time.monotonic()
             row: dict[str, Any] = {"cell": cell, "difference": None}
@@ -130,33 +129,28 @@ def run_repeat(work: Path) -> Findings:
                 row["error"] = str(error)
             rows.append({**row, "seconds": time.monotonic() - started})
             print(_repeat_line(rows[-1]), flush=True)
-    finally:
-        executor.close()
     alike = sum(row["difference"] is not None and row["difference"] <= SAME for row in rows)
     return Findings({"rows": rows}, (Target(f"repeat, shapes within {SAME:.0%}", alike, NEEDED, at_least=True),))
 
 
 def _search_twice(executor: GpuExecutor, shape: AttentionShape, folder: Path) -> dict[str, Any]:
-    """The winners of two seeds and how far apart they are."""
+    """Return the winners of two seeds and their distance."""
     winners: list[Config] = []
     for seed in SEEDS:
-        store = Store(folder / str(seed))
-        result = search(operation(), shape, executor, store, limits=REPEAT_LIMITS, seed=seed)
+        result = search(ATTENTION, shape, executor, Store(folder / str(seed)), limits=LIMITS, seed=seed)
         if result.winner is None:
             raise RuntimeError(f"seed {seed}: no winner, {result.ending}")
         winners.append(result.winner.config)
+    found: dict[str, Any] = {"winners": [dict(config) for config in winners]}
     if winners[0] == winners[1]:
-        return {"winners": [dict(config) for config in winners], "difference": 0.0}
+        return found | {"difference": 0.0}
     timings = race(executor, winners, seconds=REPEAT_RACE_SECONDS)  # the shape is still open
-    return {
-        "winners": [dict(config) for config in winners],
-        "race": _plain(timings),
-        "difference": apart(*(timings[config].median_us for config in winners)),
-    }
+    difference = apart(*(timings[config].median_us for config in winners))
+    return found | {"race": to_plain(timings), "difference": difference}
 
 
 def apart(first: float, second: float) -> float:
-    """How much slower the slower one is.
+    """Return by which part the slower one is slower.
 
     Example:
         >>> apart(102.0, 100.0)
@@ -170,11 +164,3 @@ def _repeat_line(row: dict[str, Any]) -> str:
         return f"{row['cell']}: {row['error']}"
     first, second = (from_plain(winner) for winner in row["winners"])
     return f"{row['cell']}: {row['difference']:.2%} apart, {row['seconds']:.0f} s; {first} | {second}"
-
-
-def _plain(timings: dict[Config, Timing]) -> list[dict[str, Any]]:
-    return [{"config": dict(config), **asdict(timing)} for config, timing in timings.items()]
-
-
-def _median(timing: Timing | None) -> float | None:
-    return None if timing is None else timing.median_us

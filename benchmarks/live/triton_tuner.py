@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import triton
 from triton.runtime import driver
@@ -20,7 +20,7 @@ from triton.runtime import driver
 from autotune.kernels.flash_attention.triton import KERNEL
 from autotune.kernels.flash_attention.triton.forward import flash_attention_forward
 from autotune.space import Config
-from benchmarks.live.problem import MAIN, definition, from_plain
+from benchmarks.live.problem import MAIN, from_plain, make_tensors
 
 DESCRIPTORS: Final = {"q": "BLOCK_Q", "k": "BLOCK_K", "v": "BLOCK_K"}  # the argument, and the block of its rows
 OPTIONS: Final = ("num_warps", "num_stages")
@@ -29,19 +29,19 @@ Bench = Callable[..., Any]
 
 
 def choose(configs: Sequence[Config], *, share: float = 0.1, seed: int = 0) -> list[Config]:
-    """A random share of the configs, the same for the same seed."""
+    """Draw a random share of the configs, the same for the same seed."""
     return random.Random(seed).sample(list(configs), max(1, round(share * len(configs))))
 
 
 def shape_descriptors(arguments: dict[str, Any]) -> None:
-    """Before a launch: give the descriptors the blocks of the config that is launched."""
+    """Give the descriptors the blocks of the config that is about to be launched."""
     for name, rows in DESCRIPTORS.items():
         blocks = arguments[name].block_shape
         arguments[name].block_shape = [1, arguments[rows], 1, blocks[3]]
 
 
 def triton_config(config: Config) -> triton.Config:
-    """A config as ``triton.autotune`` takes it."""
+    """Return a config as ``triton.autotune`` takes it."""
     values = {name: value for name, value in config.items() if value is not None}
     loads = values.pop("loads")
     options = {name: values.pop(name) for name in OPTIONS}
@@ -49,39 +49,24 @@ def triton_config(config: Config) -> triton.Config:
 
 
 def by_kind(configs: Iterable[Config]) -> dict[str, dict[triton.Config, Config]]:
-    """The configs of each kind of loads, which take different arguments, by what Triton calls them."""
+    """Return, for each kind of loads, which take different arguments, Triton's configs with ours."""
     kinds: dict[str, dict[triton.Config, Config]] = {}
     for config in configs:
         kinds.setdefault(str(config["loads"]), {})[triton_config(config)] = config
     return kinds
 
 
-class Captured:
-    """Stands in for the kernel in our launch, and keeps what it is called with."""
-
-    def __init__(self) -> None:
-        self.arguments: tuple[Any, ...] = ()
-        self.constants: dict[str, Any] = {}
-
-    def __getitem__(self, grid: object) -> Callable[..., None]:
-        return self._take
-
-    def _take(self, *arguments: Any, **constants: Any) -> None:
-        self.arguments, self.constants = arguments, constants
-
-
 def capture_launch(config: Config, inputs: Any, outputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments and constants that our launch gives the kernel, without what a config sets."""
-    captured = Captured()
-    module = importlib.import_module("autotune.kernels.flash_attention.triton.launch")
-    with patch.object(module, "flash_attention_forward", captured):
+    """Return the arguments and constants that our launch gives the kernel, without those of the config."""
+    module, kernel = importlib.import_module("autotune.kernels.flash_attention.triton.launch"), MagicMock()
+    with patch.object(module, "flash_attention_forward", kernel):
         KERNEL.launch(config, inputs, outputs)
-    constants = {name: value for name, value in captured.constants.items() if name not in config}
-    return captured.arguments, constants
+    arguments, constants = kernel.__getitem__.return_value.call_args
+    return arguments, {name: value for name, value in constants.items() if name not in config}
 
 
 class Clock:
-    """Triton's own benchmark, or the one given, and the wall seconds of each config in it: compiling and timing."""
+    """Triton's own benchmark, or the given one, with the wall seconds of each config in it: compiling and timing."""
 
     def __init__(self, bench: Bench | None = None) -> None:
         self._bench = bench or driver.active.get_benchmarker()
@@ -96,13 +81,13 @@ class Clock:
 
 
 def grid(constants: dict[str, Any]) -> tuple[int]:
-    """As in our launch: one program for each tile of queries of each head."""
+    """Return the grid of our launch: one program for each tile of queries of each head."""
     tiles: int = triton.cdiv(MAIN.seq_q, constants["BLOCK_Q"])
     return (tiles * MAIN.batch * MAIN.heads,)
 
 
 def tune(configs: Iterable[Config], inputs: Any, outputs: Any, clock: Clock) -> dict[Config, float | None]:
-    """Medians in microseconds by ``triton.autotune``, one tuner for each kind of loads; None for what failed there."""
+    """Return medians in microseconds by ``triton.autotune``, one tuner for each kind of loads; None where it failed."""
     medians: dict[Config, float | None] = {}
     for named in by_kind(configs).values():
         arguments, constants = capture_launch(next(iter(named.values())), inputs, outputs)
@@ -116,12 +101,11 @@ def tune(configs: Iterable[Config], inputs: Any, outputs: Any, clock: Clock) -> 
 
 
 def main() -> None:
-    """Entry of the process."""
+    """Run the process."""
     import torch
 
     chosen = [from_plain(values) for values in json.loads(Path(sys.argv[1]).read_text())]
-    inputs = definition().make_inputs(MAIN, seed=0, device="cuda")
-    outputs = definition().empty_outputs(inputs)[:1]
+    inputs, outputs = make_tensors(MAIN)
     torch.cuda.synchronize()
     clock = Clock()
     started = time.perf_counter()

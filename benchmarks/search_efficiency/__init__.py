@@ -1,1 +1,1 @@
-"""How good a search is: samplers, ours and others', replayed on recorded sweeps; ``docs/search-efficiency.md``."""
+"""Comparison of samplers, ours and others', replayed on recorded sweeps; ``docs/search-efficiency.md``."""

@@ -1,4 +1,4 @@
-"""Compares samplers on the recorded sweeps: ``python -m benchmarks.search_efficiency``; ``docs/search-efficiency.md``.
+"""Compare samplers on the recorded sweeps: ``python -m benchmarks.search_efficiency``; ``docs/search-efficiency.md``.
 
 Needs no GPU. Kernel Tuner's strategies run in an interpreter of their own and are left out where there is none.
 """
@@ -22,7 +22,7 @@ ALL = (*OURS, *PLAIN, *KERNEL_TUNER)
 
 
 def main() -> None:
-    """Entry of the command."""
+    """Run the command."""
     arguments = parse(sys.argv[1:])
     names, python = chosen(ALL, arguments.samplers), arguments.kernel_tuner_python
     if any(name in KERNEL_TUNER for name in names) and not kernel_tuner.is_usable(python):
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def cut_short(runs: Sequence[Run]) -> list[str]:
-    """A line for each sampler some of whose runs ended by an error: how many, and the first reason."""
+    """Return a line for each sampler some of whose runs ended by an error: their count, and the first reason."""
     lines = []
     for name in dict.fromkeys(run.sampler for run in runs if run.stopped):
         mine = [run for run in runs if run.sampler == name]
@@ -59,7 +59,7 @@ def cut_short(runs: Sequence[Run]) -> list[str]:
 
 
 def chosen(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    """The names that a shell pattern fits, in their own order; all if there is no pattern.
+    """Return the names that a shell pattern fits, in their own order; all if there is no pattern.
 
     Raises:
         SystemExit: a pattern fits none.
@@ -72,7 +72,7 @@ def chosen(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
 
     def seeds_for(text: str) -> tuple[str, int]:
         pattern, _, count = text.rpartition("=")

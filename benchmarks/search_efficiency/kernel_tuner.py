@@ -42,43 +42,39 @@ class KernelTunerError(Exception):
 
 
 def is_usable(python: Path) -> bool:
-    """Return if an interpreter is there and has Kernel Tuner."""
+    """Return True if an interpreter is there and has Kernel Tuner."""
     if not python.is_file():
         return False
     return subprocess.run([python, "-c", "import kernel_tuner"], capture_output=True, check=False).returncode == 0
 
 
 def run_strategy(python: Path, strategy: str, recording: Recording, seeds: list[int]) -> list[Run]:
-    """All seeds of a strategy on one recording.
+    """Run all seeds of a strategy on one recording.
 
     Raises:
         KernelTunerError: the subprocess ended without an answer.
     """
-    with tempfile.TemporaryDirectory() as name:
-        cache, request, answer = (Path(name) / file for file in ("cache.json", "request.json", "answer.json"))
-        cache.write_text(json.dumps(cache_file(recording)))
-        asked = {
-            "cache": str(cache),
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as cache:
+        json.dump(cache_file(recording), cache)
+        cache.flush()
+        request = {
+            "cache": cache.name,
             "strategy": strategy,
             "seeds": seeds,
             "budget": recording.budget,
             "asks": ASKS_PER_EVALUATION * recording.budget,
             "timeout_seconds": TIMEOUT_SECONDS,
         }
-        request.write_text(json.dumps(asked))
         # Isolated: the script's own folder would be searched first, where this module has Kernel Tuner's name.
-        command = [str(part) for part in (python, "-I", SCRIPT, request, answer)]
+        command = [str(python), "-I", str(SCRIPT), json.dumps(request)]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        if ended.returncode != 0:
-            raise KernelTunerError((ended.stderr.strip() or f"exit {ended.returncode}").splitlines()[-1])
-        return [
-            Run(PREFIX + strategy, recording.name, run["seed"], run["batches"], run["seconds"], stopped=run["stopped"])
-            for run in json.loads(answer.read_text())
-        ]
+    if ended.returncode != 0:
+        raise KernelTunerError((ended.stderr.strip() or f"exit {ended.returncode}").splitlines()[-1])
+    return [Run(PREFIX + strategy, recording.name, **run) for run in json.loads(ended.stdout.splitlines()[-1])]
 
 
 def cache_file(recording: Recording) -> dict[str, Any]:
-    """A sweep in Kernel Tuner's cache format, in its milliseconds; the entries keep the order of the recording.
+    """Return a sweep in Kernel Tuner's cache format, in its milliseconds and in the order of the recording.
 
     Values that are no numbers become their index: several of its strategies compute with them.
     """

@@ -1,8 +1,9 @@
-"""Runs Kernel Tuner's strategies on a cache file: ``python kernel_tuner_script.py request.json answer.json``.
+"""Runs of Kernel Tuner's strategies on a cache file: ``python kernel_tuner_script.py REQUEST``.
 
-For the interpreter that has Kernel Tuner, so nothing of ours is imported. The request is ``{cache, strategy, seeds,
-budget, asks, timeout_seconds}``, the answer a list of ``{seed, batches, seconds, stopped}``: the configs in the order
-of their first evaluation, by their place in the cache file, those of one list asked for together.
+For the interpreter that has Kernel Tuner, so nothing of ours is imported. The request is the JSON of ``{cache,
+strategy, seeds, budget, asks, timeout_seconds}``; printed is a list of ``{seed, batches, asking_seconds, stopped}``:
+the configs in the order of their first evaluation, by their place in the cache file, those of one list asked for
+together.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ simulation: Any = importlib.import_module("kernel_tuner.runners.simulation")
 
 
 class Evaluations:
-    """Notes what the simulation runner evaluates, while in force, and ends a strategy that only repeats itself."""
+    """Notes the evaluations of the simulation runner, while entered, and ends a strategy that only repeats itself."""
 
     def __init__(self, places: dict[str, int], asks: int) -> None:
         self._places, self._asks_left = places, asks
@@ -57,7 +58,7 @@ class Evaluations:
 
 
 def search(cache: dict[str, Any], request: dict[str, Any], seed: int) -> dict[str, Any]:
-    """One seed of a strategy; an error or the timeout ends it, and what was evaluated until then counts.
+    """Run one seed of a strategy; an error or the timeout ends it, and the evaluations until then count.
 
     The space is every config of the cache, those that fail included: read as plain JSON, no entry is an error yet.
     """
@@ -88,22 +89,22 @@ def search(cache: dict[str, Any], request: dict[str, Any], seed: int) -> dict[st
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
     batches = [batch for batch in evaluations.batches if batch]
-    return {"seed": seed, "batches": batches, "seconds": time.perf_counter() - start, "stopped": stopped}
+    return {"seed": seed, "batches": batches, "asking_seconds": time.perf_counter() - start, "stopped": stopped}
 
 
 def expire(*_: object) -> None:
     raise TimeoutError("took too long")
 
 
-def main(request_path: str, answer_path: str) -> None:
-    request = json.loads(Path(request_path).read_text())
+def main(text: str) -> None:
+    request = json.loads(text)
     cache = json.loads(Path(request["cache"]).read_text())
     signal.signal(signal.SIGPROF, expire)
     warnings.simplefilter("ignore")
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         answer = [search(cache, request, seed) for seed in request["seeds"]]
-    Path(answer_path).write_text(json.dumps(answer))
+    print(json.dumps(answer))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1])

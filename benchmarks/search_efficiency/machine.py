@@ -1,4 +1,4 @@
-"""A simulated machine: compilers beside one GPU, and the moments at which configs are judged on it."""
+"""A simulated machine: compilers beside one GPU, and the seconds at which configs are judged on it."""
 
 import heapq
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ IN_FLIGHT: Final = min(COMPILERS + 1, AHEAD)  # as a search has it on a GPU
 
 
 class Source(Protocol):
-    """Where a simulation gets its configs, by index."""
+    """The origin of a simulation's configs, by index."""
 
     def ask(self) -> int | None:
-        """The next config, never given before; None when there is none, or none before more was told."""
+        """Return the next config, never given before; None when there is none, or none before more was told."""
 
     def tell(self, index: int) -> None:
         """Learn from a config that was judged."""
@@ -29,7 +29,7 @@ class Judged(NamedTuple):
 
 
 class Batches:
-    """Configs whose order is known: the next batch is given when the whole of the last was judged."""
+    """Configs in a known order: the next batch is given when the whole of the last was judged."""
 
     def __init__(self, batches: Sequence[Sequence[int]]) -> None:
         self._batches = [list(batch) for batch in reversed(batches) if batch]
@@ -49,9 +49,9 @@ class Batches:
 
 
 def simulate(recording: Recording, source: Source, *, compilers: int, in_flight: int) -> list[Judged]:
-    """Verdicts in the order of their seconds, as many as the recording's budget or the source allows.
+    """Return verdicts in the order of their seconds, as many as the recording's budget or the source allows.
 
-    Asking takes no time, and what does not compile never reaches the GPU.
+    Asking takes no time, and a config that does not compile never reaches the GPU.
     """
     free = [0.0] * compilers
     gpu_free, flying, left = 0.0, 0, recording.budget

@@ -26,21 +26,20 @@ class Interval(NamedTuple):
 
 
 def best_so_far(times: Floats, trace: Sequence[int], count: int) -> Floats:
-    """The best time after 1 to ``count`` evaluations; a trace that ends earlier keeps its last."""
+    """Return the best time after 1 to ``count`` evaluations; a trace that ends earlier keeps its last."""
     filled = _filled(times)
-    evaluated = filled[np.asarray(trace[:count], dtype=np.int64)]
-    best = np.minimum.accumulate(np.concatenate(([np.max(filled)], evaluated)))[1:]
-    last = best[-1] if len(best) else np.max(filled)
-    return np.concatenate((best, np.full(count - len(best), last)))
+    best = np.full(count + 1, np.max(filled))
+    best[1 : len(trace) + 1] = filled[np.asarray(trace[:count], dtype=np.int64)]
+    return np.asarray(np.minimum.accumulate(best)[1:], dtype=np.float64)
 
 
 def regret(times: Floats, best: Floats) -> Floats:
-    """How much slower than the sweep's best, as a fraction of it."""
+    """Return the times' distance from the sweep's best, as a fraction of it."""
     return best / np.nanmin(times) - 1.0
 
 
 def expected_best(times: Floats) -> Floats:
-    """The expected best time of k draws without replacement, exactly, for k from 1 to all."""
+    """Return the expected best time of k draws without replacement, exactly, for k from 1 to all."""
     ordered = np.sort(_filled(times))
     count = len(ordered)
     ranks = np.arange(1, count)  # the best of k is beyond rank r with the chance that no draw is among the r best
@@ -67,7 +66,7 @@ class RandomSearch:
         self.budget = min(reached, len(times) - 1)  # with every config drawn nothing is left to win
 
     def p_score(self, trace: Sequence[int]) -> float:
-        """Kernel Tuner's score (arXiv 2509.26300): 0 is random search, 1 finds the optimum at once.
+        """Return Kernel Tuner's score (arXiv 2509.26300): 0 is random search, 1 finds the optimum at once.
 
         Budgets are numbers of evaluations, every one up to ``budget``.
         """
@@ -76,17 +75,17 @@ class RandomSearch:
 
 
 def evaluations(size: int, fraction: float) -> int:
-    """How many evaluations a fraction of a space's valid configs is."""
+    """Return the evaluations that a fraction of a space's valid configs is, rounded up."""
     return max(1, math.ceil(fraction * size - 1e-9))
 
 
 def pick_sweeps(sweeps: int, *, seed: int = 0) -> NDArray[np.int64]:
-    """Which sweeps each bootstrap resample is made of; the same for all samplers, whose differences are then paired."""
+    """Draw the sweeps of each bootstrap resample, once for all samplers, whose differences are then paired."""
     return np.random.default_rng(seed).integers(0, sweeps, (RESAMPLES, sweeps))
 
 
 def bootstrap(groups: Sequence[Floats], picks: NDArray[np.int64], *, seed: int = 1) -> Floats:
-    """Means of resamples over sweeps, by ``picks``, and over the seeds within each; a group is one sweep's seeds."""
+    """Return means of resamples over sweeps, by ``picks``, and over the seeds within each; a group is one sweep's."""
     generator = np.random.default_rng(seed)
     means = [group[generator.integers(0, len(group), (*picks.shape, len(group)))].mean(axis=-1) for group in groups]
     resampled = np.take_along_axis(np.stack(means, axis=-1), picks[..., None], axis=-1)
@@ -94,7 +93,7 @@ def bootstrap(groups: Sequence[Floats], picks: NDArray[np.int64], *, seed: int =
 
 
 def interval(mean: float, resamples: Floats) -> Interval:
-    """A mean with the 2.5th and 97.5th percentiles of its resamples."""
+    """Return a mean with the 2.5th and 97.5th percentiles of its resamples."""
     low, high = np.percentile(resamples, (2.5, 97.5))
     return Interval(mean, float(low), float(high))
 

@@ -1,4 +1,4 @@
-"""Recorded sweeps as arrays: what every config of a space takes to compile, to judge and to run."""
+"""Recorded sweeps as arrays: the times of compiling, judging and running every config of a space."""
 
 import math
 import zlib
@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autotune.device import Device
 from autotune.implementation import Implementation
@@ -17,13 +16,11 @@ from autotune.search.pace import cold_compile_seconds
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import shipped_sweeps
-from autotune.trial import Outcome, Stage, Status
-from benchmarks.search_efficiency.metrics import RandomSearch
+from autotune.trial import Outcome, Stage, Status, Trial
+from benchmarks.search_efficiency.metrics import Floats, RandomSearch
 
-Floats = NDArray[np.float64]
 Half = Literal["training", "held-out"]
 HALVES: Final[tuple[Half, Half]] = ("training", "held-out")
-Screened = tuple[str, list[Outcome]]  # the name of a sweep and the verdict on every valid config
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class Recording:
         return self.index[self.implementation.space.default(self.shape, self.device)]
 
     def seed(self, number: int) -> int:
-        """The seed of a run: the sweep's own, or sweeps of one space would all begin with the same draws."""
+        """Return the seed of a run: the sweep's own, or sweeps of one space would all begin with the same draws."""
         return zlib.crc32(f"{self.name}:{number}".encode())
 
     @cached_property
@@ -66,45 +63,48 @@ class Recording:
 
     @property
     def budget(self) -> int:
-        """How many configs a sampler may evaluate: half of them, or more where the P score looks further."""
+        """The evaluations of a sampler: half of the configs, or more where the P score looks further."""
         return max(math.ceil(self.size / 2), self.random_search.budget)
 
 
 def load(operation: str = "flash_attention", implementation: str = "triton") -> list[Recording]:
-    """Every shipped sweep of an implementation that searches attention shapes, by name.
+    """Return every shipped sweep of an implementation that searches attention shapes, by name.
 
     Raises:
         ValueError: a sweep does not hold the very configs that its space calls valid today.
     """
-    screened, shapes, devices = {}, {}, {}
+    found = get_implementation(operation, implementation)
+    screened: dict[str, list[Trial]] = {}
     for sweep in shipped_sweeps(operation, implementation=implementation):
-        rows = [trial for trial in sweep.trials() if trial.stage is Stage.SCREEN]
-        assert isinstance(rows[0].shape, AttentionShape)
         name = f"{operation}{sweep.name.removeprefix(implementation)}"  # seeds are made of it
-        screened[name], shapes[name], devices[name] = [row.outcome for row in rows], rows[0].shape, rows[0].device
-    compiled = cold_compile_seconds([((s.head_dim, s.causal), screened[name]) for name, s in shapes.items()])
+        screened[name] = [trial for trial in sweep.trials() if trial.stage is Stage.SCREEN]
+    shapes = {name: rows[0].shape for name, rows in screened.items() if isinstance(rows[0].shape, AttentionShape)}
+    outcomes = {name: tuple(row.outcome for row in screened[name]) for name in shapes}
+    compiled = cold_compile_seconds([((s.head_dim, s.causal), outcomes[name]) for name, s in shapes.items()])
     halves = split(shapes)
-    recordings = []
-    for (name, outcomes), seconds in zip(screened.items(), compiled, strict=True):
-        recording = Recording(
+    recordings = [
+        Recording(
             name=name,
             half=halves[name],
-            implementation=get_implementation(operation, implementation),
-            shape=shapes[name],
-            device=devices[name],
-            outcomes=tuple(outcomes),
-            times_us=np.array([_time(outcome) for outcome in outcomes]),
+            implementation=found,
+            shape=shape,
+            device=screened[name][0].device,
+            outcomes=outcomes[name],
+            times_us=np.array([_time(outcome) for outcome in outcomes[name]]),
             compile_seconds=np.array(seconds),
-            judge_seconds=np.array([outcome.judge_seconds or 0.0 for outcome in outcomes]),
+            judge_seconds=np.array([outcome.judge_seconds or 0.0 for outcome in outcomes[name]]),
         )
-        if set(recording.index) != set(recording.implementation.space.configs(recording.shape, recording.device)):
+        for (name, shape), seconds in zip(shapes.items(), compiled, strict=True)
+    ]
+    for recording in recordings:
+        if set(recording.index) != set(found.space.configs(recording.shape, recording.device)):
+            name = recording.name
             raise ValueError(f"{name} was recorded for another space; record it again: python -m benchmarks.record")
-        recordings.append(recording)
     return sorted(recordings, key=lambda recording: recording.name)
 
 
 def split(shapes: dict[str, AttentionShape]) -> dict[str, Half]:
-    """Which half each sweep belongs to: a fixed rule, made before any sampler was compared.
+    """Divide the sweeps into halves, by a rule that was fixed before any sampler was compared.
 
     Sweeps of one head_dim and mask form a family and share binaries. Within a family, by name, they alternate between
     the halves, so both halves have every family; which half begins alternates over head dims and masks like a

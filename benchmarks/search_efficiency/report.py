@@ -30,61 +30,46 @@ COLUMNS, PANEL_GAP = 4, 12  # of panels in the plot
 
 
 def tables(half: Half, summaries: Sequence[Summary]) -> str:
-    """A half of the sweeps: one table by evaluations and one by simulated seconds."""
+    """Return the tables of a half of the sweeps: by evaluations, and by simulated seconds."""
     if not summaries:
         return f"\n## {half.capitalize()} sweeps\n\nnone"
-    first = summaries[0]
-    fractions = [f"{fraction:.0%}" for fraction in FRACTIONS]
-    found = f"best at {JUDGED_FRACTION:.0%}"
-    head = [
-        "sampler",
-        "seeds",
-        "P score",
-        "P, default first",
-        "the default's lead",
-        *fractions,
-        found,
-        "used",
-        "ms an ask",
-    ]
-    rows = [
-        [
-            summary.sampler,
-            f"{summary.seeds}",
-            _interval(summary.p_score),
-            _interval(summary.p_score_led),
-            _interval(summary.lead) if summary.lead else "",
-            *(_spread(summary.regret[fraction]) for fraction in FRACTIONS),
-            f"{summary.found_best:.0%}",
-            f"{summary.used:.0%}",
-            f"{summary.asking_ms:.1f}",
-        ]
+    by_evaluations = [
+        {
+            "sampler": summary.sampler,
+            "seeds": f"{summary.seeds}",
+            "P score": _interval(summary.p_score),
+            "P, default first": _interval(summary.p_score_led),
+            "the default's lead": _interval(summary.lead) if summary.lead else "",
+            **{f"{fraction:.0%}": _spread(summary.regret[fraction]) for fraction in FRACTIONS},
+            f"best at {JUDGED_FRACTION:.0%}": f"{summary.found_best:.0%}",
+            "used": f"{summary.used:.0%}",
+            "ms an ask": f"{summary.asking_ms:.1f}",
+        }
         for summary in summaries
     ]
-    seconds = ["sampler", *(f"1: {s} s" for s in SERIAL_SECONDS), *(f"{COMPILERS}: {s} s" for s in PARALLEL_SECONDS)]
-    clock = [
-        [
-            summary.sampler,
-            *(_spread(summary.serial_regret[moment]) for moment in SERIAL_SECONDS),
-            *(_spread(summary.parallel_regret[moment]) for moment in PARALLEL_SECONDS),
-        ]
+    by_seconds = [
+        {
+            "sampler": summary.sampler,
+            **{f"1: {moment} s": _spread(summary.serial_regret[moment]) for moment in SERIAL_SECONDS},
+            **{f"{COMPILERS}: {moment} s": _spread(summary.parallel_regret[moment]) for moment in PARALLEL_SECONDS},
+        }
         for summary in summaries
     ]
     return "\n".join(
         [
-            f"\n## {half.capitalize()} sweeps ({first.sweeps})\n",
+            f"\n## {half.capitalize()} sweeps ({summaries[0].sweeps})\n",
             "Regret in %, median / 95th percentile over sweeps and seeds, by valid configs evaluated:\n",
-            *_markdown(head, rows),
+            *_markdown(by_evaluations),
             f"\nRegret after simulated seconds with 1 compiler and with {COMPILERS}, one GPU:\n",
-            *_markdown(seconds, clock),
+            *_markdown(by_seconds),
         ]
     )
 
 
 def verdict(training: Sequence[Summary], held_out: Sequence[Summary], default: str) -> str:
-    """Which sampler the training half prefers, and whether the default meets the targets on the held-out half.
+    """Return the best sampler of the training half, and the default's targets, met or missed, on the held-out half.
 
-    P scores are those with the default config first: what a good default is worth is no merit of a sampler.
+    P scores are those with the default config first: the worth of a good default is no merit of a sampler.
     """
     lines = ["\n## Verdict\n"]
     if training:
@@ -103,7 +88,8 @@ def verdict(training: Sequence[Summary], held_out: Sequence[Summary], default: s
     names = ", ".join(f"{s.sampler} {_interval(s.p_score_led)}" for s in above) or "none"
     lines.append(_target(not above, f"P score of {default}: {_interval(mine.p_score_led)}; clearly above it: {names}"))
     leads = {s.sampler: s.lead for s in others if s.lead}
-    ahead = ", ".join(f"{name} by {_interval(_negated(lead))}" for name, lead in leads.items() if lead.high < 0)
+    behind = {name: Interval(-lead.mean, -lead.high, -lead.low) for name, lead in leads.items() if lead.high < 0}
+    ahead = ", ".join(f"{name} by {_interval(by)}" for name, by in behind.items())
     lines.append(f"- ahead of {default} when paired by sweep: {ahead or 'none'}")
     if lead := leads.get(CONTROL):
         lines.append(_target(lead.low > 0, f"clearly above random search ({CONTROL}): lead {_interval(lead)}"))
@@ -142,16 +128,12 @@ def plot(path: Path, recordings: Sequence[Recording], runs: Sequence[Run]) -> No
     write_figure(path, title, COLUMNS * chart.width, rows * (chart.height + PANEL_GAP), *drawn)
 
 
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
+def _markdown(rows: Sequence[dict[str, str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (rows[0], ["---"] * len(rows[0]), *(row.values() for row in rows))]
 
 
 def _interval(value: Interval) -> str:
     return f"{value.mean:.2f} [{value.low:.2f}, {value.high:.2f}]"
-
-
-def _negated(value: Interval) -> Interval:
-    return Interval(-value.mean, -value.high, -value.low)
 
 
 def _spread(value: Spread) -> str:

@@ -34,7 +34,7 @@ class Run:
 
     ``batches`` are the configs in order, those of one list asked for together. ``pipelined`` are the verdicts of a
     second search with the same seed that kept the simulated machine busy; None for searches that cannot.
-    ``stopped`` says why a search ended before its budget, where something went wrong.
+    ``stopped`` is the error that ended a search before its budget.
     """
 
     sampler: str
@@ -51,7 +51,7 @@ class Run:
 
 
 def run_sampler(sampler: str, recording: Recording, seed: int) -> Run:
-    """Search a recording to its budget, one config at a time; ours and the control also with many in flight.
+    """Search a recording to its budget, one config at a time; ours also with many in flight.
 
     Raises:
         ImportError: the sampler needs a package that is not installed.
@@ -67,7 +67,7 @@ def run_sampler(sampler: str, recording: Recording, seed: int) -> Run:
 
 
 def replay(source: Source, budget: int) -> list[int]:
-    """Configs that a source asks for, each answered before the next.
+    """Return the configs that a source asks for, each answered before the next.
 
     Raises:
         RuntimeError: it asked for a config twice, so its evaluations would be miscounted.
@@ -82,7 +82,7 @@ def replay(source: Source, budget: int) -> list[int]:
 
 
 def open_source(sampler: str, recording: Recording, seed: int) -> Source:
-    """A fresh search of a recording."""
+    """Begin a search of a recording."""
     return OurSource(OURS[sampler], recording, seed) if sampler in OURS else PlainSource(sampler, recording, seed)
 
 
@@ -117,14 +117,15 @@ class PlainSource:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self._study = optuna.create_study(sampler=PLAIN[sampler](seed))
-        self._parameters = recording.implementation.space.parameters
-        self._choices = {parameter.name: parameter.choices(recording.device) for parameter in self._parameters}
+        parameters = recording.implementation.space.parameters
+        self._choices = {parameter.name: parameter.choices(recording.device) for parameter in parameters}
+        counts = {parameter: len(self._choices[parameter.name]) for parameter in parameters}
         self._distributions: dict[str, BaseDistribution] = {
-            parameter.name: IntDistribution(0, len(self._choices[parameter.name]) - 1)
+            parameter.name: IntDistribution(0, count - 1)
             if parameter.is_ordered
-            else CategoricalDistribution(range(len(self._choices[parameter.name])))
-            for parameter in self._parameters
-            if len(self._choices[parameter.name]) > 1
+            else CategoricalDistribution(range(count))
+            for parameter, count in counts.items()
+            if count > 1
         }
         self._asks_left = ASKS_PER_EVALUATION * recording.budget
         self._known: set[int] = set()

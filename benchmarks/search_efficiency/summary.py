@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.search_efficiency.machine import COMPILERS, Batches, Judged, simulate
 from benchmarks.search_efficiency.metrics import (
+    Floats,
     Interval,
     best_so_far,
     bootstrap,
@@ -19,8 +19,6 @@ from benchmarks.search_efficiency.metrics import (
 )
 from benchmarks.search_efficiency.recordings import Half, Recording
 from benchmarks.search_efficiency.samplers import Run
-
-Floats = NDArray[np.float64]
 
 FRACTIONS: Final = (0.05, 0.10, 0.15, 0.20, 0.25, 0.50)
 JUDGED_FRACTION: Final = 0.25  # where the targets are set
@@ -67,7 +65,7 @@ class Summary:
 
 
 def summarise(half: Half, recordings: Sequence[Recording], runs: Sequence[Run], default: str) -> list[Summary]:
-    """Every sampler that ran on all sweeps of a half, best P score first."""
+    """Summarise every sampler that ran on all sweeps of a half, best P score first."""
     by_name = {recording.name: recording for recording in recordings if recording.half == half}
     found = {
         name: [run for run in runs if run.sampler == name and run.recording in by_name and run.trace]
@@ -79,14 +77,14 @@ def summarise(half: Half, recordings: Sequence[Recording], runs: Sequence[Run], 
 
 
 def regret_at_seconds(recording: Recording, judged: Sequence[Judged], seconds: float) -> float:
-    """Regret of the best verdict known at a moment; nothing known counts as the slowest time."""
+    """Return the regret of the best verdict known at a moment; nothing known counts as the slowest time."""
     trace = [verdict.config for verdict in judged if verdict.seconds <= seconds]
     best = best_so_far(recording.times_us, trace, max(1, len(trace)))
     return float(regret(recording.times_us, best)[-1])
 
 
 def regret_curve(recording: Recording, run: Run, fractions: Sequence[float]) -> Floats:
-    """Regret after each fraction of the valid configs."""
+    """Return the regret after each fraction of the valid configs."""
     counts = np.array([evaluations(recording.size, fraction) for fraction in fractions])
     return regret(recording.times_us, best_so_far(recording.times_us, run.trace, int(counts.max()))[counts - 1])
 
@@ -98,9 +96,9 @@ def _summary(
     pairs = [(recordings[run.recording], run) for run in mine]
     curves = np.array([regret_curve(recording, run, FRACTIONS) for recording, run in pairs])
     serial = [
-        simulate(recording, Batches([[i] for i in run.trace]), compilers=1, in_flight=1) for recording, run in pairs
+        (each, simulate(each, Batches([[i] for i in run.trace]), compilers=1, in_flight=1)) for each, run in pairs
     ]
-    parallel = [_parallel(recording, run) for recording, run in pairs]
+    parallel = [(recording, _parallel(recording, run)) for recording, run in pairs]
     picks = pick_sweeps(len(recordings))
     scores = _p_scores(recordings, mine, lambda recording, run: run.trace)
     led = _p_scores(recordings, mine, _led)
@@ -120,19 +118,19 @@ def _summary(
         p_score_by_sweep=dict(zip(recordings, map(float, map(np.mean, scores)), strict=True)),
         regret={fraction: spread(curves[:, column]) for column, fraction in enumerate(FRACTIONS)},
         found_best=float(np.mean(curves[:, FRACTIONS.index(JUDGED_FRACTION)] == 0)),
-        serial_regret=_at_seconds(pairs, serial, SERIAL_SECONDS),
-        parallel_regret=_at_seconds(pairs, parallel, PARALLEL_SECONDS),
+        serial_regret=_at_seconds(serial, SERIAL_SECONDS),
+        parallel_regret=_at_seconds(parallel, PARALLEL_SECONDS),
         used=float(np.mean([len(run.trace) / recording.budget for recording, run in pairs])),
         asking_ms=float(1000 * sum(run.asking_seconds for run in mine) / sum(len(run.trace) for run in mine)),
     )
 
 
-def spread(values: Floats) -> Spread:
+def spread(values: Floats | Sequence[float]) -> Spread:
     return Spread(*map(float, np.percentile(values, (5, 50, 95))))
 
 
 def _parallel(recording: Recording, run: Run) -> list[Judged]:
-    """With many compilers: as the search ran with many in flight, or by the batches it asked for."""
+    """Return the verdicts with many compilers: of the search with many in flight, or by the batches it asked for."""
     if run.pipelined is not None:
         return run.pipelined
     return simulate(recording, Batches(run.batches), compilers=COMPILERS, in_flight=recording.size)
@@ -145,7 +143,7 @@ def _led(recording: Recording, run: Run) -> list[int]:
 def _p_scores(
     recordings: dict[str, Recording], runs: Sequence[Run], trace: Callable[[Recording, Run], list[int]]
 ) -> list[Floats]:
-    """A group of scores for each sweep."""
+    """Return a group of scores for each sweep."""
     return [
         np.array([recording.random_search.p_score(trace(recording, run)) for run in runs if run.recording == name])
         for name, recording in recordings.items()
@@ -156,17 +154,5 @@ def _mean(groups: Sequence[Floats]) -> float:
     return float(np.mean([group.mean() for group in groups]))
 
 
-def _at_seconds(
-    pairs: Sequence[tuple[Recording, Run]], verdicts: Sequence[Sequence[Judged]], moments: Sequence[int]
-) -> dict[int, Spread]:
-    return {
-        seconds: spread(
-            np.array(
-                [
-                    regret_at_seconds(recording, judged, seconds)
-                    for (recording, _), judged in zip(pairs, verdicts, strict=True)
-                ]
-            )
-        )
-        for seconds in moments
-    }
+def _at_seconds(judged: Sequence[tuple[Recording, list[Judged]]], moments: Sequence[int]) -> dict[int, Spread]:
+    return {moment: spread([regret_at_seconds(*each, moment) for each in judged]) for moment in moments}

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -29,10 +29,10 @@ class Task:
     kernel_tuner_python: Path
 
     def run_once(self, kept: Path | None) -> list[Run]:
-        """As `run`, but from ``kept`` if this task's runs stand there; else they are written there as they end.
+        """Return the runs of ``run``, from ``kept`` if they stand there; else they are written there as they end.
 
         Raises:
-            ImportError, KernelTunerError: as for `run`.
+            ImportError, KernelTunerError: as for ``run``.
         """
         if kept is None:
             return self.run()
@@ -46,7 +46,7 @@ class Task:
         return runs
 
     def run(self) -> list[Run]:
-        """All of them, one after the other.
+        """Run all of them, one after the other.
 
         Raises:
             ImportError: the sampler needs a package that is not installed.
@@ -62,12 +62,12 @@ class Task:
 
 @functools.cache
 def recordings() -> dict[str, Recording]:
-    """Decoded once in each process: a config that was pickled would carry the hash of another process."""
+    """Return the recordings by name, decoded once in each process: a pickled config would carry another's hash."""
     return {recording.name: recording for recording in load()}
 
 
 def make_tasks(seeds: dict[str, int], sweeps: Sequence[str], kernel_tuner_python: Path) -> list[Task]:
-    """Tasks for so many seeds of each sampler on every sweep."""
+    """Return tasks for so many seeds of each sampler on every sweep."""
     return [
         Task(sampler, sweep, tuple(range(start, min(start + SEEDS_A_TASK, count))), kernel_tuner_python)
         for sampler, count in seeds.items()
@@ -77,7 +77,7 @@ def make_tasks(seeds: dict[str, int], sweeps: Sequence[str], kernel_tuner_python
 
 
 def run_all(tasks: Sequence[Task], jobs: int, kept: Path | None = None) -> tuple[list[Run], dict[str, str]]:
-    """The runs in the order of the tasks, and for each sampler that could not run why.
+    """Return the runs in the order of the tasks, and the reason for each sampler that could not run.
 
     Runs that stand in the folder ``kept`` are read instead, so that a comparison of hours can be stopped and resumed.
     """
@@ -86,7 +86,9 @@ def run_all(tasks: Sequence[Task], jobs: int, kept: Path | None = None) -> tuple
     failed: dict[str, str] = {}
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         futures = [pool.submit(task.run_once, kept) for task in tasks]
-        _show_progress(futures)
+        for done, _ in enumerate(as_completed(futures), 1):
+            print(f"\r{done}/{len(futures)} tasks", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
         for task, future in zip(tasks, futures, strict=True):
             try:
                 runs += future.result()
@@ -98,9 +100,3 @@ def run_all(tasks: Sequence[Task], jobs: int, kept: Path | None = None) -> tuple
 def _decode(document: dict[str, Any]) -> Run:
     pipelined = document.pop("pipelined")
     return Run(**document, pipelined=pipelined and [Judged(*judged) for judged in pipelined])
-
-
-def _show_progress(futures: Sequence[Future[list[Run]]]) -> None:
-    for done, _ in enumerate(as_completed(futures), 1):
-        print(f"\r{done}/{len(futures)} tasks", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)

@@ -1,19 +1,21 @@
 """Tables that outlive a change of the kernels' source: rows of which both sources compile the same, and no other."""
 
+import functools
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autotune.registry import get_implementation
 from autotune.table import shipped_sweeps, shipped_winners, write_shipped
-from autotune.trial import Trial
-from benchmarks import carry_over
-from benchmarks.carry_over import ROOT, Compiled, as_request, compare, compile_in, shipped_rows
+from autotune.trial import Candidate, Trial
+from benchmarks import carry_over, compiled_rows
+from benchmarks.carry_over import ROOT, Compiled, as_request, compare, compile_in, shipped_tables
 from benchmarks.compiled_rows import name_constants
 from tests import sample
 
@@ -22,8 +24,8 @@ FOLDER = Path("nvidia_h200/flash_attention")
 TRITON = get_implementation("flash_attention", "triton")
 
 
-def row(length: int, source_hash: str = OLD, dtype: str = "bfloat16") -> Trial:
-    made = sample.trial(sample.shape(length, dtype=dtype), source_hash=source_hash)
+def row(length: int, source_hash: str = OLD, **changes: Any) -> Trial:
+    made = sample.trial(sample.shape(length, **changes), source_hash=source_hash)
     return replace(made, started_at=made.started_at + timedelta(seconds=length))
 
 
@@ -43,9 +45,10 @@ def test_winners_and_sweeps_are_written_where_they_were(tmp_path: Path) -> None:
     write_shipped(FOLDER / "triton.parquet", winners, results=tmp_path)
     for name, rows in sweeps.items():
         write_shipped(FOLDER / "sweeps" / f"triton_{name}.parquet", rows, results=tmp_path)
-    found = list(shipped_rows(TRITON, tmp_path))
+    tables = shipped_tables(TRITON, tmp_path)
+    found = [each for table in tables.values() for each in table]
     assert found == [*winners, *sweeps["one"], *sweeps["two"]]
-    carry_over.write_tables(TRITON, [replace(each, source_hash=NEW) for each in found], tmp_path)
+    carry_over.write_tables(tables, [replace(each, source_hash=NEW) for each in found], tmp_path)
     assert shipped_winners("flash_attention", results=tmp_path) == [row(256, NEW), row(512, NEW)]
     swept = {sweep.name: sweep.trials() for sweep in shipped_sweeps("flash_attention", results=tmp_path)}
     assert swept == {"triton_one": [row(1024, NEW)], "triton_two": [row(2048, NEW), row(4096, NEW)]}
@@ -64,47 +67,44 @@ def edited(tree: Path, file: str, before: str, after: str) -> Path:
 FORWARD = "kernels/flash_attention/triton/forward.py"
 LAUNCH = "kernels/flash_attention/triton/launch.py"
 
+# One in 16 bits and one in float32, whose small heads and blocks compile fast; as winners, then as rows of a sweep.
+FAST = Candidate("triton", sample.config(BLOCK_Q=64, BLOCK_K=32, num_warps=4))
+FLOAT32 = row(512, dtype="float32", head_dim=32)
+ROWS = (replace(row(256), default_timing=None), replace(FLOAT32, outcome=replace(FLOAT32.outcome, candidate=FAST)))
+REQUESTS = [as_request(each, machine_code=machine_code) for machine_code in (True, False) for each in ROWS]
 
-@pytest.mark.parametrize("machine_code", [True, False])
+
+@functools.cache
+def this_tree() -> Compiled:
+    """Compile with today's sources, once in a process of the tests."""
+    return compile_in([ROOT], REQUESTS)[0]
+
+
 @pytest.mark.parametrize(
     ("file", "before", "after", "same"),
     [
         (FORWARD, '"""Fold the keys', '"""Fold keys, not the keys', [True, True]),
         ("kernels/tiles/precision.py", '"bf16x6" if', '"tf32x3" if', [True, False]),
-        ("search_spaces/flash_attention/triton.py", "(64, 32, 1) if", "(64, 16, 1) if", [True, False]),
+        ("search_spaces/flash_attention/triton.py", "(64, 64, 2) if", "(64, 32, 2) if", [True, False]),
         ("kernels/tiles/softmax.py", "accumulator = tl.zeros([ROWS, WIDTH]", "accumulator = tl.nothing([ROWS]", None),
         ("kernels/tiles/softmax.py", "row_sum == 0.0, 1.0", "row_sum == 0.0, 2.0", [False, False]),
         (LAUNCH, "* batches * heads,)", "* batches * heads + 1,)", [False, False]),
+        (LAUNCH, "else scale * LOG2_E", "else scale * LOG2_E + 1", [False, False]),
     ],
-    ids=["docstring", "float32 alone", "its default", "what fails", "a constant", "the grid"],
+    ids=["docstring", "float32 alone", "its default", "what fails", "a constant", "the grid", "an argument's value"],
 )
 def test_what_another_tree_compiles_and_launches_is_told_apart(
-    file: str,
-    before: str,
-    after: str,
-    same: list[bool] | None,
-    machine_code: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    file: str, before: str, after: str, same: list[bool] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a variable that is set for tests of numbers nothing is seen, or nothing would be compiled."""
+    """By machine code and by intermediate code; the variable that is set for tests of numbers is not handed on."""
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    rows = [replace(row(256), default_timing=None), row(512, dtype="float32")]
-    tree = edited(tmp_path / "tree", file, before, after)
-    requests = [as_request(each, machine_code=machine_code) for each in rows]
-    then, now = compile_in([tree, ROOT], requests)
+    (then,), now = compile_in([edited(tmp_path / "tree", file, before, after)], REQUESTS), this_tree()
     assert now.source_hash == TRITON.source_hash
-    assert len({*now.digests, None}) == 3
-    assert then.digests == [None, None] if same is None else None not in then.digests
-    assert [was == digest for was, digest in zip(then.digests, now.digests, strict=True)] == (same or [False, False])
-    assert all(bool(each["binaries"]) == machine_code for each in now.rows if each is not None)
-
-
-def test_an_argument_s_value_counts_by_intermediate_code_and_where_it_is_read_by_machine_code(tmp_path: Path) -> None:
-    tree = edited(tmp_path / "tree", LAUNCH, "else scale * LOG2_E", "else scale * LOG2_E + 1")
-    requests = [as_request(row(256), machine_code=machine_code) for machine_code in (True, False)]
-    then, now = compile_in([tree, ROOT], requests)
-    assert all(was != digest for was, digest in zip(then.digests, now.digests, strict=True))
+    assert len({*now.digests, None}) == 5
+    assert then.digests == [None] * 4 if same is None else None not in then.digests
+    alike = [was == digest for was, digest in zip(then.digests, now.digests, strict=True)]
+    assert alike == 2 * (same or [False, False])
+    assert [bool(each and each["binaries"]) for each in now.rows] == [True, True, False, False]
 
 
 def test_a_parameter_that_moved_changes_the_exact_digest_alone(tmp_path: Path) -> None:
@@ -113,9 +113,22 @@ def test_a_parameter_that_moved_changes_the_exact_digest_alone(tmp_path: Path) -
     )
     path = tree / LAUNCH
     path.write_text(path.read_text().replace("*(heads, heads // kv_heads, seq_q", "*(heads // kv_heads, heads, seq_q"))
-    then, now = compile_in([tree, ROOT], [as_request(row(256), machine_code=True)])
-    assert then.digests == now.digests
-    assert "identical but for places" in compare(row(256), then.rows[0], now.rows[0])
+    (then,), now = compile_in([tree], REQUESTS[:1]), this_tree()
+    assert then.digests == now.digests[:1]
+    assert "identical but for places" in compare(ROWS[0], then.rows[0], now.rows[0])
+
+
+def test_progress_is_said_on_standard_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(compiled_rows, "compile_row", lambda request: None)
+    monkeypatch.setattr(compiled_rows, "PROGRESS_SECONDS", 0.0)
+    assert compiled_rows.compile_rows(REQUESTS[:2], TRITON.title) == [None, None]
+    printed = capsys.readouterr()
+    assert printed.err == "".join(f"flash_attention/triton: {count} of 2 rows compiled\n" for count in (1, 2))
+    assert printed.out == ""
+    compiled_rows.compile_rows(REQUESTS[:2], "")
+    assert capsys.readouterr().err == ""
 
 
 def test_binaries_are_compared_in_words() -> None:

@@ -1,4 +1,4 @@
-"""What a command of a benchmark says where it cannot run, and of its own arguments."""
+"""Messages of the benchmarks' commands where they cannot run, and about their arguments."""
 
 import importlib
 import sys

@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,21 +13,23 @@ import pytest
 from autotune.device import NVIDIA_H200
 from autotune.kernels.flash_attention.triton import KERNEL
 from autotune.kernels.flash_attention.triton.forward import flash_attention_forward
+from autotune.registry import load_definition
 from autotune.space import Config
 from autotune.table import served, served_winners, shipped_winners
 from autotune.trial import Candidate, Outcome, Resources, Status, Timing
-from benchmarks.grids import grid_shape
+from benchmarks.grids import OPERATION, grid_shape
 from benchmarks.live import processes
-from benchmarks.live.__main__ import PARTS, Run
+from benchmarks.live.__main__ import AFTER_SEARCH, PARTS, run_part
 from benchmarks.live.helion_tuner import to_config, tunables
 from benchmarks.live.machine import compare
 from benchmarks.live.peers import best_of, no_slower, read_log, scale
-from benchmarks.live.problem import MAIN, definition, from_plain, implementation, optimum, valid_configs
+from benchmarks.live.problem import IMPLEMENTATION, MAIN, from_plain, optimum, valid_configs
 from benchmarks.live.report import Findings, Report, Target
 from benchmarks.live.searches import CELLS, apart, describe_overhead
 from benchmarks.live.triton_tuner import OPTIONS, Clock, by_kind, capture_launch, choose, grid, shape_descriptors
 
-SMALL = definition().check_shapes(MAIN)[0]
+DEFINITION = load_definition(OPERATION)
+SMALL = DEFINITION.check_shapes(MAIN)[0]
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +63,8 @@ def test_triton_is_given_exactly_the_chosen_configs(valid: list[Config]) -> None
 @pytest.mark.parametrize("loads", ["pointer", "descriptor"])
 def test_our_launch_hands_over_every_argument_of_the_kernel(loads: str, valid: list[Config]) -> None:
     config = next(config for config in valid if config["loads"] == loads and config["BLOCK_Q"] != config["BLOCK_K"])
-    inputs = definition().make_inputs(SMALL, seed=0, device="cpu")
-    arguments, constants = capture_launch(config, inputs, definition().empty_outputs(inputs)[:1])
+    inputs = DEFINITION.make_inputs(SMALL, seed=0, device="cpu")
+    arguments, constants = capture_launch(config, inputs, DEFINITION.empty_outputs(inputs)[:1])
     named = dict(zip(flash_attention_forward.arg_names, arguments, strict=False))
     tunable = {name for name, value in config.items() if value is not None} - {"loads", *OPTIONS}
     assert {*named, *constants} == {*flash_attention_forward.arg_names} - tunable
@@ -137,8 +140,32 @@ def test_a_report_outlives_a_part_and_a_run(tmp_path: Path, capsys: pytest.Captu
     assert "target ladder: not measured, OSError: no such GPU" in printed
 
 
-def test_every_part_is_there(tmp_path: Path) -> None:
-    assert set(Run(Report(tmp_path / "live.json"), tmp_path).parts()) == set(PARTS)
+def test_parts_that_compare_with_a_search_run_it_first_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[str, Any]] = []
+
+    def part(name: str, work: Path, *found: Any) -> Findings:
+        ran.append((name, found))
+        return Findings({"of": name})
+
+    for name in PARTS:
+        monkeypatch.setitem(PARTS, name, partial(part, name))
+    report = Report(tmp_path / "live.json")
+    for name in AFTER_SEARCH:
+        assert run_part(name, tmp_path, report)
+    assert ran == [("search", ()), *((name, ({"of": "search"},)) for name in AFTER_SEARCH)]
+
+
+def test_a_part_that_compares_with_a_search_that_failed_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(work: Path) -> Findings:
+        raise OSError("no such GPU")
+
+    monkeypatch.setitem(PARTS, "search", fail)
+    assert not run_part("overhead", tmp_path, Report(tmp_path / "live.json"))
+    assert "target overhead: not measured, RuntimeError: the part `search` failed" in capsys.readouterr().out
 
 
 def test_the_shapes_that_are_searched_twice_span_the_grid() -> None:
@@ -199,7 +226,7 @@ def test_helions_log_gives_its_best_so_far(tmp_path: Path) -> None:
     rows = read_log(tmp_path / "log.csv")
     assert [(row["status"], row["median_us"]) for row in rows] == [("ok", 707.821), ("error", None), ("ok", 600.0)]
     best = from_plain(best_of(rows))
-    default = implementation().space.default(MAIN, NVIDIA_H200)
+    default = IMPLEMENTATION.space.default(MAIN, NVIDIA_H200)
     assert best == from_plain({**default, **rows[2]["config"]})  # what Helion leaves out is the default's
     with pytest.raises(RuntimeError, match="measured none of 1"):
         best_of(rows[1:2])
@@ -212,7 +239,7 @@ def test_helion_is_given_our_parameters_with_our_defaults() -> None:
             self.arguments = arguments
 
     helion = SimpleNamespace(EnumFragment=Fragment, PowerOfTwoFragment=Fragment, IntegerFragment=Fragment)
-    space = implementation().space
+    space = IMPLEMENTATION.space
     default = space.default(MAIN, NVIDIA_H200)
     found = {name: fragment.arguments for name, fragment in tunables(helion, space, default).items()}
     assert set(found) == {name for name, value in default.items() if value is not None}
@@ -240,7 +267,7 @@ def test_apart_does_not_ask_who_won() -> None:
 def test_overhead_of_what_a_search_noted() -> None:
     times = {"ready": 5.0, "first_trial": 7.0, "race": 25.0, "stored": 28.0}
     costs = {"jobs": 15, "compile_seconds": [1.0] * 150, "judge_seconds": [0.05] * 100}
-    figures = describe_overhead({"times": times, "costs": costs}).figures
+    figures = describe_overhead(Path(), {"times": times, "costs": costs}).figures
     assert figures["compilers_busy_share"] == pytest.approx(150 / (15 * 20))
     assert figures["gpu_seconds_a_trial"] == pytest.approx(0.05)
     assert (figures["start_up_seconds"], figures["race_seconds"]) == (5.0, 3.0)

@@ -197,7 +197,7 @@ def test_each_winner_is_written_as_it_comes_and_is_a_neighbour_of_the_next(
     searches: Searches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searches.endings = [None, None, KeyboardInterrupt()]  # type: ignore[list-item]
-    assert not recording(tmp_path / "results", seconds=7.0).winners(CELLS)
+    assert not recording(tmp_path / "results", seconds=7.0).record(CELLS)
     assert {trial.shape for trial in recorded(tmp_path / "results")} == {cell.shape for cell in CELLS[:2]}
     assert [len(asked["neighbours"]["triton"]) for asked in searches.asked] == [0, 1, 2]
     assert {asked["limits"].seconds for asked in searches.asked} == {7.0}
@@ -213,7 +213,7 @@ def test_a_default_that_time_left_alone_is_not_called_the_best(
 
     monkeypatch.setattr(tuner, "search", find)
     monkeypatch.setattr(tuner, "open_gpu", lambda settings: GPU)
-    assert recording(tmp_path / "results").winners(CELLS[:1])
+    assert recording(tmp_path / "results").record(CELLS[:1])
     printed = capsys.readouterr().out
     assert "\n  3 of 362 configs tried in 1 s, until only the race's part" in printed
     dispatch.reload()
@@ -223,31 +223,31 @@ def test_a_table_that_is_there_is_merged_with_and_what_it_has_is_not_missing(
     searches: Searches, tmp_path: Path
 ) -> None:
     results = tmp_path / "results"
-    assert recording(results).winners(CELLS[:1])
+    assert recording(results).record(CELLS[:1])
     again = recording(results)
     assert again.missing(CELLS) == CELLS[1:]
-    assert again.winners(CELLS[1:2])
+    assert again.record(CELLS[1:2])
     assert len(recorded(results)) == 2
 
 
 def test_parts_recorded_over_one_store_are_merged_into_one_table(searches: Searches, tmp_path: Path) -> None:
     for number in (1, 2, 3):
-        assert recording(tmp_path / str(number)).winners(cut(CELLS, (number, 3)))
+        assert recording(tmp_path / str(number)).record(cut(CELLS, (number, 3)))
     assert len(searches.asked[-1]["neighbours"]["triton"]) == 2  # of the two other parts
     merge([tmp_path / str(number) for number in (2, 3, 1)], tmp_path / "results")
     assert {trial.shape for trial in recorded(tmp_path / "results")} == {cell.shape for cell in CELLS}
 
 
 def test_winners_are_searched_by_the_sampler_that_was_named(searches: Searches, tmp_path: Path) -> None:
-    recording(tmp_path).winners(CELLS[:1])
-    recording(tmp_path, sampler="exhaustive").winners(CELLS[1:2])
+    recording(tmp_path).record(CELLS[:1])
+    recording(tmp_path, sampler="exhaustive").record(CELLS[1:2])
     assert [asked["sampler"] for asked in searches.asked] == [DEFAULT_SAMPLER, "exhaustive"]
 
 
 def test_a_winner_of_another_source_is_missing(
     searches: Searches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert recording(tmp_path).winners(CELLS[:1])
+    assert recording(tmp_path).record(CELLS[:1])
     monkeypatch.setattr(type(IMPLEMENTATION), "source_hash", property(lambda self: "another"))
     assert recording(tmp_path).missing(CELLS) == CELLS
 
@@ -270,7 +270,7 @@ def test_nothing_begins_that_would_end_too_late(
 ) -> None:
     now = iter([0.0, 25.0, 45.0])
     monkeypatch.setattr(record, "time", SimpleNamespace(monotonic=lambda: next(now)))
-    assert not recording(tmp_path, seconds=20.0, deadline=60.0).winners(CELLS)
+    assert not recording(tmp_path, seconds=20.0, deadline=60.0).record(CELLS)
     assert len(recorded(tmp_path)) == 2
     assert capsys.readouterr().out.endswith("time is up: 1 of 3 are left\n")
 
@@ -279,7 +279,7 @@ def test_a_problem_that_fails_is_said_and_the_others_are_recorded(
     searches: Searches, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     searches.endings = [None, SearchError("no config is valid")]
-    assert not recording(tmp_path).winners(CELLS)
+    assert not recording(tmp_path).record(CELLS)
     assert {trial.shape for trial in recorded(tmp_path)} == {CELLS[0].shape, CELLS[2].shape}
     assert f"{CELLS[1].shape}: failed, no config is valid\n" in capsys.readouterr().out
 
@@ -290,11 +290,11 @@ def test_a_sweep_has_the_time_that_is_left_and_is_handed_on(
     shipped: list[Any] = []
     monkeypatch.setattr(tuner, "ship_sweep", lambda result, results: shipped.append(result.winner.shape))
     monkeypatch.setattr(record, "time", SimpleNamespace(monotonic=lambda: 100.0))
-    assert recording(tmp_path, deadline=160.0).sweeps(CELLS[:2])
+    assert recording(tmp_path, deadline=160.0).record(CELLS[:2], is_sweep=True)
     assert shipped == [cell.shape for cell in CELLS[:2]]
     asked = [(asked["limits"].seconds, asked["limits"].trials, asked["sampler"]) for asked in searches.asked]
     assert asked == [(None, None, "exhaustive")] * 2
-    assert not recording(tmp_path, deadline=99.0).sweeps(CELLS[:2])
+    assert not recording(tmp_path, deadline=99.0).record(CELLS[:2], is_sweep=True)
     assert len(searches.asked) == 2
 
 
@@ -312,7 +312,7 @@ def test_a_sweep_ends_within_a_problem_when_the_time_is_up(
 
     monkeypatch.setattr(tuner, "search", measure)
     monkeypatch.setattr(record, "time", SimpleNamespace(monotonic=lambda: next(now)))
-    assert not recording(tmp_path, deadline=60.0).sweeps(CELLS[:2])
+    assert not recording(tmp_path, deadline=60.0).record(CELLS[:2], is_sweep=True)
     assert capsys.readouterr().out == "time is up: 2 of 2 are left\n"
 
 
@@ -350,6 +350,6 @@ def test_winners_of_paged_decode_ship_in_a_table_of_their_own(
         return ended(operation, trial)
 
     monkeypatch.setattr(tuner, "search", find)
-    assert Recording(PAGED_DECODE, tmp_path).winners([cell])
+    assert Recording(PAGED_DECODE, tmp_path).record([cell])
     assert (tmp_path / "nvidia_h200" / "paged_decode" / "triton.parquet").is_file()
     assert [trial.shape for trial in shipped_winners("paged_decode", results=tmp_path)] == [cell.shape]
