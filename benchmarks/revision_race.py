@@ -1,0 +1,138 @@
+"""Races the kernels that this tree serves against those of another revision: ``python -m benchmarks.revision_race``.
+
+Both trees are loaded into one process, the other one as the package ``autotune_before``, and each shape is raced
+interleaved over the same inputs, cold, in CUDA graphs. Prints the time ratio of each shape; needs a GPU that the
+shipped tables know. ``BEFORE`` is a revision, or the folder of a tree where there is no git.
+"""
+
+import argparse
+import importlib
+import json
+import math
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from autotune.registry import get_operation, implementations_of, load_definition, load_kernel, operation_names
+from autotune.shape import Shape
+from autotune.table import shipped_winners
+from autotune.timing import Stopwatch, race
+from autotune.trial import Policy, Timing
+from benchmarks.carry_over import extract
+
+BEFORE: Final = "autotune_before"
+PACKAGES: Final = ("kernels", "search_spaces", "results")
+SECONDS: Final = 6.0
+COLD_FACTOR: Final = 2  # input sets together exceed the L2 this many times
+MAX_SETS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Raced:
+    """The times of one shape, and the other revision's over this tree's."""
+
+    operation: str
+    shape: str
+    now: Timing
+    before: Timing
+
+    @property
+    def ratio(self) -> float:
+        return self.now.median_us / self.before.median_us
+
+
+def install_before(tree: Path, folder: Path) -> None:
+    """Copy a tree's packages into a folder under another name, and make it importable."""
+    package = folder / BEFORE
+    shutil.copytree(tree / "autotune", package, ignore=shutil.ignore_patterns("__pycache__", *PACKAGES))
+    for name in PACKAGES:
+        shutil.copytree(tree / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in package.rglob("*.py"):
+        text = re.sub(r"\b(from|import) autotune\b", rf"\1 {BEFORE}", path.read_text(encoding="utf-8"))
+        path.write_text(re.sub(r'"autotune\.(kernels|search_spaces)', rf'"{BEFORE}.\1', text))
+    sys.path.insert(0, str(folder))
+
+
+def choose_shapes(count: int) -> list[tuple[str, Shape]]:
+    """Choose shipped winners of ours, spread evenly over all operations."""
+    winners = [
+        (name, winner.shape)
+        for name in operation_names()
+        for implementation in implementations_of(name)
+        if implementation.is_ours
+        for winner in shipped_winners(name, implementation=implementation.name)
+    ]
+    return [winners[index * (len(winners) - 1) // max(1, count - 1)] for index in range(count)]
+
+
+def race_shape(operation: str, shape: Shape, seconds: float) -> Raced:
+    """Race the kernels that both trees serve for a shape."""
+    import torch
+
+    from autotune.dispatch import get_kernel
+
+    definition = load_definition(operation)
+    count = math.ceil(
+        COLD_FACTOR * torch.cuda.get_device_properties(0).L2_cache_size / get_operation(operation).cost(shape).bytes
+    )
+    inputs = [definition.make_inputs(shape, seed=seed, device="cuda") for seed in range(min(MAX_SETS, count))]
+    sets = [(each, definition.empty_outputs(each)[:1]) for each in inputs]
+    served = get_kernel(shape, operation=operation)
+    kernels: list[tuple[Any, Any]] = [(load_kernel(operation, served.implementation), served.config)]
+    old = importlib.import_module(f"{BEFORE}.dispatch").get_kernel(shape_before(shape), operation=operation)
+    kernels.append((importlib.import_module(f"{BEFORE}.registry").load_kernel(operation), old.config))
+    if dict(old.config) != dict(served.config):
+        raise SystemExit(f"{shape}: this tree serves {served.config}, the other {old.config}")
+    with ExitStack() as stack, torch.no_grad():
+        stopwatches: Sequence[Stopwatch] = [
+            stack.enter_context(Stopwatch([launch_of(kernel, config, each, out) for each, out in sets], Policy()))
+            for kernel, config in kernels
+        ]
+        now, before = race(stopwatches, contenders=0, seconds=seconds, max_rounds=400)
+    return Raced(operation, str(shape), now, before)
+
+
+def shape_before(shape: Shape) -> Any:
+    """The same shape as an object of the other tree."""
+    return getattr(importlib.import_module(f"{BEFORE}.shape"), type(shape).__name__)(**shape.as_dict())
+
+
+def launch_of(kernel: Any, config: Any, inputs: Any, outputs: Any) -> Any:
+    return lambda: kernel.launch(config, inputs, outputs)
+
+
+def main() -> None:
+    """Entry of the command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.revision_race", description=__doc__)
+    parser.add_argument("before", metavar="BEFORE", help="a revision, or the folder of its tree")
+    parser.add_argument("--shapes", type=int, default=8, help="how many shipped shapes [default: 8]")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of each race [default: {SECONDS:g}]")
+    given = parser.parse_args()
+    os.environ["AUTOTUNE_HOME"] = tempfile.mkdtemp()  # the shipped tables alone
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(given.before)
+        if not tree.is_dir():
+            tree = Path(folder) / "tree"
+            tree.mkdir()
+            extract(given.before, tree)
+        install_before(tree.resolve(), Path(folder))
+        raced = []
+        for operation, shape in choose_shapes(given.shapes):
+            found = race_shape(operation, shape, given.seconds)
+            raced.append(found)
+            times = f"{found.now.median_us:.1f} us, before {found.before.median_us:.1f} us"
+            print(f"{found.ratio:.4f}  {operation}: {shape}: {times}", flush=True)
+        mean = math.exp(sum(math.log(each.ratio) for each in raced) / len(raced))
+        worst = max(raced, key=lambda each: abs(math.log(each.ratio)))
+        print(json.dumps({"geometric_mean": mean, "worst": worst.ratio, "shape": worst.shape}))
+
+
+if __name__ == "__main__":
+    main()
