@@ -62,11 +62,14 @@ class Shelf:
         totals = itertools.accumulate(sizes[path] for path in smallest)
         return [path for path, total in zip(smallest, totals, strict=True) if total <= COMPACT_BYTES]
 
+    def part_of(self, data: bytes) -> Path:
+        """Return the part that holds the bytes of a table, once they are written."""
+        return self.folder / f"{sha256(data)}{SUFFIX}"
+
     def write(self, data: bytes) -> Path:
         """Keep the bytes of a table; on disk once this returns. Return the new part."""
-        path = self.folder / f"{sha256(data)}{SUFFIX}"
         with saying_what_is_kept():
-            write_bytes(path, data)
+            write_bytes(path := self.part_of(data), data)
         return path
 
     def read(

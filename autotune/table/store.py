@@ -12,10 +12,10 @@ from autotune.device import Device
 from autotune.errors import TableError
 from autotune.registry import implementation_names
 from autotune.table import first_release, snapshot
-from autotune.table.files import remove, sweep_temporaries
+from autotune.table.files import remove, sweep_temporaries, write_together
 from autotune.table.outsiders import Outsider
 from autotune.table.parquet import encode
-from autotune.table.parts import OnDamaged, Shelf, list_or_report, raise_damaged
+from autotune.table.parts import OnDamaged, Shelf, list_or_report, raise_damaged, saying_what_is_kept
 from autotune.table.winners import winners
 from autotune.trial import Trial
 
@@ -79,14 +79,18 @@ class Store:
         self._on_damaged = on_damaged
 
     def append(self, trials: Iterable[Trial]) -> list[Path]:
-        """Keep a batch of trials of one operation and device; on disk once this returns.
+        """Keep a batch of trials of one operation and device, such as a race; on disk once this returns.
+
+        All parts are written in full before the first gets its name, so a batch that cannot be written leaves nothing.
+        A reader that comes between these renames, or after a kill there, sees of each implementation all rows of the
+        batch or none: one whose part is missing still has the winner of its race before.
 
         Returns:
             The part of each implementation.
 
         Raises:
             TableError: the batch is empty or mixed, a trial holds an impossible value (rows count in the order of
-                ``in_order``), or a part cannot be written; those of other implementations, written before it, are kept.
+                ``in_order``), or a part cannot be written.
         """
         batch = in_order(trials)
         devices = {trial.device for trial in batch}
@@ -97,11 +101,14 @@ class Store:
                 f"{self.root}: a batch is of one operation and one device, got {', '.join(found) or 'none'}"
             )
         (device,), (operation,) = devices, operations
-        parts = []
+        parts: dict[Path, bytes] = {}
         for name in sorted({trial.implementation for trial in batch}):
             shelf = Shelf(self.root / device.slug, operation, name)
-            parts.append((shelf, encode([trial for trial in batch if trial.implementation == name], str(shelf.folder))))
-        return [shelf.write(data) for shelf, data in parts]
+            data = encode([trial for trial in batch if trial.implementation == name], str(shelf.folder))
+            parts[shelf.part_of(data)] = data
+        with saying_what_is_kept():
+            write_together(parts)
+        return list(parts)
 
     def trials(
         self,
