@@ -41,63 +41,36 @@ class ChildDiedError(RuntimeError):
 
 
 StartProcess = Callable[[], "subprocess.Popen[bytes]"]
+Started = Future["subprocess.Popen[bytes]"]
+_orders: Final[dict[int, SimpleQueue[tuple[StartProcess, Started]]]] = {}  # by process: a forked one has no threads
 
 
-class _Starter(threading.Thread):
-    """Starts the children of this process, and lasts as long as it.
+def _start(start: StartProcess) -> "subprocess.Popen[bytes]":
+    """Run ``start`` in a thread that lasts as long as this process; a child whose caller is interrupted is ended.
 
     The kernel ends a child with the *thread* that started it (``die_with_parent``): threads of users end earlier, as
     those of servers and of Ray's actors do.
     """
+    own: SimpleQueue[tuple[StartProcess, Started]] = SimpleQueue()
+    orders = _orders.setdefault(os.getpid(), own)  # atomic: one of several threads begins the thread
+    if orders is own:
+        threading.Thread(target=_serve, args=(own,), name="starter of autotune's children", daemon=True).start()
+    started: Started = Future()
+    orders.put((start, started))
+    try:
+        return started.result()
+    except KeyboardInterrupt:
+        started.add_done_callback(lambda started: None if started.exception() else started.result().kill())
+        raise
 
-    def __init__(self) -> None:
-        super().__init__(name="starter of autotune's children", daemon=True)
-        self._orders: SimpleQueue[tuple[StartProcess, Future[subprocess.Popen[bytes]]]] = SimpleQueue()
 
-    def run(self) -> None:
-        while True:
-            start, started = self._orders.get()
-            try:
-                started.set_result(start())
-            except BaseException as error:  # raised where it was ordered
-                started.set_exception(error)
-
-    def order(self, start: StartProcess) -> "subprocess.Popen[bytes]":
-        """Run ``start`` in this thread; a child whose caller was interrupted meanwhile is ended."""
-        started: Future[subprocess.Popen[bytes]] = Future()
-        self._orders.put((start, started))
+def _serve(orders: "SimpleQueue[tuple[StartProcess, Started]]") -> None:
+    while True:
+        start, started = orders.get()
         try:
-            return started.result()
-        except KeyboardInterrupt:
-            started.add_done_callback(_kill_started)
-            raise
-
-
-def _kill_started(started: "Future[subprocess.Popen[bytes]]") -> None:
-    if started.exception() is None:
-        started.result().kill()
-
-
-_starters: dict[int, _Starter] = {}  # by process: that of a forked process is not alive in its copy
-_choosing = threading.Lock()
-
-
-def _starter() -> _Starter:
-    with _choosing:
-        if os.getpid() not in _starters:
-            _starters[os.getpid()] = _Starter()
-            _starters[os.getpid()].start()
-        return _starters[os.getpid()]
-
-
-def _replace_lock() -> None:
-    """In a forked process: another thread may have held the lock, and is not here to release it."""
-    global _choosing
-    _choosing = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_replace_lock)
+            started.set_result(start())
+        except BaseException as error:  # raised where it was ordered
+            started.set_exception(error)
 
 
 class Child:
@@ -106,7 +79,7 @@ class Child:
     def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
         self._buffer = b""
-        self._process = _starter().order(
+        self._process = _start(
             lambda: subprocess.Popen(
                 [sys.executable, "-P", "-m", __name__, str(os.getpid()), module, *arguments],
                 stdin=subprocess.PIPE,

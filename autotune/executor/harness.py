@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 import torch
@@ -104,11 +104,7 @@ class Harness:
     def launches(self, candidate: Candidate) -> list[Launch]:
         """Return a launch for each set of inputs, of the first output alone: as most callers want it."""
         kernel = registry.load_kernel(self.operation.name, candidate.implementation)
-
-        def bind(inputs: Any, outputs: tuple[torch.Tensor, ...]) -> Launch:
-            return lambda: kernel.launch(candidate.config, inputs, outputs)
-
-        return [bind(inputs, outputs) for inputs, outputs in self.sets]
+        return [partial(kernel.launch, candidate.config, inputs, outputs) for inputs, outputs in self.sets]
 
     def screen(self, candidate: Candidate, *, early_stop: bool, announce: Announce) -> Outcome:
         """Check the first output of a candidate, then take a short time."""

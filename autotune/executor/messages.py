@@ -3,11 +3,11 @@
 ::
 
     to a worker          Start, OpenProblem, Screen, RunRace
-    from a worker        Started, Opened | Unopened, WorkingOn, Screened, Raced | RaceFailed, MachineFault
+    from a worker        Started, Opened | Unopened, WorkingOn, Outcome, Race | RaceFailed, MachineFault
     to a compile server  OpenProblem, Compile, StopCompiling
     from a server        Compiled, MachineFault (from its compilers also CompileAgain)
     to an interpreter    Interpret
-    from an interpreter  Interpreted, MachineFault
+    from an interpreter  Verdict, MachineFault
 """
 
 from collections.abc import Hashable, Mapping
@@ -101,13 +101,6 @@ class Screen:
 
 
 @dataclass(frozen=True, slots=True)
-class Screened:
-    """The verdict on one candidate."""
-
-    outcome: Outcome
-
-
-@dataclass(frozen=True, slots=True)
 class RunRace:
     """Race these candidates and baselines, but for the baselines named in ``without``."""
 
@@ -122,13 +115,6 @@ class WorkingOn:
     """The next step concerns this entrant: it is to blame if nothing follows."""
 
     entrant: Entrant
-
-
-@dataclass(frozen=True, slots=True)
-class Raced:
-    """A race that came to its end."""
-
-    race: Race
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,18 +167,11 @@ class Interpret:
     candidate: Candidate
 
 
-@dataclass(frozen=True, slots=True)
-class Interpreted:
-    """The interpreter's verdict."""
-
-    verdict: Verdict
-
-
 ToWorker = Start | OpenProblem | Screen | RunRace
-FromWorker = Started | Opened | Unopened | WorkingOn | Screened | Raced | RaceFailed | MachineFault
+FromWorker = Started | Opened | Unopened | WorkingOn | Outcome | Race | RaceFailed | MachineFault
 ToServer = OpenProblem | Compile | StopCompiling
 FromServer = Compiled | CompileAgain | MachineFault
-FromInterpreter = Interpreted | MachineFault
+FromInterpreter = Verdict | MachineFault
 Message = ToWorker | FromWorker | ToServer | FromServer | Interpret | FromInterpreter
 _KINDS = {kind.__name__: kind for kind in get_args(Message)}
 

@@ -9,7 +9,7 @@ from typing import Final, get_args
 from autotune.errors import SearchError, UnknownNameError
 from autotune.executor import BaselineResult, Baselines, Choice, Race, is_comparison
 from autotune.executor.child import ChildDiedError
-from autotune.executor.messages import Entrant, FromWorker, Raced, RaceFailed, RunRace, WorkingOn
+from autotune.executor.messages import Entrant, FromWorker, RaceFailed, RunRace, WorkingOn
 from autotune.executor.worker_keeper import LOST, WorkerKeeper
 from autotune.trial import Candidate, Outcome, Status
 
@@ -121,7 +121,7 @@ def _race_once(
         else:
             wait = SETUP_SECONDS if entrant is None else BASELINE_SECONDS
         match _receive(workers, wait):
-            case Raced(race):
+            case Race() as race:
                 return race, entrant
             case WorkingOn(entrant):
                 continue

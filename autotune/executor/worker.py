@@ -21,7 +21,7 @@ from autotune.executor.harness import Harness, UnopenedError
 from autotune.executor.messages import decode, encode, from_plain
 from autotune.executor.pipes import send, take_standard_output
 from autotune.executor.worker_race import race_entrants
-from autotune.trial import Policy, Status
+from autotune.trial import Outcome, Policy, Status
 
 
 def answer_opening(
@@ -44,15 +44,15 @@ def answer_screening(harness: Harness, request: messages.Screen, answers: Binary
     answer: messages.FromWorker
     try:
         announce = partial(_announce, answers)
-        answer = messages.Screened(harness.screen(request.candidate, early_stop=request.early_stop, announce=announce))
+        answer = harness.screen(request.candidate, early_stop=request.early_stop, announce=announce)
     except UnopenedError as error:
         answer = messages.Unopened(str(error))
     except OSError as error:
         answer = messages.MachineFault(one_line(error))
     except Exception as error:
-        answer = messages.Screened(harness.refuse(request.candidate, error))
+        answer = harness.refuse(request.candidate, error)
     _answer(answers, answer)
-    if isinstance(answer, messages.Screened) and answer.outcome.status is Status.ILLEGAL_ACCESS:
+    if isinstance(answer, Outcome) and answer.status is Status.ILLEGAL_ACCESS:
         os._exit(1)
 
 
@@ -78,7 +78,7 @@ def answer_race(harness: Harness, request: messages.RunRace, answers: BinaryIO) 
         if status is Status.ILLEGAL_ACCESS:
             os._exit(1)
     else:
-        _answer(answers, messages.Raced(found))
+        _answer(answers, found)
 
 
 def _announce(answers: BinaryIO, entrant: messages.Entrant) -> None:

@@ -115,35 +115,27 @@ def open_context(index: int = 0) -> int | None:
     """
     import torch
 
-    vendor = platform_here()
-    before = vendor.processes()
+    before = platform_here().processes()
     torch.zeros(1, device=f"cuda:{index}")
-    now = vendor.processes(index)
+    now = platform_here().processes(index)
     appeared = now - before
-    if len(appeared) == 1:
-        return appeared.pop()
-    return os.getpid() if os.getpid() in now else None
+    return appeared.pop() if len(appeared) == 1 else os.getpid() if os.getpid() in now else None
 
 
 def is_context_alive(index: int = 0) -> bool:
-    """Return if this process's context on a GPU still works; an error that stuck to it comes back at every call.
-
-    It is asked twice, since an error that did not stick may have been left for the first call to report.
-    """
-    return _can_compute(index) or _can_compute(index)
-
-
-def _can_compute(index: int) -> bool:
+    """Return if this process's context on a GPU still works; an error that stuck to it comes back at every call."""
     import torch
 
-    try:
-        torch.cuda.synchronize(index)
-        torch.zeros(1, device=f"cuda:{index}").add_(1).item()
-    except torch.cuda.OutOfMemoryError:
-        return True  # full, not broken
-    except Exception:
-        return False
-    return True
+    for _ in range(2):  # an error that did not stick may have been left for the first call to report
+        try:
+            torch.cuda.synchronize(index)
+            torch.zeros(1, device=f"cuda:{index}").add_(1).item()
+        except torch.cuda.OutOfMemoryError:
+            return True  # full, not broken
+        except Exception:
+            continue
+        return True
+    return False
 
 
 class Watch:
