@@ -8,7 +8,7 @@ from typing import Final
 
 from autotune.errors import UnknownNameError
 
-# What kernels and spaces may ask of an architecture. They ask for one of these, never for a vendor.
+# Capabilities of an architecture. Kernels and spaces ask for one of these, never for a vendor.
 CAPABILITIES: Final = {
     "async_copies": "asynchronous copies to shared memory, which a pipeline of more than two stages hides",
     "dependent_launch": "launches of a kernel before the one that it waits for has ended",

@@ -1,10 +1,13 @@
 """A child process that speaks JSON lines: started, asked, killed and replaced by its parent, and ended with it.
 
+Its own side stands here too: ``take_standard_output``, ``send``, ``die_with_parent`` and ``outlive_parent``.
+
 Run by ``Child``: ``python -P -m autotune.executor.child PARENT MODULE ARGUMENTS`` ties itself to the life of the
 process of that number, then runs the module, whose imports may take seconds.
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import runpy
@@ -19,12 +22,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, BinaryIO, Final, cast
-
-from autotune.executor.pipes import die_with_parent, send
+from typing import IO, Any, BinaryIO, Final, cast
 
 GRACE_SECONDS: Final = 2.0  # between closing a child's input and killing it
 POLL_SECONDS: Final = 0.005
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
 class ChildDiedError(RuntimeError):
@@ -157,7 +159,9 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        self._close_pipes()
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            with contextlib.suppress(OSError):  # an unread message of a dead child
+                cast(IO[bytes], stream).close()
 
     def close(self) -> None:
         """Let the child finish by ending its input; kill it if it does not."""
@@ -185,12 +189,6 @@ class Child:
             time.sleep(POLL_SECONDS)
         return self._process.returncode
 
-    def _close_pipes(self) -> None:
-        for stream in (self._process.stdin, self._process.stdout, self._log):
-            if stream is not None:
-                with contextlib.suppress(OSError):  # an unread message of a dead child
-                    stream.close()
-
 
 def _search_path() -> str:
     """Return this process's import path, so that a child finds what its parent found; the current folder comes last.
@@ -206,6 +204,37 @@ def _search_path() -> str:
     root = Path(__file__).resolve().parents[2]
     current = [path for path in paths if Path(path).resolve() == here.resolve() != root]
     return os.pathsep.join([*(path for path in paths if path not in current), *current])
+
+
+def take_standard_output() -> BinaryIO:
+    """In a child: keep standard output for messages alone; whatever else is printed goes to standard error."""
+    messages = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    return messages
+
+
+def send(stream: BinaryIO, message: Mapping[str, Any]) -> None:
+    """Write one message as one line."""
+    stream.write(json.dumps(message).encode() + b"\n")
+    stream.flush()
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent ends, however it ends (Linux only).
+
+    The kernel means the *thread* that started this process: ``Child`` starts all from one that lasts. A parent that
+    ended before this call is noticed by its process number: then this process ends here.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def outlive_parent() -> None:
+    """Take back what ``die_with_parent`` asked for."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
 
 
 def main() -> None:

@@ -24,9 +24,9 @@ from typing import Any, BinaryIO, Final
 from autotune.device import Device
 from autotune.errors import one_line
 from autotune.executor import messages
+from autotune.executor.child import die_with_parent, outlive_parent, send, take_standard_output
 from autotune.executor.compiler import DamagedCacheError, MachineFaultError, compile_candidate, use_target
 from autotune.executor.messages import decode, encode, from_plain
-from autotune.executor.pipes import die_with_parent, outlive_parent, send, take_standard_output
 from autotune.executor.probe import KERNEL, PROBE
 from autotune.implementation import Kernel
 from autotune.operation import Operation

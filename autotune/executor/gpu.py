@@ -137,36 +137,23 @@ class GpuExecutor:
             self._compiled.append(Outcome(candidate=candidate, status=Status.OK, compile_seconds=0.0))
 
     def collect(self, timeout: float | None = None) -> Outcome | None:
-        """Wait for the next submitted candidate to end, in any order; None if none did in that many seconds.
-
-        Raises:
-            MissingDependencyError: the GPU or the compilers do not work.
-            SearchError: the worker cannot make the problem's inputs.
-        """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             is_worker_idle = self._screening is None and self._workers.is_ready(0.0)
             if is_worker_idle and self._compiled:
                 compiled = self._compiled.popleft()
-                twin = self._twins.find(compiled)
-                if twin is not None:
+                if (twin := self._twins.find(compiled)) is not None:
                     return twin
                 if not self._screen(compiled):
                     continue
             self._wait(deadline, is_worker_idle=is_worker_idle)
-            outcome = self._next_screened() or self._next_compiled()
-            if outcome is not None:
+            if (outcome := self._next_screened() or self._next_compiled()) is not None:
                 return outcome
             if time.monotonic() >= deadline:
                 return None
 
     def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
-        """Measure these candidates and baselines round-robin; ``race_with_recovery`` says how long.
-
-        Raises:
-            MissingDependencyError: the GPU or the compilers do not work.
-            SearchError: the worker cannot make the problem's inputs, or the race failed while no finalist ran.
-        """
+        """Measure these candidates and baselines round-robin; see ``race_with_recovery`` for seconds and errors."""
         self._drop()
         self._pool.stop()
         ends = time.monotonic() + seconds
@@ -213,12 +200,10 @@ class GpuExecutor:
             if self._pool.in_flight:
                 selector.register(self._pool, selectors.EVENT_READ)
                 deadline = min(deadline, self._pool.deadline)
-            if self._screening is not None:
+            if self._screening is not None or not is_worker_idle:
                 selector.register(self._workers, selectors.EVENT_READ)
-                deadline = min(deadline, self._screening_deadline)
-            elif not is_worker_idle:
-                selector.register(self._workers, selectors.EVENT_READ)
-                deadline = min(deadline, self._workers.deadline)
+                until = self._workers.deadline if self._screening is None else self._screening_deadline
+                deadline = min(deadline, until)
             selector.select(None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
 
     def _screen(self, compiled: Outcome) -> bool:

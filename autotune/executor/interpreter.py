@@ -14,9 +14,8 @@ from typing import Any, Final
 from autotune import registry
 from autotune.correctness import Verdict, check_config, make_cases
 from autotune.errors import MissingDependencyError, one_line
-from autotune.executor.child import Child, ChildDiedError
+from autotune.executor.child import Child, ChildDiedError, send, take_standard_output
 from autotune.executor.messages import FromInterpreter, Interpret, MachineFault, decode, encode, refer_to_problem
-from autotune.executor.pipes import send, take_standard_output
 from autotune.implementation import Implementation
 from autotune.shape import Shape
 from autotune.space import Config
@@ -57,11 +56,7 @@ def check_interpreted(
 
 
 def _ask(request: Interpret, timeout: float) -> FromInterpreter:
-    """Start an interpreter, and return its answer.
-
-    Raises:
-        ChildDiedError: it ended without one.
-    """
+    """Start an interpreter, and return its answer."""
     child = Child("autotune.executor.interpreter", environment={"TRITON_INTERPRET": "1"})
     try:
         child.send(encode(request))

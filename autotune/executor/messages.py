@@ -49,11 +49,9 @@ class ProblemReference:
 
 def refer_to_problem(operation: Operation[Any], shape: Shape) -> ProblemReference:
     """Name what a child needs to open the same problem."""
-    name = operation.name
-    implementations = {
-        each: registry.implementation_reference(name, each) for each in registry.implementation_names(name)
-    }
-    return ProblemReference(name, registry.operation_reference(name), implementations, shape.as_dict())
+    name, names = operation.name, registry.implementation_names(operation.name)
+    references = {each: registry.implementation_reference(name, each) for each in names}
+    return ProblemReference(name, registry.operation_reference(name), references, shape.as_dict())
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +61,6 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The GPU is open."""
-
     device: Device
     toolchain: Toolchain
 
@@ -79,8 +75,6 @@ class OpenProblem:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The problem of that number is open."""
-
     number: int
 
 
@@ -94,8 +88,6 @@ class Unopened:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """Check and time one candidate."""
-
     candidate: Candidate
     early_stop: bool
 
@@ -136,8 +128,6 @@ class Compile:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The outcome of one compile."""
-
     number: int
     outcome: Outcome
 
@@ -161,8 +151,6 @@ class MachineFault:
 
 @dataclass(frozen=True, slots=True)
 class Interpret:
-    """Check a candidate's numbers in Triton's interpreter."""
-
     problem: ProblemReference
     candidate: Candidate
 

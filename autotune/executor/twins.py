@@ -6,7 +6,7 @@ from typing import Final
 from autotune.space import Config
 from autotune.trial import Candidate, Outcome, Status
 
-# What reaches a launch through the binary alone. Any other parameter may change the grid or what the host does.
+# Parameters that reach a launch through the binary alone. Any other may change the grid or what the host does.
 COMPILE_OPTIONS: Final = frozenset(
     ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
 )

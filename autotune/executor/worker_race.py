@@ -38,9 +38,6 @@ def race_entrants(
 
     Baselines whose names are in ``without`` are left out. The seconds begin with the call; in a comparison when all are
     ready, since there compilers and planners may take any time.
-
-    Raises:
-        UnopenedError: the reference of the full shape cannot be made.
     """
     deadline = time.monotonic() + seconds
     # Graphs take turns and are not read, so they share memory; torch takes no pool again whose last graph is gone.
@@ -180,11 +177,7 @@ class Admission:
         return opened, results
 
     def _open(self, baseline: Baseline) -> tuple[BaselineResult, Stopwatch | None]:
-        """Return what is known of a baseline before it is timed, and its stopwatch, warmed up, or a message why not.
-
-        Raises:
-            Exception: what the baseline raises, but for the reasons that it has said beforehand.
-        """
+        """Return what is known of a baseline before it is timed, and its stopwatch, warmed up, or a message why not."""
         harness, case = self._harness, self._case
         result = BaselineResult(baseline.name, verified_on_hardware=baseline.verified_on_hardware)
         if (reason := baseline.available() or baseline.unsupported(harness.shape)) is not None:

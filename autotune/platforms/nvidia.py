@@ -26,7 +26,7 @@ WGMMA: Final = range(90, 100)
 TENSOR_MEMORY: Final = range(100, 120)
 TENSOR_MEMORY_COLUMNS: Final = 512
 SM_CLOCK, MEMORY_CLOCK, GPU_TEMPERATURE = 1, 2, 0  # as nvml.h numbers them
-# What NVML's clock event bits mean; idle and application clocks are no throttling.
+# The meaning of NVML's clock event bits; idle and application clocks are no throttling.
 THROTTLE_REASONS: Final = {0x4: "power", 0x8: "hardware", 0x20: "thermal", 0x40: "thermal", 0x80: "power brake"}
 
 

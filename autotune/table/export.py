@@ -21,9 +21,8 @@ from autotune.table.schema import (
     SCHEMA_VERSION,
     VERSION_KEY,
     Column,
-    Stranger,
     TableSchema,
-    schema_named,
+    known_schema,
     table_schema,
 )
 from autotune.trial import Timing, Trial
@@ -63,7 +62,13 @@ def export(trials: Sequence[Trial], form: str) -> str:
     schema = table_schema(get_implementation(*owners.pop()))
     columns = to_columns(schema, trials, "export")
     columns["started_at"] = [moment_of(microseconds).isoformat() for microseconds in columns["started_at"]]
-    return (_csv_text if form == "csv" else _json_text)(schema, columns)
+    rows = list(zip(*columns.values(), strict=True))
+    if form == "json":
+        named = [dict(zip(columns, row, strict=True)) for row in rows]
+        return json.dumps({**schema.metadata, "rows": named}, indent=2) + "\n"
+    text = io.StringIO(newline="")
+    csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerows([tuple(columns), *rows])
+    return text.getvalue()
 
 
 def read_json(text: str, where: str = "json") -> list[Trial]:
@@ -81,7 +86,7 @@ def read_json(text: str, where: str = "json") -> list[Trial]:
         raise TableError(f"{where}: not an export of autotune: {error}") from error
     if version != SCHEMA_VERSION:
         raise TableError(f"{where}: {VERSION_KEY}={version!r} cannot be read; expected {SCHEMA_VERSION!r}")
-    return _read_rows(_schema(str(owner[0]), str(owner[1]), where), rows, where)
+    return _read_rows(known_schema(str(owner[0]), str(owner[1]), where), rows, where)
 
 
 def read_csv(text: str, where: str = "csv") -> list[Trial]:
@@ -96,7 +101,7 @@ def read_csv(text: str, where: str = "csv") -> list[Trial]:
         raise TableError(f"{where}: not an export of autotune: {error}") from error
     if not rows or not {"operation", "implementation"} <= rows[0].keys():
         raise TableError(f"{where}: not an export of autotune: no column 'operation' or 'implementation', or no row")
-    schema = _schema(rows[0]["operation"], rows[0]["implementation"], where)
+    schema = known_schema(rows[0]["operation"], rows[0]["implementation"], where)
     columns = {column.name: column for column in schema.columns}
     if not text.endswith("\n") or any(None in row.values() for row in rows):
         raise TableError(f"{where}: a line is cut")
@@ -104,13 +109,6 @@ def read_csv(text: str, where: str = "csv") -> list[Trial]:
         {name: _parse(columns[name], cell) if name in columns else cell for name, cell in row.items()} for row in rows
     ]
     return _read_rows(schema, parsed, where)
-
-
-def _schema(operation: str, implementation: str, where: str) -> TableSchema:
-    schema = schema_named(operation, implementation)
-    if isinstance(schema, Stranger):
-        raise TableError(f"{where}: {schema.reason}")
-    return schema
 
 
 def _read_rows(schema: TableSchema, rows: Rows, where: str) -> list[Trial]:
@@ -139,39 +137,18 @@ def _parse(column: Column, cell: str) -> object:
     return cell
 
 
-def _parse_moment(value: object) -> object:
-    if isinstance(value, str):
-        with suppress(ValueError):
-            return microseconds_of(datetime.fromisoformat(value))
+def _parse_moment(value: Any) -> object:
+    with suppress(ValueError, TypeError):
+        return microseconds_of(datetime.fromisoformat(value))
     return value
 
 
-def _json_text(schema: TableSchema, columns: Mapping[str, Sequence[Any]]) -> str:
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    return json.dumps({**schema.metadata, "rows": rows}, indent=2) + "\n"
-
-
-def _csv_text(schema: TableSchema, columns: Mapping[str, Sequence[Any]]) -> str:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return text.getvalue()
-
-
 def _triton_source(trials: Sequence[Trial]) -> str:
-    comments: dict[Config, list[str]] = {}
-    for trial in trials:
-        comments.setdefault(trial.config, []).append(_comment(trial))
     owner = _line(f"{trials[0].operation}/{trials[0].implementation}")
-    lines = [
-        f"# Winners of {owner}, written by `autotune export`: shape; device; median; source.",
-        "import triton",
-        "",
-        "CONFIGS = [",
-    ]
-    for config, found in comments.items():
-        lines += [f"    # {comment}" for comment in found]
+    title = f"# Winners of {owner}, written by `autotune export`: shape; device; median; source."
+    lines = [title, "import triton", "", "CONFIGS = ["]
+    for config in dict.fromkeys(trial.config for trial in trials):
+        lines += [f"    # {_comment(trial)}" for trial in trials if trial.config == config]
         lines.append(f"    {_config_call(config)},")
     return "\n".join([*lines, "]", ""])
 

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: durable atomic writes, and reads that say what is wrong."""
+"""Files that are whole or absent: durable atomic writes, and reads; all raise ``TableError`` with path and reason."""
 
 import hashlib
 import os
@@ -83,21 +83,13 @@ def _write_new(path: Path, data: bytes) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file that may be gone already.
-
-    Raises:
-        TableError: the file may not be removed.
-    """
+    """Remove a file that may be gone already."""
     with _named_errors(path, "removed"):
         path.unlink(missing_ok=True)
 
 
 def size_bytes(path: Path) -> int:
-    """Return the size of a file in bytes, 0 if it is gone.
-
-    Raises:
-        TableError: the file may not be looked at.
-    """
+    """Return the size of a file in bytes, 0 if it is gone."""
     with _named_errors(path, "looked at"):
         try:
             return path.lstat().st_size
@@ -106,11 +98,7 @@ def size_bytes(path: Path) -> int:
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """List a folder, sorted and without hidden entries; nothing where the folder does not exist.
-
-    Raises:
-        TableError: it is not a folder, or may not be listed.
-    """
+    """List a folder, sorted and without hidden entries; nothing where the folder does not exist."""
     with _named_errors(folder, "listed"):
         try:
             return sorted(folder / name for name in os.listdir(folder) if not name.startswith("."))

@@ -46,7 +46,7 @@ class Shelf:
 
     @property
     def folder(self) -> Path:
-        """Where parts are written."""
+        """The folder that parts are written to."""
         return self.device / self.operation / self.implementation
 
     def parts(self, on_damaged: OnDamaged = raise_damaged) -> list[Path]:
@@ -98,11 +98,7 @@ class Shelf:
         return {path: table for path, table in tables.items() if table is not None}
 
     def read_part(self, path: Path, *, races_only: bool = False) -> Table | None:
-        """Read a part, or return None if it is gone: then it was compacted, and its rows stand in a newer part.
-
-        Raises:
-            TableError: it is damaged, or belongs elsewhere.
-        """
+        """Read a part, or return None if it is gone: then it was compacted, and its rows stand in a newer part."""
         try:
             data = read_bytes(path)
         except TableError as error:

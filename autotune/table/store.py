@@ -53,11 +53,8 @@ def in_order(trials: Iterable[Trial]) -> list[Trial]:
     def age(trial: Trial) -> tuple[Any, ...]:
         return (trial.started_at, trial.study, trial.number)
 
-    found = []
-    for _, twins in itertools.groupby(sorted(dict.fromkeys(trials), key=age), key=age):
-        first, *others = twins
-        found += sorted([first, *others], key=repr) if others else [first]
-    return found
+    groups = (list(twins) for _, twins in itertools.groupby(sorted(dict.fromkeys(trials), key=age), key=age))
+    return [trial for twins in groups for trial in (sorted(twins, key=repr) if len(twins) > 1 else twins)]
 
 
 class Store:
@@ -65,8 +62,8 @@ class Store:
 
     A part is one acknowledged batch, named by the digest of its bytes, so no two processes ever write different bytes
     to one name: any number may append, read and compact at once, without locks. A folder need not exist until the first
-    append, and reading needs no permission to write. ``on_damaged`` is what reading does by default with a part that is
-    damaged or foreign, and a folder that cannot be listed; where it returns, reading goes on without that part.
+    append, and reading needs no permission to write. ``on_damaged`` is called with the ``TableError`` of each part that
+    is damaged or foreign, and of a folder that cannot be listed; where it returns, reading goes on without that part.
 
     Example:
         >>> store = Store(home())
@@ -120,22 +117,14 @@ class Store:
     ) -> list[Trial]:
         """Return every distinct trial of an operation's registered implementations, or of one, oldest first.
 
-        With ``device`` only those of that very device and power cap.
-
-        Raises:
-            TableError: by ``on_damaged``.
-        """
+        With ``device`` only those of that very device and power cap."""
         report = on_damaged or self._on_damaged
         shelves = self._shelves(operation, device, implementation, report)
         tables = itertools.chain.from_iterable(shelf.read(report).values() for shelf in shelves)
         return in_order(trial for table in tables for trial in table.trials if device in (None, trial.device))
 
     def winners(self, operation: str, *, on_damaged: OnDamaged | None = None) -> list[Trial]:
-        """Return ``winners(trials(operation))``, from snapshots as far as they reach.
-
-        Raises:
-            TableError: by ``on_damaged``.
-        """
+        """Return ``winners(trials(operation))``, from snapshots as far as they reach."""
         report = on_damaged or self._on_damaged
         shelves = self._shelves(operation, None, None, report)
         return winners(trial for shelf in shelves for trial in snapshot.read_races(shelf, report))
@@ -143,11 +132,7 @@ class Store:
     def outsiders(self, operation: str | None = None, *, on_damaged: OnDamaged | None = None) -> list[Outsider]:
         """Return the rows that are not of today's spaces, and those of what is not registered here.
 
-        Of one operation, or of all that the store has rows of.
-
-        Raises:
-            TableError: by ``on_damaged``.
-        """
+        Of one operation, or of all that the store has rows of."""
         report = on_damaged or self._on_damaged
         found = []
         for device in _folders(self.root, report):

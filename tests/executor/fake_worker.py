@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from autotune.device import NVIDIA_H200
 from autotune.executor import BaselineResult, Race
+from autotune.executor.child import send, take_standard_output
 from autotune.executor.messages import (
     FromWorker,
     MachineFault,
@@ -27,7 +28,6 @@ from autotune.executor.messages import (
     decode,
     encode,
 )
-from autotune.executor.pipes import send, take_standard_output
 from autotune.space import Config
 from autotune.trial import Candidate, Outcome, Status, Timing, Toolchain
 
