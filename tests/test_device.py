@@ -7,7 +7,7 @@ import pytest
 
 from autotune.device import ARCHITECTURES, CAPABILITIES, NVIDIA_H200, Device, architecture
 from autotune.errors import UnknownNameError
-from autotune.platforms import target_of
+from autotune.platforms import platform_of
 from autotune.space import Parameter
 
 
@@ -29,7 +29,7 @@ from autotune.space import Parameter
 def test_architectures(arch: str, kibibytes: int, target: tuple[str, int | str, int], columns: int) -> None:
     found = architecture(arch)
     assert found.shared_memory_bytes == kibibytes * 1024
-    assert (target_of(found), found.tensor_memory_columns) == (target, columns)
+    assert (platform_of(found).target(found), found.tensor_memory_columns) == (target, columns)
     device = replace(NVIDIA_H200, arch=arch)
     assert (device.shared_memory_bytes, device.warp_size) == (kibibytes * 1024, target[2])
     assert device.architecture == found

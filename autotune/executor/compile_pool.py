@@ -124,10 +124,10 @@ class CompilePool:
                 self._restart(str(error))
                 continue
             if message is None:
-                if time.monotonic() >= self.deadline:
-                    self._restart("they were silent for too long")
-                    continue
-                return None
+                if time.monotonic() < self.deadline:
+                    return None
+                self._restart("they were silent for too long")
+                continue
             answer = decode(message)
             if isinstance(answer, messages.MachineFault) and self._in_flight:
                 raise self._failure(answer.reason)

@@ -18,7 +18,7 @@ from triton.runtime.jit import DependenciesFinder
 from autotune.device import Architecture, Device
 from autotune.errors import one_line
 from autotune.implementation import Kernel
-from autotune.platforms import platform_of, target_of
+from autotune.platforms import platform_of
 from autotune.shape import Shape
 from autotune.trial import Candidate, Outcome, Resources, Status
 
@@ -79,7 +79,7 @@ def use_target(architecture: Architecture) -> None:
     settle_cache_keys()
     if knobs.cache.manager_class is None:
         knobs.cache.manager_class = NotingCacheManager
-    target = GPUTarget(*target_of(architecture))
+    target = GPUTarget(*platform_of(architecture).target(architecture))
     driver.set_active(
         SimpleNamespace(
             get_current_target=lambda: target,

@@ -18,7 +18,7 @@ from typing import Final
 from autotune.device import Architecture, Device, add_architectures
 from autotune.errors import MissingDependencyError
 from autotune.platforms.amd import Amd
-from autotune.platforms.interface import DataSheet, Platform, Target
+from autotune.platforms.interface import DataSheet, Platform
 from autotune.platforms.nvidia import Nvidia, ptxas_version
 from autotune.trial import Conditions, Toolchain
 from autotune.version import VERSION
@@ -36,11 +36,6 @@ for _vendor in PLATFORMS.values():
 def platform_of(architecture: Architecture) -> Platform:
     """Return the platform of an architecture."""
     return PLATFORMS[architecture.platform]
-
-
-def target_of(architecture: Architecture) -> Target:
-    """Return the arguments of ``triton.backends.compiler.GPUTarget``."""
-    return platform_of(architecture).target(architecture)
 
 
 def platform_here() -> Platform:

@@ -12,6 +12,7 @@ from autotune.errors import TableError
 from autotune.registry import get_implementation, get_operation
 from autotune.space import Parameter
 from autotune.table.files import write_bytes
+from autotune.table.parquet import to_parquet
 from autotune.table.rows import CONDITIONS, DEVICE, POLICY, TOOLCHAIN
 from autotune.table.schema import FIXED_COLUMNS, shape_columns, stored_value, table_schema
 
@@ -50,13 +51,7 @@ def write_comparisons(path: Path, comparisons: Sequence[Mapping[str, Any]]) -> N
         table = pa.Table.from_pylist(rows, schema=_schema(comparisons))
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise TableError(f"{path}: {error}") from error
-    sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        sink, table.schema, compression="zstd", write_page_checksum=True, store_schema=False
-    ) as writer:
-        writer.write_table(table)
-        writer.add_key_value_metadata({VERSION_KEY: VERSION})
-    write_bytes(path, sink.getvalue().to_pybytes())
+    write_bytes(path, to_parquet(table, {VERSION_KEY: VERSION}))
 
 
 def holds_comparisons(data: bytes) -> bool:

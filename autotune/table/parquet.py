@@ -3,7 +3,7 @@
 Bytes that are not a table, exceed a limit or hold an impossible value raise ``TableError``, with ``where`` in front.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -49,22 +49,26 @@ def encode(trials: Sequence[Trial], where: str = "new table") -> bytes:
         raise TableError(f"{where}: a table holds one implementation, got {found}")
     schema = known_schema(*owners.pop(), where)
     columns = to_columns(schema, trials, where)
-    sink = pa.BufferOutputStream()
     with _refused(where, "written"):
         arrays = [pa.array(columns[field.name], field.type) for field in schema.arrow]
-        writer = pq.ParquetWriter(
-            sink, schema.arrow, compression="zstd", write_page_checksum=True, write_statistics=False, store_schema=False
-        )
-        with writer:
-            writer.write_table(pa.Table.from_arrays(arrays, schema=schema.arrow))
-            writer.add_key_value_metadata(schema.metadata)
-    data: bytes = sink.getvalue().to_pybytes()
+        data = to_parquet(pa.Table.from_arrays(arrays, schema=schema.arrow), schema.metadata)
     if len(data) > MAX_FILE_BYTES or len(trials) > MAX_ROWS:
         raise TableError(
             f"{where}: {len(trials)} rows of {len(data)} bytes are more than a reader takes, {MAX_ROWS} of "
             f"{MAX_FILE_BYTES}; write them as several tables"
         )
     return data
+
+
+def to_parquet(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
+    """Return a table as Parquet bytes, zstd-compressed; equal tables give equal bytes."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink, table.schema, compression="zstd", write_page_checksum=True, write_statistics=False, store_schema=False
+    ) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(metadata)
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def decode(data: bytes, where: str, *, races_only: bool = False) -> Table:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from itertools import compress
 from typing import Any, Final, TypeVar
 
 from autotune.device import Device
@@ -30,8 +29,6 @@ T = TypeVar("T")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_STATUSES: Final = {str(status): status for status in Status}
-_STAGES: Final = {str(stage): stage for stage in Stage}
 
 
 def _fields(kind: type[Any], prefix: str = "", suffix: str = "") -> dict[str, str]:
@@ -141,41 +138,28 @@ def to_table(schema: TableSchema | Stranger, columns: Columns, where: str) -> Ta
         {part: _parts(build, names, columns) for part, (build, names) in parts.items()}
         for parts in (_TRIAL_PARTS, _OUTCOME_PARTS)
     )
-    devices = trials["device"]
+    devices, found = trials["device"], []
     if isinstance(schema, Stranger):
-        return Table([], _outsiders(schema, columns, devices, [schema.reason] * len(devices), where))
-    shapes, candidates = build_shapes(schema, columns, len(devices)), build_candidates(schema, columns, devices)
-    reasons = reasons_outside(schema, columns, shapes, candidates)
-    outcomes |= {"candidate": candidates, "message": columns["message"]}
-    outcomes |= {"status": list(map(_STATUSES.__getitem__, columns["status"]))}
-    trials |= {"shape": shapes, "started_at": list(map(moment_of, columns["started_at"]))}
-    trials |= {"stage": list(map(_STAGES.__getitem__, columns["stage"]))}
-    outcomes |= {name: columns[name] for name in _OUTCOME}
-    trials |= {name: columns[name] for name in _TRIAL}
-    inside = [reason is None for reason in reasons]
-    found = _rows(Trial, {**trials, "outcome": _rows(Outcome, outcomes)}, inside)
-    return Table(found, _outsiders(schema, columns, devices, reasons, where))
-
-
-def _rows(kind: Callable[..., T], values: Mapping[str, Sequence[Any]], inside: Sequence[bool] = ()) -> list[T]:
-    """Build a value of each row, or of those inside."""
-    rows = zip(*values.values(), strict=True)
-    names = tuple(values)
-    return [kind(**dict(zip(names, row, strict=True))) for row in (compress(rows, inside) if inside else rows)]
-
-
-def _outsiders(
-    schema: TableSchema | Stranger,
-    columns: Columns,
-    devices: Sequence[Device],
-    reasons: Sequence[str | None],
-    where: str,
-) -> list[Outsider]:
-    return [
+        reasons: Sequence[str | None] = [schema.reason] * len(devices)
+    else:
+        shapes, candidates = build_shapes(schema, columns, len(devices)), build_candidates(schema, columns, devices)
+        reasons = reasons_outside(schema, columns, shapes, candidates)
+        statuses, stages = (list(map(kind, columns[name])) for kind, name in ((Status, "status"), (Stage, "stage")))
+        outcomes |= {"candidate": candidates, "status": statuses, "message": columns["message"]}
+        outcomes |= {name: columns[name] for name in _OUTCOME}
+        trials |= {"shape": shapes, "stage": stages, "started_at": list(map(moment_of, columns["started_at"]))}
+        trials |= {name: columns[name] for name in _TRIAL} | {"outcome": _rows(Outcome, outcomes)}
+        found = [trial for trial, reason in zip(_rows(Trial, trials), reasons, strict=True) if reason is None]
+    outsiders = [
         Outsider(where, row, *schema.owner, devices[row], reason, {name: columns[name][row] for name in columns})
         for row, reason in enumerate(reasons)
         if reason is not None
     ]
+    return Table(found, outsiders)
+
+
+def _rows(kind: Callable[..., T], values: Mapping[str, Sequence[Any]]) -> list[T]:
+    return [kind(**dict(zip(values, row, strict=True))) for row in zip(*values.values(), strict=True)]
 
 
 def _parts(build: Callable[..., Any], fields_of: Mapping[str, str], columns: Columns) -> Sequence[Any]:
