@@ -88,14 +88,15 @@ def to_columns(schema: TableSchema, trials: Sequence[Trial], where: str) -> dict
 
 def to_row(parameters: Sequence[Parameter], trial: Trial) -> dict[str, Any]:
     """Return the columns of one trial, by name."""
-    outcome = trial.outcome
+    outcome, moment = trial.outcome, trial.started_at
     message = outcome.message.encode("utf-8", "replace").decode()  # compilers write any length, and not always UTF-8
     row: dict[str, Any] = {
         "implementation": trial.implementation,
         "status": str(outcome.status),
         "message": message if len(message) <= MAX_TEXT_LENGTH else message[: MAX_TEXT_LENGTH - 1] + "…",
         "stage": str(trial.stage),
-        "started_at": microseconds_of(trial.started_at),
+        # One without its zone stays as it is, for its column to refuse.
+        "started_at": moment if moment.tzinfo is None else (moment - _EPOCH) // _MICROSECOND,
     }
     for owner, names, parts in ((trial, _TRIAL, _TRIAL_PARTS), (outcome, _OUTCOME, _OUTCOME_PARTS)):
         row |= {name: getattr(owner, name) for name in names}
@@ -106,11 +107,6 @@ def to_row(parameters: Sequence[Parameter], trial: Trial) -> dict[str, Any]:
         value = trial.config[parameter.name]
         row[parameter.name] = stored_value(parameter, value) if value in parameter.values else value
     return row
-
-
-def microseconds_of(moment: datetime) -> int | datetime:
-    """Return microseconds since 1970; one without its zone stays as it is, for its column to refuse."""
-    return moment if moment.tzinfo is None else (moment - _EPOCH) // _MICROSECOND
 
 
 def moment_of(microseconds: int) -> datetime:
