@@ -131,7 +131,7 @@ class CompileServer:
             self._selector.register(read_end, selectors.EVENT_READ)
 
     def _limit(self) -> int:
-        """Return how many compilers may run; one alone while a task is tried again."""
+        """Return the number of compilers that may run; one alone while a task is tried again."""
         tasks = (self._waiting[0], *(job.task for job in self._running.values()))
         return 1 if any(task.is_again for task in tasks) else self._jobs
 

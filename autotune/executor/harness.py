@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -131,16 +131,14 @@ class Harness:
 
     def judge_time(self, outcome: Outcome, timing: Timing, conditions: Conditions) -> Outcome:
         """Return the outcome with its time, or implausible."""
-        reason = self._why_implausible(timing)
-        if reason is not None:
+        if (reason := self._why_implausible(timing)) is not None:
             return replace(outcome, status=Status.IMPLAUSIBLE, message=reason)
         self.best_us = min(self.best_us, timing.median_us)
         return replace(outcome, timing=timing, conditions=conditions)
 
     def judge_baseline(self, result: BaselineResult, timing: Timing) -> BaselineResult:
         """Return the result with its time, or with the reason why its call does not compute what was checked."""
-        reason = self._why_implausible(timing)
-        if reason is not None:
+        if (reason := self._why_implausible(timing)) is not None:
             return replace(result, message=f"implausible time of {timing.median_us:.3g} us: {reason}")
         return replace(result, timing=timing)
 
@@ -167,10 +165,4 @@ class Harness:
 
 def judged(candidate: Candidate, verdict: Verdict) -> Outcome:
     """Return a verdict on numbers as an outcome."""
-    return Outcome(
-        candidate=candidate,
-        status=verdict.status,
-        message=verdict.message,
-        error=verdict.error,
-        error_limit=verdict.error_limit,
-    )
+    return Outcome(candidate=candidate, **asdict(verdict))

@@ -123,10 +123,9 @@ def _race_once(
 def _receive(workers: WorkerKeeper, wait: float) -> FromWorker:
     """Return the worker's next message; its death or silence is the end of the race."""
     try:
-        message = workers.receive(wait)
+        return workers.receive(wait) or RaceFailed(Status.HANG, f"the race stood still for {wait:g} s")
     except KeyboardInterrupt:
         workers.lose()  # its answer would be taken for that to a later request
         raise
     except ChildDiedError as error:
         return RaceFailed(Status.WORKER_DIED, str(error))
-    return message or RaceFailed(Status.HANG, f"the race stood still for {wait:g} s")

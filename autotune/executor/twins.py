@@ -27,9 +27,7 @@ class Twins:
 
     def find(self, compiled: Outcome) -> Outcome | None:
         """Return the verdict of a twin as that of a compiled candidate; one that is asked again is measured again."""
-        if compiled.resources.binary is None:
-            return None
-        twin = self._verdicts.get(_launched(compiled))
+        twin = None if compiled.resources.binary is None else self._verdicts.get(_launched(compiled))
         if twin is None or twin.candidate == compiled.candidate:
             return None
         return replace(

@@ -199,12 +199,10 @@ class Admission:
 
 def choose_baselines(known: Sequence[Baseline], wanted: Baselines) -> list[Baseline]:
     """Return those that take part in a race: of names those that are known, in their own order."""
-    if wanted == "none":
-        return []
-    if wanted == "every":
-        return list(known)
     if wanted == "fastest":
         return [baseline for baseline in known if baseline.is_usual]
+    if isinstance(wanted, str):
+        return list(known) if wanted == "every" else []
     return [baseline for baseline in known if baseline.name in wanted]
 
 
