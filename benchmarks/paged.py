@@ -223,7 +223,7 @@ def race(
 ) -> tuple[list[float | None], dict[str, float]]:
     """Microseconds of each candidate (None if it cannot run) and of the peers, in one race."""
     executor.open(get_operation(operation), shape)
-    found = executor.race(list(dict.fromkeys(candidates)), seconds=SECONDS, baselines=peers)
+    found = executor.race(list(dict.fromkeys(candidates)), seconds=SECONDS, baselines=tuple(peers))
     times = {outcome.candidate: outcome.timing.median_us for outcome in found.outcomes if outcome.timing}
     theirs = {baseline.name: baseline.timing.median_us for baseline in found.baselines if baseline.timing}
     return [times.get(candidate) for candidate in candidates], theirs
