@@ -71,22 +71,24 @@ def settle_cache_keys() -> None:
 
 
 def use_target(architecture: Architecture) -> None:
-    """Make Triton compile for that architecture in this process; nothing can be launched afterwards.
-
-    Its driver is replaced by one that names the target and touches no device. A binary compiled so is found in Triton's
-    cache by the later launch on a real device of that target.
-    """
+    """Make Triton compile for that architecture in this process; nothing can be launched afterwards."""
     settle_cache_keys()
     if knobs.cache.manager_class is None:
         knobs.cache.manager_class = NotingCacheManager
+    driver.set_active(target_driver(architecture))
+
+
+def target_driver(architecture: Architecture) -> SimpleNamespace:
+    """Return a driver for Triton that names a target and touches no device, so that ``warmup`` compiles for it.
+
+    A binary compiled so is found in Triton's cache by the later launch on a real device of that target.
+    """
     target = GPUTarget(*platform_of(architecture).target(architecture))
-    driver.set_active(
-        SimpleNamespace(
-            get_current_target=lambda: target,
-            get_current_device=lambda: 0,
-            get_current_stream=lambda device=None: 0,
-            set_current_device=lambda device: None,
-        )
+    return SimpleNamespace(
+        get_current_target=lambda: target,
+        get_current_device=lambda: 0,
+        get_current_stream=lambda device=None: 0,
+        set_current_device=lambda device: None,
     )
 
 
