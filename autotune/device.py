@@ -8,7 +8,7 @@ from typing import Final
 
 from autotune.errors import UnknownNameError
 
-# Facts of an architecture that kernels and spaces ask for, instead of a vendor.
+# Capabilities of an architecture. Kernels and spaces ask for one of these, never for a vendor.
 CAPABILITIES: Final = {
     "async_copies": "asynchronous copies to shared memory, which a pipeline of more than two stages hides",
     "dependent_launch": "launches of a kernel before the one that it waits for has ended",
@@ -19,6 +19,7 @@ CAPABILITIES: Final = {
     "wave_hints": "the compiler options waves_per_eu, matrix_instr_nonkdim and kpack",
     "wgmma": "products by warp groups, which read their factors from shared memory",
 }
+MEMORY_STEP_MIB: Final = 4096  # more than drivers of one model differ by, less than models of one name do
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +72,13 @@ def _find(name: str) -> Architecture:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Device:
-    """One model of GPU as tables identify it: name, SM count, memory and power cap, never the arch alone.
+    """One model of GPU at one power cap, as tables identify it; devices that agree in both are equal.
 
-    ``power_cap_watts`` is None where it cannot be read. Two devices are of one model when all but the power cap agree.
-    Questions about the architecture raise ``UnknownNameError`` for one of an unknown vendor.
+    ``memory_mib`` is a fact beside the identity: drivers keep different amounts of the memory of one model.
+    ``power_cap_watts`` is None where it cannot be read. Questions about the architecture raise ``UnknownNameError`` for
+    one of an unknown vendor.
     """
 
     name: str
@@ -84,6 +86,14 @@ class Device:
     sm_count: int
     memory_mib: int
     power_cap_watts: int | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Device):
+            return NotImplemented
+        return self.power_cap_watts == other.power_cap_watts and self.model == other.model
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.arch, self.sm_count, self.power_cap_watts))
 
     @property
     def architecture(self) -> Architecture:
@@ -116,8 +126,12 @@ class Device:
 
     @property
     def model(self) -> tuple[str, str, int, int]:
-        """Identity without the power cap; memory in GiB, since drivers differ in what they keep of it."""
-        return (self.name, self.arch, self.sm_count, round(self.memory_mib / 1024))
+        """Identity without the power cap.
+
+        Memory counts in steps of 4 GiB: boards of one name with 8 and with 16 GiB are two models, and one whose drivers
+        report 81,920 or 81,251 MiB (A100 80GB) is one.
+        """
+        return (self.name, self.arch, self.sm_count, round(self.memory_mib / MEMORY_STEP_MIB))
 
     @property
     def slug(self) -> str:

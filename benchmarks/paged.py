@@ -206,7 +206,7 @@ def race(
 ) -> tuple[list[float | None], dict[str, float]]:
     """Race candidates and peers; return the microseconds of each candidate (None if it cannot run) and of the peers."""
     executor.open(get_operation(operation), shape)
-    found = executor.race(list(dict.fromkeys(candidates)), seconds=SECONDS, baselines=peers)
+    found = executor.race(list(dict.fromkeys(candidates)), seconds=SECONDS, baselines=tuple(peers))
     times = {outcome.candidate: outcome.timing.median_us for outcome in found.outcomes if outcome.timing}
     theirs = {baseline.name: baseline.timing.median_us for baseline in found.baselines if baseline.timing}
     return [times.get(candidate) for candidate in candidates], theirs

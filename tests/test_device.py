@@ -7,7 +7,7 @@ import pytest
 
 from autotune.device import ARCHITECTURES, CAPABILITIES, NVIDIA_H200, Device, architecture
 from autotune.errors import UnknownNameError
-from autotune.platforms import target_of
+from autotune.platforms import platform_of
 from autotune.space import Parameter
 
 
@@ -29,7 +29,7 @@ from autotune.space import Parameter
 def test_architectures(arch: str, kibibytes: int, target: tuple[str, int | str, int], columns: int) -> None:
     found = architecture(arch)
     assert found.shared_memory_bytes == kibibytes * 1024
-    assert (target_of(found), found.tensor_memory_columns) == (target, columns)
+    assert (platform_of(found).target(found), found.tensor_memory_columns) == (target, columns)
     device = replace(NVIDIA_H200, arch=arch)
     assert (device.shared_memory_bytes, device.warp_size) == (kibibytes * 1024, target[2])
     assert device.architecture == found
@@ -116,3 +116,15 @@ def test_model_ignores_the_power_cap_alone() -> None:
 )
 def test_slug_is_a_folder(name: str, slug: str) -> None:
     assert replace(NVIDIA_H200, name=name).slug == slug
+
+
+def test_memory_is_a_fact_beside_the_identity() -> None:
+    of_another_driver = replace(NVIDIA_H200, memory_mib=NVIDIA_H200.memory_mib - 4)
+    assert of_another_driver == NVIDIA_H200
+    assert len({of_another_driver, NVIDIA_H200}) == 1
+    a100 = replace(NVIDIA_H200, name="NVIDIA A100-SXM4-80GB", memory_mib=81_920)
+    assert replace(a100, memory_mib=81_251) == a100  # drivers before and since 525
+    assert replace(NVIDIA_H200, power_cap_watts=500) != NVIDIA_H200
+    small, large = (replace(NVIDIA_H200, name="NVIDIA GeForce RTX 4060 Ti", memory_mib=mib) for mib in (8188, 16380))
+    assert small != large
+    assert NVIDIA_H200 != "NVIDIA H200"

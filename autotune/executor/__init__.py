@@ -1,6 +1,6 @@
 """Executors run trials: on a GPU (``gpu``) or from a recorded sweep (``replay``), behind one interface."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -9,20 +9,12 @@ from autotune.operation import Operation
 from autotune.shape import Shape
 from autotune.trial import Candidate, Outcome, Policy, Timing, Toolchain
 
-__all__ = ["BaselineResult", "Baselines", "Choice", "Executor", "Names", "Race", "is_comparison"]
+__all__ = ["BaselineResult", "Baselines", "Choice", "Executor", "Race", "is_comparison"]
 
 
-class Names(Protocol):
-    """Any collection of names but a bare text, whose ``in`` takes no other object."""
-
-    def __contains__(self, name: object, /) -> bool: ...
-
-    def __iter__(self) -> Iterator[str]: ...
-
-
-# Which baselines take part in a race: none, the fastest of the usual ones, every one, or those of these names.
+# The baselines that take part in a race: none, the fastest of the usual ones, every one, or those of these names.
 Choice = Literal["none", "fastest", "every"]
-Baselines = Choice | Names
+Baselines = Choice | list[str] | tuple[str, ...] | Set[str] | Mapping[str, object]
 
 
 def is_comparison(baselines: Baselines) -> bool:
@@ -95,7 +87,7 @@ class Executor(Protocol):
 
     @property
     def capacity(self) -> int:
-        """The number of candidates that may be in flight, of implementations that compile ahead; else one is enough."""
+        """The most candidates that may be in flight, where implementations compile ahead; else one is enough."""
 
     @property
     def worker(self) -> str:

@@ -1,10 +1,13 @@
 """A child process that speaks JSON lines: started, asked, killed and replaced by its parent, and ended with it.
 
+Its own side stands here too: ``take_standard_output``, ``send``, ``die_with_parent`` and ``outlive_parent``.
+
 Run by ``Child``: ``python -P -m autotune.executor.child PARENT MODULE ARGUMENTS`` ties itself to the life of the
 process of that number, then runs the module, whose imports may take seconds.
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import runpy
@@ -19,12 +22,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, BinaryIO, Final, cast
-
-from autotune.executor.pipes import die_with_parent, send
+from typing import IO, Any, BinaryIO, Final, cast
 
 GRACE_SECONDS: Final = 2.0  # between closing a child's input and killing it
 POLL_SECONDS: Final = 0.005
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
 class ChildDiedError(RuntimeError):
@@ -41,63 +43,36 @@ class ChildDiedError(RuntimeError):
 
 
 StartProcess = Callable[[], "subprocess.Popen[bytes]"]
+Started = Future["subprocess.Popen[bytes]"]
+_orders: Final[dict[int, SimpleQueue[tuple[StartProcess, Started]]]] = {}  # by process: a forked one has no threads
 
 
-class _Starter(threading.Thread):
-    """Starts the children of this process, and lasts as long as it.
+def _start(start: StartProcess) -> "subprocess.Popen[bytes]":
+    """Run ``start`` in a thread that lasts as long as this process; a child whose caller is interrupted is ended.
 
     The kernel ends a child with the *thread* that started it (``die_with_parent``): threads of users end earlier, as
     those of servers and of Ray's actors do.
     """
+    own: SimpleQueue[tuple[StartProcess, Started]] = SimpleQueue()
+    orders = _orders.setdefault(os.getpid(), own)  # atomic: one of several threads begins the thread
+    if orders is own:
+        threading.Thread(target=_serve, args=(own,), name="starter of autotune's children", daemon=True).start()
+    started: Started = Future()
+    orders.put((start, started))
+    try:
+        return started.result()
+    except KeyboardInterrupt:
+        started.add_done_callback(lambda started: None if started.exception() else started.result().kill())
+        raise
 
-    def __init__(self) -> None:
-        super().__init__(name="starter of autotune's children", daemon=True)
-        self._orders: SimpleQueue[tuple[StartProcess, Future[subprocess.Popen[bytes]]]] = SimpleQueue()
 
-    def run(self) -> None:
-        while True:
-            start, started = self._orders.get()
-            try:
-                started.set_result(start())
-            except BaseException as error:  # raised where it was ordered
-                started.set_exception(error)
-
-    def order(self, start: StartProcess) -> "subprocess.Popen[bytes]":
-        """Run ``start`` in this thread; a child whose caller was interrupted meanwhile is ended."""
-        started: Future[subprocess.Popen[bytes]] = Future()
-        self._orders.put((start, started))
+def _serve(orders: "SimpleQueue[tuple[StartProcess, Started]]") -> None:
+    while True:
+        start, started = orders.get()
         try:
-            return started.result()
-        except KeyboardInterrupt:
-            started.add_done_callback(_kill_started)
-            raise
-
-
-def _kill_started(started: "Future[subprocess.Popen[bytes]]") -> None:
-    if started.exception() is None:
-        started.result().kill()
-
-
-_starters: dict[int, _Starter] = {}  # by process: that of a forked process is not alive in its copy
-_choosing = threading.Lock()
-
-
-def _starter() -> _Starter:
-    with _choosing:
-        if os.getpid() not in _starters:
-            _starters[os.getpid()] = _Starter()
-            _starters[os.getpid()].start()
-        return _starters[os.getpid()]
-
-
-def _replace_lock() -> None:
-    """In a forked process: another thread may have held the lock, and is not here to release it."""
-    global _choosing
-    _choosing = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_replace_lock)
+            started.set_result(start())
+        except BaseException as error:  # raised where it was ordered
+            started.set_exception(error)
 
 
 class Child:
@@ -106,7 +81,7 @@ class Child:
     def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
         self._buffer = b""
-        self._process = _starter().order(
+        self._process = _start(
             lambda: subprocess.Popen(
                 [sys.executable, "-P", "-m", __name__, str(os.getpid()), module, *arguments],
                 stdin=subprocess.PIPE,
@@ -184,7 +159,9 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        self._close_pipes()
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            with contextlib.suppress(OSError):  # an unread message of a dead child
+                cast(IO[bytes], stream).close()
 
     def close(self) -> None:
         """Let the child finish by ending its input; kill it if it does not."""
@@ -212,12 +189,6 @@ class Child:
             time.sleep(POLL_SECONDS)
         return self._process.returncode
 
-    def _close_pipes(self) -> None:
-        for stream in (self._process.stdin, self._process.stdout, self._log):
-            if stream is not None:
-                with contextlib.suppress(OSError):  # an unread message of a dead child
-                    stream.close()
-
 
 def _search_path() -> str:
     """Return this process's import path, so that a child finds what its parent found; the current folder comes last.
@@ -233,6 +204,37 @@ def _search_path() -> str:
     root = Path(__file__).resolve().parents[2]
     current = [path for path in paths if Path(path).resolve() == here.resolve() != root]
     return os.pathsep.join([*(path for path in paths if path not in current), *current])
+
+
+def take_standard_output() -> BinaryIO:
+    """In a child: keep standard output for messages alone; whatever else is printed goes to standard error."""
+    messages = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    return messages
+
+
+def send(stream: BinaryIO, message: Mapping[str, Any]) -> None:
+    """Write one message as one line."""
+    stream.write(json.dumps(message).encode() + b"\n")
+    stream.flush()
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent ends, however it ends (Linux only).
+
+    The kernel means the *thread* that started this process: ``Child`` starts all from one that lasts. A parent that
+    ended before this call is noticed by its process number: then this process ends here.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def outlive_parent() -> None:
+    """Take back what ``die_with_parent`` asked for."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
 
 
 def main() -> None:

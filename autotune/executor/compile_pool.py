@@ -42,25 +42,15 @@ def limit_jobs(wanted: int | None) -> Jobs:
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     jobs = Jobs(max(1, cores - 1), f"{cores} cores") if wanted is None else Jobs(wanted, f"jobs={wanted}")
-    quota = _cgroup_cores()
-    if wanted is None and quota is not None and quota < cores:
-        jobs = Jobs(max(1, quota - 1), f"{quota} cores of the cgroup")
-    for free, where in ((_free_mib(), "free memory"), (_cgroup_free_mib(), "free memory of the cgroup")):
+    quota = re.match(r"(\d+) (\d+)", _read(CGROUP / "cpu.max"))
+    if wanted is None and quota and (whole := max(1, int(quota[1]) // int(quota[2]))) < cores:
+        jobs = Jobs(max(1, whole - 1), f"{whole} cores of the cgroup")
+    free_kib = _number(r"^MemAvailable:\s+(\d+) kB", MEMORY_FILE)  # without swapping, on Linux
+    free_mib = None if free_kib is None else free_kib // 1024
+    for free, where in ((free_mib, "free memory"), (_cgroup_free_mib(), "free memory of the cgroup")):
         if free is not None and free < jobs.count * COMPILER_MIB:
             jobs = Jobs(max(1, free // COMPILER_MIB), f"{free} MiB of {where} at {COMPILER_MIB} MiB a compiler")
     return jobs
-
-
-def _free_mib() -> int | None:
-    """Return the memory that is available without swapping, on Linux."""
-    free = _number(r"^MemAvailable:\s+(\d+) kB", MEMORY_FILE)
-    return None if free is None else free // 1024
-
-
-def _cgroup_cores() -> int | None:
-    """Return the whole cores that the cgroup may use, if it is limited."""
-    found = re.match(r"(\d+) (\d+)", _read(CGROUP / "cpu.max"))
-    return max(1, int(found[1]) // int(found[2])) if found else None
 
 
 def _cgroup_free_mib() -> int | None:
@@ -122,11 +112,7 @@ class CompilePool:
         self._send(messages.StopCompiling())
 
     def receive(self, timeout: float) -> Outcome | None:
-        """Return the next finished compile of the open problem, or None after that many seconds.
-
-        Raises:
-            MissingDependencyError: this machine cannot compile.
-        """
+        """Return the next finished compile of the open problem, or None after that many seconds."""
         until = time.monotonic() + timeout
         while True:
             try:
@@ -138,10 +124,10 @@ class CompilePool:
                 self._restart(str(error))
                 continue
             if message is None:
-                if time.monotonic() >= self.deadline:
-                    self._restart("they were silent for too long")
-                    continue
-                return None
+                if time.monotonic() < self.deadline:
+                    return None
+                self._restart("they were silent for too long")
+                continue
             answer = decode(message)
             if isinstance(answer, messages.MachineFault) and self._in_flight:
                 raise self._failure(answer.reason)

@@ -24,9 +24,9 @@ from typing import Any, BinaryIO, Final
 from autotune.device import Device
 from autotune.errors import one_line
 from autotune.executor import messages
+from autotune.executor.child import die_with_parent, outlive_parent, send, take_standard_output
 from autotune.executor.compiler import DamagedCacheError, MachineFaultError, compile_candidate, use_target
 from autotune.executor.messages import decode, encode, from_plain
-from autotune.executor.pipes import die_with_parent, outlive_parent, send, take_standard_output
 from autotune.executor.probe import KERNEL, PROBE
 from autotune.implementation import Kernel
 from autotune.operation import Operation
@@ -131,7 +131,7 @@ class CompileServer:
             self._selector.register(read_end, selectors.EVENT_READ)
 
     def _limit(self) -> int:
-        """Return how many compilers may run; one alone while a task is tried again."""
+        """Return the number of compilers that may run; one alone while a task is tried again."""
         tasks = (self._waiting[0], *(job.task for job in self._running.values()))
         return 1 if any(task.is_again for task in tasks) else self._jobs
 

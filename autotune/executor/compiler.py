@@ -4,8 +4,9 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, Final
 
 from triton import knobs
@@ -17,7 +18,7 @@ from triton.runtime.jit import DependenciesFinder
 from autotune.device import Architecture, Device
 from autotune.errors import one_line
 from autotune.implementation import Kernel
-from autotune.platforms import platform_of, target_of
+from autotune.platforms import platform_of
 from autotune.shape import Shape
 from autotune.trial import Candidate, Outcome, Resources, Status
 
@@ -36,28 +37,6 @@ class MachineFaultError(RuntimeError):
 
 class DamagedCacheError(RuntimeError):
     """A compile that read the cache has failed; what it read is removed, so that another is a fair trial."""
-
-
-class TargetDriver:
-    """Stands in for Triton's GPU driver: names a target and touches no device, so that ``warmup`` compiles for it.
-
-    A binary compiled so is found in Triton's cache by the later launch on a real device of that target.
-    """
-
-    def __init__(self, architecture: Architecture) -> None:
-        self._target = GPUTarget(*target_of(architecture))
-
-    def get_current_target(self) -> GPUTarget:
-        return self._target
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int | None = None) -> int:
-        return 0
-
-    def set_current_device(self, device: int) -> None:
-        return None
 
 
 class NotingCacheManager(FileCacheManager):  # type: ignore[misc] # Triton has no types
@@ -96,7 +75,21 @@ def use_target(architecture: Architecture) -> None:
     settle_cache_keys()
     if knobs.cache.manager_class is None:
         knobs.cache.manager_class = NotingCacheManager
-    driver.set_active(TargetDriver(architecture))
+    driver.set_active(target_driver(architecture))
+
+
+def target_driver(architecture: Architecture) -> SimpleNamespace:
+    """Return a driver for Triton that names a target and touches no device, so that ``warmup`` compiles for it.
+
+    A binary compiled so is found in Triton's cache by the later launch on a real device of that target.
+    """
+    target = GPUTarget(*platform_of(architecture).target(architecture))
+    return SimpleNamespace(
+        get_current_target=lambda: target,
+        get_current_device=lambda: 0,
+        get_current_stream=lambda device=None: 0,
+        set_current_device=lambda device: None,
+    )
 
 
 def compile_candidate(
@@ -122,37 +115,36 @@ def compile_candidate(
     """
     started = time.perf_counter()
     NotingCacheManager.found.clear()
-
-    def judge(status: Status, message: str = "", resources: Resources | None = None) -> Outcome:
-        return Outcome(
-            candidate=candidate,
-            status=status,
-            message=message,
-            resources=resources or Resources(),
-            compile_seconds=time.perf_counter() - started,
-        )
-
+    resources = Resources()
     try:
         binaries = kernel.warmup(candidate.config, shape, every_output=every_output)
         resources = read_resources(binaries, device.architecture)
         is_legible = resources.binary is None or resources.registers is not None
     except Exception as error:  # whatever the compiler raises
-        return _judge_error(error, judge, purge=purge)
-    if purge and not is_legible:
-        _purge("a binary that cannot be read")
-    refusal = next(filter(None, (_why_too_large(binary, device) for binary in binaries)), "")
-    return judge(Status.OUT_OF_RESOURCES if refusal else Status.OK, refusal, resources)
+        status, message = _judge_error(error, purge=purge)
+    else:
+        if purge and not is_legible:
+            _purge("a binary that cannot be read")
+        message = next(filter(None, (_why_too_large(binary, device) for binary in binaries)), "")
+        status = Status.OUT_OF_RESOURCES if message else Status.OK
+    return Outcome(
+        candidate=candidate,
+        status=status,
+        message=message,
+        resources=resources,
+        compile_seconds=time.perf_counter() - started,
+    )
 
 
-def _judge_error(error: Exception, judge: Callable[[Status, str], Outcome], *, purge: bool) -> Outcome:
+def _judge_error(error: Exception, *, purge: bool) -> tuple[Status, str]:
     """Return a verdict on the candidate, unless memory, the cache or the machine is to blame."""
     if isinstance(error, MemoryError) or ASSEMBLER_KILLED in str(error):
-        return judge(Status.OUT_OF_MEMORY, one_line(error))
+        return Status.OUT_OF_MEMORY, one_line(error)
     if purge:
         _purge(one_line(error))
     if isinstance(error, OSError):
         raise MachineFaultError(one_line(error)) from error
-    return judge(Status.COMPILE_ERROR, one_line(error))
+    return Status.COMPILE_ERROR, one_line(error)
 
 
 def _purge(reason: str) -> None:

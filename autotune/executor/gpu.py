@@ -22,7 +22,7 @@ import sys
 import time
 import warnings
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from autotune import platforms
@@ -31,7 +31,7 @@ from autotune.errors import AutotuneError, MissingDependencyError
 from autotune.executor import Baselines, Race, is_comparison
 from autotune.executor.child import ChildDiedError
 from autotune.executor.compile_pool import COMPILE_SECONDS, CompilePool, Jobs, limit_jobs
-from autotune.executor.messages import Screen, Screened, WorkingOn
+from autotune.executor.messages import Screen, WorkingOn
 from autotune.executor.recovery import SETUP_SECONDS, race_with_recovery
 from autotune.executor.twins import Twins
 from autotune.executor.worker_keeper import LOST, WorkerKeeper
@@ -48,16 +48,29 @@ SHARED_GPU: Final = (
 )
 
 
-class GpuExecutor:
-    """Implements ``autotune.executor.Executor`` on a GPU; its children alone open it, so a caller need not.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The use of a GPU.
 
-    Args:
+    Attributes:
         policy: how times are taken.
         jobs: compilers to run at once; all cores but one by default, and never more than the free memory holds.
-        early_stop: cut a candidate short that is far behind the best so far (a sweep measures everything).
-        screen_seconds: after which a worker that is silent over one candidate hangs.
         compile_seconds: after which a compiler is killed with what it started.
+        screen_seconds: after which a worker that is silent over one candidate hangs.
+        early_stop: cut a candidate short that is far behind the best so far (a sweep measures everything).
         index: of the GPU as torch counts them; the current one by default.
+    """
+
+    policy: Policy = field(default_factory=Policy)
+    jobs: int | None = None
+    compile_seconds: float = COMPILE_SECONDS
+    screen_seconds: float = SCREEN_SECONDS
+    early_stop: bool = True
+    index: int | None = None
+
+
+class GpuExecutor:
+    """Implements ``autotune.executor.Executor`` on a GPU; its children alone open it, so a caller need not.
 
     Raises:
         MissingDependencyError: there is no GPU, or it cannot be opened.
@@ -65,33 +78,22 @@ class GpuExecutor:
 
     name = "gpu"
 
-    def __init__(
-        self,
-        *,
-        policy: Policy | None = None,
-        jobs: int | None = None,
-        early_stop: bool = True,
-        screen_seconds: float = SCREEN_SECONDS,
-        compile_seconds: float = COMPILE_SECONDS,
-        index: int | None = None,
-    ) -> None:
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._settings = settings or Settings()
         if not platforms.has_gpu():
             raise MissingDependencyError(platforms.NO_GPU)
         torch = sys.modules.get("torch")
         holds_context = torch is not None and torch.cuda.is_initialized()
         if holds_context:
             warnings.warn(SHARED_GPU, RuntimeWarning, stacklevel=2)
-        if index is None:
+        if (index := self._settings.index) is None:
             index = torch.cuda.current_device() if torch is not None and holds_context else 0
-        self.policy = policy or Policy()
-        self.jobs: Jobs = limit_jobs(jobs)
-        self._early_stop = early_stop
-        self._screen_seconds = screen_seconds
-        self._compile_seconds = compile_seconds
+        self.policy = self._settings.policy
+        self.jobs: Jobs = limit_jobs(self._settings.jobs)
         self._operation = ""
         self._workers = WorkerKeeper(self.policy, index)
         try:
-            self._pool = CompilePool(self.device, jobs=self.jobs.count, timeout=compile_seconds)
+            self._pool = CompilePool(self.device, jobs=self.jobs.count, timeout=self._settings.compile_seconds)
         except BaseException:
             self._workers.close()
             raise
@@ -135,36 +137,23 @@ class GpuExecutor:
             self._compiled.append(Outcome(candidate=candidate, status=Status.OK, compile_seconds=0.0))
 
     def collect(self, timeout: float | None = None) -> Outcome | None:
-        """Wait for the next submitted candidate to end, in any order; None if none did in that many seconds.
-
-        Raises:
-            MissingDependencyError: the GPU or the compilers do not work.
-            SearchError: the worker cannot make the problem's inputs.
-        """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             is_worker_idle = self._screening is None and self._workers.is_ready(0.0)
             if is_worker_idle and self._compiled:
                 compiled = self._compiled.popleft()
-                twin = self._twins.find(compiled)
-                if twin is not None:
+                if (twin := self._twins.find(compiled)) is not None:
                     return twin
                 if not self._screen(compiled):
                     continue
             self._wait(deadline, is_worker_idle=is_worker_idle)
-            outcome = self._next_screened() or self._next_compiled()
-            if outcome is not None:
+            if (outcome := self._next_screened() or self._next_compiled()) is not None:
                 return outcome
             if time.monotonic() >= deadline:
                 return None
 
     def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
-        """Measure these candidates and baselines round-robin; ``race_with_recovery`` says how long.
-
-        Raises:
-            MissingDependencyError: the GPU or the compilers do not work.
-            SearchError: the worker cannot make the problem's inputs, or the race failed while no finalist ran.
-        """
+        """Measure these candidates and baselines round-robin; see ``race_with_recovery`` for seconds and errors."""
         self._drop()
         self._pool.stop()
         ends = time.monotonic() + seconds
@@ -197,7 +186,8 @@ class GpuExecutor:
 
     def _patience(self, candidate: Candidate) -> float:
         """Return for how many seconds the worker may be silent over a candidate."""
-        return self._screen_seconds + (0.0 if self._compiles_ahead(candidate) else self._compile_seconds)
+        compile_seconds = 0.0 if self._compiles_ahead(candidate) else self._settings.compile_seconds
+        return self._settings.screen_seconds + compile_seconds
 
     def _wait(self, deadline: float, *, is_worker_idle: bool) -> None:
         """Wait until a process that owes an answer speaks, or the first deadline passes.
@@ -210,19 +200,17 @@ class GpuExecutor:
             if self._pool.in_flight:
                 selector.register(self._pool, selectors.EVENT_READ)
                 deadline = min(deadline, self._pool.deadline)
-            if self._screening is not None:
+            if self._screening is not None or not is_worker_idle:
                 selector.register(self._workers, selectors.EVENT_READ)
-                deadline = min(deadline, self._screening_deadline)
-            elif not is_worker_idle:
-                selector.register(self._workers, selectors.EVENT_READ)
-                deadline = min(deadline, self._workers.deadline)
+                until = self._workers.deadline if self._screening is None else self._screening_deadline
+                deadline = min(deadline, until)
             selector.select(None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
 
     def _screen(self, compiled: Outcome) -> bool:
         """Ask the worker for a verdict; False if it died meanwhile: it is asked again when it was replaced."""
         self._screening = compiled
         self._screening_deadline = time.monotonic() + self._patience(compiled.candidate)
-        if self._workers.ask(Screen(compiled.candidate, self._early_stop)):
+        if self._workers.ask(Screen(compiled.candidate, self._settings.early_stop)):
             return True
         self._screening = None
         self._compiled.appendleft(compiled)
@@ -246,10 +234,8 @@ class GpuExecutor:
                 patience = SETUP_SECONDS if message.entrant is None else patience
                 self._screening_deadline = time.monotonic() + patience
                 return None
-            if isinstance(message, Screened):
-                outcome = replace(
-                    message.outcome, resources=compiled.resources, compile_seconds=compiled.compile_seconds
-                )
+            if isinstance(message, Outcome):
+                outcome = replace(message, resources=compiled.resources, compile_seconds=compiled.compile_seconds)
             elif time.monotonic() < self._screening_deadline:
                 return None
             else:

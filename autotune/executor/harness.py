@@ -3,8 +3,8 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import asdict, replace
+from functools import cached_property, partial
 from typing import Any, Final
 
 import torch
@@ -104,11 +104,7 @@ class Harness:
     def launches(self, candidate: Candidate) -> list[Launch]:
         """Return a launch for each set of inputs, of the first output alone: as most callers want it."""
         kernel = registry.load_kernel(self.operation.name, candidate.implementation)
-
-        def bind(inputs: Any, outputs: tuple[torch.Tensor, ...]) -> Launch:
-            return lambda: kernel.launch(candidate.config, inputs, outputs)
-
-        return [bind(inputs, outputs) for inputs, outputs in self.sets]
+        return [partial(kernel.launch, candidate.config, inputs, outputs) for inputs, outputs in self.sets]
 
     def screen(self, candidate: Candidate, *, early_stop: bool, announce: Announce) -> Outcome:
         """Check the first output of a candidate, then take a short time."""
@@ -135,16 +131,14 @@ class Harness:
 
     def judge_time(self, outcome: Outcome, timing: Timing, conditions: Conditions) -> Outcome:
         """Return the outcome with its time, or implausible."""
-        reason = self._why_implausible(timing)
-        if reason is not None:
+        if (reason := self._why_implausible(timing)) is not None:
             return replace(outcome, status=Status.IMPLAUSIBLE, message=reason)
         self.best_us = min(self.best_us, timing.median_us)
         return replace(outcome, timing=timing, conditions=conditions)
 
     def judge_baseline(self, result: BaselineResult, timing: Timing) -> BaselineResult:
         """Return the result with its time, or with the reason why its call does not compute what was checked."""
-        reason = self._why_implausible(timing)
-        if reason is not None:
+        if (reason := self._why_implausible(timing)) is not None:
             return replace(result, message=f"implausible time of {timing.median_us:.3g} us: {reason}")
         return replace(result, timing=timing)
 
@@ -169,10 +163,4 @@ class Harness:
 
 def judged(candidate: Candidate, verdict: Verdict) -> Outcome:
     """Return a verdict on numbers as an outcome."""
-    return Outcome(
-        candidate=candidate,
-        status=verdict.status,
-        message=verdict.message,
-        error=verdict.error,
-        error_limit=verdict.error_limit,
-    )
+    return Outcome(candidate=candidate, **asdict(verdict))

@@ -14,9 +14,8 @@ from typing import Any, Final
 from autotune import registry
 from autotune.correctness import Verdict, check_config, make_cases
 from autotune.errors import MissingDependencyError, one_line
-from autotune.executor.child import Child, ChildDiedError
-from autotune.executor.messages import Interpret, Interpreted, MachineFault, decode, encode, refer_to_problem
-from autotune.executor.pipes import send, take_standard_output
+from autotune.executor.child import Child, ChildDiedError, send, take_standard_output
+from autotune.executor.messages import FromInterpreter, Interpret, MachineFault, decode, encode, refer_to_problem
 from autotune.implementation import Implementation
 from autotune.shape import Shape
 from autotune.space import Config
@@ -41,27 +40,23 @@ def check_interpreted(
     operation = registry.get_operation(implementation.operation)
     request = Interpret(refer_to_problem(operation, shape), candidate)
     deadline = time.monotonic() + timeout
-    answer: Interpreted | MachineFault = MachineFault("")
+    answer: FromInterpreter = MachineFault("")
     for _ in range(TRIES):
         try:
             answer = _ask(request, deadline - time.monotonic())
             break
         except ChildDiedError as error:
             if not error.is_from_outside:
-                answer = Interpreted(Verdict(Status.LAUNCH_ERROR, str(error)))
+                answer = Verdict(Status.LAUNCH_ERROR, str(error))
                 break
             answer = MachineFault(f"it was killed from outside ({error})")
-    if isinstance(answer, Interpreted):
-        return answer.verdict, str(shape.as_dict()["dtype"])
+    if isinstance(answer, Verdict):
+        return answer, str(shape.as_dict()["dtype"])
     raise MissingDependencyError(f"Triton's interpreter cannot check numbers on this machine: {answer.reason}")
 
 
-def _ask(request: Interpret, timeout: float) -> Interpreted | MachineFault:
-    """Start an interpreter, and return its answer.
-
-    Raises:
-        ChildDiedError: it ended without one.
-    """
+def _ask(request: Interpret, timeout: float) -> FromInterpreter:
+    """Start an interpreter, and return its answer."""
     child = Child("autotune.executor.interpreter", environment={"TRITON_INTERPRET": "1"})
     try:
         child.send(encode(request))
@@ -71,7 +66,7 @@ def _ask(request: Interpret, timeout: float) -> Interpreted | MachineFault:
     if message is None:
         return MachineFault(f"it took longer than the {timeout:.0f} s that were left")
     answer = decode(message)
-    assert isinstance(answer, Interpreted | MachineFault)
+    assert isinstance(answer, Verdict | MachineFault)
     return answer
 
 
@@ -96,7 +91,7 @@ def main() -> None:
     request = decode(json.loads(sys.stdin.buffer.readline()))
     assert isinstance(request, Interpret)
     try:
-        answer: Interpreted | MachineFault = Interpreted(check(request))
+        answer: FromInterpreter = check(request)
     except (OSError, MemoryError) as error:
         answer = MachineFault(one_line(error))
     send(messages, encode(answer))

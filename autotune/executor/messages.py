@@ -3,11 +3,11 @@
 ::
 
     to a worker          Start, OpenProblem, Screen, RunRace
-    from a worker        Started, Opened | Unopened, WorkingOn, Screened, Raced | RaceFailed, MachineFault
+    from a worker        Started, Opened | Unopened, WorkingOn, Outcome, Race | RaceFailed, MachineFault
     to a compile server  OpenProblem, Compile, StopCompiling
     from a server        Compiled, MachineFault (from its compilers also CompileAgain)
     to an interpreter    Interpret
-    from an interpreter  Interpreted, MachineFault
+    from an interpreter  Verdict, MachineFault
 """
 
 from collections.abc import Hashable, Mapping
@@ -49,11 +49,9 @@ class ProblemReference:
 
 def refer_to_problem(operation: Operation[Any], shape: Shape) -> ProblemReference:
     """Name what a child needs to open the same problem."""
-    name = operation.name
-    implementations = {
-        each: registry.implementation_reference(name, each) for each in registry.implementation_names(name)
-    }
-    return ProblemReference(name, registry.operation_reference(name), implementations, shape.as_dict())
+    name, names = operation.name, registry.implementation_names(operation.name)
+    references = {each: registry.implementation_reference(name, each) for each in names}
+    return ProblemReference(name, registry.operation_reference(name), references, shape.as_dict())
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +61,6 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The GPU is open."""
-
     device: Device
     toolchain: Toolchain
 
@@ -79,8 +75,6 @@ class OpenProblem:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The problem of that number is open."""
-
     number: int
 
 
@@ -94,17 +88,8 @@ class Unopened:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """Check and time one candidate."""
-
     candidate: Candidate
     early_stop: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Screened:
-    """The verdict on one candidate."""
-
-    outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +107,6 @@ class WorkingOn:
     """The next step concerns this entrant: it is to blame if nothing follows."""
 
     entrant: Entrant
-
-
-@dataclass(frozen=True, slots=True)
-class Raced:
-    """A race that came to its end."""
-
-    race: Race
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +128,6 @@ class Compile:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The outcome of one compile."""
-
     number: int
     outcome: Outcome
 
@@ -175,24 +151,15 @@ class MachineFault:
 
 @dataclass(frozen=True, slots=True)
 class Interpret:
-    """Check a candidate's numbers in Triton's interpreter."""
-
     problem: ProblemReference
     candidate: Candidate
 
 
-@dataclass(frozen=True, slots=True)
-class Interpreted:
-    """The interpreter's verdict."""
-
-    verdict: Verdict
-
-
 ToWorker = Start | OpenProblem | Screen | RunRace
-FromWorker = Started | Opened | Unopened | WorkingOn | Screened | Raced | RaceFailed | MachineFault
+FromWorker = Started | Opened | Unopened | WorkingOn | Outcome | Race | RaceFailed | MachineFault
 ToServer = OpenProblem | Compile | StopCompiling
 FromServer = Compiled | CompileAgain | MachineFault
-FromInterpreter = Interpreted | MachineFault
+FromInterpreter = Verdict | MachineFault
 Message = ToWorker | FromWorker | ToServer | FromServer | Interpret | FromInterpreter
 _KINDS = {kind.__name__: kind for kind in get_args(Message)}
 

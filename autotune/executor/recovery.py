@@ -9,7 +9,7 @@ from typing import Final, get_args
 from autotune.errors import SearchError, UnknownNameError
 from autotune.executor import BaselineResult, Baselines, Choice, Race, is_comparison
 from autotune.executor.child import ChildDiedError
-from autotune.executor.messages import Entrant, FromWorker, Raced, RaceFailed, RunRace, WorkingOn
+from autotune.executor.messages import Entrant, FromWorker, RaceFailed, RunRace, WorkingOn
 from autotune.executor.worker_keeper import LOST, WorkerKeeper
 from autotune.trial import Candidate, Outcome, Status
 
@@ -27,11 +27,7 @@ class _Field:
     lost_baselines: tuple[BaselineResult, ...] = ()
 
     def without(self, entrant: Entrant, failure: RaceFailed) -> "_Field":
-        """Return what is left once an entrant has ended the race: a finalist, a baseline, or at no one's turn.
-
-        Raises:
-            SearchError: there is nothing to leave out.
-        """
+        """Return what is left once an entrant has ended the race: a finalist, a baseline, or at no one's turn."""
         if isinstance(entrant, int):
             guilty = self.candidates[entrant]
             verdict = Outcome(candidate=guilty, status=failure.status, message=failure.message)
@@ -71,9 +67,8 @@ def race_with_recovery(
     ``seconds``, in a comparison all of them, since what was sampled is lost. Each loss takes one candidate or baseline
     away, or all baselines, so that the whole ends.
 
-    The worker hangs when it is silent at one step for too long. The whole race has no limit here: the worker keeps its
-    seconds but for a least number of rounds, which takes as long as the shape is slow. Steps are finitely many, so that
-    a worker that is stuck is found however far it came.
+    The worker hangs when it is silent at one step for too long; steps are finitely many, so a worker that is stuck is
+    found. The whole race has no limit here: a least number of rounds takes as long as the shape is slow.
 
     Args:
         patience: for how many seconds the worker may be silent at a candidate's turn; at a baseline's these are
@@ -82,7 +77,7 @@ def race_with_recovery(
 
     Raises:
         UnknownNameError: ``baselines`` is another text, such as one name by itself.
-        MissingDependencyError: the GPU does not work.
+        MissingDependencyError: the GPU or the compilers do not work.
         SearchError: the worker cannot make the problem's inputs, or the race was lost at no one's turn again.
     """
     if isinstance(baselines, str) and baselines not in get_args(Choice):
@@ -105,12 +100,8 @@ def _race_once(
     workers: WorkerKeeper, field: _Field, seconds: float, patience: Callable[[Candidate], float]
 ) -> tuple[Race | RaceFailed, Entrant]:
     """Return a race that came to its end; or how it failed, and at whose turn."""
-    request = RunRace(
-        field.candidates,
-        seconds,
-        field.baselines if isinstance(field.baselines, str) else tuple(field.baselines),
-        tuple(result.name for result in field.lost_baselines),
-    )
+    names = field.baselines if isinstance(field.baselines, str) else tuple(field.baselines)
+    request = RunRace(field.candidates, seconds, names, tuple(result.name for result in field.lost_baselines))
     workers.await_ready()
     while not workers.ask(request):
         workers.await_ready()
@@ -121,23 +112,20 @@ def _race_once(
         else:
             wait = SETUP_SECONDS if entrant is None else BASELINE_SECONDS
         match _receive(workers, wait):
-            case Raced(race):
-                return race, entrant
             case WorkingOn(entrant):
                 continue
-            case RaceFailed() as failure:
-                if failure.status in LOST:
+            case Race() | RaceFailed() as end:
+                if isinstance(end, RaceFailed) and end.status in LOST:
                     workers.lose()
-                return failure, entrant
+                return end, entrant
 
 
 def _receive(workers: WorkerKeeper, wait: float) -> FromWorker:
     """Return the worker's next message; its death or silence is the end of the race."""
     try:
-        message = workers.receive(wait)
+        return workers.receive(wait) or RaceFailed(Status.HANG, f"the race stood still for {wait:g} s")
     except KeyboardInterrupt:
         workers.lose()  # its answer would be taken for that to a later request
         raise
     except ChildDiedError as error:
         return RaceFailed(Status.WORKER_DIED, str(error))
-    return message or RaceFailed(Status.HANG, f"the race stood still for {wait:g} s")

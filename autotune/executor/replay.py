@@ -91,8 +91,7 @@ class ReplayExecutor:
         Raises:
             MissingDependencyError: that very shape was not recorded.
         """
-        nearest = self.nearest(operation, shape)
-        if nearest != shape:
+        if (nearest := self.nearest(operation, shape)) != shape:
             raise MissingDependencyError(f"no sweep was recorded for {shape}; the nearest is {nearest}")
         self._queue.clear()
         self._rows = self._rows_of(operation, shape)
@@ -125,11 +124,10 @@ class ReplayExecutor:
 
     def _answer(self, candidate: Candidate) -> Outcome:
         """Return a candidate's recorded screening."""
-        recorded = self._screened.get(candidate)
-        if recorded is None:
-            message = f"not recorded for {self._rows[0].shape}"
-            return Outcome(candidate=candidate, status=Status.INVALID, message=message)
-        return recorded.outcome
+        if candidate in self._screened:
+            return self._screened[candidate].outcome
+        message = f"not recorded for {self._rows[0].shape}"
+        return Outcome(candidate=candidate, status=Status.INVALID, message=message)
 
     def close(self) -> None:
         self._queue.clear()

@@ -1,37 +1,20 @@
 """Opens the executor of a search: the GPU here, or a replay of the sweeps recorded on another."""
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Final, NamedTuple
 
 from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
 from autotune.errors import MissingDependencyError, UnknownNameError, UsageError
 from autotune.executor import Executor
-from autotune.executor.compile_pool import COMPILE_SECONDS
-from autotune.executor.gpu import SCREEN_SECONDS, GpuExecutor
+from autotune.executor.gpu import GpuExecutor
+from autotune.executor.gpu import Settings as Settings
 from autotune.executor.replay import ReplayExecutor
 from autotune.registry import operation_names
 from autotune.table import shipped_sweeps
 from autotune.trial import Policy, Toolchain, Trial
 
 NO_GPU: Final = "this command measures, and no GPU is visible; run `autotune doctor`"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The use of a GPU: the policy of times, compilers at once (None: all cores but one), and patience in seconds.
-
-    ``early_stop`` cuts candidates short that are far behind the best so far; a sweep measures everything. ``index`` is
-    that of the GPU as torch counts them (None: the current one).
-    """
-
-    policy: Policy = field(default_factory=Policy)
-    jobs: int | None = None
-    compile_seconds: float = COMPILE_SECONDS
-    screen_seconds: float = SCREEN_SECONDS
-    early_stop: bool = True
-    index: int | None = None
 
 
 class ExecutorInfo(NamedTuple):
@@ -70,14 +53,7 @@ def open_gpu(settings: Settings) -> Executor:
     """
     if not platforms.has_gpu():
         raise MissingDependencyError(NO_GPU)
-    return GpuExecutor(
-        policy=settings.policy,
-        jobs=settings.jobs,
-        early_stop=settings.early_stop,
-        compile_seconds=settings.compile_seconds,
-        screen_seconds=settings.screen_seconds,
-        index=settings.index,
-    )
+    return GpuExecutor(settings)
 
 
 def open_replay(device: str | None, policy: Policy) -> ReplayExecutor:
@@ -95,7 +71,8 @@ def open_replay(device: str | None, policy: Policy) -> ReplayExecutor:
     if not named and device is None:
         raise MissingDependencyError(f"no GPU is visible, and no sweep of an {name} is recorded to replay instead")
     if not named:
-        raise UnknownNameError(f"device={name!r} is neither here nor recorded; recorded: {_names(devices)}")
+        known = ", ".join(sorted({device.name for device in devices})) or "none"
+        raise UnknownNameError(f"device={name!r} is neither here nor recorded; recorded: {known}")
     here = max(named, key=lambda candidate: candidate.power_cap_watts or 0)
     return ReplayExecutor(here, _with_policy([trial for trial in recorded if trial.device == here], policy))
 
@@ -127,7 +104,3 @@ def _with_policy(recorded: list[Trial], policy: Policy) -> list[Trial]:
 
 def _policy_text(policy: Policy) -> str:
     return ", ".join(f"{'policy' if name == 'mode' else name}={value!r}" for name, value in asdict(policy).items())
-
-
-def _names(devices: Iterable[Device]) -> str:
-    return ", ".join(sorted({device.name for device in devices})) or "none"

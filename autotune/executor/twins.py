@@ -6,7 +6,7 @@ from typing import Final
 from autotune.space import Config
 from autotune.trial import Candidate, Outcome, Status
 
-# What reaches a launch through the binary alone. Any other parameter may change the grid or what the host does.
+# Parameters that reach a launch through the binary alone. Any other may change the grid or what the host does.
 COMPILE_OPTIONS: Final = frozenset(
     ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
 )
@@ -27,9 +27,7 @@ class Twins:
 
     def find(self, compiled: Outcome) -> Outcome | None:
         """Return the verdict of a twin as that of a compiled candidate; one that is asked again is measured again."""
-        if compiled.resources.binary is None:
-            return None
-        twin = self._verdicts.get(_launched(compiled))
+        twin = None if compiled.resources.binary is None else self._verdicts.get(_launched(compiled))
         if twin is None or twin.candidate == compiled.candidate:
             return None
         return replace(

@@ -8,6 +8,7 @@ corrupts its CUDA context takes this process with it and nothing else. Run by ``
 import json
 import os
 import sys
+from collections.abc import Callable
 from functools import partial
 from typing import BinaryIO
 
@@ -15,13 +16,13 @@ import torch
 
 from autotune import platforms
 from autotune.errors import one_line
-from autotune.executor import Baselines, messages
+from autotune.executor import messages
+from autotune.executor.child import send, take_standard_output
 from autotune.executor.compiler import settle_cache_keys
 from autotune.executor.harness import Harness, UnopenedError
 from autotune.executor.messages import decode, encode, from_plain
-from autotune.executor.pipes import send, take_standard_output
 from autotune.executor.worker_race import race_entrants
-from autotune.trial import Policy, Status
+from autotune.trial import Outcome, Policy, Status
 
 
 def answer_opening(
@@ -41,44 +42,39 @@ def answer_opening(
 
 def answer_screening(harness: Harness, request: messages.Screen, answers: BinaryIO) -> None:
     """Answer with a verdict; an exception is one too, and one that broke the context ends the process."""
-    answer: messages.FromWorker
+    announce = partial(_announce, answers)
+    screen = partial(harness.screen, request.candidate, early_stop=request.early_stop, announce=announce)
+    _attempt(screen, partial(harness.refuse, request.candidate), answers)
+
+
+def answer_race(harness: Harness, request: messages.RunRace, answers: BinaryIO) -> None:
+    """Announce each step, so that the parent knows which entrant ended the race; then answer with the race."""
+    race = partial(
+        race_entrants,
+        harness,
+        request.candidates,
+        seconds=request.seconds,
+        baselines=request.baselines,  # type: ignore[arg-type] # a tuple of names, or a ``Choice``
+        without=request.without,
+        announce=partial(_announce, answers),
+    )
+    _attempt(race, lambda error: messages.RaceFailed(harness.classify(error), one_line(error)), answers)
+
+
+def _attempt(
+    work: Callable[[], messages.FromWorker], refuse: Callable[[Exception], messages.FromWorker], answers: BinaryIO
+) -> None:
     try:
-        announce = partial(_announce, answers)
-        answer = messages.Screened(harness.screen(request.candidate, early_stop=request.early_stop, announce=announce))
+        answer = work()
     except UnopenedError as error:
         answer = messages.Unopened(str(error))
     except OSError as error:
         answer = messages.MachineFault(one_line(error))
     except Exception as error:
-        answer = messages.Screened(harness.refuse(request.candidate, error))
+        answer = refuse(error)
     _answer(answers, answer)
-    if isinstance(answer, messages.Screened) and answer.outcome.status is Status.ILLEGAL_ACCESS:
+    if isinstance(answer, Outcome | messages.RaceFailed) and answer.status is Status.ILLEGAL_ACCESS:
         os._exit(1)
-
-
-def answer_race(harness: Harness, request: messages.RunRace, answers: BinaryIO) -> None:
-    """Announce each step, so that the parent knows which entrant ended the race; then answer with the race."""
-    baselines: Baselines = request.baselines  # type: ignore[assignment] # a tuple of names, or a ``Choice``
-    try:
-        found = race_entrants(
-            harness,
-            request.candidates,
-            seconds=request.seconds,
-            baselines=baselines,
-            without=request.without,
-            announce=partial(_announce, answers),
-        )
-    except UnopenedError as error:
-        _answer(answers, messages.Unopened(str(error)))
-    except OSError as error:
-        _answer(answers, messages.MachineFault(one_line(error)))
-    except Exception as error:
-        status = harness.classify(error)
-        _answer(answers, messages.RaceFailed(status, one_line(error)))
-        if status is Status.ILLEGAL_ACCESS:
-            os._exit(1)
-    else:
-        _answer(answers, messages.Raced(found))
 
 
 def _announce(answers: BinaryIO, entrant: messages.Entrant) -> None:

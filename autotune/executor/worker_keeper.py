@@ -89,12 +89,7 @@ class WorkerKeeper:
             pass
 
     def is_ready(self, timeout: float) -> bool:
-        """Return if the worker can be asked, after waiting at most that many seconds for it to start and to open.
-
-        Raises:
-            MissingDependencyError: the GPU cannot be opened.
-            SearchError: the problem cannot be opened on it.
-        """
+        """Return if the worker can be asked, after waiting at most that many seconds for it to start and to open."""
         until = time.monotonic() + timeout
         while self._stage != "ready":
             if self._stage == "lost":
@@ -102,13 +97,11 @@ class WorkerKeeper:
             try:
                 message = self._worker.receive(max(0.0, min(until, self._deadline) - time.monotonic()))
             except ChildDiedError as error:
-                tries, limit = (
-                    (self._starts, MAX_STARTS) if self._stage == "starting" else (self._openings, MAX_OPENINGS)
-                )
-                if tries < limit:
-                    self.lose()
-                    continue
-                raise self._failure(str(error)) from None
+                may_retry = self._starts < MAX_STARTS if self._stage == "starting" else self._openings < MAX_OPENINGS
+                if not may_retry:
+                    raise self._failure(str(error)) from None
+                self.lose()
+                continue
             if message is not None:
                 self._advance(decode(message))
             elif time.monotonic() >= self._deadline:
@@ -121,7 +114,7 @@ class WorkerKeeper:
     def ask(self, request: messages.Screen | messages.RunRace) -> bool:
         """Send a request to a ready worker; False if it is gone: one that died while idle did not die of this."""
         try:
-            self._send(request)
+            self._worker.send(encode(request))
         except ChildDiedError:
             self.lose()
             return False
@@ -160,21 +153,18 @@ class WorkerKeeper:
     def _prepare(self) -> Child:
         return Child("autotune.executor.worker", self._settings)
 
-    def _send(self, message: messages.ToWorker) -> None:
-        self._worker.send(encode(message))
-
     def _promote(self) -> None:
         """Make the standby the worker, and prepare another."""
         self._worker, self._standby = self._standby, self._prepare()
         self._stage, self._deadline = "starting", time.monotonic() + START_SECONDS
         self._starts += 1
         try:
-            self._send(messages.Start())
+            self._worker.send(encode(messages.Start()))
         except ChildDiedError:  # while it waited
             self._worker.kill()
             self._worker = self._prepare()
             with contextlib.suppress(ChildDiedError):  # found by ``is_ready``
-                self._send(messages.Start())
+                self._worker.send(encode(messages.Start()))
 
     def _advance(self, message: Any) -> None:
         """Handle a message from a worker that is still starting or opening."""
@@ -195,7 +185,7 @@ class WorkerKeeper:
         self._stage, self._deadline = "opening", time.monotonic() + OPEN_SECONDS
         self._openings += 1
         with contextlib.suppress(ChildDiedError):  # found by ``is_ready``
-            self._send(messages.OpenProblem(self._number, self._problem))
+            self._worker.send(encode(messages.OpenProblem(self._number, self._problem)))
 
     def _failure(self, reason: str) -> AutotuneError:
         """End a worker that did not come to be ready, so that the next request begins afresh; returns the error."""

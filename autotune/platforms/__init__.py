@@ -18,7 +18,7 @@ from typing import Final
 from autotune.device import Architecture, Device, add_architectures
 from autotune.errors import MissingDependencyError
 from autotune.platforms.amd import Amd
-from autotune.platforms.interface import DataSheet, Platform, Target
+from autotune.platforms.interface import DataSheet, Platform
 from autotune.platforms.nvidia import Nvidia, ptxas_version
 from autotune.trial import Conditions, Toolchain
 from autotune.version import VERSION
@@ -36,11 +36,6 @@ for _vendor in PLATFORMS.values():
 def platform_of(architecture: Architecture) -> Platform:
     """Return the platform of an architecture."""
     return PLATFORMS[architecture.platform]
-
-
-def target_of(architecture: Architecture) -> Target:
-    """Return the arguments of ``triton.backends.compiler.GPUTarget``."""
-    return platform_of(architecture).target(architecture)
 
 
 def platform_here() -> Platform:
@@ -115,35 +110,27 @@ def open_context(index: int = 0) -> int | None:
     """
     import torch
 
-    vendor = platform_here()
-    before = vendor.processes()
+    before = platform_here().processes()
     torch.zeros(1, device=f"cuda:{index}")
-    now = vendor.processes(index)
+    now = platform_here().processes(index)
     appeared = now - before
-    if len(appeared) == 1:
-        return appeared.pop()
-    return os.getpid() if os.getpid() in now else None
+    return appeared.pop() if len(appeared) == 1 else os.getpid() if os.getpid() in now else None
 
 
 def is_context_alive(index: int = 0) -> bool:
-    """Return if this process's context on a GPU still works; an error that stuck to it comes back at every call.
-
-    It is asked twice, since an error that did not stick may have been left for the first call to report.
-    """
-    return _can_compute(index) or _can_compute(index)
-
-
-def _can_compute(index: int) -> bool:
+    """Return if this process's context on a GPU still works; an error that stuck to it comes back at every call."""
     import torch
 
-    try:
-        torch.cuda.synchronize(index)
-        torch.zeros(1, device=f"cuda:{index}").add_(1).item()
-    except torch.cuda.OutOfMemoryError:
-        return True  # full, not broken
-    except Exception:
-        return False
-    return True
+    for _ in range(2):  # an error that did not stick may have been left for the first call to report
+        try:
+            torch.cuda.synchronize(index)
+            torch.zeros(1, device=f"cuda:{index}").add_(1).item()
+        except torch.cuda.OutOfMemoryError:
+            return True  # full, not broken
+        except Exception:
+            continue
+        return True
+    return False
 
 
 class Watch:

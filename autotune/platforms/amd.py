@@ -30,6 +30,7 @@ class Amd(Platform):
 
     name = NAME
     driver_files = ("/dev/kfd", "/dev/dxg")
+    binary = "hsaco"
     architectures = tuple(map(architecture_of, SHARED_KIB))
     # AMD Instinct MI300X (2023), whose products of float32 are IEEE's.
     data_sheets = (
@@ -54,7 +55,3 @@ class Amd(Platform):
         registers = re.search(r"\.vgpr_count:\s*(\d+)", text)
         stack = re.search(r"\.private_segment_fixed_size:\s*(\d+)", text)
         return int(registers[1]) if registers else None, int(stack[1]) if stack else None
-
-    def machine_code(self, asm: Mapping[str, Any]) -> bytes | None:
-        code = asm.get("hsaco")
-        return code if isinstance(code, bytes) else None

@@ -30,12 +30,14 @@ class Platform(ABC):
     """A vendor's GPUs. ROCm answers to ``torch.cuda`` too, so events, graphs and memory have one implementation.
 
     ``driver_files`` exist where the vendor's driver is loaded. ``architectures`` are the listed ones.
-    ``memory_checker`` is the vendor's tool that finds wrong accesses of kernels; empty where we run none.
+    ``memory_checker`` is the vendor's tool that finds wrong accesses of kernels; empty where we run none. ``binary`` is
+    the key of the machine code in Triton's ``CompiledKernel.asm``.
     """
 
     name: ClassVar[str]
     driver_files: ClassVar[tuple[str, ...]]
     memory_checker: ClassVar[str] = ""
+    binary: ClassVar[str]
     architectures: ClassVar[tuple[Architecture, ...]]
     data_sheets: ClassVar[tuple[DataSheet, ...]]
 
@@ -83,9 +85,10 @@ class Platform(ABC):
     def read_resources(self, asm: Mapping[str, Any]) -> tuple[int | None, int | None]:
         """Return the registers and the bytes of stack a thread of a kernel, given Triton's ``CompiledKernel.asm``."""
 
-    @abstractmethod
     def machine_code(self, asm: Mapping[str, Any]) -> bytes | None:
         """Return the binary of a compiled kernel, or None."""
+        code = asm.get(self.binary)
+        return code if isinstance(code, bytes) else None
 
     def synchronize(self) -> None:
         """Wait for the current GPU."""

@@ -25,7 +25,8 @@ FIRST_WITH: Final = {"async_copies": 80, "fp8_e4m3": 89, "tensor_maps": 90, "dep
 WGMMA: Final = range(90, 100)
 TENSOR_MEMORY: Final = range(100, 120)
 TENSOR_MEMORY_COLUMNS: Final = 512
-# What NVML's clock event bits mean; idle and application clocks are no throttling.
+SM_CLOCK, MEMORY_CLOCK, GPU_TEMPERATURE = 1, 2, 0  # as nvml.h numbers them
+# The meaning of NVML's clock event bits; idle and application clocks are no throttling.
 THROTTLE_REASONS: Final = {0x4: "power", 0x8: "hardware", 0x20: "thermal", 0x40: "thermal", 0x80: "power brake"}
 
 
@@ -64,6 +65,7 @@ class Nvidia(Platform):
     name = NAME
     driver_files = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg")  # on servers, on Jetson, and in WSL
     memory_checker = "compute-sanitizer"
+    binary = "cubin"
     architectures = tuple(map(architecture_of, SHARED_KIB))
     # A100 80GB SXM (2021), H100 SXM (2023), H200 SXM (2024); rates that are stated with sparsity are halved.
     data_sheets = (_data_sheet(A100, 312, 2039), _data_sheet(H100, 989.5, 3352), _data_sheet(NVIDIA_H200, 989.5, 4800))
@@ -79,13 +81,8 @@ class Nvidia(Platform):
         return f"sm_{properties.major}{properties.minor}"
 
     def read_device(self, index: int) -> Device:
-        device = super().read_device(index)
-        if (handle := _gpu_handle(index)) is None:
-            return device
-        import pynvml
-
-        cap = _ask(pynvml.nvmlDeviceGetPowerManagementLimit, handle)
-        memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+        device, handle = super().read_device(index), _handle(index)
+        cap, memory = _ask("DeviceGetPowerManagementLimit", handle), _ask("DeviceGetMemoryInfo", handle)
         return replace(
             device,
             memory_mib=device.memory_mib if memory is None else memory.total // 2**20,
@@ -93,24 +90,27 @@ class Nvidia(Platform):
         )
 
     def read_conditions(self, index: int) -> Conditions:
-        if (handle := _gpu_handle(index)) is None:
+        if (handle := _handle(index)) is None:
             return Conditions()
-        import pynvml
-
-        reasons = _ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle) or 0
+        reasons = _ask("DeviceGetCurrentClocksEventReasons", handle) or 0
         return Conditions(
-            sm_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
-            memory_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_MEM),
-            temperature_c=_ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+            sm_clock_mhz=_ask("DeviceGetClockInfo", handle, SM_CLOCK),
+            memory_clock_mhz=_ask("DeviceGetClockInfo", handle, MEMORY_CLOCK),
+            temperature_c=_ask("DeviceGetTemperature", handle, GPU_TEMPERATURE),
             throttle_reasons=", ".join(sorted({name for bit, name in THROTTLE_REASONS.items() if reasons & bit})),
-            contended=len(_pids([handle])) > 1,
+            contended=len(self.processes(index)) > 1,
         )
 
     def processes(self, index: int | None = None) -> set[int]:
-        return _pids(_all_handles() if index is None else [_gpu_handle(index)])
+        if index is None:  # every GPU: torch may be shown but one of them
+            handles = [_ask("DeviceGetHandleByIndex", number) for number in range(_ask("DeviceGetCount") or 0)]
+        else:
+            handles = [_handle(index)]
+        found = [_ask("DeviceGetComputeRunningProcesses", handle) or [] for handle in handles]
+        return {process.pid for processes in found for process in processes}
 
     def others_computed(self, index: int, own_pid: int, since: float) -> bool | None:
-        if (handle := _gpu_handle(index)) is None:
+        if (handle := _handle(index)) is None:
             return None
         import pynvml
 
@@ -122,13 +122,7 @@ class Nvidia(Platform):
         return any(sample.pid != own_pid and sample.smUtil > 0 for sample in samples)
 
     def driver_version(self) -> str:
-        try:
-            import pynvml
-
-            pynvml.nvmlInit()
-            return str(pynvml.nvmlSystemGetDriverVersion())
-        except Exception:
-            return ""
+        return str(_ask("SystemGetDriverVersion") or "")
 
     def read_resources(self, asm: Mapping[str, Any]) -> tuple[int | None, int | None]:
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -137,10 +131,6 @@ class Nvidia(Platform):
             text = _run(_tool("cuobjdump"), "--dump-resource-usage", file.name)  # of annotations only: empty is fine
         registers, stack = re.search(r"REG:(\d+)", text), re.search(r"STACK:(\d+)", text)
         return int(registers[1]) if registers else None, int(stack[1]) if stack else None
-
-    def machine_code(self, asm: Mapping[str, Any]) -> bytes | None:
-        code = asm.get("cubin")
-        return code if isinstance(code, bytes) else None
 
 
 def ptxas_version() -> str:
@@ -166,49 +156,26 @@ def _run(*command: str) -> str:
         return ""
 
 
-def _pids(handles: list[Any]) -> set[int]:
-    """Return the processes that hold a context on these GPUs, by NVML's numbers."""
-    known = [handle for handle in handles if handle is not None]
-    if not known:
-        return set()
-    import pynvml
-
-    return {
-        process.pid for handle in known for process in _ask(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
-    }
-
-
-def _gpu_handle(index: int) -> Any:
+def _handle(index: int) -> Any:
     """Return NVML's handle of a GPU as torch counts them, or None."""
     import torch
 
     return _nvml_handle(str(torch.cuda.get_device_properties(index).uuid))
 
 
-def _all_handles() -> list[Any]:
-    """Return the handles of every GPU: torch may be shown but one of them."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except Exception:  # as below
-        return []
-
-
 @cache
 def _nvml_handle(uuid: str) -> Any:
+    return _ask("DeviceGetHandleByUUID", f"GPU-{uuid.removeprefix('GPU-')}")
+
+
+def _ask(question: str, *arguments: Any) -> Any:
+    """Return NVML's answer, or None without the package, a driver, a handle, or where a board refuses the question."""
+    if None in arguments:
+        return None
     try:
         import pynvml
 
         pynvml.nvmlInit()
-        return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
-    except Exception:  # no package, no driver, or a GPU NVML does not manage: times are still right without it
-        return None
-
-
-def _ask(function: Any, *arguments: Any) -> Any:
-    try:
-        return function(*arguments)
-    except Exception:  # NVML refuses single questions on some boards
+        return getattr(pynvml, f"nvml{question}")(*arguments)
+    except Exception:  # times are still right without it
         return None

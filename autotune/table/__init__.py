@@ -1,7 +1,7 @@
 """Tables: trials as Parquet, the user's store, the shipped tables, and the winners among them."""
 
 from autotune.table.comparisons import write_comparisons
-from autotune.table.export import export, read_csv, read_json
+from autotune.table.export import export
 from autotune.table.merge import Merged, merge
 from autotune.table.misses import read_misses, record_miss
 from autotune.table.outsiders import Outsider
@@ -23,8 +23,6 @@ __all__ = [
     "merge",
     "raise_damaged",
     "ranked",
-    "read_csv",
-    "read_json",
     "read_misses",
     "record_miss",
     "served_winners",

@@ -1,4 +1,8 @@
-"""``SHA256SUMS``: the digests of the files below a folder, as ``sha256sum`` writes and checks them."""
+"""``SHA256SUMS``: the digests of the files below a folder, as ``sha256sum`` writes and checks them.
+
+A list or a file that cannot be read or written, a line that is not a digest and a plain relative path, and a file that
+is not what the list says raise ``TableError``.
+"""
 
 import re
 from collections.abc import Mapping
@@ -17,11 +21,7 @@ Checksums = Mapping[str, frozenset[str]]
 
 
 def read_checksums(folder: Path) -> dict[str, frozenset[str]]:
-    """Return the digests of each listed file, by its path relative to the folder; nothing where there is no list.
-
-    Raises:
-        TableError: the list cannot be read, or a line is not a digest and a plain relative path.
-    """
+    """Return the digests of each listed file, by its path relative to the folder; nothing where there is no list."""
     path = folder / FILE_NAME
     if not path.exists() and not path.is_symlink():
         return {}
@@ -33,11 +33,7 @@ def read_checksums(folder: Path) -> dict[str, frozenset[str]]:
 
 
 def write_checksums(folder: Path, checksums: Checksums) -> None:
-    """Replace the list, in the order of the paths.
-
-    Raises:
-        TableError: a path is not plain and relative, or the list cannot be written.
-    """
+    """Replace the list, in the order of the paths."""
     lines = [f"{digest}  {name}\n" for name in sorted(checksums) for digest in sorted(checksums[name])]
     for line in lines:
         _parse(line.removesuffix("\n"), f"{folder / FILE_NAME}")
@@ -45,11 +41,7 @@ def write_checksums(folder: Path, checksums: Checksums) -> None:
 
 
 def read_checked(folder: Path, name: str, checksums: Checksums) -> bytes:
-    """Read the bytes of a listed file.
-
-    Raises:
-        TableError: the file is not listed, cannot be read, or is not what the list says.
-    """
+    """Read the bytes of a listed file."""
     path = folder / name
     if name not in checksums:
         raise TableError(f"{path}: not listed in {folder / FILE_NAME}, so nothing says what it should be")

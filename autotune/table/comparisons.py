@@ -12,6 +12,7 @@ from autotune.errors import TableError
 from autotune.registry import get_implementation, get_operation
 from autotune.space import Parameter
 from autotune.table.files import write_bytes
+from autotune.table.parquet import to_parquet
 from autotune.table.rows import CONDITIONS, DEVICE, POLICY, TOOLCHAIN
 from autotune.table.schema import FIXED_COLUMNS, shape_columns, stored_value, table_schema
 
@@ -50,13 +51,7 @@ def write_comparisons(path: Path, comparisons: Sequence[Mapping[str, Any]]) -> N
         table = pa.Table.from_pylist(rows, schema=_schema(comparisons))
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise TableError(f"{path}: {error}") from error
-    sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        sink, table.schema, compression="zstd", write_page_checksum=True, store_schema=False
-    ) as writer:
-        writer.write_table(table)
-        writer.add_key_value_metadata({VERSION_KEY: VERSION})
-    write_bytes(path, sink.getvalue().to_pybytes())
+    write_bytes(path, to_parquet(table, {VERSION_KEY: VERSION}))
 
 
 def holds_comparisons(data: bytes) -> bool:
@@ -84,14 +79,8 @@ def _schema(comparisons: Sequence[Mapping[str, Any]]) -> pa.Schema:
         for name, domain, *_ in columns:
             if found.setdefault(name, domain.type) != domain.type:
                 raise TableError(f"{owner}: {name} is {domain.type}, and {found[name]} before")
-    where = {
-        "table": _TEXT,
-        "operation": _TEXT,
-        "implementation": _TEXT,
-        **measured,
-        "threads": _COUNT,
-        "reason": _TEXT,
-    }
+    names_of = dict.fromkeys(("table", "operation", "implementation"), _TEXT)
+    where = {**names_of, **measured, "threads": _COUNT, "reason": _TEXT}
     all_columns = [*where.items(), *shapes.items(), *_COLUMNS.items(), *parameters.items()]
     names = [name for name, _ in all_columns]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -108,38 +97,28 @@ def _rows(comparison: Mapping[str, Any]) -> list[dict[str, Any]]:
         (TOOLCHAIN, comparison["toolchain"]),
     )
     common = {
-        "table": comparison.get("table"),
-        "operation": comparison["operation"],
-        "threads": comparison["threads"],
-        "reason": comparison["reason"],
+        **{name: comparison.get(name) for name in ("table", "operation", "threads", "reason")},
         **{name: part.get(field) for columns, part in parts for name, field in columns.items()},
         "started_at": None if started_at is None else datetime.fromisoformat(started_at),
         **comparison["shape"],
     }
-    rows = []
-    for row in comparison["rows"]:
-        timing, ratio = row["timing"] or {}, row["ratio"] or {}
-        rows.append(
-            {
-                **common,
-                **{name: row[name] for name in _COLUMNS if name in row and name != "ratio"},
-                **timing,
-                "ratio": ratio.get("value"),
-                "ratio_low": ratio.get("low"),
-                "ratio_high": ratio.get("high"),
-                **_stored(comparison["operation"], row),
-            }
-        )
-    return rows
+    return [{**common, **_system(comparison["operation"], row)} for row in comparison["rows"]]
 
 
-def _stored(operation: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a candidate as columns; what is no value of its parameter stays, for its column to refuse."""
-    name = row.get("implementation")
+def _system(operation: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a system as columns; what is no value of its parameter stays, for its column to refuse."""
+    ratio, name = row["ratio"] or {}, row.get("implementation")
     parameters: Sequence[Parameter] = get_implementation(operation, name).space.parameters if name else ()
     values = {parameter: (row["config"] or {}).get(parameter.name) for parameter in parameters}
-    stored = {
-        parameter.name: stored_value(parameter, value) if value in parameter.values else value
-        for parameter, value in values.items()
+    return {
+        **{column: row[column] for column in _COLUMNS if column in row},
+        **(row["timing"] or {}),
+        "ratio": ratio.get("value"),
+        "ratio_low": ratio.get("low"),
+        "ratio_high": ratio.get("high"),
+        "implementation": name,
+        **{
+            parameter.name: stored_value(parameter, value) if value in parameter.values else value
+            for parameter, value in values.items()
+        },
     }
-    return {"implementation": name, **stored}

@@ -1,29 +1,18 @@
-"""Winners as text for other programs: ``json`` and ``csv``, which can be read back, and what kernels are given."""
+"""Winners as text for other programs: ``json`` and ``csv``, and what kernels are given."""
 
 import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
 from typing import Any, Final
 
-import pyarrow as pa
-
-from autotune.errors import TableError, UnknownNameError, UsageError
+from autotune.errors import UnknownNameError, UsageError
 from autotune.registry import get_implementation
 from autotune.search_spaces.flash_attention.flex import IMPLEMENTATION as FLEX
 from autotune.search_spaces.flash_attention.flex import kernel_options
 from autotune.space import Config
-from autotune.table.rows import microseconds_of, moment_of, to_columns, to_table
+from autotune.table.rows import moment_of, to_columns
 from autotune.table.schema import (
-    OWNER_KEYS,
-    SCHEMA_VERSION,
-    VERSION_KEY,
-    Column,
-    Stranger,
-    TableSchema,
-    schema_named,
     table_schema,
 )
 from autotune.trial import Timing, Trial
@@ -63,115 +52,21 @@ def export(trials: Sequence[Trial], form: str) -> str:
     schema = table_schema(get_implementation(*owners.pop()))
     columns = to_columns(schema, trials, "export")
     columns["started_at"] = [moment_of(microseconds).isoformat() for microseconds in columns["started_at"]]
-    return (_csv_text if form == "csv" else _json_text)(schema, columns)
-
-
-def read_json(text: str, where: str = "json") -> list[Trial]:
-    """Read the trials that ``export(..., "json")`` wrote, in its order; ``where`` names the text in errors.
-
-    Raises:
-        TableError: the text is not such an export, or holds an impossible value.
-    """
-    try:
-        document = json.loads(text)
-        version, rows = document[VERSION_KEY], [dict(row) for row in document["rows"]]
-        owner = tuple(document[key] for key in OWNER_KEYS) if version == SCHEMA_VERSION else ("", "")
-        hash(tuple(value for row in rows for value in row.values()))  # a list or an object is no value
-    except (ValueError, LookupError, TypeError) as error:
-        raise TableError(f"{where}: not an export of autotune: {error}") from error
-    if version != SCHEMA_VERSION:
-        raise TableError(f"{where}: {VERSION_KEY}={version!r} cannot be read; expected {SCHEMA_VERSION!r}")
-    return _read_rows(_schema(str(owner[0]), str(owner[1]), where), rows, where)
-
-
-def read_csv(text: str, where: str = "csv") -> list[Trial]:
-    """Read the trials that ``export(..., "csv")`` wrote, in its order; ``where`` names the text in errors.
-
-    Raises:
-        TableError: the text is not such an export, or holds an impossible value.
-    """
-    try:
-        rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
-    except csv.Error as error:
-        raise TableError(f"{where}: not an export of autotune: {error}") from error
-    if not rows or not {"operation", "implementation"} <= rows[0].keys():
-        raise TableError(f"{where}: not an export of autotune: no column 'operation' or 'implementation', or no row")
-    schema = _schema(rows[0]["operation"], rows[0]["implementation"], where)
-    columns = {column.name: column for column in schema.columns}
-    if not text.endswith("\n") or any(None in row.values() for row in rows):
-        raise TableError(f"{where}: a line is cut")
-    parsed = [
-        {name: _parse(columns[name], cell) if name in columns else cell for name, cell in row.items()} for row in rows
-    ]
-    return _read_rows(schema, parsed, where)
-
-
-def _schema(operation: str, implementation: str, where: str) -> TableSchema:
-    schema = schema_named(operation, implementation)
-    if isinstance(schema, Stranger):
-        raise TableError(f"{where}: {schema.reason}")
-    return schema
-
-
-def _read_rows(schema: TableSchema, rows: Rows, where: str) -> list[Trial]:
-    expected = {column.name for column in schema.columns}
-    required = {column.name for column in schema.columns if not column.optional}
-    for number, row in enumerate(rows):
-        if wrong := (row.keys() - expected) | (required - row.keys()):
-            raise TableError(f"{where}: row {number}: unknown or missing columns: {', '.join(sorted(map(str, wrong)))}")
-    columns = {column.name: [row.get(column.name) for row in rows] for column in schema.columns}
-    columns["started_at"] = [_parse_moment(value) for value in columns["started_at"]]
-    trials, outsiders = to_table(schema, columns, where)
-    for outsider in outsiders:
-        raise TableError(f"{where}: row {outsider.row}: {outsider.reason}")
-    return trials
-
-
-def _parse(column: Column, cell: str) -> object:
-    """Return the value of a cell; what does not parse stays text, for the check of its column to refuse."""
-    if cell == "" and column.nullable:
-        return None
-    if column.domain.type == pa.bool_():
-        return {"True": True, "False": False}.get(cell, cell)
-    number = {pa.int64(): int, pa.float64(): float}.get(column.domain.type, str)
-    with suppress(ValueError):
-        return number(cell)
-    return cell
-
-
-def _parse_moment(value: object) -> object:
-    if isinstance(value, str):
-        with suppress(ValueError):
-            return microseconds_of(datetime.fromisoformat(value))
-    return value
-
-
-def _json_text(schema: TableSchema, columns: Mapping[str, Sequence[Any]]) -> str:
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    return json.dumps({**schema.metadata, "rows": rows}, indent=2) + "\n"
-
-
-def _csv_text(schema: TableSchema, columns: Mapping[str, Sequence[Any]]) -> str:
+    rows = list(zip(*columns.values(), strict=True))
+    if form == "json":
+        named = [dict(zip(columns, row, strict=True)) for row in rows]
+        return json.dumps({**schema.metadata, "rows": named}, indent=2) + "\n"
     text = io.StringIO(newline="")
-    writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
+    csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerows([tuple(columns), *rows])
     return text.getvalue()
 
 
 def _triton_source(trials: Sequence[Trial]) -> str:
-    comments: dict[Config, list[str]] = {}
-    for trial in trials:
-        comments.setdefault(trial.config, []).append(_comment(trial))
     owner = _line(f"{trials[0].operation}/{trials[0].implementation}")
-    lines = [
-        f"# Winners of {owner}, written by `autotune export`: shape; device; median; source.",
-        "import triton",
-        "",
-        "CONFIGS = [",
-    ]
-    for config, found in comments.items():
-        lines += [f"    # {comment}" for comment in found]
+    title = f"# Winners of {owner}, written by `autotune export`: shape; device; median; source."
+    lines = [title, "import triton", "", "CONFIGS = ["]
+    for config in dict.fromkeys(trial.config for trial in trials):
+        lines += [f"    # {_comment(trial)}" for trial in trials if trial.config == config]
         lines.append(f"    {_config_call(config)},")
     return "\n".join([*lines, "]", ""])
 

@@ -1,11 +1,11 @@
-"""Files that are whole or absent: durable atomic writes, and reads that say what is wrong."""
+"""Files that are whole or absent: durable atomic writes, and reads; all raise ``TableError`` with path and reason."""
 
 import hashlib
 import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -39,47 +39,57 @@ def read_bytes(path: Path) -> bytes:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write or replace a file so that it is old or new at any moment, and new for good once this returns.
+    """Write or replace one file as ``write_together`` does."""
+    write_together({path: data})
 
-    Folders are made as needed. A process that is killed leaves at most a hidden temporary file behind, see
-    ``sweep_temporaries``.
+
+def write_together(contents: Mapping[Path, bytes]) -> None:
+    """Write or replace files so that each is old or new at any moment, and all are new for good once this returns.
+
+    No file gets its name before all are on disk in full, so an error in writing leaves every file old. Only between
+    these renames, microseconds apart, can a kill or an error leave some new and some old. Folders are made as needed. A
+    process that is killed leaves hidden temporary files behind, see ``sweep_temporaries``.
 
     Raises:
-        TableError: permission, a full disk or another reason of the system; the file is then old or new, never mixed.
+        TableError: permission, a full disk or another reason of the system.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
-    with _named_errors(path, "written"):
-        _make_folder(path.parent)
-        try:
-            with open(temporary, "xb", buffering=0) as file:
-                unwritten = memoryview(data)
-                while unwritten:
-                    unwritten = unwritten[os.write(file.fileno(), unwritten) :]
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):
+    temporaries: dict[Path, Path] = {}
+    try:
+        for path, data in contents.items():
+            with _named_errors(path, "written"):
+                _make_folder(path.parent)
+                name = f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
+                temporaries[path] = path.with_name(name)
+                _write_new(temporaries[path], data)
+        for path, temporary in temporaries.items():
+            with _named_errors(path, "written"):
+                os.replace(temporary, path)
+    except BaseException:
+        for temporary in temporaries.values():
+            with suppress(OSError):  # renamed already, or never begun
                 temporary.unlink()
-            raise
-        _sync_folder(path.parent)
+        raise
+    for path in {path.parent: path for path in contents}.values():
+        with _named_errors(path, "written"):
+            _sync_folder(path.parent)
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    with open(path, "xb", buffering=0) as file:
+        unwritten = memoryview(data)
+        while unwritten:
+            unwritten = unwritten[os.write(file.fileno(), unwritten) :]
+        os.fsync(file.fileno())
 
 
 def remove(path: Path) -> None:
-    """Remove a file that may be gone already.
-
-    Raises:
-        TableError: the file may not be removed.
-    """
+    """Remove a file that may be gone already."""
     with _named_errors(path, "removed"):
         path.unlink(missing_ok=True)
 
 
 def size_bytes(path: Path) -> int:
-    """Return the size of a file in bytes, 0 if it is gone.
-
-    Raises:
-        TableError: the file may not be looked at.
-    """
+    """Return the size of a file in bytes, 0 if it is gone."""
     with _named_errors(path, "looked at"):
         try:
             return path.lstat().st_size
@@ -88,11 +98,7 @@ def size_bytes(path: Path) -> int:
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """List a folder, sorted and without hidden entries; nothing where the folder does not exist.
-
-    Raises:
-        TableError: it is not a folder, or may not be listed.
-    """
+    """List a folder, sorted and without hidden entries; nothing where the folder does not exist."""
     with _named_errors(folder, "listed"):
         try:
             return sorted(folder / name for name in os.listdir(folder) if not name.startswith("."))

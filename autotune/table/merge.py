@@ -37,25 +37,21 @@ def merge(sources: Iterable[Path], store: Store) -> Merged:
     Raises:
         TableError: the store cannot be written.
     """
-    refused: list[str] = []
+    refused: list[TableError] = []
     known: dict[tuple[str, Device], set[Trial]] = {}
     files = rows = added = 0
-
-    def refuse(error: TableError) -> None:
-        refused.append(str(error))
-
-    for path in (path for source in sources for path in _tables_of(source, refuse)):
+    for path in (path for source in sources for path in _tables_of(source, refused.append)):
         try:
             table = decode(data := _vouched_bytes(path), str(path))
             shelf = _shelf_of(table, str(path), store) if table.outsiders else None
         except TableError as error:
-            refuse(error)
+            refused.append(error)
             continue
         files, rows = files + 1, rows + len(table.trials) + len(table.outsiders)
         for device in {trial.device for trial in table.trials}:
             operation = table.trials[0].operation
             if (operation, device) not in known:
-                known[operation, device] = set(store.trials(operation, device, on_damaged=refuse))
+                known[operation, device] = set(store.trials(operation, device, on_damaged=refused.append))
             new = {trial for trial in table.trials if trial.device == device} - known[operation, device]
             if new and shelf is None:
                 store.append(new)
@@ -64,7 +60,7 @@ def merge(sources: Iterable[Path], store: Store) -> Merged:
         if shelf is not None and not (shelf.folder / f"{sha256(data)}{SUFFIX}").exists():
             shelf.write(data)
             added += len(table.outsiders)
-    return Merged(files, rows, added, tuple(refused))
+    return Merged(files, rows, added, tuple(map(str, refused)))
 
 
 def _shelf_of(table: Table, where: str, store: Store) -> Shelf:
@@ -79,11 +75,8 @@ def _tables_of(source: Path, refuse: OnDamaged) -> Iterator[Path]:
     if not source.is_dir():
         yield source
         return
-
-    def unreadable(error: OSError) -> None:
-        refuse(TableError(f"{error.filename}: cannot be listed: {error.strerror}"))
-
-    for folder, subfolders, names in os.walk(source, onerror=unreadable):
+    walk = os.walk(source, onerror=lambda e: refuse(TableError(f"{e.filename}: cannot be listed: {e.strerror}")))
+    for folder, subfolders, names in walk:
         subfolders.sort()
         yield from (Path(folder, name) for name in sorted(names) if name.endswith(SUFFIX) and not name.startswith("."))
 

@@ -66,19 +66,14 @@ def read_misses(root: Path | None = None) -> list[tuple[Operation[Any], Shape]]:
         if line.startswith(b"{") and not line.endswith(b"}"):
             continue  # torn by a full disk: the shape will be missed again
         try:
-            operation, shape = _parse(line)
+            given = json.loads(line)
+            operation = get_operation(first_release.names_of(given.pop("operation"))[0])
+            removed = operation.shape_class.REMOVED.items()
+            kept = {field: value for field, value in given.items() if (field, value) not in removed}
+            shape = operation.shape_class(**{**operation.shape_class.ABSENT, **kept})
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             message = f"{path}: line {number} is not a missed shape ({one_line(error)}) and is passed over; remove it"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         else:
             found.setdefault((operation.name, shape), operation)
     return [(operation, shape) for (_, shape), operation in found.items()]
-
-
-def _parse(line: bytes) -> tuple[Operation[Any], Shape]:
-    given = json.loads(line)
-    name = given.pop("operation")
-    operation = get_operation(first_release.names_of(name)[0])
-    removed = operation.shape_class.REMOVED
-    kept = {field: value for field, value in given.items() if field not in removed or value != removed[field]}
-    return operation, operation.shape_class(**{**operation.shape_class.ABSENT, **kept})

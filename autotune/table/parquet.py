@@ -1,14 +1,16 @@
-"""Tables as Parquet bytes: written the same for the same rows, and read within limits."""
+"""Tables as Parquet bytes: written the same for the same rows, and read within limits.
 
-from collections.abc import Iterator, Sequence
+Bytes that are not a table, exceed a limit or hold an impossible value raise ``TableError``, with ``where`` in front.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from autotune.errors import TableError, UnknownNameError
-from autotune.registry import get_implementation
+from autotune.errors import TableError
 from autotune.table import first_release
 from autotune.table.files import MAX_FILE_BYTES
 from autotune.table.outsiders import Table
@@ -22,8 +24,8 @@ from autotune.table.schema import (
     VERSION_KEY,
     Stranger,
     TableSchema,
+    known_schema,
     schema_named,
-    table_schema,
 )
 from autotune.trial import Stage, Status, Trial
 
@@ -45,21 +47,11 @@ def encode(trials: Sequence[Trial], where: str = "new table") -> bytes:
     if len(owners) != 1:
         found = ", ".join(sorted(map("/".join, owners))) or "no trials"
         raise TableError(f"{where}: a table holds one implementation, got {found}")
-    try:
-        schema = table_schema(get_implementation(*owners.pop()))
-    except UnknownNameError as error:
-        raise TableError(f"{where}: {error}") from error
+    schema = known_schema(*owners.pop(), where)
     columns = to_columns(schema, trials, where)
-    sink = pa.BufferOutputStream()
     with _refused(where, "written"):
         arrays = [pa.array(columns[field.name], field.type) for field in schema.arrow]
-        writer = pq.ParquetWriter(
-            sink, schema.arrow, compression="zstd", write_page_checksum=True, write_statistics=False, store_schema=False
-        )
-        with writer:
-            writer.write_table(pa.Table.from_arrays(arrays, schema=schema.arrow))
-            writer.add_key_value_metadata(schema.metadata)
-    data: bytes = sink.getvalue().to_pybytes()
+        data = to_parquet(pa.Table.from_arrays(arrays, schema=schema.arrow), schema.metadata)
     if len(data) > MAX_FILE_BYTES or len(trials) > MAX_ROWS:
         raise TableError(
             f"{where}: {len(trials)} rows of {len(data)} bytes are more than a reader takes, {MAX_ROWS} of "
@@ -68,14 +60,22 @@ def encode(trials: Sequence[Trial], where: str = "new table") -> bytes:
     return data
 
 
+def to_parquet(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
+    """Return a table as Parquet bytes, zstd-compressed; equal tables give equal bytes."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink, table.schema, compression="zstd", write_page_checksum=True, write_statistics=False, store_schema=False
+    ) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(metadata)
+    return bytes(sink.getvalue().to_pybytes())
+
+
 def decode(data: bytes, where: str, *, races_only: bool = False) -> Table:
     """Read the bytes of a table, of the first release too; ``where`` names the file in errors.
 
     With ``races_only`` rows that cannot win may be left out, which is several times as fast; those of outsiders then
     count from 0 among the others.
-
-    Raises:
-        TableError: the bytes are not a table, exceed a limit, or hold an impossible value.
     """
     footer = _footer(data, where)
     schema = schema_named(*footer.owner)
@@ -83,18 +83,14 @@ def decode(data: bytes, where: str, *, races_only: bool = False) -> Table:
     if races_only and table.num_rows > FILTERED_ROWS:
         table = _raced(table)
     with _refused(where, "read"):
-        columns: dict[str, Sequence[Any]] = {**_python_columns(table)}
+        columns = _python_columns(table)
     if footer.first_release:
         columns = first_release.renamed(columns, footer.first_release, where)
     return to_table(schema, columns, where)
 
 
 def owner_of(data: bytes, where: str) -> tuple[str, str]:
-    """Return the names of the operation and the implementation whose table the bytes hold, from the footer alone.
-
-    Raises:
-        TableError: the bytes are not a table.
-    """
+    """Return the names of the operation and the implementation whose table the bytes hold, from the footer alone."""
     return _footer(data, where).owner
 
 
@@ -111,18 +107,19 @@ def _footer(data: bytes, where: str) -> _Footer:
         footer = pq.read_metadata(pa.BufferReader(data))
         said = {key.decode(): value.decode() for key, value in (footer.metadata or {}).items()}
     version = said.get(VERSION_KEY)
-    keys = {VERSION_KEY, OPERATION_KEY} if version == first_release.VERSION else {VERSION_KEY, *OWNER_KEYS}
+    is_first = version == first_release.VERSION
+    keys = {VERSION_KEY, OPERATION_KEY} if is_first else {VERSION_KEY, *OWNER_KEYS}
     # Nothing else is let in: a foreign "ARROW:schema" would be decoded, and may name extension types, which are code.
     if said.keys() - keys or version is None:
         raise TableError(f"{where}: not a table of autotune: its metadata are {sorted(said) or 'absent'}")
-    if version not in (SCHEMA_VERSION, first_release.VERSION):
+    if not is_first and version != SCHEMA_VERSION:
         raise TableError(f"{where}: {VERSION_KEY}={version!r} cannot be read; expected {SCHEMA_VERSION!r}")
     if missing := keys - said.keys():
         raise TableError(f"{where}: not a table of autotune: its metadata lack {', '.join(sorted(missing))}")
-    if version == first_release.VERSION:
-        operation = said[OPERATION_KEY]
+    operation = said[OPERATION_KEY]
+    if is_first:
         return _Footer(footer, first_release.names_of(operation), operation)
-    return _Footer(footer, (said[OPERATION_KEY], said[IMPLEMENTATION_KEY]))
+    return _Footer(footer, (operation, said[IMPLEMENTATION_KEY]))
 
 
 def _read_table(data: bytes, footer: _Footer, schema: TableSchema | Stranger, where: str) -> pa.Table:
@@ -173,10 +170,9 @@ def _raced(table: pa.Table) -> pa.Table:
     return table.filter(pa.array(may_win, pa.bool_()))
 
 
-def _python_columns(table: pa.Table) -> dict[str, list[Any]]:
-    found = {name: _python_values(column) for name, column in zip(table.column_names, table.columns, strict=True)}
+def _python_columns(table: pa.Table) -> dict[str, Sequence[Any]]:
     absent = {column.name: [None] * table.num_rows for column in FIXED_COLUMNS if column.optional}
-    return {**absent, **found}
+    return absent | {name: _python_values(table[name]) for name in table.column_names}
 
 
 def _python_values(column: pa.ChunkedArray) -> list[Any]:
@@ -185,8 +181,7 @@ def _python_values(column: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_timestamp(column.type):
         # A cast of the whole column would load pyarrow.compute.
         return [value for chunk in column.chunks for value in chunk.view(pa.int64()).to_pylist()]
-    values: list[Any] = column.to_pylist()
-    return values
+    return list(column.to_pylist())
 
 
 def _texts(column: pa.ChunkedArray) -> list[str | None]:

@@ -46,7 +46,7 @@ class Shelf:
 
     @property
     def folder(self) -> Path:
-        """Where parts are written."""
+        """The folder that parts are written to."""
         return self.device / self.operation / self.implementation
 
     def parts(self, on_damaged: OnDamaged = raise_damaged) -> list[Path]:
@@ -62,11 +62,14 @@ class Shelf:
         totals = itertools.accumulate(sizes[path] for path in smallest)
         return [path for path, total in zip(smallest, totals, strict=True) if total <= COMPACT_BYTES]
 
+    def part_of(self, data: bytes) -> Path:
+        """Return the part that holds the bytes of a table, once they are written."""
+        return self.folder / f"{sha256(data)}{SUFFIX}"
+
     def write(self, data: bytes) -> Path:
         """Keep the bytes of a table; on disk once this returns. Return the new part."""
-        path = self.folder / f"{sha256(data)}{SUFFIX}"
         with saying_what_is_kept():
-            write_bytes(path, data)
+            write_bytes(path := self.part_of(data), data)
         return path
 
     def read(
@@ -95,11 +98,7 @@ class Shelf:
         return {path: table for path, table in tables.items() if table is not None}
 
     def read_part(self, path: Path, *, races_only: bool = False) -> Table | None:
-        """Read a part, or return None if it is gone: then it was compacted, and its rows stand in a newer part.
-
-        Raises:
-            TableError: it is damaged, or belongs elsewhere.
-        """
+        """Read a part, or return None if it is gone: then it was compacted, and its rows stand in a newer part."""
         try:
             data = read_bytes(path)
         except TableError as error:

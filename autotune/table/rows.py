@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from itertools import compress
 from typing import Any, Final, TypeVar
 
 from autotune.device import Device
@@ -30,8 +29,6 @@ T = TypeVar("T")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_STATUSES: Final = {str(status): status for status in Status}
-_STAGES: Final = {str(stage): stage for stage in Stage}
 
 
 def _fields(kind: type[Any], prefix: str = "", suffix: str = "") -> dict[str, str]:
@@ -39,27 +36,38 @@ def _fields(kind: type[Any], prefix: str = "", suffix: str = "") -> dict[str, st
     return {f"{prefix}{field.name}{suffix}": field.name for field in fields(kind)}
 
 
-# Which field stands in which column, for the dataclasses that make up a trial.
+def _timing(median_us: float | None, low_us: float, high_us: float, samples: int) -> Timing | None:
+    return None if median_us is None else Timing(median_us, low_us, high_us, samples)
+
+
+# The field that stands in each column, for the dataclasses that make up a trial.
 DEVICE: Final = {"device_name" if name == "name" else name: name for name in _fields(Device)}
 TOOLCHAIN: Final = _fields(Toolchain, suffix="_version")
 POLICY: Final = _fields(Policy, prefix="policy_")
-RESOURCES: Final = _fields(Resources)
 CONDITIONS: Final = _fields(Conditions)
-TIMING, DEFAULT_TIMING, BASELINE_TIMING = (_fields(Timing, prefix) for prefix in ("", "default_", "baseline_"))
-# Fields of the trial and of its outcome that are columns of the same name.
-TRIAL: Final = (
+# Fields of the trial and of its outcome: what builds each and its columns, and those that are columns of the same name.
+Parts = Mapping[str, tuple[Callable[..., Any], Mapping[str, str]]]
+_TRIAL_PARTS: Final[Parts] = {
+    "device": (Device, DEVICE),
+    "toolchain": (Toolchain, TOOLCHAIN),
+    "policy": (Policy, POLICY),
+    "default_timing": (_timing, _fields(Timing, "default_")),
+    "baseline_timing": (_timing, _fields(Timing, "baseline_")),
+}
+_OUTCOME_PARTS: Final[Parts] = {
+    "timing": (_timing, _fields(Timing)),
+    "resources": (Resources, _fields(Resources)),
+    "conditions": (Conditions, CONDITIONS),
+}
+_TRIAL: Final = (
     *("operation", "source_hash", "race_id", "is_default", "baseline", "tflops", "gbps"),
     *("executor", "study", "seed", "number", "worker"),
 )
-OUTCOME: Final = ("error", "error_limit", "compile_seconds", "judge_seconds")
+_OUTCOME: Final = ("error", "error_limit", "compile_seconds", "judge_seconds")
 
 
 def to_columns(schema: TableSchema, trials: Sequence[Trial], where: str) -> dict[str, list[Any]]:
-    """Return the columns of trials, checked as reading would; a message too long for its column is cut.
-
-    Raises:
-        TableError: a trial is not one of the implementation, or holds a value that reading would refuse.
-    """
+    """Return the columns of trials, checked as reading would; a message too long for its column is cut."""
     parameters = schema.implementation.space.parameters
     names = {parameter.name for parameter in parameters}
     for number, trial in enumerate(trials):
@@ -80,27 +88,20 @@ def to_columns(schema: TableSchema, trials: Sequence[Trial], where: str) -> dict
 
 def to_row(parameters: Sequence[Parameter], trial: Trial) -> dict[str, Any]:
     """Return the columns of one trial, by name."""
-    outcome = trial.outcome
+    outcome, moment = trial.outcome, trial.started_at
+    message = outcome.message.encode("utf-8", "replace").decode()  # compilers write any length, and not always UTF-8
     row: dict[str, Any] = {
         "implementation": trial.implementation,
         "status": str(outcome.status),
-        "message": _storable(outcome.message),
+        "message": message if len(message) <= MAX_TEXT_LENGTH else message[: MAX_TEXT_LENGTH - 1] + "…",
         "stage": str(trial.stage),
-        "started_at": microseconds_of(trial.started_at),
+        # One without its zone stays as it is, for its column to refuse.
+        "started_at": moment if moment.tzinfo is None else (moment - _EPOCH) // _MICROSECOND,
     }
-    row |= {name: getattr(trial, name) for name in TRIAL}
-    row |= {name: getattr(outcome, name) for name in OUTCOME}
-    for columns, part in (
-        (DEVICE, trial.device),
-        (TOOLCHAIN, trial.toolchain),
-        (POLICY, trial.policy),
-        (RESOURCES, outcome.resources),
-        (CONDITIONS, outcome.conditions),
-        (TIMING, trial.timing),
-        (DEFAULT_TIMING, trial.default_timing),
-        (BASELINE_TIMING, trial.baseline_timing),
-    ):
-        row |= {name: None if part is None else getattr(part, field) for name, field in columns.items()}
+    for owner, names, parts in ((trial, _TRIAL, _TRIAL_PARTS), (outcome, _OUTCOME, _OUTCOME_PARTS)):
+        row |= {name: getattr(owner, name) for name in names}
+        for part, (_, columns) in parts.items():
+            row |= {name: getattr(getattr(owner, part), field, None) for name, field in columns.items()}
     row |= trial.shape.as_dict()
     for parameter in parameters:
         value = trial.config[parameter.name]
@@ -108,20 +109,9 @@ def to_row(parameters: Sequence[Parameter], trial: Trial) -> dict[str, Any]:
     return row
 
 
-def microseconds_of(moment: datetime) -> int | datetime:
-    """Return microseconds since 1970; one without its zone stays as it is, for its column to refuse."""
-    return moment if moment.tzinfo is None else (moment - _EPOCH) // _MICROSECOND
-
-
 def moment_of(microseconds: int) -> datetime:
     """Return the moment, in UTC, of so many microseconds since 1970."""
     return _EPOCH + microseconds * _MICROSECOND
-
-
-def _storable(message: str) -> str:
-    """Cut and repair a message: compilers write them of any length, and not always in UTF-8."""
-    text = message.encode("utf-8", "replace").decode()
-    return text if len(text) <= MAX_TEXT_LENGTH else text[: MAX_TEXT_LENGTH - 1] + "…"
 
 
 def to_table(schema: TableSchema | Stranger, columns: Columns, where: str) -> Table:
@@ -137,79 +127,51 @@ def to_table(schema: TableSchema | Stranger, columns: Columns, where: str) -> Ta
     for name, expected in zip(("operation", "implementation"), schema.owner, strict=True):
         check_column(Column(name, choice(expected)), columns[name], where)
     _check_results(columns, where)
-    devices = _parts(Device, DEVICE, columns)
-    timings, default_timings, baseline_timings = (
-        _timings(names, columns, where) for names in (TIMING, DEFAULT_TIMING, BASELINE_TIMING)
+    for build, names in (*_OUTCOME_PARTS.values(), *_TRIAL_PARTS.values()):
+        if build is _timing:
+            _check_timings(names, columns, where)
+    trials, outcomes = (
+        {part: _parts(build, names, columns) for part, (build, names) in parts.items()}
+        for parts in (_TRIAL_PARTS, _OUTCOME_PARTS)
     )
+    devices, found = trials["device"], []
     if isinstance(schema, Stranger):
-        return Table([], _outsiders(schema, columns, devices, [schema.reason] * len(devices), where))
-    shapes, candidates = build_shapes(schema, columns, len(devices)), build_candidates(schema, columns, devices)
-    reasons = reasons_outside(schema, columns, shapes, candidates)
-    outcomes: dict[str, Sequence[Any]] = {
-        "candidate": candidates,
-        "status": list(map(_STATUSES.__getitem__, columns["status"])),
-        "message": columns["message"],
-        "timing": timings,
-        "resources": _parts(Resources, RESOURCES, columns),
-        "conditions": _parts(Conditions, CONDITIONS, columns),
-        **{name: columns[name] for name in OUTCOME},
-    }
-    trials: dict[str, Sequence[Any]] = {
-        "shape": shapes,
-        "device": devices,
-        "toolchain": _parts(Toolchain, TOOLCHAIN, columns),
-        "policy": _parts(Policy, POLICY, columns),
-        "started_at": list(map(moment_of, columns["started_at"])),
-        "stage": list(map(_STAGES.__getitem__, columns["stage"])),
-        "default_timing": default_timings,
-        "baseline_timing": baseline_timings,
-        **{name: columns[name] for name in TRIAL},
-    }
-    inside = [reason is None for reason in reasons]
-    found = _rows(Trial, {**trials, "outcome": _rows(Outcome, outcomes)}, inside)
-    return Table(found, _outsiders(schema, columns, devices, reasons, where))
-
-
-def _rows(kind: Callable[..., T], values: Mapping[str, Sequence[Any]], inside: Sequence[bool] = ()) -> list[T]:
-    """Build a value of each row, or of those inside."""
-    rows = zip(*values.values(), strict=True)
-    names = tuple(values)
-    return [kind(**dict(zip(names, row, strict=True))) for row in (compress(rows, inside) if inside else rows)]
-
-
-def _outsiders(
-    schema: TableSchema | Stranger,
-    columns: Columns,
-    devices: Sequence[Device],
-    reasons: Sequence[str | None],
-    where: str,
-) -> list[Outsider]:
-    return [
+        reasons: Sequence[str | None] = [schema.reason] * len(devices)
+    else:
+        shapes, candidates = build_shapes(schema, columns, len(devices)), build_candidates(schema, columns, devices)
+        reasons = reasons_outside(schema, columns, shapes, candidates)
+        statuses, stages = (list(map(kind, columns[name])) for kind, name in ((Status, "status"), (Stage, "stage")))
+        outcomes |= {"candidate": candidates, "status": statuses, "message": columns["message"]}
+        outcomes |= {name: columns[name] for name in _OUTCOME}
+        trials |= {"shape": shapes, "stage": stages, "started_at": list(map(moment_of, columns["started_at"]))}
+        trials |= {name: columns[name] for name in _TRIAL} | {"outcome": _rows(Outcome, outcomes)}
+        found = [trial for trial, reason in zip(_rows(Trial, trials), reasons, strict=True) if reason is None]
+    outsiders = [
         Outsider(where, row, *schema.owner, devices[row], reason, {name: columns[name][row] for name in columns})
         for row, reason in enumerate(reasons)
         if reason is not None
     ]
+    return Table(found, outsiders)
 
 
-def _parts(build: Callable[..., T], fields_of: Mapping[str, str], columns: Columns) -> list[T]:
+def _rows(kind: Callable[..., T], values: Mapping[str, Sequence[Any]]) -> list[T]:
+    return [kind(**dict(zip(values, row, strict=True))) for row in zip(*values.values(), strict=True)]
+
+
+def _parts(build: Callable[..., Any], fields_of: Mapping[str, str], columns: Columns) -> Sequence[Any]:
     """Build a part of each row from its columns, once for equal values: most rows repeat most parts."""
     names = tuple(fields_of.values())
     built = cache(lambda *values: build(**dict(zip(names, values, strict=True))))
     return list(map(built, *[columns[name] for name in fields_of]))
 
 
-def _timings(names: Mapping[str, str], columns: Columns, where: str) -> list[Timing | None]:
-    found: list[Timing | None] = []
+def _check_timings(names: Mapping[str, str], columns: Columns, where: str) -> None:
+    """Refuse a row that has a part of a timing alone, or a median outside of its interval."""
     for row, values in enumerate(zip(*[columns[name] for name in names], strict=True)):
         median, low, high, samples = values
-        if median is low is high is samples is None:
-            found.append(None)
-        elif None in values or not low <= median <= high:
+        if values != (None,) * 4 and (None in values or not low <= median <= high):
             expected = f"a median from low, {low}, to high, {high}, with the samples, {samples}"
             raise bad_value(where, row, next(iter(names)), median, expected)
-        else:
-            found.append(Timing(median, low, high, samples))
-    return found
 
 
 def _check_results(columns: Columns, where: str) -> None:

@@ -1,4 +1,4 @@
-"""The columns of a table: their names, Arrow types and the values that each may hold."""
+"""The columns of a table: their names, Arrow types and the values that each may hold; others raise ``TableError``."""
 
 import hashlib
 import math
@@ -42,8 +42,10 @@ def choice(*allowed: str) -> Domain:
     return Domain(pa.string(), lambda value: value in allowed, f"one of {', '.join(allowed)}")
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, float | int) and not isinstance(value, bool)
+def _numbers(allows: Callable[[float], bool], words: str) -> Domain:
+    return Domain(
+        pa.float64(), lambda value: type(value) is not bool and isinstance(value, float | int) and allows(value), words
+    )
 
 
 def _is_text(value: object) -> bool:
@@ -56,18 +58,12 @@ INTEGER: Final = _integers(-(2**63))
 BOOLEAN: Final = Domain(pa.bool_(), lambda value: type(value) is bool, "true or false")
 TEXT: Final = Domain(pa.string(), _is_text, f"a text of at most {MAX_TEXT_LENGTH} characters")
 NAME: Final = Domain(pa.string(), lambda value: _is_text(value) and value != "", f"1 to {MAX_TEXT_LENGTH} characters")
-# The name gives the folder, see ``Device.slug``.
-DEVICE_NAME: Final = Domain(
+DEVICE_NAME: Final = Domain(  # which gives the folder, see ``Device.slug``
     pa.string(), lambda value: _is_text(value) and re.search("[a-z0-9]", value.lower()), "a name with letters or digits"
 )
-DURATION: Final = Domain(
-    pa.float64(), lambda value: _is_number(value) and 0 < value < math.inf, "a positive finite number"
-)
-AMOUNT: Final = Domain(
-    pa.float64(), lambda value: _is_number(value) and 0 <= value < math.inf, "a finite number, 0 or more"
-)
-# A wrong result may deviate without bound.
-DEVIATION: Final = Domain(pa.float64(), lambda value: _is_number(value) and value >= 0, "a number, 0 or more")
+DURATION: Final = _numbers(lambda value: 0 < value < math.inf, "a positive finite number")
+AMOUNT: Final = _numbers(lambda value: 0 <= value < math.inf, "a finite number, 0 or more")
+DEVIATION: Final = _numbers(lambda value: value >= 0, "a number, 0 or more")  # without bound for a wrong result
 # Rows hold a moment as microseconds since 1970: what Arrow stores, and 100 times faster to read than its datetimes. The
 # bound is the end of the year 9999, the last that Python's datetime knows.
 MOMENT: Final = Domain(
@@ -86,15 +82,17 @@ class Column(NamedTuple):
     optional: bool = False
 
 
+def _columns(domain: Domain, *names: str, nullable: bool = False) -> tuple[Column, ...]:
+    return tuple(Column(name, domain, nullable) for name in names)
+
+
 def _timing(prefix: str) -> tuple[Column, ...]:
-    durations = [Column(f"{prefix}{name}_us", DURATION, nullable=True) for name in ("median", "low", "high")]
+    durations = _columns(DURATION, *(f"{prefix}{name}_us" for name in ("median", "low", "high")), nullable=True)
     return (*durations, Column(f"{prefix}samples", POSITIVE_COUNT, nullable=True))
 
 
 FIXED_COLUMNS: Final = (
-    Column("operation", NAME),
-    Column("implementation", NAME),
-    Column("source_hash", NAME),
+    *_columns(NAME, "operation", "implementation", "source_hash"),
     Column("status", choice(*Status)),
     Column("message", TEXT),
     Column("stage", choice(*Stage)),
@@ -105,12 +103,8 @@ FIXED_COLUMNS: Final = (
     Column("baseline", TEXT),
     *_timing("baseline_"),
     Column("error", DEVIATION, nullable=True),
-    Column("error_limit", AMOUNT, nullable=True),
-    Column("tflops", AMOUNT, nullable=True),
-    Column("gbps", AMOUNT, nullable=True),
-    Column("shared_bytes", COUNT, nullable=True),
-    Column("registers", COUNT, nullable=True),
-    Column("spill_bytes", COUNT, nullable=True),
+    *_columns(AMOUNT, "error_limit", "tflops", "gbps", nullable=True),
+    *_columns(COUNT, "shared_bytes", "registers", "spill_bytes", nullable=True),
     Column("binary", TEXT, nullable=True, optional=True),
     Column("compile_seconds", AMOUNT, nullable=True),
     Column("judge_seconds", AMOUNT, nullable=True, optional=True),
@@ -119,23 +113,12 @@ FIXED_COLUMNS: Final = (
     Column("executor", choice("gpu", "replay")),
     Column("device_name", DEVICE_NAME),
     Column("arch", NAME),
-    Column("sm_count", POSITIVE_COUNT),
-    Column("memory_mib", POSITIVE_COUNT),
-    Column("power_cap_watts", COUNT, nullable=True),
-    Column("sm_clock_mhz", COUNT, nullable=True),
-    Column("memory_clock_mhz", COUNT, nullable=True),
-    Column("temperature_c", COUNT, nullable=True),
+    *_columns(POSITIVE_COUNT, "sm_count", "memory_mib"),
+    *_columns(COUNT, "power_cap_watts", "sm_clock_mhz", "memory_clock_mhz", "temperature_c", nullable=True),
     Column("throttle_reasons", TEXT),
     Column("contended", BOOLEAN),
-    Column("tool_version", TEXT),
-    Column("triton_version", TEXT),
-    Column("ptxas_version", TEXT),
-    Column("torch_version", TEXT),
-    Column("cuda_version", TEXT),
-    Column("driver_version", TEXT),
-    Column("study", TEXT),
-    Column("seed", COUNT),
-    Column("number", COUNT),
+    *_columns(TEXT, *(f"{name}_version" for name in ("tool", "triton", "ptxas", "torch", "cuda", "driver")), "study"),
+    *_columns(COUNT, "seed", "number"),
     Column("worker", TEXT),
     Column("started_at", MOMENT),
 )
@@ -196,11 +179,7 @@ def allows(column: Column, value: object) -> object:
 
 
 def check_column(column: Column, values: Sequence[object], where: str) -> None:
-    """Refuse a column that holds an impossible value.
-
-    Raises:
-        TableError: names ``where``, the first such row, the column, the value and what is allowed.
-    """
+    """Refuse a column that holds an impossible value."""
     if all(allows(column, value) for value in set(values)):  # most columns hold few distinct values
         return
     row = next(row for row, value in enumerate(values) if not allows(column, value))
@@ -234,36 +213,35 @@ def schema_named(operation: str, implementation: str) -> TableSchema | Stranger:
         return Stranger((operation, implementation), str(error))
 
 
-def shape_columns(shape_class: type[Shape]) -> tuple[Column, ...]:
-    """Return the columns of a shape's fields.
+def known_schema(operation: str, implementation: str, where: str) -> TableSchema:
+    """Return the schema of a registered implementation."""
+    if isinstance(schema := schema_named(operation, implementation), Stranger):
+        raise TableError(f"{where}: {schema.reason}")
+    return schema
 
-    Raises:
-        TableError: a field has a type that no column holds.
-    """
+
+def shape_columns(shape_class: type[Shape]) -> tuple[Column, ...]:
+    """Return the columns of a shape's fields."""
     hints = get_type_hints(shape_class)
     return tuple(_field_column(shape_class, field.name, hints[field.name]) for field in fields(shape_class))
 
 
 def _field_column(shape_class: type[Shape], name: str, hint: Any) -> Column:
-    alternatives = set(get_args(hint)) if get_origin(hint) in (Union, UnionType) else {hint}
-    nullable = NoneType in alternatives
-    alternatives.discard(NoneType)
-    kind = alternatives.pop()
-    if alternatives or not (domain := _domain_of(kind)):
+    kinds = list(get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint])
+    if nullable := NoneType in kinds:
+        kinds.remove(NoneType)
+    values = get_args(kinds[0]) if get_origin(kinds[0]) is Literal else ()
+    domain = {int: INTEGER, str: TEXT, bool: BOOLEAN}.get(kinds[0])
+    if values and all(isinstance(value, str) for value in values):
+        domain = choice(*values)
+    if len(kinds) > 1 or domain is None:
         raise TableError(f"{shape_class.__name__}.{name}: no column holds {hint}; use int, str or bool")
     return Column(name, domain, nullable)
 
 
-def _domain_of(kind: Any) -> Domain | None:
-    if get_origin(kind) is Literal and all(isinstance(value, str) for value in get_args(kind)):
-        return choice(*get_args(kind))
-    return {int: INTEGER, str: TEXT, bool: BOOLEAN}.get(kind)
-
-
 def _parameter_column(parameter: Parameter) -> Column:
     """Return the column of a parameter: null where it does not apply; older files may have more values than listed."""
-    domain = INTEGER if parameter.is_ordered else TEXT
-    return Column(parameter.name, domain, nullable=True, optional=True)
+    return Column(parameter.name, INTEGER if parameter.is_ordered else TEXT, nullable=True, optional=True)
 
 
 def stored_value(parameter: Parameter, value: int | str) -> int | str:

@@ -19,6 +19,7 @@ RESULTS: Final = Path(__file__).parents[1] / "results"
 RESTORE: Final = "`git checkout -- results` in the clone, or installing the package again, brings it back"
 
 T = TypeVar("T")
+Read = Callable[[Path, str, bytes], T]  # of the folder, a path relative to it, and the bytes there
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +52,12 @@ class Sweep:
 
 
 def shipped_winners(
-    operation: str,
-    *,
-    implementation: str = "*",
-    results: Path = RESULTS,
-    on_damaged: OnDamaged = raise_damaged,
+    operation: str, *, implementation: str = "*", results: Path = RESULTS, on_damaged: OnDamaged = raise_damaged
 ) -> list[Trial]:
     """Return the winners of an operation's implementations, or of one, on all devices that tables are shipped for.
 
-    ``on_damaged`` is called for each table that is refused; where it returns, the others are still read.
+    Here and below ``on_damaged`` is called with the error of each table that is refused; where it returns, the others
+    are still read.
 
     Raises:
         TableError: by ``on_damaged``.
@@ -72,8 +70,6 @@ def shipped_sweeps(
     operation: str, *, implementation: str = "", results: Path = RESULTS, on_damaged: OnDamaged = raise_damaged
 ) -> list[Sweep]:
     """Return the recorded sweeps of an operation's implementations, or of one, by path.
-
-    ``on_damaged`` is called for each sweep that is refused; where it returns, the others are still listed.
 
     Raises:
         TableError: by ``on_damaged``.
@@ -109,9 +105,9 @@ def write_shipped(path: Path, trials: Iterable[Trial], *, results: Path = RESULT
     Raises:
         TableError: the path does not fit the trials, a value is impossible, or a file cannot be written.
     """
-    name, rows = path.as_posix(), in_order(trials)
-    _require_place(name, Table(rows, []), str(results / path))
-    data = encode(rows, str(results / path))
+    name, rows, where = path.as_posix(), in_order(trials), str(results / path)
+    _require_place(name, Table(rows, []), where)
+    data = encode(rows, where)
     checksums = read_checksums(results)
     digest = frozenset({sha256(data)})
     write_checksums(results, {**checksums, name: checksums.get(name, frozenset()) | digest})
@@ -119,7 +115,7 @@ def write_shipped(path: Path, trials: Iterable[Trial], *, results: Path = RESULT
     write_checksums(results, {**checksums, name: digest})
 
 
-def _read_tables(results: Path, pattern: str, read: Callable[[Path, str, bytes], T], on_damaged: OnDamaged) -> list[T]:
+def _read_tables(results: Path, pattern: str, read: Read[T], on_damaged: OnDamaged) -> list[T]:
     """Read what lies below ``results`` or is listed there and has such a path, in the order of the paths."""
     try:
         checksums = read_checksums(results)
@@ -127,9 +123,8 @@ def _read_tables(results: Path, pattern: str, read: Callable[[Path, str, bytes],
         on_damaged(TableError(f"{error}; {RESTORE}"))
         return []
     names = {path.relative_to(results).as_posix() for path in results.glob(pattern)}
-    names |= {name for name in checksums if _fits(name, pattern)}
     tables = []
-    for name in sorted(names):
+    for name in sorted(names | {name for name in checksums if _fits(name, pattern)}):
         try:
             tables.append(_read_table(results, name, checksums, read))
         except TableError as error:
@@ -137,7 +132,7 @@ def _read_tables(results: Path, pattern: str, read: Callable[[Path, str, bytes],
     return tables
 
 
-def _read_table(results: Path, name: str, checksums: Checksums, read: Callable[[Path, str, bytes], T]) -> T:
+def _read_table(results: Path, name: str, checksums: Checksums, read: Read[T]) -> T:
     """Read what is listed; an error says how to get it back."""
     try:
         return read(results, name, read_checked(results, name, checksums))

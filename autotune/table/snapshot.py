@@ -35,12 +35,10 @@ def write(shelf: Shelf, going: Collection[Path] = ()) -> None:
     """Replace the snapshot by one that covers all sound parts but those that will be removed.
 
     Parts with outsiders are not covered: their rows may be of the space again one day.
-
-    Raises:
-        TableError: a file cannot be written; the parts are as they were.
     """
     covered, found = _read(shelf)
-    tables = shelf.read(_pass_over, known=dict.fromkeys(covered, _NOTHING), races_only=True)
+    damaged: list[TableError] = []  # left uncovered, for readers to find
+    tables = shelf.read(damaged.append, known=dict.fromkeys(covered, _NOTHING), races_only=True)
     sound = {
         path: table.trials for path, table in tables.items() if not table.outsiders and path.parent == shelf.folder
     }
@@ -80,7 +78,3 @@ def _prefix(shelf: Shelf) -> str:
     schema = schema_named(shelf.operation, shelf.implementation)
     fingerprint = schema.fingerprint if isinstance(schema, TableSchema) else ""
     return f"winners-{fingerprint}-{TIE_RATIO}-"
-
-
-def _pass_over(error: TableError) -> None:
-    """Leave a damaged part uncovered, for readers to find."""

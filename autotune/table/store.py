@@ -12,10 +12,10 @@ from autotune.device import Device
 from autotune.errors import TableError
 from autotune.registry import implementation_names
 from autotune.table import first_release, snapshot
-from autotune.table.files import remove, sweep_temporaries
+from autotune.table.files import remove, sweep_temporaries, write_together
 from autotune.table.outsiders import Outsider
 from autotune.table.parquet import encode
-from autotune.table.parts import OnDamaged, Shelf, list_or_report, raise_damaged
+from autotune.table.parts import OnDamaged, Shelf, list_or_report, raise_damaged, saying_what_is_kept
 from autotune.table.winners import winners
 from autotune.trial import Trial
 
@@ -53,11 +53,8 @@ def in_order(trials: Iterable[Trial]) -> list[Trial]:
     def age(trial: Trial) -> tuple[Any, ...]:
         return (trial.started_at, trial.study, trial.number)
 
-    found = []
-    for _, twins in itertools.groupby(sorted(dict.fromkeys(trials), key=age), key=age):
-        first, *others = twins
-        found += sorted([first, *others], key=repr) if others else [first]
-    return found
+    groups = (list(twins) for _, twins in itertools.groupby(sorted(dict.fromkeys(trials), key=age), key=age))
+    return [trial for twins in groups for trial in (sorted(twins, key=repr) if len(twins) > 1 else twins)]
 
 
 class Store:
@@ -65,8 +62,8 @@ class Store:
 
     A part is one acknowledged batch, named by the digest of its bytes, so no two processes ever write different bytes
     to one name: any number may append, read and compact at once, without locks. A folder need not exist until the first
-    append, and reading needs no permission to write. ``on_damaged`` is what reading does by default with a part that is
-    damaged or foreign, and a folder that cannot be listed; where it returns, reading goes on without that part.
+    append, and reading needs no permission to write. ``on_damaged`` is called with the ``TableError`` of each part that
+    is damaged or foreign, and of a folder that cannot be listed; where it returns, reading goes on without that part.
 
     Example:
         >>> store = Store(home())
@@ -79,14 +76,18 @@ class Store:
         self._on_damaged = on_damaged
 
     def append(self, trials: Iterable[Trial]) -> list[Path]:
-        """Keep a batch of trials of one operation and device; on disk once this returns.
+        """Keep a batch of trials of one operation and device, such as a race; on disk once this returns.
+
+        All parts are written in full before the first gets its name, so a batch that cannot be written leaves nothing.
+        A reader that comes between these renames, or after a kill there, sees of each implementation all rows of the
+        batch or none: one whose part is missing still has the winner of its race before.
 
         Returns:
             The part of each implementation.
 
         Raises:
             TableError: the batch is empty or mixed, a trial holds an impossible value (rows count in the order of
-                ``in_order``), or a part cannot be written; those of other implementations, written before it, are kept.
+                ``in_order``), or a part cannot be written.
         """
         batch = in_order(trials)
         devices = {trial.device for trial in batch}
@@ -97,11 +98,14 @@ class Store:
                 f"{self.root}: a batch is of one operation and one device, got {', '.join(found) or 'none'}"
             )
         (device,), (operation,) = devices, operations
-        parts = []
+        parts: dict[Path, bytes] = {}
         for name in sorted({trial.implementation for trial in batch}):
             shelf = Shelf(self.root / device.slug, operation, name)
-            parts.append((shelf, encode([trial for trial in batch if trial.implementation == name], str(shelf.folder))))
-        return [shelf.write(data) for shelf, data in parts]
+            data = encode([trial for trial in batch if trial.implementation == name], str(shelf.folder))
+            parts[shelf.part_of(data)] = data
+        with saying_what_is_kept():
+            write_together(parts)
+        return list(parts)
 
     def trials(
         self,
@@ -113,22 +117,14 @@ class Store:
     ) -> list[Trial]:
         """Return every distinct trial of an operation's registered implementations, or of one, oldest first.
 
-        With ``device`` only those of that very device and power cap.
-
-        Raises:
-            TableError: by ``on_damaged``.
-        """
+        With ``device`` only those of that very device and power cap."""
         report = on_damaged or self._on_damaged
         shelves = self._shelves(operation, device, implementation, report)
         tables = itertools.chain.from_iterable(shelf.read(report).values() for shelf in shelves)
         return in_order(trial for table in tables for trial in table.trials if device in (None, trial.device))
 
     def winners(self, operation: str, *, on_damaged: OnDamaged | None = None) -> list[Trial]:
-        """Return ``winners(trials(operation))``, from snapshots as far as they reach.
-
-        Raises:
-            TableError: by ``on_damaged``.
-        """
+        """Return ``winners(trials(operation))``, from snapshots as far as they reach."""
         report = on_damaged or self._on_damaged
         shelves = self._shelves(operation, None, None, report)
         return winners(trial for shelf in shelves for trial in snapshot.read_races(shelf, report))
@@ -136,11 +132,7 @@ class Store:
     def outsiders(self, operation: str | None = None, *, on_damaged: OnDamaged | None = None) -> list[Outsider]:
         """Return the rows that are not of today's spaces, and those of what is not registered here.
 
-        Of one operation, or of all that the store has rows of.
-
-        Raises:
-            TableError: by ``on_damaged``.
-        """
+        Of one operation, or of all that the store has rows of."""
         report = on_damaged or self._on_damaged
         found = []
         for device in _folders(self.root, report):

@@ -4,27 +4,22 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from autotune.errors import UsageError
-from autotune.trial import Outcome, Stage, Status, Timing, Trial
+from autotune.trial import Stage, Status, Trial
 
 T4_VERSION: Final = "1.0.0"
 
-INVALIDITY: Final = {
-    Status.OK: "correct",
-    Status.SLOW: "correct",
-    Status.INVALID: "constraints",
-    Status.COMPILE_ERROR: "compile",
-    Status.COMPILE_TIMEOUT: "timeout",
-    Status.HANG: "timeout",
-    Status.OUT_OF_RESOURCES: "runtime",
-    Status.LAUNCH_ERROR: "runtime",
-    Status.ILLEGAL_ACCESS: "runtime",
-    Status.OUT_OF_MEMORY: "runtime",
-    Status.WORKER_DIED: "runtime",
-    Status.WRONG_RESULT: "correctness",
-    Status.NAN_RESULT: "correctness",
-    Status.NONDETERMINISTIC: "correctness",
-    Status.IMPLAUSIBLE: "correctness",
+_STATUSES: Final = {
+    "correct": (Status.OK, Status.SLOW),
+    "constraints": (Status.INVALID,),
+    "compile": (Status.COMPILE_ERROR,),
+    "timeout": (Status.COMPILE_TIMEOUT, Status.HANG),
+    "runtime": (
+        *(Status.OUT_OF_RESOURCES, Status.LAUNCH_ERROR, Status.ILLEGAL_ACCESS),
+        *(Status.OUT_OF_MEMORY, Status.WORKER_DIED),
+    ),
+    "correctness": (Status.WRONG_RESULT, Status.NAN_RESULT, Status.NONDETERMINISTIC, Status.IMPLAUSIBLE),
 }
+INVALIDITY: Final = {status: name for name, statuses in _STATUSES.items() for status in statuses}
 
 
 def to_t4(trials: Sequence[Trial]) -> dict[str, Any]:
@@ -36,11 +31,7 @@ def to_t4(trials: Sequence[Trial]) -> dict[str, Any]:
     Raises:
         UsageError: the trials are of several implementations, shapes or devices, or there is none.
     """
-    problems = list(
-        dict.fromkeys(
-            (f"{trial.operation}/{trial.implementation}", trial.shape, trial.device, trial.policy) for trial in trials
-        )
-    )
+    problems = [*{(f"{t.operation}/{t.implementation}", t.shape, t.device, t.policy): None for t in trials}]
     if len(problems) != 1:
         found = "; ".join(f"{name} {shape} on {device.name}" for name, shape, device, _ in problems) or "no trials"
         raise UsageError(f"a T4 document is of one implementation and one shape on one device, got {found}")
@@ -60,56 +51,42 @@ def to_t4(trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def _result(trial: Trial) -> dict[str, Any]:
+    outcome, timing = trial.outcome, trial.timing
     invalidity = INVALIDITY[trial.status]
+    compilation = 1000 * (outcome.compile_seconds or 0.0)
     return {
         "timestamp": trial.started_at.isoformat(),
         "configuration": {name: value for name, value in trial.config.items() if value is not None},
         "objectives": ["time"],
-        "times": _times(trial.outcome),
+        "times": {
+            "compilation_time": compilation,
+            "compilation": compilation,  # the schema's name, and that of Kernel Tuner 1.5, which writes it so
+            "benchmark": 1000 * (outcome.judge_seconds or 0.0),  # numbers and time together
+            "validation": 0.0,
+            "framework": 0.0,
+            "search_algorithm": 0.0,
+            "runtimes": [] if timing is None else [timing.median_us / 1000],
+        },
         "invalidity": invalidity,
         "correctness": 1 if invalidity == "correct" else 0,
-        "measurements": _measurements(trial),
+        "measurements": [
+            {"name": name, "value": value, "unit": unit} for name, value, unit in _measured(trial) if value is not None
+        ],
     }
 
 
-def _times(outcome: Outcome) -> dict[str, Any]:
-    compilation = _milliseconds(outcome.compile_seconds)
-    return {
-        "compilation_time": compilation,
-        "compilation": compilation,  # the schema's name, and that of Kernel Tuner 1.5, which writes it so
-        "benchmark": _milliseconds(outcome.judge_seconds),  # numbers and time together
-        "validation": 0.0,
-        "framework": 0.0,
-        "search_algorithm": 0.0,
-        "runtimes": [] if outcome.timing is None else [outcome.timing.median_us / 1000],
-    }
-
-
-def _measurements(trial: Trial) -> list[dict[str, Any]]:
-    timing, resources = trial.timing, trial.outcome.resources
-    found = {
-        **_timing_measurements(timing),
-        ("tflops", "TFLOP/s"): trial.tflops,
-        ("gbps", "GB/s"): trial.gbps,
-        ("max_error", ""): trial.outcome.error,
-        ("shared_memory", "bytes"): resources.shared_bytes,
-        ("registers", ""): resources.registers,
-        ("spills", "bytes"): resources.spill_bytes,
-        ("status", ""): trial.status.value,
-    }
-    return [{"name": name, "value": value, "unit": unit} for (name, unit), value in found.items() if value is not None]
-
-
-def _timing_measurements(timing: Timing | None) -> dict[tuple[str, str], float | int | None]:
-    if timing is None:
-        return {}
-    return {
-        ("time", "ms"): timing.median_us / 1000,
-        ("time_low", "ms"): timing.low_us / 1000,
-        ("time_high", "ms"): timing.high_us / 1000,
-        ("samples", ""): timing.samples,
-    }
-
-
-def _milliseconds(seconds: float | None) -> float:
-    return 0.0 if seconds is None else 1000 * seconds
+def _measured(trial: Trial) -> list[tuple[str, float | int | str | None, str]]:
+    """Return names, values and units; None where a value is unknown."""
+    outcome, timing = trial.outcome, trial.timing
+    times = () if timing is None else (timing.median_us, timing.low_us, timing.high_us)
+    return [
+        *((name, time / 1000, "ms") for name, time in zip(("time", "time_low", "time_high"), times, strict=False)),
+        ("samples", None if timing is None else timing.samples, ""),
+        ("tflops", trial.tflops, "TFLOP/s"),
+        ("gbps", trial.gbps, "GB/s"),
+        ("max_error", outcome.error, ""),
+        ("shared_memory", outcome.resources.shared_bytes, "bytes"),
+        ("registers", outcome.resources.registers, ""),
+        ("spills", outcome.resources.spill_bytes, "bytes"),
+        ("status", trial.status.value, ""),
+    ]

@@ -27,7 +27,10 @@ def winners(trials: Iterable[Trial]) -> list[Trial]:
         if trial.stage is Stage.RACE and trial.race_id and trial.status is Status.OK and trial.timing is not None:
             key = (trial.operation, trial.implementation, trial.shape, trial.device, trial.policy)
             races.setdefault(key, {}).setdefault((trial.race_id, trial.executor), []).append(trial)
-    chosen = [max(map(_first, found.values()), key=_authority) for found in races.values()]
+    chosen = [
+        max((race[0] if len(race) == 1 else tie_set(set(race))[0] for race in found.values()), key=_authority)
+        for found in races.values()
+    ]
     return sorted(chosen, key=_place)
 
 
@@ -61,10 +64,6 @@ def tie_set(race: Iterable[Trial]) -> list[Trial]:
         if timing.overlaps(fastest) and timing.median_us <= TIE_RATIO * fastest.median_us
     ]
     return ties if len(ties) == 1 else sorted(ties, key=_preference)
-
-
-def _first(race: list[Trial]) -> Trial:
-    return race[0] if len(race) == 1 else tie_set(set(race))[0]
 
 
 def _by_time(race: list[Trial]) -> list[Trial]:

@@ -9,9 +9,9 @@ import sys
 from typing import Any, Final
 
 from autotune.device import Device, architecture
+from autotune.executor.child import take_standard_output
 from autotune.executor.compiler import compile_candidate, use_target
 from autotune.executor.messages import to_plain
-from autotune.executor.pipes import take_standard_output
 from autotune.implementation import Implementation
 from autotune.registry import load_kernel
 from autotune.space import Config

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, ParamSpec, TypeVar
 
-from autotune.executor.child import Child
-from autotune.executor.pipes import die_with_parent, send, take_standard_output
+from autotune.executor.child import Child, die_with_parent, send, take_standard_output
 
 ANSWER_SECONDS: Final = 120
 

@@ -8,7 +8,7 @@ from triton.runtime.jit import JITFunction
 
 from autotune.device import ARCHITECTURES, architecture
 from autotune.errors import AutotuneError
-from autotune.executor.compiler import TargetDriver
+from autotune.executor.compiler import target_driver
 from autotune.implementation import Implementation
 from autotune.registry import get_implementation, get_operation, load_definition, load_kernel
 from tests.contract.sampling import cases_of
@@ -55,7 +55,7 @@ def test_as_many_binaries_are_compiled_ahead_as_a_launch_runs(
         noted.append(function.fn.__name__)
         return noted[-1]
 
-    monkeypatch.setattr(driver, "_active", TargetDriver(architecture("sm_90")))
+    monkeypatch.setattr(driver, "_active", target_driver(architecture("sm_90")))
     monkeypatch.setattr(JITFunction, "run", note)
     definition = load_definition(implementation.operation)
     kernel = load_kernel(implementation.operation, implementation.name)

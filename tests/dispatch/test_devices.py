@@ -24,6 +24,15 @@ def test_another_power_cap_is_the_same_model(tables: Tables) -> None:
     assert why.reason == "tuned for this shape on NVIDIA H200 at 500 W, not the 700 W here"
 
 
+def test_a_row_of_another_driver_is_of_this_device(tables: Tables) -> None:
+    """Its memory differs by a few MiB: it is still what the user measured here, and comes before what ships."""
+    tables.ship(sample.trial(chosen=SLOWER))
+    tables.tune(row := sample.trial(device=replace(NVIDIA_H200, memory_mib=NVIDIA_H200.memory_mib - 4)))
+    why = get_kernel(sample.shape()).provenance
+    assert (why.rung, why.row, why.origin) == ("exact", row, "user")
+    assert why.reason == "tuned for this shape on NVIDIA H200"
+
+
 def test_a_near_shape_at_this_cap_comes_before_the_very_shape_at_another(tables: Tables) -> None:
     near = sample.trial(sample.shape(batch=17), SLOWER)
     tables.ship(sample.trial(device=CAPPED), near)

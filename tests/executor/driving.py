@@ -5,7 +5,7 @@ import pytest
 from autotune import platforms
 from autotune.executor import worker_keeper
 from autotune.executor.child import Child
-from autotune.executor.gpu import GpuExecutor
+from autotune.executor.gpu import GpuExecutor, Settings
 from autotune.trial import Candidate, Outcome, Resources, Status
 from tests.executor.fake_worker import timing
 from tests.executor.faulty import candidate, config
@@ -26,7 +26,7 @@ def replace_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def start_executor() -> GpuExecutor:
     """One that soon loses its patience with a worker."""
-    return GpuExecutor(jobs=2, screen_seconds=2.0, compile_seconds=20.0)
+    return GpuExecutor(Settings(jobs=2, screen_seconds=2.0, compile_seconds=20.0))
 
 
 def collect(executor: GpuExecutor) -> Outcome:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from autotune.executor import BaselineResult, Race
-from autotune.executor.messages import FromWorker, Raced, RunRace
+from autotune.executor.messages import FromWorker, RunRace
 from autotune.space import Config
 from autotune.trial import Conditions, Outcome, Status, Timing
 
@@ -64,7 +64,7 @@ def extra_bytes(config: Config) -> int:
     return 1000 + sum(value for value in config.values() if isinstance(value, int))
 
 
-def finish(request: RunRace) -> Raced:
+def finish(request: RunRace) -> Race:
     """The end of a race in which all are fine; memory is measured where systems are compared."""
     outcomes = tuple(
         Outcome(
@@ -78,8 +78,8 @@ def finish(request: RunRace) -> Raced:
         for candidate in request.candidates
     )
     if isinstance(request.baselines, str):
-        return Raced(Race(outcomes))
+        return Race(outcomes)
     names = [name for name in request.baselines if name not in request.without]
     results = tuple(BaselineResult(name, Timing(200.0, 199.0, 201.0, 15), error=0.002) for name in names)
     extra = tuple(extra_bytes(candidate.config) for candidate in request.candidates)
-    return Raced(Race(outcomes, results, extra))
+    return Race(outcomes, results, extra)

@@ -13,23 +13,21 @@ from typing import BinaryIO
 
 from autotune.device import NVIDIA_H200
 from autotune.executor import BaselineResult, Race
+from autotune.executor.child import send, take_standard_output
 from autotune.executor.messages import (
     FromWorker,
     MachineFault,
     Opened,
     OpenProblem,
-    Raced,
     RaceFailed,
     RunRace,
     Screen,
-    Screened,
     Started,
     Unopened,
     WorkingOn,
     decode,
     encode,
 )
-from autotune.executor.pipes import send, take_standard_output
 from autotune.space import Config
 from autotune.trial import Candidate, Outcome, Status, Timing, Toolchain
 
@@ -70,7 +68,7 @@ def screen(candidate: Candidate, messages: BinaryIO) -> None:
             print("noise on standard output", flush=True)
             os.write(1, b'{"outcome": "below Python"}\n')
         case "split":
-            line = json.dumps(encode(Screened(outcome))).encode() + b"\n"
+            line = json.dumps(encode(outcome)).encode() + b"\n"
             messages.write(line[:20])
             time.sleep(0.05)
             messages.write(line[20:])
@@ -82,7 +80,7 @@ def screen(candidate: Candidate, messages: BinaryIO) -> None:
             answer(messages, WorkingOn(None))
             time.sleep(3.0)
             answer(messages, WorkingOn(0))
-    answer(messages, Screened(outcome))
+    answer(messages, outcome)
     if outcome.status is Status.ILLEGAL_ACCESS or config["run"] == "die_idle":
         os._exit(1)
 
@@ -114,7 +112,7 @@ def race(request: RunRace, messages: BinaryIO) -> None:
         for candidate in request.candidates
     )
     if request.baselines == "none":
-        return answer(messages, Raced(Race(outcomes)))
+        return answer(messages, Race(outcomes))
     names = [name for name in ("sdpa_flash", "sdpa_math") if name not in request.without]
     for name in names:
         answer(messages, WorkingOn(name))
@@ -126,7 +124,7 @@ def race(request: RunRace, messages: BinaryIO) -> None:
             case "baseline_raise":
                 return answer(messages, RaceFailed(Status.LAUNCH_ERROR, "refused"))
     results = tuple(BaselineResult(name, outcomes[0].timing) for name in names)
-    return answer(messages, Raced(Race(outcomes, results)))
+    return answer(messages, Race(outcomes, results))
 
 
 def trouble() -> str:

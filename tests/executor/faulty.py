@@ -69,7 +69,7 @@ register_implementation("faulty", "ours", f"{__name__}:OURS")
 register_implementation("faulty", "in_place", f"{__name__}:IN_PLACE")
 register_implementation("faulty", "unloadable", f"{__name__}:UNLOADABLE")
 
-# Each fault of a suite ten times, and ten configs that are fine: the fastest has no extra microsecond.
+# Each fault of a suite so many times, and as many configs that are fine: the fastest has no extra microsecond.
 SUITE: Final = {
     "hang": config(run="hang"),
     "illegal access": config(run="illegal"),
@@ -83,7 +83,7 @@ SUITE: Final = {
     "worker killed": config(run="killed"),
     "fine": config(),
 }
-EXTRA_US: Final = range(10)
+SUITE_SIZES: Final = {"fault_suite": 10, "short_fault_suite": 1}  # of each kind, by the name of the operation
 
 
 def _reject_others(config: Config, shape: AttentionShape, device: Device) -> str | None:
@@ -91,19 +91,19 @@ def _reject_others(config: Config, shape: AttentionShape, device: Device) -> str
     return None if kind in SUITE.values() else "not in the suite"
 
 
-def _slowest(shape: AttentionShape, device: Device) -> Config:
-    return config(extra_us=EXTRA_US[-1])
+def _suite(name: str) -> tuple[Operation[AttentionShape], Implementation[AttentionShape]]:
+    extra_us = Parameter("extra_us", tuple(range(SUITE_SIZES[name])))
+    space = Space(
+        (*OURS.space.parameters, extra_us), _reject_others, lambda shape, device: config(extra_us=SUITE_SIZES[name] - 1)
+    )
+    return replace(OPERATION, name=name), replace(OURS, operation=name, space=space)
 
 
-SUITE_OPERATION: Final = replace(OPERATION, name="fault_suite")
-SUITE_IMPLEMENTATION: Final = replace(
-    OURS,
-    operation="fault_suite",
-    space=Space((*OURS.space.parameters, Parameter("extra_us", tuple(EXTRA_US))), _reject_others, _slowest),
-    entry=("_slowest",),
-)
-register("fault_suite", f"{__name__}:SUITE_OPERATION")
-register_implementation("fault_suite", "ours", f"{__name__}:SUITE_IMPLEMENTATION")
+SUITE_OPERATION, SUITE_IMPLEMENTATION = _suite("fault_suite")
+SHORT_OPERATION, SHORT_IMPLEMENTATION = _suite("short_fault_suite")
+for _name, _kind in (("fault_suite", "SUITE"), ("short_fault_suite", "SHORT")):
+    register(_name, f"{__name__}:{_kind}_OPERATION")
+    register_implementation(_name, "ours", f"{__name__}:{_kind}_IMPLEMENTATION")
 
 
 @dataclass(frozen=True, slots=True)

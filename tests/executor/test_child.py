@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import autotune
-from autotune.executor import pipes
+from autotune.executor import child as pipes
 from autotune.executor.child import ChildDiedError
 from tests.executor.conftest import StartChild
 from tests.executor.processes import Processes

@@ -114,7 +114,7 @@ def test_the_memory_of_a_config_is_measured_at_its_turn(harness: Harness, monkey
     def fail(*_: Any) -> int:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr("autotune.executor.admission.extra_bytes", fail)
+    monkeypatch.setattr("autotune.executor.worker_race.extra_bytes", fail)
     error, said = race(harness, candidate(run="wrong"), candidate(), candidate(extra_us=9), baselines=["slow"])
     assert "illegal memory access" in str(error)
     assert said == [None, 0, 1]

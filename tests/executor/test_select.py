@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,7 +38,7 @@ class FakeGpu:
 
     opened: list["FakeGpu"]
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.device = NVIDIA_H200
         self.is_closed = False
@@ -69,14 +68,7 @@ def test_without_a_gpu_a_replay_of_the_highest_power_cap_is_opened(name: str | N
 @pytest.mark.parametrize("name", [None, "NVIDIA H200"])
 def test_the_gpu_here_is_opened_with_every_setting(gpus: list[FakeGpu], name: str | None) -> None:
     assert open_executor(name, SETTINGS) is gpus[0]  # type: ignore[comparison-overlap]
-    assert gpus[0].settings == {
-        "policy": Policy("eager", "warm"),
-        "jobs": 3,
-        "compile_seconds": 7.0,
-        "screen_seconds": 8.0,
-        "early_stop": False,
-        "index": 1,
-    }
+    assert gpus[0].settings == SETTINGS
     assert not gpus[0].is_closed
 
 

@@ -8,24 +8,22 @@ from typing import Any
 
 import pytest
 
-from autotune.executor import worker
+from autotune.executor import Race, worker
 from autotune.executor.harness import Harness
 from autotune.executor.messages import (
     MachineFault,
     Message,
     Opened,
     OpenProblem,
-    Raced,
     RaceFailed,
     RunRace,
     Screen,
-    Screened,
     Unopened,
     WorkingOn,
     decode,
     refer_to_problem,
 )
-from autotune.trial import Policy, Status
+from autotune.trial import Outcome, Policy, Status
 from tests.executor.faulty import OPERATION, SHAPE, candidate
 from tests.executor.slow_kernel import SlowKernel
 
@@ -52,16 +50,16 @@ def test_the_worker_answers_as_its_parent_expects(served: SlowKernel) -> None:
     harness, said = open_problem()
     assert said == [Opened(3)]
     _, (answer,) = ask(worker.answer_screening, harness, Screen(candidate(), early_stop=True))
-    assert isinstance(answer, Screened)
-    assert answer.outcome.status is Status.OK
+    assert isinstance(answer, Outcome)
+    assert answer.status is Status.OK
     _, (answer,) = ask(worker.answer_screening, harness, Screen(candidate(run="illegal"), early_stop=True))
-    assert isinstance(answer, Screened)
-    assert (answer.outcome.candidate, answer.outcome.status) == (candidate(run="illegal"), Status.ILLEGAL_ACCESS)
+    assert isinstance(answer, Outcome)
+    assert (answer.candidate, answer.status) == (candidate(run="illegal"), Status.ILLEGAL_ACCESS)
     request = RunRace((candidate(), candidate(extra_us=9)), 0.0, "fastest")
     _, (*progress, answer) = ask(worker.answer_race, harness, request)
     assert progress[:3] == [WorkingOn(None), WorkingOn(0), WorkingOn(1)]
-    assert isinstance(answer, Raced)
-    assert [outcome.status for outcome in answer.race.outcomes] == [Status.OK, Status.OK]
+    assert isinstance(answer, Race)
+    assert [outcome.status for outcome in answer.outcomes] == [Status.OK, Status.OK]
     _, (*progress, answer) = ask(worker.answer_race, harness, RunRace((candidate(run="illegal"),), 0.0, ("slow",)))
     assert progress[-1] == WorkingOn(0)
     assert isinstance(answer, RaceFailed)

@@ -10,9 +10,9 @@ import sys
 from typing import Any
 
 from autotune.device import Device, architecture
+from autotune.executor.child import take_standard_output
 from autotune.executor.compiler import compile_candidate, use_target
 from autotune.executor.messages import to_plain
-from autotune.executor.pipes import take_standard_output
 from autotune.registry import get_implementation, load_kernel
 from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.trial import Candidate

@@ -9,9 +9,9 @@ import sys
 from typing import Any
 
 from autotune.device import Device, architecture
+from autotune.executor.child import take_standard_output
 from autotune.executor.compiler import compile_candidate, use_target
 from autotune.executor.messages import to_plain
-from autotune.executor.pipes import take_standard_output
 from autotune.kernels.flash_attention.triton import KERNEL
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape

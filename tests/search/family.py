@@ -11,7 +11,7 @@ from typing import Any, Final
 from autotune import platforms
 from autotune.device import Device
 from autotune.executor.child import Child
-from autotune.executor.gpu import GpuExecutor
+from autotune.executor.gpu import GpuExecutor, Settings
 from autotune.implementation import Implementation
 from autotune.operation import Cost, Operation
 from autotune.registry import register, register_implementation
@@ -90,7 +90,7 @@ def use_fake_worker() -> None:
 
 def main() -> None:
     use_fake_worker()
-    executor = GpuExecutor(jobs=2, compile_seconds=COMPILE_SECONDS)
+    executor = GpuExecutor(Settings(jobs=2, compile_seconds=COMPILE_SECONDS))
     try:
         search(
             OPERATION,

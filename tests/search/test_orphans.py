@@ -27,7 +27,12 @@ from tests.search.family import GRANDCHILD, OPERATION, SHAPE
 
 ORPHAN_SECONDS: Final = 5.0
 SIGNALS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-every_signal = pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+# Python leaves SIGTERM to the system, which ends a process by it as by SIGKILL.
+every_signal = pytest.mark.parametrize(
+    "number",
+    [pytest.param(number, marks=[pytest.mark.slow] * (number is signal.SIGTERM)) for number in SIGNALS],
+    ids=lambda number: number.name,
+)
 
 
 @pytest.fixture

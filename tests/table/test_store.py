@@ -9,12 +9,14 @@ import subprocess
 import time
 import warnings
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.errors import TableError
+from autotune.space import Config
 from autotune.table import Store, home, warn_damaged
 from autotune.table.store import in_order
 from autotune.trial import Trial
@@ -195,7 +197,76 @@ def test_a_read_only_store_is_read_and_not_written(unprivileged_folder: Path) ->
     assert store.trials(sample.NAME) == _trials(1)
 
 
+def test_rows_of_two_drivers_are_of_one_device(tmp_path: Path) -> None:
+    """A driver keeps a few MiB more or less of one model's memory; each row says how many it had."""
+    other = replace(NVIDIA_H200, memory_mib=NVIDIA_H200.memory_mib - 4)
+    store, (old, new) = Store(tmp_path), (sample.trial(1), sample.trial(2, device=other, race_id="race-2"))
+    store.append([old])
+    store.append([new])
+    for device in (NVIDIA_H200, other):
+        assert store.trials(sample.NAME, device) == [old, new]
+    assert [trial.device.memory_mib for trial in store.trials(sample.NAME)] == [143771, 143767]
+    assert store.winners(sample.NAME) == [new]
+    store.compact(sample.NAME, other)
+    assert store.winners(sample.NAME) == [new]
+
+
 # Full disks and kills
+
+
+RACE = [sample.trial(1), sample.trial(2, implementation="foreign", config=Config(TILE=1))]
+
+
+def test_a_race_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full when the part of the second implementation is written."""
+    store, write = Store(tmp_path), os.write
+    before = [replace(trial, race_id="race-0", started_at=sample.START) for trial in RACE]
+    store.append(before)
+    sizes: list[int] = []
+
+    def fill(file: int, data: bytes) -> int:
+        sizes.append(len(data))
+        return write(file, data) if len(sizes) == 1 else write(-1, data)
+
+    monkeypatch.setattr(os, "write", fill)
+    with pytest.raises(TableError, match="every trial reported before is kept"):
+        store.append(RACE)
+    assert len(sizes) == 2
+    monkeypatch.undo()
+    assert store.trials(sample.NAME) == store.trials(sample.NAME, NVIDIA_H200) == before
+    assert list(tmp_path.rglob("*.tmp")) == []
+    store.append(RACE)
+    assert store.trials(sample.NAME) == [*before, *RACE]
+
+
+def test_a_kill_between_the_parts_of_a_race_leaves_whole_rows_of_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One implementation has its rows of the new race, the other still its winner of the race before."""
+    store, rename = Store(tmp_path), os.replace
+    before = [replace(trial, race_id="race-0", started_at=sample.START) for trial in RACE]
+    store.append(before)
+    renamed: list[Path] = []
+
+    def die(temporary: Path, path: Path) -> None:
+        if renamed:
+            raise KeyboardInterrupt
+        renamed.append(path)
+        rename(temporary, path)
+
+    monkeypatch.setattr(os, "replace", die)
+    with pytest.raises(KeyboardInterrupt):
+        store.append(RACE)
+    monkeypatch.undo()
+    assert [path.parent.name for path in renamed] == ["foreign"]
+    for _ in range(2):
+        assert {(t.implementation, t.race_id) for t in store.winners(sample.NAME)} == {
+            ("foreign", "race-1"),
+            ("triton", "race-0"),
+        }
+        store.compact(sample.NAME, NVIDIA_H200)
+    store.append(RACE)  # as the search does that is run again
+    assert {trial.race_id for trial in store.winners(sample.NAME)} == {"race-1"}
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)

@@ -111,7 +111,7 @@ class Machine(ABC):
 
     def hold(self, prepare: Callable[[], CallT]) -> tuple[CallT, int]:
         """Make a call ready; return it, and the bytes that it holds from then on beside its inputs."""
-        from autotune.executor.admission import hold  # loads torch
+        from autotune.executor.worker_race import hold  # loads torch
 
         return hold(prepare, self.kind)
 

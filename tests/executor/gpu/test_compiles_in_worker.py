@@ -10,7 +10,7 @@ import pytest
 
 from autotune.executor import BaselineResult
 from autotune.executor.compile_pool import CompilePool
-from autotune.executor.gpu import GpuExecutor
+from autotune.executor.gpu import GpuExecutor, Settings
 from autotune.search import Limits, search
 from autotune.table import Store
 from autotune.trial import Candidate, Outcome, Resources, Status
@@ -23,7 +23,7 @@ from tests.executor.processes import Processes
 @pytest.fixture(scope="module")
 def shared_executor(shared_processes: Processes) -> Iterator[GpuExecutor]:
     """One with less patience than the worker needs for a race."""
-    with closing(GpuExecutor(jobs=2, screen_seconds=0.4, compile_seconds=0.8)) as executor:
+    with closing(GpuExecutor(Settings(jobs=2, screen_seconds=0.4, compile_seconds=0.8))) as executor:
         yield executor
 
 

@@ -14,7 +14,7 @@ from autotune.errors import MissingDependencyError, SearchError
 from autotune.executor import compile_pool, gpu, worker_keeper
 from autotune.executor.child import Child
 from autotune.executor.compile_pool import CompilePool, Jobs
-from autotune.executor.gpu import GpuExecutor
+from autotune.executor.gpu import GpuExecutor, Settings
 from autotune.trial import Status
 from tests.executor.driving import answer, assert_works, start_executor
 from tests.executor.fake_worker import TROUBLE
@@ -161,7 +161,7 @@ def test_a_process_that_holds_a_context_is_warned_and_measures_on_its_current_gp
     with pytest.warns(
         RuntimeWarning, match="the GPU is shared with this process, which holds a CUDA context"
     ) as warned:
-        executor = GpuExecutor(jobs=1, index=index)
+        executor = GpuExecutor(Settings(jobs=1, index=index))
     executor.open(OPERATION, SHAPE)
     assert_works(executor)
     executor.close()

@@ -10,8 +10,8 @@ from typing import Any, Final
 import torch
 
 from autotune.device import architecture
+from autotune.executor.child import take_standard_output
 from autotune.executor.compiler import read_resources, use_target
-from autotune.executor.pipes import take_standard_output
 from autotune.kernels.baselines.naive.launch import plan_launches
 
 # dtype, seq_q, seq_kv, heads, KV heads, head_dim: the widest tiles, a model's, and what is a constant where it is 1.

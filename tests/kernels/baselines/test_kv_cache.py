@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autotune.correctness import error_limit
 from autotune.errors import BaselineUnavailableError, InputMismatchError, UsageError
-from autotune.executor.admission import hold
+from autotune.executor.worker_race import hold
 from autotune.kernels.baselines.baseline import OverCopies
 from autotune.kernels.baselines.kv_cache import ContiguousCache, GrowingCache, KVCache, StaticCache, gather_pages
 from autotune.kernels.paged_decode.definition import DEFINITION

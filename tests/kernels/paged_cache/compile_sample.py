@@ -10,8 +10,8 @@ import sys
 import torch
 
 from autotune.device import architecture
+from autotune.executor.child import take_standard_output
 from autotune.executor.compiler import use_target
-from autotune.executor.pipes import take_standard_output
 from autotune.kernels.paged_cache.append import append
 
 
