@@ -43,7 +43,9 @@ def gpu_failure(check: Callable[[Case, str], str | None], case: Case) -> str | N
     try:
         return check(case, "cuda")
     except OutOfResources:
-        default = get_implementation(case.operation, case.implementation).space.default(case.shape, platforms.current_device())
+        default = get_implementation(case.operation, case.implementation).space.default(
+            case.shape, platforms.current_device()
+        )
         assert default != case.config, f"the default of {case.shape} does not fit"
         return check(replace(case, config=default), "cuda")
 
