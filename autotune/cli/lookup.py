@@ -33,7 +33,7 @@ def lookup(among: str, device: str | None, as_json: bool, shape: ShapeOptions) -
     name = NVIDIA_H200.name if is_assumed else device
     require_folder(None)
     if device is not None:
-        name = find_device(device, (), None).name
+        name = (platforms.known_device(device) or find_device(device, (), None)).name
     choice = _parse_among(among)
     kernels = [get_kernel(each, device=name, among=choice, operation=of.name) for of, each in wanted.problems]
     if is_assumed:
