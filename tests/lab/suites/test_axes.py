@@ -14,7 +14,8 @@ from autotune.kernels.baselines.kv_cache import GrowingCache
 from autotune.kernels.flash_attention.flex import compiled
 from autotune.kernels.flash_attention.reference import attention_reference
 from autotune.lab.bench.machines import CpuMachine, GpuMachine, Machine
-from autotune.lab.suites.axes import kv_cache, measure, quantization, score_functions
+from autotune.lab.suites import axes
+from autotune.lab.suites.axes import kv_cache, quantization, score_functions
 from autotune.lab.suites.threads import THREADS
 from autotune.sheets import Sheet
 from tests.lab.bench.fake_machine import FakeMachine
@@ -233,7 +234,7 @@ def test_flex_attention_itself_is_right_where_it_is_not_compiled() -> None:
 def test_operators_are_told_by_their_own_time() -> None:
     left = torch.ones(64, 64)
     calls = {"product": lambda: left @ left, "sum": lambda: left.sum()}
-    table = measure.operator_sheet(CpuMachine(), "two calls", calls)
+    table = axes.operator_sheet(CpuMachine(), "two calls", calls)
     product = [row for row in table.rows if row[0] == "product"]
     assert "aten::mm" in [row[1] for row in product]
     times = [row[3] for row in product]
@@ -271,7 +272,7 @@ def test_operators_have_any_name_and_the_profilers_own_rows_are_none(
     monkeypatch.setattr(torch.profiler, "profile", lambda **_: profiler)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     machine: Machine = CpuMachine() if kind == "cpu" else GpuMachine()
-    table = measure.operator_sheet(machine, "flex", {"no-op": lambda: None})
+    table = axes.operator_sheet(machine, "flex", {"no-op": lambda: None})
     found = ["triton_tem_fused_flex_attention_4", "triton_poi_fused_zeros_2", "aten::empty"]
     assert column(table, "operator") == found + [graph] * (kind == "cpu")  # where its kernels have no rows
     assert table.failures == ()
@@ -279,5 +280,5 @@ def test_operators_have_any_name_and_the_profilers_own_rows_are_none(
 
 def test_a_call_without_an_operator_fails_the_table() -> None:
     left = torch.ones(4, 4)
-    table = measure.operator_sheet(CpuMachine(), "two", {"product": lambda: left @ left, "nothing": lambda: None})
+    table = axes.operator_sheet(CpuMachine(), "two", {"product": lambda: left @ left, "nothing": lambda: None})
     assert table.failures == ("nothing: the profiler saw no operator of it",)

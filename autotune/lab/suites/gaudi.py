@@ -1,11 +1,15 @@
-"""Times of the three attentions, step by step and in one race, and the blocks that padding costs."""
+"""The notebook that profiles attention on Intel Gaudi: fused SDPA, the initial PagedAttention and the flat one.
+
+Sizes, context lengths and schedule are its own: single steps of decoding, one race, and the blocks that padding costs.
+"""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
 
+from autotune import sheets
 from autotune.dispatch import TunedKernel, get_kernel
 from autotune.executor import BaselineResult
 from autotune.kernels.baselines.gaudi import FlatPaged, InitialPaged
@@ -25,11 +29,103 @@ from autotune.lab.bench.entrants import (
     served_notes,
 )
 from autotune.lab.bench.machines import Machine
-from autotune.lab.suites.gaudi import words
-from autotune.lab.suites.gaudi.inputs import CPU_SETTING, SEED, SETTING, GaudiSetting, draw_lengths, make_inputs
 from autotune.lab.suites.suite import Suite, SuiteSheet
 from autotune.registry import load_definition
-from autotune.shape import AttentionShape, PagedShape
+from autotune.shape import ITEM_BYTES, AttentionShape, PagedShape
+
+FRAGMENT_COLUMNS: Final = (
+    *map(sheets.number, ("sequences", "tokens", "padded blocks", "real blocks")),
+    sheets.percent("saved"),
+    *map(sheets.size, ("padded K and V", "real K and V")),
+)
+STEP_COLUMNS: Final = (sheets.text("implementation"), sheets.number("step"), sheets.time())
+SUMMARY_COLUMNS: Final = (
+    sheets.text("implementation"),
+    sheets.number("blocks read"),
+    sheets.timing(),
+    sheets.ratio("speed-up over fused"),
+    sheets.size("extra memory"),
+    sheets.number("error", ".1e"),
+)
+STAND_IN: Final = (
+    "* no Gaudi is used: torch's SDPA stands for FusedSDPA, over all positions of every sequence as there, so that its "
+    "result is another; the paged two are plain torch, never run on a Gaudi"
+)
+PADDING: Final = "extra memory: the fused one's padded K and V are part of it, which lie ready beside the pool"
+ON_CPU: Final = (
+    "reduced: the first 8 of the 32 sequences, float32 instead of bfloat16, whose products few processors have fast, "
+    "and a pool of the batch's blocks alone, not of 1024"
+)
+
+SEED: Final = 42  # of the context lengths
+
+
+@dataclass(frozen=True, slots=True)
+class GaudiSetting:
+    """The notebook's sizes, and its pool of ``pool_blocks`` blocks."""
+
+    batch: int = 32
+    heads: int = 32
+    kv_heads: int = 32
+    seq: int = 1024
+    head_dim: int = 128
+    page_size: int = 128
+    pool_blocks: int = 1024
+    dtype: str = "bfloat16"
+
+    @property
+    def columns(self) -> int:
+        """Return the blocks of the longest sequence that there may be."""
+        return -(-self.seq // self.page_size)
+
+    @property
+    def block_bytes(self) -> int:
+        """Return the bytes of K and V of a block."""
+        return 2 * self.page_size * self.kv_heads * self.head_dim * ITEM_BYTES[self.dtype]
+
+    @property
+    def padded_bytes(self) -> int:
+        """Return the bytes of K and V of a batch whose sequences all have ``columns`` blocks."""
+        return self.batch * self.columns * self.block_bytes
+
+    def shape(self, lengths: torch.Tensor) -> PagedShape:
+        """Return the problem with these context lengths."""
+        alike = ("batch", "heads", "kv_heads", "head_dim", "page_size", "dtype")
+        mean = max(1, round(float(lengths.float().mean())))
+        return PagedShape(max_context=self.seq, mean_context=mean, **{name: getattr(self, name) for name in alike})
+
+    def __str__(self) -> str:
+        return (
+            f"batch {self.batch}, seq {self.seq}, {self.heads}/{self.kv_heads} heads of {self.head_dim}, "
+            f"blocks of {self.page_size}, {self.dtype}"
+        )
+
+
+SETTING: Final = GaudiSetting()
+CPU_SETTING: Final = GaudiSetting(batch=8, pool_blocks=8 * SETTING.columns, dtype="float32")
+
+
+def draw_lengths(setting: GaudiSetting) -> torch.Tensor:
+    """Draw context lengths int32 ``[batch]`` from 1 to ``seq``; a smaller batch has the first of the notebook's."""
+    generator = torch.Generator().manual_seed(SEED)
+    drawn = torch.randint(1, setting.seq + 1, (max(SETTING.batch, setting.batch),), generator=generator)
+    return drawn[: setting.batch].int()
+
+
+def make_inputs(setting: GaudiSetting, lengths: torch.Tensor, device: str) -> PagedInputs:
+    """Make random queries and a pool whose blocks lie in random order, filled behind the end of sequences too."""
+    generator = torch.Generator(device=device).manual_seed(SEED)
+    dtype = getattr(torch, setting.dtype)
+    sizes = (setting.pool_blocks, setting.page_size, setting.kv_heads, setting.head_dim)
+    q = torch.empty(setting.batch, 1, setting.heads, setting.head_dim, dtype=dtype, device=device)
+    k_cache, v_cache = (torch.empty(sizes, dtype=dtype, device=device) for _ in range(2))
+    for tensor in (q, k_cache, v_cache):
+        tensor.normal_(generator=generator)
+    order = torch.randperm(setting.pool_blocks, generator=generator, device=device)
+    table = order[: setting.batch * setting.columns].view(setting.batch, setting.columns).int()
+    scale = setting.head_dim**-0.5
+    return PagedInputs(q, k_cache, v_cache, table, lengths.to(device), layout="NHD", scale=scale)
+
 
 OPERATION: Final = "paged_decode"
 WARMUPS: Final = 1
@@ -58,8 +154,8 @@ def measure_gaudi(machine: Machine, setting: GaudiSetting | None = None) -> Iter
     steps = tuple(_step_rows(machine, measured))
     machine.release()
     schedule = f"a step is issued from Python and waited for; {WARMUPS} before, {ACTIVE} counted"
-    reduced = (words.ON_CPU,) if is_cpu else ()
-    yield SuiteSheet(f"steps: {used}", words.STEP_COLUMNS, steps, (words.STAND_IN, schedule, *reduced))
+    reduced = (ON_CPU,) if is_cpu else ()
+    yield SuiteSheet(f"steps: {used}", STEP_COLUMNS, steps, (STAND_IN, schedule, *reduced))
     found = {name: _with_padding(used, result) for name, result in measured.results.items()}
     blocks = _blocks_read(used, lengths)
     rows = tuple(
@@ -68,8 +164,8 @@ def measure_gaudi(machine: Machine, setting: GaudiSetting | None = None) -> Iter
     )
     paged = {name: result for name, result in found.items() if name != FUSED}  # it computes another problem
     comparison = make_comparison(machine, OPERATION, shape, replace(measured, results=paged), served)
-    notes = (words.STAND_IN, words.PADDING, *reduced, *served_notes({"": served}), *measured.absent)
-    yield SuiteSheet(f"decoding: {used}", words.SUMMARY_COLUMNS, rows, notes, measured.failed, (comparison,))
+    notes = (STAND_IN, PADDING, *reduced, *served_notes({"": served}), *measured.absent)
+    yield SuiteSheet(f"decoding: {used}", SUMMARY_COLUMNS, rows, notes, measured.failed, (comparison,))
 
 
 def _step_rows(machine: Machine, measured: Measured) -> Iterator[tuple[Any, ...]]:
@@ -83,7 +179,7 @@ def fragmentation(*settings: GaudiSetting) -> SuiteSheet:
     """Count the blocks that a batch is padded to, and those that hold tokens; a row for each setting."""
     drawn = f"context lengths uniform from 1 to {SETTING.seq}, seed {SEED}"
     title = f"fragmentation: blocks of {SETTING.page_size} tokens"
-    return SuiteSheet(title, words.FRAGMENT_COLUMNS, tuple(map(_fragmentation_row, settings)), (drawn,))
+    return SuiteSheet(title, FRAGMENT_COLUMNS, tuple(map(_fragmentation_row, settings)), (drawn,))
 
 
 def _fragmentation_row(setting: GaudiSetting) -> tuple[Any, ...]:
@@ -109,15 +205,8 @@ def _entrants(shape: PagedShape, inputs: PagedInputs, served: TunedKernel | None
 
 def _fused(shape: PagedShape, inputs: PagedInputs) -> Entrant:
     """Enter torch's SDPA over the padded keys, without a mask, as the notebook calls FusedSDPA."""
-    dense = AttentionShape(
-        batch=shape.batch,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        seq_q=1,
-        seq_kv=shape.max_context,
-        head_dim=shape.head_dim,
-        dtype=shape.dtype,
-    )
+    alike = {name: getattr(shape, name) for name in ("batch", "heads", "kv_heads", "head_dim", "dtype")}
+    dense = AttentionShape(seq_q=1, seq_kv=shape.max_context, **alike)
     caches: tuple[torch.Tensor, torch.Tensor] = (inputs.k_cache, inputs.v_cache)
     k, v = (cache[inputs.page_table.long()].flatten(1, 2)[:, : shape.max_context] for cache in caches)
     joined = DenseInputs(inputs.q, k, v, causal=False, window=None, softcap=None, scale=inputs.scale)
@@ -133,13 +222,8 @@ def _with_padding(setting: GaudiSetting, result: BaselineResult) -> BaselineResu
 
 def _blocks_read(setting: GaudiSetting, lengths: torch.Tensor) -> dict[str, int]:
     counts = -(-lengths // setting.page_size)
-    real = int(counts.sum())
-    return {
-        FUSED: setting.batch * setting.columns,
-        INITIAL: setting.batch * int(counts.max()),
-        FLAT: real,
-        OURS: real,
-    }
+    padded, longest, real = setting.batch * setting.columns, setting.batch * int(counts.max()), int(counts.sum())
+    return {FUSED: padded, INITIAL: longest, FLAT: real, OURS: real}
 
 
 SUITE: Final = Suite(
