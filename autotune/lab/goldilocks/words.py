@@ -9,11 +9,9 @@ from autotune.sheets import Sheet
 from autotune.units import bytes_text, time_text
 
 COLUMNS: Final = (
-    sheets.text("implementation"),
-    sheets.text("precision"),
+    *map(sheets.text, ("implementation", "precision")),
     sheets.timing("time (95 %)"),
-    sheets.size("memory"),
-    sheets.size("of it beside K and V"),
+    *map(sheets.size, ("memory", "of it beside K and V")),
     sheets.number("error", ".1e"),
     sheets.text("parameters"),
 )

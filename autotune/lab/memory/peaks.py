@@ -73,6 +73,11 @@ def peak_bytes(family: Family, shape: AttentionShape) -> int:
     return _eager_peak(shape, scores, out)
 
 
+def input_bytes(shape: AttentionShape) -> int:
+    """Return the bytes of q, k and v."""
+    return total_bytes(movement for movement in fused_movements(shape) if movement.action == "read")
+
+
 def _eager_peak(shape: AttentionShape, scores: int, out: int) -> int:
     item = ITEM_BYTES[shape.dtype]
     keys = shape.batch * shape.heads * shape.seq_kv * item
@@ -152,11 +157,8 @@ def _peak_after_warm_up(run: Callable[[], object], processor: Processor) -> tupl
 
 
 def _too_much(predicted: int, shape: AttentionShape, processor: Processor) -> str | None:
-    inputs = total_bytes(movement for movement in fused_movements(shape) if movement.action == "read")
-    free = usable_bytes(processor)
-    if predicted + inputs <= free:
-        return None
-    return f"{bytes_text(predicted + inputs)} predicted, {bytes_text(free)} may be asked for"
+    needed, free = predicted + input_bytes(shape), usable_bytes(processor)
+    return None if needed <= free else f"{bytes_text(needed)} predicted, {bytes_text(free)} may be asked for"
 
 
 def _too_long(expected: float, seconds: float) -> str | None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from autotune.errors import BaselineUnavailableError, MissingDependencyError
 from autotune.lab.formulas import (
-    fused_movements,
     naive_movements,
     product_flops,
     total_bytes,
@@ -19,7 +18,7 @@ from autotune.lab.machine.ceilings import Ceilings
 from autotune.lab.machine.processor import Processor, usable_bytes
 from autotune.lab.machine.sampling import sample_times
 from autotune.lab.machine.subjects import Family, first_line, subjects, why_not
-from autotune.lab.memory.peaks import peak_bytes
+from autotune.lab.memory.peaks import input_bytes, peak_bytes
 from autotune.lab.roofline.derivation import MOVEMENTS
 from autotune.shape import AttentionShape
 from autotune.timing import summarize
@@ -123,7 +122,7 @@ def measure_points(
 
 def count_sets(shape: AttentionShape, processor: Processor) -> int:
     """Count the inputs to rotate over: together twice the last cache, so that no call finds its own there."""
-    return min(MAX_SETS, math.ceil(ROTATION * processor.cache_bytes / _input_bytes(shape)))
+    return min(MAX_SETS, math.ceil(ROTATION * processor.cache_bytes / input_bytes(shape)))
 
 
 def model_bytes(family: Family, shape: AttentionShape) -> int:
@@ -155,13 +154,9 @@ def _point(name: str, family: Family, shape: AttentionShape, timing: Timing | No
     return RooflinePoint(name, shape, product_flops(shape), model_bytes(family, shape), timing, reason)
 
 
-def _input_bytes(shape: AttentionShape) -> int:
-    return total_bytes(movement for movement in fused_movements(shape) if movement.action == "read")
-
-
 def _stays_cached(point: RooflinePoint, processor: Processor) -> bool:
     """Tell if all inputs of a point that rotates over them fit the last cache."""
-    held = count_sets(point.shape, processor) * _input_bytes(point.shape)
+    held = count_sets(point.shape, processor) * input_bytes(point.shape)
     return point.name not in KERNELS and held <= processor.cache_bytes
 
 

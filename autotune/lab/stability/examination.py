@@ -161,7 +161,6 @@ def _prepared(baseline: Baseline, shape: Shape) -> Callable[[Any], torch.Tensor]
 
 
 def _require_unquantized(shape: Shape) -> None:
-    """Refuse a quantized cache before any inputs are made."""
     kv_dtype = shape.as_dict().get("kv_dtype")
     if kv_dtype is not None and getattr(torch, str(kv_dtype)).itemsize == 1:
         raise UsageError(f"kv_dtype={kv_dtype!r}: disturbed inputs are of 16 or 32 bits, expected kv_dtype as dtype")

@@ -169,7 +169,6 @@ def _recorded() -> Iterator[SuiteSheet]:
 
 
 def _fastest(screened: Mapping[Config, Timing | None], pair: Pair) -> Timing | None:
-    """Find the least time of all configs with these blocks."""
     timings = [
         timing
         for config, timing in screened.items()

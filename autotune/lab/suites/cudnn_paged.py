@@ -213,7 +213,6 @@ def _sheet(
 
 
 def _cudnn(setting: CudnnSetting, tensors: PagedTensors, check: Check) -> list[Entrant]:
-    """Enter cuDNN's first plan and its fastest."""
 
     def prepare(name: str) -> Callable[[], torch.Tensor]:
         device = platforms.current_device()

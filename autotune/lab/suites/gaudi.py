@@ -19,7 +19,6 @@ from autotune.kernels.paged_decode.inputs import Inputs as PagedInputs
 from autotune.lab.bench.comparison import OURS
 from autotune.lab.bench.entrants import (
     Entrant,
-    Measured,
     checker,
     make_comparison,
     measure_case,
@@ -151,7 +150,11 @@ def measure_gaudi(machine: Machine, setting: GaudiSetting | None = None) -> Iter
     machine.on_step(f"racing {', '.join(names)}")
     measured = measure_case(machine, names, enter)
     machine.on_step("timing single steps")
-    steps = tuple(_step_rows(machine, measured))
+    steps = tuple(
+        (name, step, microseconds)
+        for name, call in measured.calls.items()
+        for step, microseconds in enumerate(machine.steps(call, warmups=WARMUPS, active=ACTIVE), start=1)
+    )
     machine.release()
     schedule = f"a step is issued from Python and waited for; {WARMUPS} before, {ACTIVE} counted"
     reduced = (ON_CPU,) if is_cpu else ()
@@ -166,13 +169,6 @@ def measure_gaudi(machine: Machine, setting: GaudiSetting | None = None) -> Iter
     comparison = make_comparison(machine, OPERATION, shape, replace(measured, results=paged), served)
     notes = (STAND_IN, PADDING, *reduced, *served_notes({"": served}), *measured.absent)
     yield SuiteSheet(f"decoding: {used}", SUMMARY_COLUMNS, rows, notes, measured.failed, (comparison,))
-
-
-def _step_rows(machine: Machine, measured: Measured) -> Iterator[tuple[Any, ...]]:
-    """Time every step of each that is right."""
-    for name, call in measured.calls.items():
-        times = machine.steps(call, warmups=WARMUPS, active=ACTIVE)
-        yield from ((name, step, microseconds) for step, microseconds in enumerate(times, start=1))
 
 
 def fragmentation(*settings: GaudiSetting) -> SuiteSheet:
