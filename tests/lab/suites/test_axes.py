@@ -32,7 +32,7 @@ def column(table: Sheet, title: str) -> list[Any]:
 def test_the_grids_are_the_articles() -> None:
     assert kv_cache.KV_GRID == ((4, 16), (8, 32), (10, 64), (12, 128))
     assert score_functions.FLEX_GRID == ((8, 8, 64), (16, 16, 128), (32, 32, 256))
-    runs = inspect.signature(flex_sheet).parameters["runs"].default
+    runs = inspect.signature(score_functions.flex_sheet).parameters["runs"].default
     assert (kv_cache.RUNS, runs, THREADS) == (100, 100, (1, 2))
 
 
