@@ -39,10 +39,10 @@ class Inputs:
     seq_lens: torch.Tensor
     layout: str
     scale: float
-    window: int | None
-    softcap: float | None
-    sinks: torch.Tensor | None
-    alibi_slopes: torch.Tensor | None
+    window: int | None = None
+    softcap: float | None = None
+    sinks: torch.Tensor | None = None
+    alibi_slopes: torch.Tensor | None = None
     k_scale: torch.Tensor | None = None
     v_scale: torch.Tensor | None = None
     sm_count: int | None = None

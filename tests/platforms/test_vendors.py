@@ -23,7 +23,7 @@ ALLOWED: Final = {
     "autotune/dispatch/devices.py": "hip is one of torch's words for devices, which it refuses",
     "kernels/paged_decode/triton/launch.py": "instructions of one vendor, by Triton's own target",
     "kernels/baselines": "libraries of one vendor",
-    "autotune/lab/suites/cudnn_paged": "a library of one vendor",
+    "autotune/lab/suites/cudnn_paged.py": "a library of one vendor",
     "search_spaces/flash_attention/flex.py": "torch's own tables, by architecture",
 }
 

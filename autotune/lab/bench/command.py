@@ -16,7 +16,7 @@ from autotune.lab.bench.comparison import comparison_data, comparison_sheet
 from autotune.lab.bench.each_shape import choose, compare_all
 from autotune.lab.bench.forms import Forms, end_as
 from autotune.lab.commands import CPU_SIZES_TEXT, sized_for_cpu
-from autotune.lab.suites.catalog import SUITES
+from autotune.lab.suites.suite import SUITES
 from autotune.registry import get_implementation
 from autotune.sheets import markdown
 

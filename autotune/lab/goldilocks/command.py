@@ -82,7 +82,6 @@ def _show(console: Console, found: "Exploration", figure: Path | None) -> "Explo
 def _explore(
     console: Console, wanted: Wanted, kind: str, *, trials: int, seconds: float, against: str | None, seed: int
 ) -> Iterator["Exploration"]:
-    """Explore the shapes one after another."""
     from autotune.executor.select import Settings, open_gpu
     from autotune.lab.goldilocks.cpu_bench import CpuBench
     from autotune.lab.goldilocks.exploration import PointBench, PointResult, explore

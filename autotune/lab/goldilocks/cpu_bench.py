@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from autotune.correctness import largest_error
 from autotune.errors import MissingDependencyError, one_line
@@ -12,6 +12,7 @@ from autotune.lab.bench.machines import CpuMachine
 from autotune.lab.goldilocks.exploration import (
     IMPLEMENTATION,
     PRECISION,
+    PointBench,
     PointResult,
     at_precision,
     check_shape,
@@ -24,8 +25,8 @@ from autotune.shape import Shape
 from autotune.space import Config, Parameter
 
 
-class CpuBench:
-    """Implements ``PointBench`` over the baselines of these names, in torch's threads as they are set.
+class CpuBench(PointBench):
+    """Measures points over the baselines of these names, in torch's threads as they are set.
 
     The inputs of all precisions are one draw, rounded; errors are against fp64 over the draw itself. What an axis holds
     that nothing here computes is left out.
@@ -34,8 +35,6 @@ class CpuBench:
         UsageError: the shape is neither dense nor paged attention.
         MissingDependencyError: none of the baselines runs here.
     """
-
-    batch: Final = 1
 
     def __init__(self, operation: Operation[Any], shape: Shape, names: Sequence[str], *, seed: int = 0) -> None:
         check_shape(shape)
@@ -53,7 +52,6 @@ class CpuBench:
         self._baselines = {baseline.name: baseline for baseline in here}
         usable = [name for name in precisions(shape) if any(self._supports(each, name) for each in here)]
         self.parameters = (Parameter(IMPLEMENTATION, tuple(self._baselines)), Parameter(PRECISION, tuple(usable)))
-        self.first: tuple[Config, ...] = ()
         self._machine = CpuMachine()
         self.device = self._machine.name
         exact = self._definition.make_inputs(at_precision(shape, precisions(shape)[0]), seed=seed, device="cpu")

@@ -2,9 +2,10 @@
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from autotune.errors import MissingDependencyError, UsageError
 from autotune.lab.bench.comparison import OURS
@@ -48,31 +49,24 @@ class PointResult:
         return (self.timing.median_us, float(self.kv_bytes + self.extra_bytes), self.error)
 
 
-class PointBench(Protocol):
+class PointBench(ABC):
     """Measures points on a ``device``, over ``parameters``.
 
     ``first`` are points to begin with, ``batch`` is the number that is best measured together, ``absent`` are the
     implementations that do not run here, with the reason.
     """
 
-    @property
-    def parameters(self) -> tuple[Parameter, ...]: ...
+    parameters: tuple[Parameter, ...]
+    first: tuple[Config, ...] = ()
+    absent: tuple[tuple[str, str], ...]
+    device: str
+    batch: int = 1
 
-    @property
-    def first(self) -> tuple[Config, ...]: ...
-
-    @property
-    def absent(self) -> tuple[tuple[str, str], ...]: ...
-
-    @property
-    def device(self) -> str: ...
-
-    @property
-    def batch(self) -> int: ...
-
+    @abstractmethod
     def reject(self, point: Config) -> str | None:
         """Return the reason why a point cannot be measured, or None."""
 
+    @abstractmethod
     def measure(self, points: Sequence[Config]) -> Iterator[PointResult]:
         """Measure the points one after another; failures are results, too."""
 

@@ -12,6 +12,7 @@ from autotune.lab.bench.comparison import OURS
 from autotune.lab.goldilocks.exploration import (
     IMPLEMENTATION,
     PRECISION,
+    PointBench,
     PointResult,
     at_precision,
     check_shape,
@@ -28,8 +29,8 @@ RACE_SECONDS: Final = 3.0
 SAMPLED_KV_HEADS: Final = 2  # whose rounding is looked at, of one sequence: the largest error hardly grows with more
 
 
-class GpuBench:
-    """Implements ``PointBench`` over an executor: configs of our first implementation, and baselines.
+class GpuBench(PointBench):
+    """Measures points over an executor: configs of our first implementation, and baselines.
 
     Every config is compiled, checked and screened as in a search, in a process that may die of it; those that pass and
     the baselines are then raced, with the space's default where none did. The error is the sum of two: the
@@ -39,7 +40,7 @@ class GpuBench:
         UsageError: the shape is neither dense nor paged attention.
     """
 
-    batch: Final = 8
+    batch = 8
 
     def __init__(
         self, executor: Executor, operation: Operation[Any], shape: Shape, names: Sequence[str], *, seed: int = 0

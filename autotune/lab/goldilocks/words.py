@@ -1,6 +1,5 @@
 """An exploration as tables and as plain data."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -10,11 +9,9 @@ from autotune.sheets import Sheet
 from autotune.units import bytes_text, time_text
 
 COLUMNS: Final = (
-    sheets.text("implementation"),
-    sheets.text("precision"),
+    *map(sheets.text, ("implementation", "precision")),
     sheets.timing("time (95 %)"),
-    sheets.size("memory"),
-    sheets.size("of it beside K and V"),
+    *map(sheets.size, ("memory", "of it beside K and V")),
     sheets.number("error", ".1e"),
     sheets.text("parameters"),
 )
@@ -30,10 +27,12 @@ def exploration_sheets(found: Exploration) -> list[Sheet]:
         *(f"failed: {each.point}: {each.message}" for each in found.measured if each.objectives is None),
     ]
     title = f"{found.operation}: {found.shape} on {found.device}"
-    tables = [Sheet(f"{title}: Pareto front of time, memory and error", COLUMNS, _rows(found.front), tuple(notes))]
+    tables = [
+        Sheet(f"{title}: Pareto front of time, memory and error", COLUMNS, tuple(map(_row, found.front)), tuple(notes))
+    ]
     if rest:
-        ordered = sorted(rest, key=lambda each: each.objectives or ())
-        tables.append(Sheet("beaten in all three by a point of the front", COLUMNS, _rows(ordered)))
+        rows = tuple(map(_row, sorted(rest, key=lambda each: each.objectives or ())))
+        tables.append(Sheet("beaten in all three by a point of the front", COLUMNS, rows))
     return [*tables, _sensitivity_sheet(found)]
 
 
@@ -55,10 +54,6 @@ def exploration_data(found: Exploration) -> dict[str, Any]:
         "missing": list(found.missing),
         "absent": dict(found.absent),
     }
-
-
-def _rows(measured: Sequence[PointResult]) -> tuple[tuple[object, ...], ...]:
-    return tuple(map(_row, measured))
 
 
 def _row(found: PointResult) -> tuple[object, ...]:
@@ -96,11 +91,6 @@ def _sensitivity_sheet(found: Exploration) -> Sheet:
 
 
 def _point_data(found: PointResult) -> dict[str, Any]:
-    return {
-        "point": dict(found.point),
-        "time_us": None if found.timing is None else asdict(found.timing),
-        "kv_bytes": found.kv_bytes,
-        "extra_bytes": found.extra_bytes,
-        "error": found.error,
-        "message": found.message,
-    }
+    time_us = None if found.timing is None else asdict(found.timing)
+    others = ("kv_bytes", "extra_bytes", "error", "message")
+    return {"point": dict(found.point), "time_us": time_us} | {name: getattr(found, name) for name in others}

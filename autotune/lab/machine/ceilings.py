@@ -67,9 +67,8 @@ def measure_ceilings(processor: Processor, dtype: str) -> Ceilings:
 
 def ceilings_data(ceilings: Ceilings) -> dict[str, Any]:
     """Return the ceilings as plain data, as ``roofline.saved`` reads them."""
-    rates = {"memory": ceilings.memory, "compute": ceilings.compute}
-    tried = {name: [asdict(rate) for rate in found] for name, found in rates.items()}
-    return {"machine": asdict(ceilings.processor), "dtype": ceilings.dtype, **tried}
+    data = asdict(ceilings)
+    return {"machine": data.pop("processor"), **data}
 
 
 def _bandwidths(processor: Processor) -> tuple[Rate, ...]:

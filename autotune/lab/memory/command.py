@@ -23,16 +23,15 @@ def memory(shape: ShapeOptions, device: str | None, seconds: float, as_json: boo
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler, which reads it once, logs every step
     from autotune.lab.machine.processor import choose_kind, read_processor
-    from autotune.lab.memory import words
-    from autotune.lab.memory.peaks import measure_peaks, method, score_matrix
+    from autotune.lab.memory.peaks import measure_peaks, method, peak_sheet, score_matrix, score_sheet
 
     kind = choose_kind(device)
     shapes = commands.dense_shapes(shape, kind, seq=LENGTHS, batch="1")
     here = read_processor(kind)
     console = make_console(as_json)
-    print_sheets(console, [words.score_sheet(shapes)])
+    print_sheets(console, [score_sheet(shapes)])
     peaks, is_interrupted = commands.keep(measure_peaks(shapes, here, seconds=seconds, on_step=say))
-    print_sheets(console, [words.peak_sheet(peaks, method(here))])
+    print_sheets(console, [peak_sheet(peaks, method(here))])
     if as_json:
         scores = [score_matrix(shape) for shape in shapes]
         found = {"machine": here, "method": method(here), "scores": scores, "peaks": peaks}

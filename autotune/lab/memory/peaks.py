@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from autotune import sheets
 from autotune.allocations import METHODS, peak_of
 from autotune.errors import BaselineUnavailableError, MissingDependencyError
+from autotune.lab.absent import absence_lines
 from autotune.lab.formulas import MASK_BYTES, fused_movements, is_copied, total_bytes
 from autotune.lab.machine.processor import Processor, usable_bytes
 from autotune.lab.machine.subjects import Family, first_line, subjects, why_not
 from autotune.operation import Baseline
 from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.sheets import Sheet
 from autotune.units import bytes_text
 
 LSE_BYTES: Final = 4  # of a fused backend's log-sum-exp, fp32
@@ -68,6 +71,11 @@ def peak_bytes(family: Family, shape: AttentionShape) -> int:
     if family == "fused":
         return out + queries * LSE_BYTES
     return _eager_peak(shape, scores, out)
+
+
+def input_bytes(shape: AttentionShape) -> int:
+    """Return the bytes of q, k and v."""
+    return total_bytes(movement for movement in fused_movements(shape) if movement.action == "read")
 
 
 def _eager_peak(shape: AttentionShape, scores: int, out: int) -> int:
@@ -149,11 +157,8 @@ def _peak_after_warm_up(run: Callable[[], object], processor: Processor) -> tupl
 
 
 def _too_much(predicted: int, shape: AttentionShape, processor: Processor) -> str | None:
-    inputs = total_bytes(movement for movement in fused_movements(shape) if movement.action == "read")
-    free = usable_bytes(processor)
-    if predicted + inputs <= free:
-        return None
-    return f"{bytes_text(predicted + inputs)} predicted, {bytes_text(free)} may be asked for"
+    needed, free = predicted + input_bytes(shape), usable_bytes(processor)
+    return None if needed <= free else f"{bytes_text(needed)} predicted, {bytes_text(free)} may be asked for"
 
 
 def _too_long(expected: float, seconds: float) -> str | None:
@@ -165,3 +170,33 @@ def _too_long(expected: float, seconds: float) -> str | None:
 
 def _work(shape: AttentionShape) -> int:
     return shape.batch * shape.heads * shape.seq_q * shape.seq_kv
+
+
+def score_sheet(shapes: Sequence[AttentionShape]) -> Sheet:
+    """Return the scores of one head and of all."""
+    matrices = [score_matrix(shape) for shape in shapes]
+    rows = tuple((m.shape.seq_q, f"{m.of_head // 1024:,} KB", f"{m.total / 2**20:,.1f} MB") for m in matrices)
+    shape = shapes[0]
+    all_heads = f"all {shape.batch * shape.heads} heads" if shape.batch == 1 else f"batch {shape.batch} x {shape.heads}"
+    columns = (sheets.number("S", ""), sheets.number("per head"), sheets.number(all_heads))
+    return Sheet(f"The matrix of scores, {shape.dtype}", columns, rows, ("KB and MB here are 2^10 and 2^20 bytes",))
+
+
+def peak_sheet(peaks: Sequence[Peak], how: str) -> Sheet:
+    """Return predicted and measured peaks, with the reasons where nothing was measured."""
+    rows, absent = [], {}
+    for name in dict.fromkeys(peak.name for peak in peaks):
+        own = [peak for peak in peaks if peak.name == name]
+        if all(peak.measured is None for peak in own) and len({peak.reason for peak in own}) == 1:
+            absent[name] = own[0].reason
+            continue
+        for peak in own:
+            ratio = None if peak.measured is None else peak.measured / peak.predicted
+            measured = f"not run: {peak.reason}" if peak.measured is None else bytes_text(peak.measured)
+            rows.append((name, peak.shape.seq_q, peak.predicted, measured, ratio))
+    columns = (
+        *(sheets.text("implementation"), sheets.number("S", ""), sheets.size("predicted")),
+        *(sheets.number("measured"), sheets.number("measured / predicted", ".3f")),
+    )
+    notes = (f"measured by {how}", *absence_lines({"": absent}))
+    return Sheet("Peak memory beside q, k and v", columns, tuple(rows), notes)

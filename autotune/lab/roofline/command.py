@@ -19,7 +19,8 @@ from autotune.lab import commands
 from autotune.lab.drawing.figure_file import check_figure
 from autotune.lab.machine import ceilings, cuda_tools, processor
 from autotune.lab.machine.processor import Processor, ProcessorKind
-from autotune.lab.roofline import derivation, ncu_comparison, placement, rocprof, words
+from autotune.lab.roofline import derivation, placement, rocprof, words
+from autotune.lab.roofline import ncu as nsight_compute
 from autotune.lab.roofline.figure import draw_roofline
 from autotune.shape import AttentionShape
 from autotune.sheets import Sheet
@@ -163,7 +164,7 @@ def _count(shapes: Sequence[AttentionShape], here: Processor, ncu: str, *, keeps
     for shape in shapes:
         say(f"counting at {shape.seq_q}")
         try:
-            found = ncu_comparison.compare_with_ncu(shape, here, keeps_batch=keeps_batch, ncu=ncu)
+            found = nsight_compute.compare_with_ncu(shape, here, keeps_batch=keeps_batch, ncu=ncu)
         except AutotuneError as error:
             yield RooflinePart(data={"ncu": counted}, failure=f"{shape}: {' '.join(str(error).split())}")
             if isinstance(error, MissingDependencyError):

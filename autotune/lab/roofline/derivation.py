@@ -22,6 +22,7 @@ from autotune.units import mib_text
 # The pairs of the exercises that users come from, and the tiles that the shipped tables chose most.
 TILES: Final = ((32, 32), (32, 64), (64, 32), (64, 64), (128, 64), (64, 128), (128, 128), (256, 64))
 USUAL_TILE: Final = (128, 64)
+MOVEMENTS: Final = {"naive": naive_movements, "eager": eager_movements, "fused": fused_movements}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +47,12 @@ class Claim:
 
 def intensities(shapes: Sequence[AttentionShape], tile: tuple[int, int] = USUAL_TILE) -> list[Intensity]:
     """Return the intensities of each shape; the FLOPs are those of the two products."""
-    return [
-        Intensity(
-            shape,
-            *(
-                product_flops(shape) / moved
-                for moved in (
-                    total_bytes(naive_movements(shape)),
-                    total_bytes(eager_movements(shape)),
-                    total_bytes(fused_movements(shape)),
-                    tile_traffic(shape, *tile).total,
-                )
-            ),
-        )
-        for shape in shapes
-    ]
+    found = []
+    for shape in shapes:
+        moved = [total_bytes(movements(shape)) for movements in MOVEMENTS.values()]
+        moved.append(tile_traffic(shape, *tile).total)
+        found.append(Intensity(shape, *(product_flops(shape) / count for count in moved)))
+    return found
 
 
 def tiles(shape: AttentionShape, pairs: Sequence[tuple[int, int]] = TILES) -> list[TileTraffic]:
@@ -180,12 +172,8 @@ def derivation_data(shapes: Sequence[AttentionShape]) -> dict[str, Any]:
     shape = shapes[-1]
     return {
         "shape": shape.as_dict(),
-        "works": [asdict(work) for work in works(shape)],
-        "movements": {
-            "naive": [asdict(movement) for movement in naive_movements(shape)],
-            "eager": [asdict(movement) for movement in eager_movements(shape)],
-            "fused": [asdict(movement) for movement in fused_movements(shape)],
-        },
+        "works": list(map(asdict, works(shape))),
+        "movements": {name: list(map(asdict, movements(shape))) for name, movements in MOVEMENTS.items()},
         "tiles": [asdict(found) | {"total": found.total} for found in tiles(shape)],
-        "intensities": [asdict(item) for item in intensities(shapes)],
+        "intensities": list(map(asdict, intensities(shapes))),
     }

@@ -5,7 +5,7 @@ ends holding the last of the kernel's lines, those that were written among them:
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from autotune.lab.formulas import Movement, fused_movements, naive_movements, tile_traffic
@@ -38,13 +38,13 @@ def naive_dram(shape: AttentionShape, l2_bytes: int) -> tuple[Dram, ...]:
 def sum_dram(name: str, drams: Iterable[Dram]) -> Dram:
     """Add up several kernels that run one after another."""
     parts = list(drams)
-    return Dram(name, sum(part.read for part in parts), sum(part.write for part in parts), sum(p.most for p in parts))
+    return Dram(name, *(sum(getattr(part, field) for part in parts) for field in ("read", "write", "most")))
 
 
 def fused_dram(shape: AttentionShape, block_q: int, block_k: int, l2_bytes: int) -> Dram:
     """Predict flash attention, whose programs read K and V again from the L2 for every block of queries."""
     streamed = _of_kernel("flash_attention_forward", list(fused_movements(shape)), l2_bytes)
-    return Dram(streamed.kernel, streamed.read, streamed.write, tile_traffic(shape, block_q, block_k).total)
+    return replace(streamed, most=tile_traffic(shape, block_q, block_k).total)
 
 
 def keys_in_flight(shape: AttentionShape, block_q: int, sm_count: int) -> int:

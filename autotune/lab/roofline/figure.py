@@ -37,7 +37,6 @@ def draw_roofline(points: Sequence[RooflinePoint], ceilings: Ceilings, path: Pat
 
 
 def _roof_labels(chart: Chart, roof: Roof, gbps: float, unit: str) -> Html:
-    """Label both ceilings and the ridge."""
     low, high = chart.across.low, chart.across.high
     slope = (low * roof.ridge) ** 0.5
     ridge, top = chart.x(roof.ridge), chart.y(roof.tflops)

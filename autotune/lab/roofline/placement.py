@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from autotune.errors import BaselineUnavailableError, MissingDependencyError
 from autotune.lab.formulas import (
-    eager_movements,
-    fused_movements,
     naive_movements,
     product_flops,
     total_bytes,
@@ -20,7 +18,8 @@ from autotune.lab.machine.ceilings import Ceilings
 from autotune.lab.machine.processor import Processor, usable_bytes
 from autotune.lab.machine.sampling import sample_times
 from autotune.lab.machine.subjects import Family, first_line, subjects, why_not
-from autotune.lab.memory.peaks import peak_bytes
+from autotune.lab.memory.peaks import input_bytes, peak_bytes
+from autotune.lab.roofline.derivation import MOVEMENTS
 from autotune.shape import AttentionShape
 from autotune.timing import summarize
 from autotune.trial import Timing
@@ -35,7 +34,7 @@ ROTATION: Final = 2.0  # times the last cache that the inputs of all calls are t
 MAX_SETS: Final = 256  # of inputs; where they are too small for so many to exceed the cache, the text says it
 KERNELS: Final = ("attention_scores", "softmax_rows", "weighted_sum")
 PRODUCTS: Final = ("attention_scores", "weighted_sum", "matmul")
-SERIAL: Final = {"naive": naive_movements, "eager": eager_movements}
+SERIAL: Final = ("naive", "eager")  # whose operations run one after another
 FAR: Final = 0.5  # of what is attainable: below that, neither ceiling is what limits
 EXPLAINED: Final = 0.9  # of a time: what takes so much of it explains it
 
@@ -123,13 +122,12 @@ def measure_points(
 
 def count_sets(shape: AttentionShape, processor: Processor) -> int:
     """Count the inputs to rotate over: together twice the last cache, so that no call finds its own there."""
-    return min(MAX_SETS, math.ceil(ROTATION * processor.cache_bytes / _input_bytes(shape)))
+    return min(MAX_SETS, math.ceil(ROTATION * processor.cache_bytes / input_bytes(shape)))
 
 
 def model_bytes(family: Family, shape: AttentionShape) -> int:
     """Return the bytes that a family of implementations moves by formula."""
-    movements = {"naive": naive_movements, "eager": eager_movements, "fused": fused_movements}[family]
-    return total_bytes(movements(shape))
+    return total_bytes(MOVEMENTS[family](shape))
 
 
 def kernel_model(kernel: str, shape: AttentionShape) -> tuple[int, int]:
@@ -146,7 +144,7 @@ def serial_us(name: str, shape: AttentionShape, ceilings: Ceilings) -> float:
     total = 0.0
     widths = iter((shape.head_dim, shape.head_dim_v))
     pairs = shape.batch * shape.heads * shape.seq_q * shape.seq_kv
-    for kernel, moved in itertools.groupby(SERIAL[name](shape), key=lambda movement: movement.kernel):
+    for kernel, moved in itertools.groupby(MOVEMENTS[name](shape), key=lambda movement: movement.kernel):
         flops = 2 * pairs * next(widths) if kernel in PRODUCTS else 0
         total += max(total_bytes(moved) / ceilings.gbps / 1e3, flops / ceilings.tflops / 1e6)
     return total
@@ -156,13 +154,9 @@ def _point(name: str, family: Family, shape: AttentionShape, timing: Timing | No
     return RooflinePoint(name, shape, product_flops(shape), model_bytes(family, shape), timing, reason)
 
 
-def _input_bytes(shape: AttentionShape) -> int:
-    return total_bytes(movement for movement in fused_movements(shape) if movement.action == "read")
-
-
 def _stays_cached(point: RooflinePoint, processor: Processor) -> bool:
     """Tell if all inputs of a point that rotates over them fit the last cache."""
-    held = count_sets(point.shape, processor) * _input_bytes(point.shape)
+    held = count_sets(point.shape, processor) * input_bytes(point.shape)
     return point.name not in KERNELS and held <= processor.cache_bytes
 
 
@@ -235,9 +229,8 @@ def _may_take_time(point: RooflinePoint, processor: Processor) -> str:
 
 def points_data(points: Sequence[RooflinePoint], ceilings: Ceilings) -> list[dict[str, Any]]:
     """Return the points and their placements as plain data."""
+    rates = ("intensity", "tflops", "gbps")
     return [
-        asdict(point)
-        | {"intensity": point.intensity, "tflops": point.tflops, "gbps": point.gbps}
-        | asdict(place(point, ceilings))
+        asdict(point) | {name: getattr(point, name) for name in rates} | asdict(place(point, ceilings))
         for point in points
     ]

@@ -10,8 +10,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from autotune.errors import UsageError
 from autotune.lab.machine.ceilings import Ceilings
-from autotune.lab.roofline.ncu import Counted
-from autotune.lab.roofline.ncu_comparison import CountedBeside
+from autotune.lab.roofline.ncu import Counted, CountedBeside
 from autotune.lab.roofline.placement import RooflinePoint
 from autotune.shape import AttentionShape
 from autotune.trial import Timing, Toolchain

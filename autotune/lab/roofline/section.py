@@ -10,7 +10,7 @@ from autotune.lab.drawing.chart import roof_chart
 from autotune.lab.drawing.markup import Html, element, figure_svg, join, table
 from autotune.lab.roofline.derivation import USUAL_TILE
 from autotune.lab.roofline.dram import Dram, fused_dram, naive_dram, sum_dram
-from autotune.lab.roofline.ncu_comparison import FUSED, TOLERANCE, CountedBeside
+from autotune.lab.roofline.ncu import FUSED, TOLERANCE, CountedBeside
 from autotune.lab.roofline.placement import KERNELS, RooflinePoint, rate_unit
 from autotune.lab.roofline.saved import MeasuredRoofline
 from autotune.lab.roofline.words import NAIVE, counter_sheet, point_sheet

@@ -8,7 +8,6 @@ from autotune.lab.absent import absence_lines
 from autotune.lab.drawing.markup import Html, element
 from autotune.lab.formulas import (
     Movement,
-    eager_movements,
     fused_movements,
     naive_movements,
     product_flops,
@@ -18,10 +17,9 @@ from autotune.lab.formulas import (
 )
 from autotune.lab.machine.ceilings import Ceilings
 from autotune.lab.machine.processor import Processor
-from autotune.lab.roofline.derivation import USUAL_TILE, Claim, closed_forms, intensities, tiles
+from autotune.lab.roofline.derivation import MOVEMENTS, USUAL_TILE, Claim, closed_forms, intensities, tiles
 from autotune.lab.roofline.dram import PROGRAMS_PER_SM, Dram, keys_in_flight
-from autotune.lab.roofline.ncu import Counted
-from autotune.lab.roofline.ncu_comparison import TOLERANCE, CountedBeside
+from autotune.lab.roofline.ncu import TOLERANCE, Counted, CountedBeside
 from autotune.lab.roofline.placement import KERNELS, RooflinePoint, kernel_model, place
 from autotune.lab.roofline.rocprof import KernelCounters
 from autotune.shape import ITEM_BYTES, AttentionShape
@@ -30,20 +28,18 @@ from autotune.units import gbps_text, mib_text, tflops_text
 
 SCORES: Final = "B H S_q S_kv"
 NAIVE: Final = "naive"
+TITLES: Final = {
+    "naive": "Naive attention: three kernels, scores in memory",
+    "eager": "Eager attention in torch: an operation at a time",
+    "fused": "Fused attention: inputs in, output out",
+}
 
 
 def derivation_sheets(shapes: Sequence[AttentionShape], processor: Processor | None) -> list[Sheet]:
     """Return the derivation for the last shape and the trends over all; the L2 is judged where a device is known."""
     shape = shapes[-1]
-    return [
-        _symbol_sheet(shape),
-        _work_sheet(shape),
-        _movement_sheet("Naive attention: three kernels, scores in memory", shape, naive_movements(shape)),
-        _movement_sheet("Eager attention in torch: an operation at a time", shape, eager_movements(shape)),
-        _movement_sheet("Fused attention: inputs in, output out", shape, fused_movements(shape)),
-        _intensity_sheet(shapes),
-        _tile_sheet(shape, processor),
-    ]
+    moved = [_movement_sheet(TITLES[name], shape, movements(shape)) for name, movements in MOVEMENTS.items()]
+    return [_symbol_sheet(shape), _work_sheet(shape), *moved, _intensity_sheet(shapes), _tile_sheet(shape, processor)]
 
 
 def claim_sheet(claims: Iterable[Claim]) -> Sheet:

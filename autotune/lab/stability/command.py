@@ -35,7 +35,7 @@ def stability(shape: ShapeOptions, device: str | None, against: str | None, as_j
     is 1 where a kernel of ours returns NaN or infinities, or exceeds the error that eager torch's own allows, and
     where nothing ran.
     """
-    from autotune.lab.stability.words import failure_lines, stability_data
+    from autotune.lab.stability.examination import failure_lines, stability_data
 
     console = make_console(as_json)
     wanted = commands.describe_sized(shape, SIZES, device, console)
@@ -56,8 +56,7 @@ def stability(shape: ShapeOptions, device: str | None, against: str | None, as_j
 def _examine(
     console: Console, operation: Operation[Any], shape: Shape, against: str | None, kind: ProcessorKind
 ) -> "Stability":
-    from autotune.lab.stability.examination import examine
-    from autotune.lab.stability.words import stability_sheet
+    from autotune.lab.stability.examination import examine, stability_sheet
 
     names = commands.names_to_compare(operation.name, against)
     found = examine(operation, shape, names, kind=kind, on_case=lambda case: say(f"examining {case!r} inputs"))

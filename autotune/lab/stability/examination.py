@@ -5,10 +5,11 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 
+from autotune import sheets
 from autotune.correctness import largest_error
 from autotune.device import NVIDIA_H200
 from autotune.errors import UsageError, one_line
@@ -20,6 +21,7 @@ from autotune.lab.stability.disturbances import CASES, disturb
 from autotune.operation import Baseline, Definition, Operation
 from autotune.registry import load_definition
 from autotune.shape import Shape
+from autotune.sheets import Sheet
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,6 @@ def _prepared(baseline: Baseline, shape: Shape) -> Callable[[Any], torch.Tensor]
 
 
 def _require_unquantized(shape: Shape) -> None:
-    """Refuse a quantized cache before any inputs are made."""
     kv_dtype = shape.as_dict().get("kv_dtype")
     if kv_dtype is not None and getattr(torch, str(kv_dtype)).itemsize == 1:
         raise UsageError(f"kv_dtype={kv_dtype!r}: disturbed inputs are of 16 or 32 bits, expected kv_dtype as dtype")
@@ -174,3 +175,55 @@ def _why_not_ours(shape: Shape, kind: ProcessorKind) -> str | None:
     if shape.as_dict()["dtype"] == "bfloat16":
         return "Triton's interpreter computes bfloat16 on raw bits; expected float16 or float32"
     return None
+
+
+COLUMNS: Final = (
+    *(sheets.text("case"), sheets.text("implementation"), sheets.number("NaN"), sheets.number("Inf")),
+    *(sheets.number(name, ".3g") for name in ("error", "limit", "lowest", "highest")),
+    sheets.text("verdict"),
+)
+
+
+def stability_sheet(stability: Stability) -> Sheet:
+    """Return a row for each case and implementation that ran; the case is named once."""
+    rows, last = [], ""
+    for finding in stability.findings:
+        rows.append(_row(finding, "" if finding.case == last else finding.case))
+        last = finding.case
+    notes = ["limit: twice the error of eager torch in the same dtype, plus two units in the last place"]
+    if any(finding.limit == math.inf for finding in stability.findings):
+        notes.append("finite: eager torch overflows there, so that its error limits nothing")
+    return Sheet(f"{stability.operation}: {stability.shape}", COLUMNS, tuple(rows), tuple(notes))
+
+
+def failure_lines(stability: Stability) -> list[str]:
+    """Return a line for each failure of a kernel of ours."""
+    return [f"autotune is wrong on {found.case!r}: {found.verdict}" for found in stability.failures]
+
+
+def stability_data(stability: Stability) -> dict[str, Any]:
+    """Return plain data for ``--json``; infinite errors and limits are null."""
+    return {
+        "operation": stability.operation,
+        "shape": stability.shape.as_dict(),
+        "is_stable": bool(stability.findings) and not stability.failures,
+        "findings": [_finding_data(found) for found in stability.findings],
+        "absent": dict(stability.absent),
+    }
+
+
+def _finding_data(found: CaseFinding) -> dict[str, Any]:
+    names = ("case", "name", "nans", "infinities", "low", "high", "verdict")
+    bounds = {"error": _finite(found.error), "error_limit": _finite(found.limit)}
+    return {name: getattr(found, name) for name in names} | bounds
+
+
+def _row(found: CaseFinding, case: str) -> tuple[object, ...]:
+    limit = "none" if found.limit == math.inf else found.limit
+    if found.error is None:
+        return (case, found.name, None, None, None, limit, None, None, found.verdict)
+    return (case, found.name, found.nans, found.infinities, found.error, limit, found.low, found.high, found.verdict)
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value

@@ -1,8 +1,11 @@
-"""A suite and its result as data: sheets, with what failed and the races behind them."""
+"""A suite and its result as data, sheets with what failed and the races behind them; and the suites by name."""
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from autotune.errors import UnknownNameError
 from autotune.lab.bench.comparison import Comparison
 from autotune.lab.bench.machines import Machine
 from autotune.sheets import Sheet
@@ -78,3 +81,23 @@ class Suite:
         policy = self.policy_on(machine)
         threads = None if policy is None or self.has_own_threads else machine.threads
         return SuiteResult(self.name, self.description, machine.name, machine.toolchain, policy, tuple(sheets), threads)
+
+
+SUITES: Final = ("exercise", "blocks", "assignment", "gaudi", "cudnn-paged", "axes")
+
+
+def find_suite(name: str) -> Suite:
+    """Import a suite, which loads torch.
+
+    Raises:
+        UnknownNameError: no suite has this name.
+
+    Example:
+        >>> find_suite("cudnn-paged").name
+        'cudnn-paged'
+    """
+    if name not in SUITES:
+        raise UnknownNameError(f"suite={name!r} is unknown; allowed: {', '.join(SUITES)}")
+    found = importlib.import_module(f"autotune.lab.suites.{name.replace('-', '_')}").SUITE
+    assert isinstance(found, Suite)
+    return found

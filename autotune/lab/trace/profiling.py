@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -184,13 +184,10 @@ def trace_call(
 
 
 def _actions(schedule: Schedule) -> Any:
-    """Convert the schedule to the profiler's."""
     from torch import profiler
 
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # the profiler's, where nothing warms up
-        return profiler.schedule(
-            wait=schedule.wait, warmup=schedule.warmup, active=schedule.active, repeat=schedule.repeat
-        )
+        return profiler.schedule(**asdict(schedule))
 
 
 def _run_steps(

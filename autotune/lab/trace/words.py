@@ -12,18 +12,11 @@ from autotune.sheets import Sheet
 
 PERFETTO: Final = "https://ui.perfetto.dev"
 HABANA: Final = "https://perfetto.habana.ai"  # Intel's build of it, which knows a Gaudi's engines
-STEP_COLUMNS: Final = (
-    sheets.text("step"),
-    sheets.text("name"),
-    sheets.text("parameters"),
-    sheets.number("ms", ".3f"),
-    sheets.text("phase"),
-)
+MILLISECONDS: Final = sheets.number("ms", ".3f")
+STEP_COLUMNS: Final = (*map(sheets.text, ("step", "name", "parameters")), MILLISECONDS, sheets.text("phase"))
 OPERATOR_COLUMNS: Final = (
-    sheets.text("name"),
-    sheets.number("calls", ""),
-    sheets.number("ms", ".3f"),
-    sheets.number("share", ".1%"),
+    *(sheets.text("name"), sheets.number("calls", "")),
+    *(MILLISECONDS, sheets.number("share", ".1%")),
 )
 
 

@@ -16,6 +16,7 @@ from autotune.kernels.flash_attention.definition import DEFINITION
 from autotune.lab.bench.comparison import OURS
 from autotune.lab.goldilocks.cpu_bench import CpuBench
 from autotune.lab.goldilocks.exploration import (
+    PointBench,
     PointResult,
     at_precision,
     check_shape,
@@ -44,7 +45,7 @@ def timing(microseconds: float) -> Timing:
     return Timing(microseconds, microseconds * 0.99, microseconds * 1.01, 15)
 
 
-class Made:
+class Made(PointBench):
     """A bench whose points have values by formula; one implementation fails."""
 
     parameters = (

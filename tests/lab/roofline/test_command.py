@@ -15,7 +15,7 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.lab.machine import ceilings, cuda_tools, processor
 from autotune.lab.machine.processor import Processor
 from autotune.lab.machine.sampling import TimedCall
-from autotune.lab.roofline import ncu_comparison, placement, saved
+from autotune.lab.roofline import ncu, placement, saved
 from autotune.lab.roofline.ncu import Counted, parse_raw_page
 from autotune.shape import AttentionShape
 from tests.lab.roofline.test_ncu import SAMPLE, fake_ncu
@@ -175,7 +175,7 @@ def test_a_length_that_fails_costs_no_other(run: Run, monkeypatch: pytest.Monkey
         return parse_raw_page(SAMPLE)
 
     monkeypatch.setattr(cuda_tools, "find_tool", lambda name: "ncu")
-    monkeypatch.setattr(ncu_comparison, "count_kernels", count)
+    monkeypatch.setattr(ncu, "count_kernels", count)
     ran = run(*LENGTHS)
     assert ran.code == 1
     heads = [line.split()[3] for line in ran.out.splitlines() if line.startswith("naive, all three")]

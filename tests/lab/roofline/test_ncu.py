@@ -11,11 +11,18 @@ import pytest
 
 from autotune.errors import AutotuneError, MissingDependencyError
 from autotune.lab.machine.processor import Processor, read_processor
-from autotune.lab.roofline import ncu, ncu_comparison
+from autotune.lab.roofline import ncu
 from autotune.lab.roofline.dram import Dram, fused_dram, naive_dram
 from autotune.lab.roofline.launch_once import KERNELS
-from autotune.lab.roofline.ncu import METRICS, Counted, count_kernels, parse_raw_page
-from autotune.lab.roofline.ncu_comparison import CountedBeside, compare, compare_with_ncu
+from autotune.lab.roofline.ncu import (
+    METRICS,
+    Counted,
+    CountedBeside,
+    compare,
+    compare_with_ncu,
+    count_kernels,
+    parse_raw_page,
+)
 from autotune.shape import AttentionShape
 
 ROOT = Path(__file__).parents[3]
@@ -199,4 +206,4 @@ def test_gpu_counts_are_within_fifteen_percent_of_the_model(seq: int) -> None:
     except MissingDependencyError as error:
         pytest.skip(str(error))
     deviations = {item.kernel: item.deviation for item in found}
-    assert all(abs(deviations[name]) <= ncu_comparison.TOLERANCE for name in ("naive", "flash_attention_forward"))
+    assert all(abs(deviations[name]) <= ncu.TOLERANCE for name in ("naive", "flash_attention_forward"))

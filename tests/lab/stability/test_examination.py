@@ -15,8 +15,7 @@ from autotune.lab.bench.comparison import OURS
 from autotune.lab.machine import subjects
 from autotune.lab.stability import examination
 from autotune.lab.stability.disturbances import CASES, disturb
-from autotune.lab.stability.examination import examine, judge
-from autotune.lab.stability.words import failure_lines, stability_data, stability_sheet
+from autotune.lab.stability.examination import examine, failure_lines, judge, stability_data, stability_sheet
 from autotune.registry import get_operation
 from autotune.shape import AttentionShape, PagedShape
 from autotune.space import Config

@@ -1,5 +1,6 @@
 """The suite over the article's axes: a cache of keys and values, quantization, score functions."""
 
+import inspect
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,8 @@ from autotune.kernels.baselines.kv_cache import GrowingCache
 from autotune.kernels.flash_attention.flex import compiled
 from autotune.kernels.flash_attention.reference import attention_reference
 from autotune.lab.bench.machines import CpuMachine, GpuMachine, Machine
-from autotune.lab.suites.axes import kv_cache, measure, quantization, score_functions
+from autotune.lab.suites import axes
+from autotune.lab.suites.axes import kv_cache, quantization, score_functions
 from autotune.lab.suites.threads import THREADS
 from autotune.sheets import Sheet
 from tests.lab.bench.fake_machine import FakeMachine
@@ -30,7 +32,8 @@ def column(table: Sheet, title: str) -> list[Any]:
 def test_the_grids_are_the_articles() -> None:
     assert kv_cache.KV_GRID == ((4, 16), (8, 32), (10, 64), (12, 128))
     assert score_functions.FLEX_GRID == ((8, 8, 64), (16, 16, 128), (32, 32, 256))
-    assert (kv_cache.RUNS, score_functions.RUNS, THREADS) == (100, 100, (1, 2))
+    runs = inspect.signature(score_functions.flex_sheet).parameters["runs"].default
+    assert (kv_cache.RUNS, runs, THREADS) == (100, 100, (1, 2))
 
 
 def test_decoding_with_a_cache_gives_what_recomputing_gives() -> None:
@@ -233,7 +236,7 @@ def test_flex_attention_itself_is_right_where_it_is_not_compiled() -> None:
 def test_operators_are_told_by_their_own_time() -> None:
     left = torch.ones(64, 64)
     calls = {"product": lambda: left @ left, "sum": lambda: left.sum()}
-    table = measure.operator_sheet(CpuMachine(), "two calls", calls)
+    table = axes.operator_sheet(CpuMachine(), "two calls", calls)
     product = [row for row in table.rows if row[0] == "product"]
     assert "aten::mm" in [row[1] for row in product]
     times = [row[3] for row in product]
@@ -271,7 +274,7 @@ def test_operators_have_any_name_and_the_profilers_own_rows_are_none(
     monkeypatch.setattr(torch.profiler, "profile", lambda **_: profiler)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     machine: Machine = CpuMachine() if kind == "cpu" else GpuMachine()
-    table = measure.operator_sheet(machine, "flex", {"no-op": lambda: None})
+    table = axes.operator_sheet(machine, "flex", {"no-op": lambda: None})
     found = ["triton_tem_fused_flex_attention_4", "triton_poi_fused_zeros_2", "aten::empty"]
     assert column(table, "operator") == found + [graph] * (kind == "cpu")  # where its kernels have no rows
     assert table.failures == ()
@@ -279,5 +282,5 @@ def test_operators_have_any_name_and_the_profilers_own_rows_are_none(
 
 def test_a_call_without_an_operator_fails_the_table() -> None:
     left = torch.ones(4, 4)
-    table = measure.operator_sheet(CpuMachine(), "two", {"product": lambda: left @ left, "nothing": lambda: None})
+    table = axes.operator_sheet(CpuMachine(), "two", {"product": lambda: left @ left, "nothing": lambda: None})
     assert table.failures == ("nothing: the profiler saw no operator of it",)

@@ -13,11 +13,7 @@ from autotune.executor import Race
 from autotune.lab.bench import entrants
 from autotune.lab.formulas import eager_movements, total_bytes
 from autotune.lab.memory.peaks import peak_bytes
-from autotune.lab.suites import CpuMachine
-from autotune.lab.suites.assignment import measure as assignment
-from autotune.lab.suites.assignment import words as assignment_words
-from autotune.lab.suites.blocks import measure as blocks
-from autotune.lab.suites.exercise import measure as exercise
+from autotune.lab.suites import CpuMachine, assignment, blocks, exercise
 from autotune.search_spaces.flash_attention.operation import OPERATION
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape
@@ -139,7 +135,7 @@ def test_the_score_matrix_is_that_of_the_assignments_table() -> None:
 
 
 def test_the_assignment_has_its_own_sizes() -> None:
-    sizes = (assignment.LENGTHS, assignment.HEADS, assignment.HEAD_DIM, assignment_words.MAX_ERROR)
+    sizes = (assignment.LENGTHS, assignment.HEADS, assignment.HEAD_DIM, assignment.MAX_ERROR)
     assert sizes == ((128, 512, 1024), 8, 64, 1e-3)
 
 
@@ -172,11 +168,11 @@ def test_the_claims_figures_are_those_of_the_formula() -> None:
     intensities = [OPERATION.cost(shape).flops / assignment.moved_before("naive", shape) for shape in shapes]
     assert [round(intensity, 1) for intensity in intensities] == [10.7, 15.1]
     assert intensities == [pytest.approx(seq * 64 / (4 * (64 + seq))) for seq in (128, 1024)]  # the claim's words
-    assert "10.7 at 128, 15.1 at 1024" in assignment_words.CLAIM
+    assert "10.7 at 128, 15.1 at 1024" in assignment.CLAIM
 
 
 def test_the_assignment_fails_beyond_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assignment_words, "MAX_ERROR", 1e-12)
+    monkeypatch.setattr(assignment, "MAX_ERROR", 1e-12)
     kernels = list(assignment.measure_assignment(FakeMachine(), (16,)))[1]
     assert [row[3] for row in kernels.rows] == ["no", "no"]
     assert len(kernels.failures) == 2

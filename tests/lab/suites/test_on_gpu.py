@@ -5,14 +5,12 @@ import torch
 
 from autotune import platforms
 from autotune.lab.suites import GpuMachine
-from autotune.lab.suites.assignment.measure import measure_assignment
+from autotune.lab.suites.assignment import measure_assignment
 from autotune.lab.suites.axes.kv_cache import kv_sheet
 from autotune.lab.suites.axes.score_functions import flex_sheet
-from autotune.lab.suites.cudnn_paged.inputs import CudnnSetting
-from autotune.lab.suites.cudnn_paged.measure import measure_cudnn_paged
-from autotune.lab.suites.exercise.measure import measure_exercise
-from autotune.lab.suites.gaudi.inputs import GaudiSetting
-from autotune.lab.suites.gaudi.measure import measure_gaudi
+from autotune.lab.suites.cudnn_paged import CudnnSetting, measure_cudnn_paged
+from autotune.lab.suites.exercise import measure_exercise
+from autotune.lab.suites.gaudi import GaudiSetting, measure_gaudi
 
 pytestmark = [
     pytest.mark.gpu,

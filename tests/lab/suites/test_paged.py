@@ -8,12 +8,9 @@ import pytest
 import torch
 
 from autotune.dispatch import TunedKernel, get_kernel
-from autotune.lab.suites.cudnn_paged import inputs as cudnn_inputs
-from autotune.lab.suites.cudnn_paged import measure as cudnn_paged
-from autotune.lab.suites.cudnn_paged import words as cudnn_words
-from autotune.lab.suites.gaudi import inputs as gaudi_inputs
-from autotune.lab.suites.gaudi import measure as gaudi
-from autotune.lab.suites.gaudi.inputs import GaudiSetting
+from autotune.lab.suites import cudnn_paged as cudnn_paged
+from autotune.lab.suites import gaudi as gaudi
+from autotune.lab.suites.gaudi import GaudiSetting
 from autotune.shape import PagedShape
 from tests.lab.bench.fake_machine import EXTRA_BYTES, HELD_BYTES, FakeMachine
 
@@ -21,21 +18,21 @@ SMALL = GaudiSetting(batch=3, heads=4, kv_heads=2, seq=70, head_dim=16, page_siz
 
 
 def test_gaudis_setting_is_the_notebooks() -> None:
-    assert astuple(gaudi_inputs.SETTING) == (32, 32, 32, 1024, 128, 128, 1024, "bfloat16")
-    assert (gaudi_inputs.SEED, gaudi.WARMUPS, gaudi.ACTIVE) == (42, 1, 3)
+    assert astuple(gaudi.SETTING) == (32, 32, 32, 1024, 128, 128, 1024, "bfloat16")
+    assert (gaudi.SEED, gaudi.WARMUPS, gaudi.ACTIVE) == (42, 1, 3)
 
 
 def test_context_lengths_are_drawn_once_and_a_smaller_batch_has_the_first() -> None:
-    lengths = gaudi_inputs.draw_lengths(gaudi_inputs.SETTING)
+    lengths = gaudi.draw_lengths(gaudi.SETTING)
     torch.manual_seed(42)
     assert lengths.tolist() == torch.randint(1, 1025, (32,)).tolist()
-    assert gaudi_inputs.draw_lengths(gaudi_inputs.CPU_SETTING).tolist() == lengths[:8].tolist()
+    assert gaudi.draw_lengths(gaudi.CPU_SETTING).tolist() == lengths[:8].tolist()
     assert 1 <= int(lengths.min()) <= int(lengths.max()) <= 1024
 
 
 def test_fragmentation_is_counted_block_by_block() -> None:
-    (row,) = gaudi.fragmentation(gaudi_inputs.SETTING).rows
-    lengths = gaudi_inputs.draw_lengths(gaudi_inputs.SETTING).tolist()
+    (row,) = gaudi.fragmentation(gaudi.SETTING).rows
+    lengths = gaudi.draw_lengths(gaudi.SETTING).tolist()
     real = sum(1 for length in lengths for start in range(0, 1024, 128) if start < length)
     assert row[:4] == (32, sum(lengths), 32 * 8, real)
     assert row[4] == pytest.approx(1.0 - real / 256)
@@ -47,7 +44,7 @@ def test_gaudis_three_are_right_and_every_step_is_told() -> None:
     assert summary.failures == ()
     assert [row[0] for row in summary.rows] == ["fused SDPA *", "initial paged", "flat paged"]
     assert all(isinstance(row[5], float) and row[5] < 1e-5 for row in summary.rows)
-    counts = [-(-length // 16) for length in gaudi_inputs.draw_lengths(SMALL).tolist()]
+    counts = [-(-length // 16) for length in gaudi.draw_lengths(SMALL).tolist()]
     assert [row[1] for row in summary.rows] == [3 * 5, 3 * max(counts), sum(counts)]
     assert [row[3] for row in summary.rows] == [1.0, 1 / 2, pytest.approx(1 / 3)]
     assert [(row[0], row[1]) for row in steps.rows] == [(name, step) for name in gaudi_names() for step in (1, 2, 3)]
@@ -71,13 +68,13 @@ def on_an_h200(shape: PagedShape, **options: Any) -> TunedKernel:
 
 def test_gaudis_and_cudnns_tables_say_which_config_ours_had(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine that passes for a GPU; neither ours nor cuDNN runs, which is said."""
-    tensors = gaudi_inputs.make_inputs
+    tensors = gaudi.make_inputs
     monkeypatch.setattr(gaudi, "get_kernel", on_an_h200)
     monkeypatch.setattr(gaudi, "make_inputs", lambda setting, lengths, device: tensors(setting, lengths, "cpu"))
     *_, summary = gaudi.measure_gaudi(FakeMachine(kind="cuda"), SMALL)
     monkeypatch.setattr(cudnn_paged, "get_kernel", on_an_h200)
-    setting = cudnn_inputs.CudnnSetting(batch=2, heads=3, seq=100, head_dim=16, page_size=16)
-    paged = cudnn_paged._on_gpu(FakeMachine(), setting, cudnn_inputs.make_tensors(setting, "cpu"))
+    setting = cudnn_paged.CudnnSetting(batch=2, heads=3, seq=100, head_dim=16, page_size=16)
+    paged = cudnn_paged._on_gpu(FakeMachine(), setting, cudnn_paged.make_tensors(setting, "cpu"))
     for table in (summary, paged):
         (served,) = [note for note in table.notes if note.startswith("served: ")]
         assert served.endswith("the space's default)")
@@ -111,16 +108,16 @@ def test_a_wrong_paged_attention_fails_the_suite(monkeypatch: pytest.MonkeyPatch
 
 
 def test_cudnns_setting_is_the_notebooks() -> None:
-    assert astuple(cudnn_inputs.CudnnSetting()) == (4, 12, 1024, 64, 64, "float16")
-    assert (cudnn_words.ATOL, cudnn_words.RTOL) == (5e-3, 3e-3)
+    assert astuple(cudnn_paged.CudnnSetting()) == (4, 12, 1024, 64, 64, "float16")
+    assert (cudnn_paged.ATOL, cudnn_paged.RTOL) == (5e-3, 3e-3)
 
 
 @pytest.mark.parametrize("seq", [64, 100])
 def test_pages_hold_the_contiguous_keys_where_the_table_says(seq: int) -> None:
-    setting = cudnn_inputs.CudnnSetting(batch=2, heads=3, seq=seq, head_dim=8, page_size=16)
+    setting = cudnn_paged.CudnnSetting(batch=2, heads=3, seq=seq, head_dim=8, page_size=16)
     k = torch.randn(2, seq, 3, 8)
-    tensors = cudnn_inputs.make_tensors(setting, "cpu")
-    container = cudnn_inputs.cut_into_pages(k, tensors.page_table.long(), 16)
+    tensors = cudnn_paged.make_tensors(setting, "cpu")
+    container = cudnn_paged.cut_into_pages(k, tensors.page_table.long(), 16)
     assert container.shape == (2 * -(-seq // 16), 3, 16, 8)
     for batch, position in ((0, 0), (1, 15), (1, 16), (0, seq - 1)):
         page = int(tensors.page_table[batch, position // 16])
@@ -129,7 +126,7 @@ def test_pages_hold_the_contiguous_keys_where_the_table_says(seq: int) -> None:
 
 
 def test_cudnns_place_is_taken_and_its_tolerance_kept() -> None:
-    setting = cudnn_inputs.CudnnSetting(batch=2, heads=3, seq=100, head_dim=16, page_size=16)
+    setting = cudnn_paged.CudnnSetting(batch=2, heads=3, seq=100, head_dim=16, page_size=16)
     *_, table = cudnn_paged.measure_cudnn_paged(FakeMachine(), setting)
     assert table.failures == ()
     assert [row[:2] for row in table.rows] == [("gaudi initial paged", 1), ("gaudi flat paged", 1)]
@@ -152,16 +149,16 @@ def test_an_error_beyond_the_tolerance_fails() -> None:
 
 def test_cudnns_graph_is_validated_without_a_gpu() -> None:
     pytest.importorskip("cudnn")
-    table = cudnn_paged.validate_graph(cudnn_inputs.CudnnSetting())
+    table = cudnn_paged.validate_graph(cudnn_paged.CudnnSetting())
     assert (table.rows[0][1], table.failures) == ("valid", ())
-    refused = cudnn_paged.validate_graph(cudnn_inputs.CudnnSetting(head_dim=100))
+    refused = cudnn_paged.validate_graph(cudnn_paged.CudnnSetting(head_dim=100))
     assert str(refused.rows[0][1]).startswith("refused: ")
     assert len(refused.failures) == 1
 
 
 def test_an_absent_frontend_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cudnn", None)
-    table = cudnn_paged.validate_graph(cudnn_inputs.CudnnSetting())
+    table = cudnn_paged.validate_graph(cudnn_paged.CudnnSetting())
     assert "not installed" in str(table.rows[0][1])
     assert 'pip install ".[cudnn]"' in str(table.rows[0][1])
     assert table.failures == ()

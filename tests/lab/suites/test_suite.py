@@ -9,8 +9,8 @@ from autotune.dispatch import get_kernel
 from autotune.errors import UnknownNameError
 from autotune.lab.bench.entrants import served_notes
 from autotune.lab.suites import SUITES, CpuMachine, Suite, SuiteSheet, find_suite
-from autotune.lab.suites.assignment.measure import measure_assignment
-from autotune.lab.suites.exercise.measure import measure_exercise
+from autotune.lab.suites.assignment import measure_assignment
+from autotune.lab.suites.exercise import measure_exercise
 from autotune.lab.suites.threads import torch_threads
 from autotune.shape import AttentionShape
 from autotune.trial import Policy

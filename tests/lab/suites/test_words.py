@@ -10,19 +10,16 @@ import pytest
 from autotune import sheets
 from autotune.kernels.baselines.flex import Flex
 from autotune.lab.bench.comparison import Comparison
-from autotune.lab.suites import SUITES, SuiteResult, SuiteSheet
-from autotune.lab.suites.assignment.measure import measure_assignment
-from autotune.lab.suites.axes import measure as axes
+from autotune.lab.suites import SUITES, SuiteResult, SuiteSheet, axes
+from autotune.lab.suites.assignment import measure_assignment
 from autotune.lab.suites.axes.kv_cache import kv_sheet
 from autotune.lab.suites.axes.quantization import quantization_sheet
 from autotune.lab.suites.axes.score_functions import flex_sheet
-from autotune.lab.suites.blocks.measure import measure_blocks
-from autotune.lab.suites.cudnn_paged.inputs import CudnnSetting
-from autotune.lab.suites.cudnn_paged.measure import measure_cudnn_paged
-from autotune.lab.suites.exercise.measure import measure_exercise
-from autotune.lab.suites.gaudi.inputs import GaudiSetting
-from autotune.lab.suites.gaudi.measure import measure_gaudi
-from autotune.lab.suites.words import heading, suite_data, suite_markdown, whole_sheet
+from autotune.lab.suites.blocks import measure_blocks
+from autotune.lab.suites.cudnn_paged import CudnnSetting, measure_cudnn_paged
+from autotune.lab.suites.exercise import measure_exercise
+from autotune.lab.suites.gaudi import GaudiSetting, measure_gaudi
+from autotune.lab.suites.run import heading, suite_data, suite_markdown, whole_sheet
 from autotune.shape import AttentionShape
 from autotune.trial import Conditions, Policy, Timing, Toolchain
 from tests.golden import assert_golden

@@ -24,10 +24,9 @@ RECOMPUTED: Final = "recomputed"
 GROWING: Final = "growing cache"
 STATIC: Final = "static cache"
 
+SIZE_COLUMNS: Final = (sheets.number("sequence", "d"), sheets.number("hidden", "d"), sheets.number("threads"))
 COLUMNS: Final = (
-    sheets.number("sequence", "d"),
-    sheets.number("hidden", "d"),
-    sheets.number("threads"),
+    *SIZE_COLUMNS,
     sheets.timing(RECOMPUTED),
     sheets.timing(GROWING),
     sheets.ratio("gain"),
@@ -66,7 +65,7 @@ def kv_sheet(machine: Machine, grid: tuple[tuple[int, int], ...] = KV_GRID, runs
 
 
 def _times(times: Mapping[str, Timing]) -> tuple[Any, ...]:
-    """The three times, and behind each cache its gain; None for a call that has no time."""
+    """Return the three times, and behind each cache its gain; None for a call that has no time."""
     again, growing, static = (times.get(name) for name in (RECOMPUTED, GROWING, STATIC))
     return again, growing, ratio(again, growing), static, ratio(again, static)
 

@@ -17,7 +17,7 @@ from autotune.kernels.baselines.int8_linear import (
 )
 from autotune.lab.bench.entrants import Run, ratio
 from autotune.lab.bench.machines import Machine
-from autotune.lab.suites.axes.kv_cache import HEADS, KV_GRID, RUNS
+from autotune.lab.suites.axes.kv_cache import HEADS, KV_GRID, RUNS, SIZE_COLUMNS
 from autotune.lab.suites.suite import SuiteSheet
 from autotune.lab.suites.threads import time_by_threads
 
@@ -26,14 +26,10 @@ ModuleT = TypeVar("ModuleT", bound=torch.nn.Module)
 FLOAT: Final = "float32"
 INT8: Final = "int8"
 COLUMNS: Final = (
-    sheets.number("sequence", "d"),
-    sheets.number("hidden", "d"),
-    sheets.number("threads"),
-    sheets.timing(FLOAT),
-    sheets.timing(INT8),
+    *SIZE_COLUMNS,
+    *map(sheets.timing, (FLOAT, INT8)),
     sheets.ratio("gain"),
-    sheets.size(f"{FLOAT} weights"),
-    sheets.size(f"{INT8} weights"),
+    *(sheets.size(f"{name} weights") for name in (FLOAT, INT8)),
     sheets.percent("relative error"),
 )
 PROJECTIONS: Final = ("q_proj", "k_proj", "v_proj", "o_proj")

@@ -16,12 +16,11 @@ from autotune.kernels.baselines.flex import Flex
 from autotune.kernels.flash_attention.flex.masks import alibi, causal_mask, document_mask, softcap, window_mask
 from autotune.lab.bench.entrants import Run
 from autotune.lab.bench.machines import Machine
+from autotune.lab.suites.axes.kv_cache import HEADS, RUNS
 from autotune.lab.suites.suite import SuiteSheet
 from autotune.lab.suites.threads import time_by_threads
 
 FLEX_GRID: Final = ((8, 8, 64), (16, 16, 128), (32, 32, 256))  # batch, sequence, hidden
-HEADS: Final = 4  # which the article leaves open
-RUNS: Final = 100
 NOT_COMPILED_RUNS: Final = 20
 CAP: Final = 20.0
 WINDOW: Final = 4  # keys on each side, the query's own one of them: fewer than the shortest sequence has
@@ -30,11 +29,8 @@ NO_OP: Final = "no-op"
 ALIBI: Final = "ALiBi"
 COMPILED_ON_CPU: Final = {FLEX_GRID[0]: (NO_OP, ALIBI)}  # each takes inductor 5 to 20 s
 COLUMNS: Final = (
-    sheets.number("batch", "d"),
-    sheets.number("sequence", "d"),
-    sheets.number("hidden", "d"),
-    sheets.text("compiled"),
-    sheets.text("function"),
+    *(sheets.number(name, "d") for name in ("batch", "sequence", "hidden")),
+    *map(sheets.text, ("compiled", "function")),
     sheets.number("threads"),
     sheets.timing(),
     sheets.ratio("times no-op"),
@@ -216,7 +212,6 @@ def _dense(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, function: Score
 
 @contextlib.contextmanager
 def _without_advice() -> Iterator[None]:
-    """Suppress torch's advice to compile."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*flex_attention called without torch.compile.*")
         yield

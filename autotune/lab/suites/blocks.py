@@ -1,14 +1,18 @@
-"""The times of block pairs: raced on a GPU, looked up in recorded sweeps elsewhere."""
+"""The exercise's search for block sizes: six pairs at three lengths, and the best of them for each length.
+
+There the sizes never reached the kernel; here they are BLOCK_Q and BLOCK_K of ours. They are raced on a GPU; on a CPU,
+where no time of a GPU's blocks can be measured, the recorded sweeps answer.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from autotune import sheets
 from autotune.device import Device
 from autotune.errors import MissingDependencyError
 from autotune.lab.bench.machines import Machine
-from autotune.lab.suites.blocks import words
 from autotune.lab.suites.suite import Suite, SuiteSheet
 from autotune.registry import get_implementation, get_operation
 from autotune.search_spaces.flash_attention.triton import ROWS_PER_WARP
@@ -16,6 +20,30 @@ from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import shipped_sweeps
 from autotune.trial import Candidate, Policy, Stage, Status, Timing
+
+SEQ: Final = sheets.number("S", "d")
+BLOCKS: Final = sheets.text("BLOCK_Q x BLOCK_K")
+SOURCE: Final = sheets.text("recorded problem")
+MEASURED_COLUMNS: Final = (SEQ, BLOCKS, sheets.timing(), sheets.text("config"), sheets.text("result"))
+OTHERS_BEST: Final = sheets.timing("with other parameters at their best")
+RECORDED_COLUMNS: Final = (SEQ, SOURCE, sheets.text("not as asked"), BLOCKS, sheets.timing(), OTHERS_BEST)
+BEST_COLUMNS: Final = (SEQ, sheets.text("best pair"), sheets.timing(), sheets.text("not distinguished"))
+RECORDED_BEST_COLUMNS: Final = (SEQ, SOURCE, *BEST_COLUMNS[1:])
+OTHERS: Final = (
+    f"other parameters are the default's, but no more warps than BLOCK_Q has {ROWS_PER_WARP} rows for; "
+    "pairs longer than S are left out"
+)
+RACED: Final = "times are of one interleaved race a length, of a CUDA graph's replay over inputs that no cache holds"
+RECORDED: Final = (
+    "reduced: nothing is measured, as a CPU has no such blocks: times are those of the recorded sweep on an {device} "
+    "with the same mask, where there is one, whose length is nearest, and of those the nearest in batch and heads; "
+    "what is not as asked stands beside it; `autotune bench --suite blocks` on a GPU measures the exercise's problem"
+)
+NOT_RECORDED: Final = "not recorded"
+BEST_RECORDED: Final = (
+    "the best of a length that is recorded with the same mask, in the batch and heads recorded: with the exercise's "
+    "another may be the best; of other lengths none is named"
+)
 
 OPERATION: Final = "flash_attention"
 IMPLEMENTATION: Final = "triton"  # whose blocks these are
@@ -37,7 +65,7 @@ def measure_blocks(machine: Machine) -> Iterator[SuiteSheet]:
 
 
 def shape_of(seq: int) -> AttentionShape:
-    """The exercise's problem at a length, in bf16, the dtype of the recorded sweeps."""
+    """Return the exercise's problem at a length, in bf16, the dtype of the recorded sweeps."""
     return AttentionShape(batch=BATCH, heads=HEADS, seq_q=seq, head_dim=HEAD_DIM, dtype="bfloat16", causal=True)
 
 
@@ -110,8 +138,8 @@ def _measured(machine: Machine) -> Iterator[SuiteSheet]:
     finally:
         executor.close()
     title = f"block pairs: batch {BATCH}, {HEADS} heads of {HEAD_DIM}, bfloat16, causal"
-    yield SuiteSheet(title, words.MEASURED_COLUMNS, tuple(rows), (words.OTHERS, words.RACED), tuple(failures))
-    yield SuiteSheet("the best pair", words.BEST_COLUMNS, tuple(best))
+    yield SuiteSheet(title, MEASURED_COLUMNS, tuple(rows), (OTHERS, RACED), tuple(failures))
+    yield SuiteSheet("the best pair", BEST_COLUMNS, tuple(best))
 
 
 def _recorded() -> Iterator[SuiteSheet]:
@@ -135,13 +163,12 @@ def _recorded() -> Iterator[SuiteSheet]:
         for pair, timing in times.items():
             rows.append((seq, str(source), differs, _name(pair), timing, _fastest(screened, pair)))
         best.append(_best_recorded(seq, source, times))
-    note = words.RECORDED.format(device=" and an ".join(sorted(devices)))
-    yield SuiteSheet("block pairs, as recorded", words.RECORDED_COLUMNS, tuple(rows), (note, words.OTHERS))
-    yield SuiteSheet("the best pair, as recorded", words.RECORDED_BEST_COLUMNS, tuple(best), (words.BEST_RECORDED,))
+    note = RECORDED.format(device=" and an ".join(sorted(devices)))
+    yield SuiteSheet("block pairs, as recorded", RECORDED_COLUMNS, tuple(rows), (note, OTHERS))
+    yield SuiteSheet("the best pair, as recorded", RECORDED_BEST_COLUMNS, tuple(best), (BEST_RECORDED,))
 
 
 def _fastest(screened: Mapping[Config, Timing | None], pair: Pair) -> Timing | None:
-    """Find the least time of all configs with these blocks."""
     timings = [
         timing
         for config, timing in screened.items()
@@ -163,7 +190,7 @@ def _best(seq: int, times: Mapping[Pair, Timing | None]) -> Row:
 def _best_recorded(seq: int, source: AttentionShape, times: Mapping[Pair, Timing | None]) -> Row:
     """Find the best pair with its problem; nothing for another length or mask than was asked for."""
     if (source.seq_q, source.causal) != (seq, shape_of(seq).causal):
-        return seq, words.NOT_RECORDED, None, None, None
+        return seq, NOT_RECORDED, None, None, None
     _, *best = _best(seq, times)
     return seq, str(source), *best
 

@@ -1,4 +1,7 @@
-"""Times, errors and traffic of attention before and after fusion."""
+"""The course assignment on an optimized attention kernel: three kernels, fused into one, and torch's SDPA; fp32.
+
+Per head softmax(Q K^T / sqrt(D)) V with 8 heads of 64, no mask; the largest error must stay below 1e-3.
+"""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -7,6 +10,7 @@ from typing import Any, Final
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from autotune import sheets
 from autotune.dispatch import TunedKernel, get_kernel
 from autotune.executor import BaselineResult
 from autotune.kernels.baselines.eager import Eager
@@ -23,10 +27,45 @@ from autotune.lab.bench.entrants import (
     served_notes,
 )
 from autotune.lab.bench.machines import Machine
-from autotune.lab.suites.assignment import words
 from autotune.lab.suites.suite import Suite, SuiteSheet
 from autotune.registry import get_operation, load_definition
 from autotune.shape import ITEM_BYTES, AttentionShape
+
+MAX_ERROR: Final = 1e-3
+WHEN: Final = ("before", "after")
+
+MATRIX_COLUMNS: Final = (sheets.number("S", "d"), sheets.size("S x S of a head"), sheets.size("of all heads"))
+KERNEL_COLUMNS: Final = (
+    sheets.number("S", "d"),
+    sheets.text("implementation"),
+    sheets.number("error", ".1e"),
+    sheets.text(f"below {MAX_ERROR:g}"),
+    sheets.timing(),
+    sheets.ratio("times as slow as SDPA"),
+)
+FUSION_COLUMNS: Final = (
+    sheets.number("S", "d"),
+    *map(sheets.timing, WHEN),
+    sheets.ratio("gain"),
+    *(sheets.size(f"moved {when}") for when in WHEN),
+    *(sheets.number(f"FLOP/byte {when}", ".1f") for when in WHEN),
+    *(sheets.size(f"extra memory {when}") for when in WHEN),
+)
+ERROR: Final = f"error: the largest one against fp64; the assignment allows {MAX_ERROR:g}"
+CLAIM: Final = (
+    "the intensity of the three kernels rises with S, as S D / (4 (D + S)) does in fp32 (10.7 at 128, 15.1 at 1024, "
+    "towards D / 4 = 16); that it falls is wrong, and memory limits them only below the device's ridge, which "
+    "`autotune analyze roofline` measures"
+)
+ON_CPU: Final = (
+    "no Triton kernel runs on a CPU: eager stands for naive, torch's operations one after another, "
+    "and SDPA for the fused kernel"
+)
+MOVED: Final = (
+    "moved: by formula, before the bytes of every read and write, after what must be moved at least; "
+    "extra memory: the most beside inputs and output"
+)
+SCALED: Final = "eager moves the scores six times, naive four: it scales them by an operation of its own"
 
 OPERATION: Final = "flash_attention"
 HEADS: Final = 8
@@ -63,23 +102,23 @@ def measure_assignment(machine: Machine, lengths: tuple[int, ...] = LENGTHS) -> 
         comparisons.append(make_comparison(machine, OPERATION, shape, measured, served))
         machine.release()
     title = f"three kernels, one, and SDPA: {HEADS} heads of {HEAD_DIM}, float32, no mask"
-    where = words.ON_CPU if is_cpu else f"{OURS}: the fused kernel that get_kernel serves"
+    where = ON_CPU if is_cpu else f"{OURS}: the fused kernel that get_kernel serves"
     configs = served_notes(ours)
-    notes = (where, words.ERROR, *configs)
-    yield SuiteSheet(title, words.KERNEL_COLUMNS, tuple(kernels), notes, tuple(failures), tuple(comparisons))
-    notes = (words.MOVED, *((words.SCALED,) if before == EAGER else ()), words.CLAIM, *configs)
-    yield SuiteSheet(f"fusion: {before} before, {after} after", words.FUSION_COLUMNS, tuple(fusion), notes)
+    notes = (where, ERROR, *configs)
+    yield SuiteSheet(title, KERNEL_COLUMNS, tuple(kernels), notes, tuple(failures), tuple(comparisons))
+    notes = (MOVED, *((SCALED,) if before == EAGER else ()), CLAIM, *configs)
+    yield SuiteSheet(f"fusion: {before} before, {after} after", FUSION_COLUMNS, tuple(fusion), notes)
 
 
 def score_matrices() -> SuiteSheet:
     """Compute the memory of the scores in fp32."""
     sizes = {seq: seq * seq * ITEM_BYTES["float32"] for seq in MATRIX_LENGTHS}
     rows = tuple((seq, of_head, HEADS * of_head) for seq, of_head in sizes.items())
-    return SuiteSheet(f"the score matrix: {HEADS} heads, float32", words.MATRIX_COLUMNS, rows)
+    return SuiteSheet(f"the score matrix: {HEADS} heads, float32", MATRIX_COLUMNS, rows)
 
 
 def shape_of(seq: int) -> AttentionShape:
-    """The assignment's problem at a length."""
+    """Return the assignment's problem at a length."""
     return AttentionShape(batch=1, heads=HEADS, seq_q=seq, head_dim=HEAD_DIM, dtype="float32")
 
 
@@ -95,13 +134,13 @@ def _entrants(shape: AttentionShape, served: TunedKernel | None, device: str) ->
 
 
 def _sdpa(inputs: Any) -> Callable[[], torch.Tensor]:
-    """SDPA by the backend that torch chooses."""
+    """Prepare SDPA by the backend that torch chooses."""
     q, k, v = (tensor.transpose(1, 2) for tensor in (inputs.q, inputs.k, inputs.v))
     return lambda: scaled_dot_product_attention(q, k, v).transpose(1, 2)
 
 
 def _kernel_row(seq: int, result: BaselineResult, sdpa: BaselineResult) -> Row:
-    below = "" if result.error is None else "yes" if result.error < words.MAX_ERROR else "no"
+    below = "" if result.error is None else "yes" if result.error < MAX_ERROR else "no"
     return seq, result.name, result.error, below, result.timing, ratio(result.timing, sdpa.timing)
 
 
@@ -129,9 +168,9 @@ def _fusion_row(shape: AttentionShape, before: BaselineResult, after: BaselineRe
 def _too_far(found: Mapping[str, BaselineResult]) -> list[str]:
     """Write a line for each error that the assignment does not allow."""
     return [
-        f"{result.name}: largest error {result.error:.3g}, {words.MAX_ERROR:g} is allowed"
+        f"{result.name}: largest error {result.error:.3g}, {MAX_ERROR:g} is allowed"
         for result in found.values()
-        if result.error is not None and result.error >= words.MAX_ERROR
+        if result.error is not None and result.error >= MAX_ERROR
     ]
 
 

@@ -1,4 +1,7 @@
-"""Times, peaks and errors of flash and standard attention, with and without projections around them."""
+"""The exercise of AMD's training material on flash attention in Triton: its sizes, with causal masks as its kernel has.
+
+Flash against standard attention, by itself and in a module with projections: times, peaks and errors.
+"""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -8,6 +11,7 @@ from typing import Any, Final
 import torch
 from torch.nn.functional import linear, scaled_dot_product_attention
 
+from autotune import sheets
 from autotune.correctness import TOLERATED, error_limit, largest_error
 from autotune.dispatch import TunedKernel, get_kernel
 from autotune.errors import BaselineUnavailableError
@@ -25,11 +29,28 @@ from autotune.lab.bench.entrants import (
     served_notes,
 )
 from autotune.lab.bench.machines import Machine
-from autotune.lab.suites.exercise import words
-from autotune.lab.suites.exercise.words import FLASH, STANDARD
 from autotune.lab.suites.suite import Suite, SuiteSheet
 from autotune.registry import load_definition
 from autotune.shape import ITEM_BYTES, AttentionShape
+
+FLASH: Final = "flash"
+STANDARD: Final = "standard"
+BOTH: Final = (FLASH, STANDARD)
+
+COLUMNS: Final = (
+    sheets.text("B, H, S, D"),
+    *map(sheets.timing, BOTH),
+    sheets.ratio("speed-up"),
+    *(sheets.size(f"{name} peak") for name in BOTH),
+    sheets.ratio("memory ratio"),
+    *(sheets.number(f"{name} tokens/s", ",.0f") for name in BOTH),
+    *(sheets.number(f"{name} error", ".1e") for name in BOTH),
+)
+PEAK: Final = "peak: the most that a call holds beside inputs and weights, its output included"
+ON_CPU: Final = "flash is torch's SDPA by its flash backend, since no Triton kernel runs on a CPU; float32 alone"
+ON_GPU: Final = "flash is the kernel that get_kernel serves"
+ERROR_ALONE: Final = "error: the largest one against fp64"
+ERROR_PROJECTED: Final = f"{ERROR_ALONE}, of the first sequence; both have the same weights"
 
 OPERATION: Final = "flash_attention"
 CASES: Final = ((1, 8, 128, 64), (2, 16, 256, 64), (4, 32, 512, 64), (2, 16, 1024, 64), (1, 8, 2048, 64))  # B, H, S, D
@@ -42,15 +63,15 @@ Way = Callable[[], Attend]  # makes ready what it keeps between calls
 
 def measure_exercise(machine: Machine, cases: tuple[tuple[int, int, int, int], ...] = CASES) -> Iterator[SuiteSheet]:
     """Measure a table without projections and one with them for each dtype."""
-    where = words.ON_CPU if machine.kind == "cpu" else words.ON_GPU
+    where = ON_CPU if machine.kind == "cpu" else ON_GPU
     for dtype in DTYPES[machine.kind]:
         shapes = [
             AttentionShape(batch=batch, heads=heads, seq_q=seq, head_dim=width, dtype=dtype, causal=True)
             for batch, heads, seq, width in cases
         ]
-        notes = (where, words.PEAK, words.ERROR_ALONE)
+        notes = (where, PEAK, ERROR_ALONE)
         yield _sheet(machine, f"attention, {dtype}", shapes, _by_itself, notes)
-        notes = (where, words.PEAK, words.ERROR_PROJECTED)
+        notes = (where, PEAK, ERROR_PROJECTED)
         yield _sheet(machine, f"with projections, {dtype}", shapes, _projected, notes)
 
 
@@ -77,7 +98,7 @@ def _sheet(
         comparisons.append(comparison if enter is _by_itself else _without_rates(comparison))
         machine.release()
     notes = (*notes, *served_notes(ours))
-    return SuiteSheet(title, words.COLUMNS, tuple(rows), notes, tuple(failures), tuple(comparisons))
+    return SuiteSheet(title, COLUMNS, tuple(rows), notes, tuple(failures), tuple(comparisons))
 
 
 def _without_rates(comparison: Comparison) -> Comparison:
@@ -125,7 +146,7 @@ def _by_itself(shape: AttentionShape, ways: dict[str, Way], device: str) -> list
 
 
 def _projected(shape: AttentionShape, ways: dict[str, Way], device: str) -> list[Entrant]:
-    """Attention between projections of ``hidden [B, S, H * D]``: three before it, one behind it."""
+    """Enter attention between projections of ``hidden [B, S, H * D]``: three before it, one behind it."""
     generator = torch.Generator(device=device).manual_seed(SEED)
     dtype, width = getattr(torch, shape.dtype), shape.heads * shape.head_dim
     hidden = torch.randn(shape.batch, shape.seq_q, width, generator=generator, device=device).to(dtype)
