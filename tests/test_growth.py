@@ -247,3 +247,24 @@ def test_rows_that_left_the_space_are_listed_and_all_others_answer_as_before(
         row for sweep in shipped_sweeps("flash_attention") for row in sweep.trials() if row.implementation == "triton"
     ]
     assert len(left) == sum(not is_gone(row.config) for row in rows)
+
+
+@pytest.mark.parametrize("operation", sorted({key[0] for key in IMPLEMENTATIONS if WINNERS[key]}))
+def test_costs_and_baselines_take_a_shape_with_a_field_that_they_do_not_know(operation: str) -> None:
+    shape = next(winner.shape for (name, _), winners in WINNERS.items() for winner in winners if name == operation)
+    cost = registry.get_operation(operation).cost
+    assert cost(as_grown(shape)) == cost(shape)
+    for baseline in registry.load_baselines(operation):
+        assert baseline.unsupported(as_grown(shape)) == baseline.unsupported(shape)
+        if baseline.name == "cudnn":
+            grown: Any = as_grown(shape)
+            reason = baseline.unsupported(replace(grown, sparse=True))
+            assert reason == "sparse=True is not supported by cudnn"
+
+
+def test_a_baseline_that_takes_no_calls_of_users_is_not_served() -> None:
+    rows = [row for row in WINNERS["paged_prefill", "triton"] if row.baseline == "cudnn"]
+    assert rows
+    for row in rows:
+        kernel = get_kernel(row.shape, device=NVIDIA_H200.name, among="fastest", operation="paged_prefill")
+        assert (kernel.provenance.rung, kernel.implementation) == ("exact", "triton")

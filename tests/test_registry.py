@@ -1,6 +1,7 @@
 """Operations are found by name, and what they need is said where it is missing."""
 
 import importlib
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +41,19 @@ def test_a_broken_package_of_somebody_elses_stops_nobody() -> None:
         assert registry.implementations_of("flash_attention") == before
     with pytest.raises(UnknownNameError, match="nowhere"):  # asked for by name
         registry.get_implementation("flash_attention", "broken")
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("text", ["raise RuntimeError('no such board')", "raise OSError(5, 'bus')", "def"], ids=str)
+def test_a_package_that_raises_at_import_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    name = f"raises_{abs(hash(text))}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    registry.register_implementation("flash_attention", "broken", f"{name}:IMPLEMENTATION")
+    with pytest.warns(RuntimeWarning, match=f"reference='{name}:IMPLEMENTATION' cannot be loaded"):
+        assert "broken" not in [each.name for each in registry.implementations_of("flash_attention")]
 
 
 @pytest.mark.usefixtures("registered")

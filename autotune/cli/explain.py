@@ -14,7 +14,7 @@ from autotune.console.output import make_console, print_json
 from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.console.shapes import describe
 from autotune.device import NVIDIA_H200, Device
-from autotune.dispatch import get_kernel
+from autotune.dispatch import pick_for_device
 from autotune.registry import get_implementation, implementations_of
 from autotune.shape import Shape
 from autotune.table import Store, home, shipped_sweeps, shipped_winners, warn_damaged
@@ -87,7 +87,7 @@ def _narrow(sources: list[Source], shape: Shape, device: Device) -> list[Source]
 
 def _why_served(operation: str, shape: Shape, device: Device, candidate: Candidate) -> str:
     """Return the reason that a candidate is served for a shape; empty if another one is."""
-    kernel = get_kernel(shape, device=device.name, operation=operation, among=(candidate.implementation,))
+    kernel = pick_for_device(shape, device, operation, among=(candidate.implementation,))
     return f"{kernel.provenance.rung}: {kernel.provenance.reason}" if kernel.candidate == candidate else ""
 
 

@@ -156,8 +156,6 @@ def _bind(operation: str, shape: Shape, alternative: Alternative) -> Callable[..
         return load_kernel(operation, candidate.implementation).bind(candidate.config, shape)
     definition: Any = load_definition(operation)
     baseline, absent = _find_baseline(operation, name), why_unserved(operation, shape, name)
-    if not isinstance(definition, ServedDefinition):
-        absent = f"{name} is compared and not served"
 
     def call(*tensors: Any, return_lse: bool = False, **options: Any) -> Any:
         if baseline is None or absent is not None or return_lse:
@@ -167,12 +165,12 @@ def _bind(operation: str, shape: Shape, alternative: Alternative) -> Callable[..
     return call
 
 
-def why_unserved(operation: str, shape: Shape, name: str) -> str | None:
-    """Return the reason why a baseline cannot be served here, or None."""
+def why_unserved(operation: str, shape: Shape, name: str, *, here: bool = True) -> str | None:
+    """Return the reason why a baseline cannot be served, here or where its library is installed, or None."""
     baseline = _find_baseline(operation, name)
-    if baseline is None:
+    if baseline is None or not isinstance(load_definition(operation), ServedDefinition):
         return f"{name} is compared and not served"
-    return baseline.available() or baseline.unsupported(shape)
+    return (baseline.available() if here else None) or baseline.unsupported(shape)
 
 
 def _find_baseline(operation: str, name: str) -> ServedBaseline | None:

@@ -32,7 +32,7 @@ def climb(
     Args:
         rows: the winners of the operation; of one shape the best implementation comes first.
         admitted: the implementations that may be served.
-        with_baselines: also serve the baseline of a race that was faster than the race's winner.
+        with_baselines: also serve the baseline that was faster than the winner in the race of this very shape.
     """
     implementations = {implementation.name: implementation for implementation in admitted}
     near = [
@@ -49,7 +49,7 @@ def climb(
         if implementation.space.why_invalid(trial.config, shape, device) is not None:
             continue
         rung, reason = _rung(distance, trial, device)
-        if with_baselines and (name := _faster_baseline(trial)):
+        if with_baselines and distance == 0.0 and (name := _faster_baseline(trial)):
             why = f"{name} won the race of the kernel {reason}"
             yield Alternative(Candidate(name, Config()), Provenance(rung, why, trial, row.origin, distance, name))
         yield Alternative(trial.candidate, Provenance(rung, reason, trial, row.origin, distance))

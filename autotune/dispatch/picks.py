@@ -187,10 +187,7 @@ def _pick(shape: Shape, place: int | str | Device, name: str | None, among: Amon
     admitted = _admitted(operation, shape, device, among)
     rows = tuple(row for row in rows if row.trial.implementation in {each.name for each in admitted})
     found = list(climb(shape, device, rows, admitted, with_baselines=among == "fastest"))
-    if not isinstance(place, str):  # to run here
-        baselines = {name for each in found if (name := each.provenance.baseline)}
-        unserved = {name for name in baselines if why_unserved(operation.name, shape, name) is not None}
-        found = [each for each in found if each.provenance.baseline not in unserved]
+    found = [each for each in found if _can_serve(each, operation.name, shape, here=not isinstance(place, str))]
     if known is None:
         reason = _why_unknown(device.name, generation)
         warnings.warn(f"device={place!r}: {reason}", RuntimeWarning, stacklevel=4)
@@ -204,6 +201,15 @@ def _pick(shape: Shape, place: int | str | Device, name: str | None, among: Amon
     for each in found:
         best.setdefault(each.candidate, each)
     return TunedKernel(operation.name, shape, tuple(best.values()))
+
+
+def _can_serve(alternative: Alternative, operation: str, shape: Shape, *, here: bool) -> bool:
+    """Return False for a baseline that cannot be served: here, or, of a named device, where its library is."""
+    name = alternative.provenance.baseline
+    try:
+        return not name or why_unserved(operation, shape, name, here=here) is None
+    except MissingDependencyError:  # torch, which is not needed to ask about a named device
+        return not here
 
 
 def _admitted(operation: Operation[Any], shape: Shape, device: Device, among: Among) -> list[Implementation[Any]]:

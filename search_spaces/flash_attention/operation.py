@@ -12,25 +12,24 @@ def cost(shape: AttentionShape) -> Cost:
 
     The field's convention (FlashAttention's benchmarks): 2 FLOPs a multiply-add, softmax not counted.
     """
-    return _cost(shape, ITEM_BYTES[shape.dtype])
+    return _cost(shape, shape.head_dim + shape.head_dim_v, ITEM_BYTES[shape.dtype])
 
 
 def paged_cost(shape: PagedShape, sequences: Iterable[tuple[int, int, int]]) -> Cost:
     """Return the cost of causal attention over numbers of sequences that have so many queries and so many keys each."""
-    names = ("heads", "kv_heads", "head_dim", "head_dim_v", "dtype", "window")
-    fields: dict[str, Any] = {name: getattr(shape, name) for name in names}
+    fields: dict[str, Any] = {name: getattr(shape, name) for name in ("heads", "kv_heads", "dtype", "window")}
+    fields |= {"head_dim": 8, "causal": True}  # of any width: caches may have wider heads than dense attention
+    widths, item_bytes = shape.head_dim + shape.head_dim_v, KV_ITEM_BYTES[shape.kv_dtype]
     costs = [
-        _cost(
-            AttentionShape(**fields, batch=batch, seq_q=seq_q, seq_kv=seq_kv, causal=True),
-            KV_ITEM_BYTES[shape.kv_dtype],
-        )
+        _cost(AttentionShape(**fields, batch=batch, seq_q=seq_q, seq_kv=seq_kv), widths, item_bytes)
         for batch, seq_q, seq_kv in sequences
     ]
     return Cost(flops=sum(cost.flops for cost in costs), bytes=sum(cost.bytes for cost in costs))
 
 
-def _cost(shape: AttentionShape, kv_item_bytes: int) -> Cost:
-    width = shape.batch * (shape.head_dim + shape.head_dim_v)
+def _cost(shape: AttentionShape, widths: int, kv_item_bytes: int) -> Cost:
+    """Return the cost of heads whose keys and values together are so wide."""
+    width = shape.batch * widths
     seen = shape.seq_kv
     if shape.window is not None:  # the first query's window begins the band; the last query sees the last key
         seen = min(seen, shape.seq_q + shape.window - 1)

@@ -70,6 +70,13 @@ def test_a_baseline_that_is_no_faster_is_not_served(tables: Tables, baseline_us:
     assert get_kernel(sample.shape(), device=H200, among="fastest").implementation == "triton"
 
 
+def test_a_baseline_is_served_for_the_very_shape_alone(tables: Tables) -> None:
+    tables.tune(sample.trial(timing=sample.timing(200.0), baseline_timing=sample.timing(160.0)))
+    near = replace(sample.shape(), batch=sample.shape().batch - 1)
+    kernel = get_kernel(near, device=H200, among="fastest")
+    assert (kernel.provenance.rung, kernel.implementation, kernel.provenance.baseline) == ("nearest", "triton", "")
+
+
 class Kernel:
     """Ours, or a foreign kernel that takes no text of one letter."""
 

@@ -136,8 +136,9 @@ def test_parameters_of_a_schedule_exist_under_their_schedule_alone() -> None:
 @pytest.mark.parametrize("window", [None, 1, 4, 100])
 @pytest.mark.parametrize("seq_q", [1, 3])
 @pytest.mark.parametrize("context", [1, 2, 5, 50])
-def test_cost_is_what_counting_says(context: int, seq_q: int, window: int | None) -> None:
-    shape = shape_of(max_context=64, mean_context=context, seq_q=seq_q, window=window, head_dim_v=64)
+@pytest.mark.parametrize("width", [128, 512])
+def test_cost_is_what_counting_says(context: int, seq_q: int, window: int | None, width: int) -> None:
+    shape = shape_of(max_context=64, mean_context=context, seq_q=seq_q, window=window, head_dim=width, head_dim_v=64)
     reach = window or context
     seen = [
         (query, key)
@@ -146,6 +147,6 @@ def test_cost_is_what_counting_says(context: int, seq_q: int, window: int | None
         if key <= query and query - key < reach
     ]
     keys = {key for _, key in seen}
-    assert cost(shape).flops == 64 * 32 * len(seen) * (2 * 128 + 2 * 64)
-    queries = 64 * 32 * seq_q * (128 + 64) * 2
-    assert cost(shape).bytes == queries + 64 * 8 * len(keys) * (128 + 64) * 2
+    assert cost(shape).flops == 64 * 32 * len(seen) * (2 * width + 2 * 64)
+    queries = 64 * 32 * seq_q * (width + 64) * 2
+    assert cost(shape).bytes == queries + 64 * 8 * len(keys) * (width + 64) * 2

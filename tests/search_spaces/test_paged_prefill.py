@@ -79,8 +79,9 @@ def test_reject_names_the_value_and_the_limit(
 @pytest.mark.parametrize("window", [None, 1, 4, 100])
 @pytest.mark.parametrize("seq_q", [1, 3, 40])
 @pytest.mark.parametrize("context", [1, 2, 5, 50])
-def test_cost_is_what_counting_says(context: int, seq_q: int, window: int | None) -> None:
-    shape = shape_of(max_context=context, seq_q=seq_q, window=window, head_dim_v=64)
+@pytest.mark.parametrize("width", [128, 512])
+def test_cost_is_what_counting_says(context: int, seq_q: int, window: int | None, width: int) -> None:
+    shape = shape_of(max_context=context, seq_q=seq_q, window=window, head_dim=width, head_dim_v=64)
     seen = [
         (query, key)
         for query in range(context - seq_q, context)
@@ -88,8 +89,8 @@ def test_cost_is_what_counting_says(context: int, seq_q: int, window: int | None
         if key <= query and query - key < (window or context)
     ]
     keys = {key for _, key in seen}
-    assert cost(shape).flops == 4 * 32 * len(seen) * (2 * 128 + 2 * 64)
-    assert cost(shape).bytes == (4 * 32 * seq_q + 4 * 8 * len(keys)) * (128 + 64) * 2
+    assert cost(shape).flops == 4 * 32 * len(seen) * (2 * width + 2 * 64)
+    assert cost(shape).bytes == (4 * 32 * seq_q + 4 * 8 * len(keys)) * (width + 64) * 2
 
 
 def test_cost_of_a_ragged_batch_is_that_of_a_chunk_and_of_decode_rows() -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from autotune.correctness import check_baseline, make_case
-from autotune.dispatch import Among, get_kernel
+from autotune.dispatch import Among, pick_for_device
 from autotune.errors import AutotuneError, one_line
 from autotune.executor import BaselineResult, Executor, Race
 from autotune.lab.bench.comparison import DEFAULT, OURS, Comparison, make_entry
@@ -49,7 +49,7 @@ def compare_on_gpu(
     Raises:
         AutotuneError: the race cannot be run.
     """
-    kernel = get_kernel(shape, device=executor.device.name, among=among, operation=operation.name)
+    kernel = pick_for_device(shape, executor.device, operation.name, among=among)
     served = kernel.candidate
     space = get_implementation(operation.name, served.implementation).space
     default = replace(served, config=space.default(shape, executor.device))

@@ -1,7 +1,7 @@
 """cuDNN's attention over given tensors, ready to be timed and to be captured, and as baselines."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -223,9 +223,12 @@ class Cudnn:
         return find_missing()
 
     def unsupported(self, shape: Any) -> str | None:
-        if isinstance(shape, AttentionShape | PagedShape):
-            return unsupported(_problem_of(shape))
-        return f"{type(shape).__name__}: {self.name} computes an AttentionShape or a PagedShape"
+        if not isinstance(shape, AttentionShape | PagedShape):
+            return f"{type(shape).__name__}: {self.name} computes an AttentionShape or a PagedShape"
+        for name in type(shape).ABSENT.keys() - FIELDS:
+            if getattr(shape, name) != type(shape).ABSENT[name]:
+                return f"{name}={getattr(shape, name)!r} is not supported by {self.name}"
+        return unsupported(_problem_of(shape))
 
     def prepare(self, shape: Any, inputs: Any) -> Callable[[], torch.Tensor]:
         """Return a call that returns the same tensor each time; plans are built and, for the fastest, timed here."""
@@ -267,6 +270,9 @@ class Cudnn:
 CUDNN: Final = (Cudnn(FIRST), Cudnn(BEST, is_usual=False))  # who builds and times all plans is not ready at once
 
 
+FIELDS: Final = {field.name for field in fields(Problem)}
+
+
 def _features(inputs: Any) -> dict[str, Any]:
     return {name: getattr(inputs, name) for name in ("scale", "window", "softcap")}
 
@@ -275,8 +281,7 @@ def _problem_of(shape: AttentionShape | PagedShape) -> Problem:
     """Return the problem of contiguous tensors, all of whose strides are multiples of a head's width."""
     values: dict[str, Any] = shape.as_dict() | {"scale": 1.0}
     if isinstance(shape, PagedShape):
-        values |= {"causal": True, "seq_kv": values.pop("max_context")}
-        del values["mean_context"], values["layout"]
+        values |= {"causal": True, "seq_kv": shape.max_context}
     for name, width in (("q", shape.head_dim), ("k", shape.head_dim), ("v", shape.head_dim_v)):
         values[f"{name}_strides"] = (width,) * 3
-    return Problem(**values)
+    return Problem(**{name: value for name, value in values.items() if name in FIELDS})
