@@ -5,6 +5,7 @@ STAMP := $(VENV)/.installed
 RUN := $(VENV)/bin/python -m
 SEQ ?= 1024
 ARGS ?=
+WORKERS := $(shell expr $$(nproc) + 1)  # one more than cores, since many tests wait for a child's answer or time-out
 
 # The user's own python3 first: it is the one that may hold a torch built for the machine's GPU.
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -24,11 +25,11 @@ search: $(STAMP)  ## tune flash attention; SEQ=512,2048 names the lengths, ARGS=
 
 test: lint  ## check style and types, then run every test that is quick and needs no GPU
 	@echo "== pytest"
-	@$(RUN) pytest -n auto -m "not gpu and not slow" $(ARGS)
+	@$(RUN) pytest -n $(WORKERS) -m "not gpu and not slow" $(ARGS)
 
 # pytest exits with 5 where no test is marked slow, which is no failure.
 test-slow: $(STAMP)  ## run the tests that take minutes
-	@$(RUN) pytest -n auto --dist loadfile -m "slow and not gpu" $(ARGS) || test $$? -eq 5
+	@$(RUN) pytest -n $(WORKERS) --dist loadfile -m "slow and not gpu" $(ARGS) || test $$? -eq 5
 
 test-gpu: $(STAMP)  ## run the tests that need a GPU, on this machine's
 	@$(RUN) pytest -m gpu $(ARGS)

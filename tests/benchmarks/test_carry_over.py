@@ -93,6 +93,7 @@ def this_tree() -> Compiled:
     ],
     ids=["docstring", "float32 alone", "its default", "what fails", "a constant", "the grid", "an argument's value"],
 )
+@pytest.mark.slow
 def test_what_another_tree_compiles_and_launches_is_told_apart(
     file: str, before: str, after: str, same: list[bool] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +108,7 @@ def test_what_another_tree_compiles_and_launches_is_told_apart(
     assert [bool(each and each["binaries"]) for each in now.rows] == [True, True, False, False]
 
 
+@pytest.mark.slow
 def test_a_parameter_that_moved_changes_the_exact_digest_alone(tmp_path: Path) -> None:
     tree = edited(
         tmp_path / "tree", FORWARD, "heads, group, seq_q, seq_kv, window,", "group, heads, seq_q, seq_kv, window,"

@@ -103,6 +103,7 @@ def test_a_cache_that_nothing_recorded_resembles_fails_and_says_what_was(run: Ru
     assert not machine.home.exists()
 
 
+@pytest.mark.slow
 def test_a_model_is_tuned_for_prefill_and_decode(run: Run, machine: Machine, confirmed: list[list[Candidate]]) -> None:
     machine.ship_sweep(1024)
     ship(machine)
@@ -130,6 +131,7 @@ def test_a_phase_that_was_not_recorded_fails_and_the_other_is_kept(
     assert len(machine.kept()) > 0
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_what_was_not_recorded_plans_it_as_on_the_gpu(run: Run, machine: Machine) -> None:
     machine.ship_sweep(64)
     command = ("search", "--operation", "paged_decode", "--context", "512,2048", "--dry-run")

@@ -358,6 +358,7 @@ def test_a_sweep_tries_every_config_and_can_be_shipped(
 
 
 @pytest.mark.parametrize("failing", ["search", "ship"])
+@pytest.mark.slow
 def test_a_sweep_that_fails_keeps_no_other_from_being_shipped(
     run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: str
 ) -> None:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 PRINT_KEY = """
+import pytest
 from autotune.executor.compiler import settle_cache_keys
 from autotune.kernels.paged_decode.triton import forward
 settle_cache_keys()
@@ -19,5 +20,6 @@ def key(before: list[str]) -> str:
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_the_key_of_a_kernel_does_not_depend_on_what_was_compiled_before() -> None:
     assert key([]) == key(["paged_decode_split"]) == key(["merge_partials", "fold_tile"])

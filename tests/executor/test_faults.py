@@ -107,6 +107,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Out
         yield {str(outcome.config["FAULT"]): outcome for outcome in found if outcome is not None}
 
 
+@pytest.mark.slow
 def test_the_real_kernel_compiles_as_its_faults_say(compiled: dict[str, Outcome]) -> None:
     ends = {"too_much_shared_memory": Status.OUT_OF_RESOURCES, **dict.fromkeys(HANGING, Status.COMPILE_TIMEOUT)}
     assert {fault: outcome.status for fault, outcome in compiled.items()} == {

@@ -87,6 +87,7 @@ def test_a_race_without_entrants_ends_with_its_verdicts(harness: Harness) -> Non
 
 
 @pytest.mark.parametrize("baselines", ["every", ["slow", "rare"], [], "fastest", "none"], ids=str)
+@pytest.mark.slow
 def test_the_seconds_of_a_comparison_begin_when_all_are_ready(
     harness: Harness, kernel: SlowKernel, monkeypatch: pytest.MonkeyPatch, baselines: Baselines
 ) -> None:
@@ -125,6 +126,7 @@ def test_a_refused_config_has_a_place_and_no_memory(harness: Harness) -> None:
     assert found.extra_bytes == (PARTIAL, None, PARTIAL)
 
 
+@pytest.mark.slow
 def test_every_baseline_is_measured_if_asked(harness: Harness, kernel: SlowKernel) -> None:
     found, _ = race(harness, candidate(), baselines="every")
     assert [(baseline.name, baseline.timing is not None, baseline.message) for baseline in found.baselines] == [
@@ -161,6 +163,7 @@ def test_what_a_baseline_holds_between_calls_is_its_memory_but_for_copies_and_it
     assert [baseline.extra_bytes for baseline in found.baselines] == [None]  # a search asks for no memory
 
 
+@pytest.mark.slow
 def test_an_output_that_a_launch_allocates_counts_once(harness: Harness, kernel: SlowKernel) -> None:
     kernel.has_own_output = True
     found, _ = race(harness, candidate(), baselines="every")

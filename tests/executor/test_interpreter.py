@@ -31,6 +31,7 @@ def test_the_real_kernel_is_right_in_float16() -> None:
     assert 0.0 < verdict.error <= verdict.error_limit < 0.1
 
 
+@pytest.mark.slow
 def test_caches_and_partial_results_are_of_float16_too() -> None:
     triton = get_implementation("paged_decode", "triton")
     shape = PagedShape(batch=2, heads=2, kv_heads=1, max_context=600, head_dim=16, page_size=16)

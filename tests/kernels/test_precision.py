@@ -73,6 +73,7 @@ torch.testing.assert_close(found, expected.transpose(1, 2).float(), rtol=0, atol
         pytest.param("sm_120", True, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_the_default_of_float32_compiles_so_and_fits(arch: str, is_split: bool, tmp_path: Path) -> None:
     outcomes = compile_sample("tests.kernels.compile_precision", arch, tmp_path)
     assert len(outcomes) == 4

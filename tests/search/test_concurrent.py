@@ -4,6 +4,8 @@ import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from autotune.search import Limits, search
 from autotune.table import Store
 from autotune.trial import Stage, Trial
@@ -13,6 +15,7 @@ from tests.search.synthetic import LARGE, SHAPE, SYNTHETIC, FakeExecutor
 STEPS = range(4, 41, 4)
 
 
+@pytest.mark.slow
 def test_searches_of_one_study_at_once_lose_nothing_and_readers_never_fail(tmp_path: Path) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.search.endless"])

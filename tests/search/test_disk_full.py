@@ -96,6 +96,7 @@ def test_every_call_that_takes_space_may_find_the_disk_full(tmp_path: Path, whol
 
 
 @pytest.mark.parametrize("chunk", range(4))
+@pytest.mark.slow
 def test_the_disk_may_fill_at_any_byte(tmp_path: Path, whole: FullDisk, chunk: int) -> None:
     for point in range(chunk, POINTS, 4):
         assert fill(tmp_path / str(point), size=whole.size * point // POINTS)[0]

@@ -9,6 +9,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from autotune.search import Limits, search
 from autotune.table import Store
 from autotune.trial import Stage
@@ -61,6 +63,7 @@ def test_killed_searches_lose_nothing_and_continue(tmp_path: Path) -> None:
     assert stored.isdisjoint(PLACE[config] for config in executor.submitted)
 
 
+@pytest.mark.slow
 def test_a_storm_of_kills_loses_nothing() -> None:
     """``benchmarks.kill_storm``, in a process of its own: it forks, which a process with threads must not."""
     done = subprocess.run(

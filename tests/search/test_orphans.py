@@ -83,6 +83,7 @@ def survivors(processes: Processes) -> dict[int, str]:
 
 
 @every_signal
+@pytest.mark.slow
 def test_a_search_that_is_stopped_while_it_starts_leaves_nobody(
     family: "subprocess.Popen[str]", processes: Processes, number: signal.Signals
 ) -> None:

@@ -113,6 +113,7 @@ def _within(share: float, configs: list[Config]) -> bool:
 
 
 @pytest.mark.parametrize(("sampler", "least"), [("gp", 18), ("tpe", 10)])
+@pytest.mark.slow
 def test_a_study_finds_the_optimum_far_more_often_than_chance_does(sampler: Sampler, least: int) -> None:
     """One of 880 configs is within 3 %: in 50 trials TPE finds it with 16 of 20 seeds, drawing at random with 1."""
     asked = [ask(study(seed, first=(default(LARGE),), sampler=sampler), 50) for seed in range(20)]

@@ -294,6 +294,7 @@ def test_a_disk_that_fails_at_any_call_loses_nothing_acknowledged(tmp_path: Path
             return
 
 
+@pytest.mark.slow
 def test_killed_writers_lose_no_acknowledged_part(tmp_path: Path) -> None:
     """Twenty writers, two at a time, die at random moments while they append and compact."""
     context = multiprocessing.get_context("forkserver")

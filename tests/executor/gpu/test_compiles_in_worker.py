@@ -57,6 +57,7 @@ def test_a_problem_mixes_both_kinds(executor: GpuExecutor) -> None:
     assert found == {**dict.fromkeys(wanted, Status.OK), wanted[3]: Status.COMPILE_ERROR}
 
 
+@pytest.mark.slow
 def test_a_worker_is_left_the_time_of_a_compile_too(executor: GpuExecutor) -> None:
     outcome = answer(executor, in_place(run="hang"))
     assert (outcome.status, outcome.message) == (Status.HANG, "no answer within 1.2 s")

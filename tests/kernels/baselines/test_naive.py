@@ -139,6 +139,7 @@ def test_a_cuda_graph_holds_the_call() -> None:
 
 
 @pytest.mark.parametrize("arch", ["sm_90", pytest.param("gfx942", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_all_three_compile_and_fit(arch: str, tmp_path: Path) -> None:
     found = compile_sample("tests.kernels.baselines.compile_naive", arch, tmp_path)
     assert len(found) == 9

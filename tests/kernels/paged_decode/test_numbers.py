@@ -70,6 +70,7 @@ def test_there_are_enough_cases_and_each_is_named() -> None:
 
 
 @each_way
+@pytest.mark.slow
 def test_interpreted_bits_do_not_depend_on_the_order_of_pages(schedule: str, combine: str) -> None:
     assert interpret(order_failure, schedule, combine, "cpu") is None
 

@@ -56,6 +56,7 @@ def test_there_are_enough_cases_and_each_is_named() -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.slow
 def test_interpreted_bits_do_not_depend_on_the_order_of_pages(order: str) -> None:
     assert interpret(order_failure, order, "cpu") is None
 
@@ -75,6 +76,7 @@ def test_gpu_sequences_may_share_one_row_of_pages() -> None:
     assert shared_failure("cuda") is None
 
 
+@pytest.mark.slow
 def test_interpreted_sequences_are_found_among_many() -> None:
     assert interpret(many_failure, "cpu") is None
 

@@ -139,6 +139,7 @@ def test_a_shape_that_no_system_can_do_is_kept(run: Run, endings: dict[int, Endi
     ]
 
 
+@pytest.mark.slow
 def test_without_a_usual_baseline_on_a_cpu_all_that_can_run_are_raced(run: Run) -> None:
     """The usual ones over pages need a GPU: what runs on a CPU takes their place, small and said, and lives visibly."""
     small = ("--heads", "2", "--kv-heads", "1", "--head-dim", "8")
@@ -159,6 +160,7 @@ def test_without_a_usual_baseline_on_a_cpu_all_that_can_run_are_raced(run: Run) 
     ]
 
 
+@pytest.mark.slow
 def test_markdown_says_which_usual_baseline_is_absent_and_why(run: Run) -> None:
     small = ("--heads", "2", "--kv-heads", "1", "--head-dim", "8", "--context", "32")
     ran = run("bench", "--cpu", "--operation", "paged_decode", *small, "--seconds", "1", "--markdown")

@@ -150,6 +150,7 @@ clock = Clock()
         (60.0, 5, "for at most 60 s, but 5 rounds at least and 100 at most"),
     ],
 )
+@pytest.mark.slow
 def test_of_slow_calls_fewer_rounds_are_run_and_their_time_is_named(
     fakes: list[Fake], monkeypatch: pytest.MonkeyPatch, seconds: float, rounds: int, said: str
 ) -> None:
@@ -200,6 +201,7 @@ def test_seconds_are_the_most_that_are_taken(fakes: list[Fake]) -> None:
 
 
 @pytest.mark.parametrize("calls_before", [1, 2, 3, 20])
+@pytest.mark.slow
 def test_one_that_breaks_while_it_is_timed_costs_no_other(fakes: list[Fake], calls_before: int) -> None:
     """It breaks at its check, while its memory is watched, or in a race that is under way."""
     breaking = Fake("breaking", calls_before=calls_before, failure=RuntimeError("out of\nmemory"))
@@ -224,6 +226,7 @@ def test_nothing_to_compare_is_a_comparison_too(fakes: list[Fake]) -> None:
     assert compare_on_cpu(OPERATION, SHAPE, [], seconds=0.0).timed == ()
 
 
+@pytest.mark.slow
 def test_memory_is_what_a_call_holds_beside_its_result_and_keeps_between_calls() -> None:
     """Eager's two matrices of scores at once and its mask, by formula; torch's flash has none."""
     shape = AttentionShape(batch=1, heads=2, seq_q=200, head_dim=16, dtype="float32", causal=True)

@@ -53,6 +53,7 @@ def test_golden(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert drawn.count('class="ringed"') == 2 * 3  # in each panel; those that are beaten are pale
 
 
+@pytest.mark.slow
 def test_every_point_is_measured_where_all_fit(run: Run) -> None:
     (data,) = json.loads(run("analyze", "goldilocks", *SMALL, "--json").out)
     assert len(data["points"]) == data["valid_points"] == 6

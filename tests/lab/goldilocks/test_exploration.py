@@ -188,6 +188,7 @@ def test_other_shapes_are_refused() -> None:
         check_shape(Other(size=3))
 
 
+@pytest.mark.slow
 def test_cpu_measures_time_memory_and_error() -> None:
     shape = replace(DENSE, seq_q=128, seq_kv=128, causal=True)
     bench = CpuBench(FLASH, shape, ["eager", "sdpa flash", "cudnn"])

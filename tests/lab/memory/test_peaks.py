@@ -101,6 +101,7 @@ def test_what_would_take_too_long_is_not_run(clock: Callable[[float], None]) -> 
 
 
 @pytest.mark.parametrize(("seconds", "is_run"), [(2.2, False), (2.24, False), (2.25, True), (2.3, True)])
+@pytest.mark.slow
 def test_what_is_said_of_a_long_run_is_what_it_was_judged_by(
     clock: Callable[[float], None], seconds: float, is_run: bool
 ) -> None:
@@ -110,6 +111,7 @@ def test_what_is_said_of_a_long_run_is_what_it_was_judged_by(
     assert found.reason == ("" if is_run else f"would take about 2.3 s, more than --seconds {seconds:g}")
 
 
+@pytest.mark.slow
 def test_what_is_done_once_counts_as_no_runs_time(clock: Callable[[float], None]) -> None:
     clock(0.1)
     assert [peak.measured for peak in eager_peaks(64, 128, 256, seconds=1.0)] == [1, 1, 1]

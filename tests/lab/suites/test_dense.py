@@ -28,6 +28,7 @@ def test_the_exercise_has_its_own_sizes() -> None:
     assert exercise.CASES == ((1, 8, 128, 64), (2, 16, 256, 64), (4, 32, 512, 64), (2, 16, 1024, 64), (1, 8, 2048, 64))
 
 
+@pytest.mark.slow
 def test_the_exercise_compares_flash_with_standard_attention_with_and_without_projections() -> None:
     tables = list(exercise.measure_exercise(FakeMachine(), CASES))
     assert [table.title for table in tables] == ["attention, float32", "with projections, float32"]
@@ -48,6 +49,7 @@ def test_the_exercise_compares_flash_with_standard_attention_with_and_without_pr
     assert rates == [[False] * 4, [True] * 4]  # the operation's cost leaves projections out
 
 
+@pytest.mark.slow
 def test_standard_attention_is_eager_attention_and_holds_two_matrices_of_scores_and_its_mask() -> None:
     """On the real processor: a third matrix, or a mask that is not counted, makes another ratio."""
     alone, projected = exercise.measure_exercise(CpuMachine(), ((1, 4, 256, 16),))

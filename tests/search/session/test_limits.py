@@ -73,6 +73,7 @@ def test_a_budget_too_short_to_measure_stores_no_winner(store: Store, clocked: F
     assert rows(store, Stage.RACE) == []
 
 
+@pytest.mark.slow
 def test_a_search_that_converged_stops(store: Store) -> None:
     result = run(FakeExecutor(), store, trials=None, converge=True)
     assert result.ending is Ending.CONVERGED

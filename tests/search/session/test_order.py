@@ -32,6 +32,7 @@ def test_nothing_is_measured_twice(store: Store, capacity: int, sampler: Sampler
 
 
 @pytest.mark.parametrize(("sampler", "room"), [("gp", AHEAD), ("tpe", AHEAD), ("random", 64), ("exhaustive", 64)])
+@pytest.mark.slow
 def test_a_sampler_that_learns_has_few_configs_in_flight(store: Store, sampler: Sampler, room: int) -> None:
     executor = FakeExecutor(capacity=64)  # a host of many cores
     run(executor, store, trials=100, sampler=sampler)
