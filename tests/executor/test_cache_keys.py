@@ -3,8 +3,9 @@
 import subprocess
 import sys
 
-PRINT_KEY = """
 import pytest
+
+PRINT_KEY = """
 from autotune.executor.compiler import settle_cache_keys
 from autotune.kernels.paged_decode.triton import forward
 settle_cache_keys()
