@@ -130,8 +130,7 @@ def judge(outputs: "Sequence[torch.Tensor]", case: Case) -> Verdict:
 def check_baseline(output: "torch.Tensor", case: Case) -> tuple[float, float]:
     """Return the largest error of a baseline's output, and the limit that configs of ours have.
 
-    Raises:
-        BaselineUnavailableError: it is so far off that it computes something else.
+    BaselineUnavailableError where it is so far off that it computes something else.
     """
     error, limit = largest_error(output, case.references[0]), case.limits[0]
     if error > TOLERATED * limit:

@@ -94,11 +94,7 @@ def operation_for(shape: Shape) -> Operation[Any]:
 
 
 def check_shape(operation: Operation[Any], shape: Shape) -> None:
-    """Validate that an operation takes shapes of this class; those of a class derived from its own are other problems.
-
-    Raises:
-        UsageError: it does not.
-    """
+    """Raise UsageError unless an operation takes shapes of this class, which no class derived from its own is."""
     if type(shape) is not operation.shape_class:
         taken = f"operation={operation.name!r} takes {operation.shape_class.__name__}"
         raise UsageError(f"shape={shape!r} is of type {type(shape).__name__}; {taken}")
@@ -154,11 +150,7 @@ def load_baselines(operation: str) -> Sequence[Baseline]:
 
 
 def operation_reference(name: str) -> str:
-    """Return the reference of an operation, for another process to register.
-
-    Raises:
-        UnknownNameError: no such operation.
-    """
+    """Return the reference of an operation, for another process to register."""
     known = _all_operations()
     if name not in known:
         raise UnknownNameError(f"operation={name!r} is unknown; registered: {', '.join(sorted(known))}")
@@ -166,11 +158,7 @@ def operation_reference(name: str) -> str:
 
 
 def implementation_reference(operation: str, name: str) -> str:
-    """Return the reference of an implementation, for another process to register.
-
-    Raises:
-        UnknownNameError: no such operation or implementation.
-    """
+    """Return the reference of an implementation, for another process to register."""
     operation_reference(operation)
     known = _all_implementations()
     if (operation, name) not in known:

@@ -46,11 +46,7 @@ def parse_kv_dtype(dtype: "str | torch.dtype", *, field: str = "kv_dtype") -> st
 
 
 def parse_layout(layout: str) -> str:
-    """Return ``"NHD"`` or ``"HND"``, given in any case.
-
-    Raises:
-        InvalidShapeError: no such layout.
-    """
+    """Return ``"NHD"`` or ``"HND"``, given in any case; InvalidShapeError for another."""
     if layout in LAYOUTS:
         return layout
     if str(layout).upper() not in LAYOUTS:

@@ -40,7 +40,6 @@ def app(context: click.Context) -> None:
 
 
 def main() -> None:
-    """Run the command line."""
     warnings.formatwarning = lambda message, *_, **__: f"autotune: {message}\n"
     try:
         code = app(prog_name="autotune", standalone_mode=False)
@@ -59,7 +58,6 @@ def main() -> None:
 
 
 def _fail(text: str, code: int) -> int:
-    """Print an error in one line, and return its exit code."""
     print(f"autotune: {' '.join(text.split())}", file=sys.stderr)
     return code
 

@@ -46,7 +46,6 @@ def why_uncompiled(implementation: Implementation[Any]) -> str:
 
 
 def compiled_text(outcome: Outcome, device: Device) -> str:
-    """Return the outcome of compiling a config for a device."""
     resources = outcome.resources
     if outcome.status is not Status.OK:
         return f"{outcome.status} for {device.arch}: {outcome.message}"
@@ -57,7 +56,6 @@ def compiled_text(outcome: Outcome, device: Device) -> str:
 
 
 def confirmation_data(confirmation: "Confirmation | None") -> dict[str, Any] | None:
-    """Return a confirmation as plain data for ``--json``; None where nothing was confirmed."""
     if confirmation is None:
         return None
     return {

@@ -121,7 +121,6 @@ def _judge(asked: Explanation, source: Source) -> Explanation:
 
 
 def explanation_lines(found: Explanation) -> list[str]:
-    """Return an explanation as text."""
     lines = [
         f"kernel    {found.candidate.implementation}",
         f"config    {found.candidate.config}",
@@ -146,7 +145,6 @@ def explanation_lines(found: Explanation) -> list[str]:
 
 
 def explanation_data(found: Explanation) -> dict[str, Any]:
-    """Return an explanation as plain data for ``--json``."""
     rows = {"trial": found.trial, "rival": found.rival, "winner": found.winner}
     return {
         "operation": found.operation,

@@ -34,7 +34,6 @@ def plan_lines(plan: "SearchPlan") -> list[str]:
 
 
 def plan_data(plan: "SearchPlan") -> dict[str, Any]:
-    """Return a plan as plain data for ``--json``."""
     return {
         **{each.name: getattr(plan, each.name) for each in fields(plan) if each.name not in ("pace", "seconds")},
         "shape": plan.shape.as_dict(),

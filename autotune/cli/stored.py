@@ -74,11 +74,7 @@ def no_winners_text(operation: str, implementations: Sequence[str]) -> str:
 
 
 def find_device(name: str, rows: Iterable[Trial], tables: Path | None) -> Device:
-    """Find the device of a name, in any case, among rows or else any operation's winners; the highest power cap wins.
-
-    Raises:
-        UnknownNameError: no row is of such a device.
-    """
+    """Find the device of a name, in any case, among rows or else any winners; the highest power cap wins."""
     devices = {trial.device for trial in rows}
     if find_named(name, devices) is None:
         winners = (served_winners(other, root=tables, on_damaged=warn_damaged) for other in operation_names())

@@ -73,12 +73,7 @@ def preview(request: SearchRequest) -> None:
 
 
 def run(request: SearchRequest) -> Tuning:
-    """Tune, and print each result as it comes.
-
-    Raises:
-        AutotuneError: a shape has no winner, one that could not be shipped, or one that does not hold here.
-        SystemExit: a signal ended it; what was measured is kept.
-    """
+    """Tune, and print each result as it comes; AutotuneError where a shape has no winner that ships and holds here."""
     interrupts.listen()
     console, started = make_console(request.as_json), time.monotonic()
     require_place(request.tables)
@@ -102,7 +97,6 @@ def run(request: SearchRequest) -> Tuning:
 
 
 def _data(found: Tuning) -> list[dict[str, Any]]:
-    """Return each search as plain data, once."""
     searched = {id(each.search): each for each in found.results if each.search is not None}
     asked = {(each.operation, each.asked) for each in found.results}
     return [

@@ -58,11 +58,7 @@ class Number(click.ParamType[float]):
         self._kind, self._minimum, self._maximum = kind, minimum, maximum
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Convert a value to the number.
-
-        Raises:
-            UsageError: the value is no number, or outside the limits.
-        """
+        """Convert a value to the number; UsageError for another, or one outside the limits."""
         low, high = self._minimum, self._maximum
         try:
             number = self._kind(value)
@@ -130,7 +126,6 @@ class Reference(NamedTuple):
     listens_later: bool = False
 
     def load(self) -> click.Command:
-        """Import the command."""
         found: click.Command = pkgutil.resolve_name(self.target)
         return found
 
@@ -147,7 +142,6 @@ class Group(click.Group):
         return list(self.references)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
         reference = self.references.get(cmd_name)
         return None if reference is None else reference.load()
 

@@ -23,7 +23,6 @@ tables_option: Final = option(
 
 
 def implementation_option(default: str = "all of ours") -> Decorator:
-    """Make an option that names implementations; the text describes the default."""
     return option(
         "--implementation",
         "implementations",
@@ -35,31 +34,23 @@ def implementation_option(default: str = "all of ours") -> Decorator:
 
 
 def device_option(default: str = "the GPU here, or NVIDIA H200") -> Decorator:
-    """Make an option that names a device; the text describes the default."""
     return option("--device", metavar="NAME", help="A device by name.", default_text=default)
 
 
 def place_option(*places: str) -> Decorator:
-    """Make an option that names a kind of processor to measure on."""
     return option("--device", metavar="|".join(places), help="Where to measure.", default_text="what is here")
 
 
 def output_option(default: str | None = None, *, content: str = "File to write.", default_text: str = "") -> Decorator:
-    """Make an option that names a file to write."""
     return option("--output", metavar="FILE", type=PATH, default=default, help=content, default_text=default_text)
 
 
 def split_names(text: str | None) -> tuple[str, ...]:
-    """Split a list of names at its commas."""
     return tuple(name for part in (text or "").split(",") if (name := part.strip()))
 
 
 def parse_seconds(text: str) -> float:
-    """Parse the seconds of ``90``, ``90s``, ``2m`` or ``1m30s``.
-
-    Raises:
-        UsageError: the text is not a time, or the time is zero.
-    """
+    """Parse the seconds of ``90``, ``90s``, ``2m`` or ``1m30s``; UsageError for any other text, and for zero."""
     expected = "expected more than 0 seconds (90), or 90s, 2m, 1m30s, 1h"
     number = r"(\d+(?:\.\d+)?)"
     match = re.fullmatch(rf"(?:{number}\s*h)?\s*(?:{number}\s*m)?\s*(?:{number}\s*s?)?", text.strip())

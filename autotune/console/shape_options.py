@@ -28,7 +28,6 @@ class Declaration(NamedTuple):
 
     @property
     def default_text(self) -> str:
-        """The default, or both defaults."""
         return "; paged: ".join(filter(None, (self.dense, self.paged)))
 
 
@@ -77,7 +76,6 @@ class ShapeOptions:
     tp: int | None = _declare("GPUs that --model's heads are split over.", "1", kind=integer(1))
 
     def given(self) -> dict[str, Any]:
-        """Return the options that were given, by name."""
         return {name: value for name in DECLARATIONS if (value := getattr(self, name)) is not None}
 
 

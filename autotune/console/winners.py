@@ -117,7 +117,6 @@ def status_text(statuses: Mapping[Status, int]) -> str:
 
 
 def trial_data(trial: Trial) -> dict[str, Any]:
-    """Return a trial as plain data for ``--json``."""
     outcome = trial.outcome
     return {
         "operation": trial.operation,
@@ -144,12 +143,10 @@ def trial_data(trial: Trial) -> dict[str, Any]:
 
 
 def timing_data(timing: Timing | None) -> dict[str, Any] | None:
-    """Return a time as plain data."""
     return None if timing is None else asdict(timing)
 
 
 def candidate_data(candidate: Candidate) -> dict[str, Any]:
-    """Return a candidate as plain data."""
     return {"implementation": candidate.implementation, "config": config_data(candidate.config)}
 
 
@@ -159,7 +156,6 @@ def config_data(config: Config) -> dict[str, Any]:
 
 
 def _rate(trial: Trial) -> str:
-    """Return the rate of a trial's limit, as text to follow its time."""
     if is_limited_by_memory(trial.tflops, trial.gbps, trial.device.name, trial.shape):
         return "" if trial.gbps is None else f", {gbps_text(trial.gbps)}"
     return "" if trial.tflops is None else f", {tflops_text(trial.tflops)}"

@@ -55,9 +55,6 @@ def dense_shapes(options: ShapeOptions, kind: ProcessorKind, **usual: str | None
 def sized_for_cpu(options: ShapeOptions) -> ShapeOptions:
     """Fill in a CPU's batch and length where none were given; heads stay those of the problem or its model.
 
-    Raises:
-        UnknownNameError: there is no such operation.
-
     Example:
         >>> sized_for_cpu(ShapeOptions(operation="paged_decode", batch="4")).context
         '512'
@@ -111,11 +108,7 @@ def describe_sized(options: ShapeOptions, sizes: CommandSizes, device: str | Non
 
 
 def names_to_compare(operation: str, against: str | None) -> tuple[str, ...]:
-    """Return the names of the chosen baselines of an operation; all where none was named.
-
-    Raises:
-        UnknownNameError: there is no such baseline.
-    """
+    """Return the names of the chosen baselines of an operation; all where none was named."""
     return tuple(choose_names(load_baselines(operation), split_names(against) or (ALL,)))
 
 

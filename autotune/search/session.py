@@ -107,7 +107,6 @@ def _conclude(
     rows: Sequence[Trial],
     ending: Ending,
 ) -> SearchResult:
-    """Choose the winner among the rows of races."""
     screened = [trial for study in studies for trial in study.recorder.screened.values()]
     found = ranked(winners(rows))
     if not found and ending is not Ending.INTERRUPTED:
@@ -156,7 +155,6 @@ def _skip(
 
 
 def _open_study(recorder: Recorder, sampler: Sampler, first: Iterable[Config]) -> ImplementationStudy:
-    """Resume a study and make its proposals."""
     races = recorder.resume(measured_fully=sampler == "exhaustive")
     space, shape, device = recorder.implementation.space, recorder.shape, recorder.executor.device
     first, past = [recorder.default, *first], [trial.outcome for trial in recorder.screened.values()]
@@ -165,7 +163,6 @@ def _open_study(recorder: Recorder, sampler: Sampler, first: Iterable[Config]) -
 
 
 def _require_measured(studies: Iterable[ImplementationStudy], limits: Limits) -> dict[str, Recorder]:
-    """Return the recorders of what has verdicts."""
     found = {study.name: study.recorder for study in studies if study.recorder.screened}
     if found:
         return found

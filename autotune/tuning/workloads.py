@@ -40,11 +40,7 @@ class Answer:
 def read_workloads(
     shapes: Shape | Iterable[Shape | Workload | tuple[str, Shape]], operation: str | None
 ) -> list[Workload]:
-    """Give each shape its operation.
-
-    Raises:
-        UsageError: an argument is no shape, or of another operation's class, or no operation takes it.
-    """
+    """Give each shape its operation; UsageError for one that none takes, or of another operation's class."""
     found = []
     for each in shapes if isinstance(shapes, Iterable) and not isinstance(shapes, str) else [shapes]:
         given, shape = each if isinstance(each, tuple) and len(each) == 2 else (None, each)
@@ -81,11 +77,7 @@ def find_implementations(
 def find_answers(
     workloads: Sequence[Workload], executor: Executor | ExecutorInfo, names: Sequence[str] = ()
 ) -> list[Answer]:
-    """Find the search that answers each workload, in their order.
-
-    Raises:
-        UsageError: an implementation is not registered, or none supports a shape.
-    """
+    """Find the search that answers each workload, in their order, with the errors of ``find_implementations``."""
     answers = []
     for operation, shape in workloads:
         chosen = find_implementations(operation, shape, executor.device, names)

@@ -69,7 +69,6 @@ class Comparison:
 
     @property
     def timed(self) -> tuple[Entry, ...]:
-        """The entries that have a time."""
         return tuple(entry for entry in self.entries if entry.timing is not None)
 
     @property

@@ -56,11 +56,7 @@ def choose_names(known: Sequence[Baseline], against: Sequence[str]) -> list[str]
 def choose(problems: Sequence[Problem], against: Sequence[str], *, cpu: bool) -> tuple[list[list[str]], list[str]]:
     """Choose the baselines of each problem; return them with notes for the user.
 
-    If none of the usual baselines can run on this CPU, those that can join them.
-
-    Raises:
-        UnknownNameError: ``against`` names an unknown baseline.
-        MissingDependencyError: every baseline needs a GPU, and none is wanted.
+    If none of the usual baselines can run on this CPU, those that can join them; MissingDependencyError if none can.
     """
     chosen = [choose_names(load_baselines(operation.name), against) for operation, _ in problems]
     if not cpu:
@@ -81,7 +77,6 @@ def choose(problems: Sequence[Problem], against: Sequence[str], *, cpu: bool) ->
 
 
 def _able(operation: Operation[Any], shape: Shape) -> list[str]:
-    """Return the names of the baselines that can run over a shape on this CPU."""
     return [each.name for each in load_baselines(operation.name) if why_not_here(each, shape) is None]
 
 

@@ -31,12 +31,7 @@ CPU_MIN_ROUNDS: Final = 3
 
 
 class BrokenCallError(RuntimeError):
-    """A call raised while it was timed.
-
-    Attributes:
-        name: the call's name.
-        reason: what it raised, in one line.
-    """
+    """A call of this name raised while it was timed; ``reason`` is the exception in one line."""
 
     def __init__(self, name: str, failure: Exception) -> None:
         self.name, self.reason = name, one_line(failure)
@@ -232,11 +227,7 @@ class GpuMachine(Machine):
 
 
 def open_all(calls: Mapping[str, Call], make: Callable[[Call], StopwatchT]) -> dict[str, StopwatchT]:
-    """Make a stopwatch of each call.
-
-    Raises:
-        BrokenCallError: a call raised.
-    """
+    """Make a stopwatch of each call; BrokenCallError where one raises."""
     found = {}
     for name, call in calls.items():
         try:
@@ -249,11 +240,7 @@ def open_all(calls: Mapping[str, Call], make: Callable[[Call], StopwatchT]) -> d
 def time_in_turns(
     stopwatches: Mapping[str, StopwatchT], *, min_rounds: int, max_rounds: int | None = None, seconds: float = 0.0
 ) -> dict[str, Timing]:
-    """Time calls in turns for this many seconds, within these rounds; by default for ``min_rounds``.
-
-    Raises:
-        BrokenCallError: a call raised.
-    """
+    """Time calls in turns for this many seconds, within these rounds; by default for ``min_rounds``."""
     names, turns = list(stopwatches), [0]
     try:
         timings = race(

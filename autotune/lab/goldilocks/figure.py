@@ -17,9 +17,6 @@ def draw_front(found: Exploration, path: Path) -> None:
     """Draw memory and error over time, all logarithmic: a colour an implementation, a marker a precision.
 
     Points of the front are ringed, the others pale. An error of 0 is drawn at the least of the others.
-
-    Raises:
-        UsageError: as ``drawing.figure_file.check_figure``, or nothing was measured.
     """
     check_figure(path)
     shown = [(each.point, each.objectives) for each in found.measured if each.objectives is not None]

@@ -35,9 +35,6 @@ class GpuBench(PointBench):
     Every config is compiled, checked and screened as in a search, in a process that may die of it; those that pass and
     the baselines are then raced, with the space's default where none did. The error is the sum of two: the
     implementation's against fp64 over the rounded inputs, and, by a sample on the CPU, what the rounding changes.
-
-    Raises:
-        UsageError: the shape is neither dense nor paged attention.
     """
 
     batch = 8
@@ -142,7 +139,6 @@ class GpuBench(PointBench):
         return self._operation.unsupported(shape) or self._ours.supports(shape, self._executor.device)
 
     def _is_computed(self, shape: Shape) -> bool:
-        """Tell if ours or any baseline computes this shape."""
         return self._why_not_ours(shape) is None or any(
             each.unsupported(shape) is None for each in self._baselines.values()
         )

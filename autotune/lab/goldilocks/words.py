@@ -37,7 +37,6 @@ def exploration_sheets(found: Exploration) -> list[Sheet]:
 
 
 def exploration_data(found: Exploration) -> dict[str, Any]:
-    """Return plain data for ``--json``."""
     front = {measured.point for measured in found.front}
     return {
         "operation": found.operation,

@@ -48,11 +48,7 @@ def choose_kind(device: str | None) -> ProcessorKind:
 
 
 def read_processor(kind: ProcessorKind) -> Processor:
-    """Describe this machine's processor of that kind.
-
-    Raises:
-        MissingDependencyError: there is no torch.
-    """
+    """Describe this machine's processor of that kind; MissingDependencyError without torch."""
     torch = _torch()
     if kind == "cpu":
         return Processor("cpu", platforms.processor_name(), _cpu_cache(), torch.get_num_threads())

@@ -107,17 +107,14 @@ def sorting_key(trial: Trial) -> tuple[Any, ...]:
 
 
 def problem_text(trial: Trial) -> str:
-    """Return the name of a trial's implementation and its shape."""
     return f"{trial.implementation}, {trial.shape}"
 
 
 def is_timed(trial: Trial) -> bool:
-    """Return True where a trial has a time that is right."""
     return trial.timing is not None and trial.status in RIGHT
 
 
 def median_us(trial: Trial) -> float:
-    """Return the median of a trial that has one, in microseconds."""
     assert trial.timing is not None
     return trial.timing.median_us
 

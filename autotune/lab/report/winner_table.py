@@ -93,7 +93,6 @@ def _group(winner: Trial, unit: str | None, longest: float) -> Html:
 
 
 def _timings(winner: Trial) -> Mapping[str, Timing]:
-    """Return the times of a winner's race that its row holds, by name."""
     known = {"winner": winner.timing, "default": winner.default_timing, winner.baseline: winner.baseline_timing}
     return {name: timing for name, timing in known.items() if timing is not None and name}
 

@@ -168,7 +168,6 @@ def _part_seen(shape: AttentionShape) -> float:
 
 
 def derivation_data(shapes: Sequence[AttentionShape]) -> dict[str, Any]:
-    """Return the derivation as plain data: works, movements and tiles of the last shape, intensities of all."""
     shape = shapes[-1]
     return {
         "shape": shape.as_dict(),

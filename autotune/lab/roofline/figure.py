@@ -17,9 +17,6 @@ def draw_roofline(points: Sequence[RooflinePoint], ceilings: Ceilings, path: Pat
     """Draw the rates over FLOPs a byte, both axes logarithmic, and write the file; unmeasured points are left out.
 
     Rates are in TFLOP/s, or in GFLOP/s where the ceiling is below 1 TFLOP/s.
-
-    Raises:
-        UsageError: as ``drawing.figure_file.check_figure``.
     """
     factor, unit = rate_unit(ceilings)
     dots = [

@@ -161,13 +161,9 @@ class CountedBeside:
 def compare_with_ncu(
     shape: AttentionShape, processor: Processor, *, keeps_batch: bool = False, ncu: str | None = None
 ) -> list[CountedBeside]:
-    """Count the naive kernels and the served one under Nsight Compute, beside the model.
+    """Count the naive kernels and the served one as ``count_kernels`` does, beside the model.
 
     Unless ``keeps_batch``, the batch is raised until what is moved is eight times the L2.
-
-    Raises:
-        MissingDependencyError: there is no Nsight Compute, or it may not count here.
-        AutotuneError: it saw other kernels than these.
     """
     from autotune.dispatch import get_kernel
 
@@ -182,11 +178,7 @@ def compare_with_ncu(
 
 
 def compare(shape: AttentionShape, predicted: tuple[Dram, ...], counted: list[Counted]) -> list[CountedBeside]:
-    """Pair them by kernel, the last launch of each; the naive kernels' sum stands before the fused one.
-
-    Raises:
-        AutotuneError: a kernel that was predicted was not counted.
-    """
+    """Pair them by kernel, the last launch of each; the naive kernels' sum stands before the fused one."""
     last = {found.kernel: found for found in counted}
     missing = [dram.kernel for dram in predicted if dram.kernel not in last]
     if missing:

@@ -8,12 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from autotune.errors import BaselineUnavailableError, MissingDependencyError
-from autotune.lab.formulas import (
-    naive_movements,
-    product_flops,
-    total_bytes,
-    works,
-)
+from autotune.lab.formulas import naive_movements, product_flops, total_bytes, works
 from autotune.lab.machine.ceilings import Ceilings
 from autotune.lab.machine.processor import Processor, usable_bytes
 from autotune.lab.machine.sampling import sample_times
@@ -55,7 +50,6 @@ class RooflinePoint:
 
     @property
     def intensity(self) -> float:
-        """FLOPs a byte."""
         return self.flops / self.bytes
 
     @property
@@ -126,7 +120,6 @@ def count_sets(shape: AttentionShape, processor: Processor) -> int:
 
 
 def model_bytes(family: Family, shape: AttentionShape) -> int:
-    """Return the bytes that a family of implementations moves by formula."""
     return total_bytes(MOVEMENTS[family](shape))
 
 
@@ -175,7 +168,6 @@ def _naive_kernels(shape: AttentionShape, inputs: "Inputs", processor: Processor
 
 
 def _too_large(family: Family, shape: AttentionShape, processor: Processor) -> str | None:
-    """Return a reason if the scores do not fit the free memory."""
     needed, free = peak_bytes(family, shape), usable_bytes(processor)
     if needed <= free:
         return None
@@ -228,7 +220,6 @@ def _may_take_time(point: RooflinePoint, processor: Processor) -> str:
 
 
 def points_data(points: Sequence[RooflinePoint], ceilings: Ceilings) -> list[dict[str, Any]]:
-    """Return the points and their placements as plain data."""
     rates = ("intensity", "tflops", "gbps")
     return [
         asdict(point) | {name: getattr(point, name) for name in rates} | asdict(place(point, ceilings))

@@ -40,11 +40,7 @@ def counter_file() -> str:
 
 
 def write_counter_file(path: Path) -> None:
-    """Write ``counter_file`` to a path.
-
-    Raises:
-        UsageError: the folder does not exist.
-    """
+    """Write ``counter_file`` to a path; UsageError where there is no such folder."""
     if not path.parent.is_dir():
         raise UsageError(f"rocprof_counters={str(path)!r} lies in no folder; expected one that exists")
     path.write_text(counter_file(), encoding="utf-8")

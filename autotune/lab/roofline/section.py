@@ -25,7 +25,6 @@ DOTS: Final = {"ours": "tuned", "another implementation": "baseline", "one of na
 
 
 def measured_section(rooflines: Sequence[MeasuredRoofline]) -> Html:
-    """Write a heading, a figure and tables for each roofline."""
     return join(*(part for roofline in rooflines for part in _parts(roofline)))
 
 
@@ -95,7 +94,6 @@ def _kind(point: RooflinePoint) -> str:
 
 
 def _bytes(measured: MeasuredRoofline) -> Html:
-    """Tabulate the memory's bytes by the model and, where they were counted, by Nsight Compute."""
     if measured.ceilings.processor.kind == "cpu":
         return element("p", "Bytes of the memory were not counted: Nsight Compute counts on a GPU.", class_="note")
     counted = measured.counted or ()
@@ -131,7 +129,6 @@ def _why_uncounted(shape: AttentionShape, measured: MeasuredRoofline) -> str:
 
 
 def _verdict(counted: Sequence[CountedBeside]) -> Html | None:
-    """Judge the model for naive and for fused attention, length by length."""
     wholes = {"naive": NAIVE, "fused": FUSED}
     parts = []
     for name, kernel in wholes.items():

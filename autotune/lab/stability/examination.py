@@ -167,7 +167,6 @@ def _require_unquantized(shape: Shape) -> None:
 
 
 def _why_not_ours(shape: Shape, kind: ProcessorKind) -> str | None:
-    """Return the reason why kernels of ours do not run here, or None."""
     if kind == "cuda":
         return None
     if os.environ.get("TRITON_INTERPRET") != "1":
@@ -197,7 +196,6 @@ def stability_sheet(stability: Stability) -> Sheet:
 
 
 def failure_lines(stability: Stability) -> list[str]:
-    """Return a line for each failure of a kernel of ours."""
     return [f"autotune is wrong on {found.case!r}: {found.verdict}" for found in stability.failures]
 
 

@@ -111,14 +111,12 @@ def measure_assignment(machine: Machine, lengths: tuple[int, ...] = LENGTHS) -> 
 
 
 def score_matrices() -> SuiteSheet:
-    """Compute the memory of the scores in fp32."""
     sizes = {seq: seq * seq * ITEM_BYTES["float32"] for seq in MATRIX_LENGTHS}
     rows = tuple((seq, of_head, HEADS * of_head) for seq, of_head in sizes.items())
     return SuiteSheet(f"the score matrix: {HEADS} heads, float32", MATRIX_COLUMNS, rows)
 
 
 def shape_of(seq: int) -> AttentionShape:
-    """Return the assignment's problem at a length."""
     return AttentionShape(batch=1, heads=HEADS, seq_q=seq, head_dim=HEAD_DIM, dtype="float32")
 
 
@@ -134,7 +132,6 @@ def _entrants(shape: AttentionShape, served: TunedKernel | None, device: str) ->
 
 
 def _sdpa(inputs: Any) -> Callable[[], torch.Tensor]:
-    """Prepare SDPA by the backend that torch chooses."""
     q, k, v = (tensor.transpose(1, 2) for tensor in (inputs.q, inputs.k, inputs.v))
     return lambda: scaled_dot_product_attention(q, k, v).transpose(1, 2)
 
@@ -166,7 +163,6 @@ def _fusion_row(shape: AttentionShape, before: BaselineResult, after: BaselineRe
 
 
 def _too_far(found: Mapping[str, BaselineResult]) -> list[str]:
-    """Write a line for each error that the assignment does not allow."""
     return [
         f"{result.name}: largest error {result.error:.3g}, {MAX_ERROR:g} is allowed"
         for result in found.values()

@@ -19,15 +19,7 @@ from autotune.executor import BaselineResult
 from autotune.kernels.baselines.eager import make_attention
 from autotune.kernels.baselines.sdpa import OneBackend
 from autotune.lab.bench.comparison import Comparison
-from autotune.lab.bench.entrants import (
-    Check,
-    Entrant,
-    checker,
-    make_comparison,
-    measure_case,
-    ratio,
-    served_notes,
-)
+from autotune.lab.bench.entrants import Check, Entrant, checker, make_comparison, measure_case, ratio, served_notes
 from autotune.lab.bench.machines import Machine
 from autotune.lab.suites.suite import Suite, SuiteSheet
 from autotune.registry import load_definition

@@ -23,7 +23,6 @@ def run_suite(name: str, console: Console, forms: Forms, *, cpu: bool) -> None:
         UsageError: no such suite, or ``--output`` of one that has no races to write.
         MissingDependencyError: there is no GPU, and no ``--cpu``.
         AutotuneError: the suite ran, and a result that it is to show failed.
-        SystemExit: Ctrl-C interrupted it.
     """
     suite = suites.find_suite(name)
     if forms.output is not None and not suite.has_comparisons:
@@ -83,7 +82,6 @@ def heading(result: SuiteResult) -> str:
 
 
 def suite_markdown(result: SuiteResult) -> str:
-    """Write Markdown with a section for each sheet."""
     parts = [f"## {heading(result)}\n\n{result.description}\n"]
     return "\n".join([*parts, *(markdown(whole_sheet(sheet), level=3) for sheet in result.sheets)])
 

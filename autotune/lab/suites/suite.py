@@ -44,7 +44,6 @@ class SuiteResult:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """The failures of all sheets."""
         return tuple(failure for sheet in self.sheets for failure in sheet.failures)
 
 

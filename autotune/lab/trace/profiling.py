@@ -51,7 +51,6 @@ class Schedule:
         return (self.wait + self.warmup + self.active) * self.repeat
 
     def phase(self, step: int) -> StepPhase:
-        """Return the phase of a step, counted from 0."""
         place = step % (self.wait + self.warmup + self.active)
         if place < self.wait:
             return "wait"
@@ -193,7 +192,6 @@ def _actions(schedule: Schedule) -> Any:
 def _run_steps(
     call: Callable[[], object], schedule: Schedule, finish: Callable[[], None], end_step: Callable[[], object]
 ) -> list[TracedStep]:
-    """Run the steps of a schedule, each from an idle device until that is idle again."""
     from torch import profiler
 
     steps = []
@@ -246,7 +244,6 @@ def _activities(device: TraceDevice) -> list[Any]:
 
 
 def _finisher(device: TraceDevice) -> Callable[[], None]:
-    """Return a function that waits until the device is idle."""
     if device == "cpu":
         return lambda: None
     if device == "cuda":
@@ -265,7 +262,6 @@ def _finisher(device: TraceDevice) -> Callable[[], None]:
 
 
 def _compiled(operation: str, shape: Shape, inputs: Any) -> Callable[[], object]:
-    """Return a call of the served kernel that has been compiled."""
     run = prepare_served(operation, shape, inputs)
     run()
     return run

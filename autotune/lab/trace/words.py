@@ -21,7 +21,6 @@ OPERATOR_COLUMNS: Final = (
 
 
 def trace_sheets(traced: Traced, shape: Shape) -> list[Sheet]:
-    """Return a table of the steps and one of the operators."""
     steps = tuple((step.number, traced.name, str(shape), step.milliseconds, step.phase) for step in traced.steps)
     operators = tuple((each.name, each.calls, each.milliseconds, each.share) for each in traced.operators)
     files = tuple(f"wrote {file}" for file in traced.files)
@@ -33,16 +32,14 @@ def trace_sheets(traced: Traced, shape: Shape) -> list[Sheet]:
 
 
 def viewer_lines(folder: Path, device: TraceDevice) -> list[str]:
-    """Describe how to look at the traces."""
     lines = [
         f"open {PERFETTO}, choose Open trace file, and pick a file of {folder} as it is, compressed; it stays in the "
-        "browser. W, S, A and D zoom and move; a click on a slice shows its stack",
+        "browser. W, S, A and D zoom and move; a click on a slice shows its stack"
     ]
     also = f"a Gaudi's traces also open at {HABANA}, which names its engines: look for TPC and MME side by side"
     return [*lines, also] if device == "hpu" else [*lines, f"traces of a Gaudi also open at {HABANA}"]
 
 
 def trace_data(traced: Traced, shape: Shape) -> dict[str, Any]:
-    """Return plain data for ``--json``."""
     data = asdict(traced) | {"files": [str(file) for file in traced.files]}
     return {"shape": shape.as_dict(), **data}

@@ -148,14 +148,7 @@ def flex_calls(batch: int, sequence: int, hidden: int, device: str) -> dict[str,
 
 
 def compiled_calls(
-    batch: int,
-    sequence: int,
-    hidden: int,
-    device: str,
-    names: tuple[str, ...],
-    *,
-    gradients: bool,
-    failures: list[str],
+    batch: int, sequence: int, hidden: int, device: str, names: tuple[str, ...], *, gradients: bool, failures: list[str]
 ) -> dict[str, Run]:
     """Compile the named functions and run each once; what does not compile is added to ``failures``."""
     from autotune.kernels.flash_attention.flex.compiled import compile_attention  # needs triton
