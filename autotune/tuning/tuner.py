@@ -26,7 +26,7 @@ from autotune.search import (
     confirm,
     search,
 )
-from autotune.search.sweeps import ship_sweep
+from autotune.search.result import ship_sweep
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store, home

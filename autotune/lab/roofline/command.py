@@ -21,7 +21,7 @@ from autotune.lab.machine import ceilings, cuda_tools, processor
 from autotune.lab.machine.processor import Processor, ProcessorKind
 from autotune.lab.roofline import derivation, placement, rocprof, words
 from autotune.lab.roofline import ncu as nsight_compute
-from autotune.lab.roofline.figure import draw_roofline
+from autotune.lab.roofline.section import draw_roofline
 from autotune.shape import AttentionShape
 from autotune.sheets import Sheet
 
