@@ -64,11 +64,7 @@ def operation_names() -> list[str]:
 
 
 def get_operation(name: str) -> Operation[Any]:
-    """Return the operation of that name.
-
-    Raises:
-        UnknownNameError: no such operation; the message lists the registered ones.
-    """
+    """Return the operation of that name; UnknownNameError, with the registered ones, for another."""
     found = _load(reference := operation_reference(name))
     if not isinstance(found, Operation):
         raise UnknownNameError(f"operation={name!r}: {reference} is {found!r}; expected an Operation")
@@ -106,11 +102,7 @@ def implementation_names(operation: str) -> list[str]:
 
 
 def get_implementation(operation: str, name: str) -> Implementation[Any]:
-    """Return an implementation by its operation's name and its own.
-
-    Raises:
-        UnknownNameError: no such operation or implementation; the message lists the registered ones.
-    """
+    """Return an implementation by its operation's name and its own; UnknownNameError, with the registered ones, for others."""
     reference = implementation_reference(operation, name)
     found = _load(reference)
     if not isinstance(found, Implementation) or (found.operation, found.name) != (operation, name):

@@ -18,10 +18,7 @@ def confirmation_lines(
     *,
     of_several: bool = False,
 ) -> list[str]:
-    """Return how each finalist compiled, and the verdict of the interpreter on the winner; or the reason of neither.
-
-    ``implementation`` is the winner's; ``of_several``: several were searched.
-    """
+    """Return how each finalist compiled, and the verdict of the interpreter on the winner; or the reason of neither."""
     if confirmation is None:
         return [
             f"checked   nothing here: {why_uncompiled(implementation)}; its numbers were checked where it was timed"

@@ -19,12 +19,7 @@ ASSUMED: Final = f"no GPU here: an {NVIDIA_H200.name} is assumed; --device names
 def read_winners(
     operation: str, implementations: Sequence[str], device: str | None, tables: Path | None
 ) -> list[Trial]:
-    """Return the winners that would be served, by implementation (without names of all) and shape.
-
-    Raises:
-        UnknownNameError: there is no such operation or implementation, or no row of such a device.
-        UsageError: the place of the tables is not a folder.
-    """
+    """Return the winners that would be served, by implementation (without names of all) and shape."""
     get_operation(operation)  # an unknown one would have no rows, which is another error
     known = implementations or [each.name for each in implementations_of(operation)]
     names = [get_implementation(operation, name).name for name in known]

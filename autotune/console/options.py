@@ -65,15 +65,13 @@ def parse_seconds(text: str) -> float:
 def parse_config(text: str, space: Space[Any], device: Device) -> Config:
     """Parse a config from ``BLOCK_Q=128 num_warps=8`` or a JSON object, in the order of its space.
 
-    Parameters that the device does not have may be left out. What the space does not know is kept.
+    Parameters that the device does not have may be left out; for others InvalidConfigError says what is missing. What
+    the space does not know is kept.
 
     Example:
         >>> config = parse_config("BLOCK_Q=64 BLOCK_K=32 num_warps=4 num_stages=3 loads=pointer", space, NVIDIA_H200)
         >>> config["num_stages"], config["kpack"]
         (3, None)
-
-    Raises:
-        InvalidConfigError: the text has another form, or lacks a parameter.
     """
     given = _from_json(text) if text.lstrip().startswith("{") else _from_words(text)
     names = [parameter.name for parameter in space.parameters]

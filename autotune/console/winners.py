@@ -51,10 +51,7 @@ def candidate_text(candidate: Candidate, *, of_several: bool) -> str:
 
 
 def winner_lines(winner: Trial, *, of_several: bool = False) -> list[str]:
-    """Describe a winner, its gain over the default and over the fastest baseline, and give a verdict.
-
-    ``of_several``: several implementations were searched.
-    """
+    """Describe a winner, its gain over the default and over the fastest baseline, and give a verdict."""
     assert winner.timing is not None
     lines = [
         f"winner    {candidate_text(winner.candidate, of_several=of_several)}",
@@ -95,10 +92,7 @@ def verdict(winner: Trial, *, among: str = "") -> str:
 
 
 def is_limited_by_memory(tflops: float | None, gbps: float | None, device: str, shape: Shape) -> bool:
-    """Return True if memory and not arithmetic limits a kernel, by the data sheet of the named device.
-
-    Return False if no data sheet is known.
-    """
+    """Return True if memory, not arithmetic, limits a kernel by the device's data sheet; False without one."""
     roof = roof_of(device, product_dtype(shape))
     if roof is None or tflops is None or gbps is None:
         return False

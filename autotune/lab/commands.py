@@ -124,12 +124,7 @@ def keep(found: Iterable[ItemT]) -> tuple[list[ItemT], bool]:
 
 
 def end(console: Console, *, is_interrupted: bool, idle: Iterable[Shape] = ()) -> None:
-    """End a command: return if it did its work.
-
-    Raises:
-        click.exceptions.Exit: it was interrupted; the code is the signal's.
-        AutotuneError: nothing ran over the shapes ``idle``.
-    """
+    """Return if a command did its work; else exit with the signal's code, or raise AutotuneError for shapes ``idle``."""
     if is_interrupted:
         console.print("interrupted: what was measured before is shown")
         raise click.exceptions.Exit(interrupts.exit_code())

@@ -35,10 +35,7 @@ class Benched:
 def choose_names(known: Sequence[Baseline], against: Sequence[str]) -> list[str]:
     """Choose baselines: the usual ones if ``against`` is empty, all for ``all``, else the named ones, in their order.
 
-    A name may have hyphens for its spaces.
-
-    Raises:
-        UnknownNameError: the operation has no such baseline.
+    A name may have hyphens for its spaces; UnknownNameError for one that the operation does not have.
 
     Example:
         >>> choose_names(load_baselines("flash_attention"), ["sdpa-flash", "naive"])
@@ -93,9 +90,6 @@ def compare_all(
 
     A problem where nothing ran is a comparison, with the reasons, and a failure too. ``among`` are the implementations
     of which ``get_kernel`` serves one.
-
-    Raises:
-        MissingDependencyError: there is no GPU, and no ``--cpu``.
     """
     benched = Benched()
     try:

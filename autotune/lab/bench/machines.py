@@ -80,17 +80,13 @@ class Machine(ABC):
 
     @property
     def toolchain(self) -> Toolchain:
-        """The versions that are installed here."""
         return platforms.toolchain()
 
     @abstractmethod
     def time(self, calls: Mapping[str, Call], *, rounds: int | None = None) -> dict[str, Timing]:
         """Time calls in interleaved rounds, by default 15; on a CPU at least 3, where calls are slow.
 
-        Each call was run before.
-
-        Raises:
-            BrokenCallError: a call raised.
+        Each call was run before; BrokenCallError names one that raises.
         """
 
     def watch(self) -> Callable[[], Conditions | None]:
@@ -140,11 +136,7 @@ class Machine(ABC):
         gc.collect()
 
     def open_executor(self) -> "Executor":
-        """Open the GPU in processes of its own, to judge configs of our kernels.
-
-        Raises:
-            MissingDependencyError: there is no GPU.
-        """
+        """Open the GPU in processes of its own, to judge configs of our kernels; MissingDependencyError without one."""
         from autotune.executor.select import Settings, open_gpu
 
         return open_gpu(Settings())

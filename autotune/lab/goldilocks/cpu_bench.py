@@ -29,11 +29,7 @@ class CpuBench(PointBench):
     """Measures points over the baselines of these names, in torch's threads as they are set.
 
     The inputs of all precisions are one draw, rounded; errors are against fp64 over the draw itself. What an axis holds
-    that nothing here computes is left out.
-
-    Raises:
-        UsageError: the shape is neither dense nor paged attention.
-        MissingDependencyError: none of the baselines runs here.
+    that nothing here computes is left out; MissingDependencyError where none of the baselines runs.
     """
 
     def __init__(self, operation: Operation[Any], shape: Shape, names: Sequence[str], *, seed: int = 0) -> None:

@@ -12,8 +12,8 @@ from autotune.lab.drawing.chart import Chart, log_axis, regret_axis
 from autotune.lab.drawing.markup import Html, element, figure
 from autotune.lab.report.heat import choose_layout, heat_maps
 from autotune.lab.report.parameters import Shares, combined, importance_figure
-from autotune.lab.report.screening import Screening, judged_seconds, median_us
-from autotune.trial import Status, Trial
+from autotune.lab.report.screening import Screening, judged_seconds
+from autotune.trial import Status, Trial, median_us
 from autotune.units import count_text, duration_text, percent_text, short_time_text
 
 POINTS: Final = 60  # of a curve: more than its pixels tell apart

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from autotune.console.winners import policy_text
 from autotune.registry import get_implementation
 from autotune.space import Config, Space
-from autotune.trial import Stage, Status, Trial
+from autotune.trial import Stage, Status, Trial, median_us
 
 RowT = TypeVar("RowT")
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -18,10 +18,7 @@ RIGHT = (Status.OK, Status.SLOW)  # statuses of configs whose time is right; slo
 
 @dataclass(frozen=True, eq=False)
 class Screening:
-    """The screened configs of an implementation for one shape on one device.
-
-    There is one trial a config, in the order in which they were tried.
-    """
+    """The screened configs of an implementation for one shape on one device, a trial each, in the order of their trials."""
 
     trials: tuple[Trial, ...]
 
@@ -112,11 +109,6 @@ def problem_text(trial: Trial) -> str:
 
 def is_timed(trial: Trial) -> bool:
     return trial.timing is not None and trial.status in RIGHT
-
-
-def median_us(trial: Trial) -> float:
-    assert trial.timing is not None
-    return trial.timing.median_us
 
 
 def judged_seconds(trial: Trial) -> float:

@@ -10,12 +10,12 @@ from autotune.device import Device
 from autotune.lab.drawing.bars import Bar, bar_rows, legend
 from autotune.lab.drawing.chart import roof_chart
 from autotune.lab.drawing.markup import Html, element, figure, join, left_out, table
-from autotune.lab.report.screening import Screening, grouped, median_us, problem_text, span_text
+from autotune.lab.report.screening import Screening, grouped, problem_text, span_text
 from autotune.operation import Operation
 from autotune.roofline import Roof, product_dtype, rates, roof_of
 from autotune.shape import Shape
 from autotune.sheets import Sheet
-from autotune.trial import Policy, Timing, Trial
+from autotune.trial import Policy, Timing, Trial, median_us
 from autotune.units import count_text, percent_text, short_time_text, three_digits
 
 MAX_ROWS: Final = 500  # of a table; more are counted

@@ -53,13 +53,7 @@ class Counted:
 def count_kernels(shape: AttentionShape, *, ncu: str | None = None, device: str = "cuda") -> list[Counted]:
     """Launch naive attention's kernels and the served one under Nsight Compute, each once, from an empty L2.
 
-    Args:
-        ncu: the command, by default the one that is installed.
-        device: where the child process computes.
-
-    Raises:
-        MissingDependencyError: there is no Nsight Compute, or it may not read the counters here.
-        AutotuneError: the child failed.
+    MissingDependencyError where it is not installed or may not read the counters; AutotuneError where the child failed.
     """
     command = [ncu or find_tool("ncu"), *_options(), sys.executable, "-m", "autotune.lab.roofline.launch_once"]
     command += [json.dumps(shape.as_dict()), device]
@@ -81,9 +75,7 @@ def parse_raw_page(text: str) -> list[Counted]:
     """Read the output of ``ncu --csv --page raw``: a header, a row of units, and a row for each launch.
 
     Lines before the header are the program's own and ncu's ``==PROF==``. Numbers may have separators of thousands.
-
-    Raises:
-        AutotuneError: there is no header, or it lacks a metric.
+    Without a header, or with a metric missing in it, AutotuneError is raised.
     """
     lines = text.splitlines()
     start = next((index for index, line in enumerate(lines) if line.startswith('"ID",')), None)

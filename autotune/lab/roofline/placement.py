@@ -87,10 +87,7 @@ def rate_unit(ceilings: Ceilings) -> tuple[float, str]:
 def measure_points(
     shape: AttentionShape, processor: Processor, *, on_step: Callable[[str], object] = lambda step: None
 ) -> Iterator[RooflinePoint]:
-    """Time everything that computes the shape on this device; what does not run is a point with a reason.
-
-    ``on_step`` is called with a description before each measurement, since each may take long.
-    """
+    """Time everything that computes the shape on this device; what does not run is a point with a reason."""
     # Its inputs are drawn where they lie; loading it loads torch.
     from autotune.kernels.flash_attention.definition import DEFINITION
 

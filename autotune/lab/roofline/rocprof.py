@@ -51,10 +51,7 @@ def read_results(paths: Iterable[Path]) -> list[KernelCounters]:
 
     Both forms are read: rocprof's, a row a launch with a column a counter (``KernelName``), and rocprofv3's
     ``*_counter_collection.csv``, a row for each launch and counter (``Kernel_Name``, ``Counter_Name``,
-    ``Counter_Value``). Counters that are not in ``COUNTERS`` are left out.
-
-    Raises:
-        AutotuneError: a file is of neither form, or a row of it is cut short.
+    ``Counter_Value``); AutotuneError for others. Counters that are not in ``COUNTERS`` are left out.
     """
     samples: dict[str, dict[str, list[float]]] = {}
     for path in paths:

@@ -90,11 +90,8 @@ def examine(
 
     Without a GPU ours runs under ``TRITON_INTERPRET=1`` alone, in fp16 and fp32: Triton's interpreter computes bf16 on
     raw bits. Its outputs are filled with NaN beforehand, so that an element that was not written is found. ``on_case``
-    is called with the name of each case before it; where nothing can run, no case begins.
-
-    Raises:
-        UsageError: the cache is quantized.
-        InvalidShapeError: the operation does not support the shape.
+    is called with the name of each case before it; where nothing can run, no case begins. UsageError for a quantized
+    cache, InvalidShapeError for a shape that the operation does not support.
     """
     _require_unquantized(shape)
     definition = load_definition(operation.name)

@@ -142,9 +142,7 @@ def _kernel_row(seq: int, result: BaselineResult, sdpa: BaselineResult) -> Row:
 
 
 def moved_before(name: str, shape: AttentionShape) -> int:
-    """Count the bytes that attention moves before fusion, by naive's kernels or by eager torch.
-
-    Eager torch reads and writes the scores once more, to scale them.
+    """Count the bytes that attention moves before fusion, by naive's kernels or by eager torch, which scales apart.
 
     Example:
         >>> moved_before("naive", AttentionShape(batch=1, heads=8, seq_q=1024, head_dim=64, dtype="float32")) // 2**20

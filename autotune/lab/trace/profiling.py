@@ -30,10 +30,7 @@ Prepare = Callable[[], Callable[[], object]]
 class Schedule:
     """Steps that are skipped, that warm the profiler up, and that are recorded; ``repeat`` times, a trace each.
 
-    The defaults are those of Intel's notebook on attention on Gaudi.
-
-    Raises:
-        UsageError: a number is too small.
+    The defaults are those of Intel's notebook on attention on Gaudi; UsageError for a number that is too small.
     """
 
     wait: int = 0
