@@ -60,7 +60,6 @@ def make_cases(definition: Definition, shapes: Sequence[Any], *, device: str, se
 
 
 def make_case(definition: Definition, shape: Any, data: str, *, device: str, seed: int) -> Case:
-    """Make one case with its references and limits computed."""
     inputs = definition.make_inputs(shape, seed=seed, device=device, data=data)
     references = definition.reference(inputs)
     dtypes = [output.dtype for output in definition.empty_outputs(inputs)]

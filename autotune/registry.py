@@ -102,7 +102,7 @@ def implementation_names(operation: str) -> list[str]:
 
 
 def get_implementation(operation: str, name: str) -> Implementation[Any]:
-    """Return an implementation by its operation's name and its own; UnknownNameError, with the registered ones, for others."""
+    """Return an implementation by its operation's name and its own; UnknownNameError, with those there are, for another."""
     reference = implementation_reference(operation, name)
     found = _load(reference)
     if not isinstance(found, Implementation) or (found.operation, found.name) != (operation, name):

@@ -47,7 +47,8 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):  # click makes the second of the first
         code = interrupts.exit_code()
     except click.UsageError as error:
-        code = _fail(f"{' '.join(error.format_message().split()).rstrip('.')}; see `{_path(error)} --help`", 2)
+        path = error.ctx.command_path if error.ctx else "autotune"  # whose help lists what was expected
+        code = _fail(f"{' '.join(error.format_message().split()).rstrip('.')}; see `{path} --help`", 2)
     except UsageError as error:
         code = _fail(str(error), 2)
     except OSError as error:
@@ -60,8 +61,3 @@ def main() -> None:
 def _fail(text: str, code: int) -> int:
     print(f"autotune: {' '.join(text.split())}", file=sys.stderr)
     return code
-
-
-def _path(error: click.UsageError) -> str:
-    """Return the command whose help lists what was expected."""
-    return error.ctx.command_path if error.ctx else "autotune"

@@ -106,6 +106,7 @@ def _judge(asked: Explanation, source: Source) -> Explanation:
         fate = Fate.LEADING if rival is trial else Fate.LOST
     if fate is Fate.LOST and rival is trial:
         rival = None  # the winner is of another source or Triton: no row here is comparable
+    best_origin = None if best is None else _origin(best)  # without screenings where only the winner was kept
     return replace(
         asked,
         fate=fate,
@@ -116,7 +117,7 @@ def _judge(asked: Explanation, source: Source) -> Explanation:
         faster=sum(median_us(other) < median_us(trial) for other in timed) if trial in timed else 0,
         compared=len(timed),
         source=source.place,
-        tried=len({t.config for t in source.trials if best is not None and _is_screened_beside(best, t)}),
+        tried=len({t.config for t in source.trials if t.stage is Stage.SCREEN and _origin(t) == best_origin}),
     )
 
 
@@ -221,13 +222,11 @@ def _winner(trials: Sequence[Trial]) -> Trial | None:
 
 def _group(trial: Trial) -> tuple[object, ...]:
     """Return the key that two trials share whose times may be compared."""
-    return trial.stage, trial.race_id, trial.policy, trial.source_hash, trial.toolchain.triton
+    return trial.stage, trial.race_id, trial.policy, *_origin(trial)
 
 
-def _is_screened_beside(winner: Trial, trial: Trial) -> bool:
-    """Return True for a screening with the winner's source and Triton; there is none where only the winner was kept."""
-    key = winner.source_hash, winner.toolchain.triton
-    return trial.stage is Stage.SCREEN and (trial.source_hash, trial.toolchain.triton) == key
+def _origin(trial: Trial) -> tuple[str, str]:
+    return trial.source_hash, trial.toolchain.triton
 
 
 def _why_pruned(operation: Operation[Any], shape: Shape, device: Device, candidate: Candidate) -> str | None:

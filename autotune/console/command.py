@@ -31,7 +31,6 @@ class Option(click.Option):
 
 
 def option(*declarations: str, section: str = OWN, **given: Any) -> Decorator:
-    """Add an option to a command, as ``click.option`` does."""
     return click.option(*declarations, cls=Option, section=section, **given)
 
 
@@ -138,7 +137,6 @@ class Group(click.Group):
         self.references = references
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the help."""
         return list(self.references)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -151,7 +149,6 @@ class Group(click.Group):
             formatter.write_dl([(name, reference.help) for name, reference in self.references.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the options before the command."""
         if not args and not ctx.resilient_parsing:  # which completion sets
             click.echo(ctx.get_help(), err=True)
             ctx.exit(2)

@@ -124,7 +124,7 @@ def keep(found: Iterable[ItemT]) -> tuple[list[ItemT], bool]:
 
 
 def end(console: Console, *, is_interrupted: bool, idle: Iterable[Shape] = ()) -> None:
-    """Return if a command did its work; else exit with the signal's code, or raise AutotuneError for shapes ``idle``."""
+    """Return if a command did its work; else exit with the signal's code, or raise AutotuneError for idle shapes."""
     if is_interrupted:
         console.print("interrupted: what was measured before is shown")
         raise click.exceptions.Exit(interrupts.exit_code())

@@ -90,7 +90,6 @@ class Rotation:
         return sum(study.in_flight for study in self._turns)
 
     def run(self) -> Ending:
-        """Screen until the end; return the reason of it."""
         while True:
             self._fill()
             if self._is_over():

@@ -87,7 +87,7 @@ def make_entry(
 
 
 def comparison_sheet(comparison: Comparison, *, name: str = "") -> Sheet:
-    """Lay out a comparison, ``name`` in its title: entries with a time, what was served, disturbances, absent entries."""
+    """Lay out a comparison, ``name`` in its title: timed entries, what was served, disturbances, absent entries."""
     title = f"{name}{': ' if name else ''}{comparison.shape} on {place(comparison.device, comparison.threads)}"
     if not comparison.timed:
         return Sheet(title, notes=tuple(_notes(comparison)))

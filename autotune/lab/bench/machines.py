@@ -132,7 +132,6 @@ class Machine(ABC):
         return tuple(sorted(used, key=lambda operator: -operator.microseconds))
 
     def release(self) -> None:
-        """Free what earlier cases left behind."""
         gc.collect()
 
     def open_executor(self) -> "Executor":

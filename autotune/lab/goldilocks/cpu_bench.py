@@ -46,7 +46,8 @@ class CpuBench(PointBench):
         # The usual ones are ready at once; what compiles for seconds comes last.
         here.sort(key=lambda baseline: (not baseline.is_usual, baseline.name))
         self._baselines = {baseline.name: baseline for baseline in here}
-        usable = [name for name in precisions(shape) if any(self._supports(each, name) for each in here)]
+        forms = {name: at_precision(shape, name) for name in precisions(shape)}
+        usable = [name for name, form in forms.items() if any(each.unsupported(form) is None for each in here)]
         self.parameters = (Parameter(IMPLEMENTATION, tuple(self._baselines)), Parameter(PRECISION, tuple(usable)))
         self._machine = CpuMachine()
         self.device = self._machine.name
@@ -85,6 +86,3 @@ class CpuBench(PointBench):
             return reason
         reasons = [baseline.unsupported(at_precision(self._shape, name)) for name in precisions(self._shape)]
         return None if None in reasons else reasons[0]
-
-    def _supports(self, baseline: Baseline, precision: str) -> bool:
-        return baseline.unsupported(at_precision(self._shape, precision)) is None

@@ -180,7 +180,6 @@ def score_sheet(shapes: Sequence[AttentionShape]) -> Sheet:
 
 
 def peak_sheet(peaks: Sequence[Peak], how: str) -> Sheet:
-    """Return predicted and measured peaks, with the reasons where nothing was measured."""
     rows, absent = [], {}
     for name in dict.fromkeys(peak.name for peak in peaks):
         own = [peak for peak in peaks if peak.name == name]

@@ -128,7 +128,6 @@ def _device_reports(trials: Sequence[Trial], served: Iterable[Trial]) -> list[De
 
 
 def _weigh(screenings: Sequence[Screening], on_screening: OnScreening | None) -> dict[Screening, Weighed]:
-    """Weigh the parameters of the screenings with the most trials."""
     chosen = set(sorted(screenings, key=lambda each: -len(each.trials))[:MAX_DETAILED])
     weighed: dict[Screening, Weighed] = {}
     for index, screening in enumerate(screenings):

@@ -24,7 +24,6 @@ Check = tuple[bool, str]  # True where it speaks for the numbers, and its text
 
 
 def cards(winners: Sequence[Trial], screenings: Sequence[Screening], trials: Sequence[Trial]) -> Html:
-    """Write the main numbers as tiles: gains, winners, trials and problems."""
     gains = [ratio.value for winner in winners if (ratio := gain(winner))]
     entries: list[tuple[str, ...]] = []
     if gains:
@@ -75,7 +74,6 @@ def _stages(screenings: Sequence[Screening], trials: Sequence[Trial]) -> str:
 
 
 def gain_lines(winners: Sequence[Trial]) -> Iterator[str]:
-    """Summarise the gains of tuning one implementation on one device."""
     if not winners:
         yield "No race has decided yet, so there is no winner."
     if gains := [(ratio, winner) for winner in winners if (ratio := gain(winner))]:

@@ -18,7 +18,7 @@ RIGHT = (Status.OK, Status.SLOW)  # statuses of configs whose time is right; slo
 
 @dataclass(frozen=True, eq=False)
 class Screening:
-    """The screened configs of an implementation for one shape on one device, a trial each, in the order of their trials."""
+    """The screened configs of an implementation for one shape on one device, a trial each, in the order tried."""
 
     trials: tuple[Trial, ...]
 

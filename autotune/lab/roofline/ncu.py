@@ -93,7 +93,9 @@ def _read_rows(header: list[str], units: dict[str, str], rows: list[list[str]]) 
     for row in rows:
         cells = dict(zip(header, row, strict=True))
         read, write, memory, compute = (_number(name, cells[name], units[name]) for name in METRICS)
-        yield Counted(_name(cells["Kernel Name"]), round(read), round(write), memory, compute)
+        kernel = cells["Kernel Name"]  # older Tritons and C++ append something to the name
+        kernel = next((name for name in KERNELS if kernel.startswith(name)), kernel)
+        yield Counted(kernel, round(read), round(write), memory, compute)
 
 
 def _number(metric: str, cell: str, unit: str) -> float:
@@ -103,11 +105,6 @@ def _number(metric: str, cell: str, unit: str) -> float:
         raise AutotuneError(
             f"Nsight Compute's {metric} is {cell!r} {unit!r}; expected a number of bytes or %"
         ) from None
-
-
-def _name(kernel: str) -> str:
-    """Strip what older Tritons and C++ append to a kernel's name."""
-    return next((name for name in KERNELS if kernel.startswith(name)), kernel)
 
 
 def _options() -> list[str]:
@@ -162,7 +159,8 @@ def compare_with_ncu(
     path = ncu or find_tool("ncu")
     if not keeps_batch:
         shape = replace(shape, batch=max(shape.batch, batch_past_l2(shape, processor.cache_bytes)))
-    _give_back_memory()
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.cuda.empty_cache()  # the child process needs what torch's allocator keeps
     config = get_kernel(shape, device=processor.name).config
     tile = config.integer("BLOCK_Q"), config.integer("BLOCK_K")
     predicted = (*naive_dram(shape, processor.cache_bytes), fused_dram(shape, *tile, processor.cache_bytes))
@@ -178,13 +176,6 @@ def compare(shape: AttentionShape, predicted: tuple[Dram, ...], counted: list[Co
     pairs = [CountedBeside(dram.kernel, shape, dram, last[dram.kernel]) for dram in predicted]
     naive, fused = [p for p in pairs if p.kernel != FUSED], [p for p in pairs if p.kernel == FUSED]
     return [*naive, _together(shape, naive), *fused]
-
-
-def _give_back_memory() -> None:
-    """Free the GPU memory that torch's allocator caches: the child process needs it."""
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.cuda.empty_cache()
 
 
 def _together(shape: AttentionShape, pairs: list[CountedBeside]) -> CountedBeside:

@@ -9,7 +9,7 @@ from autotune.lab.bench.comparison import OURS
 from autotune.lab.drawing.bars import legend
 from autotune.lab.drawing.chart import Chart, roof_chart
 from autotune.lab.drawing.figure_file import Dot, write_scatter
-from autotune.lab.drawing.markup import Html, element, figure_svg, join, table
+from autotune.lab.drawing.markup import Html, element, join, table
 from autotune.lab.machine.ceilings import Ceilings
 from autotune.lab.roofline.derivation import USUAL_TILE
 from autotune.lab.roofline.dram import Dram, fused_dram, naive_dram, sum_dram
@@ -85,7 +85,7 @@ def _figure(measured: MeasuredRoofline, timed: Sequence[RooflinePoint]) -> Html:
     return element(
         "figure",
         element("figcaption", "Roofline", element("small", "ceilings are measured, bytes are by formula")),
-        figure_svg(title, told, chart.width, chart.height, chart.axes(), line, *marks, chart.names(names), kind="wide"),
+        chart.drawing(title, told, line, *marks, chart.names(names), kind="wide"),
         legend([(f"bar-{DOTS[kind]}", kind) for kind in kinds]),
         class_="roofline",
     )

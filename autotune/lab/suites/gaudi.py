@@ -131,7 +131,6 @@ FLAT: Final = "flat paged"
 
 
 def measure_gaudi(machine: Machine, setting: GaudiSetting | None = None) -> Iterator[SuiteSheet]:
-    """Count what fragmentation costs, time every step, and race the three."""
     is_cpu = machine.kind == "cpu"
     used = setting or (CPU_SETTING if is_cpu else SETTING)
     lengths = draw_lengths(used)

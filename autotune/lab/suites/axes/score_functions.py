@@ -65,7 +65,6 @@ class FlexTensors(NamedTuple):
 
 
 def flex_sheet(machine: Machine, grid: tuple[tuple[int, int, int], ...] = FLEX_GRID, runs: int = RUNS) -> SuiteSheet:
-    """Measure each size and function with each number of threads."""
     rows: list[tuple[Any, ...]] = []
     failures: list[str] = []
     is_cpu = machine.kind == "cpu"
@@ -130,7 +129,6 @@ def functions(sequence: int, device: str) -> dict[str, ScoreFunction]:
 
 
 def make_tensors(batch: int, sequence: int, hidden: int, device: str, *, gradients: bool = False) -> FlexTensors:
-    """Make random tensors, the same at each call."""
     generator = torch.Generator(device=device).manual_seed(0)
     sizes = (batch, sequence, HEADS, hidden // HEADS)
     return FlexTensors(
