@@ -74,9 +74,8 @@ def get_operation(name: str) -> Operation[Any]:
 def operation_for(shape: Shape) -> Operation[Any]:
     """Return the first registered operation that supports this shape, ours before others.
 
-    Raises:
-        UnknownNameError: no operation takes shapes of this class.
-        InvalidShapeError: those that do support other ones; the message says what each expects.
+    UnknownNameError where none takes shapes of this class; InvalidShapeError, with what each expects, where those that
+    do support other ones.
     """
     problems = []
     for operation in map(get_operation, _all_operations()):
@@ -102,7 +101,7 @@ def implementation_names(operation: str) -> list[str]:
 
 
 def get_implementation(operation: str, name: str) -> Implementation[Any]:
-    """Return an implementation by its operation's name and its own; UnknownNameError, with those there are, for another."""
+    """Return an implementation by its operation's name and its own; UnknownNameError, with all names, for another."""
     reference = implementation_reference(operation, name)
     found = _load(reference)
     if not isinstance(found, Implementation) or (found.operation, found.name) != (operation, name):

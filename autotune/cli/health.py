@@ -69,10 +69,13 @@ def _triton() -> Answer:
     tools = platforms.toolchain()
     if not tools.triton:
         return False, "not installed", INSTALL_GPU
-    numpy = tuple(map(int, installed_version("numpy").split(".")[:2]))
-    if tools.triton.startswith("3.6") and numpy >= (2, 4):
+    if tools.triton.startswith("3.6") and _numpy_version() >= (2, 4):
         return False, f"{tools.triton}: its interpreter fails on numpy 2.4 and newer", "pip install 'numpy<2.4'"
     return True, f"{tools.triton}, ptxas {tools.ptxas or 'not found'}"
+
+
+def _numpy_version() -> tuple[int, ...]:
+    return tuple(int(part) for part in installed_version("numpy").split(".")[:2])
 
 
 def _gpu() -> Answer:

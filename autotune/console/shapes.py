@@ -235,7 +235,6 @@ def _spread_text(operation: Operation[Any], options: ShapeOptions, shape: Shape)
 
 
 def _left_out(operation: Operation[Any], kind: Kind, options: ShapeOptions, model: ModelShape) -> list[str]:
-    """List the features of a model that its shapes leave out."""
     notes = [
         f"{model.name} has {feature}, which {operation.name} does not compute: left out"
         for feature in ("sinks", "alibi")
@@ -284,7 +283,6 @@ def _require_fit(base: ModelShape, heads: int | None, kv_heads: int | None) -> N
 
 
 def _why_not_cached(model: ModelShape) -> str | None:
-    """Return the reason that a model has no cache of keys and values, or None."""
     if not model.causal:
         return "is not causal and has no cache"
     return "caches latents (MLA), not keys and values" if model.latent else None

@@ -257,7 +257,6 @@ def _devices(rows: "Iterable[Served]") -> list[Device]:
 
 
 def _why_unknown(name: str, generation: int) -> str:
-    """Return the text that no table knows a name, and which it may be a misspelling of."""
     near = names_like(name, [NVIDIA_H200, *_devices(_all_rows(generation))])
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     return f"no table knows the device {name}{SERVES_DEFAULT}{hint}"

@@ -123,9 +123,8 @@ class SearchResult:
 def ship_sweep(result: SearchResult, results: Path) -> None:
     """Write a finished sweep below ``results``, a table for each implementation: all verdicts, and their race.
 
-    Raises:
-        SearchError: it is not complete or not decided, or another process used the GPU; nothing is written.
-        TableError: a file cannot be written.
+    SearchError, before anything is written, for one that is not complete or not decided, or where another process used
+    the GPU; TableError for a file that cannot be written.
     """
     winner = result.winner
     name = f"sweep of {result.shape}"

@@ -101,7 +101,6 @@ class Rotation:
             self._keep(outcome)
 
     def _fill(self) -> None:
-        """Submit what the studies propose in turn."""
         while self.in_flight < self._room and (study := self._next_in_turn()) is not None:
             if self._limits.converge and study.convergence.is_reached:
                 study.ending = Ending.CONVERGED

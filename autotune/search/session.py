@@ -185,7 +185,6 @@ def _seconds_left(limits: Limits, started: float) -> float:
 
 
 def _why_nothing(trials: Sequence[Trial]) -> str:
-    """Return the text that no candidate survived: the statuses, and one message."""
     counts = ", ".join(f"{count} {status}" for status, count in Counter(t.status for t in trials).items())
     example = next((trial.outcome.message for trial in trials if trial.outcome.message), "")
     return f"no config is valid and correct here ({counts or 'none was tried'}); for example: {example or 'no message'}"

@@ -60,9 +60,7 @@ def find_implementations(
 ) -> tuple[Implementation[Any], ...]:
     """Return the implementations to tune: those of these names, or all of ours that support the shape on the device.
 
-    Raises:
-        UnknownNameError: a name is not registered.
-        InvalidShapeError: none supports the shape; the message says why.
+    UnknownNameError for a name that is not registered, InvalidShapeError where none supports the shape.
     """
     if (problem := operation.unsupported(shape)) is not None:
         raise InvalidShapeError(problem)

@@ -87,10 +87,13 @@ class GpuBench(PointBench):
         stored = kv_bytes(shape)
         for candidate, point in ours.items():
             outcome = raced[candidate] if candidate in passed else screened[candidate]
-            yield self._of_outcome(point, outcome, extra.get(candidate), stored)
+            timing = outcome.timing if outcome.status is Status.OK else None
+            message = f"{outcome.status}: {outcome.message}"
+            found = BaselineResult(OURS, timing, message, outcome.error, extra_bytes=extra.get(candidate))
+            yield self._result(point, found, stored)
         for name, point in others.items():
             result = results.get(name, BaselineResult(name, message="no config of ours ran, which a race needs"))
-            yield self._of_baseline(point, result, stored)
+            yield self._result(point, result, stored)
 
     def _screen(self, candidates: Iterable[Candidate]) -> dict[Candidate, Outcome]:
         """Compile, check and screen the candidates; return their outcomes in the same order."""
@@ -106,12 +109,7 @@ class GpuBench(PointBench):
                 flying -= 1
         return {candidate: found[candidate] for candidate in order}
 
-    def _of_outcome(self, point: Config, outcome: Outcome, extra: int | None, stored: int) -> PointResult:
-        if outcome.status is not Status.OK or outcome.error is None:
-            return PointResult(point, stored, message=f"{outcome.status}: {outcome.message}")
-        return PointResult(point, stored, outcome.timing, extra, outcome.error + self._rounding[str(point[PRECISION])])
-
-    def _of_baseline(self, point: Config, result: BaselineResult, stored: int) -> PointResult:
+    def _result(self, point: Config, result: BaselineResult, stored: int) -> PointResult:
         if result.timing is None or result.error is None:
             return PointResult(point, stored, message=result.message)
         error = result.error + self._rounding[str(point[PRECISION])]

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -86,16 +85,15 @@ def parse_raw_page(text: str) -> list[Counted]:
     missing = [name for name in (*METRICS, "Kernel Name") if name not in header]
     if missing:
         raise AutotuneError(f"Nsight Compute's table has no column {missing[0]}; it has {', '.join(header)}")
-    return list(_read_rows(header, dict(zip(header, units, strict=True)), rows))
-
-
-def _read_rows(header: list[str], units: dict[str, str], rows: list[list[str]]) -> Iterator[Counted]:
+    unit_of = dict(zip(header, units, strict=True))
+    found = []
     for row in rows:
         cells = dict(zip(header, row, strict=True))
-        read, write, memory, compute = (_number(name, cells[name], units[name]) for name in METRICS)
+        read, write, memory, compute = (_number(name, cells[name], unit_of[name]) for name in METRICS)
         kernel = cells["Kernel Name"]  # older Tritons and C++ append something to the name
         kernel = next((name for name in KERNELS if kernel.startswith(name)), kernel)
-        yield Counted(kernel, round(read), round(write), memory, compute)
+        found.append(Counted(kernel, round(read), round(write), memory, compute))
+    return found
 
 
 def _number(metric: str, cell: str, unit: str) -> float:

@@ -144,12 +144,6 @@ def _point(name: str, family: Family, shape: AttentionShape, timing: Timing | No
     return RooflinePoint(name, shape, product_flops(shape), model_bytes(family, shape), timing, reason)
 
 
-def _stays_cached(point: RooflinePoint, processor: Processor) -> bool:
-    """Tell if all inputs of a point that rotates over them fit the last cache."""
-    held = count_sets(point.shape, processor) * input_bytes(point.shape)
-    return point.name not in KERNELS and held <= processor.cache_bytes
-
-
 def _naive_kernels(shape: AttentionShape, inputs: "Inputs", processor: Processor) -> Iterator[RooflinePoint]:
     """Time the three kernels by themselves, each over the same scores; those are larger than a cache, or warm."""
     from autotune.kernels.baselines.naive.launch import plan_launches
@@ -180,7 +174,8 @@ def _why(point: RooflinePoint, ceilings: Ceilings, bound: Bound, reached: float 
     )
     if point.timing is None or reached is None:
         return text
-    if _stays_cached(point, ceilings.processor):
+    held = count_sets(point.shape, ceilings.processor) * input_bytes(point.shape)
+    if point.name not in KERNELS and held <= ceilings.processor.cache_bytes:
         text += f". Its inputs stay in the cache: {MAX_SETS} of them together fit it"
     if reached > 1.0 and bound == "memory":
         return f"{text}. Faster than the memory: a part of its traffic stays in the caches"

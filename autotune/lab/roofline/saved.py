@@ -47,8 +47,7 @@ class _WrongError(Exception):
 def read_roofline(path: Path) -> MeasuredRoofline:
     """Read a measured roofline from a file; values that follow from its numbers are computed again.
 
-    Raises:
-        UsageError: it cannot be read, or is something else; the message names the file and the command that writes one.
+    UsageError, with the file and the command that writes one, for what cannot be read or is something else.
 
     Example:
         >>> read_roofline(Path("h200.json")).ceilings.ridge

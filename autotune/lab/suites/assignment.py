@@ -4,7 +4,7 @@ Per head softmax(Q K^T / sqrt(D)) V with 8 heads of 64, no mask; the largest err
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import torch
@@ -98,7 +98,12 @@ def measure_assignment(machine: Machine, lengths: tuple[int, ...] = LENGTHS) -> 
         found = measured.results
         kernels += [_kernel_row(seq, result, found[SDPA]) for result in found.values()]
         fusion.append(_fusion_row(shape, found[before], found[after]))
-        failures += [f"S {seq}: {failure}" for failure in (*measured.absent, *measured.failed, *_too_far(found))]
+        too_far = [
+            f"{each.name}: largest error {each.error:.3g}, {MAX_ERROR:g} is allowed"
+            for each in found.values()
+            if each.error is not None and each.error >= MAX_ERROR
+        ]
+        failures += [f"S {seq}: {failure}" for failure in (*measured.absent, *measured.failed, *too_far)]
         comparisons.append(make_comparison(machine, OPERATION, shape, measured, served))
         machine.release()
     title = f"three kernels, one, and SDPA: {HEADS} heads of {HEAD_DIM}, float32, no mask"
@@ -158,14 +163,6 @@ def _fusion_row(shape: AttentionShape, before: BaselineResult, after: BaselineRe
     intensities = (cost.flops / moved, cost.flops / cost.bytes)
     times = (before.timing, after.timing, ratio(before.timing, after.timing))
     return (shape.seq_q, *times, moved, cost.bytes, *intensities, before.extra_bytes, after.extra_bytes)
-
-
-def _too_far(found: Mapping[str, BaselineResult]) -> list[str]:
-    return [
-        f"{result.name}: largest error {result.error:.3g}, {MAX_ERROR:g} is allowed"
-        for result in found.values()
-        if result.error is not None and result.error >= MAX_ERROR
-    ]
 
 
 SUITE: Final = Suite(

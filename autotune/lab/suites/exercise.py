@@ -110,7 +110,6 @@ def _sdpa_flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tens
 
 
 def _standard(shape: AttentionShape, device: str) -> Attend:
-    """Make the project's eager attention, with a mask of its own."""
     heads_first = make_attention(
         shape.seq_q, shape.seq_kv, device=device, causal=shape.causal, scale=shape.head_dim**-0.5
     )

@@ -80,7 +80,6 @@ def trace(
 def _trace(
     console: Console, wanted: Wanted, output: Path, against: str | None, **how: Any
 ) -> Iterator[tuple[Operation[Any], Shape, "Traced"]]:
-    """Trace each implementation over each shape, printed as it ends; what was not traced is listed at the end."""
     from autotune.lab.trace.profiling import trace_all
 
     for operation, shape in wanted.problems:

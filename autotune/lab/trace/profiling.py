@@ -79,11 +79,8 @@ def choose_trace_device(device: str | None) -> TraceDevice:
     """Return the requested device; by default a Gaudi, else a GPU, else the CPU, whichever is here.
 
     Call it before anything loads torch: on a Gaudi the profiler needs ``HABANA_PROFILE`` in the environment by then,
-    and it is set here unless it is already (docs.habana.ai, "Profiling with PyTorch").
-
-    Raises:
-        UnknownNameError: another name.
-        MissingDependencyError: that device is not here.
+    and it is set here unless it is already (docs.habana.ai, "Profiling with PyTorch"). UnknownNameError for another
+    name, MissingDependencyError for a device that is not here.
     """
     if device is not None and device not in DEVICES:
         raise UnknownNameError(f"device={device!r} is unknown; allowed: {', '.join(DEVICES)}")
