@@ -60,7 +60,6 @@ def make_cases(definition: Definition, shapes: Sequence[Any], *, device: str, se
 
 
 def make_case(definition: Definition, shape: Any, data: str, *, device: str, seed: int) -> Case:
-    """Make one case with its references and limits computed."""
     inputs = definition.make_inputs(shape, seed=seed, device=device, data=data)
     references = definition.reference(inputs)
     dtypes = [output.dtype for output in definition.empty_outputs(inputs)]
@@ -130,8 +129,7 @@ def judge(outputs: "Sequence[torch.Tensor]", case: Case) -> Verdict:
 def check_baseline(output: "torch.Tensor", case: Case) -> tuple[float, float]:
     """Return the largest error of a baseline's output, and the limit that configs of ours have.
 
-    Raises:
-        BaselineUnavailableError: it is so far off that it computes something else.
+    BaselineUnavailableError where it is so far off that it computes something else.
     """
     error, limit = largest_error(output, case.references[0]), case.limits[0]
     if error > TOLERATED * limit:

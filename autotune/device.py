@@ -50,11 +50,7 @@ def add_architectures(listed: Iterable[Architecture], find: Callable[[str], Arch
 
 
 def architecture(name: str) -> Architecture:
-    """Return the listed architecture of that name.
-
-    Raises:
-        UnknownNameError: it is not listed; the message names those that are.
-    """
+    """Return the listed architecture of that name; UnknownNameError, with those that are, for another."""
     try:
         return ARCHITECTURES[name]
     except KeyError:
@@ -140,11 +136,7 @@ class Device:
 
 
 def check_capability(name: str) -> str:
-    """Return the name of a capability.
-
-    Raises:
-        UnknownNameError: it is none of ``CAPABILITIES``.
-    """
+    """Return the name of a capability; UnknownNameError for none of ``CAPABILITIES``."""
     if name not in CAPABILITIES:
         raise UnknownNameError(f"capability={name!r} is unknown; allowed: {', '.join(CAPABILITIES)}")
     return name

@@ -79,22 +79,14 @@ def gpu_of(tensor: "torch.Tensor") -> int | None:
 
 
 def check_tensors(**values: object) -> None:
-    """Validate that the values are tensors.
-
-    Raises:
-        InputMismatchError: one is not; the message names it.
-    """
+    """Raise InputMismatchError, by its name, for a value that is no tensor."""
     from autotune.kernels import tensors  # loads torch
 
     tensors.check_tensors(values)
 
 
 def require_packages(*names: str) -> None:
-    """Require packages that an installation may lack.
-
-    Raises:
-        MissingDependencyError: one is absent.
-    """
+    """Raise MissingDependencyError for the first of these packages that is absent."""
     for name in names:
         if sys.modules.get(name) is None and find_spec(name) is None:
             raise missing_package(name)
@@ -135,7 +127,6 @@ def merge_attention(
 
 
 def _stack(name: str, parts: "torch.Tensor | Sequence[torch.Tensor]") -> "torch.Tensor":
-    """Stack parts of one size and place into one tensor."""
     import torch
 
     parts = parts if isinstance(parts, torch.Tensor) else tuple(parts)

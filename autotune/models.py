@@ -135,13 +135,7 @@ MODELS: Final = {
 
 
 def find_model(name_or_path: str) -> ModelShape:
-    """Return the named model, or the one of a ``config.json`` where the text is a path.
-
-    A text such as ``Qwen/Qwen2.5-7B`` is a name of the Hugging Face Hub, unless there is such a file.
-
-    Raises:
-        UsageError: as ``get_model`` and ``load_config`` do.
-    """
+    """Return the named model, or the one of a ``config.json`` where the text is a path."""
     path = Path(name_or_path)
     is_hub_name = re.fullmatch(r"[\w-]+/[\w.-]+(?<!\.json)", name_or_path) is not None and not path.exists()
     is_path = ("/" in name_or_path or name_or_path.endswith(".json")) and not is_hub_name

@@ -255,7 +255,6 @@ class PagedKVCache:
 
 
 def _parse_device(device: "torch.device | str") -> "torch.device":
-    """Return the place of a cache: a GPU, if there is one, or the CPU."""
     import torch
 
     try:

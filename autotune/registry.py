@@ -64,11 +64,7 @@ def operation_names() -> list[str]:
 
 
 def get_operation(name: str) -> Operation[Any]:
-    """Return the operation of that name.
-
-    Raises:
-        UnknownNameError: no such operation; the message lists the registered ones.
-    """
+    """Return the operation of that name; UnknownNameError, with the registered ones, for another."""
     found = _load(reference := operation_reference(name))
     if not isinstance(found, Operation):
         raise UnknownNameError(f"operation={name!r}: {reference} is {found!r}; expected an Operation")
@@ -78,9 +74,8 @@ def get_operation(name: str) -> Operation[Any]:
 def operation_for(shape: Shape) -> Operation[Any]:
     """Return the first registered operation that supports this shape, ours before others.
 
-    Raises:
-        UnknownNameError: no operation takes shapes of this class.
-        InvalidShapeError: those that do support other ones; the message says what each expects.
+    UnknownNameError where none takes shapes of this class; InvalidShapeError, with what each expects, where those that
+    do support other ones.
     """
     problems = []
     for operation in map(get_operation, _all_operations()):
@@ -94,11 +89,7 @@ def operation_for(shape: Shape) -> Operation[Any]:
 
 
 def check_shape(operation: Operation[Any], shape: Shape) -> None:
-    """Validate that an operation takes shapes of this class; those of a class derived from its own are other problems.
-
-    Raises:
-        UsageError: it does not.
-    """
+    """Raise UsageError unless an operation takes shapes of this class, which no class derived from its own is."""
     if type(shape) is not operation.shape_class:
         taken = f"operation={operation.name!r} takes {operation.shape_class.__name__}"
         raise UsageError(f"shape={shape!r} is of type {type(shape).__name__}; {taken}")
@@ -110,11 +101,7 @@ def implementation_names(operation: str) -> list[str]:
 
 
 def get_implementation(operation: str, name: str) -> Implementation[Any]:
-    """Return an implementation by its operation's name and its own.
-
-    Raises:
-        UnknownNameError: no such operation or implementation; the message lists the registered ones.
-    """
+    """Return an implementation by its operation's name and its own; UnknownNameError, with all names, for another."""
     reference = implementation_reference(operation, name)
     found = _load(reference)
     if not isinstance(found, Implementation) or (found.operation, found.name) != (operation, name):
@@ -154,11 +141,7 @@ def load_baselines(operation: str) -> Sequence[Baseline]:
 
 
 def operation_reference(name: str) -> str:
-    """Return the reference of an operation, for another process to register.
-
-    Raises:
-        UnknownNameError: no such operation.
-    """
+    """Return the reference of an operation, for another process to register."""
     known = _all_operations()
     if name not in known:
         raise UnknownNameError(f"operation={name!r} is unknown; registered: {', '.join(sorted(known))}")
@@ -166,11 +149,7 @@ def operation_reference(name: str) -> str:
 
 
 def implementation_reference(operation: str, name: str) -> str:
-    """Return the reference of an implementation, for another process to register.
-
-    Raises:
-        UnknownNameError: no such operation or implementation.
-    """
+    """Return the reference of an implementation, for another process to register."""
     operation_reference(operation)
     known = _all_implementations()
     if (operation, name) not in known:

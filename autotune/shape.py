@@ -37,20 +37,12 @@ def parse_dtype(dtype: "str | torch.dtype") -> str:
 
 
 def parse_kv_dtype(dtype: "str | torch.dtype", *, field: str = "kv_dtype") -> str:
-    """Parse the dtype of a cache as ``parse_dtype`` does; types of one byte are allowed too (``"int8"``, ``"fp8"``).
-
-    Raises:
-        UnknownNameError: no such dtype of a cache; the message calls it ``field``.
-    """
+    """Parse the dtype of a cache as ``parse_dtype`` does, its errors of ``field``; one-byte types are allowed too."""
     return _parse_name(field, dtype, DTYPE_ALIASES | KV_DTYPE_ALIASES, list(KV_ITEM_BYTES))
 
 
 def parse_layout(layout: str) -> str:
-    """Return ``"NHD"`` or ``"HND"``, given in any case.
-
-    Raises:
-        InvalidShapeError: no such layout.
-    """
+    """Return ``"NHD"`` or ``"HND"``, given in any case; InvalidShapeError for another."""
     if layout in LAYOUTS:
         return layout
     if str(layout).upper() not in LAYOUTS:

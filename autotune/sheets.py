@@ -73,7 +73,6 @@ class Sheet:
 
     @property
     def names(self) -> list[str]:
-        """The headings."""
         return [column.name for column in self.columns]
 
 

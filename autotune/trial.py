@@ -192,3 +192,9 @@ class Trial:
     @property
     def timing(self) -> Timing | None:
         return self.outcome.timing
+
+
+def median_us(trial: Trial) -> float:
+    """Return the median of a trial that has a time."""
+    assert trial.timing is not None
+    return trial.timing.median_us

@@ -19,7 +19,6 @@ class TimeUnit(NamedTuple):
 
 
 def time_unit(microseconds: float) -> TimeUnit:
-    """Return the unit that a time reads best in."""
     if microseconds >= 1e6:
         return TimeUnit("s", 1e6, 3)
     if microseconds >= 1e3:
@@ -97,12 +96,10 @@ def tflops_text(tflops: float) -> str:
 
 
 def gbps_text(gbps: float) -> str:
-    """Format a rate of memory."""
     return f"{three_digits(gbps)} GB/s"
 
 
 def mib_text(count: float) -> str:
-    """Format bytes in MiB."""
     return f"{count / 2**20:,.1f} MiB"
 
 
@@ -120,7 +117,6 @@ def bytes_text(count: float) -> str:
 
 
 def ratio_text(value: float) -> str:
-    """Format a ratio of two measurements."""
     return f"{value:.2f}x"
 
 

@@ -40,7 +40,6 @@ def app(context: click.Context) -> None:
 
 
 def main() -> None:
-    """Run the command line."""
     warnings.formatwarning = lambda message, *_, **__: f"autotune: {message}\n"
     try:
         code = app(prog_name="autotune", standalone_mode=False)
@@ -48,7 +47,8 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):  # click makes the second of the first
         code = interrupts.exit_code()
     except click.UsageError as error:
-        code = _fail(f"{' '.join(error.format_message().split()).rstrip('.')}; see `{_path(error)} --help`", 2)
+        path = error.ctx.command_path if error.ctx else "autotune"  # whose help lists what was expected
+        code = _fail(f"{' '.join(error.format_message().split()).rstrip('.')}; see `{path} --help`", 2)
     except UsageError as error:
         code = _fail(str(error), 2)
     except OSError as error:
@@ -59,11 +59,5 @@ def main() -> None:
 
 
 def _fail(text: str, code: int) -> int:
-    """Print an error in one line, and return its exit code."""
     print(f"autotune: {' '.join(text.split())}", file=sys.stderr)
     return code
-
-
-def _path(error: click.UsageError) -> str:
-    """Return the command whose help lists what was expected."""
-    return error.ctx.command_path if error.ctx else "autotune"

@@ -18,10 +18,7 @@ def confirmation_lines(
     *,
     of_several: bool = False,
 ) -> list[str]:
-    """Return how each finalist compiled, and the verdict of the interpreter on the winner; or the reason of neither.
-
-    ``implementation`` is the winner's; ``of_several``: several were searched.
-    """
+    """Return how each finalist compiled, and the verdict of the interpreter on the winner; or the reason of neither."""
     if confirmation is None:
         return [
             f"checked   nothing here: {why_uncompiled(implementation)}; its numbers were checked where it was timed"
@@ -46,7 +43,6 @@ def why_uncompiled(implementation: Implementation[Any]) -> str:
 
 
 def compiled_text(outcome: Outcome, device: Device) -> str:
-    """Return the outcome of compiling a config for a device."""
     resources = outcome.resources
     if outcome.status is not Status.OK:
         return f"{outcome.status} for {device.arch}: {outcome.message}"
@@ -57,7 +53,6 @@ def compiled_text(outcome: Outcome, device: Device) -> str:
 
 
 def confirmation_data(confirmation: "Confirmation | None") -> dict[str, Any] | None:
-    """Return a confirmation as plain data for ``--json``; None where nothing was confirmed."""
     if confirmation is None:
         return None
     return {

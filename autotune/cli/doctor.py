@@ -34,7 +34,6 @@ def doctor(as_json: bool) -> None:
 
 
 def _damaged_tables() -> list[str]:
-    """Return the error of each table that cannot be read, the user's and the shipped ones."""
     errors: list[TableError] = []
     try:
         store = Store(home(), on_damaged=errors.append)

@@ -46,7 +46,10 @@ def explain(
     chosen = implementations_of(operation.name)[0].name if implementation is None else implementation
     space = get_implementation(operation.name, chosen).space
     sources = _read_sources(operation.name, chosen, tables or home())
-    target = _find_device(device, sources, tables)
+    if device is None:
+        target = platforms.current_device() if platforms.has_gpu() else NVIDIA_H200
+    else:
+        target = find_device(device, (trial for source in sources for trial in source.trials), tables)
     candidate = Candidate(chosen, parse_config(config, space, target))
     if device is None and not platforms.has_gpu():
         console.print(ASSUMED)
@@ -89,10 +92,3 @@ def _why_served(operation: str, shape: Shape, device: Device, candidate: Candida
     """Return the reason that a candidate is served for a shape; empty if another one is."""
     kernel = pick_for_device(shape, device, operation, among=(candidate.implementation,))
     return f"{kernel.provenance.rung}: {kernel.provenance.reason}" if kernel.candidate == candidate else ""
-
-
-def _find_device(name: str | None, sources: list[Source], tables: Path | None) -> Device:
-    """Return the named device; by default the GPU here, or the H200."""
-    if name is None:
-        return platforms.current_device() if platforms.has_gpu() else NVIDIA_H200
-    return find_device(name, (trial for source in sources for trial in source.trials), tables)

@@ -11,7 +11,7 @@ from autotune.operation import Operation
 from autotune.registry import get_implementation
 from autotune.shape import Shape
 from autotune.table import tie_set, winners
-from autotune.trial import Candidate, Resources, Stage, Status, Trial
+from autotune.trial import Candidate, Resources, Stage, Status, Trial, median_us
 from autotune.units import count_text, timing_text
 
 TIED: Final = (
@@ -90,7 +90,7 @@ def _judge(asked: Explanation, source: Source) -> Explanation:
     own = [trial for trial in source.trials if trial.candidate == candidate]
     trial = max(own, key=lambda t: (t.stage is Stage.RACE, t.started_at))
     field = [t for t in source.trials if _group(t) == _group(trial)]
-    timed = sorted((t for t in field if t.timing and t.status in (Status.OK, Status.SLOW)), key=_median)
+    timed = sorted((t for t in field if t.timing and t.status in (Status.OK, Status.SLOW)), key=median_us)
     rival = next(iter(timed), None)
     if trial.stage is Stage.RACE:
         rival = next(iter(tie_set(field)), None)
@@ -106,6 +106,7 @@ def _judge(asked: Explanation, source: Source) -> Explanation:
         fate = Fate.LEADING if rival is trial else Fate.LOST
     if fate is Fate.LOST and rival is trial:
         rival = None  # the winner is of another source or Triton: no row here is comparable
+    best_origin = None if best is None else _origin(best)  # without screenings where only the winner was kept
     return replace(
         asked,
         fate=fate,
@@ -113,15 +114,14 @@ def _judge(asked: Explanation, source: Source) -> Explanation:
         trial=trial,
         rival=rival,
         winner=best,
-        faster=sum(_median(other) < _median(trial) for other in timed) if trial in timed else 0,
+        faster=sum(median_us(other) < median_us(trial) for other in timed) if trial in timed else 0,
         compared=len(timed),
         source=source.place,
-        tried=len({t.config for t in source.trials if best is not None and _is_screened_beside(best, t)}),
+        tried=len({t.config for t in source.trials if t.stage is Stage.SCREEN and _origin(t) == best_origin}),
     )
 
 
 def explanation_lines(found: Explanation) -> list[str]:
-    """Return an explanation as text."""
     lines = [
         f"kernel    {found.candidate.implementation}",
         f"config    {found.candidate.config}",
@@ -146,7 +146,6 @@ def explanation_lines(found: Explanation) -> list[str]:
 
 
 def explanation_data(found: Explanation) -> dict[str, Any]:
-    """Return an explanation as plain data for ``--json``."""
     rows = {"trial": found.trial, "rival": found.rival, "winner": found.winner}
     return {
         "operation": found.operation,
@@ -223,18 +222,11 @@ def _winner(trials: Sequence[Trial]) -> Trial | None:
 
 def _group(trial: Trial) -> tuple[object, ...]:
     """Return the key that two trials share whose times may be compared."""
-    return trial.stage, trial.race_id, trial.policy, trial.source_hash, trial.toolchain.triton
+    return trial.stage, trial.race_id, trial.policy, *_origin(trial)
 
 
-def _is_screened_beside(winner: Trial, trial: Trial) -> bool:
-    """Return True for a screening with the winner's source and Triton; there is none where only the winner was kept."""
-    key = winner.source_hash, winner.toolchain.triton
-    return trial.stage is Stage.SCREEN and (trial.source_hash, trial.toolchain.triton) == key
-
-
-def _median(trial: Trial) -> float:
-    assert trial.timing is not None
-    return trial.timing.median_us
+def _origin(trial: Trial) -> tuple[str, str]:
+    return trial.source_hash, trial.toolchain.triton
 
 
 def _why_pruned(operation: Operation[Any], shape: Shape, device: Device, candidate: Candidate) -> str | None:

@@ -45,7 +45,6 @@ def lookup(among: str, device: str | None, as_json: bool, shape: ShapeOptions) -
 
 
 def _parse_among(text: str) -> Among:
-    """Parse the implementations that may be served."""
     if text in ("ours", "fastest"):
         return "ours" if text == "ours" else "fastest"
     names = split_names(text)

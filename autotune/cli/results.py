@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def is_of_several(result: "SearchResult") -> bool:
-    """Return True if more than one implementation was searched."""
     return sum(not part.skipped for part in result.implementations) > 1
 
 

@@ -1,10 +1,11 @@
 """``autotune search`` and ``autotune sweep``: fill the tables."""
 
+import functools
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args, get_type_hints
 
-from autotune.console.command import command, integer, option
+from autotune.console.command import collected, command, integer, number, option
 from autotune.console.options import (
     PATH,
     device_option,
@@ -14,18 +15,51 @@ from autotune.console.options import (
     tables_option,
 )
 from autotune.console.output import make_console
-from autotune.console.settings import settings_options
 from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.console.shapes import Problem, Wanted, describe, describe_model, require_none
 from autotune.device import architecture
 from autotune.errors import UnknownNameError
 from autotune.executor.select import Settings
 from autotune.table import read_misses
+from autotune.trial import Policy
 
 DEFAULT_TRIALS, DEFAULT_BUDGET = 120, "60s"
 NO_MISSES: Final = "nothing to tune: no shape was noted by get_kernel(shape, on_miss='record')"
 
+USUAL: Final = Settings()
+
 # Imports of autotune.search stand inside the functions: it loads Optuna, which --help need not.
+
+
+def _make_settings(policy: str, cache: str, jobs: int | None, compile_timeout: float, timeout: float) -> Settings:
+    modes, caches = (get_args(hint) for hint in get_type_hints(Policy).values())
+    for name, value, allowed in (("policy", policy, modes), ("cache", cache, caches)):
+        if value not in allowed:
+            raise UnknownNameError(f"{name}={value!r} is unknown; allowed: {', '.join(allowed)}")
+    chosen = Policy(policy, cache)  # type: ignore[arg-type]
+    return Settings(policy=chosen, jobs=jobs, compile_seconds=compile_timeout, screen_seconds=timeout)
+
+
+_option: Final = functools.partial(option, section="Measuring")
+_seconds: Final = functools.partial(_option, metavar="SECONDS", type=number(1.0))
+
+settings_options: Final = collected(
+    "settings",
+    _make_settings,
+    {
+        "policy": _option(
+            "--policy", default=USUAL.policy.mode, help="Time by CUDA graph, or launch from Python: graph, eager."
+        ),
+        "cache": _option(
+            "--cache", default=USUAL.policy.cache, help="Rotate over inputs beyond the L2, or repeat one: cold, warm."
+        ),
+        "jobs": _option("--jobs", type=integer(1), help="Compilers at once.", default_text="as cores and memory allow"),
+        "compile_timeout": _seconds(
+            "--compile-timeout", default=USUAL.compile_seconds, help="Limit to compile a config."
+        ),
+        "timeout": _seconds("--timeout", default=USUAL.screen_seconds, help="Limit to screen one on the GPU."),
+    },
+)
 
 
 @command("search")

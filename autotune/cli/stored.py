@@ -19,12 +19,7 @@ ASSUMED: Final = f"no GPU here: an {NVIDIA_H200.name} is assumed; --device names
 def read_winners(
     operation: str, implementations: Sequence[str], device: str | None, tables: Path | None
 ) -> list[Trial]:
-    """Return the winners that would be served, by implementation (without names of all) and shape.
-
-    Raises:
-        UnknownNameError: there is no such operation or implementation, or no row of such a device.
-        UsageError: the place of the tables is not a folder.
-    """
+    """Return the winners that would be served, by implementation (without names of all) and shape."""
     get_operation(operation)  # an unknown one would have no rows, which is another error
     known = implementations or [each.name for each in implementations_of(operation)]
     names = [get_implementation(operation, name).name for name in known]
@@ -74,11 +69,7 @@ def no_winners_text(operation: str, implementations: Sequence[str]) -> str:
 
 
 def find_device(name: str, rows: Iterable[Trial], tables: Path | None) -> Device:
-    """Find the device of a name, in any case, among rows or else any operation's winners; the highest power cap wins.
-
-    Raises:
-        UnknownNameError: no row is of such a device.
-    """
+    """Find the device of a name, in any case, among rows or else any winners; the highest power cap wins."""
     devices = {trial.device for trial in rows}
     if find_named(name, devices) is None:
         winners = (served_winners(other, root=tables, on_damaged=warn_damaged) for other in operation_names())

@@ -1,26 +1,27 @@
-"""Runs ``autotune search`` and ``autotune sweep``: one call of ``tune``, printed as it goes, and then as JSON."""
+"""Runs ``autotune search`` and ``autotune sweep``, or prints their plans: one call of ``tune``, and then as JSON."""
 
 import json
 import time
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from autotune.cli.confirmed import confirmation_data
-from autotune.cli.planned import plan_data, plan_lines
 from autotune.cli.progress import Progress
 from autotune.cli.results import result_data
 from autotune.cli.stored import name_of_place, require_place
 from autotune.console import interrupts
 from autotune.console.output import make_console
+from autotune.console.winners import config_data
 from autotune.errors import AutotuneError, SearchError, UsageError
 from autotune.executor.compile_pool import limit_jobs
 from autotune.executor.select import ExecutorInfo, Settings, describe_executor
 from autotune.search import Limits, Sampler
-from autotune.search.plan import make_plan
+from autotune.search.plan import SearchPlan, make_plan
 from autotune.search.session import why_skipped
 from autotune.table import Store, home, warn_damaged
 from autotune.tuning import Tuning, Workload, find_answers, take_turns, tune, why_unwritable
+from autotune.units import count_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +74,7 @@ def preview(request: SearchRequest) -> None:
 
 
 def run(request: SearchRequest) -> Tuning:
-    """Tune, and print each result as it comes.
-
-    Raises:
-        AutotuneError: a shape has no winner, one that could not be shipped, or one that does not hold here.
-        SystemExit: a signal ended it; what was measured is kept.
-    """
+    """Tune, and print each result as it comes; AutotuneError where a shape has no winner that ships and holds here."""
     interrupts.listen()
     console, started = make_console(request.as_json), time.monotonic()
     require_place(request.tables)
@@ -102,7 +98,6 @@ def run(request: SearchRequest) -> Tuning:
 
 
 def _data(found: Tuning) -> list[dict[str, Any]]:
-    """Return each search as plain data, once."""
     searched = {id(each.search): each for each in found.results if each.search is not None}
     asked = {(each.operation, each.asked) for each in found.results}
     return [
@@ -113,3 +108,58 @@ def _data(found: Tuning) -> list[dict[str, Any]]:
         for each in searched.values()
         if each.search is not None
     ]
+
+
+LISTED_RULES: Final = 3  # of those that prune most
+
+
+def plan_lines(plan: SearchPlan) -> list[str]:
+    """Return the configs that a search would prune, try and know already, and the time that it would take."""
+    pruned = plan.size - plan.valid
+    lines = [
+        f"{plan.operation}/{plan.implementation}: {plan.shape}",
+        f"space     {plan.size} configs on {plan.device.name}: {pruned} pruned before compiling, {plan.valid} valid",
+    ]
+    for group in plan.pruned[:LISTED_RULES]:
+        lines += [f"pruned    {group.count}: {group.rule}", f"          for example {group.reason}"]
+    if others := plan.pruned[LISTED_RULES:]:
+        rules = count_text(len(others), "more rule")
+        lines.append(f"pruned    {sum(group.count for group in others)} by {rules}; --json has all, with examples")
+    return [
+        *lines,
+        f"default   {plan.default}",
+        f"known     {count_text(plan.known, 'config')} from earlier runs",
+        f"sampler   {plan.sampler}, {count_text(plan.trials, 'trial')} at most that reach the device",
+        f"expected  {_expected(plan)}",
+    ]
+
+
+def plan_data(plan: SearchPlan) -> dict[str, Any]:
+    return {
+        **{each.name: getattr(plan, each.name) for each in fields(plan) if each.name not in ("pace", "seconds")},
+        "shape": plan.shape.as_dict(),
+        "device": asdict(plan.device),
+        "pruned": [{**asdict(group), "example": config_data(group.example)} for group in plan.pruned],
+        "default": config_data(plan.default),
+        "compile_seconds": plan.pace.compile_seconds,
+        "judge_seconds": plan.pace.judge_seconds,
+        "seconds_from": plan.pace.source,
+        "seconds_on_device": plan.seconds,  # a replay takes few
+    }
+
+
+def _expected(plan: SearchPlan) -> str:
+    if plan.trials == 0:
+        return "nothing left to try"
+    pace = plan.pace
+    basis = f"assuming {pace.compile_seconds:.1f} s to compile a config, as no sweep of the device says more"
+    if pace.source:
+        basis = f"{pace.compile_seconds:.2f} s to compile a config and {pace.judge_seconds:.2f} s to judge it"
+        basis += f", as recorded in {pace.source}"
+    cut = ""
+    if plan.budget is not None and plan.budget < plan.seconds:
+        cut = f", cut short by the budget of {plan.budget:.0f} s"
+    text = f"about {plan.seconds:.0f} s with {count_text(plan.jobs, 'compiler')}, race included{cut}: {basis}"
+    if plan.executor == "replay":
+        return f"seconds, as a replay measures nothing; on an {plan.device.name} itself {text}"
+    return text

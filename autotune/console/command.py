@@ -31,7 +31,6 @@ class Option(click.Option):
 
 
 def option(*declarations: str, section: str = OWN, **given: Any) -> Decorator:
-    """Add an option to a command, as ``click.option`` does."""
     return click.option(*declarations, cls=Option, section=section, **given)
 
 
@@ -58,11 +57,7 @@ class Number(click.ParamType[float]):
         self._kind, self._minimum, self._maximum = kind, minimum, maximum
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Convert a value to the number.
-
-        Raises:
-            UsageError: the value is no number, or outside the limits.
-        """
+        """Convert a value to the number; UsageError for another, or one outside the limits."""
         low, high = self._minimum, self._maximum
         try:
             number = self._kind(value)
@@ -130,7 +125,6 @@ class Reference(NamedTuple):
     listens_later: bool = False
 
     def load(self) -> click.Command:
-        """Import the command."""
         found: click.Command = pkgutil.resolve_name(self.target)
         return found
 
@@ -143,11 +137,9 @@ class Group(click.Group):
         self.references = references
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the help."""
         return list(self.references)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
         reference = self.references.get(cmd_name)
         return None if reference is None else reference.load()
 
@@ -157,7 +149,6 @@ class Group(click.Group):
             formatter.write_dl([(name, reference.help) for name, reference in self.references.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the options before the command."""
         if not args and not ctx.resilient_parsing:  # which completion sets
             click.echo(ctx.get_help(), err=True)
             ctx.exit(2)

@@ -23,7 +23,6 @@ tables_option: Final = option(
 
 
 def implementation_option(default: str = "all of ours") -> Decorator:
-    """Make an option that names implementations; the text describes the default."""
     return option(
         "--implementation",
         "implementations",
@@ -35,31 +34,23 @@ def implementation_option(default: str = "all of ours") -> Decorator:
 
 
 def device_option(default: str = "the GPU here, or NVIDIA H200") -> Decorator:
-    """Make an option that names a device; the text describes the default."""
     return option("--device", metavar="NAME", help="A device by name.", default_text=default)
 
 
 def place_option(*places: str) -> Decorator:
-    """Make an option that names a kind of processor to measure on."""
     return option("--device", metavar="|".join(places), help="Where to measure.", default_text="what is here")
 
 
 def output_option(default: str | None = None, *, content: str = "File to write.", default_text: str = "") -> Decorator:
-    """Make an option that names a file to write."""
     return option("--output", metavar="FILE", type=PATH, default=default, help=content, default_text=default_text)
 
 
 def split_names(text: str | None) -> tuple[str, ...]:
-    """Split a list of names at its commas."""
     return tuple(name for part in (text or "").split(",") if (name := part.strip()))
 
 
 def parse_seconds(text: str) -> float:
-    """Parse the seconds of ``90``, ``90s``, ``2m`` or ``1m30s``.
-
-    Raises:
-        UsageError: the text is not a time, or the time is zero.
-    """
+    """Parse the seconds of ``90``, ``90s``, ``2m`` or ``1m30s``; UsageError for any other text, and for zero."""
     expected = "expected more than 0 seconds (90), or 90s, 2m, 1m30s, 1h"
     number = r"(\d+(?:\.\d+)?)"
     match = re.fullmatch(rf"(?:{number}\s*h)?\s*(?:{number}\s*m)?\s*(?:{number}\s*s?)?", text.strip())
@@ -74,15 +65,13 @@ def parse_seconds(text: str) -> float:
 def parse_config(text: str, space: Space[Any], device: Device) -> Config:
     """Parse a config from ``BLOCK_Q=128 num_warps=8`` or a JSON object, in the order of its space.
 
-    Parameters that the device does not have may be left out. What the space does not know is kept.
+    Parameters that the device does not have may be left out; for others InvalidConfigError says what is missing. What
+    the space does not know is kept.
 
     Example:
         >>> config = parse_config("BLOCK_Q=64 BLOCK_K=32 num_warps=4 num_stages=3 loads=pointer", space, NVIDIA_H200)
         >>> config["num_stages"], config["kpack"]
         (3, None)
-
-    Raises:
-        InvalidConfigError: the text has another form, or lacks a parameter.
     """
     given = _from_json(text) if text.lstrip().startswith("{") else _from_words(text)
     names = [parameter.name for parameter in space.parameters]

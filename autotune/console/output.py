@@ -33,7 +33,6 @@ def print_sheets(console: Console, sheets: Iterable[Sheet]) -> None:
 
 
 def print_sheet(console: Console, sheet: Sheet) -> None:
-    """Print the title, the table and the notes of a sheet."""
     if sheet.title:
         console.print(sheet.title, style="bold")
     if sheet.rows:

@@ -28,7 +28,6 @@ class Declaration(NamedTuple):
 
     @property
     def default_text(self) -> str:
-        """The default, or both defaults."""
         return "; paged: ".join(filter(None, (self.dense, self.paged)))
 
 
@@ -38,10 +37,7 @@ def _declare(help: str, dense: str = "", paged: str = "", kind: Number | type[st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeOptions:
-    """The shape options as they were given, None where one was left out; in the order of the help.
-
-    Dense ones describe an ``AttentionShape``, paged ones a ``PagedShape``.
-    """
+    """The shape options as they were given, None where one was left out; in the order of the help."""
 
     operation: str | None = _declare("What is computed.", OPERATION)
     seq: str | None = _declare("Dense: lengths, 1024, 512,1024 or 512,...,16384.", SEQ)
@@ -77,7 +73,6 @@ class ShapeOptions:
     tp: int | None = _declare("GPUs that --model's heads are split over.", "1", kind=integer(1))
 
     def given(self) -> dict[str, Any]:
-        """Return the options that were given, by name."""
         return {name: value for name in DECLARATIONS if (value := getattr(self, name)) is not None}
 
 
@@ -112,14 +107,11 @@ def _declared(name: str, default_text: str) -> Decorator:
 
 
 def parse_sizes(text: str, name: str) -> list[int]:
-    """Parse ``1024``, ``512,1024`` or ``512,...,16384``, which doubles from one end to the other.
+    """Parse ``1024``, ``512,1024`` or ``512,...,16384``, which doubles from one end to the other; else UsageError.
 
     Example:
         >>> parse_sizes("512,...,2048", "seq")
         [512, 1024, 2048]
-
-    Raises:
-        UsageError: the text has another form; the message begins with the option's name.
     """
     sizes: list[int] = []
     parts = [part.strip() for part in text.split(",")]

@@ -112,11 +112,7 @@ QUERY_COUNTS: Final = {"paged_prefill": query_counts}
 
 
 def kind_of(operation: Operation[Any]) -> Kind:
-    """Return the kind of an operation's shapes.
-
-    Raises:
-        UsageError: no option describes them.
-    """
+    """Return the kind of an operation's shapes; UsageError where no option describes them."""
     if operation.shape_class not in KINDS:
         name = operation.shape_class.__name__
         raise UsageError(f"operation={operation.name!r} takes a {name}, which no option describes; use Python")
@@ -137,11 +133,7 @@ class Wanted(NamedTuple):
 
 
 def require_none(options: ShapeOptions, *, beside: str) -> None:
-    """Refuse shape options beside an option that names all shapes.
-
-    Raises:
-        UsageError: a shape option was given; the message names it.
-    """
+    """Raise UsageError, by its name, for a shape option beside an option that names all shapes."""
     for name, value in options.given().items():
         given = _typed(name, value)
         raise UsageError(f"{given} and {beside}, which names the shapes, exclude each other; leave one out")
@@ -156,8 +148,7 @@ def _typed(name: str, value: object) -> str:
 def describe(options: ShapeOptions) -> Wanted:
     """Return one operation with its shapes; a model gives the sizes that no option does.
 
-    Raises:
-        UsageError: a value is out of range or unknown, or not of this operation; the message names it.
+    UsageError, with the option's name, for a value that is out of range, unknown, or not of this operation.
     """
     operation = get_operation(OPERATION if options.operation is None else options.operation)
     _require_taken(options, [operation])
@@ -168,11 +159,7 @@ def describe(options: ShapeOptions) -> Wanted:
 
 
 def describe_model(options: ShapeOptions) -> Wanted:
-    """Return what ``describe`` does, but of a model without an operation its prefill and its decode.
-
-    Raises:
-        UsageError: as ``describe`` does.
-    """
+    """Return what ``describe`` does, but of a model without an operation its prefill and its decode."""
     model = _find_model(options)
     if model is None or options.operation is not None:
         return describe(options)
@@ -248,7 +235,6 @@ def _spread_text(operation: Operation[Any], options: ShapeOptions, shape: Shape)
 
 
 def _left_out(operation: Operation[Any], kind: Kind, options: ShapeOptions, model: ModelShape) -> list[str]:
-    """List the features of a model that its shapes leave out."""
     notes = [
         f"{model.name} has {feature}, which {operation.name} does not compute: left out"
         for feature in ("sinks", "alibi")
@@ -297,7 +283,6 @@ def _require_fit(base: ModelShape, heads: int | None, kv_heads: int | None) -> N
 
 
 def _why_not_cached(model: ModelShape) -> str | None:
-    """Return the reason that a model has no cache of keys and values, or None."""
     if not model.causal:
         return "is not causal and has no cache"
     return "caches latents (MLA), not keys and values" if model.latent else None

@@ -51,10 +51,7 @@ def candidate_text(candidate: Candidate, *, of_several: bool) -> str:
 
 
 def winner_lines(winner: Trial, *, of_several: bool = False) -> list[str]:
-    """Describe a winner, its gain over the default and over the fastest baseline, and give a verdict.
-
-    ``of_several``: several implementations were searched.
-    """
+    """Describe a winner, its gain over the default and over the fastest baseline, and give a verdict."""
     assert winner.timing is not None
     lines = [
         f"winner    {candidate_text(winner.candidate, of_several=of_several)}",
@@ -95,10 +92,7 @@ def verdict(winner: Trial, *, among: str = "") -> str:
 
 
 def is_limited_by_memory(tflops: float | None, gbps: float | None, device: str, shape: Shape) -> bool:
-    """Return True if memory and not arithmetic limits a kernel, by the data sheet of the named device.
-
-    Return False if no data sheet is known.
-    """
+    """Return True if memory, not arithmetic, limits a kernel by the device's data sheet; False without one."""
     roof = roof_of(device, product_dtype(shape))
     if roof is None or tflops is None or gbps is None:
         return False
@@ -117,7 +111,6 @@ def status_text(statuses: Mapping[Status, int]) -> str:
 
 
 def trial_data(trial: Trial) -> dict[str, Any]:
-    """Return a trial as plain data for ``--json``."""
     outcome = trial.outcome
     return {
         "operation": trial.operation,
@@ -144,12 +137,10 @@ def trial_data(trial: Trial) -> dict[str, Any]:
 
 
 def timing_data(timing: Timing | None) -> dict[str, Any] | None:
-    """Return a time as plain data."""
     return None if timing is None else asdict(timing)
 
 
 def candidate_data(candidate: Candidate) -> dict[str, Any]:
-    """Return a candidate as plain data."""
     return {"implementation": candidate.implementation, "config": config_data(candidate.config)}
 
 
@@ -159,7 +150,6 @@ def config_data(config: Config) -> dict[str, Any]:
 
 
 def _rate(trial: Trial) -> str:
-    """Return the rate of a trial's limit, as text to follow its time."""
     if is_limited_by_memory(trial.tflops, trial.gbps, trial.device.name, trial.shape):
         return "" if trial.gbps is None else f", {gbps_text(trial.gbps)}"
     return "" if trial.tflops is None else f", {tflops_text(trial.tflops)}"

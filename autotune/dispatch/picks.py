@@ -149,7 +149,6 @@ def _checked_pick(shape: Shape, device: str | None, operation: str | None, among
 
 
 def _check_arguments(shape: object, device: object, among: object) -> None:
-    """Validate the shape, device and among arguments."""
     if not isinstance(shape, Shape):
         classes = sorted({get_operation(name).shape_class.__name__ for name in operation_names()})
         raise UsageError(f"shape={shape!r} is of type {type(shape).__name__}; expected {' or '.join(classes)}")
@@ -173,7 +172,6 @@ def _not_a_name(device: object) -> UsageError:
 
 @lru_cache(maxsize=CACHED_PICKS)
 def _pick(shape: Shape, place: int | str | Device, name: str | None, among: Among, generation: int) -> TunedKernel:
-    """Pick a kernel for a device, or the GPU of that index or name."""
     _check_arguments(shape, place, among)
     operation = operation_for(shape) if name is None else get_operation(name)
     check_shape(operation, shape)
@@ -256,7 +254,6 @@ def _device_here() -> Device | None:
 
 
 def _all_rows(generation: int) -> "Iterator[Served]":
-    """Yield the winners of all operations."""
     return (row for name in operation_names() for row in _rows(name, generation))
 
 
@@ -266,7 +263,6 @@ def _devices(rows: "Iterable[Served]") -> list[Device]:
 
 
 def _why_unknown(name: str, generation: int) -> str:
-    """Return the text that no table knows a name, and which it may be a misspelling of."""
     near = names_like(name, [NVIDIA_H200, *_devices(_all_rows(generation))])
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     return f"no table knows the device {name}{SERVES_DEFAULT}{hint}"

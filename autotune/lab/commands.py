@@ -55,9 +55,6 @@ def dense_shapes(options: ShapeOptions, kind: ProcessorKind, **usual: str | None
 def sized_for_cpu(options: ShapeOptions) -> ShapeOptions:
     """Fill in a CPU's batch and length where none were given; heads stay those of the problem or its model.
 
-    Raises:
-        UnknownNameError: there is no such operation.
-
     Example:
         >>> sized_for_cpu(ShapeOptions(operation="paged_decode", batch="4")).context
         '512'
@@ -111,11 +108,7 @@ def describe_sized(options: ShapeOptions, sizes: CommandSizes, device: str | Non
 
 
 def names_to_compare(operation: str, against: str | None) -> tuple[str, ...]:
-    """Return the names of the chosen baselines of an operation; all where none was named.
-
-    Raises:
-        UnknownNameError: there is no such baseline.
-    """
+    """Return the names of the chosen baselines of an operation; all where none was named."""
     return tuple(choose_names(load_baselines(operation), split_names(against) or (ALL,)))
 
 
@@ -131,12 +124,7 @@ def keep(found: Iterable[ItemT]) -> tuple[list[ItemT], bool]:
 
 
 def end(console: Console, *, is_interrupted: bool, idle: Iterable[Shape] = ()) -> None:
-    """End a command: return if it did its work.
-
-    Raises:
-        click.exceptions.Exit: it was interrupted; the code is the signal's.
-        AutotuneError: nothing ran over the shapes ``idle``.
-    """
+    """Return if a command did its work; else exit with the signal's code, or raise AutotuneError for idle shapes."""
     if is_interrupted:
         console.print("interrupted: what was measured before is shown")
         raise click.exceptions.Exit(interrupts.exit_code())

@@ -29,7 +29,6 @@ class PartialEncoding:
         }
 
     def encode(self, config: Mapping[str, Value]) -> dict[str, Any]:
-        """Return the parameters of a config."""
         return {
             name: parameter.values.index(value) if parameter.is_ordered else value
             for name, parameter in self._free.items()
@@ -37,7 +36,6 @@ class PartialEncoding:
         }
 
     def suggest(self, trial: BaseTrial) -> Config:
-        """Return the config that a trial's sampler proposes."""
         chosen: dict[str, Value] = {}
         for parameter in self._parameters:
             choices = parameter.choices(None, chosen)

@@ -5,7 +5,7 @@ from typing import Final
 
 from autotune.search.recorder import NO_VERDICT, Recorder, keep_race
 from autotune.table import tie_set
-from autotune.trial import Candidate, Status, Trial
+from autotune.trial import Candidate, Status, Trial, median_us
 
 FINALISTS: Final = 5  # of each implementation
 SWEEP_FINALISTS: Final = 24  # a sweep is the ground truth of its shape: screening's order is not trusted far down
@@ -91,8 +91,3 @@ def last_race(rows: Sequence[Trial]) -> list[Trial]:
 def rank(trial: Trial) -> tuple[float, str]:
     """Order by time; equal times by candidate, so that the order in which trials ended decides nothing."""
     return median_us(trial), str(trial.candidate)
-
-
-def median_us(trial: Trial) -> float:
-    assert trial.timing is not None
-    return trial.timing.median_us

@@ -94,7 +94,6 @@ class FiniteSpaceSampler(BaseSampler):
         return int(untried[np.argmax(distance * self._random.uniform(0.5, 1.0, len(untried)))])
 
     def _improve(self, observed: dict[int, float], pending: list[int], untried: NDArray[np.int64]) -> int:
-        """Return the untried config of which most improvement is expected."""
         if len(untried) > MAX_CANDIDATES:
             untried = self._random.choice(untried, MAX_CANDIDATES, replace=False)
         seen = self._representative(observed)

@@ -58,11 +58,7 @@ def find_shares(
 ) -> dict[str, float]:
     """Return the share of each parameter in what tells configs apart by one or more objectives, largest first.
 
-    Fewer than 10 configs, or ones that are all alike, have no shares.
-
-    Raises:
-        UnknownNameError: no such evaluator.
-        MissingDependencyError: fANOVA without scikit-learn, which grows its forest.
+    Fewer than 10 configs, or ones that are all alike, have no shares. Errors are those of ``importance``.
     """
     if evaluator not in EVALUATORS:
         raise UnknownNameError(f"evaluator={evaluator!r} is unknown; allowed: {', '.join(EVALUATORS)}")

@@ -71,10 +71,8 @@ def compile_all(
 ) -> list[Outcome]:
     """Compile candidates for a device with its real compiler, in the order given; on all cores but one by default.
 
-    Those of implementations that compile only on the device that runs them are left out.
-
-    Raises:
-        MissingDependencyError: this machine cannot compile.
+    Those of implementations that compile only on the device that runs them are left out; MissingDependencyError where
+    this machine cannot compile.
     """
     settings = settings or Settings()
     jobs, patience = limit_jobs(settings.jobs).count, 2 * settings.compile_seconds

@@ -94,11 +94,7 @@ def sensitivity(
     parameters that apply to every point. ``PED-ANOVA`` (Watanabe et al., IJCAI 2023, with conditional parameters as in
     arXiv 2601.20800): the share in what tells the best tenth of the points (five at least) from the rest, by one
     objective, or with None by how near they are to the Pareto front. Parameters of which all points have one value are
-    left out; fewer than 10 points, or ones that are all alike, have no shares.
-
-    Raises:
-        UnknownNameError: no such evaluator.
-        MissingDependencyError: fANOVA without scikit-learn, which grows its forest.
+    left out; fewer than 10 points, or ones that are all alike, have no shares. Errors are those of ``importance``.
     """
     told = {
         point: tuple(values) if objective is None else (values[objective],)

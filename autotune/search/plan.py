@@ -67,13 +67,10 @@ def make_plan(
     sampler: Sampler,
     jobs: int,
 ) -> SearchPlan:
-    """Plan a search with these limits; read tables, write and run nothing.
+    """Plan a search with these limits; read tables, write and run nothing. UsageError for an unsupported shape.
 
     Compiling, ``jobs`` configs at once or as many as the sampler has in flight, and judging, one at a time, overlap:
     the slower of the two and the race make up the time. What does not compile ahead is compiled one config at a time.
-
-    Raises:
-        UsageError: the implementation does not support the shape.
     """
     space, device = implementation.space, executor.device
     judged = [(config, space.reject(config, shape, device)) for config in space.combinations(device)]

@@ -82,7 +82,6 @@ class Recorder:
         return Candidate(self.implementation.name, config)
 
     def keep_screened(self, outcome: Outcome) -> Trial:
-        """Store a screened config."""
         trial = self._row(outcome, Stage.SCREEN)
         self.store.append([trial])
         self.screened[outcome.config] = trial
@@ -97,7 +96,6 @@ class Recorder:
         return [self._row(self._with_resources(each), Stage.RACE, race_id=race_id, **shared) for each in outcomes]
 
     def _row(self, outcome: Outcome, stage: Stage, **race: Any) -> Trial:
-        """Make the trial of an outcome, numbered and dated."""
         self.number += 1
         timing = outcome.timing
         tflops, gbps = rates(self.operation.cost(self.shape), timing.median_us) if timing else (None, None)

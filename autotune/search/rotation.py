@@ -90,7 +90,6 @@ class Rotation:
         return sum(study.in_flight for study in self._turns)
 
     def run(self) -> Ending:
-        """Screen until the end; return the reason of it."""
         while True:
             self._fill()
             if self._is_over():
@@ -102,7 +101,6 @@ class Rotation:
             self._keep(outcome)
 
     def _fill(self) -> None:
-        """Submit what the studies propose in turn."""
         while self.in_flight < self._room and (study := self._next_in_turn()) is not None:
             if self._limits.converge and study.convergence.is_reached:
                 study.ending = Ending.CONVERGED

@@ -107,7 +107,6 @@ def _conclude(
     rows: Sequence[Trial],
     ending: Ending,
 ) -> SearchResult:
-    """Choose the winner among the rows of races."""
     screened = [trial for study in studies for trial in study.recorder.screened.values()]
     found = ranked(winners(rows))
     if not found and ending is not Ending.INTERRUPTED:
@@ -156,7 +155,6 @@ def _skip(
 
 
 def _open_study(recorder: Recorder, sampler: Sampler, first: Iterable[Config]) -> ImplementationStudy:
-    """Resume a study and make its proposals."""
     races = recorder.resume(measured_fully=sampler == "exhaustive")
     space, shape, device = recorder.implementation.space, recorder.shape, recorder.executor.device
     first, past = [recorder.default, *first], [trial.outcome for trial in recorder.screened.values()]
@@ -165,7 +163,6 @@ def _open_study(recorder: Recorder, sampler: Sampler, first: Iterable[Config]) -
 
 
 def _require_measured(studies: Iterable[ImplementationStudy], limits: Limits) -> dict[str, Recorder]:
-    """Return the recorders of what has verdicts."""
     found = {study.name: study.recorder for study in studies if study.recorder.screened}
     if found:
         return found
@@ -188,7 +185,6 @@ def _seconds_left(limits: Limits, started: float) -> float:
 
 
 def _why_nothing(trials: Sequence[Trial]) -> str:
-    """Return the text that no candidate survived: the statuses, and one message."""
     counts = ", ".join(f"{count} {status}" for status, count in Counter(t.status for t in trials).items())
     example = next((trial.outcome.message for trial in trials if trial.outcome.message), "")
     return f"no config is valid and correct here ({counts or 'none was tried'}); for example: {example or 'no message'}"

@@ -68,7 +68,6 @@ class DistinctStudy:
         self._first = [config for config in dict.fromkeys(first) if config in self._unseen]
 
     def ask(self) -> Config | None:
-        """Return the next config, valid and never given before; None when every one was."""
         if not self._unseen:
             return None
         if self._first:
@@ -84,7 +83,6 @@ class DistinctStudy:
         return self._enqueue(self._fallback(list(self._unseen)))
 
     def tell(self, config: Config, values: Values) -> None:
-        """Learn the values of a config that was asked for."""
         self._learn(self._asked.pop(config), values)
 
     def front(self) -> list[Config]:

@@ -26,7 +26,7 @@ from autotune.search import (
     confirm,
     search,
 )
-from autotune.search.sweeps import ship_sweep
+from autotune.search.result import ship_sweep
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store, home
@@ -153,7 +153,6 @@ class _Tuner:
     found: dict[tuple[str, Shape], TunedShape] = field(default_factory=dict)
 
     def run(self, executor: Executor, answers: list[Answer]) -> None:
-        """Run the searches that answer the workloads."""
         self.answers = answers
         for each in take_turns(answers, executor, self.observer):
             if each.missing is not None:

@@ -40,11 +40,7 @@ class Answer:
 def read_workloads(
     shapes: Shape | Iterable[Shape | Workload | tuple[str, Shape]], operation: str | None
 ) -> list[Workload]:
-    """Give each shape its operation.
-
-    Raises:
-        UsageError: an argument is no shape, or of another operation's class, or no operation takes it.
-    """
+    """Give each shape its operation; UsageError for one that none takes, or of another operation's class."""
     found = []
     for each in shapes if isinstance(shapes, Iterable) and not isinstance(shapes, str) else [shapes]:
         given, shape = each if isinstance(each, tuple) and len(each) == 2 else (None, each)
@@ -64,9 +60,7 @@ def find_implementations(
 ) -> tuple[Implementation[Any], ...]:
     """Return the implementations to tune: those of these names, or all of ours that support the shape on the device.
 
-    Raises:
-        UnknownNameError: a name is not registered.
-        InvalidShapeError: none supports the shape; the message says why.
+    UnknownNameError for a name that is not registered, InvalidShapeError where none supports the shape.
     """
     if (problem := operation.unsupported(shape)) is not None:
         raise InvalidShapeError(problem)
@@ -81,11 +75,7 @@ def find_implementations(
 def find_answers(
     workloads: Sequence[Workload], executor: Executor | ExecutorInfo, names: Sequence[str] = ()
 ) -> list[Answer]:
-    """Find the search that answers each workload, in their order.
-
-    Raises:
-        UsageError: an implementation is not registered, or none supports a shape.
-    """
+    """Find the search that answers each workload, in their order, with the errors of ``find_implementations``."""
     answers = []
     for operation, shape in workloads:
         chosen = find_implementations(operation, shape, executor.device, names)

@@ -11,10 +11,9 @@ from typing import Any, Final
 from autotune.executor.gpu import GpuExecutor
 from autotune.registry import get_implementation, get_operation, load_definition
 from autotune.search import Limits
-from autotune.search.finalists import median_us
 from autotune.space import Config
 from autotune.table import shipped_sweeps
-from autotune.trial import Candidate, Stage, Status, Timing, Trial
+from autotune.trial import Candidate, Stage, Status, Timing, Trial, median_us
 from benchmarks.grids import OPERATION, TRITON, grid_shape
 
 MAIN: Final = grid_shape(128, True, 4096)

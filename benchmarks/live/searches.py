@@ -9,10 +9,10 @@ from typing import Any, Final
 from autotune.errors import AutotuneError
 from autotune.executor.gpu import GpuExecutor
 from autotune.search import search
-from autotune.search.finalists import median_us
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import Store
+from autotune.trial import median_us
 from autotune.units import timing_text
 from benchmarks.grids import grid_shape
 from benchmarks.live import processes

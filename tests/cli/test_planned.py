@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from autotune.cli.planned import plan_data, plan_lines
+from autotune.cli.studies import plan_data, plan_lines
 from autotune.device import NVIDIA_H200
 from autotune.search.pace import Pace
 from autotune.search.plan import Pruned, SearchPlan

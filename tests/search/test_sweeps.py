@@ -7,7 +7,7 @@ import pytest
 
 from autotune.errors import SearchError
 from autotune.search import Limits, SearchResult, search
-from autotune.search.sweeps import ship_sweep, sweep_name
+from autotune.search.result import ship_sweep, sweep_name
 from autotune.shape import AttentionShape
 from autotune.table import Store, shipped_sweeps
 from autotune.trial import Policy, Stage, Status

@@ -33,10 +33,7 @@ QUIET_PROFILER: Final = "6"  # below it torch 2.13's profiler writes two lines a
     default_text=f"{SECONDS:g}",
 )
 @option(
-    "--against",
-    metavar="NAMES",
-    help='"all", or baselines by name, comma-separated.',
-    default_text="the usual ones",
+    "--against", metavar="NAMES", help='"all", or baselines by name, comma-separated.', default_text="the usual ones"
 )
 @implementation_option("all of ours")
 @option(

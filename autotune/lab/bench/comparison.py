@@ -69,7 +69,6 @@ class Comparison:
 
     @property
     def timed(self) -> tuple[Entry, ...]:
-        """The entries that have a time."""
         return tuple(entry for entry in self.entries if entry.timing is not None)
 
     @property
@@ -88,11 +87,7 @@ def make_entry(
 
 
 def comparison_sheet(comparison: Comparison, *, name: str = "") -> Sheet:
-    """Lay out a comparison: a row for each entry with a time, then what was served, disturbances and absent entries.
-
-    Args:
-        name: stands before the shape in the title.
-    """
+    """Lay out a comparison, ``name`` in its title: timed entries, what was served, disturbances, absent entries."""
     title = f"{name}{': ' if name else ''}{comparison.shape} on {place(comparison.device, comparison.threads)}"
     if not comparison.timed:
         return Sheet(title, notes=tuple(_notes(comparison)))

@@ -35,10 +35,7 @@ class Benched:
 def choose_names(known: Sequence[Baseline], against: Sequence[str]) -> list[str]:
     """Choose baselines: the usual ones if ``against`` is empty, all for ``all``, else the named ones, in their order.
 
-    A name may have hyphens for its spaces.
-
-    Raises:
-        UnknownNameError: the operation has no such baseline.
+    A name may have hyphens for its spaces; UnknownNameError for one that the operation does not have.
 
     Example:
         >>> choose_names(load_baselines("flash_attention"), ["sdpa-flash", "naive"])
@@ -56,11 +53,7 @@ def choose_names(known: Sequence[Baseline], against: Sequence[str]) -> list[str]
 def choose(problems: Sequence[Problem], against: Sequence[str], *, cpu: bool) -> tuple[list[list[str]], list[str]]:
     """Choose the baselines of each problem; return them with notes for the user.
 
-    If none of the usual baselines can run on this CPU, those that can join them.
-
-    Raises:
-        UnknownNameError: ``against`` names an unknown baseline.
-        MissingDependencyError: every baseline needs a GPU, and none is wanted.
+    If none of the usual baselines can run on this CPU, those that can join them; MissingDependencyError if none can.
     """
     chosen = [choose_names(load_baselines(operation.name), against) for operation, _ in problems]
     if not cpu:
@@ -81,7 +74,6 @@ def choose(problems: Sequence[Problem], against: Sequence[str], *, cpu: bool) ->
 
 
 def _able(operation: Operation[Any], shape: Shape) -> list[str]:
-    """Return the names of the baselines that can run over a shape on this CPU."""
     return [each.name for each in load_baselines(operation.name) if why_not_here(each, shape) is None]
 
 
@@ -98,9 +90,6 @@ def compare_all(
 
     A problem where nothing ran is a comparison, with the reasons, and a failure too. ``among`` are the implementations
     of which ``get_kernel`` serves one.
-
-    Raises:
-        MissingDependencyError: there is no GPU, and no ``--cpu``.
     """
     benched = Benched()
     try:

@@ -165,7 +165,6 @@ def make_comparison(
 
 
 def ratio(numerator: Timing | None, denominator: Timing | None) -> float | None:
-    """Divide the first time by the second; None where one is missing."""
     return None if numerator is None or denominator is None else numerator.median_us / denominator.median_us
 
 

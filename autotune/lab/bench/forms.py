@@ -21,11 +21,7 @@ class Forms:
     output: Path | None
 
     def check(self) -> None:
-        """Check that the wanted forms can be written, before anything is measured.
-
-        Raises:
-            UsageError: two texts are wanted, or the file cannot be written.
-        """
+        """Raise UsageError where two texts are wanted, or the file cannot be written, before anything is measured."""
         if self.as_json and self.as_markdown:
             raise UsageError("--json and --markdown both print on standard output; leave out one")
         if self.output is None:
@@ -39,11 +35,7 @@ class Forms:
             raise UsageError(f"output={str(self.output)!r} cannot be written: {error.strerror}") from error
 
     def hand_out(self, data: object, markdown: str, comparisons: Sequence[dict[str, Any]]) -> None:
-        """Print and write; without comparisons the file stays as it was.
-
-        Raises:
-            TableError: the file cannot be written.
-        """
+        """Print and write; without comparisons the file stays as it was."""
         if self.as_json:
             print_json(data)
         elif self.as_markdown:

@@ -31,12 +31,7 @@ CPU_MIN_ROUNDS: Final = 3
 
 
 class BrokenCallError(RuntimeError):
-    """A call raised while it was timed.
-
-    Attributes:
-        name: the call's name.
-        reason: what it raised, in one line.
-    """
+    """A call of this name raised while it was timed; ``reason`` is the exception in one line."""
 
     def __init__(self, name: str, failure: Exception) -> None:
         self.name, self.reason = name, one_line(failure)
@@ -85,17 +80,13 @@ class Machine(ABC):
 
     @property
     def toolchain(self) -> Toolchain:
-        """The versions that are installed here."""
         return platforms.toolchain()
 
     @abstractmethod
     def time(self, calls: Mapping[str, Call], *, rounds: int | None = None) -> dict[str, Timing]:
         """Time calls in interleaved rounds, by default 15; on a CPU at least 3, where calls are slow.
 
-        Each call was run before.
-
-        Raises:
-            BrokenCallError: a call raised.
+        Each call was run before; BrokenCallError names one that raises.
         """
 
     def watch(self) -> Callable[[], Conditions | None]:
@@ -141,15 +132,10 @@ class Machine(ABC):
         return tuple(sorted(used, key=lambda operator: -operator.microseconds))
 
     def release(self) -> None:
-        """Free what earlier cases left behind."""
         gc.collect()
 
     def open_executor(self) -> "Executor":
-        """Open the GPU in processes of its own, to judge configs of our kernels.
-
-        Raises:
-            MissingDependencyError: there is no GPU.
-        """
+        """Open the GPU in processes of its own, to judge configs of our kernels; MissingDependencyError without one."""
         from autotune.executor.select import Settings, open_gpu
 
         return open_gpu(Settings())
@@ -232,11 +218,7 @@ class GpuMachine(Machine):
 
 
 def open_all(calls: Mapping[str, Call], make: Callable[[Call], StopwatchT]) -> dict[str, StopwatchT]:
-    """Make a stopwatch of each call.
-
-    Raises:
-        BrokenCallError: a call raised.
-    """
+    """Make a stopwatch of each call; BrokenCallError where one raises."""
     found = {}
     for name, call in calls.items():
         try:
@@ -249,11 +231,7 @@ def open_all(calls: Mapping[str, Call], make: Callable[[Call], StopwatchT]) -> d
 def time_in_turns(
     stopwatches: Mapping[str, StopwatchT], *, min_rounds: int, max_rounds: int | None = None, seconds: float = 0.0
 ) -> dict[str, Timing]:
-    """Time calls in turns for this many seconds, within these rounds; by default for ``min_rounds``.
-
-    Raises:
-        BrokenCallError: a call raised.
-    """
+    """Time calls in turns for this many seconds, within these rounds; by default for ``min_rounds``."""
     names, turns = list(stopwatches), [0]
     try:
         timings = race(

@@ -43,11 +43,8 @@ def compare_on_gpu(
 ) -> Comparison:
     """Race what ``get_kernel`` serves, the default and the named baselines, for at most this many seconds of timing.
 
-    ``among`` are the implementations that may be served; the default is of the one that is. A system
-    that fails, ours or a baseline, is an entry with the reason.
-
-    Raises:
-        AutotuneError: the race cannot be run.
+    ``among`` are the implementations that may be served; the default is of the one that is. A system that fails, ours
+    or a baseline, is an entry with the reason; where the race itself cannot be run, AutotuneError is raised.
     """
     kernel = pick_for_device(shape, executor.device, operation.name, among=among)
     served = kernel.candidate

@@ -29,11 +29,7 @@ LINE, LEGEND = 16, 190  # the height of a line and the width of the legend
 
 
 def check_figure(path: Path) -> None:
-    """Check that a figure can be written to this path, before anything is measured for it.
-
-    Raises:
-        UsageError: the ending is not .svg, or there is no such folder.
-    """
+    """Raise UsageError unless this path ends with .svg and its folder exists, before anything is measured for it."""
     if path.suffix.lower() != ".svg":
         expected = path.with_suffix(".svg").name
         raise UsageError(f"figure={str(path)!r} is not allowed: figures are drawn as SVG; expected {expected!r}")
@@ -42,11 +38,7 @@ def check_figure(path: Path) -> None:
 
 
 def write_figure(path: Path, title: Sequence[str], width: float, height: float, *children: Content) -> None:
-    """Write a drawing of this size below a title of at most two lines.
-
-    Raises:
-        UsageError: as ``check_figure``.
-    """
+    """Write a drawing of this size below a title of at most two lines; the path is checked by ``check_figure``."""
     check_figure(path)
     lines = [element("text", text, x=8, y=20 + 18 * index, class_="title") for index, text in enumerate(title)]
     below = element("g", *children, transform=f"translate(0 {HEAD})")
@@ -68,10 +60,7 @@ class Dot(NamedTuple):
 def write_scatter(path: Path, title: Sequence[str], panels: Sequence[tuple[Chart, Sequence[Dot], Html | None]]) -> None:
     """Write panels side by side below a title, with one legend for all of them.
 
-    Each panel is a chart, its dots, and what is drawn below the dots.
-
-    Raises:
-        UsageError: as ``check_figure``.
+    Each panel is a chart, its dots, and what is drawn below the dots. The path is checked by ``check_figure``.
     """
     dots = [dot for _, own, _ in panels for dot in own]
     names, variants = (list(dict.fromkeys(each)) for each in ([d.name for d in dots], [d.variant for d in dots]))

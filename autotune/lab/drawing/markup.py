@@ -42,7 +42,8 @@ def element(name: str, *children: Content, **attributes: object) -> Html:
 
 def join(*children: Content) -> Html:
     """Concatenate markup and text."""
-    return Html("".join(_text(child) for child in children if child is not None))
+    known = (child for child in children if child is not None)
+    return Html("".join(child if isinstance(child, Html) else html.escape(str(child)) for child in known))
 
 
 def figure_svg(title: str, description: str, width: float, height: float, *children: Content, kind: str = "") -> Html:
@@ -77,10 +78,6 @@ def table(sheet: Sheet) -> Html:
 def number(value: float) -> str:
     """Format a coordinate with at most one decimal."""
     return f"{value:.1f}".removesuffix(".0")
-
-
-def _text(child: object) -> str:
-    return child if isinstance(child, Html) else html.escape(str(child), quote=True)
 
 
 def _attribute(key: str, value: object) -> str:

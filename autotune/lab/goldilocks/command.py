@@ -69,8 +69,7 @@ def goldilocks(
 
 
 def _show(console: Console, found: "Exploration", figure: Path | None) -> "Exploration":
-    from autotune.lab.goldilocks.figure import draw_front
-    from autotune.lab.goldilocks.words import exploration_sheets
+    from autotune.lab.goldilocks.words import draw_front, exploration_sheets
 
     print_sheets(console, exploration_sheets(found))
     if figure is not None:

@@ -29,11 +29,7 @@ class CpuBench(PointBench):
     """Measures points over the baselines of these names, in torch's threads as they are set.
 
     The inputs of all precisions are one draw, rounded; errors are against fp64 over the draw itself. What an axis holds
-    that nothing here computes is left out.
-
-    Raises:
-        UsageError: the shape is neither dense nor paged attention.
-        MissingDependencyError: none of the baselines runs here.
+    that nothing here computes is left out; MissingDependencyError where none of the baselines runs.
     """
 
     def __init__(self, operation: Operation[Any], shape: Shape, names: Sequence[str], *, seed: int = 0) -> None:
@@ -50,7 +46,8 @@ class CpuBench(PointBench):
         # The usual ones are ready at once; what compiles for seconds comes last.
         here.sort(key=lambda baseline: (not baseline.is_usual, baseline.name))
         self._baselines = {baseline.name: baseline for baseline in here}
-        usable = [name for name in precisions(shape) if any(self._supports(each, name) for each in here)]
+        forms = {name: at_precision(shape, name) for name in precisions(shape)}
+        usable = [name for name, form in forms.items() if any(each.unsupported(form) is None for each in here)]
         self.parameters = (Parameter(IMPLEMENTATION, tuple(self._baselines)), Parameter(PRECISION, tuple(usable)))
         self._machine = CpuMachine()
         self.device = self._machine.name
@@ -89,6 +86,3 @@ class CpuBench(PointBench):
             return reason
         reasons = [baseline.unsupported(at_precision(self._shape, name)) for name in precisions(self._shape)]
         return None if None in reasons else reasons[0]
-
-    def _supports(self, baseline: Baseline, precision: str) -> bool:
-        return baseline.unsupported(at_precision(self._shape, precision)) is None

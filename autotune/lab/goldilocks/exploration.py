@@ -152,14 +152,12 @@ def explore(
 
 
 def _front(study: ParetoStudy, measured: Sequence[PointResult]) -> tuple[PointResult, ...]:
-    """Return the points that none beats in every objective, fastest first."""
     by_point = {found.point: found for found in measured}
     known = (by_point[point] for point in study.front() if point in by_point)  # an interrupt may fall between the two
     return tuple(sorted(known, key=lambda found: found.objectives or ()))
 
 
 def _measure(study: ParetoStudy, bench: PointBench, *, trials: int, seconds: float) -> Iterator[PointResult]:
-    """Measure the points that the study asks for, and report each to it."""
     deadline = time.monotonic() + seconds
     count = 0
     while count < trials and time.monotonic() < deadline:
@@ -180,11 +178,7 @@ def logarithms(values: Sequence[float]) -> tuple[float, ...]:
 
 
 def check_shape(shape: Shape) -> None:
-    """Check that the precision of a shape can be varied.
-
-    Raises:
-        UsageError: it is neither dense nor paged attention.
-    """
+    """Raise UsageError for a shape whose precision cannot be varied: neither dense nor paged attention."""
     if not isinstance(shape, AttentionShape | PagedShape):
         raise UsageError(f"shape={shape!r}: goldilocks varies the precision of an AttentionShape or a PagedShape")
 

@@ -35,9 +35,6 @@ class GpuBench(PointBench):
     Every config is compiled, checked and screened as in a search, in a process that may die of it; those that pass and
     the baselines are then raced, with the space's default where none did. The error is the sum of two: the
     implementation's against fp64 over the rounded inputs, and, by a sample on the CPU, what the rounding changes.
-
-    Raises:
-        UsageError: the shape is neither dense nor paged attention.
     """
 
     batch = 8
@@ -90,10 +87,13 @@ class GpuBench(PointBench):
         stored = kv_bytes(shape)
         for candidate, point in ours.items():
             outcome = raced[candidate] if candidate in passed else screened[candidate]
-            yield self._of_outcome(point, outcome, extra.get(candidate), stored)
+            timing = outcome.timing if outcome.status is Status.OK else None
+            message = f"{outcome.status}: {outcome.message}"
+            found = BaselineResult(OURS, timing, message, outcome.error, extra_bytes=extra.get(candidate))
+            yield self._result(point, found, stored)
         for name, point in others.items():
             result = results.get(name, BaselineResult(name, message="no config of ours ran, which a race needs"))
-            yield self._of_baseline(point, result, stored)
+            yield self._result(point, result, stored)
 
     def _screen(self, candidates: Iterable[Candidate]) -> dict[Candidate, Outcome]:
         """Compile, check and screen the candidates; return their outcomes in the same order."""
@@ -109,12 +109,7 @@ class GpuBench(PointBench):
                 flying -= 1
         return {candidate: found[candidate] for candidate in order}
 
-    def _of_outcome(self, point: Config, outcome: Outcome, extra: int | None, stored: int) -> PointResult:
-        if outcome.status is not Status.OK or outcome.error is None:
-            return PointResult(point, stored, message=f"{outcome.status}: {outcome.message}")
-        return PointResult(point, stored, outcome.timing, extra, outcome.error + self._rounding[str(point[PRECISION])])
-
-    def _of_baseline(self, point: Config, result: BaselineResult, stored: int) -> PointResult:
+    def _result(self, point: Config, result: BaselineResult, stored: int) -> PointResult:
         if result.timing is None or result.error is None:
             return PointResult(point, stored, message=result.message)
         error = result.error + self._rounding[str(point[PRECISION])]
@@ -142,7 +137,6 @@ class GpuBench(PointBench):
         return self._operation.unsupported(shape) or self._ours.supports(shape, self._executor.device)
 
     def _is_computed(self, shape: Shape) -> bool:
-        """Tell if ours or any baseline computes this shape."""
         return self._why_not_ours(shape) is None or any(
             each.unsupported(shape) is None for each in self._baselines.values()
         )

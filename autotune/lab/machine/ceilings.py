@@ -96,7 +96,6 @@ def _products(processor: Processor, dtype: str) -> tuple[Rate, ...]:
 
 
 def _splits_float32(processor: Processor) -> bool:
-    """Tell if our kernels split float32 products into six of bfloat16 on this device."""
     if processor.kind != "cuda":
         return False
     from autotune.kernels.tiles.precision import splits_float32

@@ -36,11 +36,7 @@ sys.exit(next((code for code in (step() for step in steps) if code), 0))
 
 
 def find_tool(name: str) -> str:
-    """Return the path of ``ncu`` or ``compute-sanitizer``.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
+    """Return the path of ``ncu`` or ``compute-sanitizer``; MissingDependencyError where it is not installed."""
     found = shutil.which(name)
     if found is not None:
         return found

@@ -34,9 +34,7 @@ class Processor:
 def choose_kind(device: str | None) -> ProcessorKind:
     """Return the requested kind, by default the GPU where there is one; load no torch where there is no driver.
 
-    Raises:
-        UnknownNameError: another name.
-        MissingDependencyError: ``"cuda"`` without a GPU.
+    UnknownNameError for another name, MissingDependencyError for ``"cuda"`` without a GPU.
     """
     if device is not None and device not in KINDS:
         raise UnknownNameError(f"device={device!r} is unknown; allowed: {', '.join(KINDS)}")
@@ -48,11 +46,7 @@ def choose_kind(device: str | None) -> ProcessorKind:
 
 
 def read_processor(kind: ProcessorKind) -> Processor:
-    """Describe this machine's processor of that kind.
-
-    Raises:
-        MissingDependencyError: there is no torch.
-    """
+    """Describe this machine's processor of that kind; MissingDependencyError without torch."""
     torch = _torch()
     if kind == "cpu":
         return Processor("cpu", platforms.processor_name(), _cpu_cache(), torch.get_num_threads())

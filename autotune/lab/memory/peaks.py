@@ -74,7 +74,6 @@ def peak_bytes(family: Family, shape: AttentionShape) -> int:
 
 
 def input_bytes(shape: AttentionShape) -> int:
-    """Return the bytes of q, k and v."""
     return total_bytes(movement for movement in fused_movements(shape) if movement.action == "read")
 
 
@@ -123,7 +122,6 @@ def measure_peaks(
 
 
 def method(processor: Processor) -> str:
-    """Describe how peaks are measured on this device."""
     return METHODS[processor.kind]
 
 
@@ -173,7 +171,6 @@ def _work(shape: AttentionShape) -> int:
 
 
 def score_sheet(shapes: Sequence[AttentionShape]) -> Sheet:
-    """Return the scores of one head and of all."""
     matrices = [score_matrix(shape) for shape in shapes]
     rows = tuple((m.shape.seq_q, f"{m.of_head // 1024:,} KB", f"{m.total / 2**20:,.1f} MB") for m in matrices)
     shape = shapes[0]
@@ -183,7 +180,6 @@ def score_sheet(shapes: Sequence[AttentionShape]) -> Sheet:
 
 
 def peak_sheet(peaks: Sequence[Peak], how: str) -> Sheet:
-    """Return predicted and measured peaks, with the reasons where nothing was measured."""
     rows, absent = [], {}
     for name in dict.fromkeys(peak.name for peak in peaks):
         own = [peak for peak in peaks if peak.name == name]

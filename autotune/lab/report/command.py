@@ -95,12 +95,7 @@ def _say_screening(screening: "Screening", number: int, of: int) -> None:
 
 
 def _read(table: str | None, names: Iterable[str]) -> ReportRows:
-    """Read the rows of a table by name or path.
-
-    Raises:
-        UnknownNameError: it is neither.
-        TableError: it is damaged, or holds comparisons and no trials.
-    """
+    """Read the rows of a table by name or path; one of comparisons alone is a TableError."""
     if table is None:
         return _stored(f"your tables in {home()}", home(), names)
     sweeps = [sweep for name in names for sweep in shipped_sweeps(name, on_damaged=warn_damaged)]

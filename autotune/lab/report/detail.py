@@ -12,8 +12,8 @@ from autotune.lab.drawing.chart import Chart, log_axis, regret_axis
 from autotune.lab.drawing.markup import Html, element, figure
 from autotune.lab.report.heat import choose_layout, heat_maps
 from autotune.lab.report.parameters import Shares, combined, importance_figure
-from autotune.lab.report.screening import Screening, judged_seconds, median_us
-from autotune.trial import Status, Trial
+from autotune.lab.report.screening import Screening, judged_seconds
+from autotune.trial import Status, Trial, median_us
 from autotune.units import count_text, duration_text, percent_text, short_time_text
 
 POINTS: Final = 60  # of a curve: more than its pixels tell apart
@@ -133,7 +133,6 @@ def _headline(screening: Screening) -> str:
 
 
 def _facts(screening: Screening) -> Iterator[Html | str]:
-    """Yield the sentences that summarise the trials of a screening."""
     configs, timed = count_text(len(screening.trials), "config"), screening.timed
     kind = "A sweep: every valid config was tried" if screening.is_sweep else "A search"
     spent = duration_text(sum(map(judged_seconds, screening.trials)))
@@ -152,7 +151,6 @@ def _facts(screening: Screening) -> Iterator[Html | str]:
 
 
 def _regret_figure(screening: Screening, found: Regret) -> Html:
-    """Draw two charts: regret against trials and against seconds."""
     if found.is_random:
         remark = (
             "what a random search of this sweep would have: median and 5th to 95th percentile over all orders, "

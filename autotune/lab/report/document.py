@@ -11,14 +11,12 @@ from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.lab.drawing.markup import Html, element, join, left_out
 from autotune.lab.report.detail import screening_details
-from autotune.lab.report.environment import environment_section
 from autotune.lab.report.failures import failures_section
-from autotune.lab.report.overview import cards, checks_list, gain_lines, screening_lines
+from autotune.lab.report.overview import cards, checks_list, environment_section, gain_lines, screening_lines
 from autotune.lab.report.parameters import Shares, importance_figure, mean_shares, shares_of
-from autotune.lab.report.roof_figures import roofline_figures
 from autotune.lab.report.screening import Screening, group, grouped, sorting_key, span_text
 from autotune.lab.report.style import STYLE
-from autotune.lab.report.winner_table import winners_section
+from autotune.lab.report.winner_table import roofline_figures, winners_section
 from autotune.lab.roofline.saved import MeasuredRoofline
 from autotune.lab.roofline.section import measured_section
 from autotune.operation import Operation
@@ -130,7 +128,6 @@ def _device_reports(trials: Sequence[Trial], served: Iterable[Trial]) -> list[De
 
 
 def _weigh(screenings: Sequence[Screening], on_screening: OnScreening | None) -> dict[Screening, Weighed]:
-    """Weigh the parameters of the screenings with the most trials."""
     chosen = set(sorted(screenings, key=lambda each: -len(each.trials))[:MAX_DETAILED])
     weighed: dict[Screening, Weighed] = {}
     for index, screening in enumerate(screenings):

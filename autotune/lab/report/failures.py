@@ -52,7 +52,6 @@ def failures_section(parameters: Iterable[Parameter], screened: Sequence[Trial],
 
 
 def _map(parameter: Parameter, trials: Sequence[Trial], kinds: Mapping[Status, str]) -> Html | None:
-    """Return bars for the values of a parameter that took several."""
     by_value = grouped(trials, lambda trial: trial.config[parameter.name])
     if len(by_value) < 2:
         return None

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from autotune.lab.drawing.bars import legend
 from autotune.lab.drawing.markup import Html, element, figure, figure_svg
-from autotune.lab.report.screening import Screening, grouped, is_timed, median_us
+from autotune.lab.report.screening import Screening, grouped, is_timed
 from autotune.space import Config, Parameter, Value
-from autotune.trial import Trial
+from autotune.trial import Trial, median_us
 from autotune.units import count_text, short_time_text
 
 USUAL_AXES: Final = (("BLOCK_Q", "BLOCK_K"), ("BLOCK_M", "BLOCK_N"))  # ours, and FlexAttention's

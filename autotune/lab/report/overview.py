@@ -1,25 +1,29 @@
-"""The summary of the report: gains, trials, the parameters that matter, and reasons to trust the numbers."""
+"""The summary of the report: gains, trials, parameters, reasons to trust the numbers, and the origin of the trials."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from statistics import geometric_mean
-from typing import Any
+from typing import Any, Final
 
+from autotune import sheets
 from autotune.console.winners import WORTH, gain, lead
+from autotune.device import Device
 from autotune.implementation import Implementation
-from autotune.lab.drawing.markup import Html, element
+from autotune.lab.drawing.markup import Html, element, join, table
 from autotune.lab.report.failures import failed_share, is_failure
 from autotune.lab.report.parameters import Shares
-from autotune.lab.report.screening import Screening, grouped, is_timed
+from autotune.lab.report.screening import KeyT, RowT, Screening, grouped, is_timed, span_text
 from autotune.registry import get_implementation
-from autotune.trial import Stage, Trial
+from autotune.sheets import Sheet
+from autotune.table import Outsider
+from autotune.trial import Stage, Toolchain, Trial
 from autotune.units import count_text, percent_text
 
 Check = tuple[bool, str]  # True where it speaks for the numbers, and its text
 
 
 def cards(winners: Sequence[Trial], screenings: Sequence[Screening], trials: Sequence[Trial]) -> Html:
-    """Write the main numbers as tiles: gains, winners, trials and problems."""
     gains = [ratio.value for winner in winners if (ratio := gain(winner))]
     entries: list[tuple[str, ...]] = []
     if gains:
@@ -70,7 +74,6 @@ def _stages(screenings: Sequence[Screening], trials: Sequence[Trial]) -> str:
 
 
 def gain_lines(winners: Sequence[Trial]) -> Iterator[str]:
-    """Summarise the gains of tuning one implementation on one device."""
     if not winners:
         yield "No race has decided yet, so there is no winner."
     if gains := [(ratio, winner) for winner in winners if (ratio := gain(winner))]:
@@ -180,3 +183,62 @@ def _sources(trials: Sequence[Trial]) -> Iterator[Check]:
     toolchains = len({trial.toolchain for trial in trials})
     if toolchains > 1:
         yield False, f"Rows come from {toolchains} toolchains; only times of one race are compared."
+
+
+DEVICE_COLUMNS: Final = ("device", "architecture", "SMs", "memory", "power cap", "SM clock", "temperature")
+SOURCE_COLUMNS: Final = ("implementation", "source", "is", "timing", "workers", "first", "last")
+OUTSIDER_COLUMNS: Final = ("implementation", "device", "reason")
+Source = tuple[str, str, str]  # an operation, an implementation and the hash of its source
+
+
+def environment_section(trials: Sequence[Trial], outsiders: Sequence[Outsider]) -> Html:
+    """Return tables of the devices, toolchains and implementations, each with its rows, and of rows that are not of
+    today's spaces."""
+    devices = grouped(trials, lambda trial: trial.device)
+    toolchains = grouped(trials, lambda trial: trial.toolchain)
+    sources = grouped(trials, lambda trial: (trial.operation, trial.implementation, trial.source_hash))
+    reasons = grouped(outsiders, lambda row: (f"{row.operation}/{row.implementation}", row.device.name, row.reason))
+    names = [field.name for field in fields(Toolchain)]
+    columns = ["autotune" if name == "tool" else name for name in names]
+    foreign = "Rows that are not of today's spaces"
+    return join(
+        _table("Devices", DEVICE_COLUMNS, devices, _device_cells),
+        _table("Toolchains", columns, toolchains, lambda used, _: [getattr(used, name) or "-" for name in names]),
+        _table("Implementations and their sources", SOURCE_COLUMNS, sources, _source_cells),
+        _table(foreign, OUTSIDER_COLUMNS, reasons, lambda key, _: key) if reasons else None,
+    )
+
+
+def _table(
+    title: str,
+    names: Iterable[str],
+    groups: Mapping[KeyT, Sequence[RowT]],
+    cells: Callable[[KeyT, Sequence[RowT]], Iterable[str]],
+) -> Html:
+    """Return a table of groups, most frequent first: the cells of each, and the number of its rows."""
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), repr(item[0])))
+    columns = (*map(sheets.text, names), sheets.number("rows"))
+    return table(Sheet(title, columns, tuple((*cells(key, rows), len(rows)) for key, rows in ordered)))
+
+
+def _device_cells(device: Device, trials: Sequence[Trial]) -> Iterator[str]:
+    conditions = [trial.outcome.conditions for trial in trials]
+    yield from (device.name, device.arch, f"{device.sm_count}", f"{device.memory_mib:,} MiB")
+    yield _range([device.power_cap_watts], "W")
+    yield _range([each.sm_clock_mhz for each in conditions], "MHz")
+    yield _range([each.temperature_c for each in conditions], "°C")
+
+
+def _source_cells(source: Source, trials: Sequence[Trial]) -> Iterator[str]:
+    operation, name, source_hash = source
+    implementation = get_implementation(operation, name)
+    yield from (implementation.title, source_hash[:12])
+    yield "installed here" if source_hash == implementation.source_hash else "not what is installed here"
+    yield "; ".join(sorted({f"{trial.policy.mode} {trial.policy.cache}, {trial.executor}" for trial in trials}))
+    yield f"{len({trial.worker for trial in trials})}"
+    yield from (f"{date(trial.started_at for trial in trials):%Y-%m-%d %H:%M} UTC" for date in (min, max))
+
+
+def _range(values: Iterable[int | None], unit: str) -> str:
+    known = [value for value in values if value is not None]
+    return f"{span_text(known)} {unit}" if known else "not read"

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from autotune.console.winners import policy_text
 from autotune.registry import get_implementation
 from autotune.space import Config, Space
-from autotune.trial import Stage, Status, Trial
+from autotune.trial import Stage, Status, Trial, median_us
 
 RowT = TypeVar("RowT")
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -18,10 +18,7 @@ RIGHT = (Status.OK, Status.SLOW)  # statuses of configs whose time is right; slo
 
 @dataclass(frozen=True, eq=False)
 class Screening:
-    """The screened configs of an implementation for one shape on one device.
-
-    There is one trial a config, in the order in which they were tried.
-    """
+    """The screened configs of an implementation for one shape on one device, a trial each, in the order tried."""
 
     trials: tuple[Trial, ...]
 
@@ -107,19 +104,11 @@ def sorting_key(trial: Trial) -> tuple[Any, ...]:
 
 
 def problem_text(trial: Trial) -> str:
-    """Return the name of a trial's implementation and its shape."""
     return f"{trial.implementation}, {trial.shape}"
 
 
 def is_timed(trial: Trial) -> bool:
-    """Return True where a trial has a time that is right."""
     return trial.timing is not None and trial.status in RIGHT
-
-
-def median_us(trial: Trial) -> float:
-    """Return the median of a trial that has one, in microseconds."""
-    assert trial.timing is not None
-    return trial.timing.median_us
 
 
 def judged_seconds(trial: Trial) -> float:

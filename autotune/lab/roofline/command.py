@@ -21,7 +21,7 @@ from autotune.lab.machine import ceilings, cuda_tools, processor
 from autotune.lab.machine.processor import Processor, ProcessorKind
 from autotune.lab.roofline import derivation, placement, rocprof, words
 from autotune.lab.roofline import ncu as nsight_compute
-from autotune.lab.roofline.figure import draw_roofline
+from autotune.lab.roofline.section import draw_roofline
 from autotune.shape import AttentionShape
 from autotune.sheets import Sheet
 
@@ -90,7 +90,6 @@ def roofline(
 
 
 def _use_rocprof(console: Console, counter_file: Path | None, results: Sequence[Path], *, as_json: bool) -> None:
-    """Write the counter file, and show the counters that rocprof wrote."""
     if counter_file is not None:
         rocprof.write_counter_file(counter_file)
         console.print(f"wrote {counter_file}; next: rocprof -i {counter_file} -o counters.csv COMMAND")
@@ -102,12 +101,6 @@ def _use_rocprof(console: Console, counter_file: Path | None, results: Sequence[
 
 
 def _check(kind: ProcessorKind, device: str | None, *, measure: bool, figure: Path | None, ncu: bool) -> str | None:
-    """Check that everything can be done before anything takes time; return the path of Nsight Compute if it counts.
-
-    Raises:
-        UsageError: options exclude each other, or the figure cannot be written.
-        MissingDependencyError: there is no GPU or no Nsight Compute to count with.
-    """
     if figure is not None:
         if not measure:
             raise UsageError("--figure needs measured ceilings: it and --no-measure exclude each other")
@@ -126,12 +119,7 @@ def _check(kind: ProcessorKind, device: str | None, *, measure: bool, figure: Pa
 
 
 def _run(
-    shapes: Sequence[AttentionShape],
-    here: Processor | None,
-    *,
-    figure: Path | None,
-    ncu: str | None,
-    keeps_batch: bool,
+    shapes: Sequence[AttentionShape], here: Processor | None, *, figure: Path | None, ncu: str | None, keeps_batch: bool
 ) -> Iterator[RooflinePart]:
     """Derive; on a processor measure ceilings and kernels and draw them; test the claims, and count with ``ncu``."""
     derived = derivation.derivation_data(shapes)

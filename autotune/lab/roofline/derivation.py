@@ -75,75 +75,56 @@ def closed_forms(shape: AttentionShape) -> list[str]:
 
 def claims(shapes: Sequence[AttentionShape], ceilings: Ceilings | None = None) -> list[Claim]:
     """Test common claims about attention's traffic over rising lengths."""
-    found = [_claim_falling(shapes), _claim_linear(shapes[-1]), _claim_block_k(shapes[-1]), _claim_q(shapes[-1])]
-    return found if ceilings is None else [*found, _claim_long(shapes[-1], ceilings)]
+    shape, (block_q, block_k) = shapes[-1], USUAL_TILE
+    once, kept = total_bytes(fused_movements(shape)), tile_traffic(shape, *USUAL_TILE)
+    again = tile_traffic(shape, *USUAL_TILE, keeps_q=False)
+    is_once = again.q <= kept.q
+    small, large, wider = (tile_traffic(shape, *tile).total for tile in ((128, 64), (128, 128), (256, 64)))
+    found = [
+        _claim_falling(shapes),
+        Claim(
+            "Fused attention reads its inputs once, so its traffic is O(S)",
+            kept.total <= once,
+            f"of the memory while the L2 holds K and V: {mib_text(once)}. Its tiles load {mib_text(kept.total)} "
+            f"({kept.total / once:.1f}x) with BLOCK_Q = {block_q}: K and V once for each block of queries, "
+            "S^2 / BLOCK_Q elements; the L2 serves the difference",
+        ),
+        Claim(
+            "A larger BLOCK_K saves traffic",
+            large < small,
+            f"BLOCK_K 64 to 128 at BLOCK_Q = 128: {mib_text(small)} to {mib_text(large)}; BLOCK_Q 128 to 256: "
+            f"{mib_text(small)} to {mib_text(wider)}. What is read again is read once for each block of queries",
+        ),
+        Claim(
+            "Q is read again for each block of keys",
+            is_once,
+            f"a program keeps its queries in registers: {mib_text(kept.q)} of Q once; read again for each block of "
+            f"{block_k} keys it would be {mib_text(again.q)}{': no query sees a second block' if is_once else ''}",
+        ),
+    ]
+    if ceilings is None:
+        return found
+    symbols, limit = _limit(shape)
+    is_past = limit >= ceilings.ridge
+    where = "at every length" if shape.window is None else "for long S"  # a window's intensity rises before it falls
+    text = f"its intensity ends at {symbols} = {limit:g} FLOP/B, {'past' if is_past else 'below'} this device's ridge"
+    pays = "" if is_past else f": it stays memory-bound {where}, which is why fusing pays"
+    long = "Three-kernel attention becomes compute-bound for long S"
+    return [*found, Claim(long, is_past, f"{text} at {ceilings.ridge:.1f}{pays}")]
 
 
 def _claim_falling(shapes: Sequence[AttentionShape]) -> Claim:
     if len({shape.seq_q for shape in shapes}) == 1:
-        shapes = (
-            replace(shapes[0], seq_q=max(1, shapes[0].seq_q // 2), seq_kv=max(1, shapes[0].seq_kv // 2)),
-            shapes[0],
-        )
+        only = shapes[0]
+        shapes = (replace(only, seq_q=max(1, only.seq_q // 2), seq_kv=max(1, only.seq_kv // 2)), only)
     ordered = sorted(shapes, key=lambda shape: shape.seq_q * shape.seq_kv)
     values = [item.naive for item in intensities(ordered)]
     falls = all(later < earlier for earlier, later in itertools.pairwise(values))
     numbers = ", ".join(f"{value:.1f} at {shape.seq_q}" for shape, value in zip(ordered, values, strict=True))
     symbols, limit = _limit(ordered[0])
     reason = "it falls" if falls else "FLOPs and the scores' bytes both grow as S^2, Q, K, V and the output only as S"
-    return Claim(
-        "The arithmetic intensity of three-kernel attention falls as S grows",
-        falls,
-        f"{numbers} FLOP/B, towards {symbols} = {limit:g}: {reason}",
-    )
-
-
-def _claim_linear(shape: AttentionShape) -> Claim:
-    once, tiled = total_bytes(fused_movements(shape)), tile_traffic(shape, *USUAL_TILE).total
-    return Claim(
-        "Fused attention reads its inputs once, so its traffic is O(S)",
-        tiled <= once,
-        f"of the memory while the L2 holds K and V: {mib_text(once)}. Its tiles load "
-        f"{mib_text(tiled)} ({tiled / once:.1f}x) with BLOCK_Q = {USUAL_TILE[0]}: K and V once for each block of "
-        "queries, S^2 / BLOCK_Q elements; the L2 serves the difference",
-    )
-
-
-def _claim_block_k(shape: AttentionShape) -> Claim:
-    small, large = (tile_traffic(shape, USUAL_TILE[0], block_k).total for block_k in (64, 128))
-    wider = tile_traffic(shape, 2 * USUAL_TILE[0], 64).total
-    return Claim(
-        "A larger BLOCK_K saves traffic",
-        large < small,
-        f"BLOCK_K 64 to 128 at BLOCK_Q = {USUAL_TILE[0]}: {mib_text(small)} to {mib_text(large)}; "
-        f"BLOCK_Q 128 to 256: {mib_text(small)} to {mib_text(wider)}. What is read again is "
-        "read once for each block of queries",
-    )
-
-
-def _claim_q(shape: AttentionShape) -> Claim:
-    kept = tile_traffic(shape, *USUAL_TILE)
-    again = tile_traffic(shape, *USUAL_TILE, keeps_q=False)
-    is_once = again.q <= kept.q
-    return Claim(
-        "Q is read again for each block of keys",
-        is_once,
-        f"a program keeps its queries in registers: {mib_text(kept.q)} of Q once; read again for each block of "
-        f"{USUAL_TILE[1]} keys it would be {mib_text(again.q)}" + (": no query sees a second block" if is_once else ""),
-    )
-
-
-def _claim_long(shape: AttentionShape, ceilings: Ceilings) -> Claim:
-    symbols, limit = _limit(shape)
-    is_past = limit >= ceilings.ridge
-    side = "past" if is_past else "below"
-    where = "at every length" if shape.window is None else "for long S"  # a window's intensity rises before it falls
-    return Claim(
-        "Three-kernel attention becomes compute-bound for long S",
-        is_past,
-        f"its intensity ends at {symbols} = {limit:g} FLOP/B, {side} this device's ridge at {ceilings.ridge:.1f}"
-        + ("" if is_past else f": it stays memory-bound {where}, which is why fusing pays"),
-    )
+    why = f"{numbers} FLOP/B, towards {symbols} = {limit:g}: {reason}"
+    return Claim("The arithmetic intensity of three-kernel attention falls as S grows", falls, why)
 
 
 def _limit(shape: AttentionShape) -> tuple[str, float]:
@@ -168,7 +149,6 @@ def _part_seen(shape: AttentionShape) -> float:
 
 
 def derivation_data(shapes: Sequence[AttentionShape]) -> dict[str, Any]:
-    """Return the derivation as plain data: works, movements and tiles of the last shape, intensities of all."""
     shape = shapes[-1]
     return {
         "shape": shape.as_dict(),

@@ -36,7 +36,6 @@ def naive_dram(shape: AttentionShape, l2_bytes: int) -> tuple[Dram, ...]:
 
 
 def sum_dram(name: str, drams: Iterable[Dram]) -> Dram:
-    """Add up several kernels that run one after another."""
     parts = list(drams)
     return Dram(name, *(sum(getattr(part, field) for part in parts) for field in ("read", "write", "most")))
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -53,13 +52,7 @@ class Counted:
 def count_kernels(shape: AttentionShape, *, ncu: str | None = None, device: str = "cuda") -> list[Counted]:
     """Launch naive attention's kernels and the served one under Nsight Compute, each once, from an empty L2.
 
-    Args:
-        ncu: the command, by default the one that is installed.
-        device: where the child process computes.
-
-    Raises:
-        MissingDependencyError: there is no Nsight Compute, or it may not read the counters here.
-        AutotuneError: the child failed.
+    MissingDependencyError where it is not installed or may not read the counters; AutotuneError where the child failed.
     """
     command = [ncu or find_tool("ncu"), *_options(), sys.executable, "-m", "autotune.lab.roofline.launch_once"]
     command += [json.dumps(shape.as_dict()), device]
@@ -81,9 +74,7 @@ def parse_raw_page(text: str) -> list[Counted]:
     """Read the output of ``ncu --csv --page raw``: a header, a row of units, and a row for each launch.
 
     Lines before the header are the program's own and ncu's ``==PROF==``. Numbers may have separators of thousands.
-
-    Raises:
-        AutotuneError: there is no header, or it lacks a metric.
+    Without a header, or with a metric missing in it, AutotuneError is raised.
     """
     lines = text.splitlines()
     start = next((index for index, line in enumerate(lines) if line.startswith('"ID",')), None)
@@ -94,14 +85,15 @@ def parse_raw_page(text: str) -> list[Counted]:
     missing = [name for name in (*METRICS, "Kernel Name") if name not in header]
     if missing:
         raise AutotuneError(f"Nsight Compute's table has no column {missing[0]}; it has {', '.join(header)}")
-    return list(_read_rows(header, dict(zip(header, units, strict=True)), rows))
-
-
-def _read_rows(header: list[str], units: dict[str, str], rows: list[list[str]]) -> Iterator[Counted]:
+    unit_of = dict(zip(header, units, strict=True))
+    found = []
     for row in rows:
         cells = dict(zip(header, row, strict=True))
-        read, write, memory, compute = (_number(name, cells[name], units[name]) for name in METRICS)
-        yield Counted(_name(cells["Kernel Name"]), round(read), round(write), memory, compute)
+        read, write, memory, compute = (_number(name, cells[name], unit_of[name]) for name in METRICS)
+        kernel = cells["Kernel Name"]  # older Tritons and C++ append something to the name
+        kernel = next((name for name in KERNELS if kernel.startswith(name)), kernel)
+        found.append(Counted(kernel, round(read), round(write), memory, compute))
+    return found
 
 
 def _number(metric: str, cell: str, unit: str) -> float:
@@ -111,11 +103,6 @@ def _number(metric: str, cell: str, unit: str) -> float:
         raise AutotuneError(
             f"Nsight Compute's {metric} is {cell!r} {unit!r}; expected a number of bytes or %"
         ) from None
-
-
-def _name(kernel: str) -> str:
-    """Strip what older Tritons and C++ append to a kernel's name."""
-    return next((name for name in KERNELS if kernel.startswith(name)), kernel)
 
 
 def _options() -> list[str]:
@@ -161,20 +148,17 @@ class CountedBeside:
 def compare_with_ncu(
     shape: AttentionShape, processor: Processor, *, keeps_batch: bool = False, ncu: str | None = None
 ) -> list[CountedBeside]:
-    """Count the naive kernels and the served one under Nsight Compute, beside the model.
+    """Count the naive kernels and the served one as ``count_kernels`` does, beside the model.
 
     Unless ``keeps_batch``, the batch is raised until what is moved is eight times the L2.
-
-    Raises:
-        MissingDependencyError: there is no Nsight Compute, or it may not count here.
-        AutotuneError: it saw other kernels than these.
     """
     from autotune.dispatch import get_kernel
 
     path = ncu or find_tool("ncu")
     if not keeps_batch:
         shape = replace(shape, batch=max(shape.batch, batch_past_l2(shape, processor.cache_bytes)))
-    _give_back_memory()
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.cuda.empty_cache()  # the child process needs what torch's allocator keeps
     config = get_kernel(shape, device=processor.name).config
     tile = config.integer("BLOCK_Q"), config.integer("BLOCK_K")
     predicted = (*naive_dram(shape, processor.cache_bytes), fused_dram(shape, *tile, processor.cache_bytes))
@@ -182,11 +166,7 @@ def compare_with_ncu(
 
 
 def compare(shape: AttentionShape, predicted: tuple[Dram, ...], counted: list[Counted]) -> list[CountedBeside]:
-    """Pair them by kernel, the last launch of each; the naive kernels' sum stands before the fused one.
-
-    Raises:
-        AutotuneError: a kernel that was predicted was not counted.
-    """
+    """Pair them by kernel, the last launch of each; the naive kernels' sum stands before the fused one."""
     last = {found.kernel: found for found in counted}
     missing = [dram.kernel for dram in predicted if dram.kernel not in last]
     if missing:
@@ -194,13 +174,6 @@ def compare(shape: AttentionShape, predicted: tuple[Dram, ...], counted: list[Co
     pairs = [CountedBeside(dram.kernel, shape, dram, last[dram.kernel]) for dram in predicted]
     naive, fused = [p for p in pairs if p.kernel != FUSED], [p for p in pairs if p.kernel == FUSED]
     return [*naive, _together(shape, naive), *fused]
-
-
-def _give_back_memory() -> None:
-    """Free the GPU memory that torch's allocator caches: the child process needs it."""
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.cuda.empty_cache()
 
 
 def _together(shape: AttentionShape, pairs: list[CountedBeside]) -> CountedBeside:

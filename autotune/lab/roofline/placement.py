@@ -8,12 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from autotune.errors import BaselineUnavailableError, MissingDependencyError
-from autotune.lab.formulas import (
-    naive_movements,
-    product_flops,
-    total_bytes,
-    works,
-)
+from autotune.lab.formulas import naive_movements, product_flops, total_bytes, works
 from autotune.lab.machine.ceilings import Ceilings
 from autotune.lab.machine.processor import Processor, usable_bytes
 from autotune.lab.machine.sampling import sample_times
@@ -55,7 +50,6 @@ class RooflinePoint:
 
     @property
     def intensity(self) -> float:
-        """FLOPs a byte."""
         return self.flops / self.bytes
 
     @property
@@ -93,10 +87,7 @@ def rate_unit(ceilings: Ceilings) -> tuple[float, str]:
 def measure_points(
     shape: AttentionShape, processor: Processor, *, on_step: Callable[[str], object] = lambda step: None
 ) -> Iterator[RooflinePoint]:
-    """Time everything that computes the shape on this device; what does not run is a point with a reason.
-
-    ``on_step`` is called with a description before each measurement, since each may take long.
-    """
+    """Time everything that computes the shape on this device; what does not run is a point with a reason."""
     # Its inputs are drawn where they lie; loading it loads torch.
     from autotune.kernels.flash_attention.definition import DEFINITION
 
@@ -126,7 +117,6 @@ def count_sets(shape: AttentionShape, processor: Processor) -> int:
 
 
 def model_bytes(family: Family, shape: AttentionShape) -> int:
-    """Return the bytes that a family of implementations moves by formula."""
     return total_bytes(MOVEMENTS[family](shape))
 
 
@@ -154,12 +144,6 @@ def _point(name: str, family: Family, shape: AttentionShape, timing: Timing | No
     return RooflinePoint(name, shape, product_flops(shape), model_bytes(family, shape), timing, reason)
 
 
-def _stays_cached(point: RooflinePoint, processor: Processor) -> bool:
-    """Tell if all inputs of a point that rotates over them fit the last cache."""
-    held = count_sets(point.shape, processor) * input_bytes(point.shape)
-    return point.name not in KERNELS and held <= processor.cache_bytes
-
-
 def _naive_kernels(shape: AttentionShape, inputs: "Inputs", processor: Processor) -> Iterator[RooflinePoint]:
     """Time the three kernels by themselves, each over the same scores; those are larger than a cache, or warm."""
     from autotune.kernels.baselines.naive.launch import plan_launches
@@ -175,7 +159,6 @@ def _naive_kernels(shape: AttentionShape, inputs: "Inputs", processor: Processor
 
 
 def _too_large(family: Family, shape: AttentionShape, processor: Processor) -> str | None:
-    """Return a reason if the scores do not fit the free memory."""
     needed, free = peak_bytes(family, shape), usable_bytes(processor)
     if needed <= free:
         return None
@@ -191,7 +174,8 @@ def _why(point: RooflinePoint, ceilings: Ceilings, bound: Bound, reached: float 
     )
     if point.timing is None or reached is None:
         return text
-    if _stays_cached(point, ceilings.processor):
+    held = count_sets(point.shape, ceilings.processor) * input_bytes(point.shape)
+    if point.name not in KERNELS and held <= ceilings.processor.cache_bytes:
         text += f". Its inputs stay in the cache: {MAX_SETS} of them together fit it"
     if reached > 1.0 and bound == "memory":
         return f"{text}. Faster than the memory: a part of its traffic stays in the caches"
@@ -228,7 +212,6 @@ def _may_take_time(point: RooflinePoint, processor: Processor) -> str:
 
 
 def points_data(points: Sequence[RooflinePoint], ceilings: Ceilings) -> list[dict[str, Any]]:
-    """Return the points and their placements as plain data."""
     rates = ("intensity", "tflops", "gbps")
     return [
         asdict(point) | {name: getattr(point, name) for name in rates} | asdict(place(point, ceilings))

@@ -40,11 +40,7 @@ def counter_file() -> str:
 
 
 def write_counter_file(path: Path) -> None:
-    """Write ``counter_file`` to a path.
-
-    Raises:
-        UsageError: the folder does not exist.
-    """
+    """Write ``counter_file`` to a path; UsageError where there is no such folder."""
     if not path.parent.is_dir():
         raise UsageError(f"rocprof_counters={str(path)!r} lies in no folder; expected one that exists")
     path.write_text(counter_file(), encoding="utf-8")
@@ -55,10 +51,7 @@ def read_results(paths: Iterable[Path]) -> list[KernelCounters]:
 
     Both forms are read: rocprof's, a row a launch with a column a counter (``KernelName``), and rocprofv3's
     ``*_counter_collection.csv``, a row for each launch and counter (``Kernel_Name``, ``Counter_Name``,
-    ``Counter_Value``). Counters that are not in ``COUNTERS`` are left out.
-
-    Raises:
-        AutotuneError: a file is of neither form, or a row of it is cut short.
+    ``Counter_Value``); AutotuneError for others. Counters that are not in ``COUNTERS`` are left out.
     """
     samples: dict[str, dict[str, list[float]]] = {}
     for path in paths:

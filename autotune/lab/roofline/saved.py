@@ -47,8 +47,7 @@ class _WrongError(Exception):
 def read_roofline(path: Path) -> MeasuredRoofline:
     """Read a measured roofline from a file; values that follow from its numbers are computed again.
 
-    Raises:
-        UsageError: it cannot be read, or is something else; the message names the file and the command that writes one.
+    UsageError, with the file and the command that writes one, for what cannot be read or is something else.
 
     Example:
         >>> read_roofline(Path("h200.json")).ceilings.ridge
@@ -116,28 +115,25 @@ def _object(data: Any, place: str) -> Mapping[str, Any]:
     return data
 
 
-def _text(data: Any, place: str) -> str:
-    if not isinstance(data, str):
-        raise _WrongError(f"has {data!r} at {place}, where a text stands")
-    return data
+def _reader(is_right: Callable[[Any], bool], expected: str) -> Callable[[Any, str], Any]:
+    def read(data: Any, place: str) -> Any:
+        if not is_right(data):
+            raise _WrongError(f"has {data!r} at {place}, where {expected} stands")
+        return data
+
+    return read
 
 
-def _number(data: Any, place: str) -> float:
-    if not isinstance(data, int | float) or isinstance(data, bool) or not 0 <= data < LIMIT:
-        raise _WrongError(f"has {data!r} at {place}, where a number from 0 to 2^63 stands")
-    return data
+def _is_number(data: Any) -> bool:
+    return isinstance(data, int | float) and not isinstance(data, bool) and 0 <= data < LIMIT
 
 
-def _integer(data: Any, place: str) -> int:
-    if isinstance(data, float):
-        raise _WrongError(f"has {data!r} at {place}, where a whole number stands")
-    return int(_number(data, place))
-
-
-def _positive(data: Any, place: str) -> int:
-    if not isinstance(data, int) or isinstance(data, bool) or not 0 < data < LIMIT:
-        raise _WrongError(f"has {data!r} at {place}, where a whole number above 0 and below 2^63 stands")
-    return data
+_text: Final = _reader(lambda data: isinstance(data, str), "a text")
+_number: Final = _reader(_is_number, "a number from 0 to 2^63")
+_whole: Final = _reader(lambda data: not isinstance(data, float), "a whole number")
+_positive: Final = _reader(
+    lambda data: isinstance(data, int) and _is_number(data) and data > 0, "a whole number above 0 and below 2^63"
+)
 
 
 def _time(data: Any, place: str) -> datetime:
@@ -164,7 +160,7 @@ def _refuse(constant: str) -> Any:
 READERS: Final[Mapping[Any, Callable[[Any, str], Any]]] = {
     str: _text,
     float: _number,
-    int: _integer,
+    int: lambda data, place: _number(_whole(data, place), place),
     datetime: _time,
     AttentionShape: _shape,
 }

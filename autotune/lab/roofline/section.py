@@ -1,13 +1,16 @@
-"""The report's section on a measured roofline: kernels under the ceilings, and bytes by the model beside ncu's."""
+"""A measured roofline drawn: a section of the report, with bytes by the model beside ncu's, and an SVG file."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC
+from pathlib import Path
 from typing import Final
 
 from autotune.lab.bench.comparison import OURS
 from autotune.lab.drawing.bars import legend
-from autotune.lab.drawing.chart import roof_chart
-from autotune.lab.drawing.markup import Html, element, figure_svg, join, table
+from autotune.lab.drawing.chart import Chart, roof_chart
+from autotune.lab.drawing.figure_file import Dot, write_scatter
+from autotune.lab.drawing.markup import Html, element, join, table
+from autotune.lab.machine.ceilings import Ceilings
 from autotune.lab.roofline.derivation import USUAL_TILE
 from autotune.lab.roofline.dram import Dram, fused_dram, naive_dram, sum_dram
 from autotune.lab.roofline.ncu import FUSED, TOLERANCE, CountedBeside
@@ -25,7 +28,6 @@ DOTS: Final = {"ours": "tuned", "another implementation": "baseline", "one of na
 
 
 def measured_section(rooflines: Sequence[MeasuredRoofline]) -> Html:
-    """Write a heading, a figure and tables for each roofline."""
     return join(*(part for roofline in rooflines for part in _parts(roofline)))
 
 
@@ -83,7 +85,7 @@ def _figure(measured: MeasuredRoofline, timed: Sequence[RooflinePoint]) -> Html:
     return element(
         "figure",
         element("figcaption", "Roofline", element("small", "ceilings are measured, bytes are by formula")),
-        figure_svg(title, told, chart.width, chart.height, chart.axes(), line, *marks, chart.names(names), kind="wide"),
+        chart.drawing(title, told, line, *marks, chart.names(names), kind="wide"),
         legend([(f"bar-{DOTS[kind]}", kind) for kind in kinds]),
         class_="roofline",
     )
@@ -95,7 +97,6 @@ def _kind(point: RooflinePoint) -> str:
 
 
 def _bytes(measured: MeasuredRoofline) -> Html:
-    """Tabulate the memory's bytes by the model and, where they were counted, by Nsight Compute."""
     if measured.ceilings.processor.kind == "cpu":
         return element("p", "Bytes of the memory were not counted: Nsight Compute counts on a GPU.", class_="note")
     counted = measured.counted or ()
@@ -131,7 +132,6 @@ def _why_uncounted(shape: AttentionShape, measured: MeasuredRoofline) -> str:
 
 
 def _verdict(counted: Sequence[CountedBeside]) -> Html | None:
-    """Judge the model for naive and for fused attention, length by length."""
     wholes = {"naive": NAIVE, "fused": FUSED}
     parts = []
     for name, kernel in wholes.items():
@@ -143,3 +143,39 @@ def _verdict(counted: Sequence[CountedBeside]) -> Html | None:
     limit = f"{100 * TOLERANCE:.0f} %"
     verdict = f"further than {limit} off in {count_text(apart, 'case')}" if apart else f"within {limit} at every length"
     return element("p", f"Predicted against counted bytes of attention as a whole: {verdict}; {'; '.join(parts)}.")
+
+
+WIDTH, HEIGHT = 600, 430
+
+
+def draw_roofline(points: Sequence[RooflinePoint], ceilings: Ceilings, path: Path) -> None:
+    """Draw the rates over FLOPs a byte, both axes logarithmic, and write the file; unmeasured points are left out.
+
+    Rates are in TFLOP/s, or in GFLOP/s where the ceiling is below 1 TFLOP/s.
+    """
+    factor, unit = rate_unit(ceilings)
+    dots = [
+        Dot(point.intensity, factor * point.tflops, point.name, f"S = {point.shape.seq_q}")
+        for point in points
+        if point.tflops is not None
+    ]
+    roof = Roof(factor * ceilings.tflops, factor * ceilings.gbps)
+    across = "arithmetic intensity, FLOP/B of the memory's traffic by formula"
+    chart, line = roof_chart(across, unit, [(dot.x, dot.y) for dot in dots], roof, width=WIDTH, height=HEIGHT)
+    processor = ceilings.processor
+    details = str(processor).removeprefix(f"{processor.name}, ")
+    title = (f"Roofline of {processor.name}", f"{details}, {ceilings.dtype}")
+    write_scatter(path, title, [(chart, dots, join(line, _roof_labels(chart, roof, ceilings.gbps, unit)))])
+
+
+def _roof_labels(chart: Chart, roof: Roof, gbps: float, unit: str) -> Html:
+    low, high = chart.across.low, chart.across.high
+    slope = (low * roof.ridge) ** 0.5
+    ridge, top = chart.x(roof.ridge), chart.y(roof.tflops)
+    bottom = chart.y(chart.up.low)
+    return join(
+        element("text", f"{gbps:.0f} GB/s", x=chart.x(slope) - 8, y=chart.y(roof.attainable(slope)) - 4, class_="end"),
+        element("text", f"{roof.tflops:.0f} {unit}", x=chart.x(high) - 4, y=top - 5, class_="end"),
+        element("line", x1=ridge, x2=ridge, y1=top, y2=bottom, class_="ridge"),
+        element("text", f"ridge {roof.ridge:.1f}", x=ridge + 4, y=bottom - 6, class_="quiet"),
+    )

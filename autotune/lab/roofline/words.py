@@ -6,15 +6,7 @@ from typing import Final, NamedTuple
 from autotune import sheets
 from autotune.lab.absent import absence_lines
 from autotune.lab.drawing.markup import Html, element
-from autotune.lab.formulas import (
-    Movement,
-    fused_movements,
-    naive_movements,
-    product_flops,
-    sizes,
-    total_bytes,
-    works,
-)
+from autotune.lab.formulas import Movement, fused_movements, naive_movements, product_flops, sizes, total_bytes, works
 from autotune.lab.machine.ceilings import Ceilings
 from autotune.lab.machine.processor import Processor
 from autotune.lab.roofline.derivation import MOVEMENTS, USUAL_TILE, Claim, closed_forms, intensities, tiles
@@ -122,7 +114,6 @@ def counter_sheet(
 
 
 def rocprof_sheet(found: Sequence[KernelCounters]) -> Sheet:
-    """Return rocprof's counters, a column each."""
     names = list(dict.fromkeys(name for item in found for name in item.values))
     rows = tuple((item.kernel, item.launches, *(item.values.get(name) for name in names)) for item in found)
     columns = (sheets.text("kernel"), sheets.number("launches"), *(sheets.number(name, "g") for name in names))

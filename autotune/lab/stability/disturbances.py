@@ -17,12 +17,8 @@ EQUAL: Final = 1.0
 def disturb(inputs: Any, case: str, *, seed: int = 0) -> Any:
     """Return a copy of a kernel's inputs, changed as the case says, in the same dtypes; ``CASES`` lists the cases.
 
-    Slots of a paged cache that hold no token stay as they are.
-
-    Raises:
-        UnknownNameError: no such case.
-        UsageError: the inputs are a quantized cache, whose elements mean nothing without their scales, or hold none of
-            the tensors that dense and paged attention take.
+    Slots of a paged cache that hold no token stay as they are. UnknownNameError for another case; UsageError for a
+    quantized cache, whose elements mean nothing without their scales, and for inputs without the usual tensors.
 
     Example:
         >>> disturb(DEFINITION.make_inputs(shape, seed=0, device="cpu"), "times 100").q.abs().max() > 100

@@ -90,11 +90,8 @@ def examine(
 
     Without a GPU ours runs under ``TRITON_INTERPRET=1`` alone, in fp16 and fp32: Triton's interpreter computes bf16 on
     raw bits. Its outputs are filled with NaN beforehand, so that an element that was not written is found. ``on_case``
-    is called with the name of each case before it; where nothing can run, no case begins.
-
-    Raises:
-        UsageError: the cache is quantized.
-        InvalidShapeError: the operation does not support the shape.
+    is called with the name of each case before it; where nothing can run, no case begins. UsageError for a quantized
+    cache, InvalidShapeError for a shape that the operation does not support.
     """
     _require_unquantized(shape)
     definition = load_definition(operation.name)
@@ -167,7 +164,6 @@ def _require_unquantized(shape: Shape) -> None:
 
 
 def _why_not_ours(shape: Shape, kind: ProcessorKind) -> str | None:
-    """Return the reason why kernels of ours do not run here, or None."""
     if kind == "cuda":
         return None
     if os.environ.get("TRITON_INTERPRET") != "1":
@@ -197,7 +193,6 @@ def stability_sheet(stability: Stability) -> Sheet:
 
 
 def failure_lines(stability: Stability) -> list[str]:
-    """Return a line for each failure of a kernel of ours."""
     return [f"autotune is wrong on {found.case!r}: {found.verdict}" for found in stability.failures]
 
 

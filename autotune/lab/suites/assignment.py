@@ -4,7 +4,7 @@ Per head softmax(Q K^T / sqrt(D)) V with 8 heads of 64, no mask; the largest err
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import torch
@@ -98,7 +98,12 @@ def measure_assignment(machine: Machine, lengths: tuple[int, ...] = LENGTHS) -> 
         found = measured.results
         kernels += [_kernel_row(seq, result, found[SDPA]) for result in found.values()]
         fusion.append(_fusion_row(shape, found[before], found[after]))
-        failures += [f"S {seq}: {failure}" for failure in (*measured.absent, *measured.failed, *_too_far(found))]
+        too_far = [
+            f"{each.name}: largest error {each.error:.3g}, {MAX_ERROR:g} is allowed"
+            for each in found.values()
+            if each.error is not None and each.error >= MAX_ERROR
+        ]
+        failures += [f"S {seq}: {failure}" for failure in (*measured.absent, *measured.failed, *too_far)]
         comparisons.append(make_comparison(machine, OPERATION, shape, measured, served))
         machine.release()
     title = f"three kernels, one, and SDPA: {HEADS} heads of {HEAD_DIM}, float32, no mask"
@@ -111,14 +116,12 @@ def measure_assignment(machine: Machine, lengths: tuple[int, ...] = LENGTHS) -> 
 
 
 def score_matrices() -> SuiteSheet:
-    """Compute the memory of the scores in fp32."""
     sizes = {seq: seq * seq * ITEM_BYTES["float32"] for seq in MATRIX_LENGTHS}
     rows = tuple((seq, of_head, HEADS * of_head) for seq, of_head in sizes.items())
     return SuiteSheet(f"the score matrix: {HEADS} heads, float32", MATRIX_COLUMNS, rows)
 
 
 def shape_of(seq: int) -> AttentionShape:
-    """Return the assignment's problem at a length."""
     return AttentionShape(batch=1, heads=HEADS, seq_q=seq, head_dim=HEAD_DIM, dtype="float32")
 
 
@@ -134,7 +137,6 @@ def _entrants(shape: AttentionShape, served: TunedKernel | None, device: str) ->
 
 
 def _sdpa(inputs: Any) -> Callable[[], torch.Tensor]:
-    """Prepare SDPA by the backend that torch chooses."""
     q, k, v = (tensor.transpose(1, 2) for tensor in (inputs.q, inputs.k, inputs.v))
     return lambda: scaled_dot_product_attention(q, k, v).transpose(1, 2)
 
@@ -145,9 +147,7 @@ def _kernel_row(seq: int, result: BaselineResult, sdpa: BaselineResult) -> Row:
 
 
 def moved_before(name: str, shape: AttentionShape) -> int:
-    """Count the bytes that attention moves before fusion, by naive's kernels or by eager torch.
-
-    Eager torch reads and writes the scores once more, to scale them.
+    """Count the bytes that attention moves before fusion, by naive's kernels or by eager torch, which scales apart.
 
     Example:
         >>> moved_before("naive", AttentionShape(batch=1, heads=8, seq_q=1024, head_dim=64, dtype="float32")) // 2**20
@@ -163,15 +163,6 @@ def _fusion_row(shape: AttentionShape, before: BaselineResult, after: BaselineRe
     intensities = (cost.flops / moved, cost.flops / cost.bytes)
     times = (before.timing, after.timing, ratio(before.timing, after.timing))
     return (shape.seq_q, *times, moved, cost.bytes, *intensities, before.extra_bytes, after.extra_bytes)
-
-
-def _too_far(found: Mapping[str, BaselineResult]) -> list[str]:
-    """Write a line for each error that the assignment does not allow."""
-    return [
-        f"{result.name}: largest error {result.error:.3g}, {MAX_ERROR:g} is allowed"
-        for result in found.values()
-        if result.error is not None and result.error >= MAX_ERROR
-    ]
 
 
 SUITE: Final = Suite(

@@ -60,7 +60,6 @@ Pair = tuple[int, int]
 
 
 def measure_blocks(machine: Machine) -> Iterator[SuiteSheet]:
-    """Time each pair, and name the best of each length."""
     yield from _recorded() if machine.kind == "cpu" else _measured(machine)
 
 
@@ -83,10 +82,7 @@ def pair_configs(shape: AttentionShape, device: Device) -> dict[Pair, Config]:
 def nearest(shape: AttentionShape, recorded: Sequence[AttentionShape]) -> AttentionShape:
     """Find the recorded problem with this dtype and head dimension that is nearest in length, then in all sizes.
 
-    One with another mask is taken only if there is none with this.
-
-    Raises:
-        MissingDependencyError: there is none.
+    One with another mask is taken only if there is none with this; MissingDependencyError where there is none.
     """
     alike = [other for other in recorded if (other.dtype, other.head_dim) == (shape.dtype, shape.head_dim)]
     if not alike:

@@ -18,15 +18,7 @@ from autotune.kernels.baselines.cudnn.graph import build_graph
 from autotune.kernels.baselines.cudnn.problem import INSTALL, Problem
 from autotune.kernels.baselines.gaudi import FlatPaged, InitialPaged
 from autotune.kernels.paged_decode.inputs import Inputs as PagedInputs
-from autotune.lab.bench.entrants import (
-    Check,
-    Entrant,
-    make_comparison,
-    measure,
-    of_baseline,
-    of_served,
-    served_notes,
-)
+from autotune.lab.bench.entrants import Check, Entrant, make_comparison, measure, of_baseline, of_served, served_notes
 from autotune.lab.bench.machines import Machine
 from autotune.lab.suites.suite import Suite, SuiteSheet
 from autotune.shape import PagedShape
@@ -67,15 +59,12 @@ class CudnnSetting:
 
     @property
     def columns(self) -> int:
-        """Return the pages of a sequence."""
         return -(-self.seq // self.page_size)
 
     def shape(self, queries: int) -> PagedShape:
-        """Return the problem with so many queries of each sequence."""
         return PagedShape(seq_q=queries, max_context=self.seq, layout="HND", **self._alike)
 
     def graph_problem(self) -> Problem:
-        """Return the problem of cuDNN's graph."""
         row, page = self.heads * self.head_dim, self.page_size * self.head_dim
         cache = (self.heads * page, page, self.head_dim)
         return Problem(
@@ -111,7 +100,6 @@ class PagedTensors:
 
     @property
     def cache(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the containers, the page table and the lengths."""
         return self.k_cache, self.v_cache, self.page_table, self.seq_lens
 
 

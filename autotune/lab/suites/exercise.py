@@ -12,22 +12,13 @@ import torch
 from torch.nn.functional import linear, scaled_dot_product_attention
 
 from autotune import sheets
-from autotune.correctness import TOLERATED, error_limit, largest_error
+from autotune.correctness import Case, check_baseline, error_limit
 from autotune.dispatch import TunedKernel, get_kernel
-from autotune.errors import BaselineUnavailableError
 from autotune.executor import BaselineResult
 from autotune.kernels.baselines.eager import make_attention
 from autotune.kernels.baselines.sdpa import OneBackend
 from autotune.lab.bench.comparison import Comparison
-from autotune.lab.bench.entrants import (
-    Check,
-    Entrant,
-    checker,
-    make_comparison,
-    measure_case,
-    ratio,
-    served_notes,
-)
+from autotune.lab.bench.entrants import Check, Entrant, checker, make_comparison, measure_case, ratio, served_notes
 from autotune.lab.bench.machines import Machine
 from autotune.lab.suites.suite import Suite, SuiteSheet
 from autotune.registry import load_definition
@@ -62,7 +53,6 @@ Way = Callable[[], Attend]  # makes ready what it keeps between calls
 
 
 def measure_exercise(machine: Machine, cases: tuple[tuple[int, int, int, int], ...] = CASES) -> Iterator[SuiteSheet]:
-    """Measure a table without projections and one with them for each dtype."""
     where = ON_CPU if machine.kind == "cpu" else ON_GPU
     for dtype in DTYPES[machine.kind]:
         shapes = [
@@ -95,16 +85,13 @@ def _sheet(
         rows.append(_row(shape, found.results))
         failures += [f"{title}: {sizes}: {failure}" for failure in (*found.absent, *found.failed)]
         comparison = make_comparison(machine, OPERATION, shape, found, served, ours=FLASH)
-        comparisons.append(comparison if enter is _by_itself else _without_rates(comparison))
+        if enter is _projected:  # the operation's cost leaves the projections out
+            entries = tuple(replace(entry, tflops=None, gbps=None) for entry in comparison.entries)
+            comparison = replace(comparison, entries=entries)
+        comparisons.append(comparison)
         machine.release()
     notes = (*notes, *served_notes(ours))
     return SuiteSheet(title, COLUMNS, tuple(rows), notes, tuple(failures), tuple(comparisons))
-
-
-def _without_rates(comparison: Comparison) -> Comparison:
-    """Remove the rates of a race with projections, which the operation's cost leaves out."""
-    entries = tuple(replace(entry, tflops=None, gbps=None) for entry in comparison.entries)
-    return replace(comparison, entries=entries)
 
 
 def _ways(machine: Machine, shape: AttentionShape) -> tuple[TunedKernel | None, dict[str, Way]]:
@@ -123,7 +110,6 @@ def _sdpa_flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tens
 
 
 def _standard(shape: AttentionShape, device: str) -> Attend:
-    """Make the project's eager attention, with a mask of its own."""
     heads_first = make_attention(
         shape.seq_q, shape.seq_kv, device=device, causal=shape.causal, scale=shape.head_dim**-0.5
     )
@@ -162,17 +148,12 @@ def _projected(shape: AttentionShape, ways: dict[str, Way], device: str) -> list
     standard = _standard(shape, device)
     reference = run(standard, hidden[:1].double(), [weight.double() for weight in weights])
     limit = error_limit(reference, run(standard, hidden[:1], weights), dtype)
-
-    def check(out: torch.Tensor) -> tuple[float, float]:
-        error = largest_error(out[:1], reference)
-        if error > TOLERATED * limit:
-            raise BaselineUnavailableError(f"largest error {error:.3g} exceeds {TOLERATED:g} times {limit:.3g}")
-        return error, limit
+    case = Case("projected", load_definition(OPERATION), hidden, (reference,), (limit,))
 
     def run_all(attend: Attend) -> torch.Tensor:
         return run(attend, hidden, weights)
 
-    return [_entrant(name, way, run_all, check) for name, way in ways.items()]
+    return [_entrant(name, way, run_all, lambda out: check_baseline(out[:1], case)) for name, way in ways.items()]
 
 
 def _entrant(name: str, way: Way, run: Callable[[Attend], torch.Tensor], check: Check) -> Entrant:

@@ -74,21 +74,17 @@ class GaudiSetting:
 
     @property
     def columns(self) -> int:
-        """Return the blocks of the longest sequence that there may be."""
         return -(-self.seq // self.page_size)
 
     @property
     def block_bytes(self) -> int:
-        """Return the bytes of K and V of a block."""
         return 2 * self.page_size * self.kv_heads * self.head_dim * ITEM_BYTES[self.dtype]
 
     @property
     def padded_bytes(self) -> int:
-        """Return the bytes of K and V of a batch whose sequences all have ``columns`` blocks."""
         return self.batch * self.columns * self.block_bytes
 
     def shape(self, lengths: torch.Tensor) -> PagedShape:
-        """Return the problem with these context lengths."""
         alike = ("batch", "heads", "kv_heads", "head_dim", "page_size", "dtype")
         mean = max(1, round(float(lengths.float().mean())))
         return PagedShape(max_context=self.seq, mean_context=mean, **{name: getattr(self, name) for name in alike})
@@ -135,7 +131,6 @@ FLAT: Final = "flat paged"
 
 
 def measure_gaudi(machine: Machine, setting: GaudiSetting | None = None) -> Iterator[SuiteSheet]:
-    """Count what fragmentation costs, time every step, and race the three."""
     is_cpu = machine.kind == "cpu"
     used = setting or (CPU_SETTING if is_cpu else SETTING)
     lengths = draw_lengths(used)

@@ -17,14 +17,7 @@ from autotune.sheets import Sheet, markdown, sheet_data
 
 
 def run_suite(name: str, console: Console, forms: Forms, *, cpu: bool) -> None:
-    """Run a suite and print each table as soon as it is measured; what ends it early keeps the tables before.
-
-    Raises:
-        UsageError: no such suite, or ``--output`` of one that has no races to write.
-        MissingDependencyError: there is no GPU, and no ``--cpu``.
-        AutotuneError: the suite ran, and a result that it is to show failed.
-        SystemExit: Ctrl-C interrupted it.
-    """
+    """Run a suite and print each table as soon as it is measured; what ends it early keeps the tables before."""
     suite = suites.find_suite(name)
     if forms.output is not None and not suite.has_comparisons:
         raise UsageError(f"--output writes races of systems, and --suite {name} has none; --json has its tables")
@@ -83,7 +76,6 @@ def heading(result: SuiteResult) -> str:
 
 
 def suite_markdown(result: SuiteResult) -> str:
-    """Write Markdown with a section for each sheet."""
     parts = [f"## {heading(result)}\n\n{result.description}\n"]
     return "\n".join([*parts, *(markdown(whole_sheet(sheet), level=3) for sheet in result.sheets)])
 

@@ -44,7 +44,6 @@ class SuiteResult:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """The failures of all sheets."""
         return tuple(failure for sheet in self.sheets for failure in sheet.failures)
 
 
@@ -87,10 +86,7 @@ SUITES: Final = ("exercise", "blocks", "assignment", "gaudi", "cudnn-paged", "ax
 
 
 def find_suite(name: str) -> Suite:
-    """Import a suite, which loads torch.
-
-    Raises:
-        UnknownNameError: no suite has this name.
+    """Import a suite, which loads torch; UnknownNameError for another name.
 
     Example:
         >>> find_suite("cudnn-paged").name

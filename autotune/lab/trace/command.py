@@ -3,11 +3,13 @@
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
+from autotune import sheets
 from autotune.console.command import command, integer, option
 from autotune.console.options import PATH, json_option, place_option
 from autotune.console.output import make_console, print_json, print_sheets
@@ -18,8 +20,10 @@ from autotune.lab.absent import absence_lines_by_shape
 from autotune.lab.commands import CommandSizes
 from autotune.operation import Operation
 from autotune.shape import Shape
+from autotune.sheets import Sheet
 
 if TYPE_CHECKING:
+    from autotune.lab.trace.operator_times import TraceDevice
     from autotune.lab.trace.profiling import Traced
 
 SIZES: Final = CommandSizes({"batch": "2", "heads": 8, "seq": "512", "head_dim": 64})  # a step takes a second at most
@@ -54,7 +58,6 @@ def trace(
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler, which reads it once, logs every step
     from autotune.lab.trace.profiling import Schedule, choose_trace_device
-    from autotune.lab.trace.words import trace_data, viewer_lines
 
     console = make_console(as_json)
     wanted = commands.describe_sized(shape, SIZES, device, console)
@@ -77,9 +80,7 @@ def trace(
 def _trace(
     console: Console, wanted: Wanted, output: Path, against: str | None, **how: Any
 ) -> Iterator[tuple[Operation[Any], Shape, "Traced"]]:
-    """Trace each implementation over each shape, printed as it ends; what was not traced is listed at the end."""
     from autotune.lab.trace.profiling import trace_all
-    from autotune.lab.trace.words import trace_sheets
 
     for operation, shape in wanted.problems:
         folder = output if len(wanted.problems) == 1 else output / re.sub(r"[^\w]+", "_", str(shape))
@@ -88,3 +89,38 @@ def _trace(
             if not traced.message:
                 print_sheets(console, trace_sheets(traced, shape))
             yield operation, shape, traced
+
+
+PERFETTO: Final = "https://ui.perfetto.dev"
+HABANA: Final = "https://perfetto.habana.ai"  # Intel's build of it, which knows a Gaudi's engines
+MILLISECONDS: Final = sheets.number("ms", ".3f")
+STEP_COLUMNS: Final = (*map(sheets.text, ("step", "name", "parameters")), MILLISECONDS, sheets.text("phase"))
+OPERATOR_COLUMNS: Final = (
+    *(sheets.text("name"), sheets.number("calls", "")),
+    *(MILLISECONDS, sheets.number("share", ".1%")),
+)
+
+
+def trace_sheets(traced: "Traced", shape: Shape) -> list[Sheet]:
+    steps = tuple((step.number, traced.name, str(shape), step.milliseconds, step.phase) for step in traced.steps)
+    operators = tuple((each.name, each.calls, each.milliseconds, each.share) for each in traced.operators)
+    files = tuple(f"wrote {file}" for file in traced.files)
+    what = "operators on the CPU" if traced.timed_on == "cpu" else f"kernels on {traced.timed_on}"
+    return [
+        Sheet(traced.name, STEP_COLUMNS, steps),
+        Sheet(f"{traced.name}: {what}, by their own time", OPERATOR_COLUMNS, operators, files),
+    ]
+
+
+def viewer_lines(folder: Path, device: "TraceDevice") -> list[str]:
+    lines = [
+        f"open {PERFETTO}, choose Open trace file, and pick a file of {folder} as it is, compressed; it stays in the "
+        "browser. W, S, A and D zoom and move; a click on a slice shows its stack"
+    ]
+    also = f"a Gaudi's traces also open at {HABANA}, which names its engines: look for TPC and MME side by side"
+    return [*lines, also] if device == "hpu" else [*lines, f"traces of a Gaudi also open at {HABANA}"]
+
+
+def trace_data(traced: "Traced", shape: Shape) -> dict[str, Any]:
+    data = asdict(traced) | {"files": [str(file) for file in traced.files]}
+    return {"shape": shape.as_dict(), **data}

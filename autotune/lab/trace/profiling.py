@@ -30,10 +30,7 @@ Prepare = Callable[[], Callable[[], object]]
 class Schedule:
     """Steps that are skipped, that warm the profiler up, and that are recorded; ``repeat`` times, a trace each.
 
-    The defaults are those of Intel's notebook on attention on Gaudi.
-
-    Raises:
-        UsageError: a number is too small.
+    The defaults are those of Intel's notebook on attention on Gaudi; UsageError for a number that is too small.
     """
 
     wait: int = 0
@@ -51,7 +48,6 @@ class Schedule:
         return (self.wait + self.warmup + self.active) * self.repeat
 
     def phase(self, step: int) -> StepPhase:
-        """Return the phase of a step, counted from 0."""
         place = step % (self.wait + self.warmup + self.active)
         if place < self.wait:
             return "wait"
@@ -83,11 +79,8 @@ def choose_trace_device(device: str | None) -> TraceDevice:
     """Return the requested device; by default a Gaudi, else a GPU, else the CPU, whichever is here.
 
     Call it before anything loads torch: on a Gaudi the profiler needs ``HABANA_PROFILE`` in the environment by then,
-    and it is set here unless it is already (docs.habana.ai, "Profiling with PyTorch").
-
-    Raises:
-        UnknownNameError: another name.
-        MissingDependencyError: that device is not here.
+    and it is set here unless it is already (docs.habana.ai, "Profiling with PyTorch"). UnknownNameError for another
+    name, MissingDependencyError for a device that is not here.
     """
     if device is not None and device not in DEVICES:
         raise UnknownNameError(f"device={device!r} is unknown; allowed: {', '.join(DEVICES)}")
@@ -193,7 +186,6 @@ def _actions(schedule: Schedule) -> Any:
 def _run_steps(
     call: Callable[[], object], schedule: Schedule, finish: Callable[[], None], end_step: Callable[[], object]
 ) -> list[TracedStep]:
-    """Run the steps of a schedule, each from an idle device until that is idle again."""
     from torch import profiler
 
     steps = []
@@ -246,7 +238,6 @@ def _activities(device: TraceDevice) -> list[Any]:
 
 
 def _finisher(device: TraceDevice) -> Callable[[], None]:
-    """Return a function that waits until the device is idle."""
     if device == "cpu":
         return lambda: None
     if device == "cuda":
@@ -265,7 +256,6 @@ def _finisher(device: TraceDevice) -> Callable[[], None]:
 
 
 def _compiled(operation: str, shape: Shape, inputs: Any) -> Callable[[], object]:
-    """Return a call of the served kernel that has been compiled."""
     run = prepare_served(operation, shape, inputs)
     run()
     return run

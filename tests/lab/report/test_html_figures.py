@@ -14,10 +14,9 @@ from autotune.lab.drawing.markup import element, join, table
 from autotune.lab.report.failures import failures_section
 from autotune.lab.report.heat import choose_layout, heat_maps
 from autotune.lab.report.parameters import combined, mean_shares
-from autotune.lab.report.roof_figures import roofline_figures
 from autotune.lab.report.screening import Screening, group
 from autotune.lab.report.style import STYLE
-from autotune.lab.report.winner_table import comparison, winners_section
+from autotune.lab.report.winner_table import comparison, roofline_figures, winners_section
 from autotune.search_spaces.flash_attention.operation import OPERATION
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.search_spaces.paged_decode.triton import IMPLEMENTATION as DECODE

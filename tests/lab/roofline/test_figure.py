@@ -10,8 +10,8 @@ from autotune.errors import UsageError
 from autotune.lab.drawing.figure_file import check_figure
 from autotune.lab.machine.ceilings import Ceilings, Rate
 from autotune.lab.machine.processor import Processor
-from autotune.lab.roofline.figure import draw_roofline
 from autotune.lab.roofline.placement import RooflinePoint
+from autotune.lab.roofline.section import draw_roofline
 from autotune.shape import AttentionShape
 from autotune.trial import Timing
 

@@ -16,9 +16,9 @@ from autotune import platforms
 from autotune.errors import MissingDependencyError, UnknownNameError, UsageError
 from autotune.kernels.flash_attention.definition import DEFINITION
 from autotune.lab.trace import profiling
+from autotune.lab.trace.command import trace_data, trace_sheets, viewer_lines
 from autotune.lab.trace.operator_times import STEP, top_operators
 from autotune.lab.trace.profiling import Schedule, choose_trace_device, move, trace_all, trace_call
-from autotune.lab.trace.words import trace_data, trace_sheets, viewer_lines
 from autotune.registry import get_operation
 from autotune.shape import AttentionShape
 from tests.kernels.baselines.gaudi.habana import Gaudi, install

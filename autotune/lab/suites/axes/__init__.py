@@ -30,7 +30,6 @@ NOTE: Final = (
 
 
 def measure_axes(machine: Machine) -> Iterator[SuiteSheet]:
-    """Measure each axis, and the operators at its largest size."""
     # Dynamic quantization exists on a processor alone.
     processor = machine if machine.kind == "cpu" else CpuMachine(on_step=machine.on_step)
     yield kv_sheet(machine)

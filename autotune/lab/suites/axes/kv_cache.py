@@ -1,7 +1,6 @@
 """Decoding with a contiguous cache of keys and values, and without one, by recomputing them at each step."""
 
 import functools
-from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
@@ -15,7 +14,6 @@ from autotune.lab.bench.entrants import Run, ratio
 from autotune.lab.bench.machines import Machine
 from autotune.lab.suites.suite import SuiteSheet
 from autotune.lab.suites.threads import time_by_threads
-from autotune.trial import Timing
 
 KV_GRID: Final = ((4, 16), (8, 32), (10, 64), (12, 128))  # sequence, hidden
 HEADS: Final = 4  # which the article leaves open
@@ -41,7 +39,6 @@ SETUP: Final = (
 
 
 def kv_sheet(machine: Machine, grid: tuple[tuple[int, int], ...] = KV_GRID, runs: int = RUNS) -> SuiteSheet:
-    """Measure each size with each number of threads."""
     rows: list[tuple[Any, ...]] = []
     failures: list[str] = []
     for sequence, hidden in grid:
@@ -58,16 +55,12 @@ def kv_sheet(machine: Machine, grid: tuple[tuple[int, int], ...] = KV_GRID, runs
             if name not in right
         ]
         for threads, times in time_by_threads(machine, right, runs):
-            rows.append((sequence, hidden, threads, *_times(times), max(errors.values())))
+            again, growing, static = (times.get(name) for name in (RECOMPUTED, GROWING, STATIC))
+            taken = (again, growing, ratio(again, growing), static, ratio(again, static))
+            rows.append((sequence, hidden, threads, *taken, max(errors.values())))
     return SuiteSheet(
         "a cache of keys and values against recomputation", COLUMNS, tuple(rows), (SETUP,), tuple(failures)
     )
-
-
-def _times(times: Mapping[str, Timing]) -> tuple[Any, ...]:
-    """Return the three times, and behind each cache its gain; None for a call that has no time."""
-    again, growing, static = (times.get(name) for name in (RECOMPUTED, GROWING, STATIC))
-    return again, growing, ratio(again, growing), static, ratio(again, static)
 
 
 def kv_calls(sequence: int, hidden: int, device: str) -> dict[str, Run]:

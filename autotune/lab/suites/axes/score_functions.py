@@ -65,7 +65,6 @@ class FlexTensors(NamedTuple):
 
 
 def flex_sheet(machine: Machine, grid: tuple[tuple[int, int, int], ...] = FLEX_GRID, runs: int = RUNS) -> SuiteSheet:
-    """Measure each size and function with each number of threads."""
     rows: list[tuple[Any, ...]] = []
     failures: list[str] = []
     is_cpu = machine.kind == "cpu"
@@ -130,7 +129,6 @@ def functions(sequence: int, device: str) -> dict[str, ScoreFunction]:
 
 
 def make_tensors(batch: int, sequence: int, hidden: int, device: str, *, gradients: bool = False) -> FlexTensors:
-    """Make random tensors, the same at each call."""
     generator = torch.Generator(device=device).manual_seed(0)
     sizes = (batch, sequence, HEADS, hidden // HEADS)
     return FlexTensors(
@@ -148,14 +146,7 @@ def flex_calls(batch: int, sequence: int, hidden: int, device: str) -> dict[str,
 
 
 def compiled_calls(
-    batch: int,
-    sequence: int,
-    hidden: int,
-    device: str,
-    names: tuple[str, ...],
-    *,
-    gradients: bool,
-    failures: list[str],
+    batch: int, sequence: int, hidden: int, device: str, names: tuple[str, ...], *, gradients: bool, failures: list[str]
 ) -> dict[str, Run]:
     """Compile the named functions and run each once; what does not compile is added to ``failures``."""
     from autotune.kernels.flash_attention.flex.compiled import compile_attention  # needs triton
