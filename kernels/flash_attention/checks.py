@@ -6,14 +6,7 @@ from typing import Any
 import torch
 
 from autotune.errors import InputMismatchError
-from autotune.kernels.tensors import (
-    check_positive,
-    check_softcap,
-    check_together,
-    describe,
-    dtype_name,
-    refuse_options,
-)
+from autotune.kernels.tensors import check_positive, check_softcap, check_together, describe, dtype_name, refuse_options
 from autotune.shape import AttentionShape
 
 

@@ -8,9 +8,8 @@ import torch
 
 from autotune.errors import AutotuneError, BaselineUnavailableError, InputMismatchError, MissingDependencyError
 from autotune.kernels.baselines.baseline import OverCopies, refuse_pages, refuse_unless_ready, without_nan
-from autotune.kernels.baselines.cudnn.graph import Operand
 from autotune.kernels.baselines.cudnn.plans import Operands, Plan, planned
-from autotune.kernels.baselines.cudnn.problem import INSTALL, MAX_OFFSET, VECTOR, Problem, Strides, unsupported
+from autotune.kernels.baselines.cudnn.problem import INSTALL, MAX_OFFSET, VECTOR, Operand, Problem, Strides, unsupported
 from autotune.kernels.tensors import dtype_name
 from autotune.shape import AttentionShape, PagedShape
 

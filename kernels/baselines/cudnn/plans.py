@@ -11,8 +11,7 @@ from weakref import WeakValueDictionary
 import torch
 
 from autotune.errors import BaselineUnavailableError
-from autotune.kernels.baselines.cudnn.graph import build_graph
-from autotune.kernels.baselines.cudnn.problem import Problem, version_text
+from autotune.kernels.baselines.cudnn.problem import Problem, build_graph, version_text
 
 MAX_KEPT: Final = 32  # planned graphs
 SAMPLES: Final = 5
