@@ -46,8 +46,6 @@ FORK: Final = multiprocessing.get_context("fork")  # everything is imported once
 
 
 class Phase(StrEnum):
-    """Phases of a victim's life."""
-
     START = "start"
     SCREENING = "screening"
     RACE = "race"
@@ -107,12 +105,10 @@ class Life:
     killed: bool = False
 
     def seconds(self, phase: Phase) -> float:
-        """Return the seconds that a phase lasted."""
         begun = self.began[phase]
         return min(end for end in (*self.began.values(), self.ended) if end > begun) - begun
 
     def hear(self, word: str, what: Any) -> None:
-        """Note one message."""
         if word in ("asked", "kept"):
             getattr(self, word).append(what)
             return
@@ -140,11 +136,7 @@ Moment = After | Before
 
 
 def run_life(folder: Path, sampler: Sampler, seed: int, moment: Moment | None) -> Life:
-    """Run one life, to its end or to the moment; every message that was sent until then is heard.
-
-    Raises:
-        RuntimeError: the victim failed.
-    """
+    """Run one life, to its end or to the moment, and hear all messages until then; raise RuntimeError if it failed."""
     receiver, sender = FORK.Pipe(duplex=False)
     last_change = moment.change if isinstance(moment, Before) else 0
     victim = FORK.Process(target=live, args=(folder, sampler, seed, last_change, sender))
@@ -292,7 +284,6 @@ def learn(sampler: Sampler) -> Life:
 
 
 def main() -> None:
-    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)

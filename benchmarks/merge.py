@@ -55,7 +55,6 @@ def merge(sources: Sequence[Path], results: Path) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.merge", description=__doc__)
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
     parser.add_argument("--results", type=Path, default=RESULTS, help="what they are added to [default: results/]")

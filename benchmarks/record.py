@@ -151,16 +151,11 @@ class Recording:
 
 
 def seconds_of(implementation: Implementation[Any]) -> float:
-    """Return the budget of a winner unless one is given."""
     return WINNER_SECONDS if implementation.compiles_ahead else IN_PLACE_SECONDS
 
 
 def parse_part(text: str) -> tuple[int, int]:
-    """Parse ``2/4``, the second part of four.
-
-    Raises:
-        argparse.ArgumentTypeError: the text has another form, or there is no such part.
-    """
+    """Parse ``2/4``, the second part of four; raise ArgumentTypeError for another form, or if there is no such part."""
     found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; expected a part and their number, such as 2/4")
@@ -184,7 +179,6 @@ def choose(cells: Sequence[Cell], only: Sequence[str], head_dims: Sequence[int])
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse the command's arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.record",
         description=__doc__,
@@ -214,7 +208,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
-    """Run the command."""
     started, arguments = time.monotonic(), parse()
     is_sweep = arguments.what == "sweeps"
     implementation = get_implementation(arguments.operation, arguments.implementation)

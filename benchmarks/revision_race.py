@@ -100,7 +100,6 @@ def race_shape(operation: str, shape: Shape, seconds: float) -> Raced:
 
 
 def shape_before(shape: Shape) -> Any:
-    """The same shape as an object of the other tree."""
     return getattr(importlib.import_module(f"{BEFORE}.shape"), type(shape).__name__)(**shape.as_dict())
 
 
@@ -109,7 +108,6 @@ def launch_of(kernel: Any, config: Any, inputs: Any, outputs: Any) -> Any:
 
 
 def main() -> None:
-    """Entry of the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.revision_race", description=__doc__)
     parser.add_argument("before", metavar="BEFORE", help="a revision, or the folder of its tree")
     parser.add_argument("--shapes", type=int, default=8, help="how many shipped shapes [default: 8]")

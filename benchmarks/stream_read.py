@@ -64,7 +64,6 @@ def fastest_read(megabytes: float) -> tuple[float, str]:
 
 
 def main() -> None:
-    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stream_read", description=__doc__)
     parser.add_argument("megabytes", type=float, nargs="*", default=[34.0, 268.0, 1074.0, 4295.0])
     sizes = parser.parse_args().megabytes

@@ -277,7 +277,6 @@ class Twins:
         self._verdicts: dict[tuple[str, Candidate], Outcome] = {}
 
     def keep(self, outcome: Outcome) -> None:
-        """Remember a verdict for candidates to come."""
         if outcome.resources.binary is not None and outcome.status not in NOT_SHARED:
             self._verdicts.setdefault(_launched(outcome), outcome)
 

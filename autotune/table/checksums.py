@@ -41,7 +41,6 @@ def write_checksums(folder: Path, checksums: Checksums) -> None:
 
 
 def read_checked(folder: Path, name: str, checksums: Checksums) -> bytes:
-    """Read the bytes of a listed file."""
     path = folder / name
     if name not in checksums:
         raise TableError(f"{path}: not listed in {folder / FILE_NAME}, so nothing says what it should be")

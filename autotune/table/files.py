@@ -18,7 +18,6 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 
 
 def sha256(data: bytes) -> str:
-    """Return the SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 

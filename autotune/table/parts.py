@@ -58,7 +58,6 @@ class Shelf:
 
     @property
     def folder(self) -> Path:
-        """The folder that parts are written to."""
         return self.device / self.operation / self.implementation
 
     def parts(self, on_damaged: OnDamaged = raise_damaged) -> list[Path]:

@@ -89,7 +89,6 @@ def to_columns(schema: TableSchema, trials: Sequence[Trial], where: str) -> dict
 
 
 def to_row(parameters: Sequence[Parameter], trial: Trial) -> dict[str, Any]:
-    """Return the columns of one trial, by name."""
     outcome, moment = trial.outcome, trial.started_at
     message = outcome.message.encode("utf-8", "replace").decode()  # compilers write any length, and not always UTF-8
     row: dict[str, Any] = {

@@ -144,7 +144,6 @@ class TableSchema:
 
     @property
     def arrow(self) -> pa.Schema:
-        """The columns as Arrow writes them."""
         return pa.schema([pa.field(column.name, column.domain.type, column.nullable) for column in self.columns])
 
     @property
@@ -221,7 +220,6 @@ def known_schema(operation: str, implementation: str, where: str) -> TableSchema
 
 
 def shape_columns(shape_class: type[Shape]) -> tuple[Column, ...]:
-    """Return the columns of a shape's fields."""
     hints = get_type_hints(shape_class)
     return tuple(_field_column(shape_class, field.name, hints[field.name]) for field in fields(shape_class))
 

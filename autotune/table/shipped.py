@@ -69,11 +69,7 @@ def shipped_winners(
 def shipped_sweeps(
     operation: str, *, implementation: str = "", results: Path = RESULTS, on_damaged: OnDamaged = raise_damaged
 ) -> list[Sweep]:
-    """Return the recorded sweeps of an operation's implementations, or of one, by path.
-
-    Raises:
-        TableError: by ``on_damaged``.
-    """
+    """Return the recorded sweeps of an operation's implementations, or of one, by path."""
 
     def describe(results: Path, name: str, data: bytes) -> Sweep:
         return Sweep(*owner_of(data, str(results / name)), Path(name), results)
@@ -85,11 +81,7 @@ def shipped_sweeps(
 def shipped_outsiders(
     operation: str, *, results: Path = RESULTS, on_damaged: OnDamaged = raise_damaged
 ) -> list[Outsider]:
-    """Return the rows of an operation's shipped winners and sweeps that are not of today's spaces.
-
-    Raises:
-        TableError: by ``on_damaged``.
-    """
+    """Return the rows of an operation's shipped winners and sweeps that are not of today's spaces."""
     patterns = (f"*/{operation}/*.parquet", f"*/{operation}/sweeps/*.parquet")
     tables = [table for each in patterns for table in _read_tables(results, each, _decode_placed, on_damaged)]
     return [outsider for table in tables for outsider in table.outsiders]

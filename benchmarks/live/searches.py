@@ -134,7 +134,6 @@ def run_repeat(work: Path) -> Findings:
 
 
 def _search_twice(executor: GpuExecutor, shape: AttentionShape, folder: Path) -> dict[str, Any]:
-    """Return the winners of two seeds and their distance."""
     winners: list[Config] = []
     for seed in SEEDS:
         result = search(ATTENTION, shape, executor, Store(folder / str(seed)), limits=LIMITS, seed=seed)

@@ -41,7 +41,6 @@ def shape_descriptors(arguments: dict[str, Any]) -> None:
 
 
 def triton_config(config: Config) -> triton.Config:
-    """Return a config as ``triton.autotune`` takes it."""
     values = {name: value for name, value in config.items() if value is not None}
     loads = values.pop("loads")
     options = {name: values.pop(name) for name in OPTIONS}
@@ -101,7 +100,6 @@ def tune(configs: Iterable[Config], inputs: Any, outputs: Any, clock: Clock) -> 
 
 
 def main() -> None:
-    """Run the process."""
     import torch
 
     chosen = [from_plain(values) for values in json.loads(Path(sys.argv[1]).read_text())]

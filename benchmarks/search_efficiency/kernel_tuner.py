@@ -42,18 +42,13 @@ class KernelTunerError(Exception):
 
 
 def is_usable(python: Path) -> bool:
-    """Return True if an interpreter is there and has Kernel Tuner."""
     if not python.is_file():
         return False
     return subprocess.run([python, "-c", "import kernel_tuner"], capture_output=True, check=False).returncode == 0
 
 
 def run_strategy(python: Path, strategy: str, recording: Recording, seeds: list[int]) -> list[Run]:
-    """Run all seeds of a strategy on one recording.
-
-    Raises:
-        KernelTunerError: the subprocess ended without an answer.
-    """
+    """Run all seeds of a strategy; raise KernelTunerError if the subprocess ended without an answer."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as cache:
         json.dump(cache_file(recording), cache)
         cache.flush()

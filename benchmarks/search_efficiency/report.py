@@ -97,11 +97,7 @@ def verdict(training: Sequence[Summary], held_out: Sequence[Summary], default: s
 
 
 def plot(path: Path, recordings: Sequence[Recording], runs: Sequence[Run]) -> None:
-    """Draw regret over the fraction evaluated as SVG: a panel for each sampler, its median and 90 % band.
-
-    Raises:
-        UsageError: the path does not end in .svg, or its folder does not exist.
-    """
+    """Draw regret over the fraction evaluated as SVG: a panel for each sampler, its median and 90 % band."""
     by_name = {recording.name: recording for recording in recordings}
     names = list(dict.fromkeys(run.sampler for run in runs if run.trace))
     curves = {

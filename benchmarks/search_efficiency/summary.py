@@ -29,8 +29,6 @@ TARGET_MEDIAN, TARGET_TAIL = 0.01, 0.03
 
 
 class Spread(NamedTuple):
-    """Percentiles over runs."""
-
     low: float  # 5th
     median: float
     high: float  # 95th
@@ -143,7 +141,6 @@ def _led(recording: Recording, run: Run) -> list[int]:
 def _p_scores(
     recordings: dict[str, Recording], runs: Sequence[Run], trace: Callable[[Recording, Run], list[int]]
 ) -> list[Floats]:
-    """Return a group of scores for each sweep."""
     return [
         np.array([recording.random_search.p_score(trace(recording, run)) for run in runs if run.recording == name])
         for name, recording in recordings.items()

@@ -29,11 +29,7 @@ class Task:
     kernel_tuner_python: Path
 
     def run_once(self, kept: Path | None) -> list[Run]:
-        """Return the runs of ``run``, from ``kept`` if they stand there; else they are written there as they end.
-
-        Raises:
-            ImportError, KernelTunerError: as for ``run``.
-        """
+        """Return the runs of ``run``, from ``kept`` if they stand there; else they are written there as they end."""
         if kept is None:
             return self.run()
         file = kept / f"{self.sampler}-{self.recording}-{self.numbers[0]}-{self.numbers[-1]}.json"
@@ -67,7 +63,6 @@ def recordings() -> dict[str, Recording]:
 
 
 def make_tasks(seeds: dict[str, int], sweeps: Sequence[str], kernel_tuner_python: Path) -> list[Task]:
-    """Return tasks for so many seeds of each sampler on every sweep."""
     return [
         Task(sampler, sweep, tuple(range(start, min(start + SEEDS_A_TASK, count))), kernel_tuner_python)
         for sampler, count in seeds.items()

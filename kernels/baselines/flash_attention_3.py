@@ -29,8 +29,6 @@ Run = Callable[[], torch.Tensor]
 
 
 class _FlashAttention:
-    """What both versions share."""
-
     name: ClassVar[str]
     is_usual: ClassVar[bool]
     verified_on_hardware: Final = False

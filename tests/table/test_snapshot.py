@@ -57,7 +57,8 @@ def parts_read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     read: list[Path] = []
 
     def remember(path: Path) -> bytes:
-        read.append(path)
+        if path.suffix == ".parquet":
+            read.append(path)
         return read_bytes(path)
 
     monkeypatch.setattr("autotune.table.parts.read_bytes", remember)

@@ -47,11 +47,7 @@ def attend(inputs: Inputs, options: Mapping[str, int], *, with_lse: bool = False
 
 
 def bind(inputs: Inputs, options: Mapping[str, int]) -> Callable[[], torch.Tensor]:
-    """Bind ``attend`` over these inputs and run it once: a call of what torch compiled, with nothing looked up before.
-
-    Raises:
-        OutOfResources, TritonError: as ``attend``.
-    """
+    """Bind ``attend`` over these inputs, and run it once: a call of what torch compiled, with nothing looked up."""
     return _compiled(_problem(inputs), tuple(options.items()), False).bind(inputs.q, inputs.k, inputs.v)
 
 
