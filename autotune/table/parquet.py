@@ -24,7 +24,6 @@ from autotune.table.schema import (
     VERSION_KEY,
     Stranger,
     TableSchema,
-    known_schema,
     schema_named,
 )
 from autotune.trial import Stage, Status, Trial
@@ -47,7 +46,8 @@ def encode(trials: Sequence[Trial], where: str = "new table") -> bytes:
     if len(owners) != 1:
         found = ", ".join(sorted(map("/".join, owners))) or "no trials"
         raise TableError(f"{where}: a table holds one implementation, got {found}")
-    schema = known_schema(*owners.pop(), where)
+    if isinstance(schema := schema_named(*owners.pop()), Stranger):
+        raise TableError(f"{where}: {schema.reason}")
     columns = to_columns(schema, trials, where)
     with _refused(where, "written"):
         arrays = [pa.array(columns[field.name], field.type) for field in schema.arrow]

@@ -16,8 +16,16 @@ from typing import Final
 
 from autotune.errors import TableError
 from autotune.table import first_release
-from autotune.table.checksums import read_checksums, write_checksums
-from autotune.table.files import list_folder, read_bytes, remove, sha256, size_bytes, write_bytes
+from autotune.table.files import (
+    list_folder,
+    read_bytes,
+    read_checksums,
+    remove,
+    sha256,
+    size_bytes,
+    write_bytes,
+    write_checksums,
+)
 from autotune.table.outsiders import Table
 from autotune.table.parquet import decode, encode
 from autotune.table.schema import TableSchema, schema_named

@@ -212,13 +212,6 @@ def schema_named(operation: str, implementation: str) -> TableSchema | Stranger:
         return Stranger((operation, implementation), str(error))
 
 
-def known_schema(operation: str, implementation: str, where: str) -> TableSchema:
-    """Return the schema of a registered implementation."""
-    if isinstance(schema := schema_named(operation, implementation), Stranger):
-        raise TableError(f"{where}: {schema.reason}")
-    return schema
-
-
 def shape_columns(shape_class: type[Shape]) -> tuple[Column, ...]:
     hints = get_type_hints(shape_class)
     return tuple(_field_column(shape_class, field.name, hints[field.name]) for field in fields(shape_class))

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from autotune.errors import TableError
-from autotune.table.checksums import Checksums, read_checked, read_checksums, write_checksums
-from autotune.table.files import sha256, write_bytes
+from autotune.table.files import Checksums, read_checked, read_checksums, sha256, write_bytes, write_checksums
 from autotune.table.outsiders import Outsider, Table
 from autotune.table.parquet import decode, encode, owner_of
 from autotune.table.parts import OnDamaged, raise_damaged

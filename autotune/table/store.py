@@ -221,10 +221,8 @@ def _record_once(path: Path, operation: str, shape: Shape) -> None:
 def read_misses(root: Path | None = None) -> list[tuple[Operation[Any], Shape]]:
     """Return the distinct shapes of the list, in the order they were first missed.
 
-    A line that is not a shape of a registered operation is passed over with a warning that names it.
-
-    Raises:
-        TableError: the list cannot be read.
+    A line that is not a shape of a registered operation is passed over with a warning that names it; a list that cannot
+    be read raises TableError.
     """
     path = (root or home()) / MISSES
     if not path.exists() and not path.is_symlink():

@@ -25,16 +25,9 @@ REPEAT_RACE_SECONDS: Final = 3.0
 SAME: Final = 0.02
 NEEDED: Final = 9  # of the ten shapes
 CELLS: Final = (  # head_dim, causal, seq
-    (64, False, 512),
-    (64, True, 2048),
-    (64, False, 8192),
-    (64, True, 16384),
-    (128, True, 1024),
-    (128, False, 2048),
-    (128, True, 4096),
-    (128, False, 16384),
-    (256, True, 512),
-    (256, False, 4096),
+    *((64, False, 512), (64, True, 2048), (64, False, 8192), (64, True, 16384)),
+    *((128, True, 1024), (128, False, 2048), (128, True, 4096), (128, False, 16384)),
+    *((256, True, 512), (256, False, 4096)),
 )
 
 

@@ -13,24 +13,9 @@ from benchmarks.search_efficiency.samplers import ASKS_PER_EVALUATION, Run
 
 PREFIX: Final = "kt-"
 STRATEGIES: Final = (
-    "random_sample",
-    "bayes_opt",
-    "genetic_algorithm",
-    "diff_evo",
-    "pso",
-    "firefly_algorithm",
-    "simulated_annealing",
-    "dual_annealing",
-    "basinhopping",
-    "mls",
-    "greedy_mls",
-    "ordered_greedy_mls",
-    "greedy_ils",
-    "hybrid_vndx",
-    "adaptive_tabu_greywolf",
-    "minimize",
-    "pyatf_strategies",
-    "skopt",
+    *("random_sample", "bayes_opt", "genetic_algorithm", "diff_evo", "pso", "firefly_algorithm"),
+    *("simulated_annealing", "dual_annealing", "basinhopping", "mls", "greedy_mls", "ordered_greedy_mls"),
+    *("greedy_ils", "hybrid_vndx", "adaptive_tabu_greywolf", "minimize", "pyatf_strategies", "skopt"),
 )
 TIMEOUT_SECONDS: Final = 60  # of processor time, a run; the slowest needs two
 SCRIPT: Final = Path(__file__).with_name("kernel_tuner_script.py")

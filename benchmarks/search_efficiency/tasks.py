@@ -42,12 +42,7 @@ class Task:
         return runs
 
     def run(self) -> list[Run]:
-        """Run all of them, one after the other.
-
-        Raises:
-            ImportError: the sampler needs a package that is not installed.
-            KernelTunerError: its subprocess failed.
-        """
+        """Run all in turn; raise ImportError without a needed package, KernelTunerError if its subprocess failed."""
         recording = recordings()[self.recording]
         seeds = [recording.seed(number) for number in self.numbers]
         if self.sampler.startswith(kernel_tuner.PREFIX):

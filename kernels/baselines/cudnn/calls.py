@@ -237,11 +237,7 @@ class Cudnn:
         return call
 
     def serve(self, shape: Any, inputs: Any) -> torch.Tensor:
-        """Compute dense attention, ``[B, S_q, H, D_v]``; a paged cache would have to be copied without its NaN.
-
-        Raises:
-            BaselineUnavailableError: the shape is paged, or cuDNN refuses these tensors.
-        """
+        """Compute dense attention, ``[B, S_q, H, D_v]``; a paged cache would have to be copied without its NaN."""
         refuse_pages(self.name, shape)
         return self._bind_dense(inputs)()
 

@@ -131,12 +131,7 @@ class Compiled:
         self._is_ready = False
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Compute the output ``[B, S_q, H, D_v]``.
-
-        Raises:
-            OutOfResources: the device has too little shared memory.
-            TritonError: torch or Triton refuses to compile it otherwise.
-        """
+        """Compute the output ``[B, S_q, H, D_v]``; raise what ``attend`` does."""
         if self._is_ready:
             return self._call(q, k, v)
         try:
