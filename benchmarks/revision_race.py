@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,25 +87,18 @@ def race_shape(operation: str, shape: Shape, seconds: float) -> Raced:
     sets = [(each, definition.empty_outputs(each)[:1]) for each in inputs]
     served = get_kernel(shape, operation=operation)
     kernels: list[tuple[Any, Any]] = [(load_kernel(operation, served.implementation), served.config)]
-    old = importlib.import_module(f"{BEFORE}.dispatch").get_kernel(shape_before(shape), operation=operation)
+    shape_before = getattr(importlib.import_module(f"{BEFORE}.shape"), type(shape).__name__)(**shape.as_dict())
+    old = importlib.import_module(f"{BEFORE}.dispatch").get_kernel(shape_before, operation=operation)
     kernels.append((importlib.import_module(f"{BEFORE}.registry").load_kernel(operation), old.config))
     if dict(old.config) != dict(served.config):
         raise SystemExit(f"{shape}: this tree serves {served.config}, the other {old.config}")
     with ExitStack() as stack, torch.no_grad():
         stopwatches: Sequence[Stopwatch] = [
-            stack.enter_context(Stopwatch([launch_of(kernel, config, each, out) for each, out in sets], Policy()))
+            stack.enter_context(Stopwatch([partial(kernel.launch, config, each, out) for each, out in sets], Policy()))
             for kernel, config in kernels
         ]
         now, before = race(stopwatches, contenders=0, seconds=seconds, max_rounds=400)
     return Raced(operation, str(shape), now, before)
-
-
-def shape_before(shape: Shape) -> Any:
-    return getattr(importlib.import_module(f"{BEFORE}.shape"), type(shape).__name__)(**shape.as_dict())
-
-
-def launch_of(kernel: Any, config: Any, inputs: Any, outputs: Any) -> Any:
-    return lambda: kernel.launch(config, inputs, outputs)
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ from autotune.errors import UnknownNameError, UsageError
 from autotune.registry import get_implementation
 from autotune.search_spaces.flash_attention.flex import IMPLEMENTATION as FLEX
 from autotune.search_spaces.flash_attention.flex import kernel_options
-from autotune.space import Config
 from autotune.table.rows import moment_of, to_columns
 from autotune.table.schema import table_schema
 from autotune.trial import Stage, Status, Timing, Trial
@@ -68,7 +67,9 @@ def _triton_source(trials: Sequence[Trial]) -> str:
     lines = [title, "import triton", "", "CONFIGS = ["]
     for config in dict.fromkeys(trial.config for trial in trials):
         lines += [f"    # {_comment(trial)}" for trial in trials if trial.config == config]
-        lines.append(f"    {_config_call(config)},")
+        given = {name: value for name, value in config.items() if value is not None}
+        options = "".join(f", {name}={given.pop(name)!r}" for name in LAUNCH_OPTIONS if name in given)
+        lines.append(f"    triton.Config({given!r}{options}),")
     return "\n".join([*lines, "]", ""])
 
 
@@ -103,12 +104,6 @@ def _comment(trial: Trial) -> str:
     source = f"{trial.executor} race {trial.race_id} of {trial.started_at:%Y-%m-%d}, triton {trial.toolchain.triton}"
     median = f"{_timing(trial).median_us:.4g} us"
     return _line(f"{trial.shape}; {device.name}{cap}; {median}; {source}, source {trial.source_hash[:12]}")
-
-
-def _config_call(config: Config) -> str:
-    given = {name: value for name, value in config.items() if value is not None}
-    options = "".join(f", {name}={given.pop(name)!r}" for name in LAUNCH_OPTIONS if name in given)
-    return f"triton.Config({given!r}{options})"
 
 
 def _line(text: str) -> str:

@@ -37,7 +37,11 @@ def read_bytes(path: Path) -> bytes:
 
     They are of one version, even while the file is being replaced.
     """
-    with _named_errors(path, "read"), open(path, "rb", opener=_open_at_once) as file:
+    # Without O_NONBLOCK, opening a named pipe would wait for its writer.
+    with (
+        _named_errors(path, "read"),
+        open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file,
+    ):
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise TableError(f"{path}: cannot be read: not a regular file")
         data = file.read(MAX_FILE_BYTES + 1)
@@ -120,10 +124,6 @@ def sweep_temporaries(folder: Path, now: float | None = None) -> None:
         with suppress(OSError):  # another process may sweep the same file
             if path.lstat().st_mtime < oldest:
                 path.unlink()
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # opening a named pipe would wait for its writer
 
 
 def _make_folder(folder: Path) -> None:

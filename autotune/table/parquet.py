@@ -83,7 +83,8 @@ def decode(data: bytes, where: str, *, races_only: bool = False) -> Table:
     if races_only and table.num_rows > FILTERED_ROWS:
         table = _raced(table)
     with _refused(where, "read"):
-        columns = _python_columns(table)
+        absent = {column.name: [None] * table.num_rows for column in FIXED_COLUMNS if column.optional}
+        columns = absent | {name: _python_values(table[name]) for name in table.column_names}
     if footer.first_release:
         columns = first_release.renamed(columns, footer.first_release, where)
     return to_table(schema, columns, where)
@@ -168,11 +169,6 @@ def _raced(table: pa.Table) -> pa.Table:
     stages, statuses = _texts(table["stage"]), _texts(table["status"])
     may_win = [stage == Stage.RACE and status == Status.OK for stage, status in zip(stages, statuses, strict=True)]
     return table.filter(pa.array(may_win, pa.bool_()))
-
-
-def _python_columns(table: pa.Table) -> dict[str, Sequence[Any]]:
-    absent = {column.name: [None] * table.num_rows for column in FIXED_COLUMNS if column.optional}
-    return absent | {name: _python_values(table[name]) for name in table.column_names}
 
 
 def _python_values(column: pa.ChunkedArray) -> list[Any]:

@@ -127,16 +127,14 @@ class Shelf:
         try:
             if sha256(data) != path.stem:
                 raise TableError(f"{path}: damaged: its SHA-256 is not its name")
-            return self._placed(path, decode(data, str(path), races_only=races_only))
+            table = decode(data, str(path), races_only=races_only)
+            for place in table.places:
+                if place != (self.device.name, self.operation, self.implementation):
+                    raise TableError(f"{path}: holds {'/'.join(place)}, which belongs in another folder")
+            return table
         except TableError as error:
             name = shlex.quote(str(path))
             raise TableError(f"{error}; `mv {name} {name}.damaged` sets it aside, and no other row is lost") from error
-
-    def _placed(self, path: Path, table: Table) -> Table:
-        for place in table.places:
-            if place != (self.device.name, self.operation, self.implementation):
-                raise TableError(f"{path}: holds {'/'.join(place)}, which belongs in another folder")
-        return table
 
     def read_races(self, on_damaged: OnDamaged) -> list[Trial]:
         """Return the rows that may win: those of the snapshot, and of the parts that it does not cover."""
