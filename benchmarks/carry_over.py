@@ -139,7 +139,6 @@ def carry_over(rows: Iterable[Trial], before: Compiled, now: Compiled) -> list[T
 
 
 def write_tables(tables: Tables, rows: Iterable[Trial], results: Path) -> None:
-    """Write rows, in the order of the tables, back to their places."""
     remaining = iter(rows)
     for path, table in tables.items():
         write_shipped(path, islice(remaining, len(table)), results=results)

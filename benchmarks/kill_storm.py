@@ -204,7 +204,6 @@ class Victims:
         self._screened: set[Config] = set()
 
     def live(self, moment: Moment | None) -> Life:
-        """Run one life, and check what it left."""
         life = run_life(Path(self._folder.name), self.sampler, self._seed, moment)
         damaged: list[TableError] = []
         stored = Store(Path(self._folder.name)).trials(OPERATION.name, on_damaged=damaged.append)

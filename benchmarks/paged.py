@@ -162,7 +162,6 @@ def compare_mixed() -> None:
 
 
 def launch_of(kernel: TunedKernel, inputs: Any) -> Callable[[], None]:
-    """Return a launch of a served kernel on these inputs, for its first output."""
     outputs = load_definition(kernel.operation).empty_outputs(inputs)[:1]
     return partial(load_kernel(kernel.operation, kernel.implementation).launch, kernel.config, inputs, outputs)
 
@@ -190,7 +189,6 @@ def take_turns(timers: Sequence[Callable[[], float]]) -> list[float]:
 
 
 def time_alone(executor: GpuExecutor, kernel: TunedKernel) -> float:
-    """Return the microseconds of a kernel's config, NaN if it cannot run."""
     (found,), _ = race(executor, kernel.shape, kernel.operation, [kernel.candidate])
     return found or math.nan
 

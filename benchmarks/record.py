@@ -111,7 +111,6 @@ class Recording:
     deadline: float | None = None
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return those without a shipped winner of this source on the device here."""
         here, kind = platforms.current_device(), self.implementation
         source = kind.source_hash_under(platforms.toolchain())
         shipped = shipped_winners(kind.operation, implementation=kind.name, results=self.results)

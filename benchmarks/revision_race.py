@@ -74,7 +74,6 @@ def choose_shapes(count: int) -> list[tuple[str, Shape]]:
 
 
 def race_shape(operation: str, shape: Shape, seconds: float) -> Raced:
-    """Race the kernels that both trees serve for a shape."""
     import torch
 
     from autotune.dispatch import get_kernel

@@ -42,7 +42,6 @@ class ReplayExecutor:
 
     @property
     def toolchain(self) -> Toolchain:
-        """The toolchain of the first sweep that answers."""
         return self._rows[0].toolchain
 
     def toolchain_of(self, implementation: str) -> Toolchain:

@@ -6,7 +6,7 @@ T4 is the results format of the auto-tuning community (github.com/odgaard/Tuning
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from autotune.errors import UnknownNameError, UsageError
@@ -20,8 +20,19 @@ from autotune.trial import Stage, Status, Timing, Trial
 FORMS: Final = ("csv", "json", "triton", "kernel_options")
 # Triton takes these beside the dictionary of a config; all others, AMD's included, are entries of it.
 LAUNCH_OPTIONS: Final = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-
-Rows = Sequence[Mapping[str, Any]]
+T4_VERSION: Final = "1.0.0"
+_STATUSES: Final = {
+    "correct": (Status.OK, Status.SLOW),
+    "constraints": (Status.INVALID,),
+    "compile": (Status.COMPILE_ERROR,),
+    "timeout": (Status.COMPILE_TIMEOUT, Status.HANG),
+    "runtime": (
+        *(Status.OUT_OF_RESOURCES, Status.LAUNCH_ERROR, Status.ILLEGAL_ACCESS),
+        *(Status.OUT_OF_MEMORY, Status.WORKER_DIED),
+    ),
+    "correctness": (Status.WRONG_RESULT, Status.NAN_RESULT, Status.NONDETERMINISTIC, Status.IMPLAUSIBLE),
+}
+INVALIDITY: Final = {status: name for name, statuses in _STATUSES.items() for status in statuses}
 
 
 def export(trials: Sequence[Trial], form: str) -> str:
@@ -109,22 +120,6 @@ def _comment(trial: Trial) -> str:
 def _line(text: str) -> str:
     """Make text of a table fit a comment: a line break in it would be code."""
     return "".join(char if char.isprintable() else "?" for char in text)
-
-
-T4_VERSION: Final = "1.0.0"
-
-_STATUSES: Final = {
-    "correct": (Status.OK, Status.SLOW),
-    "constraints": (Status.INVALID,),
-    "compile": (Status.COMPILE_ERROR,),
-    "timeout": (Status.COMPILE_TIMEOUT, Status.HANG),
-    "runtime": (
-        *(Status.OUT_OF_RESOURCES, Status.LAUNCH_ERROR, Status.ILLEGAL_ACCESS),
-        *(Status.OUT_OF_MEMORY, Status.WORKER_DIED),
-    ),
-    "correctness": (Status.WRONG_RESULT, Status.NAN_RESULT, Status.NONDETERMINISTIC, Status.IMPLAUSIBLE),
-}
-INVALIDITY: Final = {status: name for name, statuses in _STATUSES.items() for status in statuses}
 
 
 def to_t4(trials: Sequence[Trial]) -> dict[str, Any]:

@@ -63,7 +63,6 @@ def merge(sources: Iterable[Path], store: Store) -> Merged:
 
 
 def _shelf_of(table: Table, where: str, store: Store) -> Shelf:
-    """Return where a file with outsiders belongs as it is."""
     (slug, *owner), *others = table.places
     if others:
         raise TableError(f"{where}: has rows that are not of today's space, and of several devices: cannot be copied")

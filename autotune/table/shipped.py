@@ -42,11 +42,7 @@ class Sweep:
         return self.path.parts[0]
 
     def trials(self) -> list[Trial]:
-        """Return every trial of the sweep that is of today's space, oldest first.
-
-        Raises:
-            TableError: the file is damaged, or no longer what ``SHA256SUMS`` says.
-        """
+        """Return every trial of the sweep that is of today's space, oldest first; a damaged file raises TableError."""
         return _read_table(self.results, self.path.as_posix(), read_checksums(self.results), _decode_placed).trials
 
 

@@ -191,10 +191,7 @@ def _owners(device: Path, operation: str, on_damaged: OnDamaged) -> list[tuple[s
 
 
 def record_miss(operation: Operation[Any], shape: Shape) -> None:
-    """Append a shape to the list, once a process.
-
-    A list that cannot be written is no reason to fail a request: the first time, a RuntimeWarning names it.
-    """
+    """Append a shape to the list, once a process; a list that cannot be written is warned of once, no failure."""
     try:
         _record_once(home() / MISSES, operation.name, shape)
         return

@@ -125,7 +125,6 @@ def run_helion(work: Path, ours: dict[str, Any]) -> Findings:
 
 
 def no_slower(ours: Timing, theirs: Timing) -> bool:
-    """Return True if ours is at least as fast, as far as one race can tell."""
     return ours.median_us <= theirs.median_us or ours.overlaps(theirs)
 
 

@@ -35,7 +35,6 @@ def optimum() -> Trial:
 
 
 def valid_configs() -> list[Config]:
-    """Return every valid config of the main shape, in the space's order."""
     return list(IMPLEMENTATION.space.configs(MAIN, optimum().device))
 
 

@@ -35,7 +35,6 @@ class Finished:
         return f"{self.output[-TAIL:]}\n{self.errors[-TAIL:]}".strip()
 
     def answer(self) -> Any:
-        """Return the JSON on its last line."""
         return json.loads(self.output.strip().splitlines()[-1])
 
 

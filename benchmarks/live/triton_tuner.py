@@ -34,7 +34,6 @@ def choose(configs: Sequence[Config], *, share: float = 0.1, seed: int = 0) -> l
 
 
 def shape_descriptors(arguments: dict[str, Any]) -> None:
-    """Give the descriptors the blocks of the config that is about to be launched."""
     for name, rows in DESCRIPTORS.items():
         blocks = arguments[name].block_shape
         arguments[name].block_shape = [1, arguments[rows], 1, blocks[3]]

@@ -67,7 +67,7 @@ def tables(half: Half, summaries: Sequence[Summary]) -> str:
 
 
 def verdict(training: Sequence[Summary], held_out: Sequence[Summary], default: str) -> str:
-    """Return the best sampler of the training half, and the default's targets, met or missed, on the held-out half.
+    """Return the training half's best sampler and, met or missed on the held-out half, the default's targets.
 
     P scores are those with the default config first: the worth of a good default is no merit of a sampler.
     """

@@ -82,7 +82,6 @@ def regret_at_seconds(recording: Recording, judged: Sequence[Judged], seconds: f
 
 
 def regret_curve(recording: Recording, run: Run, fractions: Sequence[float]) -> Floats:
-    """Return the regret after each fraction of the valid configs."""
     counts = np.array([evaluations(recording.size, fraction) for fraction in fractions])
     return regret(recording.times_us, best_so_far(recording.times_us, run.trace, int(counts.max()))[counts - 1])
 

@@ -120,7 +120,6 @@ def _too_old(problem: Problem, version: int) -> str | None:
 
 
 def version_text(version: int) -> str:
-    """Format cuDNN's version: ``91900`` as ``9.19.0``."""
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 
