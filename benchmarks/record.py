@@ -50,18 +50,13 @@ class TimeIsUpError(Exception):
 
 @dataclass
 class Shipping(Observer):
-    """Ships winners as they come, prints results, and ends the recording at its deadline.
-
-    Args:
-        seconds: those that a search needs to begin.
-        deadline: ``time.monotonic()`` after which nothing is measured any more.
-    """
+    """Ships winners as they come, prints results, and ends the recording at its deadline."""
 
     results: Path
     store: Store
     is_sweep: bool
-    seconds: float
-    deadline: float | None
+    seconds: float  # that a search needs to begin
+    deadline: float | None  # ``time.monotonic()`` after which nothing is measured any more
     done: int = 0
 
     def on_start(
@@ -95,20 +90,13 @@ class Shipping(Observer):
 
 @dataclass(frozen=True)
 class Recording:
-    """Records problems of one implementation, until a deadline; ``home()`` holds its trials.
-
-    Args:
-        results: the folder of the tables that ship.
-        seconds: the budget of each search.
-        sampler: that of winners; sweeps are exhaustive.
-        deadline: ``time.monotonic()`` after which nothing is measured any more.
-    """
+    """Records problems of one implementation, until a deadline; ``home()`` holds its trials."""
 
     implementation: Implementation[Any]
-    results: Path
-    seconds: float = WINNER_SECONDS
-    sampler: Sampler = DEFAULT_SAMPLER
-    deadline: float | None = None
+    results: Path  # of the tables that ship
+    seconds: float = WINNER_SECONDS  # the budget of each search
+    sampler: Sampler = DEFAULT_SAMPLER  # of winners; sweeps are exhaustive
+    deadline: float | None = None  # as of ``Shipping``
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
         here, kind = platforms.current_device(), self.implementation
