@@ -41,7 +41,6 @@ class Compiled(NamedTuple):
 
     @property
     def digests(self) -> list[str | None]:
-        """The digest of each row."""
         return [None if row is None else row["digest"] for row in self.rows]
 
 
@@ -74,11 +73,7 @@ def as_request(trial: Trial, *, machine_code: bool) -> dict[str, Any]:
 
 
 def extract(revision: str, folder: Path) -> None:
-    """Write a revision's files into a folder.
-
-    Raises:
-        SystemExit: git does not know the revision.
-    """
+    """Write a revision's files into a folder; exit where git does not know the revision."""
     archive = folder / "tree.tar"
     made = subprocess.run(
         ["git", "-C", str(ROOT), "archive", f"--output={archive}", revision],
@@ -93,11 +88,7 @@ def extract(revision: str, folder: Path) -> None:
 
 
 def compile_in(trees: Sequence[Path], requests: Sequence[Mapping[str, Any]], *, title: str = "") -> list[Compiled]:
-    """Compile the rows with the kernels of every tree, side by side; with a title, progress goes to standard error.
-
-    Raises:
-        SystemExit: a tree's process failed.
-    """
+    """Compile the rows with every tree's kernels, side by side, or exit; a title: progress goes to standard error."""
     inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(trees)) as pool:
 
@@ -148,7 +139,6 @@ def carry_over(rows: Iterable[Trial], before: Compiled, now: Compiled) -> list[T
 
 
 def write_tables(tables: Tables, rows: Iterable[Trial], results: Path) -> None:
-    """Write rows, in the order of the tables, back to their places."""
     remaining = iter(rows)
     for path, table in tables.items():
         write_shipped(path, islice(remaining, len(table)), results=results)
@@ -180,7 +170,6 @@ def carry(implementation: Implementation[Any], earlier: Path, results: Path, *, 
 
 
 def main() -> None:
-    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.carry_over", description=__doc__)
     parser.add_argument("revision", metavar="REVISION", help="the commit whose kernels the tables were recorded of")
     parser.add_argument("--results", type=Path, default=ROOT / "results", help="the tables [default: results/]")

@@ -73,7 +73,6 @@ def watched(jobs: int) -> Iterator[Weights]:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """Yield the children of a process, their children, and so on."""
     try:
         tasks = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/children")]
     except OSError:  # gone meanwhile
@@ -93,7 +92,6 @@ def proportional_mb(pid: int) -> float:
 
 
 def compile_all(pool: CompilePool, configs: Sequence[Config]) -> list[Outcome]:
-    """Submit all configs and wait for all outcomes."""
     for config in configs:
         pool.submit(Candidate(IMPLEMENTATION.name, config))
     outcomes = [outcome for _ in configs if (outcome := pool.receive(2 * COMPILE_SECONDS)) is not None]
@@ -114,7 +112,6 @@ def timed(jobs: int, configs: Sequence[Config]) -> tuple[float, list[Outcome]]:
 
 
 def main() -> None:
-    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes; all cores by default")
     parser.add_argument("--sample", type=int, default=40, help="configs that one process compiles")

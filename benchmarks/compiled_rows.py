@@ -79,15 +79,10 @@ class Recorder:
         self.binaries: list[Binary] = []
 
     def note(self, *facts: object) -> None:
-        """Add facts to the digest."""
         self._digest.update(f"{facts}\n".encode())
 
     def hexdigest(self) -> str:
-        """Return the digest of all that was noted.
-
-        Raises:
-            LookupError: nothing was compiled.
-        """
+        """Return the digest of all that was noted; raise LookupError if nothing was compiled."""
         if self._is_empty:
             raise LookupError("nothing was compiled; is TRITON_INTERPRET set?")
         return self._digest.hexdigest()
@@ -154,11 +149,7 @@ def _passed(arguments: dict[str, Any], signature: dict[str, Any]) -> Iterator[st
 
 
 def read_binary(kernel: Any, passed: list[str]) -> Binary:
-    """Read a compiled kernel for NVIDIA's GPUs.
-
-    Raises:
-        LookupError: it is for another vendor's, or its parameters are not those that the launch passes.
-    """
+    """Read a kernel for NVIDIA's GPUs; raise LookupError for another vendor's, or if its parameters are others."""
     if "cubin" not in kernel.asm:
         raise LookupError(f"no machine code to compare for {kernel.metadata.target}")
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -245,7 +236,6 @@ def compile_rows(rows: list[dict[str, Any]], title: str) -> list[dict[str, Any] 
 
 
 def main() -> None:
-    """Run the script."""
     knobs.compilation.disable_line_info = True
     rows = json.load(sys.stdin)
     implementation = registry.get_implementation(rows[0]["operation"], rows[0]["implementation"])

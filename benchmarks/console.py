@@ -10,22 +10,14 @@ from autotune.executor.select import NO_GPU
 
 
 def require_gpu(command: str) -> None:
-    """Check that a GPU is visible.
-
-    Raises:
-        SystemExit: none is, with a line that begins with the name of the command.
-    """
+    """Exit with a line that begins with the name of the command where no GPU is visible."""
     if not platforms.has_gpu():
         sys.exit(f"benchmarks.{command}: {NO_GPU}")
 
 
 @contextmanager
 def open_gpu(command: str) -> Iterator[GpuExecutor]:
-    """Open the GPU here, and print its name and toolchain.
-
-    Raises:
-        SystemExit: as ``require_gpu``.
-    """
+    """Open the GPU here, and print its name and toolchain; exit as ``require_gpu`` does."""
     require_gpu(command)
     with closing(GpuExecutor()) as executor:
         print(f"{executor.device.name}, {executor.toolchain}")
@@ -33,11 +25,9 @@ def open_gpu(command: str) -> Iterator[GpuExecutor]:
 
 
 def print_head(*names: str) -> None:
-    """Print the head of a Markdown table."""
     print_row(*names)
     print(f"|{'---|' * len(names)}")
 
 
 def print_row(*cells: object) -> None:
-    """Print one row of a Markdown table at once."""
     print(f"| {' | '.join(map(str, cells))} |", flush=True)

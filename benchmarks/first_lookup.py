@@ -38,7 +38,6 @@ print(time.perf_counter() - wall, time.thread_time() - own)
 
 
 def main() -> None:
-    """Build the store, and time look-ups with its snapshot and without."""
     print(f"{TRIALS} trials of {OPERATION}; the least of {PROCESSES} fresh processes")
     print(f"{'':20}", *(f"{name + ' (processor)':>32}" for name in CALLS))
     with tempfile.TemporaryDirectory() as folder:

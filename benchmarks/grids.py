@@ -95,7 +95,6 @@ def _cells(group: str, shapes: Iterable[Shape]) -> tuple[Cell, ...]:
 
 
 def _pages(group: str, model: ModelShape, *sizes: tuple[int, int], **fields: Any) -> tuple[Cell, ...]:
-    """Return decode steps of one model by batch and context."""
     return _cells(group, (paged_shape(model, batch, context, **fields) for batch, context in sizes))
 
 

@@ -24,8 +24,6 @@ MISSED: Final = 0.02  # regret of a search that counts as missed
 
 
 class Converged(NamedTuple):
-    """The end of a search."""
-
     regret: float
     seconds: float
     tried: int
@@ -52,7 +50,6 @@ def _run(run: tuple[str, int], *, compilers: int, in_flight: int) -> Converged:
 
 
 def main() -> None:
-    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.in_flight", description=__doc__)
     parser.add_argument("--seeds", type=int, default=4, help="searches of each sweep")
     parser.add_argument("--compilers", type=int, default=31, help="of the simulated machine")

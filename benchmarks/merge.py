@@ -39,11 +39,7 @@ def add_sweeps(operation: str, sources: Sequence[Path], results: Path) -> int:
 
 
 def merge(sources: Sequence[Path], results: Path) -> list[str]:
-    """Add all tables of other folders of results; return a line for each operation that they have any of.
-
-    Raises:
-        TableError: a table is damaged; what was merged before it stays.
-    """
+    """Add the tables of other folders, up to a damaged one (TableError); return a line for each operation found."""
     lines = []
     for operation in operation_names():
         rows = [trial for source in sources for trial in shipped_winners(operation, results=source)]
@@ -55,7 +51,6 @@ def merge(sources: Sequence[Path], results: Path) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.merge", description=__doc__)
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
     parser.add_argument("--results", type=Path, default=RESULTS, help="what they are added to [default: results/]")

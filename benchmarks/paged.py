@@ -75,7 +75,6 @@ MIXED_CONTEXTS: Final = tuple(130 * number for number in range(1, 64))  # cached
 
 
 def main() -> None:
-    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.paged", description=__doc__)
     parser.add_argument(
         "parts", nargs="*", type=parse_part, metavar="PART", help=f"{', '.join(ALL_PARTS)} [default: all]"
@@ -93,18 +92,13 @@ def main() -> None:
 
 
 def parse_part(name: str) -> str:
-    """Return the name of a part.
-
-    Raises:
-        argparse.ArgumentTypeError: there is no such part.
-    """
+    """Return the name of a part; raise ArgumentTypeError if there is none."""
     if name not in ALL_PARTS:
         raise argparse.ArgumentTypeError(f"{name!r} is unknown; allowed: {', '.join(ALL_PARTS)}")
     return name
 
 
 def compare_decode(executor: GpuExecutor, part: str) -> None:
-    """Print a table of one part's problems."""
     from benchmarks.stream_read import fastest_read
 
     print(f"\n## {part}\n")
@@ -168,7 +162,6 @@ def compare_mixed() -> None:
 
 
 def launch_of(kernel: TunedKernel, inputs: Any) -> Callable[[], None]:
-    """Return a launch of a served kernel on these inputs, for its first output."""
     outputs = load_definition(kernel.operation).empty_outputs(inputs)[:1]
     return partial(load_kernel(kernel.operation, kernel.implementation).launch, kernel.config, inputs, outputs)
 
@@ -196,7 +189,6 @@ def take_turns(timers: Sequence[Callable[[], float]]) -> list[float]:
 
 
 def time_alone(executor: GpuExecutor, kernel: TunedKernel) -> float:
-    """Return the microseconds of a kernel's config, NaN if it cannot run."""
     (found,), _ = race(executor, kernel.shape, kernel.operation, [kernel.candidate])
     return found or math.nan
 

@@ -22,7 +22,6 @@ PEERS = {"sdpa flash": "SDPA flash", "sdpa efficient": "SDPA efficient", "sdpa c
 
 
 def main() -> None:
-    """Run the command."""
     operation = get_operation(OPERATION)
     against: dict[str, list[float]] = {"sdpa cudnn": [], "sdpa flash": []}
     with open_gpu("prefill") as executor:

@@ -50,18 +50,13 @@ class TimeIsUpError(Exception):
 
 @dataclass
 class Shipping(Observer):
-    """Ships winners as they come, prints results, and ends the recording at its deadline.
-
-    Args:
-        seconds: those that a search needs to begin.
-        deadline: ``time.monotonic()`` after which nothing is measured any more.
-    """
+    """Ships winners as they come, prints results, and ends the recording at its deadline."""
 
     results: Path
     store: Store
     is_sweep: bool
-    seconds: float
-    deadline: float | None
+    seconds: float  # that a search needs to begin
+    deadline: float | None  # ``time.monotonic()`` after which nothing is measured any more
     done: int = 0
 
     def on_start(
@@ -95,23 +90,15 @@ class Shipping(Observer):
 
 @dataclass(frozen=True)
 class Recording:
-    """Records problems of one implementation, until a deadline; ``home()`` holds its trials.
-
-    Args:
-        results: the folder of the tables that ship.
-        seconds: the budget of each search.
-        sampler: that of winners; sweeps are exhaustive.
-        deadline: ``time.monotonic()`` after which nothing is measured any more.
-    """
+    """Records problems of one implementation, until a deadline; ``home()`` holds its trials."""
 
     implementation: Implementation[Any]
-    results: Path
-    seconds: float = WINNER_SECONDS
-    sampler: Sampler = DEFAULT_SAMPLER
-    deadline: float | None = None
+    results: Path  # of the tables that ship
+    seconds: float = WINNER_SECONDS  # the budget of each search
+    sampler: Sampler = DEFAULT_SAMPLER  # of winners; sweeps are exhaustive
+    deadline: float | None = None  # as of ``Shipping``
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return those without a shipped winner of this source on the device here."""
         here, kind = platforms.current_device(), self.implementation
         source = kind.source_hash_under(platforms.toolchain())
         shipped = shipped_winners(kind.operation, implementation=kind.name, results=self.results)
@@ -151,16 +138,11 @@ class Recording:
 
 
 def seconds_of(implementation: Implementation[Any]) -> float:
-    """Return the budget of a winner unless one is given."""
     return WINNER_SECONDS if implementation.compiles_ahead else IN_PLACE_SECONDS
 
 
 def parse_part(text: str) -> tuple[int, int]:
-    """Parse ``2/4``, the second part of four.
-
-    Raises:
-        argparse.ArgumentTypeError: the text has another form, or there is no such part.
-    """
+    """Parse ``2/4``, the second part of four; raise ArgumentTypeError for another form, or if there is no such part."""
     found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; expected a part and their number, such as 2/4")
@@ -184,7 +166,6 @@ def choose(cells: Sequence[Cell], only: Sequence[str], head_dims: Sequence[int])
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse the command's arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.record",
         description=__doc__,
@@ -214,7 +195,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
-    """Run the command."""
     started, arguments = time.monotonic(), parse()
     is_sweep = arguments.what == "sweeps"
     implementation = get_implementation(arguments.operation, arguments.implementation)

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,7 +74,6 @@ def choose_shapes(count: int) -> list[tuple[str, Shape]]:
 
 
 def race_shape(operation: str, shape: Shape, seconds: float) -> Raced:
-    """Race the kernels that both trees serve for a shape."""
     import torch
 
     from autotune.dispatch import get_kernel
@@ -86,30 +86,21 @@ def race_shape(operation: str, shape: Shape, seconds: float) -> Raced:
     sets = [(each, definition.empty_outputs(each)[:1]) for each in inputs]
     served = get_kernel(shape, operation=operation)
     kernels: list[tuple[Any, Any]] = [(load_kernel(operation, served.implementation), served.config)]
-    old = importlib.import_module(f"{BEFORE}.dispatch").get_kernel(shape_before(shape), operation=operation)
+    shape_before = getattr(importlib.import_module(f"{BEFORE}.shape"), type(shape).__name__)(**shape.as_dict())
+    old = importlib.import_module(f"{BEFORE}.dispatch").get_kernel(shape_before, operation=operation)
     kernels.append((importlib.import_module(f"{BEFORE}.registry").load_kernel(operation), old.config))
     if dict(old.config) != dict(served.config):
         raise SystemExit(f"{shape}: this tree serves {served.config}, the other {old.config}")
     with ExitStack() as stack, torch.no_grad():
         stopwatches: Sequence[Stopwatch] = [
-            stack.enter_context(Stopwatch([launch_of(kernel, config, each, out) for each, out in sets], Policy()))
+            stack.enter_context(Stopwatch([partial(kernel.launch, config, each, out) for each, out in sets], Policy()))
             for kernel, config in kernels
         ]
         now, before = race(stopwatches, contenders=0, seconds=seconds, max_rounds=400)
     return Raced(operation, str(shape), now, before)
 
 
-def shape_before(shape: Shape) -> Any:
-    """The same shape as an object of the other tree."""
-    return getattr(importlib.import_module(f"{BEFORE}.shape"), type(shape).__name__)(**shape.as_dict())
-
-
-def launch_of(kernel: Any, config: Any, inputs: Any, outputs: Any) -> Any:
-    return lambda: kernel.launch(config, inputs, outputs)
-
-
 def main() -> None:
-    """Entry of the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.revision_race", description=__doc__)
     parser.add_argument("before", metavar="BEFORE", help="a revision, or the folder of its tree")
     parser.add_argument("--shapes", type=int, default=8, help="how many shipped shapes [default: 8]")

@@ -8,7 +8,6 @@ import argparse
 import itertools
 import math
 import statistics
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from autotune.timing import Stopwatch
+from autotune.timing import Launch, Stopwatch
 from autotune.trial import Policy
 from benchmarks.console import require_gpu
 
@@ -50,11 +49,8 @@ def fastest_read(megabytes: float) -> tuple[float, str]:
     times: list[tuple[float, str]] = []
     for block, warps, programs, unrolled in itertools.product(BLOCKS, WARPS, PROGRAMS_PER_SM, UNROLLED):
         grid = (min(count // block, programs * device.multi_processor_count),)
-
-        def read(buffer: torch.Tensor, grid: tuple[int] = grid, options: tuple[int, int] = (block, unrolled)) -> None:
-            _read[grid](buffer, sink, buffer.numel(), *options, num_warps=warps)  # noqa: B023
-
-        launches: list[Callable[[], object]] = [partial(read, buffer) for buffer in buffers]
+        options = (sink, count, block, unrolled)
+        launches: list[Launch] = [partial(_read[grid], buffer, *options, num_warps=warps) for buffer in buffers]
         with Stopwatch(launches, Policy()) as stopwatch:
             stopwatch.warm_up()
             microseconds = statistics.median(stopwatch.sample() for _ in range(SAMPLES))
@@ -64,7 +60,6 @@ def fastest_read(megabytes: float) -> tuple[float, str]:
 
 
 def main() -> None:
-    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stream_read", description=__doc__)
     parser.add_argument("megabytes", type=float, nargs="*", default=[34.0, 268.0, 1074.0, 4295.0])
     sizes = parser.parse_args().megabytes

@@ -18,7 +18,6 @@ from autotune.space import Config
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return torch's name of a dtype, as shapes hold it."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -30,7 +29,6 @@ def describe(value: object) -> str:
 
 
 def check_tensors(tensors: Mapping[str, object]) -> None:
-    """Refuse arguments that are no tensors."""
     for name, value in tensors.items():
         if not isinstance(value, torch.Tensor):
             raise InputMismatchError(f"{name} is {describe(value)}; expected a tensor")

@@ -99,16 +99,11 @@ class Child:
         return self._process.pid
 
     def fileno(self) -> int:
-        """The descriptor to wait on for messages."""
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Queue one message.
-
-        Raises:
-            ChildDiedError: the child is gone.
-        """
+        """Queue one message; raise ChildDiedError if the child is gone."""
         assert self._process.stdin is not None
         try:
             send(cast(BinaryIO, self._process.stdin), message)
@@ -121,11 +116,7 @@ class Child:
         return b"\n" in self._buffer
 
     def receive(self, timeout: float) -> dict[str, Any] | None:
-        """Return the next message, or None when none came in that many seconds.
-
-        Raises:
-            ChildDiedError: the child ended instead.
-        """
+        """Return the next message, or None after that many seconds; raise ChildDiedError if the child ended instead."""
         assert self._process.stdout is not None
         if self._process.stdout.closed:  # killed
             raise self._death()
@@ -238,7 +229,6 @@ def outlive_parent() -> None:
 
 
 def main() -> None:
-    """Run a child's module as ``python -m`` does."""
     parent, module, *arguments = sys.argv[1:]
     die_with_parent(int(parent))
     sys.argv = [module, *arguments]

@@ -139,7 +139,6 @@ class CompilePool:
 
     @property
     def in_flight(self) -> int:
-        """The number of candidates that were submitted and not received."""
         return len(self._in_flight)
 
     @property
@@ -149,11 +148,9 @@ class CompilePool:
 
     @property
     def has_message(self) -> bool:
-        """True if a message was read already and waits."""
         return self._child.has_message
 
     def fileno(self) -> int:
-        """The descriptor to wait on for messages."""
         return self._child.fileno()
 
     def close(self) -> None:

@@ -25,9 +25,15 @@ from autotune.device import Device
 from autotune.errors import one_line
 from autotune.executor import messages
 from autotune.executor.child import die_with_parent, outlive_parent, send, take_standard_output
-from autotune.executor.compiler import DamagedCacheError, MachineFaultError, compile_candidate, use_target
+from autotune.executor.compiler import (
+    PROBE,
+    PROBE_KERNEL,
+    DamagedCacheError,
+    MachineFaultError,
+    compile_candidate,
+    use_target,
+)
 from autotune.executor.messages import decode, encode, from_plain
-from autotune.executor.probe import KERNEL, PROBE
 from autotune.implementation import Kernel
 from autotune.operation import Operation
 from autotune.registry import load_kernel
@@ -126,7 +132,7 @@ class CompileServer:
                 os.close(read_end)
                 self._compile(task, write_end, server)
             os.close(write_end)
-            patience = PROBE_SECONDS if task.kernel is KERNEL else self._timeout
+            patience = PROBE_SECONDS if task.kernel is PROBE_KERNEL else self._timeout
             self._running[read_end] = _Job(task, pid, read_end, time.monotonic() + patience)
             self._selector.register(read_end, selectors.EVENT_READ)
 
@@ -181,7 +187,7 @@ class CompileServer:
             self._waiting.appendleft(replace(task, is_again=True))
         elif isinstance(answer, messages.MachineFault):
             self._send(answer)
-        elif task.kernel is KERNEL:
+        elif task.kernel is PROBE_KERNEL:
             self._settle_doubt(answer.outcome)
         elif is_starved:
             hint = "also when it ran alone, as where the host's memory runs out; free some"
@@ -189,7 +195,7 @@ class CompileServer:
             self._send(replace(answer, outcome=outcome))
         elif answer.outcome.status in (Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT) and not self._can_compile:
             if not self._doubted:
-                self._waiting.appendleft(_Task(messages.Compile(answer.number, PROBE), KERNEL))
+                self._waiting.appendleft(_Task(messages.Compile(answer.number, PROBE), PROBE_KERNEL))
             self._doubted.append(answer)
         else:
             self._can_compile = True
@@ -209,7 +215,7 @@ class CompileServer:
         now = time.monotonic()
         for job in [job for job in self._running.values() if job.deadline < now]:
             self._end(job)
-            patience = PROBE_SECONDS if job.task.kernel is KERNEL else self._timeout
+            patience = PROBE_SECONDS if job.task.kernel is PROBE_KERNEL else self._timeout
             message = f"compiling took longer than {patience:.0f} s"
             self._judge(job.task, _verdict(job, Status.COMPILE_TIMEOUT, message))
 

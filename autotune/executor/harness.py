@@ -98,7 +98,6 @@ class Harness:
             raise UnopenedError(one_line(error)) from error
 
     def launch(self, candidate: Candidate, inputs: Any, outputs: tuple[torch.Tensor, ...]) -> None:
-        """Launch a candidate once."""
         registry.load_kernel(self.operation.name, candidate.implementation).launch(candidate.config, inputs, outputs)
 
     def launches(self, candidate: Candidate) -> list[Launch]:
@@ -126,7 +125,6 @@ class Harness:
         return self.judge_time(replace(outcome, status=Status.SLOW if stopped else Status.OK), timing, conditions)
 
     def watch(self) -> platforms.Watch:
-        """Watch the GPU's state from here on."""
         return platforms.Watch(self._own_pid, self.index)
 
     def judge_time(self, outcome: Outcome, timing: Timing, conditions: Conditions) -> Outcome:
@@ -157,10 +155,8 @@ class Harness:
         return Status.COMPILE_ERROR if is_toolchain_refusal(error) else Status.LAUNCH_ERROR
 
     def refuse(self, candidate: Candidate, error: Exception) -> Outcome:
-        """Return an exception of a launch as a verdict on the candidate."""
         return Outcome(candidate=candidate, status=self.classify(error), message=one_line(error))
 
 
 def judged(candidate: Candidate, verdict: Verdict) -> Outcome:
-    """Return a verdict on numbers as an outcome."""
     return Outcome(candidate=candidate, **asdict(verdict))

@@ -56,7 +56,6 @@ def check_interpreted(
 
 
 def _ask(request: Interpret, timeout: float) -> FromInterpreter:
-    """Start an interpreter, and return its answer."""
     child = Child("autotune.executor.interpreter", environment={"TRITON_INTERPRET": "1"})
     try:
         child.send(encode(request))
@@ -86,7 +85,6 @@ def check(request: Interpret) -> Verdict:
 
 
 def main() -> None:
-    """Run the child: one request, one verdict."""
     messages = take_standard_output()
     request = decode(json.loads(sys.stdin.buffer.readline()))
     assert isinstance(request, Interpret)

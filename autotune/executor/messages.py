@@ -175,7 +175,6 @@ def encode(message: Message) -> dict[str, Any]:
 
 
 def decode(data: Mapping[str, Any]) -> Message:
-    """Return the message that ``encode`` was given."""
     message: Message = from_plain(_KINDS[data["type"]], data)
     return message
 

@@ -42,11 +42,9 @@ class ReplayExecutor:
 
     @property
     def toolchain(self) -> Toolchain:
-        """The toolchain of the first sweep that answers."""
         return self._rows[0].toolchain
 
     def toolchain_of(self, implementation: str) -> Toolchain:
-        """Return the toolchain that the answering sweep of an implementation was recorded with."""
         rows = (trial for trial in self._rows if trial.implementation == implementation)
         return next(rows, self._rows[0]).toolchain
 
@@ -86,11 +84,7 @@ class ReplayExecutor:
         return found
 
     def open(self, operation: Operation[Any], shape: Shape) -> None:
-        """Turn to a recorded shape.
-
-        Raises:
-            MissingDependencyError: that very shape was not recorded.
-        """
+        """Turn to a recorded shape; raise MissingDependencyError if that very shape was not recorded."""
         if (nearest := self.nearest(operation, shape)) != shape:
             raise MissingDependencyError(f"no sweep was recorded for {shape}; the nearest is {nearest}")
         self._queue.clear()
@@ -123,7 +117,6 @@ class ReplayExecutor:
         return [trial for trial in self._recorded if trial.shape == shape and trial.operation == operation.name]
 
     def _answer(self, candidate: Candidate) -> Outcome:
-        """Return a candidate's recorded screening."""
         if candidate in self._screened:
             return self._screened[candidate].outcome
         message = f"not recorded for {self._rows[0].shape}"

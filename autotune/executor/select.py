@@ -26,17 +26,11 @@ class ExecutorInfo(NamedTuple):
     policy: Policy
 
     def toolchain_of(self, implementation: str) -> Toolchain:
-        """Return the toolchain of rows of an implementation."""
         return self.toolchain
 
 
 def open_executor(device: str | None, settings: Settings) -> Executor:
-    """Open the GPU here if there is one and it is the one that was named; else the recorded sweeps of that device.
-
-    Raises:
-        UnknownNameError: the named device is neither here nor recorded.
-        UsageError: nothing was recorded with that policy.
-    """
+    """Open the GPU here if it is the one that was named, or none was; else that device's sweeps, by ``open_replay``."""
     if platforms.has_gpu():
         executor = open_gpu(settings)
         if device is None or device.casefold() == executor.device.name.casefold():
@@ -46,11 +40,7 @@ def open_executor(device: str | None, settings: Settings) -> Executor:
 
 
 def open_gpu(settings: Settings) -> Executor:
-    """Open the GPU here, for what only measuring can answer.
-
-    Raises:
-        MissingDependencyError: there is none.
-    """
+    """Open the GPU here, for what only measuring can answer; raise MissingDependencyError if there is none."""
     if not platforms.has_gpu():
         raise MissingDependencyError(NO_GPU)
     return GpuExecutor(settings)
@@ -78,11 +68,7 @@ def open_replay(device: str | None, policy: Policy) -> ReplayExecutor:
 
 
 def describe_executor(device: str | None, policy: Policy, *, index: int | None = None) -> ExecutorInfo | ReplayExecutor:
-    """Describe what ``open_executor`` would open, without opening a GPU: a replay reads tables alone.
-
-    Raises:
-        UsageError: as ``open_executor`` does.
-    """
+    """Describe what ``open_executor`` would open, or raise as it does; opens no GPU, a replay reads tables alone."""
     if platforms.has_gpu():
         current = platforms.current_device(index)
         if device is None or device.casefold() == current.name.casefold():

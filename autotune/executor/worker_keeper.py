@@ -67,7 +67,6 @@ class WorkerKeeper:
         return self._worker.pid
 
     def fileno(self) -> int:
-        """The descriptor to wait on for messages."""
         return self._worker.fileno()
 
     @property
@@ -146,7 +145,6 @@ class WorkerKeeper:
         self._stage, self._deadline = "lost", math.inf
 
     def close(self) -> None:
-        """End the worker and the standby."""
         self._standby.kill()
         self._worker.close()
 

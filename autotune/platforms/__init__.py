@@ -34,7 +34,6 @@ for _vendor in PLATFORMS.values():
 
 
 def platform_of(architecture: Architecture) -> Platform:
-    """Return the platform of an architecture."""
     return PLATFORMS[architecture.platform]
 
 

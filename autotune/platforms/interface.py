@@ -91,7 +91,6 @@ class Platform(ABC):
         return code if isinstance(code, bytes) else None
 
     def synchronize(self) -> None:
-        """Wait for the current GPU."""
         import torch
 
         torch.cuda.synchronize()

@@ -1,15 +1,13 @@
 """Tables: trials as Parquet, the user's store, the shipped tables, and the winners among them."""
 
 from autotune.table.comparisons import write_comparisons
-from autotune.table.export import export
+from autotune.table.export import export, to_t4
 from autotune.table.merge import Merged, merge
-from autotune.table.misses import read_misses, record_miss
 from autotune.table.outsiders import Outsider
 from autotune.table.parts import raise_damaged
 from autotune.table.served import Served, served_winners
 from autotune.table.shipped import Sweep, shipped_outsiders, shipped_sweeps, shipped_winners, write_shipped
-from autotune.table.store import Store, home, warn_damaged
-from autotune.table.t4 import to_t4
+from autotune.table.store import Store, home, read_misses, record_miss, warn_damaged
 from autotune.table.winners import ranked, tie_set, winners
 
 __all__ = [

@@ -1,7 +1,12 @@
-"""Files that are whole or absent: durable atomic writes, and reads; all raise ``TableError`` with path and reason."""
+"""Files that are whole or absent: durable atomic writes, and reads; all raise ``TableError`` with path and reason.
+
+``SHA256SUMS`` lists the digests of the files below a folder, as ``sha256sum`` writes and checks them. A line that is
+not a digest and a plain relative path, and a file that is not what the list says raise ``TableError`` too.
+"""
 
 import hashlib
 import os
+import re
 import secrets
 import stat
 import time
@@ -15,21 +20,28 @@ from autotune.errors import TableError
 MAX_FILE_BYTES: Final = 32 * 2**20
 STALE_SECONDS: Final = 3600.0
 TEMPORARY_SUFFIX: Final = ".tmp"
+SUMS_NAME: Final = "SHA256SUMS"
+MAX_READS: Final = 3  # of a file whose replacing outruns the reader
+_LINE: Final = re.compile(r"([0-9a-f]{64}) [ *]([A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*)")
+
+# More than one digest of a file stands there only while the file is being replaced.
+Checksums = Mapping[str, frozenset[str]]
 
 
 def sha256(data: bytes) -> str:
-    """Return the SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read all bytes of a file, from one opening: of one version, even while the file is being replaced.
+    """Read all bytes of a regular file of at most ``MAX_FILE_BYTES``, from one opening.
 
-    Raises:
-        TableError: the file is missing, a folder, a link to nothing, not a regular file, larger than
-            ``MAX_FILE_BYTES``, or may not be read.
+    They are of one version, even while the file is being replaced.
     """
-    with _named_errors(path, "read"), open(path, "rb", opener=_open_at_once) as file:
+    # Without O_NONBLOCK, opening a named pipe would wait for its writer.
+    with (
+        _named_errors(path, "read"),
+        open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file,
+    ):
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise TableError(f"{path}: cannot be read: not a regular file")
         data = file.read(MAX_FILE_BYTES + 1)
@@ -49,9 +61,6 @@ def write_together(contents: Mapping[Path, bytes]) -> None:
     No file gets its name before all are on disk in full, so an error in writing leaves every file old. Only between
     these renames, microseconds apart, can a kill or an error leave some new and some old. Folders are made as needed. A
     process that is killed leaves hidden temporary files behind, see ``sweep_temporaries``.
-
-    Raises:
-        TableError: permission, a full disk or another reason of the system.
     """
     temporaries: dict[Path, Path] = {}
     try:
@@ -117,10 +126,6 @@ def sweep_temporaries(folder: Path, now: float | None = None) -> None:
                 path.unlink()
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # opening a named pipe would wait for its writer
-
-
 def _make_folder(folder: Path) -> None:
     if not folder.is_dir():
         _make_folder(folder.parent)
@@ -144,3 +149,46 @@ def _named_errors(path: Path, done: str) -> Iterator[None]:
     except OSError as error:
         reason = "a link to nothing" if isinstance(error, FileNotFoundError) and path.is_symlink() else error.strerror
         raise TableError(f"{path}: cannot be {done}: {reason or error}") from error
+
+
+def read_checksums(folder: Path) -> dict[str, frozenset[str]]:
+    """Return the digests of each listed file, by its path relative to the folder; nothing where there is no list."""
+    path = folder / SUMS_NAME
+    if not path.exists() and not path.is_symlink():
+        return {}
+    checksums: dict[str, frozenset[str]] = {}
+    for number, line in enumerate(read_bytes(path).decode("utf-8", "replace").splitlines(), start=1):
+        digest, name = _parse(line, f"{path}: line {number}")
+        checksums[name] = checksums.get(name, frozenset()) | {digest}
+    return checksums
+
+
+def write_checksums(folder: Path, checksums: Checksums) -> None:
+    """Replace the list, in the order of the paths."""
+    lines = [f"{digest}  {name}\n" for name in sorted(checksums) for digest in sorted(checksums[name])]
+    for line in lines:
+        _parse(line.removesuffix("\n"), f"{folder / SUMS_NAME}")
+    write_bytes(folder / SUMS_NAME, "".join(lines).encode())
+
+
+def read_checked(folder: Path, name: str, checksums: Checksums) -> bytes:
+    path = folder / name
+    if name not in checksums:
+        raise TableError(f"{path}: not listed in {folder / SUMS_NAME}, so nothing says what it should be")
+    for _ in range(MAX_READS):
+        digest = sha256(data := read_bytes(path))
+        if digest in checksums.get(name, ()):
+            return data
+        # A table that is replaced is listed with its new digest first: a list read after the bytes has it.
+        checksums = read_checksums(folder)
+        if digest in checksums.get(name, ()):
+            return data
+    listed = ", ".join(checksums.get(name, ("nothing",)))
+    raise TableError(f"{path}: damaged: its SHA-256 is {digest}, {SUMS_NAME} says {listed}")
+
+
+def _parse(line: str, where: str) -> tuple[str, str]:
+    match = _LINE.fullmatch(line)
+    if match is None or ".." in match[2].split("/"):
+        raise TableError(f"{where}: {line!r} is not a SHA-256 and a plain relative path")
+    return match[1], match[2]

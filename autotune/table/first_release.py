@@ -22,7 +22,6 @@ def operation_then(operation: str, implementation: str) -> str | None:
 
 
 def renamed(columns: Mapping[str, Sequence[Any]], operation: str, where: str) -> dict[str, Sequence[Any]]:
-    """Return the columns of a table of that operation with the names of today."""
     found = columns["operation"]
     check_column(Column("operation", choice(operation)), found, where)
     names = names_of(operation)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from autotune.device import Device
 from autotune.errors import TableError
-from autotune.table.checksums import FILE_NAME, read_checked, read_checksums
-from autotune.table.files import read_bytes, sha256
+from autotune.table.files import SUMS_NAME, read_bytes, read_checked, read_checksums, sha256
 from autotune.table.outsiders import Table
 from autotune.table.parquet import decode
 from autotune.table.parts import SUFFIX, OnDamaged, Shelf
@@ -64,7 +63,6 @@ def merge(sources: Iterable[Path], store: Store) -> Merged:
 
 
 def _shelf_of(table: Table, where: str, store: Store) -> Shelf:
-    """Return where a file with outsiders belongs as it is."""
     (slug, *owner), *others = table.places
     if others:
         raise TableError(f"{where}: has rows that are not of today's space, and of several devices: cannot be copied")
@@ -92,4 +90,4 @@ def _vouched_bytes(path: Path) -> bytes:
         if checksums := read_checksums(folder):
             return read_checked(folder, path.absolute().relative_to(folder).as_posix(), checksums)
     read_bytes(path)  # a file that is not there at all is the better reason
-    raise TableError(f"{path}: nothing vouches for it: name it by its SHA-256, or list it in a {FILE_NAME} above it")
+    raise TableError(f"{path}: nothing vouches for it: name it by its SHA-256, or list it in a {SUMS_NAME} above it")

@@ -24,7 +24,6 @@ from autotune.table.schema import (
     VERSION_KEY,
     Stranger,
     TableSchema,
-    known_schema,
     schema_named,
 )
 from autotune.trial import Stage, Status, Trial
@@ -47,7 +46,8 @@ def encode(trials: Sequence[Trial], where: str = "new table") -> bytes:
     if len(owners) != 1:
         found = ", ".join(sorted(map("/".join, owners))) or "no trials"
         raise TableError(f"{where}: a table holds one implementation, got {found}")
-    schema = known_schema(*owners.pop(), where)
+    if isinstance(schema := schema_named(*owners.pop()), Stranger):
+        raise TableError(f"{where}: {schema.reason}")
     columns = to_columns(schema, trials, where)
     with _refused(where, "written"):
         arrays = [pa.array(columns[field.name], field.type) for field in schema.arrow]
@@ -83,7 +83,8 @@ def decode(data: bytes, where: str, *, races_only: bool = False) -> Table:
     if races_only and table.num_rows > FILTERED_ROWS:
         table = _raced(table)
     with _refused(where, "read"):
-        columns = _python_columns(table)
+        absent = {column.name: [None] * table.num_rows for column in FIXED_COLUMNS if column.optional}
+        columns = absent | {name: _python_values(table[name]) for name in table.column_names}
     if footer.first_release:
         columns = first_release.renamed(columns, footer.first_release, where)
     return to_table(schema, columns, where)
@@ -168,11 +169,6 @@ def _raced(table: pa.Table) -> pa.Table:
     stages, statuses = _texts(table["stage"]), _texts(table["status"])
     may_win = [stage == Stage.RACE and status == Status.OK for stage, status in zip(stages, statuses, strict=True)]
     return table.filter(pa.array(may_win, pa.bool_()))
-
-
-def _python_columns(table: pa.Table) -> dict[str, Sequence[Any]]:
-    absent = {column.name: [None] * table.num_rows for column in FIXED_COLUMNS if column.optional}
-    return absent | {name: _python_values(table[name]) for name in table.column_names}
 
 
 def _python_values(column: pa.ChunkedArray) -> list[Any]:

@@ -1,25 +1,45 @@
-"""Parts: files of trials that are written once, named by their digest, and merged into fewer."""
+"""Parts: files of trials that are written once, named by their digest, and merged into fewer; and their snapshots.
+
+A snapshot keeps the winners among parts, so that serving need not read every trial ever made: a table of winners, and a
+``SHA256SUMS`` that lists it with the parts that it covers. It counts only while all these are there and today's space
+is the one that it was made for; any other is passed over. So a writer that is killed, or two at once, cost time and
+never a row.
+"""
 
 import itertools
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from autotune.errors import TableError
 from autotune.table import first_release
-from autotune.table.files import list_folder, read_bytes, sha256, size_bytes, write_bytes
+from autotune.table.files import (
+    list_folder,
+    read_bytes,
+    read_checksums,
+    remove,
+    sha256,
+    size_bytes,
+    write_bytes,
+    write_checksums,
+)
 from autotune.table.outsiders import Table
-from autotune.table.parquet import decode
+from autotune.table.parquet import decode, encode
+from autotune.table.schema import TableSchema, schema_named
+from autotune.table.winners import TIE_RATIO, winners
+from autotune.trial import Trial
 
 SUFFIX: Final = ".parquet"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
 COMPACT_BYTES: Final = 8 * 2**20  # parts are merged up to this size, a quarter of what a reader takes
 MAX_LISTINGS: Final = 100
 KEPT: Final = "every trial reported before is kept: make room there, and the same command goes on where it stopped"
 
 OnDamaged = Callable[[TableError], None]
+_NOTHING: Final = Table([], [])
 
 
 @contextmanager
@@ -46,7 +66,6 @@ class Shelf:
 
     @property
     def folder(self) -> Path:
-        """The folder that parts are written to."""
         return self.device / self.operation / self.implementation
 
     def parts(self, on_damaged: OnDamaged = raise_damaged) -> list[Path]:
@@ -108,16 +127,67 @@ class Shelf:
         try:
             if sha256(data) != path.stem:
                 raise TableError(f"{path}: damaged: its SHA-256 is not its name")
-            return self._placed(path, decode(data, str(path), races_only=races_only))
+            table = decode(data, str(path), races_only=races_only)
+            for place in table.places:
+                if place != (self.device.name, self.operation, self.implementation):
+                    raise TableError(f"{path}: holds {'/'.join(place)}, which belongs in another folder")
+            return table
         except TableError as error:
             name = shlex.quote(str(path))
             raise TableError(f"{error}; `mv {name} {name}.damaged` sets it aside, and no other row is lost") from error
 
-    def _placed(self, path: Path, table: Table) -> Table:
-        for place in table.places:
-            if place != (self.device.name, self.operation, self.implementation):
-                raise TableError(f"{path}: holds {'/'.join(place)}, which belongs in another folder")
-        return table
+    def read_races(self, on_damaged: OnDamaged) -> list[Trial]:
+        """Return the rows that may win: those of the snapshot, and of the parts that it does not cover."""
+        covered, found = self._read_snapshot()
+        tables = self.read(on_damaged, known=dict.fromkeys(covered, _NOTHING), races_only=True)
+        return [*found, *(trial for table in tables.values() for trial in table.trials)]
+
+    def write_snapshot(self, going: Collection[Path] = ()) -> None:
+        """Replace the snapshot by one that covers all sound parts but those that will be removed.
+
+        Parts with outsiders are not covered: their rows may be of the space again one day.
+        """
+        covered, found = self._read_snapshot()
+        damaged: list[TableError] = []  # left uncovered, for readers to find
+        tables = self.read(damaged.append, known=dict.fromkeys(covered, _NOTHING), races_only=True)
+        sound = {
+            path: table.trials for path, table in tables.items() if not table.outsiders and path.parent == self.folder
+        }
+        kept = sound.keys() - set(going)
+        found = winners([*found, *(trial for trials in sound.values() for trial in trials)])
+        if kept == covered or not found:
+            return
+        data = encode(found, str(self.folder))
+        name = f"{self._snapshot_prefix()}{sha256(data)[:16]}{SNAPSHOT_SUFFIX}"
+        listed = {path.name: frozenset({path.stem}) for path in kept}
+        with saying_what_is_kept():
+            write_bytes(self.folder / name, data)
+            write_checksums(self.folder, {**listed, name: frozenset({sha256(data)})})
+        for path in list_folder(self.folder):
+            if path.suffix == SNAPSHOT_SUFFIX and path.name != name:
+                with suppress(TableError):  # an old one is never read
+                    remove(path)
+
+    def _read_snapshot(self) -> tuple[frozenset[Path], list[Trial]]:
+        """Return the parts that the snapshot covers, all of them there, and their winners; nothing if it is no use."""
+        try:
+            listed = {self.folder / name: digests for name, digests in read_checksums(self.folder).items()}
+            prefix = self._snapshot_prefix()
+            (path,) = (path for path in listed if path.name.startswith(prefix) and path.suffix == SNAPSHOT_SUFFIX)
+            (digest,) = listed.pop(path)
+            if listed.keys() <= set(list_folder(self.folder)) and sha256(data := read_bytes(path)) == digest:
+                table = decode(data, str(path))
+                if not table.outsiders:
+                    return frozenset(listed), table.trials
+        except (TableError, ValueError):
+            pass
+        return frozenset(), []
+
+    def _snapshot_prefix(self) -> str:
+        """Return how the name of a snapshot of today's space and rule begins."""
+        schema = schema_named(self.operation, self.implementation)
+        fingerprint = schema.fingerprint if isinstance(schema, TableSchema) else ""
+        return f"winners-{fingerprint}-{TIE_RATIO}-"
 
 
 def list_or_report(folder: Path, on_damaged: OnDamaged) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Trials as columns of plain values and back: which field of which dataclass stands in which column."""
+"""Trials as columns of plain values and back: the field in each column, and the rows that are of today's space."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any, Final, TypeVar
 
 from autotune.device import Device
-from autotune.errors import TableError
-from autotune.space import Parameter
-from autotune.table.membership import Columns, build_candidates, build_shapes, reasons_outside
+from autotune.errors import TableError, UsageError
+from autotune.shape import Shape
+from autotune.space import Config, Parameter
 from autotune.table.outsiders import Outsider, Table
 from autotune.table.schema import (
     FIXED_COLUMNS,
@@ -18,14 +18,16 @@ from autotune.table.schema import (
     Column,
     Stranger,
     TableSchema,
+    allows,
     bad_value,
     check_column,
     choice,
     stored_value,
 )
-from autotune.trial import Conditions, Outcome, Policy, Resources, Stage, Status, Timing, Toolchain, Trial
+from autotune.trial import Candidate, Conditions, Outcome, Policy, Resources, Stage, Status, Timing, Toolchain, Trial
 
 T = TypeVar("T")
+Columns = Mapping[str, Sequence[Any]]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -87,7 +89,6 @@ def to_columns(schema: TableSchema, trials: Sequence[Trial], where: str) -> dict
 
 
 def to_row(parameters: Sequence[Parameter], trial: Trial) -> dict[str, Any]:
-    """Return the columns of one trial, by name."""
     outcome, moment = trial.outcome, trial.started_at
     message = outcome.message.encode("utf-8", "replace").decode()  # compilers write any length, and not always UTF-8
     row: dict[str, Any] = {
@@ -138,8 +139,8 @@ def to_table(schema: TableSchema | Stranger, columns: Columns, where: str) -> Ta
     if isinstance(schema, Stranger):
         reasons: Sequence[str | None] = [schema.reason] * len(devices)
     else:
-        shapes, candidates = build_shapes(schema, columns, len(devices)), build_candidates(schema, columns, devices)
-        reasons = reasons_outside(schema, columns, shapes, candidates)
+        shapes, candidates = _build_shapes(schema, columns, len(devices)), _build_candidates(schema, columns, devices)
+        reasons = _reasons_outside(schema, columns, shapes, candidates)
         statuses, stages = (list(map(kind, columns[name])) for kind, name in ((Status, "status"), (Stage, "stage")))
         outcomes |= {"candidate": candidates, "status": statuses, "message": columns["message"]}
         outcomes |= {name: columns[name] for name in _OUTCOME}
@@ -187,3 +188,82 @@ def _check_results(columns: Columns, where: str) -> None:
             if error is not None and (error == math.inf or (limit is not None and error > limit)):
                 expected = f"at most the limit, {limit}, because the status is ok"
                 raise bad_value(where, row, "error", error, expected)
+
+
+def _build_shapes(schema: TableSchema, columns: Columns, count: int) -> list[Shape | str]:
+    """Build the shape of each row, or say why it is none of today's."""
+    absent = schema.shape_class.ABSENT
+    missing = [column.name for column in schema.shape if column.name not in columns and column.name not in absent]
+    if missing:
+        return [f"it has no {', '.join(missing)}, and no value is declared for older rows"] * count
+
+    names = [column.name for column in schema.shape]
+    given = [columns.get(name) or [absent.get(name)] * count for name in names]
+    refused = [
+        {value for value in set(values) if not allows(column, value)}
+        for column, values in zip(schema.shape, given, strict=True)
+    ]
+
+    def build(*values: Any) -> Shape | str:
+        for column, value, bad in zip(schema.shape, values, refused, strict=True):
+            if value in bad:
+                return _not_allowed(column.name, value, column.domain.words)
+        try:
+            shape = schema.shape_class(**dict(zip(names, values, strict=True)))
+        except UsageError as error:
+            return str(error)
+        for name, value in zip(names, values, strict=True):
+            if value != getattr(shape, name):  # an alias, which would give one shape two keys
+                return _not_allowed(name, value, repr(getattr(shape, name)))
+        return shape
+
+    return list(map(cache(build), *given))
+
+
+def _build_candidates(schema: TableSchema, columns: Columns, devices: Sequence[Device]) -> list[Candidate | str]:
+    """Build the candidate of each row, or say why its config is not of the space."""
+    parameters = schema.implementation.space.parameters
+    # A column of integers becomes one of texts when a parameter gets a value that is none.
+    declared = {
+        parameter.name: {
+            form: value for value in parameter.values for form in (stored_value(parameter, value), str(value))
+        }
+        for parameter in parameters
+    }
+
+    def build(device: Device, *stored: Any) -> Candidate | str:
+        chosen: dict[str, Any] = {}
+        for parameter, value in zip(parameters, stored, strict=True):
+            try:
+                choices = parameter.choices(device, chosen)
+            except UsageError as error:  # the device's architecture
+                return str(error)
+            found = declared[parameter.name].get(value, value)
+            if value is None and choices != (None,):
+                if parameter.absent is None:
+                    return f"it has no {parameter.name}, and no value is declared for older rows"
+                found = parameter.absent
+            if found not in choices:
+                return f"{parameter.name}={value!r} is not one of {choices}"
+            chosen[parameter.name] = found
+        return Candidate(schema.implementation.name, Config(chosen))
+
+    nothing = [None] * len(devices)
+    return list(map(cache(build), devices, *[columns.get(parameter.name, nothing) for parameter in parameters]))
+
+
+def _reasons_outside(schema: TableSchema, columns: Columns, *parts: Sequence[object]) -> list[str | None]:
+    """Say for each row why it is not of the space, by its parts and the columns that are no longer in the schema."""
+    reasons = [next((part for part in row if isinstance(part, str)), None) for row in zip(*parts, strict=True)]
+    removed = {**schema.implementation.space.removed, **schema.shape_class.REMOVED}
+    for name in sorted(columns.keys() - {column.name for column in schema.columns}):
+        value_now = removed.get(name)
+        allowed = {None, value_now, None if value_now is None else str(value_now)}
+        for row, value in enumerate(columns[name]):
+            if value not in allowed:
+                reasons[row] = reasons[row] or f"{name}={value!r} is of a parameter or field that is gone"
+    return reasons
+
+
+def _not_allowed(name: str, value: object, expected: str) -> str:
+    return f"{name}={value!r} is not allowed; expected {expected}"

@@ -144,7 +144,6 @@ class TableSchema:
 
     @property
     def arrow(self) -> pa.Schema:
-        """The columns as Arrow writes them."""
         return pa.schema([pa.field(column.name, column.domain.type, column.nullable) for column in self.columns])
 
     @property
@@ -198,7 +197,10 @@ def table_schema(implementation: Implementation[Any]) -> TableSchema:
             raise TableError(f"{kind}={name!r} cannot name a file; use letters, digits, '.', '_' and '-'")
     shape_class = get_operation(implementation.operation).shape_class
     shape = shape_columns(shape_class)
-    config = tuple(map(_parameter_column, implementation.space.parameters))
+    config = tuple(  # null where a parameter does not apply; older files may have more values than listed
+        Column(parameter.name, INTEGER if parameter.is_ordered else TEXT, nullable=True, optional=True)
+        for parameter in implementation.space.parameters
+    )
     names = [column.name for column in (*FIXED_COLUMNS, *shape, *config)]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise TableError(f"{implementation.title}: more than one column is named {', '.join(twice)}")
@@ -213,15 +215,7 @@ def schema_named(operation: str, implementation: str) -> TableSchema | Stranger:
         return Stranger((operation, implementation), str(error))
 
 
-def known_schema(operation: str, implementation: str, where: str) -> TableSchema:
-    """Return the schema of a registered implementation."""
-    if isinstance(schema := schema_named(operation, implementation), Stranger):
-        raise TableError(f"{where}: {schema.reason}")
-    return schema
-
-
 def shape_columns(shape_class: type[Shape]) -> tuple[Column, ...]:
-    """Return the columns of a shape's fields."""
     hints = get_type_hints(shape_class)
     return tuple(_field_column(shape_class, field.name, hints[field.name]) for field in fields(shape_class))
 
@@ -237,11 +231,6 @@ def _field_column(shape_class: type[Shape], name: str, hint: Any) -> Column:
     if len(kinds) > 1 or domain is None:
         raise TableError(f"{shape_class.__name__}.{name}: no column holds {hint}; use int, str or bool")
     return Column(name, domain, nullable)
-
-
-def _parameter_column(parameter: Parameter) -> Column:
-    """Return the column of a parameter: null where it does not apply; older files may have more values than listed."""
-    return Column(parameter.name, INTEGER if parameter.is_ordered else TEXT, nullable=True, optional=True)
 
 
 def stored_value(parameter: Parameter, value: int | str) -> int | str:

@@ -24,9 +24,6 @@ def served_winners(operation: str, *, root: Path | None = None, on_damaged: OnDa
 
     Of an implementation that is what the user measured, else what ships, else what was replayed. A row whose config is
     not valid for its own shape is left out. ``root`` is the user's store, ``home()`` by default.
-
-    Raises:
-        TableError: by ``on_damaged``.
     """
     try:
         store = Store(root or home())

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from autotune.errors import TableError
-from autotune.table.checksums import Checksums, read_checked, read_checksums, write_checksums
-from autotune.table.files import sha256, write_bytes
+from autotune.table.files import Checksums, read_checked, read_checksums, sha256, write_bytes, write_checksums
 from autotune.table.outsiders import Outsider, Table
 from autotune.table.parquet import decode, encode, owner_of
 from autotune.table.parts import OnDamaged, raise_damaged
@@ -43,11 +42,7 @@ class Sweep:
         return self.path.parts[0]
 
     def trials(self) -> list[Trial]:
-        """Return every trial of the sweep that is of today's space, oldest first.
-
-        Raises:
-            TableError: the file is damaged, or no longer what ``SHA256SUMS`` says.
-        """
+        """Return every trial of the sweep that is of today's space, oldest first; a damaged file raises TableError."""
         return _read_table(self.results, self.path.as_posix(), read_checksums(self.results), _decode_placed).trials
 
 
@@ -69,11 +64,7 @@ def shipped_winners(
 def shipped_sweeps(
     operation: str, *, implementation: str = "", results: Path = RESULTS, on_damaged: OnDamaged = raise_damaged
 ) -> list[Sweep]:
-    """Return the recorded sweeps of an operation's implementations, or of one, by path.
-
-    Raises:
-        TableError: by ``on_damaged``.
-    """
+    """Return the recorded sweeps of an operation's implementations, or of one, by path."""
 
     def describe(results: Path, name: str, data: bytes) -> Sweep:
         return Sweep(*owner_of(data, str(results / name)), Path(name), results)
@@ -85,11 +76,7 @@ def shipped_sweeps(
 def shipped_outsiders(
     operation: str, *, results: Path = RESULTS, on_damaged: OnDamaged = raise_damaged
 ) -> list[Outsider]:
-    """Return the rows of an operation's shipped winners and sweeps that are not of today's spaces.
-
-    Raises:
-        TableError: by ``on_damaged``.
-    """
+    """Return the rows of an operation's shipped winners and sweeps that are not of today's spaces."""
     patterns = (f"*/{operation}/*.parquet", f"*/{operation}/sweeps/*.parquet")
     tables = [table for each in patterns for table in _read_tables(results, each, _decode_placed, on_damaged)]
     return [outsider for table in tables for outsider in table.outsiders]

@@ -1,23 +1,32 @@
-"""The user's store: every trial ever acknowledged, in files that are written once and never changed."""
+"""The user's store: every trial ever acknowledged, in files that are written once and never changed.
 
+Beside it lies the list of shapes that were served the default: what ``autotune search --from-misses`` tunes.
+"""
+
+import errno
 import itertools
+import json
 import os
 import warnings
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from autotune.device import Device
-from autotune.errors import TableError
-from autotune.registry import implementation_names
-from autotune.table import first_release, snapshot
-from autotune.table.files import remove, sweep_temporaries, write_together
+from autotune.errors import TableError, one_line
+from autotune.operation import Operation
+from autotune.registry import get_operation, implementation_names
+from autotune.shape import Shape
+from autotune.table import first_release
+from autotune.table.files import read_bytes, remove, sweep_temporaries, write_together
 from autotune.table.outsiders import Outsider
 from autotune.table.parquet import encode
 from autotune.table.parts import OnDamaged, Shelf, list_or_report, raise_damaged, saying_what_is_kept
 from autotune.table.winners import winners
 from autotune.trial import Trial
+
+MISSES: Final = "misses.jsonl"
 
 
 def home() -> Path:
@@ -39,12 +48,12 @@ def home() -> Path:
 
 def warn_damaged(error: TableError) -> None:
     """Go on without a damaged part and warn of it once in the life of the process: for serving."""
-    _warn_once(str(error))
+    _warn_once(f"{error}; its rows are not used", stacklevel=3)
 
 
 @cache
-def _warn_once(message: str) -> None:
-    warnings.warn(f"{message}; its rows are not used", RuntimeWarning, stacklevel=3)
+def _warn_once(message: str, *, stacklevel: int) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=stacklevel)
 
 
 def in_order(trials: Iterable[Trial]) -> list[Trial]:
@@ -127,7 +136,7 @@ class Store:
         """Return ``winners(trials(operation))``, from snapshots as far as they reach."""
         report = on_damaged or self._on_damaged
         shelves = self._shelves(operation, None, None, report)
-        return winners(trial for shelf in shelves for trial in snapshot.read_races(shelf, report))
+        return winners(trial for shelf in shelves for trial in shelf.read_races(report))
 
     def outsiders(self, operation: str | None = None, *, on_damaged: OnDamaged | None = None) -> list[Outsider]:
         """Return the rows that are not of today's spaces, and those of what is not registered here.
@@ -159,7 +168,7 @@ class Store:
             if len(trials) > 1 or any(path.parent != shelf.folder for path in trials):
                 rows = in_order(itertools.chain.from_iterable(trials.values()))
                 going = trials.keys() - {shelf.write(encode(rows, str(shelf.folder)))}
-            snapshot.write(shelf, going)
+            shelf.write_snapshot(going)
             for path in going:
                 remove(path)
 
@@ -179,3 +188,55 @@ def _owners(device: Path, operation: str, on_damaged: OnDamaged) -> list[tuple[s
     """Return the implementations that a folder of an operation may have rows of, in either layout."""
     names = [*implementation_names(operation), *(path.name for path in _folders(device / operation, on_damaged))]
     return [first_release.names_of(operation), *((operation, name) for name in names)]
+
+
+def record_miss(operation: Operation[Any], shape: Shape) -> None:
+    """Append a shape to the list, once a process; a list that cannot be written is warned of once, no failure."""
+    try:
+        _record_once(home() / MISSES, operation.name, shape)
+        return
+    except OSError as error:
+        where = f"{home() / MISSES} ({error.strerror or error})"
+    except TableError as error:  # an account without a home folder
+        where = f"the home folder ({error})"
+    message = f"missed shapes cannot be recorded in {where}; `autotune search --from-misses` will not find them"
+    _warn_once(message, stacklevel=5)
+
+
+@lru_cache(maxsize=4096)  # what raises is not kept: a disk that has room again gets the shape
+def _record_once(path: Path, operation: str, shape: Shape) -> None:
+    line = json.dumps({"operation": operation, **shape.as_dict()}) + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab+", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+        data = (f"\n{line}" if torn else line).encode()
+        if os.write(file.fileno(), data) < len(data):  # one write: lines of several processes do not mix
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def read_misses(root: Path | None = None) -> list[tuple[Operation[Any], Shape]]:
+    """Return the distinct shapes of the list, in the order they were first missed.
+
+    A line that is not a shape of a registered operation is passed over with a warning that names it; a list that cannot
+    be read raises TableError.
+    """
+    path = (root or home()) / MISSES
+    if not path.exists() and not path.is_symlink():
+        return []
+    found: dict[tuple[str, Shape], Operation[Any]] = {}
+    for number, line in enumerate(read_bytes(path).splitlines(), start=1):
+        if line.startswith(b"{") and not line.endswith(b"}"):
+            continue  # torn by a full disk: the shape will be missed again
+        try:
+            given = json.loads(line)
+            operation = get_operation(first_release.names_of(given.pop("operation"))[0])
+            removed = operation.shape_class.REMOVED.items()
+            kept = {field: value for field, value in given.items() if (field, value) not in removed}
+            shape = operation.shape_class(**{**operation.shape_class.ABSENT, **kept})
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            message = f"{path}: line {number} is not a missed shape ({one_line(error)}) and is passed over; remove it"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        else:
+            found.setdefault((operation.name, shape), operation)
+    return [(operation, shape) for (_, shape), operation in found.items()]

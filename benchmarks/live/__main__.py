@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import benchmarks.live
 from benchmarks.live import machine, peers, processes, searches
@@ -33,14 +33,13 @@ def run_part(name: str, work: Path, report: Report) -> bool:
         return report.run(name, partial(PARTS[name], work))
     if report.figures("search") is None:
         run_part("search", work, report)
-    return report.run(name, lambda: PARTS[name](work, _searched(report)))
 
+    def compare() -> Findings:
+        if (found := report.figures("search")) is None:
+            raise RuntimeError("the part `search` failed, and this one compares with it")
+        return PARTS[name](work, found)
 
-def _searched(report: Report) -> dict[str, Any]:
-    found = report.figures("search")
-    if found is None:
-        raise RuntimeError("the part `search` failed, and this one compares with it")
-    return found
+    return report.run(name, compare)
 
 
 def main() -> int:

@@ -37,12 +37,10 @@ class Notes(Observer):
         self.note("race")
 
     def note(self, event: str) -> None:
-        """Note that an event happens now."""
         self.times[event] = time.monotonic() - self._started
 
 
 def main() -> None:
-    """Run the process."""
     started = float(sys.argv[1])
     notes = Notes(started)
     notes.note("imported")

@@ -44,7 +44,6 @@ def to_config(found: Any, default: Config) -> Config:
 
 
 def launch(config: Config, q: Any, k: Any, v: Any) -> Any:
-    """Compute the main shape's attention by our kernel with this config."""
     import torch
 
     from autotune.kernels.flash_attention.definition import Inputs
@@ -56,7 +55,6 @@ def launch(config: Config, q: Any, k: Any, v: Any) -> Any:
 
 
 def tune(helion: Any, tensors: tuple[Any, ...], seconds: float, log: str, algorithm: str, **more: Any) -> Config:
-    """Return Helion's config within its budget."""
     space, device = IMPLEMENTATION.space, optimum().device
     default = space.default(MAIN, device)
 
@@ -87,7 +85,6 @@ def tune(helion: Any, tensors: tuple[Any, ...], seconds: float, log: str, algori
 
 
 def main() -> None:
-    """Run the process."""
     seconds, log = float(sys.argv[1]), sys.argv[2]
     try:
         helion = importlib.import_module("helion.autotuner")

@@ -20,7 +20,6 @@ from benchmarks.live.problem import MAIN, from_plain, make_tensors
 
 
 def ask(config: Config, inputs: Any, outputs: tuple[torch.Tensor, ...]) -> dict[str, Any]:
-    """Launch a config and describe the result."""
     try:
         KERNEL.launch(config, inputs, outputs)
         torch.cuda.synchronize()
@@ -35,7 +34,6 @@ def ask(config: Config, inputs: Any, outputs: tuple[torch.Tensor, ...]) -> dict[
 
 
 def main() -> None:
-    """Run the process."""
     configs = [from_plain(values) for values in json.loads(Path(sys.argv[1]).read_text())]
     inputs, outputs = make_tensors(load_definition(OPERATION).check_shapes(MAIN)[0])
     with torch.no_grad():

@@ -7,7 +7,6 @@ BURST = 50  # products between two waits, about 10 ms: the queue stays short, th
 
 
 def main() -> None:
-    """Run the process."""
     left, right = (torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     out = left @ right
     torch.cuda.synchronize()

@@ -125,7 +125,6 @@ def run_helion(work: Path, ours: dict[str, Any]) -> Findings:
 
 
 def no_slower(ours: Timing, theirs: Timing) -> bool:
-    """Return True if ours is at least as fast, as far as one race can tell."""
     return ours.median_us <= theirs.median_us or ours.overlaps(theirs)
 
 
@@ -147,11 +146,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def best_of(measured: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the fastest config of a log, as ours.
-
-    Raises:
-        RuntimeError: none has a time.
-    """
+    """Return the fastest config of a log, as ours; raise RuntimeError if none has a time."""
     timed = [row for row in measured if row["median_us"] is not None]
     if not timed:
         raise RuntimeError(f"Helion measured none of {len(measured)} configs before it ended")

@@ -25,11 +25,7 @@ RACE_SECONDS: Final = 8.0
 
 @cache
 def optimum() -> Trial:
-    """Return the fastest config of the main shape's recorded sweep.
-
-    Raises:
-        LookupError: no such sweep is shipped.
-    """
+    """Return the fastest config of the main shape's recorded sweep; raise LookupError if none is shipped."""
     rows = [row for sweep in shipped_sweeps(OPERATION, implementation=TRITON) for row in sweep.trials()]
     raced = [row for row in rows if (row.shape, row.stage, row.status) == (MAIN, Stage.RACE, Status.OK)]
     if not raced:
@@ -38,7 +34,6 @@ def optimum() -> Trial:
 
 
 def valid_configs() -> list[Config]:
-    """Return every valid config of the main shape, in the space's order."""
     return list(IMPLEMENTATION.space.configs(MAIN, optimum().device))
 
 
@@ -50,11 +45,7 @@ def make_tensors(shape: Any) -> tuple[Any, Any]:
 
 
 def race(executor: GpuExecutor, configs: Iterable[Config], *, seconds: float = RACE_SECONDS) -> dict[Config, Timing]:
-    """Return the times of configs that are measured interleaved on the open shape.
-
-    Raises:
-        RuntimeError: one of them has none.
-    """
+    """Measure configs interleaved on the open shape; raise RuntimeError if one has no time."""
     found = {}
     wanted = [Candidate(TRITON, config) for config in dict.fromkeys(configs)]
     for outcome in executor.race(wanted, seconds=seconds).outcomes:
@@ -77,11 +68,9 @@ def from_plain(values: dict[str, Any]) -> Config:
 
 
 def to_plain(timings: dict[Config, Timing]) -> list[dict[str, Any]]:
-    """Return a race's times as plain data."""
     return [{"config": dict(config), **asdict(timing)} for config, timing in timings.items()]
 
 
 def write_configs(path: Path, configs: Sequence[Config]) -> Path:
-    """Write configs to a file for another process."""
     path.write_text(json.dumps([dict(config) for config in configs]))
     return path

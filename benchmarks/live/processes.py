@@ -26,21 +26,15 @@ class Finished:
     errors: str
 
     def require(self) -> "Finished":
-        """Return itself, if it ended well.
-
-        Raises:
-            RuntimeError: it did not; the message has its last words.
-        """
+        """Return itself if it ended well; else raise RuntimeError with its last words."""
         if self.code != 0:
             raise RuntimeError(f"{self.module} ended with {self.code} after {self.seconds:.0f} s: {self.tail()}")
         return self
 
     def tail(self) -> str:
-        """Return the end of its output."""
         return f"{self.output[-TAIL:]}\n{self.errors[-TAIL:]}".strip()
 
     def answer(self) -> Any:
-        """Return the JSON on its last line."""
         return json.loads(self.output.strip().splitlines()[-1])
 
 

@@ -25,16 +25,9 @@ REPEAT_RACE_SECONDS: Final = 3.0
 SAME: Final = 0.02
 NEEDED: Final = 9  # of the ten shapes
 CELLS: Final = (  # head_dim, causal, seq
-    (64, False, 512),
-    (64, True, 2048),
-    (64, False, 8192),
-    (64, True, 16384),
-    (128, True, 1024),
-    (128, False, 2048),
-    (128, True, 4096),
-    (128, False, 16384),
-    (256, True, 512),
-    (256, False, 4096),
+    *((64, False, 512), (64, True, 2048), (64, False, 8192), (64, True, 16384)),
+    *((128, True, 1024), (128, False, 2048), (128, True, 4096), (128, False, 16384)),
+    *((256, True, 512), (256, False, 4096)),
 )
 
 
@@ -134,7 +127,6 @@ def run_repeat(work: Path) -> Findings:
 
 
 def _search_twice(executor: GpuExecutor, shape: AttentionShape, folder: Path) -> dict[str, Any]:
-    """Return the winners of two seeds and their distance."""
     winners: list[Config] = []
     for seed in SEEDS:
         result = search(ATTENTION, shape, executor, Store(folder / str(seed)), limits=LIMITS, seed=seed)

@@ -34,14 +34,12 @@ def choose(configs: Sequence[Config], *, share: float = 0.1, seed: int = 0) -> l
 
 
 def shape_descriptors(arguments: dict[str, Any]) -> None:
-    """Give the descriptors the blocks of the config that is about to be launched."""
     for name, rows in DESCRIPTORS.items():
         blocks = arguments[name].block_shape
         arguments[name].block_shape = [1, arguments[rows], 1, blocks[3]]
 
 
 def triton_config(config: Config) -> triton.Config:
-    """Return a config as ``triton.autotune`` takes it."""
     values = {name: value for name, value in config.items() if value is not None}
     loads = values.pop("loads")
     options = {name: values.pop(name) for name in OPTIONS}
@@ -101,7 +99,6 @@ def tune(configs: Iterable[Config], inputs: Any, outputs: Any, clock: Clock) -> 
 
 
 def main() -> None:
-    """Run the process."""
     import torch
 
     chosen = [from_plain(values) for values in json.loads(Path(sys.argv[1]).read_text())]

@@ -22,7 +22,6 @@ ALL = (*OURS, *PLAIN, *KERNEL_TUNER)
 
 
 def main() -> None:
-    """Run the command."""
     arguments = parse(sys.argv[1:])
     names, python = chosen(ALL, arguments.samplers), arguments.kernel_tuner_python
     if any(name in KERNEL_TUNER for name in names) and not kernel_tuner.is_usable(python):
@@ -59,11 +58,7 @@ def cut_short(runs: Sequence[Run]) -> list[str]:
 
 
 def chosen(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    """Return the names that a shell pattern fits, in their own order; all if there is no pattern.
-
-    Raises:
-        SystemExit: a pattern fits none.
-    """
+    """Return the names that a shell pattern fits, in their order, of no pattern all; exit if a pattern fits none."""
     known = list(names)
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in known):
@@ -72,8 +67,6 @@ def chosen(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
-
     def seeds_for(text: str) -> tuple[str, int]:
         pattern, _, count = text.rpartition("=")
         return pattern, int(count)

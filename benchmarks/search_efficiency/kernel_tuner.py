@@ -13,24 +13,9 @@ from benchmarks.search_efficiency.samplers import ASKS_PER_EVALUATION, Run
 
 PREFIX: Final = "kt-"
 STRATEGIES: Final = (
-    "random_sample",
-    "bayes_opt",
-    "genetic_algorithm",
-    "diff_evo",
-    "pso",
-    "firefly_algorithm",
-    "simulated_annealing",
-    "dual_annealing",
-    "basinhopping",
-    "mls",
-    "greedy_mls",
-    "ordered_greedy_mls",
-    "greedy_ils",
-    "hybrid_vndx",
-    "adaptive_tabu_greywolf",
-    "minimize",
-    "pyatf_strategies",
-    "skopt",
+    *("random_sample", "bayes_opt", "genetic_algorithm", "diff_evo", "pso", "firefly_algorithm"),
+    *("simulated_annealing", "dual_annealing", "basinhopping", "mls", "greedy_mls", "ordered_greedy_mls"),
+    *("greedy_ils", "hybrid_vndx", "adaptive_tabu_greywolf", "minimize", "pyatf_strategies", "skopt"),
 )
 TIMEOUT_SECONDS: Final = 60  # of processor time, a run; the slowest needs two
 SCRIPT: Final = Path(__file__).with_name("kernel_tuner_script.py")
@@ -42,18 +27,13 @@ class KernelTunerError(Exception):
 
 
 def is_usable(python: Path) -> bool:
-    """Return True if an interpreter is there and has Kernel Tuner."""
     if not python.is_file():
         return False
     return subprocess.run([python, "-c", "import kernel_tuner"], capture_output=True, check=False).returncode == 0
 
 
 def run_strategy(python: Path, strategy: str, recording: Recording, seeds: list[int]) -> list[Run]:
-    """Run all seeds of a strategy on one recording.
-
-    Raises:
-        KernelTunerError: the subprocess ended without an answer.
-    """
+    """Run all seeds of a strategy; raise KernelTunerError if the subprocess ended without an answer."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as cache:
         json.dump(cache_file(recording), cache)
         cache.flush()

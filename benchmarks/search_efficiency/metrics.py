@@ -93,7 +93,6 @@ def bootstrap(groups: Sequence[Floats], picks: NDArray[np.int64], *, seed: int =
 
 
 def interval(mean: float, resamples: Floats) -> Interval:
-    """Return a mean with the 2.5th and 97.5th percentiles of its resamples."""
     low, high = np.percentile(resamples, (2.5, 97.5))
     return Interval(mean, float(low), float(high))
 

@@ -68,11 +68,7 @@ class Recording:
 
 
 def load(operation: str = "flash_attention", implementation: str = "triton") -> list[Recording]:
-    """Return every shipped sweep of an implementation that searches attention shapes, by name.
-
-    Raises:
-        ValueError: a sweep does not hold the very configs that its space calls valid today.
-    """
+    """Return every shipped sweep over attention shapes, by name; raise ValueError for one of another space."""
     found = get_implementation(operation, implementation)
     screened: dict[str, list[Trial]] = {}
     for sweep in shipped_sweeps(operation, implementation=implementation):

@@ -67,7 +67,7 @@ def tables(half: Half, summaries: Sequence[Summary]) -> str:
 
 
 def verdict(training: Sequence[Summary], held_out: Sequence[Summary], default: str) -> str:
-    """Return the best sampler of the training half, and the default's targets, met or missed, on the held-out half.
+    """Return the training half's best sampler and, met or missed on the held-out half, the default's targets.
 
     P scores are those with the default config first: the worth of a good default is no merit of a sampler.
     """
@@ -97,11 +97,7 @@ def verdict(training: Sequence[Summary], held_out: Sequence[Summary], default: s
 
 
 def plot(path: Path, recordings: Sequence[Recording], runs: Sequence[Run]) -> None:
-    """Draw regret over the fraction evaluated as SVG: a panel for each sampler, its median and 90 % band.
-
-    Raises:
-        UsageError: the path does not end in .svg, or its folder does not exist.
-    """
+    """Draw regret over the fraction evaluated as SVG: a panel for each sampler, its median and 90 % band."""
     by_name = {recording.name: recording for recording in recordings}
     names = list(dict.fromkeys(run.sampler for run in runs if run.trace))
     curves = {

@@ -51,11 +51,7 @@ class Run:
 
 
 def run_sampler(sampler: str, recording: Recording, seed: int) -> Run:
-    """Search a recording to its budget, one config at a time; ours also with many in flight.
-
-    Raises:
-        ImportError: the sampler needs a package that is not installed.
-    """
+    """Search a recording to its budget, one config at a time; ours also with many in flight."""
     start = time.perf_counter()
     trace = replay(open_source(sampler, recording, seed), recording.budget)
     seconds = time.perf_counter() - start
@@ -67,11 +63,7 @@ def run_sampler(sampler: str, recording: Recording, seed: int) -> Run:
 
 
 def replay(source: Source, budget: int) -> list[int]:
-    """Return the configs that a source asks for, each answered before the next.
-
-    Raises:
-        RuntimeError: it asked for a config twice, so its evaluations would be miscounted.
-    """
+    """Return the configs asked for, each answered before the next; raise RuntimeError if one is asked for twice."""
     trace: dict[int, None] = {}
     while len(trace) < budget and (index := source.ask()) is not None:
         if index in trace:
@@ -82,7 +74,6 @@ def replay(source: Source, budget: int) -> list[int]:
 
 
 def open_source(sampler: str, recording: Recording, seed: int) -> Source:
-    """Begin a search of a recording."""
     return OurSource(OURS[sampler], recording, seed) if sampler in OURS else PlainSource(sampler, recording, seed)
 
 

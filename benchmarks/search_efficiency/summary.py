@@ -29,8 +29,6 @@ TARGET_MEDIAN, TARGET_TAIL = 0.01, 0.03
 
 
 class Spread(NamedTuple):
-    """Percentiles over runs."""
-
     low: float  # 5th
     median: float
     high: float  # 95th
@@ -84,7 +82,6 @@ def regret_at_seconds(recording: Recording, judged: Sequence[Judged], seconds: f
 
 
 def regret_curve(recording: Recording, run: Run, fractions: Sequence[float]) -> Floats:
-    """Return the regret after each fraction of the valid configs."""
     counts = np.array([evaluations(recording.size, fraction) for fraction in fractions])
     return regret(recording.times_us, best_so_far(recording.times_us, run.trace, int(counts.max()))[counts - 1])
 
@@ -143,7 +140,6 @@ def _led(recording: Recording, run: Run) -> list[int]:
 def _p_scores(
     recordings: dict[str, Recording], runs: Sequence[Run], trace: Callable[[Recording, Run], list[int]]
 ) -> list[Floats]:
-    """Return a group of scores for each sweep."""
     return [
         np.array([recording.random_search.p_score(trace(recording, run)) for run in runs if run.recording == name])
         for name, recording in recordings.items()

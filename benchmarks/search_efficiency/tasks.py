@@ -29,11 +29,7 @@ class Task:
     kernel_tuner_python: Path
 
     def run_once(self, kept: Path | None) -> list[Run]:
-        """Return the runs of ``run``, from ``kept`` if they stand there; else they are written there as they end.
-
-        Raises:
-            ImportError, KernelTunerError: as for ``run``.
-        """
+        """Return the runs of ``run``, from ``kept`` if they stand there; else they are written there as they end."""
         if kept is None:
             return self.run()
         file = kept / f"{self.sampler}-{self.recording}-{self.numbers[0]}-{self.numbers[-1]}.json"
@@ -46,12 +42,7 @@ class Task:
         return runs
 
     def run(self) -> list[Run]:
-        """Run all of them, one after the other.
-
-        Raises:
-            ImportError: the sampler needs a package that is not installed.
-            KernelTunerError: its subprocess failed.
-        """
+        """Run all in turn; raise ImportError without a needed package, KernelTunerError if its subprocess failed."""
         recording = recordings()[self.recording]
         seeds = [recording.seed(number) for number in self.numbers]
         if self.sampler.startswith(kernel_tuner.PREFIX):
@@ -67,7 +58,6 @@ def recordings() -> dict[str, Recording]:
 
 
 def make_tasks(seeds: dict[str, int], sweeps: Sequence[str], kernel_tuner_python: Path) -> list[Task]:
-    """Return tasks for so many seeds of each sampler on every sweep."""
     return [
         Task(sampler, sweep, tuple(range(start, min(start + SEEDS_A_TASK, count))), kernel_tuner_python)
         for sampler, count in seeds.items()

@@ -90,7 +90,6 @@ def missing_feature(name: str, shape: Shape, *features: str) -> str | None:
 
 
 def missing_module(module: str, install: str) -> str | None:
-    """Return why a library does not load, and how to install it, or None."""
     try:
         importlib.import_module(module)
     except Exception as error:  # one that was built for another torch or CUDA raises more than ImportError
@@ -99,7 +98,6 @@ def missing_module(module: str, install: str) -> str | None:
 
 
 def missing_torch(name: str) -> str | None:
-    """Return that torch does not load, or None."""
     try:
         import torch  # noqa: F401
     except Exception as error:  # a broken install raises more than ImportError
@@ -108,7 +106,6 @@ def missing_torch(name: str) -> str | None:
 
 
 def missing_nvidia_gpu(name: str) -> str | None:
-    """Return that torch finds no NVIDIA GPU, or None."""
     import torch
 
     if torch.version.cuda is None or not torch.cuda.is_available():

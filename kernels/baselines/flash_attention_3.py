@@ -29,8 +29,6 @@ Run = Callable[[], torch.Tensor]
 
 
 class _FlashAttention:
-    """What both versions share."""
-
     name: ClassVar[str]
     is_usual: ClassVar[bool]
     verified_on_hardware: Final = False
@@ -119,11 +117,7 @@ class FlashAttention3(_FlashAttention):
     _packs_apart = False
 
     def serve(self, shape: Any, inputs: Any) -> torch.Tensor:
-        """Compute dense attention, ``[B, S_q, H, D_v]``; a paged cache would have to be copied without its NaN.
-
-        Raises:
-            BaselineUnavailableError: the shape is paged, or FlashAttention refuses these tensors.
-        """
+        """Compute dense attention, ``[B, S_q, H, D_v]``; a paged cache would have to be copied without its NaN."""
         baseline.refuse_pages(self.name, shape)
         with baseline.refusals_of(self.name):
             return self._bind_dense(inputs)()

@@ -65,11 +65,7 @@ class ProjectedAttention(torch.nn.Module):
 
     @torch.no_grad()
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Compute the output ``[B, S, hidden]``.
-
-        Raises:
-            InputMismatchError: another number of dimensions or another width.
-        """
+        """Compute the output ``[B, S, hidden]``; raise InputMismatchError for other sizes."""
         if hidden_states.ndim != 3 or hidden_states.shape[2] != self.hidden:
             raise InputMismatchError(f"hidden_states is {tuple(hidden_states.shape)}; expected [B, S, {self.hidden}]")
         batch, length = hidden_states.shape[:2]

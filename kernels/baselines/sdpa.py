@@ -106,11 +106,6 @@ class Sdpa:
         return run
 
     def serve(self, shape: Any, inputs: Any) -> "torch.Tensor":
-        """Compute over flash attention's ``Inputs``, ``[B, S_q, H, D_v]``.
-
-        Raises:
-            BaselineUnavailableError: the backend refuses these tensors.
-        """
         try:
             return self._bind(shape, inputs)[0]()
         except RuntimeError as error:

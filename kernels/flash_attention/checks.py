@@ -6,14 +6,7 @@ from typing import Any
 import torch
 
 from autotune.errors import InputMismatchError
-from autotune.kernels.tensors import (
-    check_positive,
-    check_softcap,
-    check_together,
-    describe,
-    dtype_name,
-    refuse_options,
-)
+from autotune.kernels.tensors import check_positive, check_softcap, check_together, describe, dtype_name, refuse_options
 from autotune.shape import AttentionShape
 
 
@@ -68,12 +61,7 @@ def check_fit(
     scale: float | None,
     softcap: float | None,
 ) -> None:
-    """Validate the tensors and options of a call against the shape that its kernel was picked for.
-
-    Raises:
-        InputMismatchError: a tensor or an option does not fit the shape.
-        NotDifferentiableError: gradients are required.
-    """
+    """Check a call's tensors and options by the shape its kernel was picked for; raise as ``BoundDense`` does."""
     expected = (
         ("q", q, (shape.batch, shape.seq_q, shape.heads, shape.head_dim)),
         ("k", k, (shape.batch, shape.seq_kv, shape.kv_heads, shape.head_dim)),

@@ -38,17 +38,12 @@ def append(
     page_size, kv_heads = (k_cache.shape[axis] for axis in AXES[layout][1:])
     block_d, block_dv = (triton.next_power_of_2(width) for width in (k.shape[2], v.shape[2]))
     heads = max(1, min(triton.next_power_of_2(kv_heads), TILE // max(block_d, block_dv)))
-    if k_cache.is_floating_point() and k_cache.itemsize == 1:  # stored as bits
-        k_bits, v_bits = k_cache.view(torch.uint8), v_cache.view(torch.uint8)
-    else:
-        k_bits, v_bits = k_cache, v_cache
+    is_float8 = k_cache.is_floating_point() and k_cache.itemsize == 1  # stored as bits
+    k_bits, v_bits = (cache.view(torch.uint8) if is_float8 else cache for cache in (k_cache, v_cache))
     arguments = (
         *(k, v, k_bits, v_bits, k_scale, v_scale, slots, slots.stride(0), k.stride()[:2], v.stride()[:2]),
-        *(
-            *(cache_strides(cache, layout) for cache in (k_cache, v_cache)),
-            scale_strides(k_scale, layout),
-            scale_strides(v_scale, layout),
-        ),
+        *(cache_strides(cache, layout) for cache in (k_cache, v_cache)),
+        *(scale_strides(scale, layout) for scale in (k_scale, v_scale)),
     )
     kind = str(k_cache.dtype).removeprefix("torch.") if k_cache.dtype in LARGEST else ""
     constants = {

@@ -26,10 +26,7 @@ def check_append(
     k_scale: torch.Tensor | None,
     v_scale: torch.Tensor | None,
 ) -> None:
-    """Refuse what ``append`` cannot store; reads no tensor.
-
-    The caches were there first: tokens are judged by them, and ``v_cache`` by ``k_cache``.
-    """
+    """Refuse what ``append`` cannot store: tokens by the caches, and ``v_cache`` by ``k_cache``; reads no tensor."""
     tensors = {"k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "slots": slots}
     check_tensors(tensors)
     for (name, tensor), ndim in zip(tensors.items(), (4, 4, 3, 3, 1), strict=True):
@@ -62,7 +59,6 @@ def check_append(
 
 
 def _reason(name: str, k: torch.Tensor, k_cache: torch.Tensor, layout: str) -> str:
-    """Return why a tensor is expected to be so."""
     beside = f"k_cache is {describe(k_cache)} ({layout})"
     reasons = {"v_cache": beside, "k": beside, "v": f"k is {describe(k)} and {beside}"}
     return f", since {reasons[name]}" if name in reasons else ""

@@ -55,10 +55,7 @@ class PagedKernel(ABC):
 
 
 class BoundPaged:
-    """One shape with one config: the checks of a call's tensors and features, its outputs, and its launch.
-
-    Of the sizes of queries None may be any.
-    """
+    """One shape with one config: the checks of a call, its outputs, its launch. A query's size of None may be any."""
 
     def __init__(
         self, config: Config, shape: PagedShape, launch: Callable[..., Any], query_sizes: tuple[int | None, ...]
@@ -126,7 +123,6 @@ class BoundPaged:
         softcap: float | None,
         return_lse: bool,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Allocate the outputs and launch."""
         q, shape = tensors["q"], self._shape
         out = torch.empty((*q.shape[:-1], shape.head_dim_v), dtype=q.dtype, device=q.device)
         lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None

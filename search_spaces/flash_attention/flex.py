@@ -183,11 +183,7 @@ def kernel_options(config: Config) -> dict[str, int | bool]:
 
 
 def default(shape: AttentionShape, device: Device) -> Config:
-    """Return torch's choice without an option, or if that does not fit, the nearest that does.
-
-    Raises:
-        InvalidShapeError: torch does not support the shape.
-    """
+    """Return torch's choice without an option, or if that does not fit, the nearest that does."""
     if (problem := unsupported(shape)) is not None:
         raise InvalidShapeError(problem)
     block_m, block_n, stages, warps = fitting_choice(shape, device)

@@ -163,9 +163,6 @@ def default(shape: PagedShape, device: Device) -> Config:
     Ragged batches take the balanced list; others as many splits as give each SM two programs, of tiles enough to fill a
     pipeline. Of the 20 to 100 configs that were tried for each of twelve shapes, the fastest was this or at most 7 %
     faster (NVIDIA H200, 2026-11-21; batch 1 to 64, pages of 1 and 16, uniform and ragged, bf16, e4m3 and int8).
-
-    Raises:
-        InvalidShapeError: the kernel does not support the shape.
     """
     if (problem := unsupported(shape) or _lacks_type(shape, device)) is not None:
         raise InvalidShapeError(problem)

@@ -62,11 +62,7 @@ def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
 
 
 def default(shape: PagedShape, device: Device) -> Config:
-    """Return a config that fits every GPU of its family, by the least shared memory that one has.
-
-    Raises:
-        InvalidShapeError: the kernel does not support the shape.
-    """
+    """Return a config that fits every GPU of its family, by the least shared memory that one has."""
     if (problem := unsupported(shape)) is not None:
         raise InvalidShapeError(problem)
     width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)

@@ -13,7 +13,7 @@ from autotune.errors import TableError
 from autotune.registry import get_implementation, get_operation
 from autotune.space import Config, Parameter
 from autotune.table import served_winners, shipped_outsiders, shipped_winners
-from autotune.table.checksums import read_checksums
+from autotune.table.files import read_checksums
 from autotune.table.parquet import decode, encode, owner_of
 from autotune.table.shipped import RESULTS
 from autotune.trial import Trial

@@ -9,9 +9,9 @@ import pytest
 
 from autotune.errors import TableError
 from autotune.registry import get_operation
-from autotune.table import misses as module
 from autotune.table import read_misses
-from autotune.table.misses import FILE_NAME, record_miss
+from autotune.table import store as module
+from autotune.table.store import MISSES, record_miss
 from tests.table import sample
 from tests.table.full_disk import FullDisk
 
@@ -21,7 +21,7 @@ OPERATION = sample.OPERATION
 @pytest.fixture
 def misses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("AUTOTUNE_HOME", str(tmp_path))
-    return tmp_path / FILE_NAME
+    return tmp_path / MISSES
 
 
 def test_a_line_that_a_full_disk_tore_costs_that_shape_only(misses: Path) -> None:

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from autotune.device import NVIDIA_H200
 from autotune.errors import TableError
 from autotune.table import Store, winners
-from autotune.table.checksums import FILE_NAME
-from autotune.table.files import read_bytes, sha256
+from autotune.table.files import SUMS_NAME, read_bytes, sha256
 from autotune.table.parquet import encode
 from autotune.trial import Trial
 from tests.table import sample
@@ -57,7 +56,8 @@ def parts_read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     read: list[Path] = []
 
     def remember(path: Path) -> bytes:
-        read.append(path)
+        if path.suffix == ".parquet":
+            read.append(path)
         return read_bytes(path)
 
     monkeypatch.setattr("autotune.table.parts.read_bytes", remember)
@@ -93,7 +93,7 @@ def test_a_compaction_that_finds_nothing_new_writes_nothing(store: Store) -> Non
 
 
 def test_sha256sum_agrees_with_its_list(store: Store) -> None:
-    lines = [line.split("  ") for line in (store.root / FOLDER / FILE_NAME).read_text().splitlines()]
+    lines = [line.split("  ") for line in (store.root / FOLDER / SUMS_NAME).read_text().splitlines()]
     listed = {name: digest for digest, name in lines}
     assert len(listed) == 2
     for name, digest in listed.items():
@@ -115,17 +115,17 @@ FAULTS: dict[str, Callable[[Store], object]] = {
     "snapshot gone": lambda store: _snapshot(store).unlink(),
     "snapshot is a folder": lambda store: _make_folder(_snapshot(store)),
     "snapshot of another space": lambda store: _snapshot(store).rename(store.root / FOLDER / "winners-0-1.snapshot"),
-    "list cut": lambda store: _cut(store.root / FOLDER / FILE_NAME),
-    "list gone": lambda store: (store.root / FOLDER / FILE_NAME).unlink(),
-    "list of something else": lambda store: (store.root / FOLDER / FILE_NAME).write_text("something else\n"),
-    "list of binary": lambda store: (store.root / FOLDER / FILE_NAME).write_bytes(bytes(range(256))),
+    "list cut": lambda store: _cut(store.root / FOLDER / SUMS_NAME),
+    "list gone": lambda store: (store.root / FOLDER / SUMS_NAME).unlink(),
+    "list of something else": lambda store: (store.root / FOLDER / SUMS_NAME).write_text("something else\n"),
+    "list of binary": lambda store: (store.root / FOLDER / SUMS_NAME).write_bytes(bytes(range(256))),
     "list of another part": lambda store: _edit(store, lambda text: text.replace(".parquet", ".parque")),
     "two digests": lambda store: _edit(store, lambda text: text + f"{'0' * 64}  {_snapshot(store).name}\n"),
 }
 
 
 def _edit(store: Store, change: Callable[[str], str]) -> None:
-    path = store.root / FOLDER / FILE_NAME
+    path = store.root / FOLDER / SUMS_NAME
     path.write_text(change(path.read_text()))
 
 
@@ -149,7 +149,7 @@ def test_a_part_that_was_taken_away_takes_its_winners_with_it(store: Store) -> N
     (covered,) = (
         path
         for path in (store.root / FOLDER).glob("*.parquet")
-        if path.name in (store.root / FOLDER / FILE_NAME).read_text()
+        if path.name in (store.root / FOLDER / SUMS_NAME).read_text()
     )
     covered.unlink()
     assert store.winners(sample.NAME) == winners(search(2))
@@ -159,7 +159,7 @@ def test_a_damaged_part_is_never_covered(store: Store) -> None:
     (late,) = (
         path
         for path in (store.root / FOLDER).glob("*.parquet")
-        if path.name not in (store.root / FOLDER / FILE_NAME).read_text()
+        if path.name not in (store.root / FOLDER / SUMS_NAME).read_text()
     )
     _cut(late)
     with pytest.raises(TableError, match="damaged"):

@@ -14,8 +14,7 @@ from autotune import platforms, sheets
 from autotune.dispatch import TunedKernel, get_kernel
 from autotune.errors import BaselineUnavailableError
 from autotune.kernels.baselines.cudnn.calls import BEST, FIRST, paged
-from autotune.kernels.baselines.cudnn.graph import build_graph
-from autotune.kernels.baselines.cudnn.problem import INSTALL, Problem
+from autotune.kernels.baselines.cudnn.problem import INSTALL, Problem, build_graph
 from autotune.kernels.baselines.gaudi import FlatPaged, InitialPaged
 from autotune.kernels.paged_decode.inputs import Inputs as PagedInputs
 from autotune.lab.bench.entrants import Check, Entrant, make_comparison, measure, of_baseline, of_served, served_notes

@@ -8,9 +8,8 @@ import torch
 
 from autotune.errors import AutotuneError, BaselineUnavailableError, InputMismatchError, MissingDependencyError
 from autotune.kernels.baselines.baseline import OverCopies, refuse_pages, refuse_unless_ready, without_nan
-from autotune.kernels.baselines.cudnn.graph import Operand
 from autotune.kernels.baselines.cudnn.plans import Operands, Plan, planned
-from autotune.kernels.baselines.cudnn.problem import INSTALL, MAX_OFFSET, VECTOR, Problem, Strides, unsupported
+from autotune.kernels.baselines.cudnn.problem import INSTALL, MAX_OFFSET, VECTOR, Operand, Problem, Strides, unsupported
 from autotune.kernels.tensors import dtype_name
 from autotune.shape import AttentionShape, PagedShape
 
@@ -241,11 +240,7 @@ class Cudnn:
         return call
 
     def serve(self, shape: Any, inputs: Any) -> torch.Tensor:
-        """Compute dense attention, ``[B, S_q, H, D_v]``; a paged cache would have to be copied without its NaN.
-
-        Raises:
-            BaselineUnavailableError: the shape is paged, or cuDNN refuses these tensors.
-        """
+        """Compute dense attention, ``[B, S_q, H, D_v]``; a paged cache would have to be copied without its NaN."""
         refuse_pages(self.name, shape)
         return self._bind_dense(inputs)()
 

@@ -11,8 +11,8 @@ from weakref import WeakValueDictionary
 import torch
 
 from autotune.errors import BaselineUnavailableError
-from autotune.kernels.baselines.cudnn.graph import build_graph
-from autotune.kernels.baselines.cudnn.problem import Problem, version_text
+from autotune.kernels.baselines.cudnn.problem import Problem, build_graph, version_text
+from autotune.platforms import platform_here
 
 MAX_KEPT: Final = 32  # planned graphs
 SAMPLES: Final = 5
@@ -156,19 +156,12 @@ def _time_us(plan: Plan, operands: Operands) -> float | None:
             workspace = plan.workspace()
             plan.run(operands, workspace)
             torch.cuda.synchronize()
-            captured = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(captured):
-                plan.run(operands, workspace)
+            platform = platform_here()
+            replay = platform.capture(lambda: plan.run(operands, workspace))
             flush = torch.empty(size, dtype=torch.uint8, device=plan.device)
-            event: Any = torch.cuda.Event  # untyped in torch
-            start, stop = (event(enable_timing=True) for _ in range(2))
             for _ in range(SAMPLES + 1):
                 flush.zero_()
-                start.record()
-                captured.replay()
-                stop.record()
-                stop.synchronize()
-                samples.append(start.elapsed_time(stop) * 1000.0)
+                samples.append(platform.measure_us(replay))
     except Exception:  # as above; one that broke the context breaks this too
         torch.cuda.synchronize()
         return None

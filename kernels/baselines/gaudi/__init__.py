@@ -4,8 +4,7 @@ No Gaudi was at hand: nothing here has run on one, and no figure of one is shipp
 stand-ins of the documented interface; the two PagedAttentions are plain torch, tested against fp64 on CPU and CUDA.
 """
 
-from autotune.kernels.baselines.gaudi.flat_paged import FlatPaged
 from autotune.kernels.baselines.gaudi.fused_sdpa import FusedSdpa
-from autotune.kernels.baselines.gaudi.initial_paged import InitialPaged
+from autotune.kernels.baselines.gaudi.paged import FlatPaged, InitialPaged
 
 __all__ = ["FlatPaged", "FusedSdpa", "InitialPaged"]

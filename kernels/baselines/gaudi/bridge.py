@@ -32,8 +32,7 @@ def missing() -> str | None:
 
 def require() -> None:
     """Raise MissingDependencyError where ``missing`` has a reason."""
-    reason = missing()
-    if reason is not None:
+    if (reason := missing()) is not None:
         raise MissingDependencyError(reason)
 
 

@@ -28,7 +28,6 @@ class Launch(NamedTuple):
     constants: dict[str, Any]
 
     def run(self) -> None:
-        """Launch on the current stream."""
         self.kernel[self.grid](*self.arguments, **self.constants)
 
 

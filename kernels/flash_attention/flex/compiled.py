@@ -47,11 +47,7 @@ def attend(inputs: Inputs, options: Mapping[str, int], *, with_lse: bool = False
 
 
 def bind(inputs: Inputs, options: Mapping[str, int]) -> Callable[[], torch.Tensor]:
-    """Bind ``attend`` over these inputs and run it once: a call of what torch compiled, with nothing looked up before.
-
-    Raises:
-        OutOfResources, TritonError: as ``attend``.
-    """
+    """Bind ``attend`` over these inputs, and run it once: a call of what torch compiled, with nothing looked up."""
     return _compiled(_problem(inputs), tuple(options.items()), False).bind(inputs.q, inputs.k, inputs.v)
 
 
@@ -135,12 +131,7 @@ class Compiled:
         self._is_ready = False
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Compute the output ``[B, S_q, H, D_v]``.
-
-        Raises:
-            OutOfResources: the device has too little shared memory.
-            TritonError: torch or Triton refuses to compile it otherwise.
-        """
+        """Compute the output ``[B, S_q, H, D_v]``; raise what ``attend`` does."""
         if self._is_ready:
             return self._call(q, k, v)
         try:

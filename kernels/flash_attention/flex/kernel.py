@@ -45,11 +45,7 @@ class FlexAttention:
             output.set_(result.untyped_storage(), result.storage_offset(), result.shape, result.stride())
 
     def warmup(self, config: Config, shape: AttentionShape, *, every_output: bool = False) -> Sequence[Any]:
-        """Refuse to compile ahead.
-
-        Raises:
-            UsageError: always.
-        """
+        """Raise UsageError: torch does not compile ahead."""
         raise UsageError("torch compiles FlexAttention where it is launched: only the GPU tells whether it fits")
 
     def bind(self, config: Config, shape: AttentionShape) -> Callable[..., Any]:

@@ -79,17 +79,9 @@ class PagedDecode(PagedKernel):
     def _empty_inputs(self, shape: PagedShape) -> Inputs:
         return empty_inputs(shape, pages=2, device="meta")
 
-    def _launch(
-        self,
-        inputs: Inputs,
-        out: torch.Tensor,
-        lse: torch.Tensor | None,
-        *,
-        options: dict[str, Any],
-        compile_only: bool,
-    ) -> Sequence[Any]:
-        more: dict[str, Any] = inputs.features | {"sm_count": inputs.sm_count}
-        return launch(*(*inputs.tensors, out, lse), **more, options=options, compile_only=compile_only)
+    def _launch(self, inputs: Inputs, out: torch.Tensor, lse: torch.Tensor | None, **settings: Any) -> Sequence[Any]:
+        features: dict[str, Any] = {**inputs.features, "sm_count": inputs.sm_count, **settings}
+        return launch(*(*inputs.tensors, out, lse), **features)
 
     def bind(self, config: Config, shape: PagedShape) -> Callable[..., Any]:
         return BoundDecode(config, shape)

@@ -77,17 +77,8 @@ class PagedPrefill(PagedKernel):
     def _empty_inputs(self, shape: PagedShape) -> Inputs:
         return empty_inputs(shape, device="meta")
 
-    def _launch(
-        self,
-        inputs: Inputs,
-        out: torch.Tensor,
-        lse: torch.Tensor | None,
-        *,
-        options: dict[str, Any],
-        compile_only: bool,
-    ) -> Sequence[Any]:
-        tensors = (*inputs.tensors, out, lse)
-        return (launch(*tensors, **inputs.features, options=options, compile_only=compile_only),)
+    def _launch(self, inputs: Inputs, out: torch.Tensor, lse: torch.Tensor | None, **settings: Any) -> Sequence[Any]:
+        return (launch(*(*inputs.tensors, out, lse), **(inputs.features | settings)),)
 
     def bind(self, config: Config, shape: PagedShape) -> Callable[..., Any]:
         if (problem := unsupported(shape)) is not None:

@@ -17,9 +17,8 @@ from autotune.errors import BaselineUnavailableError, InputMismatchError, Missin
 from autotune.kernels.baselines import cudnn as baseline
 from autotune.kernels.baselines.baseline import OverCopies
 from autotune.kernels.baselines.cudnn import CUDNN, Cudnn, calls, plans
-from autotune.kernels.baselines.cudnn.graph import Operand, build_graph
 from autotune.kernels.baselines.cudnn.plans import Planned, planned
-from autotune.kernels.baselines.cudnn.problem import Problem, unsupported, version_text
+from autotune.kernels.baselines.cudnn.problem import Operand, Problem, build_graph, unsupported, version_text
 from autotune.kernels.paged_decode.definition import DEFINITION
 from autotune.shape import AttentionShape, PagedShape
 

@@ -98,10 +98,10 @@ def gaudi_names() -> tuple[str, ...]:
 
 
 def test_a_wrong_paged_attention_fails_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
-    from autotune.kernels.baselines.gaudi import flat_paged
+    from autotune.kernels.baselines.gaudi import paged
 
-    right = flat_paged.flat_paged_attention
-    monkeypatch.setattr(flat_paged, "flat_paged_attention", lambda *args, **named: right(*args, **named) * 1.01)
+    right = paged.flat_paged_attention
+    monkeypatch.setattr(paged, "flat_paged_attention", lambda *args, **named: right(*args, **named) * 1.01)
     *_, summary = gaudi.measure_gaudi(FakeMachine(), SMALL)
     (failure,) = summary.failures
     assert failure.startswith("flat paged: BaselineUnavailableError: largest error")

@@ -9,9 +9,14 @@ import pytest
 import torch
 
 from autotune.errors import UsageError
-from autotune.kernels.baselines.gaudi.flat_paged import build_blocks, flat_paged_attention
-from autotune.kernels.baselines.gaudi.initial_paged import build_block_table, initial_paged_attention
-from autotune.kernels.baselines.gaudi.pages import copy_used, used_pages
+from autotune.kernels.baselines.gaudi.paged import (
+    build_block_table,
+    build_blocks,
+    copy_used,
+    flat_paged_attention,
+    initial_paged_attention,
+    used_pages,
+)
 from tests.kernels.baselines.gaudi.problems import (
     LARGEST_EXP,
     PADDING_PAGE,
