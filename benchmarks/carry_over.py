@@ -33,7 +33,7 @@ SCRIPT: Final = ROOT / "benchmarks" / "compiled_rows.py"
 Tables = dict[Path, list[Trial]]  # rows by their place below ``results``
 
 
-class Compiled(NamedTuple):
+class CompiledTree(NamedTuple):
     """Findings of one tree: its source's hash, and the binaries of each shipped row, None if it does not compile."""
 
     source_hash: str
@@ -87,7 +87,7 @@ def extract(revision: str, folder: Path) -> None:
         tar.extractall(folder, filter="tar")
 
 
-def compile_in(trees: Sequence[Path], requests: Sequence[Mapping[str, Any]], *, title: str = "") -> list[Compiled]:
+def compile_in(trees: Sequence[Path], requests: Sequence[Mapping[str, Any]], *, title: str = "") -> list[CompiledTree]:
     """Compile the rows with every tree's kernels, side by side, or exit; a title: progress goes to standard error."""
     inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(trees)) as pool:
@@ -107,7 +107,7 @@ def compile_in(trees: Sequence[Path], requests: Sequence[Mapping[str, Any]], *, 
         ended = list(pool.map(compile_rows, range(len(trees))))
     if any(process.returncode for process in ended):
         sys.exit("benchmarks.carry_over: the rows could not be compiled")
-    return [Compiled(**json.loads(process.stdout)) for process in ended]
+    return [CompiledTree(**json.loads(process.stdout)) for process in ended]
 
 
 def compare(row: Trial, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> str:
@@ -128,7 +128,7 @@ def compare(row: Trial, before: Mapping[str, Any] | None, now: Mapping[str, Any]
     return f"{row.shape}: {'; '.join(words)}"
 
 
-def carry_over(rows: Iterable[Trial], before: Compiled, now: Compiled) -> list[Trial]:
+def carry_over(rows: Iterable[Trial], before: CompiledTree, now: CompiledTree) -> list[Trial]:
     """Return the rows, those of the earlier source as today's where both trees compile the same."""
     return [
         replace(row, source_hash=now.source_hash)

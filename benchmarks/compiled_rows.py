@@ -69,7 +69,7 @@ class Binary(NamedTuple):
     shared_bytes: int
 
 
-class Recorder:
+class LaunchRecorder:
     """Stands in for ``JITFunction.run``: compiles what would be launched, notes it, launches nothing."""
 
     def __init__(self, *, machine_code: bool) -> None:
@@ -203,7 +203,7 @@ def _parameter_names(layout: str, passed: list[str]) -> dict[int, tuple[int, str
 
 def compile_row(row: dict[str, Any]) -> dict[str, Any] | None:
     """Compile one row; an error is reported on standard error and gives None."""
-    recorder = Recorder(machine_code=row["machine_code"])
+    recorder = LaunchRecorder(machine_code=row["machine_code"])
     JITFunction.run = lambda function, *arguments, **named: recorder.launch(function, *arguments, **named)
     JITFunction._do_compile = COMPILE if row["machine_code"] else lambda *arguments: recorder.compile(*arguments)
     try:

@@ -89,7 +89,7 @@ class Shipping(Observer):
 
 
 @dataclass(frozen=True)
-class Recording:
+class TableRecording:
     """Records problems of one implementation, until a deadline; ``home()`` holds its trials."""
 
     implementation: Implementation[Any]
@@ -207,7 +207,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         # The trials of this recording stand for the user's tables, whose own winners are no neighbours of shipped ones.
         os.environ["AUTOTUNE_HOME"] = str(arguments.store or folder)
-        recording = Recording(
+        recording = TableRecording(
             implementation,
             arguments.results,
             seconds=seconds_of(implementation) if arguments.seconds is None else arguments.seconds,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from autotune.table.schema import Column, check_column, choice
+from autotune.table.schema import TableColumn, check_column, choice
 
 VERSION: Final = "1"
 _RENAMED: Final = {"flex_attention": ("flash_attention", "flex")}
@@ -23,6 +23,6 @@ def operation_then(operation: str, implementation: str) -> str | None:
 
 def renamed(columns: Mapping[str, Sequence[Any]], operation: str, where: str) -> dict[str, Sequence[Any]]:
     found = columns["operation"]
-    check_column(Column("operation", choice(operation)), found, where)
+    check_column(TableColumn("operation", choice(operation)), found, where)
     names = names_of(operation)
     return {**columns, "operation": [names[0]] * len(found), "implementation": [names[1]] * len(found)}

@@ -15,8 +15,8 @@ from autotune.table.outsiders import Outsider, Table
 from autotune.table.schema import (
     FIXED_COLUMNS,
     MAX_TEXT_LENGTH,
-    Column,
     Stranger,
+    TableColumn,
     TableSchema,
     allows,
     bad_value,
@@ -126,7 +126,7 @@ def to_table(schema: TableSchema | Stranger, columns: Columns, where: str) -> Ta
     for column in FIXED_COLUMNS:
         check_column(column, columns[column.name], where)
     for name, expected in zip(("operation", "implementation"), schema.owner, strict=True):
-        check_column(Column(name, choice(expected)), columns[name], where)
+        check_column(TableColumn(name, choice(expected)), columns[name], where)
     _check_results(columns, where)
     for build, names in (*_OUTCOME_PARTS.values(), *_TRIAL_PARTS.values()):
         if build is _timing:

@@ -73,7 +73,7 @@ MOMENT: Final = Domain(
 )
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column of a table; ``optional`` ones may be absent from a file, and then read as null."""
 
     name: str
@@ -82,45 +82,45 @@ class Column(NamedTuple):
     optional: bool = False
 
 
-def _columns(domain: Domain, *names: str, nullable: bool = False) -> tuple[Column, ...]:
-    return tuple(Column(name, domain, nullable) for name in names)
+def _columns(domain: Domain, *names: str, nullable: bool = False) -> tuple[TableColumn, ...]:
+    return tuple(TableColumn(name, domain, nullable) for name in names)
 
 
-def _timing(prefix: str) -> tuple[Column, ...]:
+def _timing(prefix: str) -> tuple[TableColumn, ...]:
     durations = _columns(DURATION, *(f"{prefix}{name}_us" for name in ("median", "low", "high")), nullable=True)
-    return (*durations, Column(f"{prefix}samples", POSITIVE_COUNT, nullable=True))
+    return (*durations, TableColumn(f"{prefix}samples", POSITIVE_COUNT, nullable=True))
 
 
 FIXED_COLUMNS: Final = (
     *_columns(NAME, "operation", "implementation", "source_hash"),
-    Column("status", choice(*Status)),
-    Column("message", TEXT),
-    Column("stage", choice(*Stage)),
-    Column("race_id", TEXT),
-    Column("is_default", BOOLEAN),
+    TableColumn("status", choice(*Status)),
+    TableColumn("message", TEXT),
+    TableColumn("stage", choice(*Stage)),
+    TableColumn("race_id", TEXT),
+    TableColumn("is_default", BOOLEAN),
     *_timing(""),
     *_timing("default_"),
-    Column("baseline", TEXT),
+    TableColumn("baseline", TEXT),
     *_timing("baseline_"),
-    Column("error", DEVIATION, nullable=True),
+    TableColumn("error", DEVIATION, nullable=True),
     *_columns(AMOUNT, "error_limit", "tflops", "gbps", nullable=True),
     *_columns(COUNT, "shared_bytes", "registers", "spill_bytes", nullable=True),
-    Column("binary", TEXT, nullable=True, optional=True),
-    Column("compile_seconds", AMOUNT, nullable=True),
-    Column("judge_seconds", AMOUNT, nullable=True, optional=True),
-    Column("policy_mode", choice("graph", "eager")),
-    Column("policy_cache", choice("cold", "warm")),
-    Column("executor", choice("gpu", "replay")),
-    Column("device_name", DEVICE_NAME),
-    Column("arch", NAME),
+    TableColumn("binary", TEXT, nullable=True, optional=True),
+    TableColumn("compile_seconds", AMOUNT, nullable=True),
+    TableColumn("judge_seconds", AMOUNT, nullable=True, optional=True),
+    TableColumn("policy_mode", choice("graph", "eager")),
+    TableColumn("policy_cache", choice("cold", "warm")),
+    TableColumn("executor", choice("gpu", "replay")),
+    TableColumn("device_name", DEVICE_NAME),
+    TableColumn("arch", NAME),
     *_columns(POSITIVE_COUNT, "sm_count", "memory_mib"),
     *_columns(COUNT, "power_cap_watts", "sm_clock_mhz", "memory_clock_mhz", "temperature_c", nullable=True),
-    Column("throttle_reasons", TEXT),
-    Column("contended", BOOLEAN),
+    TableColumn("throttle_reasons", TEXT),
+    TableColumn("contended", BOOLEAN),
     *_columns(TEXT, *(f"{name}_version" for name in ("tool", "triton", "ptxas", "torch", "cuda", "driver")), "study"),
     *_columns(COUNT, "seed", "number"),
-    Column("worker", TEXT),
-    Column("started_at", MOMENT),
+    TableColumn("worker", TEXT),
+    TableColumn("started_at", MOMENT),
 )
 
 
@@ -130,8 +130,8 @@ class TableSchema:
 
     implementation: Implementation[Any]
     shape_class: type[Shape]
-    shape: tuple[Column, ...]
-    config: tuple[Column, ...]
+    shape: tuple[TableColumn, ...]
+    config: tuple[TableColumn, ...]
 
     @property
     def owner(self) -> tuple[str, str]:
@@ -139,7 +139,7 @@ class TableSchema:
         return (self.implementation.operation, self.implementation.name)
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[TableColumn, ...]:
         return (*FIXED_COLUMNS, *self.shape, *self.config)
 
     @property
@@ -172,12 +172,12 @@ def bad_value(where: str, row: int, column: str, value: object, expected: str) -
     return TableError(f"{where}: row {row}: {column}={value!r} is not allowed; expected {expected}")
 
 
-def allows(column: Column, value: object) -> object:
+def allows(column: TableColumn, value: object) -> object:
     """Return something true where the column may hold the value."""
     return column.nullable if value is None else column.domain.allows(value)
 
 
-def check_column(column: Column, values: Sequence[object], where: str) -> None:
+def check_column(column: TableColumn, values: Sequence[object], where: str) -> None:
     """Refuse a column that holds an impossible value."""
     if all(allows(column, value) for value in set(values)):  # most columns hold few distinct values
         return
@@ -198,7 +198,7 @@ def table_schema(implementation: Implementation[Any]) -> TableSchema:
     shape_class = get_operation(implementation.operation).shape_class
     shape = shape_columns(shape_class)
     config = tuple(  # null where a parameter does not apply; older files may have more values than listed
-        Column(parameter.name, INTEGER if parameter.is_ordered else TEXT, nullable=True, optional=True)
+        TableColumn(parameter.name, INTEGER if parameter.is_ordered else TEXT, nullable=True, optional=True)
         for parameter in implementation.space.parameters
     )
     names = [column.name for column in (*FIXED_COLUMNS, *shape, *config)]
@@ -215,12 +215,12 @@ def schema_named(operation: str, implementation: str) -> TableSchema | Stranger:
         return Stranger((operation, implementation), str(error))
 
 
-def shape_columns(shape_class: type[Shape]) -> tuple[Column, ...]:
+def shape_columns(shape_class: type[Shape]) -> tuple[TableColumn, ...]:
     hints = get_type_hints(shape_class)
     return tuple(_field_column(shape_class, field.name, hints[field.name]) for field in fields(shape_class))
 
 
-def _field_column(shape_class: type[Shape], name: str, hint: Any) -> Column:
+def _field_column(shape_class: type[Shape], name: str, hint: Any) -> TableColumn:
     kinds = list(get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint])
     if nullable := NoneType in kinds:
         kinds.remove(NoneType)
@@ -230,7 +230,7 @@ def _field_column(shape_class: type[Shape], name: str, hint: Any) -> Column:
         domain = choice(*values)
     if len(kinds) > 1 or domain is None:
         raise TableError(f"{shape_class.__name__}.{name}: no column holds {hint}; use int, str or bool")
-    return Column(name, domain, nullable)
+    return TableColumn(name, domain, nullable)
 
 
 def stored_value(parameter: Parameter, value: int | str) -> int | str:

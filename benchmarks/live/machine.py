@@ -13,7 +13,7 @@ from autotune.trial import Candidate, Outcome, Status
 from benchmarks.grids import OPERATION, TRITON
 from benchmarks.live import processes
 from benchmarks.live.problem import ATTENTION, MAIN, from_plain, optimum, valid_configs, write_configs
-from benchmarks.live.report import Findings, Target
+from benchmarks.live.report import Findings, Goal
 
 PREDICTIONS: Final = {
     Status.OK: "fits",
@@ -46,7 +46,7 @@ def run_shared_memory(work: Path) -> Findings:
             "our_limit": optimum().device.shared_memory_bytes,
             "exit": finished.code,
         },
-        (Target(f"shared_memory, differences in {len(configs)} configs", len(differences), 0),),
+        (Goal(f"shared_memory, differences in {len(configs)} configs", len(differences), 0),),
         (
             f"predicted {dict(predicted)}",
             f"answered  {dict(answered)}",
@@ -82,10 +82,10 @@ def run_contention(work: Path) -> Findings:
     return Findings(
         {"beside": beside, "alone": alone},
         (
-            Target("contention, share of rows marked under load", beside["share"], MARKED, at_least=True),
-            Target("contention, output says so (1: yes)", float(beside["says_so"]), 1.0, at_least=True),
-            Target("contention, rows marked without load", alone["marked"], 0),
-            Target("contention, output says so without load (0: no)", float(alone["says_so"]), 0.0),
+            Goal("contention, share of rows marked under load", beside["share"], MARKED, at_least=True),
+            Goal("contention, output says so (1: yes)", float(beside["says_so"]), 1.0, at_least=True),
+            Goal("contention, rows marked without load", alone["marked"], 0),
+            Goal("contention, output says so without load (0: no)", float(alone["says_so"]), 0.0),
         ),
         tuple(
             f"{name:6} {search['marked']} of {search['timed']} rows marked; {search['saying']}"

@@ -22,7 +22,7 @@ from benchmarks.live.problem import (
     valid_configs,
     write_configs,
 )
-from benchmarks.live.report import Findings, Target
+from benchmarks.live.report import Findings, Goal
 from benchmarks.live.triton_tuner import choose
 
 SPEED_UP: Final = 8.0
@@ -69,7 +69,7 @@ def run_triton(work: Path, ours: dict[str, Any]) -> Findings:
             "ratio": ratio,
             "best": best,
         },
-        (Target("triton.autotune, times our wall time", ratio, SPEED_UP, "x", at_least=True),),
+        (Goal("triton.autotune, times our wall time", ratio, SPEED_UP, "x", at_least=True),),
         (
             f"{len(chosen)} of {len(valid)} configs in {found['seconds']:.1f} s, {len(chosen) - len(timed)} failed",
             f"all of them: {scaled.seconds:.0f} s, give or take {scaled.error:.0f} s; ours: {ours['seconds']:.1f} s",
@@ -113,7 +113,7 @@ def run_helion(work: Path, ours: dict[str, Any]) -> Findings:
             "race": to_plain(timings),
             "ratio": ratio,
         },
-        (Target("helion, our winner at least as fast (1: yes)", float(level), 1.0, at_least=True),),
+        (Goal("helion, our winner at least as fast (1: yes)", float(level), 1.0, at_least=True),),
         (
             f"Helion {version}: {len(measured)} configs, {timed} with a time; process {finished.seconds:.0f} s, "
             f"budget {budget} s, ours {ours['seconds']:.0f} s"

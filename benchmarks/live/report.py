@@ -10,8 +10,8 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A target: a value that is to be at most, or at least, a limit."""
+class Goal:
+    """A goal: a value that is to be at most, or at least, a limit."""
 
     name: str
     value: float
@@ -35,7 +35,7 @@ class Findings:
     """Findings of one part: plain data for the file, targets, and lines for the reader."""
 
     figures: dict[str, Any]
-    targets: tuple[Target, ...] = ()
+    targets: tuple[Goal, ...] = ()
     lines: tuple[str, ...] = ()
 
 

@@ -17,7 +17,7 @@ from autotune.units import timing_text
 from benchmarks.grids import grid_shape
 from benchmarks.live import processes
 from benchmarks.live.problem import ATTENTION, LIMITS, MAIN, from_plain, optimum, race, race_main, to_plain
-from benchmarks.live.report import Findings, Target
+from benchmarks.live.report import Findings, Goal
 
 LENGTHS: Final = "128,...,16384"
 SEEDS: Final = (1, 2)
@@ -52,8 +52,8 @@ def run_search(work: Path) -> Findings:
             "ratio": ratio,
         },
         (
-            Target("search, wall time", wall, 60.0, " s"),
-            Target("search, winner / optimum of the sweep", ratio, 1.03),
+            Goal("search, wall time", wall, 60.0, " s"),
+            Goal("search, winner / optimum of the sweep", ratio, 1.03),
         ),
         (
             f"{MAIN}: {found['measured']} configs, {found['ending']}, {found['contended']} rows contended",
@@ -104,7 +104,7 @@ def run_ladder(work: Path, *, shipped: bool = False) -> Findings:
     ]
     return Findings(
         {"seconds": finished.seconds, "rows": rows},
-        (Target(f"{name}, wall time of {len(rows)} lengths", finished.seconds, 150.0, " s"),),
+        (Goal(f"{name}, wall time of {len(rows)} lengths", finished.seconds, 150.0, " s"),),
         tuple("{seq:6} {seconds:5.1f} s {measured:4} configs, {ending}; {winner}".format(**row) for row in rows),
     )
 
@@ -123,7 +123,7 @@ def run_repeat(work: Path) -> Findings:
             rows.append({**row, "seconds": time.monotonic() - started})
             print(_repeat_line(rows[-1]), flush=True)
     alike = sum(row["difference"] is not None and row["difference"] <= SAME for row in rows)
-    return Findings({"rows": rows}, (Target(f"repeat, shapes within {SAME:.0%}", alike, NEEDED, at_least=True),))
+    return Findings({"rows": rows}, (Goal(f"repeat, shapes within {SAME:.0%}", alike, NEEDED, at_least=True),))
 
 
 def _search_twice(executor: GpuExecutor, shape: AttentionShape, folder: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ COMPILERS: Final = 15  # a host with 16 cores: one keeps the search and the GPU 
 IN_FLIGHT: Final = min(COMPILERS + 1, AHEAD)  # as a search has it on a GPU
 
 
-class Source(Protocol):
+class ProposalSource(Protocol):
     """The origin of a simulation's configs, by index."""
 
     def ask(self) -> int | None:
@@ -48,7 +48,7 @@ class Batches:
         self._open -= 1
 
 
-def simulate(recording: Recording, source: Source, *, compilers: int, in_flight: int) -> list[Judged]:
+def simulate(recording: Recording, source: ProposalSource, *, compilers: int, in_flight: int) -> list[Judged]:
     """Return verdicts in the order of their seconds, as many as the recording's budget or the source allows.
 
     Asking takes no time, and a config that does not compile never reaches the GPU.

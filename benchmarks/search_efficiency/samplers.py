@@ -14,7 +14,7 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, NSGAIISampler,
 from autotune.search import SAMPLERS, Sampler
 from autotune.search.proposals import make_proposals
 from autotune.space import Config
-from benchmarks.search_efficiency.machine import COMPILERS, IN_FLIGHT, Judged, Source, simulate
+from benchmarks.search_efficiency.machine import COMPILERS, IN_FLIGHT, Judged, ProposalSource, simulate
 from benchmarks.search_efficiency.recordings import Recording
 
 OURS: Final[dict[str, Sampler]] = {name: name for name in SAMPLERS if name != "exhaustive"}
@@ -62,7 +62,7 @@ def run_sampler(sampler: str, recording: Recording, seed: int) -> Run:
     return Run(sampler, recording.name, seed, [[index] for index in trace], seconds, pipelined)
 
 
-def replay(source: Source, budget: int) -> list[int]:
+def replay(source: ProposalSource, budget: int) -> list[int]:
     """Return the configs asked for, each answered before the next; raise RuntimeError if one is asked for twice."""
     trace: dict[int, None] = {}
     while len(trace) < budget and (index := source.ask()) is not None:
@@ -73,7 +73,7 @@ def replay(source: Source, budget: int) -> list[int]:
     return list(trace)
 
 
-def open_source(sampler: str, recording: Recording, seed: int) -> Source:
+def open_source(sampler: str, recording: Recording, seed: int) -> ProposalSource:
     return OurSource(OURS[sampler], recording, seed) if sampler in OURS else PlainSource(sampler, recording, seed)
 
 

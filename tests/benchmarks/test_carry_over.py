@@ -15,7 +15,7 @@ from autotune.registry import get_implementation
 from autotune.table import shipped_sweeps, shipped_winners, write_shipped
 from autotune.trial import Candidate, Trial
 from benchmarks import carry_over, compiled_rows
-from benchmarks.carry_over import ROOT, Compiled, as_request, compare, compile_in, shipped_tables
+from benchmarks.carry_over import ROOT, CompiledTree, as_request, compare, compile_in, shipped_tables
 from benchmarks.compiled_rows import name_constants
 from tests import sample
 
@@ -29,8 +29,8 @@ def row(length: int, source_hash: str = OLD, **changes: Any) -> Trial:
     return replace(made, started_at=made.started_at + timedelta(seconds=length))
 
 
-def compiled(source_hash: str, *digests: str | None) -> Compiled:
-    return Compiled(source_hash, [None if digest is None else {"digest": digest} for digest in digests])
+def compiled(source_hash: str, *digests: str | None) -> CompiledTree:
+    return CompiledTree(source_hash, [None if digest is None else {"digest": digest} for digest in digests])
 
 
 def test_a_row_of_the_earlier_source_is_today_s_where_both_compile_the_same() -> None:
@@ -75,7 +75,7 @@ REQUESTS = [as_request(each, machine_code=machine_code) for machine_code in (Tru
 
 
 @functools.cache
-def this_tree() -> Compiled:
+def this_tree() -> CompiledTree:
     """Compile with today's sources, once in a process of the tests."""
     return compile_in([ROOT], REQUESTS)[0]
 

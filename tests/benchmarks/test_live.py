@@ -24,7 +24,7 @@ from benchmarks.live.helion_tuner import to_config, tunables
 from benchmarks.live.machine import compare
 from benchmarks.live.peers import best_of, no_slower, read_log, scale
 from benchmarks.live.problem import IMPLEMENTATION, MAIN, from_plain, optimum, valid_configs
-from benchmarks.live.report import Findings, Report, Target
+from benchmarks.live.report import Findings, Goal, Report
 from benchmarks.live.searches import CELLS, apart, describe_overhead
 from benchmarks.live.triton_tuner import OPTIONS, Clock, by_kind, capture_launch, choose, grid, shape_descriptors
 
@@ -110,15 +110,15 @@ def test_scaling_is_by_count_and_its_error_vanishes_with_the_whole() -> None:
 @pytest.mark.parametrize(
     ("target", "text"),
     [
-        (Target("a", 41.26, 60.0, " s"), "target a: 41.26 s, at most 60 s: met"),
-        (Target("a", 60.0, 60.0, " s"), "target a: 60 s, at most 60 s: met"),
-        (Target("a", 1.031, 1.03), "target a: 1.031, at most 1.03: missed"),
-        (Target("a", 7.9, 8.0, "x", at_least=True), "target a: 7.9x, at least 8x: missed"),
-        (Target("a", math.nan, 8.0, "x", at_least=True), "target a: nanx, at least 8x: missed"),
-        (Target("a", math.nan, 8.0), "target a: nan, at most 8: missed"),
+        (Goal("a", 41.26, 60.0, " s"), "target a: 41.26 s, at most 60 s: met"),
+        (Goal("a", 60.0, 60.0, " s"), "target a: 60 s, at most 60 s: met"),
+        (Goal("a", 1.031, 1.03), "target a: 1.031, at most 1.03: missed"),
+        (Goal("a", 7.9, 8.0, "x", at_least=True), "target a: 7.9x, at least 8x: missed"),
+        (Goal("a", math.nan, 8.0, "x", at_least=True), "target a: nanx, at least 8x: missed"),
+        (Goal("a", math.nan, 8.0), "target a: nan, at most 8: missed"),
     ],
 )
-def test_verdicts(target: Target, text: str) -> None:
+def test_verdicts(target: Goal, text: str) -> None:
     assert str(target) == text
 
 
@@ -128,9 +128,9 @@ def test_a_report_outlives_a_part_and_a_run(tmp_path: Path, capsys: pytest.Captu
 
     path = tmp_path / "live.json"
     report = Report(path)
-    assert report.run("search", lambda: Findings({"seconds": 3.0}, (Target("a", 1.0, 2.0),), ("a line",)))
+    assert report.run("search", lambda: Findings({"seconds": 3.0}, (Goal("a", 1.0, 2.0),), ("a line",)))
     assert not report.run("ladder", fails)
-    assert not report.run("repeat", lambda: Findings({}, (Target("b", 3.0, 2.0),)))
+    assert not report.run("repeat", lambda: Findings({}, (Goal("b", 3.0, 2.0),)))
     again = Report(path)
     assert again.figures("search") == {"seconds": 3.0}
     assert again.figures("ladder") is again.figures("helion") is None

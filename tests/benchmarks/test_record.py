@@ -1,4 +1,4 @@
-"""Recording what ships: which problems, one table after each of them, and an end before the time is up."""
+"""TableRecording what ships: which problems, one table after each of them, and an end before the time is up."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ from autotune.tuning import tuner
 from benchmarks import record
 from benchmarks.grids import SWEEPS, WINNERS, Cell, grid_shape
 from benchmarks.merge import merge
-from benchmarks.record import Recording, choose, cut, parse, seconds_of
+from benchmarks.record import TableRecording, choose, cut, parse, seconds_of
 from tests import flex_sample, sample
 
 GPU: Final[Any] = SimpleNamespace(name="gpu", device=NVIDIA_H200, toolchain=sample.TOOLCHAIN, close=lambda: None)
@@ -185,8 +185,8 @@ def searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Search
     dispatch.reload()
 
 
-def recording(results: Path, **options: Any) -> Recording:
-    return Recording(IMPLEMENTATION, results, **options)
+def recording(results: Path, **options: Any) -> TableRecording:
+    return TableRecording(IMPLEMENTATION, results, **options)
 
 
 def recorded(results: Path) -> list[Trial]:
@@ -262,7 +262,7 @@ def test_a_winner_of_another_torch_is_missing_where_that_one_would_measure(
         toolchain = replace(flex_sample.TOOLCHAIN, torch=torch)
         monkeypatch.setattr(platforms, "current_device", lambda: NVIDIA_H200)
         monkeypatch.setattr(platforms, "toolchain", lambda toolchain=toolchain: toolchain)
-        assert Recording(FLEX, tmp_path).missing(cells) == missing
+        assert TableRecording(FLEX, tmp_path).missing(cells) == missing
 
 
 def test_nothing_begins_that_would_end_too_late(
@@ -350,6 +350,6 @@ def test_winners_of_paged_decode_ship_in_a_table_of_their_own(
         return ended(operation, trial)
 
     monkeypatch.setattr(tuner, "search", find)
-    assert Recording(PAGED_DECODE, tmp_path).record([cell])
+    assert TableRecording(PAGED_DECODE, tmp_path).record([cell])
     assert (tmp_path / "nvidia_h200" / "paged_decode" / "triton.parquet").is_file()
     assert [trial.shape for trial in shipped_winners("paged_decode", results=tmp_path)] == [cell.shape]

@@ -8,7 +8,7 @@ import torch
 
 from autotune.errors import AutotuneError, BaselineUnavailableError, InputMismatchError, MissingDependencyError
 from autotune.kernels.baselines.baseline import OverCopies, refuse_pages, refuse_unless_ready, without_nan
-from autotune.kernels.baselines.cudnn.plans import Operands, Plan, planned
+from autotune.kernels.baselines.cudnn.plans import ExecutionPlan, Operands, planned
 from autotune.kernels.baselines.cudnn.problem import INSTALL, MAX_OFFSET, VECTOR, Operand, Problem, Strides, unsupported
 from autotune.kernels.tensors import dtype_name
 from autotune.shape import AttentionShape, PagedShape
@@ -184,7 +184,7 @@ def _calls(
 
     def call(name: str) -> Call:
         # Kept as long as the call: a CUDA graph that holds it writes to them.
-        workspaces: dict[Plan, torch.Tensor] = {}
+        workspaces: dict[ExecutionPlan, torch.Tensor] = {}
 
         def run() -> torch.Tensor:
             plan = _plan(name, problem, operands, q.device)
@@ -198,7 +198,7 @@ def _calls(
     return {name: call(name) for name in (FIRST, BEST)}
 
 
-def _plan(name: str, problem: Problem, operands: Operands, device: torch.device) -> Plan:
+def _plan(name: str, problem: Problem, operands: Operands, device: torch.device) -> ExecutionPlan:
     plans = planned(problem, device)
     return plans.first() if name == FIRST else plans.best(operands)
 

@@ -22,7 +22,7 @@ Operands = Mapping[int, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class ExecutionPlan:
     """One way to run a graph, built. One stream at a time may run it."""
 
     graph: Any
@@ -64,8 +64,8 @@ class Planned:
 
         _refuse_capture()
         self._device = device
-        self._first: Plan | None = None
-        self._best: Plan | None = None
+        self._first: ExecutionPlan | None = None
+        self._best: ExecutionPlan | None = None
         modes = [cudnn.heur_mode.A, cudnn.heur_mode.B, cudnn.heur_mode.FALLBACK]
         with torch.cuda.device(device):
             self._handle = _handle(device)
@@ -78,7 +78,7 @@ class Planned:
                 version = version_text(cudnn.backend_version())
                 raise BaselineUnavailableError(f"cuDNN {version} refuses: {error}") from error
 
-    def first(self) -> Plan:
+    def first(self) -> ExecutionPlan:
         """Return the first of cuDNN's proposals that can be built."""
         if self._first is None:
             _refuse_capture()
@@ -87,7 +87,7 @@ class Planned:
                 raise BaselineUnavailableError("cuDNN proposes plans, but none can be built")
         return self._first
 
-    def best(self, operands: Operands) -> Plan:
+    def best(self, operands: Operands) -> ExecutionPlan:
         """Return the fastest plan over these operands, which the search writes to; its workspace is its own."""
         if self._best is None:
             _refuse_capture()
@@ -101,7 +101,7 @@ class Planned:
             self._best = min(timed, key=lambda entry: entry[0])[1]
         return self._best
 
-    def _build(self, index: int) -> Plan | None:
+    def _build(self, index: int) -> ExecutionPlan | None:
         graph = self._graph
         try:
             with torch.cuda.device(self._device):
@@ -110,7 +110,7 @@ class Planned:
                 name = graph.get_plan_name_at_index(index)
         except Exception:  # frontends differ in what they raise; a plan that cannot be built is none
             return None
-        return Plan(graph, index, name, size, self._handle, self._device)
+        return ExecutionPlan(graph, index, name, size, self._handle, self._device)
 
 
 class _Kept(threading.local):
@@ -147,7 +147,7 @@ def _handle(device: torch.device) -> Any:
     return _KEPT.handles[device]
 
 
-def _time_us(plan: Plan, operands: Operands) -> float | None:
+def _time_us(plan: ExecutionPlan, operands: Operands) -> float | None:
     """Return the median microseconds of a plan from a cold L2, by graph replay, or None if it does not run."""
     size = max(FLUSH_BYTES, 2 * torch.cuda.get_device_properties(plan.device).L2_cache_size)
     samples: list[float] = []

@@ -61,7 +61,7 @@ def _problem(inputs: Inputs) -> Inputs:
 
 
 @lru_cache(maxsize=MAX_COMPILED)
-def _compiled(problem: Inputs, options: tuple[tuple[str, int], ...], with_lse: bool) -> "Compiled":
+def _compiled(problem: Inputs, options: tuple[tuple[str, int], ...], with_lse: bool) -> "CompiledAttention":
     return compile_attention(
         *(problem.q, problem.k, problem.v),
         scale=problem.scale,
@@ -83,7 +83,7 @@ def compile_attention(
     options: Mapping[str, int] | None = None,
     gradients: bool = False,
     with_lse: bool = False,
-) -> "Compiled":
+) -> "CompiledAttention":
     """Compile FlexAttention of ``q [B, S_q, H, D]`` over ``k [B, S_kv, H_kv, D]`` and ``v [B, S_kv, H_kv, D_v]``.
 
     Without ``score_mod`` and ``mask_mod`` it is the no-op that others are compared with. The mask is one for all
@@ -116,10 +116,12 @@ def compile_attention(
             out = flex_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **settings)
             return (out[0].transpose(1, 2), out[1].lse) if with_lse else out.transpose(1, 2)
 
-    return Compiled(torch.compile(_with_own_code(attend), dynamic=False, fullgraph=True), has_options=bool(options))
+    return CompiledAttention(
+        torch.compile(_with_own_code(attend), dynamic=False, fullgraph=True), has_options=bool(options)
+    )
 
 
-class Compiled:
+class CompiledAttention:
     """FlexAttention as ``torch.compile`` makes it; it compiles at the first call.
 
     ``has_options``: options were chosen for it, so that it must not be compiled with others.

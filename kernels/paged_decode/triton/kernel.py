@@ -73,7 +73,7 @@ class BoundDecode(BoundPaged):
         return out if lse is None else (out, lse)
 
 
-class PagedDecode(PagedKernel):
+class PagedDecodeKernel(PagedKernel):
     """Implements ``autotune.implementation.Kernel`` for ``PagedShape``."""
 
     def _empty_inputs(self, shape: PagedShape) -> Inputs:
@@ -87,4 +87,4 @@ class PagedDecode(PagedKernel):
         return BoundDecode(config, shape)
 
 
-KERNEL: Final = PagedDecode()
+KERNEL: Final = PagedDecodeKernel()

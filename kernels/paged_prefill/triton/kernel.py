@@ -71,7 +71,7 @@ class BoundPrefill(BoundPaged):
         return out if lse is None else (out, lse)
 
 
-class PagedPrefill(PagedKernel):
+class PagedPrefillKernel(PagedKernel):
     """Implements ``autotune.implementation.Kernel`` for ``PagedShape``."""
 
     def _empty_inputs(self, shape: PagedShape) -> Inputs:
@@ -86,4 +86,4 @@ class PagedPrefill(PagedKernel):
         return BoundPrefill(config, shape)
 
 
-KERNEL: Final = PagedPrefill()
+KERNEL: Final = PagedPrefillKernel()
