@@ -100,7 +100,7 @@ def race_shape(operation: str, shape: Shape, seconds: float) -> Raced:
 
 
 def shape_before(shape: Shape) -> Any:
-    """The same shape as an object of the other tree."""
+    """Return the same shape as an object of the other tree."""
     return getattr(importlib.import_module(f"{BEFORE}.shape"), type(shape).__name__)(**shape.as_dict())
 
 

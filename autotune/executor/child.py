@@ -99,7 +99,7 @@ class Child:
         return self._process.pid
 
     def fileno(self) -> int:
-        """The descriptor to wait on for messages."""
+        """Return the descriptor to wait on for messages."""
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 

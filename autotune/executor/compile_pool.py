@@ -153,7 +153,7 @@ class CompilePool:
         return self._child.has_message
 
     def fileno(self) -> int:
-        """The descriptor to wait on for messages."""
+        """Return the descriptor to wait on for messages."""
         return self._child.fileno()
 
     def close(self) -> None:

@@ -67,7 +67,7 @@ class WorkerKeeper:
         return self._worker.pid
 
     def fileno(self) -> int:
-        """The descriptor to wait on for messages."""
+        """Return the descriptor to wait on for messages."""
         return self._worker.fileno()
 
     @property

@@ -12,9 +12,7 @@ from autotune.search_spaces.flash_attention.flex import IMPLEMENTATION as FLEX
 from autotune.search_spaces.flash_attention.flex import kernel_options
 from autotune.space import Config
 from autotune.table.rows import moment_of, to_columns
-from autotune.table.schema import (
-    table_schema,
-)
+from autotune.table.schema import table_schema
 from autotune.trial import Timing, Trial
 
 FORMS: Final = ("csv", "json", "triton", "kernel_options")
