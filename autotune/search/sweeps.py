@@ -27,7 +27,7 @@ def ship_sweep(result: SearchResult, results: Path) -> None:
 
     Raises:
         SearchError: it is not complete or not decided, or another process used the GPU; nothing is written.
-        TableError: a file cannot be written, or holds a sweep of another shape or device; nothing is written.
+        TableError: a file cannot be written or read, or holds a sweep of another shape or device, which stays.
     """
     winner = result.winner
     name = f"sweep of {result.shape}"
