@@ -2,7 +2,7 @@
 
 import importlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Final
@@ -27,6 +27,8 @@ _implementations: dict[tuple[str, str], str] = {
     ("paged_prefill", "triton"): "autotune.search_spaces.paged_prefill.triton:IMPLEMENTATION",
 }
 
+on_registered: Final[list[Callable[[], None]]] = []  # called after a new implementation: what forgets older answers
+
 
 def register(name: str, operation: str) -> None:
     """Add an operation of your own by a ``"module:attribute"`` reference to its ``Operation``, imported when needed.
@@ -44,8 +46,8 @@ def register(name: str, operation: str) -> None:
 def register_implementation(operation: str, name: str, implementation: str) -> None:
     """Add an implementation to an operation by a ``"module:attribute"`` reference to its ``Implementation``.
 
-    It is tuned, raced, shown and served like ours. Installed packages do the same by an entry point
-    ``"OPERATION.NAME" = "module:attribute"`` of the group ``autotune.implementations``.
+    From the next call on it is tuned, raced, shown and served like ours. Installed packages do the same by an entry
+    point ``"OPERATION.NAME" = "module:attribute"`` of the group ``autotune.implementations``.
 
     Raises:
         UnknownNameError: the name is taken by another reference.
@@ -53,9 +55,12 @@ def register_implementation(operation: str, name: str, implementation: str) -> N
     Example:
         >>> autotune.register_implementation("flash_attention", "naive", "my_package.space:IMPLEMENTATION")
     """
+    is_new = (operation, name) not in _implementations
     if (found := _implementations.setdefault((operation, name), implementation)) != implementation:
         taken = f"implementation={name!r} of {operation} is registered already as {found}"
         raise UnknownNameError(f"{taken}; choose another name")
+    for forget in on_registered if is_new else ():
+        forget()
 
 
 def operation_names() -> list[str]:
@@ -122,6 +127,19 @@ def implementations_of(operation: str) -> list[Implementation[Any]]:
         except UnknownNameError as error:
             warnings.warn(str(error), RuntimeWarning, stacklevel=2)
     return sorted(found, key=lambda implementation: not implementation.is_ours)
+
+
+def our_implementations(operation: str) -> list[Implementation[Any]]:
+    """Return the implementations of an operation that are not foreign, in the order of registration.
+
+    Raises:
+        UnknownNameError: there is none; the message lists the foreign ones, which are tuned by name.
+    """
+    found = [each for each in implementations_of(operation) if each.is_ours]
+    if not found:
+        names = ", ".join(implementation_names(operation)) or "none"
+        raise UnknownNameError(f"operation={operation!r} has no implementation of ours; to be named: {names}")
+    return found
 
 
 def load_definition(operation: str) -> Definition:

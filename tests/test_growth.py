@@ -11,10 +11,11 @@ from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import get_kernel, pick_for_device, reload
 from autotune.implementation import Implementation
 from autotune.operation import Operation
+from autotune.search.sweeps import sweep_name
 from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.space import Config, Parameter, Space
 from autotune.table import shipped_outsiders, shipped_sweeps, shipped_winners
-from autotune.trial import Trial
+from autotune.trial import Policy, Trial
 
 NEW: Final = Parameter("PERSISTENT", (0, 1), absent=0)
 IMPLEMENTATIONS: Final = [
@@ -166,6 +167,19 @@ def test_the_functions_serve_the_exact_rows_of_a_grown_space(monkeypatch: pytest
     shape = functional._shape_of(sizes, sizes, dense.head_dim, "bfloat16", True, None, False)
     assert type(shape) is GrownAttentionShape
     functional._shape_of.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("shape", "name"),
+    [
+        (AttentionShape(batch=1, heads=8, seq_q=64, head_dim=128), "triton_b1_h8_s64_d128{}_full_bfloat16"),
+        (PagedShape(batch=1, heads=8, max_context=64, head_dim=128), "triton_b1_h8_c64_d128{}_bfloat16"),
+    ],
+)
+def test_a_new_field_names_the_sweeps_that_use_it_alone(shape: Shape, name: str) -> None:
+    used = GROWN[type(shape)](**{**shape.as_dict(), "sparse": True})
+    found = [sweep_name("triton", each, Policy()) for each in (shape, as_grown(shape), used)]
+    assert found == [name.format(""), name.format(""), name.format("_sparse")]
 
 
 def without_parameter(name: str, value: int | str) -> Callable[[Implementation[Any]], Implementation[Any]]:

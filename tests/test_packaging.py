@@ -107,8 +107,6 @@ def test_installed_modules_are_real_files(installed: Environment, tmp_path: Path
 
 
 def test_installed_command_answers_from_the_shipped_tables(installed: Environment, tmp_path: Path) -> None:
-    if not any((ROOT / "results").glob("*/*.parquet")):
-        pytest.skip("results/ ships no table yet")
     command = installed.python.parent / "autotune"
     printed = run(command, "show", "--json", cwd=tmp_path, AUTOTUNE_HOME=str(tmp_path / "home"))
     assert "flash_attention" in printed

@@ -38,8 +38,6 @@ GRID: Final = [
     for seq in (512, 1024, 2048, 4096, 8192, 16384)
 ]
 
-pytestmark = pytest.mark.skipif(not TABLES, reason="results/ holds no table yet")
-
 
 def shipped() -> list[Trial]:
     return [trial for operation in SHIPPED for trial in shipped_winners(operation)]
@@ -130,8 +128,6 @@ def test_the_grid_is_complete() -> None:
 def test_flex_ships_for_all_its_problems_measured_with_one_torch() -> None:
     rows = shipped_winners("flash_attention", implementation="flex")
     found = [trial for trial in rows if trial.device.name == DEVICE]
-    if not found:
-        pytest.skip("none was recorded yet")
     problems = WINNERS["flash_attention/flex"]
     missing = [str(cell) for cell in problems if cell.shape not in {trial.shape for trial in found}]
     command = f"{REGENERATE} --implementation flex --missing"

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from autotune import dispatch, platforms
+from autotune import dispatch, platforms, registry
 from autotune.cli.search import search as search_command
 from autotune.correctness import Verdict
 from autotune.device import Device
@@ -26,15 +27,18 @@ from autotune.errors import (
     UsageError,
 )
 from autotune.executor.replay import ReplayExecutor
-from autotune.registry import get_operation
+from autotune.executor.select import open_replay
+from autotune.registry import get_implementation, get_operation
 from autotune.search import Confirmation, Observer, SearchResult
 from autotune.shape import AttentionShape, PagedShape
 from autotune.table import Store, write_shipped
-from autotune.trial import Candidate, Outcome, Resources, Status, Trial
+from autotune.trial import Candidate, Outcome, Policy, Resources, Status, Trial
 from autotune.tuning import Tuning, tune, tuner
 from tests import sample
 
 ROOT = Path(__file__).parents[1]
+LONE = replace(get_operation("flash_attention"), name="lone")
+FOREIGN = replace(get_implementation("flash_attention", "flex"), operation="lone")
 QUICK: dict[str, Any] = {"trials": 6, "sampler": "random", "budget": None}
 
 
@@ -176,6 +180,16 @@ def test_a_shape_of_several_that_fails_is_a_result(monkeypatch: pytest.MonkeyPat
             "seq_q=9",
         ),
         ({"must_measure": True}, MissingDependencyError, "no GPU is visible"),
+        ({"trials": 0, "budget": None}, UsageError, "trials=0 is not allowed; expected an integer from 1"),
+        ({"trials": 0, "budget": 10}, UsageError, "trials=0 is not"),
+        ({"trials": 1.5}, UsageError, "trials=1.5 is not"),
+        ({"budget": -1}, UsageError, "budget=-1 is not allowed; expected more than 0 seconds"),
+        ({"budget": 0}, UsageError, "budget=0 is not"),
+        ({"budget": float("nan")}, UsageError, "budget=nan is not"),
+        ({"budget": float("inf")}, UsageError, "budget=inf is not allowed; .* None for no limit"),
+        ({"budget": "60s"}, UsageError, "budget='60s' is not"),
+        ({"seed": -1}, UsageError, "seed=-1 is not allowed; expected an integer from 0 to 4294967295"),
+        ({"seed": 2**32}, UsageError, "seed=4294967296 is not"),
     ],
     ids=str,
 )
@@ -186,6 +200,28 @@ def test_wrong_arguments_are_refused_before_anything_is_searched(
     with pytest.raises(error, match=message):
         tune(**{"shapes": sample.shape(64), "observer": notes, **arguments})
     assert (notes.events, home.exists()) == ([], False)
+
+
+def test_what_must_be_measured_is_not_measured_on_another_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = open_replay(None, Policy())
+    monkeypatch.setattr(tuner, "open_gpu", lambda settings: executor)
+    wrong = "device='NVIDIA B200' is not allowed with must_measure=True; expected 'NVIDIA H200' or None"
+    with pytest.raises(UsageError, match=wrong):
+        tune(sample.shape(64), device="NVIDIA B200", must_measure=True, **QUICK)
+    assert tune(sample.shape(64), device="nvidia h200", must_measure=True, **QUICK).results[0].winner
+
+
+@pytest.mark.parametrize("foreign", ["none", "flex"])
+def test_an_operation_without_an_implementation_of_ours_is_said_to_have_none(
+    monkeypatch: pytest.MonkeyPatch, foreign: str
+) -> None:
+    monkeypatch.setitem(registry._operations, "lone", f"{__name__}:LONE")
+    if foreign != "none":
+        monkeypatch.setitem(registry._implementations, ("lone", foreign), f"{__name__}:FOREIGN")
+    with pytest.raises(
+        UnknownNameError, match=f"operation='lone' has no implementation of ours; to be named: {foreign}$"
+    ):
+        tune(sample.shape(64), operation="lone", **QUICK)
 
 
 def test_a_winner_that_does_not_hold_here_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,6 +261,7 @@ def test_ctrl_c_returns_what_was_found_until_then(home: Path, monkeypatch: pytes
     assert found.interrupted
     assert [each.asked for each in found.results] == [sample.shape(64), sample.shape(128)]
     assert (found.results[0].winner is not None) == (answers == 8)
+    assert found.results[0].failure == ("" if answers == 8 else "interrupted before its race")
     assert len([row for row in Store(home).trials("flash_attention") if row.race_id == ""]) == answers
     assert "interrupted" in str(found)
 

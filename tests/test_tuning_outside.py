@@ -65,6 +65,19 @@ def test_it_is_tuned_alone_by_its_name() -> None:
     assert dispatch.get_kernel(result.shape, device="NVIDIA H200", among=(THEIRS,)).implementation == THEIRS
 
 
+def test_it_is_served_though_picks_were_made_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def picked() -> list[str]:
+        kernel = dispatch.get_kernel(sample.shape(64, head_dim=72), device="NVIDIA H200")
+        return [each.candidate.implementation for each in kernel._alternatives]
+
+    dispatch.reload()
+    before = picked()
+    register(monkeypatch)
+    assert (THEIRS in before, THEIRS in picked()) == (False, True)
+    monkeypatch.undo()
+    dispatch.reload()
+
+
 @pytest.mark.usefixtures("naive")
 def test_without_recordings_of_it_a_replay_reports_it_and_tunes_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

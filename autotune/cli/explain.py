@@ -15,7 +15,7 @@ from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.console.shapes import describe
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import pick_for_device
-from autotune.registry import get_implementation, implementations_of
+from autotune.registry import get_implementation, our_implementations
 from autotune.shape import Shape
 from autotune.table import Store, home, shipped_sweeps, shipped_winners, warn_damaged
 from autotune.trial import Candidate, Policy
@@ -43,7 +43,7 @@ def explain(
         console.print(note)
     require_folder(tables)
     operation = wanted.problems[0][0]  # of all of them
-    chosen = implementations_of(operation.name)[0].name if implementation is None else implementation
+    chosen = our_implementations(operation.name)[0].name if implementation is None else implementation
     space = get_implementation(operation.name, chosen).space
     sources = _read_sources(operation.name, chosen, tables or home())
     if device is None:

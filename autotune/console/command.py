@@ -50,7 +50,7 @@ def collected(name: str, make: Callable[..., object], options: dict[str, Decorat
 
 
 class Number(click.ParamType[float]):
-    """An integer or a float within limits; an error names the limits."""
+    """An integer or a finite float within limits; an error names the limits."""
 
     def __init__(self, kind: type[int] | type[float], minimum: float | None = None, maximum: float | None = None):
         self.name = "integer" if kind is int else "number"
@@ -64,7 +64,8 @@ class Number(click.ParamType[float]):
             given = value
         except ValueError:
             number, given = math.nan, repr(value)
-        if (-math.inf if low is None else low) <= number <= (math.inf if high is None else high):
+        is_within = (low is None or low <= number) and (high is None or number <= high)
+        if is_within and abs(number) < math.inf:  # which nan is not
             return number
         article = "an integer" if self._kind is int else "a number"
         limits = ("" if low is None else f" from {low:g}") + ("" if high is None else f" to {high}")

@@ -21,6 +21,7 @@ from autotune.registry import (
     get_operation,
     implementation_names,
     implementations_of,
+    on_registered,
     operation_for,
     operation_names,
 )
@@ -127,6 +128,9 @@ def reload() -> None:
         _generation += 1  # a thread that is still reading the old tables must not hand its pick to later calls
     _pick.cache_clear()
     _rows.cache_clear()
+
+
+on_registered.append(reload)
 
 
 @cache

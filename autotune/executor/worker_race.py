@@ -134,7 +134,7 @@ class Admission:
         return outcome
 
     def _measure_extra_bytes(self, candidate: Candidate) -> int | None:
-        """None where memory does not suffice beside everything that the race holds: no verdict on the candidate."""
+        """Return None where memory does not suffice beside all that the race holds: no verdict on the candidate."""
         try:
             outputs = self._case.empty_outputs(every_output=False)
             places = [output.data_ptr() for output in outputs]

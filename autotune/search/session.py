@@ -13,7 +13,7 @@ from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import ExecutorInfo
 from autotune.implementation import Implementation
 from autotune.operation import Operation
-from autotune.registry import implementations_of
+from autotune.registry import our_implementations
 from autotune.search.finalists import FINALISTS, SWEEP_FINALISTS, last_race, race_finalists
 from autotune.search.observer import Observer
 from autotune.search.proposals import DEFAULT_SAMPLER, Sampler, make_proposals, most_in_flight
@@ -64,7 +64,7 @@ def search(
     started = time.monotonic() if started is None else started
     observer = observer or Observer()
     executor.open(operation, shape)  # before resuming: a replay's toolchain is that of the sweep it opens
-    wanted = list(implementations) or [each for each in implementations_of(operation.name) if each.is_ours]
+    wanted = list(implementations) or our_implementations(operation.name)
     skipped = _skip(operation, wanted, shape, executor)
     first = {name: list(configs) for name, configs in (neighbours or {}).items()}
     if served is not None:

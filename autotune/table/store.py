@@ -126,14 +126,22 @@ class Store:
     ) -> list[Trial]:
         """Return every distinct trial of an operation's registered implementations, or of one, oldest first.
 
-        With ``device`` only those of that very device and power cap."""
+        With ``device`` only those of that very device and power cap.
+
+        Raises:
+            TableError: by ``on_damaged``.
+        """
         report = on_damaged or self._on_damaged
         shelves = self._shelves(operation, device, implementation, report)
         tables = itertools.chain.from_iterable(shelf.read(report).values() for shelf in shelves)
         return in_order(trial for table in tables for trial in table.trials if device in (None, trial.device))
 
     def winners(self, operation: str, *, on_damaged: OnDamaged | None = None) -> list[Trial]:
-        """Return ``winners(trials(operation))``, from snapshots as far as they reach."""
+        """Return ``winners(trials(operation))``, from snapshots as far as they reach.
+
+        Raises:
+            TableError: by ``on_damaged``.
+        """
         report = on_damaged or self._on_damaged
         shelves = self._shelves(operation, None, None, report)
         return winners(trial for shelf in shelves for trial in shelf.read_races(report))
@@ -141,7 +149,11 @@ class Store:
     def outsiders(self, operation: str | None = None, *, on_damaged: OnDamaged | None = None) -> list[Outsider]:
         """Return the rows that are not of today's spaces, and those of what is not registered here.
 
-        Of one operation, or of all that the store has rows of."""
+        Of one operation, or of all that the store has rows of.
+
+        Raises:
+            TableError: by ``on_damaged``.
+        """
         report = on_damaged or self._on_damaged
         found = []
         for device in _folders(self.root, report):

@@ -1,6 +1,7 @@
 """``tune`` and ``sweep``: one search for each shape over one executor, its winner stored, confirmed and served."""
 
 import contextlib
+import math
 import os
 import tempfile
 import time
@@ -26,7 +27,7 @@ from autotune.search import (
     confirm,
     search,
 )
-from autotune.search.result import ship_sweep
+from autotune.search.sweeps import ship_sweep
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store, home
@@ -75,7 +76,7 @@ def tune(
         settings: how a GPU is used.
         store: where trials are kept; ``$AUTOTUNE_HOME`` by default.
         observer: receives progress.
-        must_measure: refuse to replay.
+        must_measure: refuse to replay; ``device`` can then name the GPU here alone.
         target: also compile the finalists for this architecture, such as ``"gfx942"``; nothing of it is stored.
         ship_to: also write each complete sweep as tables that ship, below this folder.
 
@@ -92,6 +93,7 @@ def tune(
     started = time.monotonic()
     if sampler not in SAMPLERS:
         raise UnknownNameError(f"sampler={sampler!r} is unknown; allowed: {', '.join(SAMPLERS)}")
+    _check_numbers(budget, trials, seed)
     if target is not None:
         architecture(target)  # refuses an unknown one before anything is searched
     workloads = read_workloads(shapes, operation)
@@ -115,6 +117,9 @@ def tune(
     try:
         opened = open_gpu(settings) if must_measure else open_executor(device, settings)
         with contextlib.closing(opened) as executor:
+            here = executor.device.name
+            if must_measure and device is not None and device.casefold() != here.casefold():
+                raise UsageError(f"device={device!r} is not allowed with must_measure=True; expected {here!r} or None")
             for name in dict.fromkeys(each.name for each, _ in workloads):
                 store.trials(name, executor.device)  # refuses what is damaged before anything is searched
             tuner.run(executor, find_answers(workloads, executor, names))
@@ -122,6 +127,16 @@ def tune(
         tuner.interrupted = True
         tuner.observer.on_interrupted(None)
     return tuner.tuning(workloads)
+
+
+def _check_numbers(budget: float | None, trials: int | None, seed: int) -> None:
+    """Validate the numbers among the arguments of ``tune``."""
+    if budget is not None and not (isinstance(budget, int | float) and 0 < budget < math.inf):
+        raise UsageError(f"budget={budget!r} is not allowed; expected more than 0 seconds, or None for no limit")
+    if trials is not None and not (isinstance(trials, int) and trials >= 1):
+        raise UsageError(f"trials={trials!r} is not allowed; expected an integer from 1, or None for no limit")
+    if not (isinstance(seed, int) and 0 <= seed < 2**32):
+        raise UsageError(f"seed={seed!r} is not allowed; expected an integer from 0 to {2**32 - 1}")
 
 
 def why_unwritable(root: Path) -> str | None:
@@ -182,6 +197,8 @@ class _Tuner:
         reload()  # the next shape begins with what this one found
         is_asked = any((each.operation, each.asked) == (answer.operation, result.shape) for each in self.answers)
         found = TunedShape(operation=answer.operation.name, asked=answer.asked, shape=result.shape, search=result)
+        if result.winner is None:
+            found = replace(found, failure="interrupted before its race")
         self.found[answer.key] = found
         self.interrupted = result.interrupted
         self.observer.on_result(result, is_asked=is_asked)

@@ -11,7 +11,7 @@ from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import ExecutorInfo
 from autotune.implementation import Implementation
 from autotune.operation import Operation
-from autotune.registry import check_shape, get_implementation, get_operation, implementations_of, operation_for
+from autotune.registry import check_shape, get_implementation, get_operation, operation_for, our_implementations
 from autotune.search import Observer
 from autotune.shape import Shape
 
@@ -60,12 +60,12 @@ def find_implementations(
 ) -> tuple[Implementation[Any], ...]:
     """Return the implementations to tune: those of these names, or all of ours that support the shape on the device.
 
-    UnknownNameError for a name that is not registered, InvalidShapeError where none supports the shape.
+    Raise UnknownNameError for an unregistered name or where none is ours, InvalidShapeError where none supports it.
     """
     if (problem := operation.unsupported(shape)) is not None:
         raise InvalidShapeError(problem)
-    ours = [each for each in implementations_of(operation.name) if each.is_ours]
-    wanted = [get_implementation(operation.name, name) for name in dict.fromkeys(names)] or ours
+    named = [get_implementation(operation.name, name) for name in dict.fromkeys(names)]
+    wanted = named or our_implementations(operation.name)
     reasons = {each.name: each.supports(shape, device) for each in wanted}
     if None not in reasons.values():
         raise InvalidShapeError("; ".join(dict.fromkeys(filter(None, reasons.values()))))

@@ -2,15 +2,18 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from autotune import registry
 from tests import flex_sample, sample
 from tests.cli.conftest import Machine, Ran
 
 Run = Callable[..., Ran]
 
+LONE = replace(registry.get_operation("flash_attention"), name="lone")
 SHAPE = sample.shape()
 FLEX = flex_sample.trial(SHAPE, timing=sample.timing(150), baseline_timing=sample.timing(120))
 OUTSIDE = "BLOCK_K=48 is not one of (16, 32, 64, 128, 256)"
@@ -120,3 +123,14 @@ def test_an_export_is_of_ours_first_or_of_the_one_that_is_named(run: Run, both: 
 def test_an_export_of_the_only_one_that_has_winners_needs_no_name(run: Run, machine: Machine) -> None:
     machine.ship(FLEX)
     assert {row["implementation"] for row in json.loads(run("export").out)["rows"]} == {"flex"}
+
+
+@pytest.mark.parametrize("command", [("search", "--dry-run"), ("search",), ("explain", "BLOCK_Q=64")])
+def test_an_operation_without_an_implementation_is_said_to_have_none(
+    run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    machine.ship_sweep(1024)
+    monkeypatch.setitem(registry._operations, "lone", f"{__name__}:LONE")
+    ran = run(*command, "--operation", "lone")
+    assert (ran.code, ran.out) == (2, "")
+    assert "--operation='lone' has no implementation of ours; to be named: none" in ran.err

@@ -57,6 +57,7 @@ def test_shared_options_arrive_as_one_argument_in_a_section_of_their_own() -> No
         (("--width", "two"), "--width='two' is not allowed; expected an integer from 1 to 9"),
         (("--height", "0"), "--height=0 is not allowed; expected a number from 0.5"),
         (("--height", "nan"), "--height=nan is not allowed; expected a number from 0.5"),
+        (("--height", "inf"), "--height=inf is not allowed; expected a number from 0.5"),
         (("--kv-heads", "x"), "--kv-heads='x' is unknown"),
     ],
 )

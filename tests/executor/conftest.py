@@ -26,9 +26,9 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
 
 @pytest.fixture
 def start(processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StartChild]:
-    """Starts a child that runs the given code, which finds ``json``, ``os``, ``sys``, ``time`` and ``pipes``."""
+    """Starts a child that runs the given code, which finds ``json``, ``os``, ``sys``, ``time`` and ``child``."""
     monkeypatch.syspath_prepend(tmp_path)
-    prologue = "import json, os, subprocess, sys, time\nfrom autotune.executor import child as pipes\n"
+    prologue = "import json, os, subprocess, sys, time\nfrom autotune.executor import child\n"
     with ExitStack() as ended:
 
         def start_child(code: str) -> Child:

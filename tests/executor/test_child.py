@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import autotune
-from autotune.executor import child as pipes
+import autotune.executor.child
 from autotune.executor.child import ChildDiedError
 from tests.executor.conftest import StartChild
 from tests.executor.processes import Processes
@@ -184,11 +183,11 @@ def test_a_parent_that_ignores_the_ends_of_its_children_hears_of_them(start: Sta
 def test_what_a_child_prints_is_no_message(start: StartChild) -> None:
     """Neither Python's output nor that of libraries below it nor of programs that it starts."""
     child = start("""
-        channel = pipes.take_standard_output()
+        channel = child.take_standard_output()
         print("not a message", flush=True)
         os.write(1, b"not a message\\n")
         subprocess.run(["echo", "not a message"], check=True)
-        pipes.send(channel, {"number": 1})
+        child.send(channel, {"number": 1})
         print("last words", flush=True)
         os._exit(2)
     """)
@@ -254,10 +253,10 @@ def test_a_child_imports_the_package_that_its_parent_imported(
 ) -> None:
     """Though it lies in the current folder, as in a clone."""
     monkeypatch.chdir(Path(autotune.__file__).parents[1])
-    child = start('os.write(1, json.dumps({"file": pipes.__file__}).encode() + b"\\n")')
+    child = start('os.write(1, json.dumps({"file": child.__file__}).encode() + b"\\n")')
     answer = child.receive(20.0)
     assert answer is not None
-    assert answer["file"] == pipes.__file__
+    assert answer["file"] == autotune.executor.child.__file__
 
 
 def test_a_removed_current_folder_is_no_obstacle(

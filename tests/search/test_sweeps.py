@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.errors import SearchError
-from autotune.search import Limits, SearchResult, search
-from autotune.search.result import ship_sweep, sweep_name
+from autotune.errors import SearchError, TableError
+from autotune.search import Limits, SearchResult, search, sweeps
+from autotune.search.sweeps import ship_sweep, sweep_name
 from autotune.shape import AttentionShape
 from autotune.table import Store, shipped_sweeps
 from autotune.trial import Policy, Stage, Status
@@ -59,6 +59,28 @@ def test_a_sweep_whose_race_was_lost_does_not_ship_an_older_one(tmp_path: Path) 
     with pytest.raises(SearchError, match="its last race came to no result; run it again"):
         ship_sweep(result, tmp_path / "results")
     assert not (tmp_path / "results").exists()
+
+
+def test_a_sweep_does_not_replace_one_of_another_shape_or_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, results = swept(Store(tmp_path / "a")), tmp_path / "results"
+    for _ in range(2):  # the same sweep again replaces itself
+        ship_sweep(result, results)
+    before = (results / "SHA256SUMS").read_bytes()
+    other = FakeExecutor()
+    other.device = replace(other.device, power_cap_watts=600)
+    cooler = search(SYNTHETIC_SMALL, SHAPE, other, Store(tmp_path / "b"), limits=Limits(), sampler="exhaustive")
+    with pytest.raises(TableError, match=r"bfloat16.parquet: holds .* at 700 W, which .* at 600 W does not replace"):
+        ship_sweep(cooler, results)
+    monkeypatch.setattr(sweeps, "sweep_name", lambda *_: sweep_name("valley", SHAPE, Policy()))
+    longer = replace(SHAPE, seq_q=2 * SHAPE.seq_q)
+    grown = search(
+        SYNTHETIC_SMALL, longer, FakeExecutor(), Store(tmp_path / "c"), limits=Limits(), sampler="exhaustive"
+    )
+    with pytest.raises(TableError, match=f"holds {SHAPE} on NVIDIA H200 at 700 W, which {longer} at"):
+        ship_sweep(grown, results)
+    assert (results / "SHA256SUMS").read_bytes() == before
 
 
 def test_a_sweep_that_is_incomplete_or_contended_does_not_ship(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def peak_bytes(family: Family, shape: AttentionShape) -> int:
     """Predict the peak by formula, outputs included.
 
     naive: one matrix of scores, in which the softmax replaces them. eager: two at a time, the one that an operation
-    reads and the one that it writes; beside them the mask, and the copies that ``traffic.eager_movements`` names.
+    reads and the one that it writes; beside them the mask, and the copies that ``formulas.eager_movements`` names.
     fused: the output and a logarithm a query, whatever the lengths.
     """
     scores = score_matrix(shape).total
