@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, get_type_hints
 
 import pytest
@@ -70,7 +71,7 @@ def test_winners_of_flex_are_exported_as_any() -> None:
 
 def test_an_implementation_of_ones_own_says_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     own = replace(IMPLEMENTATION, export_options=lambda config: {"rows": config["BLOCK_M"]})
-    monkeypatch.setattr("autotune.table.export.get_implementation", lambda *_: own)
+    monkeypatch.setattr(import_module("autotune.table.export"), "get_implementation", lambda *_: own)
     (winner,) = json.loads(export([trial()], "kernel_options"))
     assert winner["kernel_options"] == {"rows": trial().config["BLOCK_M"]}
 
