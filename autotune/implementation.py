@@ -4,7 +4,7 @@ import ast
 import hashlib
 import importlib.metadata
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -49,6 +49,8 @@ class Implementation(Generic[ShapeT]):
         compiles_ahead: False where only the process that launches it can compile it.
         can_interpret: False where Triton's interpreter cannot run it.
         is_deterministic: False for a config whose runs may differ in their last bits.
+        export_options: returns a config as the options that a user passes to the library's own function, for the
+            export ``kernel_options``; None where there are none.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Implementation(Generic[ShapeT]):
     compiles_ahead: bool = True
     can_interpret: bool = True
     is_deterministic: Callable[[Config], bool] = _is_deterministic
+    export_options: Callable[[Config], Mapping[str, Any]] | None = None
 
     @property
     def is_ours(self) -> bool:

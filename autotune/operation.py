@@ -36,6 +36,7 @@ class Operation(Generic[ShapeT]):
         baselines: a reference to a sequence of ``Baseline``, the usual ones first; empty where there are none.
         unsupported: returns the reason why no implementation takes a shape, or None. Of several operations with one
             shape class, the first that supports a shape solves it.
+        query_counts: returns the queries of each sequence of a batch, for an operation that spreads them unevenly.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Operation(Generic[ShapeT]):
     definition: str
     baselines: str = ""
     unsupported: Callable[[ShapeT], str | None] = _supports_all
+    query_counts: Callable[[ShapeT], Sequence[int]] | None = None
 
 
 class Definition(Protocol):

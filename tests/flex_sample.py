@@ -18,12 +18,22 @@ from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import write_shipped
 from autotune.trial import Resources, Stage, Status, Trial
-from benchmarks.grids import WINNERS
 from tests import sample
 
 TOOLCHAIN: Final = replace(sample.TOOLCHAIN, torch="2.11.0+cu130")
 SOURCE: Final = hashlib.sha256(b"torch 2.11.0").hexdigest()
-SHAPES: Final = tuple(c.shape for c in WINNERS["flash_attention/flex"] if isinstance(c.shape, AttentionShape))
+FIELDS: Final = ("batch", "heads", "kv_heads", "head_dim", "seq_q", "causal", "window", "softcap")
+PROBLEMS: Final[tuple[tuple[Any, ...], ...]] = (
+    (16, 32, 8, 128, 1024, True, None, False),
+    (4, 32, 8, 128, 4096, True, None, False),
+    (4, 16, 16, 128, 4096, False, None, False),
+    (8, 32, 32, 64, 2048, True, None, False),
+    (8, 8, 8, 256, 2048, True, None, False),
+    (2, 32, 8, 128, 8192, True, 1024, False),
+    (1, 16, 8, 256, 4096, True, None, True),
+    (32, 12, 12, 64, 512, False, None, False),
+)
+SHAPES: Final = tuple(AttentionShape(**dict(zip(FIELDS, sizes, strict=True))) for sizes in PROBLEMS)
 # 128 valid configs: 64 sizes, with and without descriptors; of a window and a softcap torch can be told nothing else.
 SMALL: Final = AttentionShape(batch=1, heads=2, seq_q=128, head_dim=256, causal=True, window=64, softcap=True)
 SLOW_STAGES: Final = {1: 1.3, 2: 1.0, 3: 1.02, 4: 1.04, 5: 1.06}

@@ -1,18 +1,12 @@
-"""The public face: what ``autotune`` exports, and that the README speaks of every command."""
+"""The public face: what ``autotune`` exports."""
 
-import re
 import subprocess
 import sys
-from pathlib import Path
 from types import FunctionType
 
 import pytest
 
 import autotune
-from autotune.cli import app
-
-README = Path(__file__).resolve().parent.parent / "README.md"
-COMMANDS = sorted(app.COMMANDS)
 
 
 def test_all_is_exactly_what_is_public() -> None:
@@ -32,16 +26,3 @@ def test_what_tunes_is_imported_on_first_use() -> None:
 
 def test_everything_public_is_documented() -> None:
     assert [name for name in autotune.__all__ if not getattr(autotune, name).__doc__] == []
-
-
-def test_the_command_line_has_the_commands_of_the_design() -> None:
-    designed = [
-        *("analyze", "bench", "doctor", "explain", "export", "lookup", "report", "search", "show", "sweep"),
-    ]
-    assert designed == COMMANDS
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_readme_speaks_of_the_command(command: str) -> None:
-    text = README.read_text(encoding="utf-8")
-    assert re.search(rf"autotune {command}\b", text), f"README.md does not say what `autotune {command}` does"

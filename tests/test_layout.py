@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -41,6 +42,16 @@ NOT_FOR: Final = {
     "search_spaces": {"models"},
     "kernels": {"models"},
     "dispatch": {"executor"},
+}
+# Who names a kernel of ours; all others reach kernels and spaces by the registry, as they reach a user's own.
+KNOWS_OURS: Final = {
+    "autotune.functional": "the public function of one operation: its tensors' checks",
+    "autotune.paged": "append_kv, which writes a cache and is no operation that is tuned",
+    "autotune.paged_cache": "the cache of a user, laid out as the kernels read it",
+    "autotune.executor.worker_race": "OverCopies, by which any baseline says what it has copied",
+    "autotune.lab": "analyses of ours and of the baselines",
+    "autotune.kernels": "ours",
+    "autotune.search_spaces": "ours",
 }
 # A library is imported in these rooms only, whether at the top of a module or inside a function.
 LIBRARY_ROOMS: Final = {
@@ -171,6 +182,37 @@ def climbing_imports(root: Path) -> list[str]:
     return found
 
 
+def circles(root: Path) -> list[str]:
+    """Modules that import each other; said apart where only an import inside a function closes the circle."""
+    found = {module.name: list(imports(module)) for module in modules(root) if module.head}
+
+    def owner(target: str) -> str:  # of a name, its module
+        return target if target in found or "." not in target else owner(target.rpartition(".")[0])
+
+    for kind, with_lazy in (("a circle", False), ("a circle by an import inside a function", True)):
+        graph = {
+            name: {owner(item.target) for item in items if with_lazy or not item.is_lazy} - {name}
+            for name, items in found.items()
+        }
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            return [f"{kind}: {' imports '.join(reversed(error.args[1]))}"]
+    return []
+
+
+def named_kernels(root: Path) -> list[str]:
+    """A module that imports a kernel or space of ours by name."""
+    ours = ("autotune.kernels.", "autotune.search_spaces.")
+    return [
+        f"{where(root, module, item.line)}: {item.target} is named by the registry alone"
+        for module in modules(root)
+        if not f"{module.name}.".startswith(tuple(f"{name}." for name in KNOWS_OURS))
+        for item in imports(module)
+        if item.target.startswith(ours)
+    ]
+
+
 def misplaced_libraries(root: Path) -> list[str]:
     """A library outside its rooms, or an unlisted one at the top of a module."""
     found = []
@@ -240,6 +282,8 @@ def long_modules(root: Path) -> list[str]:
 
 RULES: Final[tuple[Callable[[Path], list[str]], ...]] = (
     climbing_imports,
+    circles,
+    named_kernels,
     misplaced_libraries,
     broken_links,
     vague_names,
@@ -320,6 +364,10 @@ def test_small_tree_keeps_every_rule(tree: Path) -> None:
         (climbing_imports, "kernels/paged.py", "import autotune.models", "not for it"),
         (climbing_imports, "search_spaces/attention.py", "import autotune.kernels.attention", "a higher floor"),
         (climbing_imports, "autotune/attic.py", "", "attic is on no floor"),
+        (circles, "autotune/errors.py", "from autotune.shape import Shape", "a circle: autotune."),
+        (circles, "autotune/errors.py", "def f():\n    from . import shape", "a circle by an import inside a function"),
+        (named_kernels, "autotune/table/export.py", "from ..search_spaces.attention import tiles", "export.py:1"),
+        (named_kernels, "autotune/dispatch.py", "def f():\n    import autotune.kernels.paged", "dispatch.py:2"),
         (misplaced_libraries, "autotune/dispatch.py", "import pyarrow.parquet", "pyarrow is for ['table']"),
         (misplaced_libraries, "autotune/table/store.py", "def f():\n    import optuna", "store.py:2: optuna"),
         (misplaced_libraries, "search_spaces/attention.py", "import triton", "triton is for"),

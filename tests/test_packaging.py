@@ -106,13 +106,6 @@ def test_installed_modules_are_real_files(installed: Environment, tmp_path: Path
         assert Path(file).is_relative_to(package)
 
 
-def test_installed_command_answers_from_the_shipped_tables(installed: Environment, tmp_path: Path) -> None:
-    command = installed.python.parent / "autotune"
-    printed = run(command, "show", "--json", cwd=tmp_path, AUTOTUNE_HOME=str(tmp_path / "home"))
-    assert "flash_attention" in printed
-    assert not (tmp_path / "home").exists()
-
-
 def test_hugging_face_kernels_stay_theirs(wheel: Path, tmp_path: Path) -> None:
     """Installing a second top-level ``kernels`` would overwrite theirs, and a root folder could shadow it."""
     environment = Environment(tmp_path / "venv")

@@ -19,7 +19,7 @@ from autotune.shape import AttentionShape
 from autotune.table import Sweep, shipped_outsiders, shipped_sweeps, shipped_winners
 from autotune.table.comparisons import holds_comparisons
 from autotune.trial import Status, Trial
-from benchmarks.grids import WINNERS
+from tests import flex_sample
 
 RESULTS: Final = Path(__file__).resolve().parent.parent / "results"
 SHIPPED: Final = ("flash_attention", "paged_decode", "paged_prefill")
@@ -128,8 +128,8 @@ def test_the_grid_is_complete() -> None:
 def test_flex_ships_for_all_its_problems_measured_with_one_torch() -> None:
     rows = shipped_winners("flash_attention", implementation="flex")
     found = [trial for trial in rows if trial.device.name == DEVICE]
-    problems = WINNERS["flash_attention/flex"]
-    missing = [str(cell) for cell in problems if cell.shape not in {trial.shape for trial in found}]
+    problems = flex_sample.SHAPES
+    missing = [str(shape) for shape in problems if shape not in {trial.shape for trial in found}]
     command = f"{REGENERATE} --implementation flex --missing"
     assert not missing, f"no winner on {DEVICE} for {'; '.join(missing)}; on that device, run `{command}`"
     assert len({trial.toolchain.torch for trial in found}) == 1

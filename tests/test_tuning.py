@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from autotune import dispatch, platforms, registry
-from autotune.cli.search import search as search_command
 from autotune.correctness import Verdict
 from autotune.device import Device
 from autotune.errors import (
@@ -327,7 +326,5 @@ def test_docstring_of_each_event_is_there() -> None:
 def test_every_argument_is_documented_and_what_the_budget_leaves_out() -> None:
     text = tune.__doc__ or ""
     assert [name for name in inspect.signature(tune).parameters if f"\n        {name}: " not in text] == []
-    (option,) = [each for each in search_command.params if each.name == "budget"]
-    for said in (" ".join(text.split()), str(getattr(option, "help", ""))):
-        assert "Where there is no GPU, compiling" in said
-        assert "checking the winner come on top" in said
+    assert "Where there is no GPU, compiling" in " ".join(text.split())
+    assert "checking the winner come on top" in " ".join(text.split())

@@ -23,7 +23,6 @@ from autotune.errors import InvalidShapeError, UsageError
 from autotune.models import ModelShape, find_model
 from autotune.operation import Operation
 from autotune.registry import get_operation, operation_names
-from autotune.search_spaces.paged_prefill.operation import query_counts
 from autotune.shape import AttentionShape, PagedShape, Shape
 
 DTYPE: Final = "bfloat16"
@@ -107,8 +106,6 @@ KINDS: Final[Mapping[type[Shape], Kind]] = {
     ),
 }
 USUAL: Final = {"paged_prefill": Usual(batch="8", queries=2048)}  # a step of chunked prefill
-# Whose queries a ragged batch spreads unevenly, and how.
-QUERY_COUNTS: Final = {"paged_prefill": query_counts}
 
 
 def kind_of(operation: Operation[Any]) -> Kind:
@@ -222,7 +219,7 @@ def _spread_text(operation: Operation[Any], options: ShapeOptions, shape: Shape)
         return ""
     if options.ragged and shape.batch == 1:
         return "--ragged changes nothing for a batch of 1: its sequence is as long as --context"
-    counts = QUERY_COUNTS[operation.name](shape) if operation.name in QUERY_COUNTS else (shape.seq_q,)
+    counts = operation.query_counts(shape) if operation.query_counts else (shape.seq_q,)
     if len(set(counts)) == 1:
         return ""
     *others, chunk = counts

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from autotune.errors import UnknownNameError, UsageError
-from autotune.registry import get_implementation
-from autotune.search_spaces.flash_attention.flex import IMPLEMENTATION as FLEX
-from autotune.search_spaces.flash_attention.flex import kernel_options
+from autotune.registry import get_implementation, implementations_of, operation_names
 from autotune.table.rows import moment_of, to_columns
 from autotune.table.schema import table_schema
 from autotune.trial import Stage, Status, Timing, Trial
@@ -85,9 +83,11 @@ def _triton_source(trials: Sequence[Trial]) -> str:
 
 
 def _kernel_options_text(trials: Sequence[Trial]) -> str:
-    found = f"{trials[0].operation}/{trials[0].implementation}"
-    if found != FLEX.title:
-        raise UsageError(f"form='kernel_options' is for {FLEX.title}, whose kernel is torch's; got {found}")
+    own = get_implementation(trials[0].operation, trials[0].implementation)
+    if (options_of := own.export_options) is None:
+        every = (each for name in operation_names() for each in implementations_of(name))
+        takers = " or ".join(each.title for each in every if each.export_options is not None)
+        raise UsageError(f"form='kernel_options' is for {takers}, whose kernel takes them; got {own.title}")
     winners = [
         {
             "shape": trial.shape.as_dict(),
@@ -96,7 +96,7 @@ def _kernel_options_text(trials: Sequence[Trial]) -> str:
             "torch": trial.toolchain.torch,
             "median_us": _timing(trial).median_us,
             "default_us": None if trial.default_timing is None else trial.default_timing.median_us,
-            "kernel_options": kernel_options(trial.config),
+            "kernel_options": options_of(trial.config),
         }
         for trial in trials
     ]

@@ -221,4 +221,5 @@ IMPLEMENTATION: Final = Implementation(
     check_shapes=check_shapes,
     compiles_ahead=False,
     can_interpret=False,
+    export_options=kernel_options,
 )

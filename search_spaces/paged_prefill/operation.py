@@ -45,4 +45,5 @@ OPERATION: Final = Operation(
     definition="autotune.kernels.paged_prefill.definition:DEFINITION",
     baselines="autotune.kernels.baselines.lists:OF_PAGED_PREFILL",
     unsupported=unsupported,
+    query_counts=query_counts,
 )

@@ -1,16 +1,11 @@
 """Commands on click: sections of the help, shared options, numbers, lazy groups."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
-from autotune.cli.analyze import analyze
-from autotune.cli.app import COMMANDS
 from autotune.console.command import Group, Reference, collected, command, integer, number, option
 from autotune.console.options import implementation_option, place_option, split_names
 from autotune.errors import UnknownNameError, UsageError
@@ -78,29 +73,6 @@ def test_a_group_imports_a_command_when_it_runs() -> None:
     assert (alone.exit_code, alone.stdout) == (2, "")
     assert "draw  Draw." in alone.stderr
     assert isinstance(invoke("gone", of=group).exception, ModuleNotFoundError)
-
-
-@pytest.mark.parametrize("references", [COMMANDS, analyze.references], ids=["autotune", "analyze"])
-def test_every_reference_is_a_command_of_its_name(references: dict[str, Reference]) -> None:
-    for name, reference in references.items():
-        assert reference.load().name == name
-        assert reference.help.endswith(".")
-
-
-@pytest.mark.parametrize(
-    ("typed", "completed"),
-    [("sho", "show"), ("show --ta", "--tables"), ("analyze stab", "stability"), ("search --kv-h", "--kv-heads")],
-)
-def test_a_shell_completes_commands_and_options(typed: str, completed: str) -> None:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "COMP_WORDS": f"autotune {typed}",
-        "COMP_CWORD": str(len(typed.split())),
-        "_AUTOTUNE_COMPLETE": "bash_complete",
-    }
-    done = subprocess.run([sys.executable, "-m", "autotune"], env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stdout.splitlines()) == (0, [f"plain,{completed}"])
 
 
 def test_names_are_split_at_commas() -> None:

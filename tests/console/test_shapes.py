@@ -1,7 +1,6 @@
 """The shape options: what each of them becomes, what a model gives, and what a model alone stands for."""
 
-from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -12,9 +11,6 @@ from autotune.console.shapes import KINDS, USUAL, Usual, describe, describe_mode
 from autotune.errors import UsageError
 from autotune.shape import AttentionShape, PagedShape, Shape
 from tests import sample
-from tests.cli.conftest import Ran
-
-Run = Callable[..., Ran]
 
 DECODE = PagedShape(batch=64, heads=32, kv_heads=8, max_context=8192, head_dim=128)
 
@@ -206,6 +202,13 @@ def test_a_ragged_decode_spreads_nothing_but_lengths() -> None:
     assert describe(ShapeOptions(operation="paged_decode", ragged=True)).notes == ()
     (note,) = describe(ShapeOptions(operation="paged_decode", ragged=True, batch="1")).notes
     assert note.startswith("--ragged changes nothing for a batch of 1")
+
+
+def test_an_operation_of_ones_own_says_how_it_spreads_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = replace(registry.get_operation("paged_decode"), query_counts=lambda shape: (1, 1, 5))
+    monkeypatch.setattr("autotune.console.shapes.get_operation", lambda name: own)
+    (note,) = describe(ShapeOptions(operation="paged_decode", ragged=True, batch="3")).notes
+    assert note.startswith("batch 3 of context 8192 is mixed: 2 sequences with 1 query each, one with 5 ")
 
 
 def test_a_shape_class_that_no_option_describes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,6 @@ from triton.backends.compiler import GPUTarget
 from triton.language import target_info
 
 from autotune.kernels.tiles.precision import product_precision
-from autotune.lab.machine import ceilings
-from autotune.lab.machine.processor import Processor
 from autotune.trial import Status
 from tests.contract.compiling import compile_sample
 
@@ -35,14 +33,6 @@ def test_float32_is_split_where_tensor_cores_multiply_bfloat16(name: str, monkey
     monkeypatch.setattr(target_info, "current_target", lambda: target)
     assert product_precision(tl.float32) == expected
     assert {product_precision(dtype) for dtype in (tl.float16, tl.bfloat16)} == {"ieee"}
-
-
-@pytest.mark.parametrize("name", [name for name, (target, _) in TARGETS.items() if target is not None])
-def test_the_measured_ceiling_is_of_the_products_that_are_computed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    target, expected = TARGETS[name]
-    assert target is not None
-    monkeypatch.setattr(target_info, "current_target", lambda: target)
-    assert ceilings._splits_float32(Processor("cuda", name, 2**20, 4)) == (expected == "bf16x6")
 
 
 def test_the_interpreter_multiplies_by_ieee_beside_a_gpu_too() -> None:

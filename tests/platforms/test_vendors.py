@@ -82,7 +82,8 @@ def test_the_rule_sees_a_branch_on_a_vendor(tmp_path: Path, text: str, is_found:
 
 
 def test_every_exception_exists() -> None:
-    assert [name for name in ALLOWED if not (ROOT / name).exists()] == []
+    rooms = [name for name in ALLOWED if not name.startswith("autotune/lab/") or (ROOT / "autotune/lab").exists()]
+    assert [name for name in rooms if not (ROOT / name).exists()] == []
 
 
 def test_every_architecture_has_a_platform_and_a_target() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, get_type_hints
 
 import pytest
@@ -68,8 +69,15 @@ def test_winners_of_flex_are_exported_as_any() -> None:
     assert {name: row[name] for name in trial().config} == dict(trial().config)
 
 
+def test_an_implementation_of_ones_own_says_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = replace(IMPLEMENTATION, export_options=lambda config: {"rows": config["BLOCK_M"]})
+    monkeypatch.setattr(import_module("autotune.table.export"), "get_implementation", lambda *_: own)
+    (winner,) = json.loads(export([trial()], "kernel_options"))
+    assert winner["kernel_options"] == {"rows": trial().config["BLOCK_M"]}
+
+
 def test_other_implementations_have_no_such_options() -> None:
-    with pytest.raises(UsageError, match="form='kernel_options' is for flash_attention/flex, whose kernel is torch's"):
+    with pytest.raises(UsageError, match="'kernel_options' is for flash_attention/flex, whose kernel takes them; got"):
         export([sample.trial()], "kernel_options")
 
 

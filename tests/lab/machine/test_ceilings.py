@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+from triton.language import target_info
 
 from autotune.lab.machine import ceilings, sampling
 from autotune.lab.machine.ceilings import Ceilings, Rate, measure_ceilings
 from autotune.lab.machine.processor import Processor
+from tests.kernels.test_precision import TARGETS
 
 PROCESSOR = Processor("cpu", "a CPU", 2**20, 4)
 GPU = Processor("cuda", "a GPU", 2**20, 4)
@@ -117,3 +119,11 @@ def test_a_slow_call_is_sampled_three_times(monkeypatch: pytest.MonkeyPatch) -> 
         now[0] += 2.0
 
     assert sampling.sample_times([run], PROCESSOR) == pytest.approx([2e6] * sampling.MIN_SAMPLES)
+
+
+@pytest.mark.parametrize("name", [name for name, (target, _) in TARGETS.items() if target is not None])
+def test_the_measured_ceiling_is_of_the_products_that_are_computed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, expected = TARGETS[name]
+    assert target is not None
+    monkeypatch.setattr(target_info, "current_target", lambda: target)
+    assert ceilings._splits_float32(Processor("cuda", name, 2**20, 4)) == (expected == "bf16x6")

@@ -1,0 +1,59 @@
+"""The commands: those of the design, each in the README, loadable by its reference and completed by a shell."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.cli.analyze import analyze
+from autotune.cli.app import COMMANDS
+from autotune.cli.search import search
+from autotune.console.command import Reference
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def test_the_command_line_has_the_commands_of_the_design() -> None:
+    designed = [
+        *("analyze", "bench", "doctor", "explain", "export", "lookup", "report", "search", "show", "sweep"),
+    ]
+    assert designed == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_the_readme_speaks_of_the_command(command: str) -> None:
+    text = README.read_text(encoding="utf-8")
+    assert re.search(rf"autotune {command}\b", text), f"README.md does not say what `autotune {command}` does"
+
+
+@pytest.mark.parametrize("references", [COMMANDS, analyze.references], ids=["autotune", "analyze"])
+def test_every_reference_is_a_command_of_its_name(references: dict[str, Reference]) -> None:
+    for name, reference in references.items():
+        assert reference.load().name == name
+        assert reference.help.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [("sho", "show"), ("show --ta", "--tables"), ("analyze stab", "stability"), ("search --kv-h", "--kv-heads")],
+)
+def test_a_shell_completes_commands_and_options(typed: str, completed: str) -> None:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "COMP_WORDS": f"autotune {typed}",
+        "COMP_CWORD": str(len(typed.split())),
+        "_AUTOTUNE_COMPLETE": "bash_complete",
+    }
+    done = subprocess.run([sys.executable, "-m", "autotune"], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.splitlines()) == (0, [f"plain,{completed}"])
+
+
+def test_a_search_says_what_its_budget_leaves_out() -> None:
+    (option,) = [each for each in search.params if each.name == "budget"]
+    text = str(getattr(option, "help", ""))
+    assert "Where there is no GPU, compiling" in text
+    assert "checking the winner come on top" in text
