@@ -201,14 +201,22 @@ def _parameter_names(layout: str, passed: list[str]) -> dict[int, tuple[int, str
     }
 
 
+def _find(operation: str, implementation: str) -> tuple[Any, Any]:
+    """Return what owns the space and the source, and the kernel; in a tree before implementations, of the operation."""
+    load_kernel: Any = registry.load_kernel
+    if hasattr(registry, "get_implementation"):
+        return registry.get_implementation(operation, implementation), load_kernel(operation, implementation)
+    return registry.get_operation(operation), load_kernel(operation)
+
+
 def compile_row(row: dict[str, Any]) -> dict[str, Any] | None:
     """Compile one row; an error is reported on standard error and gives None."""
     recorder = LaunchRecorder(machine_code=row["machine_code"])
     JITFunction.run = lambda function, *arguments, **named: recorder.launch(function, *arguments, **named)
     JITFunction._do_compile = COMPILE if row["machine_code"] else lambda *arguments: recorder.compile(*arguments)
     try:
-        owner = (row["operation"], row["implementation"])
-        space = registry.get_implementation(*owner).space
+        owner, kernel = _find(row["operation"], row["implementation"])
+        space = owner.space
         device = Device(**row["device"])
         use_target(device.architecture)
         shape = registry.get_operation(row["operation"]).shape_class(**row["shape"])
@@ -216,7 +224,7 @@ def compile_row(row: dict[str, Any]) -> dict[str, Any] | None:
         if row["has_default"]:
             recorder.note(space.default(shape, device))
         config = Config({name: value for name, value in row["config"].items() if name in named})
-        registry.load_kernel(*owner).warmup(config, shape)
+        kernel.warmup(config, shape)
         digest = recorder.hexdigest()
     except Exception:
         print(f"{row['shape']}, {row['config']}:\n{traceback.format_exc()}", file=sys.stderr)
@@ -238,9 +246,9 @@ def compile_rows(rows: list[dict[str, Any]], title: str) -> list[dict[str, Any] 
 def main() -> None:
     knobs.compilation.disable_line_info = True
     rows = json.load(sys.stdin)
-    implementation = registry.get_implementation(rows[0]["operation"], rows[0]["implementation"])
+    owner, _ = _find(rows[0]["operation"], rows[0]["implementation"])
     compiled = compile_rows(rows, "".join(sys.argv[1:]))
-    print(json.dumps({"source_hash": implementation.source_hash, "rows": compiled}))
+    print(json.dumps({"source_hash": owner.source_hash, "rows": compiled}))
 
 
 if __name__ == "__main__":
