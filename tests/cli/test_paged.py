@@ -57,6 +57,7 @@ def ship(machine: Machine, shape: PagedShape = SHAPE) -> None:
     write_shipped(Path("nvidia_h200/paged_decode/sweeps/triton_paged.parquet"), sweep(shape), results=machine.results)
 
 
+@pytest.mark.slow
 def test_a_replayed_search_finds_saves_and_shows_a_winner(
     run: Run, machine: Machine, confirmed: list[list[Candidate]]
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_replayed_search_finds_saves_and_shows_a_winner(
         assert run("export", "--operation", "paged_decode", "--format", form).code == 0
 
 
+@pytest.mark.slow
 def test_the_nearest_recorded_cache_is_tuned_and_said(
     run: Run, machine: Machine, confirmed: list[list[Candidate]]
 ) -> None:

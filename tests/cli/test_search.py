@@ -273,6 +273,7 @@ def test_a_winner_that_fails_here_is_said(run: Run, machine: Machine, monkeypatc
     assert found["confirmation"]["holds"] is False
 
 
+@pytest.mark.slow
 def test_a_winner_is_really_compiled_and_checked(run: Run, machine: Machine) -> None:
     machine.ship_sweep(64)
     (found,) = json.loads(run("search", "--seq", "64", "--heads", "2", "--trials", "2", "--json").out)

@@ -255,6 +255,7 @@ def _attention_candidate(**values: int) -> Candidate:
     return Candidate("triton", config)
 
 
+@pytest.mark.slow
 def test_real_configs_have_the_resources_of_the_target(
     processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> FullDisk:
     return disk
 
 
+@pytest.mark.slow
 def test_every_call_that_takes_space_may_find_the_disk_full(tmp_path: Path, whole: FullDisk) -> None:
     for calls in range(whole.calls):
         assert fill(tmp_path / str(calls), calls=calls)[0]

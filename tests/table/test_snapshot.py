@@ -195,6 +195,7 @@ def kill_from(monkeypatch: pytest.MonkeyPatch, fatal: int) -> None:
         monkeypatch.setattr(os, name, killing(getattr(os, name)))
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_call_costs_time_only(tmp_path: Path) -> None:
     for fatal in itertools.count(1):
         store = Store(tmp_path / str(fatal))

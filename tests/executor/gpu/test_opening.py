@@ -143,6 +143,7 @@ def test_a_compile_server_that_dies_again_and_again_is_given_up(
 
 
 @pytest.mark.parametrize(("index", "opened"), [(None, 1), (0, 0), (2, 2)])
+@pytest.mark.slow
 def test_a_process_that_holds_a_context_is_warned_and_measures_on_its_current_gpu(
     own_processes: Processes, monkeypatch: pytest.MonkeyPatch, index: int | None, opened: int
 ) -> None:

@@ -62,6 +62,7 @@ def test_a_dead_compile_server_is_replaced_with_what_it_had(executor: GpuExecuto
         assert found == {candidate(): Status.OK, candidate(compile="huge"): Status.OUT_OF_RESOURCES}
 
 
+@pytest.mark.slow
 def test_a_silent_compile_server_is_replaced(executor: GpuExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_works(executor)
     os.kill(executor._pool._child.pid, signal.SIGSTOP)

@@ -34,7 +34,12 @@ from tests.kernels.numerics import compare, dense_attention
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("case", make_cases(), ids=str)
+INTERPRETED = [
+    pytest.param(case, marks=[pytest.mark.slow] if number % 4 else []) for number, case in enumerate(make_cases())
+]
+
+
+@pytest.mark.parametrize("case", INTERPRETED, ids=str)
 def test_interpreted_case(case: Case) -> None:
     assert interpret(case_failure, case, "cpu") is None
 

@@ -56,6 +56,7 @@ def test_gpu_case(case: Case) -> None:
 
 
 @pytest.mark.parametrize("kv_dtype", FLOATS)
+@pytest.mark.slow
 def test_interpreted_rounding_of_every_half(kv_dtype: str) -> None:
     assert interpret(every_half_failure, kv_dtype, "cpu") is None
 
@@ -109,6 +110,7 @@ def test_interpreted_prefill_over_what_was_appended() -> None:
 @pytest.mark.parametrize(
     "arch", ["sm_90", *(pytest.param(arch, marks=pytest.mark.slow) for arch in ("sm_80", "gfx942"))]
 )
+@pytest.mark.slow
 def test_all_types_compile_and_no_product_is_fused_with_a_sum(arch: str, tmp_path: Path) -> None:
     fused = compile_sample("tests.kernels.paged_cache.compile_sample", arch, tmp_path)
     assert sorted(fused) == sorted(["bfloat16", *QUANTIZED])

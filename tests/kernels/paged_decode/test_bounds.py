@@ -10,6 +10,7 @@ SCHEDULES = [("split", "kernel"), ("split", "last"), ("flat", "kernel")]
 
 @pytest.mark.parametrize("name", ODD)
 @pytest.mark.parametrize(("schedule", "combine"), SCHEDULES)
+@pytest.mark.slow
 def test_interpreted_lengths_end_with_the_table(schedule: str, combine: str, name: str) -> None:
     assert interpret(lengths_failure, schedule, combine, name, "cpu") is None
 

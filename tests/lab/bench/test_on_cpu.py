@@ -68,6 +68,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> list[Fake]:
     return known
 
 
+@pytest.mark.slow
 def test_those_with_a_time_come_first_and_the_others_say_why(fakes: list[Fake]) -> None:
     names = [fake.name for fake in fakes if fake.name != "unasked"]
     found = compare_on_cpu(OPERATION, SHAPE, names, seconds=0.0)
@@ -185,6 +186,7 @@ def test_what_does_not_fit_the_memory_is_refused_before_inputs_are_made(
         compare_on_cpu(OPERATION, SHAPE, ["right"], seconds=0.0, room=held - 1)
 
 
+@pytest.mark.slow
 def test_what_compiles_says_so(fakes: list[Fake]) -> None:
     fakes.append(Fake("flex"))
     steps: list[str] = []

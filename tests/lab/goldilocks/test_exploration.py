@@ -222,6 +222,7 @@ def test_cpu_counts_the_padding_of_a_contiguous_cache() -> None:
     assert padding <= found.extra_bytes < padding + kv_bytes(shape)
 
 
+@pytest.mark.slow
 def test_failures_of_baselines_are_data(monkeypatch: pytest.MonkeyPatch) -> None:
     from autotune.kernels.baselines.eager import Eager
 

@@ -41,6 +41,7 @@ def test_eager_holds_what_the_formula_says(fields: dict[str, Any]) -> None:
     assert eager == Peak("eager", shape, peak_bytes("eager", shape), peak_bytes("eager", shape))
 
 
+@pytest.mark.slow
 def test_peaks_grow_with_the_square_of_the_length_and_fused_ones_with_the_length() -> None:
     shapes = [AttentionShape(batch=1, heads=4, seq_q=seq, head_dim=32, dtype="float32") for seq in (256, 512)]
     peaks = {(peak.name, peak.shape.seq_q): peak for peak in measure_peaks(shapes, PROCESSOR, seconds=60.0)}

@@ -132,6 +132,7 @@ def test_baselines_are_examined_in_every_case(dtype: str) -> None:
     assert (equal.low, equal.high) == pytest.approx((1.0, 1.0), abs=0.01)
 
 
+@pytest.mark.slow
 def test_overflow_of_eager_is_no_limit() -> None:
     """Scores of 100 times larger inputs exceed fp16, in which eager keeps them."""
     shape = replace(SHAPE, dtype="float16", seq_q=32, seq_kv=32, head_dim=64, head_dim_v=64, causal=False)

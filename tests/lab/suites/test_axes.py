@@ -227,6 +227,7 @@ def test_what_does_not_compile_is_a_failure_and_the_others_are_measured(monkeypa
     assert failures == ["(2, 7, 16), causal mask: RuntimeError: no masks"]
 
 
+@pytest.mark.slow
 def test_flex_attention_itself_is_right_where_it_is_not_compiled() -> None:
     table = score_functions.flex_sheet(FakeMachine(), (SIZE,))
     assert table.failures == ()

@@ -67,6 +67,7 @@ def test_standard_attention_is_eager_attention_and_holds_two_matrices_of_scores_
 
 
 @pytest.mark.parametrize("suite", ["exercise", "assignment"])
+@pytest.mark.slow
 def test_a_case_whose_inputs_do_not_fit_costs_no_other(monkeypatch: pytest.MonkeyPatch, suite: str) -> None:
     right = entrants.judge_inputs
 
@@ -96,6 +97,7 @@ def on_an_h200(shape: AttentionShape, **options: Any) -> TunedKernel:
     return get_kernel(shape, device="NVIDIA H200", **options)
 
 
+@pytest.mark.slow
 def test_the_exercise_says_which_configs_flash_had(monkeypatch: pytest.MonkeyPatch) -> None:
     right = exercise._ways
     monkeypatch.setattr(exercise, "_ways", lambda machine, shape: (on_an_h200(shape), right(machine, shape)[1]))
@@ -120,6 +122,7 @@ def test_the_assignment_says_which_configs_ours_had(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("table", [0, 1])
+@pytest.mark.slow
 def test_the_exercise_fails_where_flash_computes_something_else(monkeypatch: pytest.MonkeyPatch, table: int) -> None:
     right = exercise._sdpa_flash
     monkeypatch.setattr(exercise, "_sdpa_flash", lambda q, k, v: right(q, k, v) * 1.01)

@@ -46,6 +46,7 @@ def test_a_result_has_the_threads_that_its_times_were_taken_with() -> None:
 
 
 @pytest.mark.parametrize(("name", "first"), [("exercise", "attention, float32: 2, 2, 9, 8"), ("assignment", "S 9")])
+@pytest.mark.slow
 def test_a_suite_tells_what_begins(name: str, first: str) -> None:
     steps: list[str] = []
     machine = FakeMachine(on_step=steps.append)

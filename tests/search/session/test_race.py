@@ -95,6 +95,7 @@ def _alike(config: Config) -> float:
 
 
 @pytest.mark.parametrize("time_us", [median_us, _alike], ids=["valley", "all alike"])
+@pytest.mark.slow
 def test_the_winner_does_not_depend_on_the_order_in_which_trials_end(tmp_path: Path, time_us: Any) -> None:
     finals = set()
     for order in range(3):
