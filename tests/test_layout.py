@@ -76,15 +76,6 @@ NOT_LOADED_BY: Final = {
     "autotune.models": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
     "autotune.search_spaces.flash_attention.triton": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
     "autotune.dispatch": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
-    "autotune.cli.app": {
-        "optuna",
-        "sqlalchemy",
-        "torch",
-        "triton",
-        "pyarrow",
-        "autotune.table",
-    },
-    "autotune.cli.show": {"optuna", "sqlalchemy", "torch", "triton", "autotune.executor"},
     "autotune.console.shapes": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
 }
 

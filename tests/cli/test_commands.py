@@ -12,8 +12,19 @@ from autotune.cli.analyze import analyze
 from autotune.cli.app import COMMANDS
 from autotune.cli.search import search
 from autotune.console.command import Reference
+from tests.test_layout import loaded_by
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+NOT_LOADED_BY = {
+    "autotune.cli.app": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "autotune.table"},
+    "autotune.cli.show": {"optuna", "sqlalchemy", "torch", "triton", "autotune.executor"},
+}
+
+
+@pytest.mark.parametrize("name", NOT_LOADED_BY)
+def test_import_loads_no_more_than_it_needs(name: str) -> None:
+    assert NOT_LOADED_BY[name] & loaded_by(name, ROOT) == set()
 
 
 def test_the_command_line_has_the_commands_of_the_design() -> None:

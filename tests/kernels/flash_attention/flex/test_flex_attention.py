@@ -94,7 +94,7 @@ def test_agrees_with_another_statement_of_attention(counter: CompileCounter) -> 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, when it loads inductor
 def test_compiled_on_the_cpu_agrees_with_fp64() -> None:
     cases = make_cases(DEFINITION, check_shapes(SMALL), device="cpu")
-    verdict = check_config(KERNEL, CONFIG, cases, every_output=True)
+    verdict = check_config(KERNEL, CONFIG, cases)  # torch's code for CPUs has no log-sum-exp
     assert (verdict.status, verdict.message) == (Status.OK, "")
 
 
