@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 
@@ -20,6 +22,7 @@ def run_example(name: str, home: Path) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_generation_over_a_paged_cache_chooses_the_tokens_of_torch(tmp_path: Path) -> None:
     lines = run_example("generate.py", tmp_path).splitlines()
     assert lines[0].startswith("no GPU here")

@@ -156,6 +156,7 @@ print(json.dumps([answers, sorted({"optuna", "triton"} & sys.modules.keys())]))
 """
 
 
+@pytest.mark.slow
 def test_any_folder_finds_the_shipped_winners(tmp_path: Path) -> None:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     result = subprocess.run(

@@ -45,6 +45,7 @@ def machine(naive: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.mark.usefixtures("machine")
+@pytest.mark.slow
 def test_it_is_tuned_raced_and_served_where_it_won() -> None:
     found = tune([sample.shape(FASTER), sample.shape(SLOWER)], **LIMITS)
     assert [each.winner and each.winner.implementation for each in found.results] == [THEIRS, OURS]

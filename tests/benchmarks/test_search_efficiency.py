@@ -161,7 +161,7 @@ def test_a_cache_file_keeps_the_order_and_the_failures(recordings: list[Recordin
             assert entry["time"] == pytest.approx(time_us / 1000)
 
 
-@pytest.mark.parametrize("sampler", ["random", "optuna-nsga2"])
+@pytest.mark.parametrize("sampler", ["random", pytest.param("optuna-nsga2", marks=pytest.mark.slow)])
 def test_kept_runs_are_read_and_not_run_again(
     sampler: str, recordings: list[Recording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

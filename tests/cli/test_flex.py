@@ -133,6 +133,7 @@ def test_all_winners_are_exported_for_torch(run: Run, shipped: Machine) -> None:
     }
 
 
+@pytest.mark.slow
 def test_what_ships_is_reported(run: Run, shipped: Machine, tmp_path: Path) -> None:
     rows = len(flex_sample.ship_sweep(shipped.results)) + 8
     page = tmp_path / "page.html"

@@ -23,6 +23,7 @@ Run = Callable[..., Ran]
 FASTER, SLOWER = 64, 128  # lengths
 
 
+@pytest.mark.slow
 def test_every_command_uses_it(
     machine: Machine, run: Run, confirmed: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,6 +54,7 @@ def test_every_command_uses_it(
     assert (raced.candidate.implementation, raced.timing) == ("naive", sample.timing(50.0))
 
 
+@pytest.mark.slow
 def test_attention_computes_with_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch)
     machine.tune(sample.trial(), *(trial for trial in recorded(FASTER, 50.0) if trial.stage is Stage.RACE))

@@ -86,6 +86,7 @@ def test_the_nearest_recorded_cache_is_tuned_and_said(
     assert f"paged_decode: {SHAPE}\n" in out
 
 
+@pytest.mark.slow
 def test_a_cache_that_nothing_recorded_resembles_fails_and_says_what_was(run: Run, machine: Machine) -> None:
     machine.ship_sweep(64)
     nothing = run("search", "--operation", "paged_decode")
@@ -151,6 +152,7 @@ def test_a_dry_run_of_what_was_not_recorded_plans_it_as_on_the_gpu(run: Run, mac
     assert not machine.home.exists()
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_a_model_beside_a_gpu_plans_both_phases(
     run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

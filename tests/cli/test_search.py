@@ -198,6 +198,7 @@ def test_out_names_another_folder(run: Run, machine: Machine, tmp_path: Path, co
     assert len(json.loads(run("show", "--tables", out, "--json").out)) == 1
 
 
+@pytest.mark.slow
 def test_each_length_begins_with_the_winners_of_the_ones_before(
     run: Run, machine: Machine, confirmed: list[list[Candidate]]
 ) -> None:
@@ -382,6 +383,7 @@ def test_a_sweep_that_fails_keeps_no_other_from_being_shipped(
     assert sweep.name == "triton_b128_h16_s128_d128_causal_bfloat16"
 
 
+@pytest.mark.slow
 def test_of_sweeps_that_were_interrupted_the_finished_are_shipped(
     run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -10,9 +10,8 @@ from tests.contract.compiling import compile_sample
 from tests.contract.suite import IMPLEMENTATIONS
 
 
-@pytest.mark.parametrize(
-    "arch", ["sm_90", *(pytest.param(each, marks=pytest.mark.slow) for each in ("gfx942", "sm_80"))]
-)
+@pytest.mark.parametrize("arch", ["sm_90", "gfx942", "sm_80"])
+@pytest.mark.slow
 def test_defaults_fit_and_samples_compile(arch: str, tmp_path: Path) -> None:
     found = compile_sample("tests.contract.compile_sample", arch, tmp_path)
     assert list(found) == [each.title for each in IMPLEMENTATIONS if each.compiles_ahead]

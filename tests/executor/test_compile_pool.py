@@ -135,6 +135,7 @@ def test_stopping_ends_what_was_compiling_and_the_problem_stays_open(pool: Compi
     assert pool.receive(0.0) is None
 
 
+@pytest.mark.slow
 def test_a_killed_compiler_is_tried_again_when_no_other_runs(
     pool: CompilePool, processes: Processes, tmp_path: Path
 ) -> None:
@@ -209,6 +210,7 @@ def test_jobs_are_limited_by_the_cgroup(
     assert limit_jobs(wanted) == Jobs(jobs, reason)
 
 
+@pytest.mark.slow
 def test_closing_ends_compilers_and_what_they_started(pool: CompilePool, processes: Processes) -> None:
     pool.open(OPERATION, SHAPE)
     for fault in ("grandchild", "hang"):

@@ -60,9 +60,10 @@ BACK_SECONDS: Final = 5.0  # a worker answers again so soon after the last one's
 
 @pytest.mark.parametrize(
     ("operation", "faults"),
-    [(faulty.SHORT_OPERATION, 10), pytest.param(faulty.SUITE_OPERATION, 100, marks=pytest.mark.slow)],
+    [(faulty.SHORT_OPERATION, 10), (faulty.SUITE_OPERATION, 100)],
     ids=["each", "a hundred"],
 )
+@pytest.mark.slow
 def test_a_search_survives_faults(
     processes: Processes,
     tmp_path: Path,

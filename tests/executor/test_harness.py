@@ -144,6 +144,7 @@ def test_every_baseline_is_measured_if_asked(harness: Harness, kernel: SlowKerne
     assert race(harness, candidate(), baselines="none")[0].baselines == ()
 
 
+@pytest.mark.slow
 def test_baselines_are_chosen_by_name_and_measured_beside_the_config(harness: Harness) -> None:
     found, _ = race(harness, candidate(), baselines=["rare", "slow"])
     assert [baseline.name for baseline in found.baselines] == ["slow", "rare"]  # in the kernel's order
@@ -154,6 +155,7 @@ def test_baselines_are_chosen_by_name_and_measured_beside_the_config(harness: Ha
     assert (slow.extra_bytes, found.extra_bytes) == (PARTIAL, (PARTIAL,))
 
 
+@pytest.mark.slow
 def test_what_a_baseline_holds_between_calls_is_its_memory_but_for_copies_and_its_result(harness: Harness) -> None:
     names = ("holding", "holding its output", "holding copies")
     found, _ = race(harness, candidate(), baselines=names)
@@ -183,6 +185,7 @@ def test_a_baseline_faster_than_the_hardware_can_be_has_no_time(harness: Harness
         assert found.outcomes[0].status is Status.OK
 
 
+@pytest.mark.slow
 def test_float32_is_held_against_six_products_of_bfloat16_and_a_baseline_is_too(kernel: SlowKernel) -> None:
     """They reach 164.9 TFLOP/s at most: a config that takes 500 us and a baseline of 400 us, below it and above."""
     harness = Harness(OPERATION, replace(SHAPE, dtype="float32"), Policy(), own_pid=1)
@@ -200,6 +203,7 @@ def test_float32_is_held_against_six_products_of_bfloat16_and_a_baseline_is_too(
     assert (outcome.status, outcome.message) == (Status.IMPLAUSIBLE, "180 TFLOP/s exceeds the 165 of NVIDIA H200")
 
 
+@pytest.mark.slow
 def test_a_baseline_that_refuses_is_named_and_the_rest_are_raced(harness: Harness, kernel: SlowKernel) -> None:
     kernel.baseline_error = TypeError("no kernel for this shape")
     found, _ = race(harness, candidate(), baselines=["slow", "fast"])

@@ -78,7 +78,7 @@ def test_an_interpreter_that_is_stopped_holds_no_search(processes: Processes) ->
     processes.wait_for(0)
 
 
-@pytest.mark.parametrize("run", ["killed_once", "killed"])
+@pytest.mark.parametrize("run", ["killed_once", pytest.param("killed", marks=pytest.mark.slow)])
 def test_a_killed_interpreter_is_tried_again_and_refutes_nothing(
     run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +90,7 @@ def test_a_killed_interpreter_is_tried_again_and_refutes_nothing(
         check_interpreted(OURS, config(run=run), SHAPE)
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_out_of_memory_refutes_nothing() -> None:
     with pytest.raises(MissingDependencyError, match="on this machine: MemoryError: no more"):
         check_interpreted(OURS, config(run="starved"), SHAPE)

@@ -56,6 +56,7 @@ def in_a_thread(work: object) -> None:
         raise error
 
 
+@pytest.mark.slow
 def test_an_executor_outlives_the_thread_that_opened_it(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     replace_gpu(monkeypatch)
     opened: list[GpuExecutor] = []

@@ -70,6 +70,7 @@ def test_a_damaged_entry_of_the_cache_is_replaced(compiled: Compiled, damage: by
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "file" / "cache"))
@@ -106,6 +107,7 @@ def test_an_assembler_that_does_not_work_is_told(
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.slow
 def test_an_assembler_that_cannot_be_executed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = tmp_path / "ptxas"
     tool.write_bytes(b"no program")

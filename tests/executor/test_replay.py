@@ -215,6 +215,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> list[Trial]:
     return store.trials(SYNTHETIC_PAIR.name)
 
 
+@pytest.mark.slow
 def test_one_problem_answers_for_every_implementation_that_was_recorded(pair: list[Trial]) -> None:
     executor = ReplayExecutor(NVIDIA_H200, pair)
     executor.open(SYNTHETIC_PAIR, SHAPE)

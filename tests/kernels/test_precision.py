@@ -35,6 +35,7 @@ def test_float32_is_split_where_tensor_cores_multiply_bfloat16(name: str, monkey
     assert {product_precision(dtype) for dtype in (tl.float16, tl.bfloat16)} == {"ieee"}
 
 
+@pytest.mark.slow
 def test_the_interpreter_multiplies_by_ieee_beside_a_gpu_too() -> None:
     code = """
 import torch

@@ -9,6 +9,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from autotune.search import Limits, search
 from autotune.table import Store
 from autotune.trial import Stage
@@ -35,6 +37,7 @@ def _run_and_kill(folder: Path, lines: int, seconds: float) -> list[tuple[str, i
     return [(word, int(place)) for word, place in map(str.split, said)]
 
 
+@pytest.mark.slow
 def test_killed_searches_lose_nothing_and_continue(tmp_path: Path) -> None:
     generator = random.Random(0)
     store = Store(tmp_path)

@@ -24,12 +24,14 @@ def test_configs_compile_in_the_order_given() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_hangs_its_compiler_is_an_outcome() -> None:
     settings = Settings(jobs=1, compile_seconds=0.1)
     outcomes = compile_all(OPERATION, SHAPE, NVIDIA_H200, [candidate(compile="hang")], settings)
     assert outcomes[0].status is Status.COMPILE_TIMEOUT
 
 
+@pytest.mark.slow
 def test_compilers_that_do_not_work_here_refute_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does an interpreter that gives no verdict: the message says why nothing was checked."""
 
@@ -72,6 +74,7 @@ def test_compilers_are_as_many_as_the_process_has_cores(
     assert asked == [jobs]
 
 
+@pytest.mark.slow
 def test_a_confirmation_compiles_and_checks() -> None:
     confirmation = confirm(OPERATION, SHAPE, NVIDIA_H200, [candidate(), candidate(compile="huge")], candidate())
     assert confirmation is not None

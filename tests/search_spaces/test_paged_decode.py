@@ -56,7 +56,7 @@ def test_the_default_takes_quantized_caches(kv_dtype: str) -> None:
     assert SPACE.why_invalid(SPACE.default(shape, NVIDIA_H200), shape, NVIDIA_H200) is None
 
 
-@pytest.mark.parametrize("arch", ["sm_86", "sm_90", "gfx942"])
+@pytest.mark.parametrize("arch", ["sm_86", "sm_90", pytest.param("gfx942", marks=pytest.mark.slow)])
 def test_configs_are_valid_unique_and_hold_the_default(arch: str) -> None:
     device, shape = DEVICES[arch], shape_of()
     configs = list(SPACE.configs(shape, device))

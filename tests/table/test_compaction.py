@@ -71,6 +71,7 @@ def test_compaction_sweeps_stale_temporary_files(tmp_path: Path) -> None:
     assert fresh.exists()
 
 
+@pytest.mark.slow
 def test_readers_and_writers_during_compaction_see_every_row(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.append(_trials(0))

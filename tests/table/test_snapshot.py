@@ -272,6 +272,7 @@ def test_writers_and_readers_at_once_agree(tmp_path: Path) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(tables(), st.integers(0, 5))
+@pytest.mark.slow
 def test_with_it_or_without_the_winners_are_the_same(
     tmp_path_factory: pytest.TempPathFactory, races: list[list[Trial]], cut: int
 ) -> None:

@@ -270,6 +270,7 @@ def test_a_kill_between_the_parts_of_a_race_leaves_whole_rows_of_each(
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
+@pytest.mark.slow
 def test_a_disk_that_fails_at_any_call_loses_nothing_acknowledged(tmp_path: Path, code: int) -> None:
     for fatal in itertools.count(1):
         store = Store(tmp_path / str(fatal))

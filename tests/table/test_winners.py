@@ -257,6 +257,7 @@ SECOND = dataclasses.replace(sample.IMPLEMENTATION, name="second")
 
 @settings(max_examples=50, deadline=None)
 @given(tables(), st.randoms(use_true_random=False))
+@pytest.mark.slow
 def test_ranks_depend_on_nothing_but_the_rows(races: list[list[Trial]], generator: Any) -> None:
     for _, rows in _problems(winners(_flat(races))):
         shuffled = generator.sample(rows, len(rows))

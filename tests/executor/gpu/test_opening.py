@@ -53,6 +53,7 @@ def test_a_gpu_that_does_not_open_is_an_error(
     own_processes.wait_for(0)
 
 
+@pytest.mark.slow
 def test_the_config_that_lost_the_gpu_is_known_before_the_error(own_processes: Processes, trouble: Path) -> None:
     executor = start_executor()
     executor.open(OPERATION, SHAPE)
@@ -72,8 +73,8 @@ def test_the_config_that_lost_the_gpu_is_known_before_the_error(own_processes: P
     ("word", "message"),
     [
         ("refuse to open", "out of memory"),
-        ("die when opening", "exit status 1: killed"),
-        ("hang when opening", "no answer within 1 s"),
+        pytest.param("die when opening", "exit status 1: killed", marks=pytest.mark.slow),
+        pytest.param("hang when opening", "no answer within 1 s", marks=pytest.mark.slow),
     ],
 )
 def test_a_problem_that_does_not_open_is_no_configs_fault(
@@ -94,6 +95,7 @@ def test_a_problem_that_does_not_open_is_no_configs_fault(
     executor.close()
 
 
+@pytest.mark.slow
 def test_a_worker_that_died_once_while_opening_is_forgiven(own_processes: Processes) -> None:
     executor = start_executor()
     executor.open(OPERATION, SHAPE)
@@ -102,6 +104,7 @@ def test_a_worker_that_died_once_while_opening_is_forgiven(own_processes: Proces
     executor.close()
 
 
+@pytest.mark.slow
 def test_a_worker_that_died_once_while_starting_is_forgiven(own_processes: Processes, trouble: Path) -> None:
     executor = start_executor()
     executor.open(OPERATION, SHAPE)
@@ -113,6 +116,7 @@ def test_a_worker_that_died_once_while_starting_is_forgiven(own_processes: Proce
     executor.close()
 
 
+@pytest.mark.slow
 def test_the_limit_of_compilers_is_told(own_processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "limit_jobs", lambda wanted: Jobs(1, "900 MiB of free memory"))
     executor = start_executor()

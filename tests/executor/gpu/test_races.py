@@ -16,7 +16,7 @@ from tests.executor.processes import Processes
     ("run", "status", "message"),
     [
         ("race_die", Status.WORKER_DIED, "exit status 9"),
-        ("race_hang", Status.HANG, "the race stood still for 2 s"),
+        pytest.param("race_hang", Status.HANG, "the race stood still for 2 s", marks=pytest.mark.slow),
         ("race_illegal", Status.ILLEGAL_ACCESS, "race_illegal"),
         ("race_raise", Status.LAUNCH_ERROR, "race_raise"),
     ],
@@ -72,6 +72,7 @@ def test_a_race_that_ends_while_no_entrant_runs_is_tried_again(executor: GpuExec
     assert_works(executor)
 
 
+@pytest.mark.slow
 def test_finalists_that_are_slow_in_turn_do_not_hang(executor: GpuExecutor) -> None:
     """Each is silent for 0.8 s; together that is more than the 2 s that one may be."""
     race = executor.race([candidate(run="race_slow", extra_us=extra_us) for extra_us in range(3)], seconds=0.1)

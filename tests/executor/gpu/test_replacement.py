@@ -47,6 +47,7 @@ def test_a_standby_that_died_is_replaced_by_a_fresh_start(executor: GpuExecutor)
     assert executor._workers.pid != standby
 
 
+@pytest.mark.slow
 def test_a_dead_compile_server_is_replaced_with_what_it_had(executor: GpuExecutor) -> None:
     for when in ("before open", "before submit", "while compiling"):
         if when == "before open":

@@ -39,7 +39,7 @@ def test_it_says_who_measures_and_where(executor: GpuExecutor) -> None:
         ("die", Status.WORKER_DIED, "exit status 9: last words"),
         ("killed", Status.WORKER_DIED, "exit status -9"),
         ("hang", Status.HANG, "no answer within 2 s"),
-        ("slow_cases", Status.OK, ""),  # 3 s, before the candidate's turn
+        pytest.param("slow_cases", Status.OK, "", marks=pytest.mark.slow),  # 3 s, before the candidate's turn
     ],
 )
 def test_a_screening_ends_with_its_status(executor: GpuExecutor, run: str, status: Status, message: str) -> None:
@@ -89,6 +89,7 @@ def test_what_was_not_collected_does_not_disturb_the_next(executor: GpuExecutor,
     assert_works(executor)
 
 
+@pytest.mark.slow
 def test_collecting_takes_no_longer_than_asked(executor: GpuExecutor) -> None:
     assert_works(executor)
     executor.submit(candidate(compile="hang"))

@@ -97,7 +97,7 @@ def test_gpu_prefill_over_what_was_appended() -> None:
     assert prefill_failure("cuda") is None
 
 
-@pytest.mark.parametrize("kv_dtype", QUANTIZED)
+@pytest.mark.parametrize("kv_dtype", ["int8", *(pytest.param(each, marks=pytest.mark.slow) for each in FLOATS)])
 def test_interpreted_attention_over_what_was_appended(kv_dtype: str) -> None:
     """The public functions pick for tensors on the CPU where there is no GPU."""
     assert interpret(attention_failure, kv_dtype, "cpu", torch.float16) is None

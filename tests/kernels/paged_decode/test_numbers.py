@@ -52,6 +52,7 @@ def test_gpu_case(case: Case) -> None:
     assert case_failure(case, "cuda") is None
 
 
+@pytest.mark.slow
 def test_every_pair_of_features_is_covered() -> None:
     held = {pair for row in rows()[:ON_GPU] for pair in pairs_of(row)}
     assert [pair for pair in all_pairs(FACTORS) if pair not in held] == []

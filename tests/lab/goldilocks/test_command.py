@@ -61,6 +61,7 @@ def test_every_point_is_measured_where_all_fit(run: Run) -> None:
     assert set(data["hypervolume"]["reference"]) == {"time_us", "memory_bytes", "error"}
 
 
+@pytest.mark.slow
 def test_no_more_is_measured_than_asked_for(run: Run) -> None:
     (data,) = json.loads(run("analyze", "goldilocks", *SMALL, "--trials", 2, "--json").out)
     assert len(data["points"]) == 2

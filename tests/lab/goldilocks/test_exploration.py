@@ -294,6 +294,7 @@ class Laboratory:
         pass
 
 
+@pytest.mark.slow
 def test_gpu_races_points_of_one_precision_together() -> None:
     executor = Laboratory(broken=frozenset({32}))
     bench = GpuBench(executor, FLASH, DENSE, ["eager"])

@@ -41,6 +41,7 @@ def test_golden(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_session(Path(__file__).with_name("golden.txt"), *((each, run(*each)) for each in given))
 
 
+@pytest.mark.slow
 def test_as_json(run: Run) -> None:
     data = json.loads(run("analyze", "memory", *SMALL, "--json").out)
     assert [item["of_head"] for item in data["scores"]] == [32 * 32 * 4, 64 * 64 * 4]

@@ -91,6 +91,7 @@ def eager_peaks(*lengths: int, seconds: float) -> list[Peak]:
     return list(measure_peaks(shapes, PROCESSOR, seconds=seconds))[: len(lengths)]
 
 
+@pytest.mark.slow
 def test_what_would_take_too_long_is_not_run(clock: Callable[[float], None]) -> None:
     """Twice the length takes 4.5 times as long at most, and four times the length that twice."""
     clock(3.0)

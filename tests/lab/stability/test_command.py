@@ -67,6 +67,7 @@ def test_an_absent_implementation_is_named_once_for_all_shapes(run: Run) -> None
     assert cudnn == "not run: sdpa cudnn: needs a GPU and a build of torch for it"
 
 
+@pytest.mark.slow
 def test_json_is_of_the_usual_sizes(run: Run) -> None:
     ran = run("analyze", "stability", "--against", "sdpa-flash", "--json")
     (data,) = json.loads(ran.out)

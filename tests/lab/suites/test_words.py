@@ -61,7 +61,9 @@ def small(name: str) -> Iterator[SuiteSheet]:
     }[name]()
 
 
-@pytest.mark.parametrize("name", SUITES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "axes" else ()) for name in SUITES]
+)
 def test_the_words_of_a_suite_are_its_golden_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Titles, columns and notes; the numbers are this machine's."""
     if name == "cudnn-paged":

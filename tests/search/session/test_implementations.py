@@ -57,6 +57,7 @@ def test_ours_are_tuned_by_default_in_turn(store: Store) -> None:
     assert set(executor.candidates) == {Candidate(each.name, config) for each in PAIR for config in valid(each)}
 
 
+@pytest.mark.slow
 def test_alone_an_implementation_is_asked_for_the_same_configs_as_beside_another(tmp_path: Path) -> None:
     alone, beside = FakeExecutor(), FakeExecutor()
     run(alone, Store(tmp_path / "alone"), [VALLEY], seed=3)
@@ -82,6 +83,7 @@ def test_one_race_decides_between_the_finalists_of_all(store: Store) -> None:
     assert {row.implementation: row.config for row in winners(rows)} == {"line": BEST_LINE, "valley": BEST_VALLEY}
 
 
+@pytest.mark.slow
 def test_what_is_close_to_the_best_of_all_is_raced_however_many_are_before_it(store: Store) -> None:
     """Of an implementation that is a few percent behind, the best is raced, and nothing of one that is far behind."""
     executor = FakeExecutor(time_us=lambda config: 100.0 if "STEP" in config else 104.0)

@@ -46,6 +46,7 @@ def test_a_space_that_fits_the_budget_is_enumerated(store: Store) -> None:
     assert sorted(executor.submitted, key=SMALL.space.order) == sorted(SPACE, key=SMALL.space.order)
 
 
+@pytest.mark.slow
 def test_the_same_seed_tries_the_same_configs(tmp_path: Path) -> None:
     executors = [FakeExecutor() for _ in range(3)]
     for number, (executor, seed) in enumerate(zip(executors, (0, 0, 1), strict=True)):
