@@ -2,13 +2,13 @@
 
 ``get_kernel(shape)`` reads the tables; ``attention``, ``paged_decode`` and ``paged_prefill`` pick by their tensors;
 ``append_kv`` and ``PagedKVCache`` fill paged caches; ``tune``, or ``autotune search`` on the command line, fills the
-tables.
+tables; ``stats`` and the logger ``autotune`` tell what a process is served.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from autotune.dispatch import Provenance, TunedKernel, get_kernel, reload
-from autotune.errors import AutotuneError, OutOfPagesError
+from autotune.dispatch import Provenance, Stats, TunedKernel, get_kernel, reload, seal, stats, unseal
+from autotune.errors import AutotuneError, OutOfPagesError, SealedError
 from autotune.functional import attention, merge_attention
 from autotune.paged import append_kv, paged_decode, paged_prefill
 from autotune.paged_cache import PagedKVCache
@@ -26,6 +26,8 @@ __all__ = [
     "PagedKVCache",
     "PagedShape",
     "Provenance",
+    "SealedError",
+    "Stats",
     "TunedKernel",
     "TunedShape",
     "Tuning",
@@ -39,7 +41,10 @@ __all__ = [
     "register",
     "register_implementation",
     "reload",
+    "seal",
+    "stats",
     "tune",
+    "unseal",
 ]
 
 _TUNING = ("TunedShape", "Tuning", "tune")

@@ -48,6 +48,7 @@ KNOWS_OURS: Final = {
     "autotune.functional": "the public function of one operation: its tensors' checks",
     "autotune.paged": "append_kv, which writes a cache and is no operation that is tuned",
     "autotune.paged_cache": "the cache of a user, laid out as the kernels read it",
+    "autotune.dispatch.kernel": "Triton's compiles, which are noted where kernels are bound",
     "autotune.executor.worker_race": "OverCopies, by which any baseline says what it has copied",
     "autotune.lab": "analyses of ours and of the baselines",
     "autotune.kernels": "ours",

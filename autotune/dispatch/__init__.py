@@ -1,7 +1,8 @@
 """Dispatch: ``get_kernel(shape)`` reads the tables once and answers in microseconds."""
 
 from autotune.dispatch.devices import find_named, names_like
-from autotune.dispatch.kernel import Provenance, Rung, TunedKernel, refusals
+from autotune.dispatch.events import Stats, seal, stats, unseal
+from autotune.dispatch.kernel import Provenance, Rung, TunedKernel
 from autotune.dispatch.ladder import MAX_DISTANCE
 from autotune.dispatch.picks import CACHED_PICKS, Among, get_kernel, neighbour_configs, pick_for_device, reload
 
@@ -11,12 +12,15 @@ __all__ = [
     "Among",
     "Provenance",
     "Rung",
+    "Stats",
     "TunedKernel",
     "find_named",
     "get_kernel",
     "names_like",
     "neighbour_configs",
     "pick_for_device",
-    "refusals",
     "reload",
+    "seal",
+    "stats",
+    "unseal",
 ]

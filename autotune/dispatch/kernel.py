@@ -1,11 +1,13 @@
 """A served kernel: the candidate that is called, the ones behind it, and where each comes from."""
 
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from autotune.dispatch.events import begin_compile, note_compile, note_refusal, noting_first_call
 from autotune.errors import BaselineUnavailableError, UnsupportedCallError, is_toolchain_refusal
 from autotune.implementation import installed_version
 from autotune.operation import ServedBaseline, ServedDefinition
@@ -17,7 +19,6 @@ from autotune.trial import Candidate, Trial
 Rung = Literal["exact", "nearest", "same model", "default"]
 
 _lock: Final = threading.Lock()
-_refused = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +122,30 @@ class TunedKernel:
 
     def _call_of(self, alternative: Alternative) -> Callable[..., Any]:
         call = self._calls.get(alternative.candidate)
-        if call is None:
-            call = self._calls[alternative.candidate] = _bind(self.operation, self.shape, alternative)
+        return self._bind(alternative) if call is None else call
+
+    def _bind(self, alternative: Alternative) -> Callable[..., Any]:
+        """Bind a candidate for all calls; return what makes the first of them, whose compiles are noted."""
+        candidate, is_baseline = alternative.candidate, bool(alternative.provenance.baseline)
+        implementation = None if is_baseline else get_implementation(self.operation, candidate.implementation)
+        if implementation is not None and not implementation.compiles_ahead:
+            begin_compile(implementation.title)
+            call = self._calls[candidate] = _bind(self.operation, self.shape, alternative)
+            return noting_first_call(implementation.title, call)
+        call = self._calls[candidate] = _bind(self.operation, self.shape, alternative)
+        if implementation is not None and "triton" in sys.modules:  # which a kernel of Triton has loaded
+            from autotune.kernels.compiles import watch
+
+            watch(implementation.kernel.partition(":")[0], begin_compile, note_compile)
         return call
 
     def _drop(self, refused: Alternative, error: Exception) -> None:
         """Serve the next candidate from now on, unless another thread has turned to it already."""
-        global _refused
         with _lock:
             if refused not in self._alternatives:
                 return
             self._alternatives = tuple(each for each in self._alternatives if each != refused)
-            _refused += 1
+        note_refusal(self.operation, refused.candidate, self.candidate, error)
         warnings.warn(
             f"{self.operation}: this toolchain refuses {refused.candidate} ({type(error).__name__}); "
             f"using {self.candidate} instead, {self.provenance.reason}",
@@ -142,11 +155,6 @@ class TunedKernel:
 
     def __repr__(self) -> str:
         return f"<{self.operation} kernel for {self.shape}: {self.candidate} ({self.provenance.rung})>"
-
-
-def refusals() -> int:
-    """Count the stored candidates that this process's toolchain has refused."""
-    return _refused
 
 
 def _bind(operation: str, shape: Shape, alternative: Alternative) -> Callable[..., Any]:

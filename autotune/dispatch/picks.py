@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch.devices import find_named, is_torch_device, names_like
+from autotune.dispatch.events import Pick, note_pick
 from autotune.dispatch.kernel import Alternative, Provenance, TunedKernel, why_unserved
 from autotune.dispatch.ladder import SERVES_DEFAULT, climb, why_default
 from autotune.errors import InvalidShapeError, MissingDependencyError, NoTunedKernelError, UnknownNameError, UsageError
@@ -77,6 +78,7 @@ def get_kernel(
 
     Raises:
         NoTunedKernelError: rung 5 with ``on_miss="error"``.
+        SealedError: rung 5 after ``seal()``, for a shape that was not picked before it.
         MissingDependencyError: no ``device`` is named and there is no GPU.
         InvalidShapeError: no admitted implementation supports the shape; the message says why.
         UnknownNameError: no such operation, or no such implementation in ``among``.
@@ -202,7 +204,15 @@ def _pick(shape: Shape, place: int | str | Device, name: str | None, among: Amon
     best: dict[Candidate, Alternative] = {}  # a candidate that was refused once is not tried again for another row
     for each in found:
         best.setdefault(each.candidate, each)
-    return TunedKernel(operation.name, shape, tuple(best.values()))
+    return _noted(TunedKernel(operation.name, shape, tuple(best.values())), device)
+
+
+def _noted(kernel: TunedKernel, device: Device) -> TunedKernel:
+    """Log and count a pick, and return it; SealedError for a miss that comes too late."""
+    why = kernel.provenance
+    pick = Pick(kernel.operation, kernel.shape, device, kernel.candidate, why.rung, is_miss=why.rung == "default")
+    note_pick(pick, why.reason)
+    return kernel
 
 
 def _can_serve(alternative: Alternative, operation: str, shape: Shape, *, here: bool) -> bool:
