@@ -16,7 +16,7 @@ from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Candidate, Trial
 
-Rung = Literal["exact", "nearest", "same model", "default"]
+Rung = Literal["exact", "nearest", "same model", "default", "pinned"]
 
 _lock: Final = threading.Lock()
 
@@ -25,7 +25,7 @@ _lock: Final = threading.Lock()
 class Provenance:
     """Why a candidate is served: the rung of the ladder, the row it came from, and what differs from here.
 
-    ``row`` and ``distance`` are None on the rung ``default``. ``origin`` says whose table the row stands in.
+    ``row`` and ``distance`` are None on the rungs ``default`` and ``pinned``. ``origin`` says whose table has the row.
     ``distance`` is the shapes' (``Shape.distance``): 1 for a factor of two in one size, 0 for the very shape.
     ``baseline`` names the baseline that won the row's race and is served in place of its candidate
     (``among="fastest"``).

@@ -1,9 +1,10 @@
 """``get_kernel``: picks a kernel for a shape from the tables, once, and keeps the pick."""
 
 import math
+import os
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -13,6 +14,7 @@ from autotune.dispatch.devices import find_named, is_torch_device, names_like
 from autotune.dispatch.events import Pick, note_pick
 from autotune.dispatch.kernel import Alternative, Provenance, TunedKernel, why_unserved
 from autotune.dispatch.ladder import SERVES_DEFAULT, climb, why_default
+from autotune.dispatch.pins import DISABLE, Pin, Switches, make_pin, pinned_implementation, read_switches, serve_pin
 from autotune.errors import InvalidShapeError, MissingDependencyError, NoTunedKernelError, UnknownNameError, UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
@@ -27,7 +29,7 @@ from autotune.registry import (
     operation_names,
 )
 from autotune.shape import Shape
-from autotune.space import Config
+from autotune.space import Config, Value
 from autotune.trial import Candidate
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ def get_kernel(
     on_miss: OnMiss = "default",
     among: Among = "ours",
     operation: str | None = None,
+    config: Mapping[str, Value] | None = None,
+    implementation: str | None = None,
 ) -> TunedKernel:
     """Return the best known kernel for a shape; never measure, compile, lock, write or ask a network.
 
@@ -63,7 +67,9 @@ def get_kernel(
     5. ``default``: the default of the first admitted implementation that supports the shape.
 
     The user's table wins over the shipped one where both have a row. Tables are read at the first call and kept until
-    ``reload()``.
+    ``reload()``, and so are ``AUTOTUNE_CONFIG``, which pins configs for every call as ``config`` does for one
+    (``flash_attention/triton:BLOCK_Q=64,num_warps=4``, several separated by ``;``), and ``AUTOTUNE_DISABLE=1``, which
+    serves defaults without tables.
 
     Args:
         shape: the problem to compute.
@@ -75,8 +81,13 @@ def get_kernel(
             a tuple of names, such as ``("triton", "flex")``; or ``"fastest"``, all of them and the baseline that won
             the stored race (cuDNN, FlashAttention 3), which ``provenance.baseline`` then names.
         operation: the operation's name, where several take such shapes; the first that supports it by default.
+        config: serve this config and no other, on the rung ``pinned``: nothing gives way where the toolchain refuses
+            it. Parameters that it leaves out are those that would be served otherwise.
+        implementation: whose config it is, the first of ours by default; alone, pin the config that would be served
+            among that implementation's.
 
     Raises:
+        InvalidConfigError: a pinned config that is not of the space, or invalid for the shape on the device.
         NoTunedKernelError: rung 5 with ``on_miss="error"``.
         SealedError: rung 5 after ``seal()``, for a shape that was not picked before it.
         MissingDependencyError: no ``device`` is named and there is no GPU.
@@ -89,7 +100,8 @@ def get_kernel(
         >>> get_kernel(shape, device="NVIDIA H200").provenance.rung
         'exact'
     """
-    kernel = _checked_pick(shape, device, operation, among)
+    pin = make_pin(config, implementation, among)
+    kernel = _checked_pick(shape, device, operation, among, pin)
     if on_miss not in ON_MISS:
         raise UsageError(f"on_miss={on_miss!r} is not allowed; expected {', '.join(map(repr, ON_MISS))}")
     if kernel.provenance.rung == "default" and on_miss != "default":
@@ -124,12 +136,13 @@ def neighbour_configs(
 
 
 def reload() -> None:
-    """Forget the tables and every pick made from them; the next call reads the tables again."""
+    """Forget the tables, the environment's pins and every pick; the next call reads tables and environment again."""
     global _generation
     with _lock:
         _generation += 1  # a thread that is still reading the old tables must not hand its pick to later calls
     _pick.cache_clear()
     _rows.cache_clear()
+    _switches.cache_clear()
 
 
 on_registered.append(reload)
@@ -143,12 +156,14 @@ def _rows(operation: str, generation: int) -> "tuple[Served, ...]":
     return tuple(served_winners(operation, on_damaged=warn_damaged))
 
 
-def _checked_pick(shape: Shape, device: str | None, operation: str | None, among: Among) -> TunedKernel:
+def _checked_pick(
+    shape: Shape, device: str | None, operation: str | None, among: Among, pin: Pin | None
+) -> TunedKernel:
     if device is not None and not isinstance(device, str):
         raise _not_a_name(device)
     place = platforms.current_index() if device is None else device
     try:
-        return _pick(shape, place, operation, among, _generation)
+        return _pick(shape, place, operation, among, _generation, *([] if pin is None else [pin]))
     except TypeError:  # an argument that cannot be hashed is neither a shape nor a name
         _check_arguments(shape, place, among)
         raise
@@ -177,17 +192,22 @@ def _not_a_name(device: object) -> UsageError:
 
 
 @lru_cache(maxsize=CACHED_PICKS)
-def _pick(shape: Shape, place: int | str | Device, name: str | None, among: Among, generation: int) -> TunedKernel:
+def _pick(
+    shape: Shape, place: int | str | Device, name: str | None, among: Among, generation: int, pin: Pin | None = None
+) -> TunedKernel:
     _check_arguments(shape, place, among)
     operation = operation_for(shape) if name is None else get_operation(name)
     check_shape(operation, shape)
-    rows = _rows(operation.name, generation)
+    switches = _switches(generation)
+    rows = () if switches.is_disabled else _rows(operation.name, generation)
     known: Device | None
     if isinstance(place, str):
         known = _device_named(place, rows, generation)
     else:
         known = place if isinstance(place, Device) else platforms.current_device(place)
     device = known or _stranger(str(place))
+    if (pin := pin or switches.pin(operation.name, among)) is not None:
+        among = (pinned_implementation(pin, operation.name, shape, device).name,)
     admitted = _admitted(operation, shape, device, among)
     rows = tuple(row for row in rows if row.trial.implementation in {each.name for each in admitted})
     found = list(climb(shape, device, rows, admitted, with_baselines=among == "fastest"))
@@ -195,6 +215,8 @@ def _pick(shape: Shape, place: int | str | Device, name: str | None, among: Amon
     if known is None:
         reason = _why_unknown(device.name, generation)
         warnings.warn(f"device={place!r}: {reason}", RuntimeWarning, stacklevel=4)
+    elif switches.is_disabled:
+        reason = f"{DISABLE}=1 switches the tables off{SERVES_DEFAULT}"
     elif found:
         reason = f"all that was tuned for this shape or near it is refused{SERVES_DEFAULT}"
     else:
@@ -204,15 +226,19 @@ def _pick(shape: Shape, place: int | str | Device, name: str | None, among: Amon
     best: dict[Candidate, Alternative] = {}  # a candidate that was refused once is not tried again for another row
     for each in found:
         best.setdefault(each.candidate, each)
-    return _noted(TunedKernel(operation.name, shape, tuple(best.values())), device)
+    served = tuple(best.values())
+    if pin is not None:
+        served = (serve_pin(pin, admitted[0], shape, device, served[0]),)
+    is_miss = served[0].provenance.rung == "default" and not switches.is_disabled
+    pick = Pick(operation.name, shape, device, served[0].candidate, served[0].provenance.rung, is_miss)
+    note_pick(pick, served[0].provenance.reason)
+    return TunedKernel(operation.name, shape, served)
 
 
-def _noted(kernel: TunedKernel, device: Device) -> TunedKernel:
-    """Log and count a pick, and return it; SealedError for a miss that comes too late."""
-    why = kernel.provenance
-    pick = Pick(kernel.operation, kernel.shape, device, kernel.candidate, why.rung, is_miss=why.rung == "default")
-    note_pick(pick, why.reason)
-    return kernel
+@cache
+def _switches(generation: int) -> Switches:
+    """Read the environment, once a generation."""
+    return read_switches(os.environ)
 
 
 def _can_serve(alternative: Alternative, operation: str, shape: Shape, *, here: bool) -> bool:
@@ -286,6 +312,8 @@ def _miss(kernel: TunedKernel, on_miss: OnMiss) -> None:
     if on_miss == "error":
         reason = kernel.provenance.reason.replace(SERVES_DEFAULT, "")  # which is not served
         raise NoTunedKernelError(f"{kernel.operation}: {reason}; shape: {kernel.shape}")
+    if _switches(_generation).is_disabled:
+        return  # tables may know the shape
     from autotune.table import record_miss
 
     record_miss(get_operation(kernel.operation), kernel.shape)
