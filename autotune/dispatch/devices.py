@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from typing import Final
 
 from autotune.device import Device
+from autotune.platforms import is_named
 
 TORCH_DEVICE: Final = r"(cpu|cuda|hip|hpu|mps|xpu)(:\d+)?"  # torch's words for devices, which name no GPU
 TYPO_RATIO: Final = 0.9  # difflib's, of names with a letter missing, doubled or swapped
 
 
 def find_named(name: str, devices: Iterable[Device]) -> Device | None:
-    """Return the device of that name, in any case, with the highest power cap; None if there is none."""
-    named = [device for device in devices if plain(device.name) == plain(name)]
+    """Return the device that a name means (``platforms.is_named``), with the highest power cap; None without one."""
+    named = [device for device in devices if is_named(device, name)]
     return max(named, key=lambda device: device.power_cap_watts or 0, default=None)
 
 

@@ -73,9 +73,10 @@ def get_kernel(
 
     Args:
         shape: the problem to compute.
-        device: a GPU's name for asking off-GPU, such as ``"NVIDIA H200"``, in any case (the highest power cap of that
-            name); the current GPU by default. A name that no table knows and that is not of the GPU here gets the
-            default and a RuntimeWarning, which suggests the name that it may be a misspelling of.
+        device: a GPU's name for asking off-GPU, such as ``"NVIDIA H200"``, ``"A100"`` or ``"RTX 4090"``, in any case
+            (the highest power cap of that name), or an architecture's, such as ``"sm_80"``; the current GPU by default.
+            A name that is none of these gets the default and a RuntimeWarning, which suggests the name that it may be
+            a misspelling of.
         on_miss: on rung 5, serve the default, raise, or also note the shape for ``search --from-misses``.
         among: which implementations may be served: ``"ours"``, those that are compiled from our sources or yours;
             a tuple of names, such as ``("triton", "flex")``; or ``"fastest"``, all of them and the baseline that won
@@ -273,15 +274,14 @@ def _admitted(operation: Operation[Any], shape: Shape, device: Device, among: Am
 
 
 def _device_named(name: str, rows: "tuple[Served, ...]", generation: int) -> Device | None:
-    """Find the device of that name with the highest power cap, in these rows or else in any table; or the GPU here."""
-    found = find_named(name, _devices(rows)) or find_named(name, [*_devices(_all_rows(generation)), NVIDIA_H200])
-    return found or find_named(name, filter(None, [_device_here()]))
+    """Find the device that a name means: in these rows, or else in any table, with the highest power cap; the GPU here;
+    or a known one, of which nothing is recorded."""
+    found = find_named(name, _devices(rows)) or find_named(name, _devices(_all_rows(generation)))
+    return found or find_named(name, filter(None, [_device_here()])) or platforms.known_device(name)
 
 
 def _stranger(name: str) -> Device:
-    """Make a device for a name that no table knows: only defaults fit it."""
-    if (known := platforms.known_device(name)) is not None:
-        return known
+    """Make a device for a name that nobody knows: only defaults fit it."""
     here = _device_here()
     return Device(name=name, arch=platforms.ASSUMED_ARCH if here is None else here.arch, sm_count=1, memory_mib=1)
 
@@ -303,7 +303,7 @@ def _devices(rows: "Iterable[Served]") -> list[Device]:
 
 
 def _why_unknown(name: str, generation: int) -> str:
-    near = names_like(name, [NVIDIA_H200, *_devices(_all_rows(generation))])
+    near = names_like(name, [*platforms.known_devices(), *_devices(_all_rows(generation))])
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     return f"no table knows the device {name}{SERVES_DEFAULT}{hint}"
 
