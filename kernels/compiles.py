@@ -1,4 +1,4 @@
-"""Triton's compiles in this process: who is told before and after each of a kernel that is served."""
+"""Triton's compiles in this process: who is told of them, and their keys in its cache."""
 
 import threading
 import time
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from triton import knobs
+from triton.runtime.jit import DependenciesFinder
 
 _packages: Final[set[str]] = set()
 _lock: Final = threading.Lock()
@@ -21,6 +22,7 @@ def watch(package: str, begin: Callable[[str], None], end: Callable[[str, float,
     """
     with _lock:
         if not _packages:
+            settle_cache_keys()  # so that what another process compiled ahead is found
             _install(begin, end)
         _packages.add(package)
 
@@ -48,3 +50,22 @@ def _install(begin: Callable[[str], None], end: Callable[[str, float, bool], Non
 
 def _is_watched(module: str) -> bool:
     return any(module == package or module.startswith(f"{package}.") for package in _packages)
+
+
+def settle_cache_keys() -> None:
+    """Make the key of a binary in Triton's cache the same whatever this process compiled before it.
+
+    Triton 3.6 takes the globals of a called function into the caller's key before it has collected them, so the key of
+    a kernel depends on which others were compiled earlier: of a worker and its compilers each would miss what the other
+    left in the cache. Here they are collected first.
+    """
+    update = getattr(DependenciesFinder, "_update_hash", None)
+    if update is None or getattr(update, "is_settled", False):
+        return
+
+    def settled(finder: Any, function: Any) -> None:
+        _ = function.cache_key  # fills its ``used_global_vals``
+        update(finder, function)
+
+    settled.is_settled = True  # type: ignore[attr-defined]
+    DependenciesFinder._update_hash = settled

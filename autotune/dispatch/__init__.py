@@ -4,7 +4,15 @@ from autotune.dispatch.devices import find_named, names_like
 from autotune.dispatch.events import Stats, seal, stats, unseal
 from autotune.dispatch.kernel import Provenance, Rung, TunedKernel
 from autotune.dispatch.ladder import MAX_DISTANCE
-from autotune.dispatch.picks import CACHED_PICKS, Among, get_kernel, neighbour_configs, pick_for_device, reload
+from autotune.dispatch.picks import (
+    CACHED_PICKS,
+    Among,
+    device_by_name,
+    get_kernel,
+    neighbour_configs,
+    pick_for_device,
+    reload,
+)
 
 __all__ = [
     "CACHED_PICKS",
@@ -14,6 +22,7 @@ __all__ = [
     "Rung",
     "Stats",
     "TunedKernel",
+    "device_by_name",
     "find_named",
     "get_kernel",
     "names_like",

@@ -10,7 +10,9 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -78,6 +80,7 @@ class _Counts:
 
 
 _counts: Final = _Counts()
+_is_ahead: Final = ContextVar("is_ahead", default=False)
 _lock = threading.Lock()
 
 
@@ -135,12 +138,22 @@ def unseal() -> None:
         _counts.seal = None
 
 
+@contextmanager
+def ahead() -> Iterator[None]:
+    """Let picks pass that the seal would not: those that are made before they are needed."""
+    token = _is_ahead.set(True)
+    try:
+        yield
+    finally:
+        _is_ahead.reset(token)
+
+
 def note_pick(pick: Pick, reason: str) -> None:
     """Log and count a pick, once; raise SealedError for a miss that comes too late."""
     with _lock:
         if pick in _counts.noted:
             return
-        is_late = pick.is_miss and _counts.seal is not None
+        is_late = pick.is_miss and _counts.seal is not None and not _is_ahead.get()
         if not (is_late and _counts.seal == "error"):
             if len(_counts.noted) >= REMEMBERED:
                 _counts.noted.clear()

@@ -120,20 +120,61 @@ class TunedKernel:
                 self._drop(each, error)
         return self._call_of(last)(*tensors, **options)
 
+    @property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """The candidates that may be served, best first: each gives way to the next."""
+        return self._alternatives
+
+    def warm(self, *, every_output: bool = False) -> int:
+        """Bind, compile and load ahead what a call will launch on the current GPU; return the number of binaries.
+
+        A candidate that the toolchain refuses gives way for good, as in a call. Of one that only its first call can
+        compile (``Implementation.compiles_ahead``), and of a baseline, there is none. A binary is for the layouts that
+        operations make (``Kernel.warmup``); other strides or addresses may need another at their first call.
+
+        Args:
+            every_output: also compile for calls that ask for every output, such as the log-sum-exp.
+        """
+        *others, last = self._alternatives
+        for each in others:
+            try:
+                return self._warm(each, every_output)
+            except Exception as error:
+                if not is_toolchain_refusal(error):
+                    raise
+                self._drop(each, error)
+        return self._warm(last, every_output)
+
+    def _warm(self, alternative: Alternative, every_output: bool) -> int:
+        candidate, is_baseline = alternative.candidate, bool(alternative.provenance.baseline)
+        if is_baseline or not get_implementation(self.operation, candidate.implementation).compiles_ahead:
+            return 0
+        self._call_of(alternative)
+        kernel = load_kernel(self.operation, candidate.implementation)
+        binaries = list(kernel.warmup(candidate.config, self.shape))
+        if every_output:
+            binaries += kernel.warmup(candidate.config, self.shape, every_output=True)
+        for binary in binaries:
+            getattr(binary, "run", None)  # of Triton's a property, which loads the binary as its first launch would
+        return len({id(binary) for binary in binaries})
+
     def _call_of(self, alternative: Alternative) -> Callable[..., Any]:
         call = self._calls.get(alternative.candidate)
         return self._bind(alternative) if call is None else call
 
     def _bind(self, alternative: Alternative) -> Callable[..., Any]:
         """Bind a candidate for all calls; return what makes the first of them, whose compiles are noted."""
-        candidate, is_baseline = alternative.candidate, bool(alternative.provenance.baseline)
-        implementation = None if is_baseline else get_implementation(self.operation, candidate.implementation)
-        if implementation is not None and not implementation.compiles_ahead:
-            begin_compile(implementation.title)
+        candidate = alternative.candidate
+        if alternative.provenance.baseline:
             call = self._calls[candidate] = _bind(self.operation, self.shape, alternative)
-            return noting_first_call(implementation.title, call)
+            return call
+        implementation = get_implementation(self.operation, candidate.implementation)
+        if not implementation.compiles_ahead:
+            begin_compile(implementation.title)
         call = self._calls[candidate] = _bind(self.operation, self.shape, alternative)
-        if implementation is not None and "triton" in sys.modules:  # which a kernel of Triton has loaded
+        if not implementation.compiles_ahead:
+            return noting_first_call(implementation.title, call)
+        if "triton" in sys.modules:  # which a kernel of Triton has loaded
             from autotune.kernels.compiles import watch
 
             watch(implementation.kernel.partition(":")[0], begin_compile, note_compile)

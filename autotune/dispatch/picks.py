@@ -136,6 +136,11 @@ def neighbour_configs(
     return list(dict.fromkeys(trial.config for trial in near if shape.distance(trial.shape) < math.inf))[:count]
 
 
+def device_by_name(name: str) -> Device | None:
+    """Return the device that ``get_kernel`` takes a name for; None for one that nobody knows."""
+    return _device_named(name, (), _generation)
+
+
 def reload() -> None:
     """Forget the tables, the environment's pins and every pick; the next call reads tables and environment again."""
     global _generation

@@ -26,7 +26,7 @@ def tuning_command(operation: str, shape: Shape) -> str:
     """
     fields = shape.as_dict()
     if type(shape) not in OPTIONS or fields["head_dim_v"] != fields["head_dim"]:
-        return f"autotune.tune(({operation!r}, {shape!r}))"
+        return f"autotune.tune({shape!r}, operation={operation!r})"
     words = ["autotune", "search", *(() if operation == "flash_attention" else ("--operation", operation))]
     for name, value in fields.items():
         if name == "head_dim_v" or (name in FOLLOWS and value == fields[FOLLOWS[name]]):

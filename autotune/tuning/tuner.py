@@ -15,7 +15,7 @@ from autotune.dispatch import neighbour_configs, pick_for_device, reload
 from autotune.errors import AutotuneError, SearchError, TableError, UnknownNameError, UsageError
 from autotune.executor import Executor
 from autotune.executor.select import Settings, open_executor, open_gpu
-from autotune.registry import get_implementation
+from autotune.registry import Workload, get_implementation, read_workloads
 from autotune.search import (
     DEFAULT_SAMPLER,
     SAMPLERS,
@@ -34,7 +34,7 @@ from autotune.space import Config
 from autotune.table import Store, home
 from autotune.trial import Candidate
 from autotune.tuning.tuned import TunedShape, Tuning
-from autotune.tuning.workloads import Answer, Workload, find_answers, read_workloads, take_turns
+from autotune.tuning.workloads import Answer, find_answers, take_turns
 
 
 def tune(

@@ -1,5 +1,6 @@
 """The command that a miss is told: typed as it stands, it describes the very shape."""
 
+import ast
 import random
 import shlex
 from dataclasses import replace
@@ -55,15 +56,14 @@ def any_shape(random_: random.Random) -> Shape:
         "softcap": random_.random() < 0.3,
     }
     if random_.random() < 0.5:
-        lengths = {"seq_q": random_.randint(1, 5000), "seq_kv": random_.choice([None, 4096])}
+        lengths: dict[str, Any] = {"seq_q": random_.randint(1, 5000), "seq_kv": random_.choice([None, 4096])}
         return AttentionShape(**sizes, **lengths, causal=random_.random() < 0.5)
     context = random_.randint(16, 9999)
-    features = {name: random_.random() < 0.3 for name in ("sinks", "alibi")}
-    lengths = {"max_context": context, "mean_context": random_.choice([None, context // 2]), "page_size": 64}
-    places = {"kv_dtype": random_.choice([None, "int8"]), "layout": random_.choice(["NHD", "HND"])}
-    return PagedShape(
-        **sizes, **lengths, **features, **places, seq_q=random_.choice([1, 1, 4, 200]) if context > 200 else 1
-    )
+    sizes |= {"seq_q": random_.choice([1, 1, 4, 200]) if context > 200 else 1, "page_size": 64}
+    sizes |= {"max_context": context, "mean_context": random_.choice([None, context // 2])}
+    sizes |= {name: random_.random() < 0.3 for name in ("sinks", "alibi")}
+    sizes |= {"kv_dtype": random_.choice([None, "int8"]), "layout": random_.choice(["NHD", "HND"])}
+    return PagedShape(**sizes)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -75,10 +75,14 @@ def test_the_command_describes_the_shape(seed: int) -> None:
 
 def test_values_of_another_width_are_tuned_in_python() -> None:
     shape = AttentionShape(batch=1, heads=2, seq_q=8, head_dim=192, head_dim_v=128)
-    text = tuning_command("flash_attention", shape)
-    assert text.startswith("autotune.tune(('flash_attention', AttentionShape(")
-    read = eval(text.removeprefix("autotune.tune"), {"AttentionShape": AttentionShape})
-    assert read == ("flash_attention", shape)
+    call = ast.parse(tuning_command("flash_attention", shape), mode="eval").body
+    assert isinstance(call, ast.Call)
+    given, operation = call.args[0], call.keywords[0]
+    assert isinstance(given, ast.Call)
+    fields = {str(each.arg): ast.literal_eval(each.value) for each in given.keywords}
+    assert (ast.unparse(call.func), ast.unparse(given.func)) == ("autotune.tune", "AttentionShape")
+    assert AttentionShape(**fields) == shape
+    assert (operation.arg, ast.literal_eval(operation.value)) == ("operation", "flash_attention")
 
 
 def test_what_the_options_cannot_say_is_seen() -> None:
