@@ -285,3 +285,28 @@ def test_triton_compiles_nothing_after_warm_and_seal_and_a_server_finds_what_a_c
         "flash_attention_forward would compile after seal(): warm the shape, its dtypes and every output before",
         "33 2 0",
     ]
+
+
+@pytest.mark.gpu
+def test_a_gpu_compiles_nothing_after_warm_and_seal(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(events, "_counts", events._Counts())
+    shape = sample.shape(512, batch=3)
+    (found,) = autotune.warm(shape, every_output=True)
+    assert found.failure == ""
+    sizes = (shape.batch, shape.seq_q, shape.heads, shape.head_dim)
+    q, k, v = (torch.randn(sizes, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+    before = autotune.stats()
+    assert before.compiles >= 2
+    autotune.seal()
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            outs = list(pool.map(lambda _: autotune.attention(q, k, v, causal=True, return_lse=True)[0], range(16)))
+        assert all(torch.equal(out, outs[0]) for out in outs)
+        torch.testing.assert_close(autotune.get_kernel(shape)(q, k, v), outs[0])
+        assert autotune.stats() == before
+        with pytest.raises(SealedError):
+            autotune.attention(q.half(), k.half(), v.half(), causal=True)
+    finally:
+        autotune.unseal()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
-from autotune.dispatch.devices import find_named, is_torch_device, names_like
+from autotune.dispatch.devices import device_here, find_named, is_torch_device, names_like, stranger
 from autotune.dispatch.events import Pick, note_pick
 from autotune.dispatch.kernel import Alternative, Provenance, TunedKernel, why_unserved
 from autotune.dispatch.ladder import SERVES_DEFAULT, climb, why_default
@@ -101,7 +101,7 @@ def get_kernel(
         >>> get_kernel(shape, device="NVIDIA H200").provenance.rung
         'exact'
     """
-    pin = make_pin(config, implementation, among)
+    pin = None if config is implementation is None else make_pin(config, implementation, among)
     kernel = _checked_pick(shape, device, operation, among, pin)
     if on_miss not in ON_MISS:
         raise UsageError(f"on_miss={on_miss!r} is not allowed; expected {', '.join(map(repr, ON_MISS))}")
@@ -169,7 +169,9 @@ def _checked_pick(
         raise _not_a_name(device)
     place = platforms.current_index() if device is None else device
     try:
-        return _pick(shape, place, operation, among, _generation, *([] if pin is None else [pin]))
+        if pin is None:  # the key of ``pick_for_device``, too
+            return _pick(shape, place, operation, among, _generation)
+        return _pick(shape, place, operation, among, _generation, pin)
     except TypeError:  # an argument that cannot be hashed is neither a shape nor a name
         _check_arguments(shape, place, among)
         raise
@@ -211,7 +213,7 @@ def _pick(
         known = _device_named(place, rows, generation)
     else:
         known = place if isinstance(place, Device) else platforms.current_device(place)
-    device = known or _stranger(str(place))
+    device = known or stranger(str(place))
     if (pin := pin or switches.pin(operation.name, among)) is not None:
         among = (pinned_implementation(pin, operation.name, shape, device).name,)
     admitted = _admitted(operation, shape, device, among)
@@ -282,20 +284,7 @@ def _device_named(name: str, rows: "tuple[Served, ...]", generation: int) -> Dev
     """Find the device that a name means: in these rows, or else in any table, with the highest power cap; the GPU here;
     or a known one, of which nothing is recorded."""
     found = find_named(name, _devices(rows)) or find_named(name, _devices(_all_rows(generation)))
-    return found or find_named(name, filter(None, [_device_here()])) or platforms.known_device(name)
-
-
-def _stranger(name: str) -> Device:
-    """Make a device for a name that nobody knows: only defaults fit it."""
-    here = _device_here()
-    return Device(name=name, arch=platforms.ASSUMED_ARCH if here is None else here.arch, sm_count=1, memory_mib=1)
-
-
-def _device_here() -> Device | None:
-    try:
-        return platforms.current_device()
-    except MissingDependencyError:
-        return None
+    return found or find_named(name, filter(None, [device_here()])) or platforms.known_device(name)
 
 
 def _all_rows(generation: int) -> "Iterator[Served]":

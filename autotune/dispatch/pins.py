@@ -81,10 +81,8 @@ def _parse_pin(text: str) -> tuple[str, Pin]:
     return operation, Pin(implementation, config, origin)
 
 
-def make_pin(config: Mapping[str, Value] | None, implementation: str | None, among: object) -> Pin | None:
-    """Make the pin of these arguments of ``get_kernel``, or None without any; UsageError for a wrong one."""
-    if config is None and implementation is None:
-        return None
+def make_pin(config: Mapping[str, Value] | None, implementation: str | None, among: object) -> Pin:
+    """Make the pin of these arguments of ``get_kernel``, of which one is given; UsageError for a wrong one."""
     if config is not None and not isinstance(config, Mapping):
         kind = type(config).__name__
         raise UsageError(f"config={config!r} is of type {kind}; expected a Config, or a dict of parameters")

@@ -15,7 +15,7 @@ MI300X: Final = Device(name="AMD Instinct MI300X", arch="gfx942", sm_count=304, 
 # its two dies. Other names of a device follow it.
 DEVICES: Final[Mapping[Device, tuple[str, ...]]] = {
     Device(name="AMD Instinct MI250X", arch="gfx90a", sm_count=110, memory_mib=64 * 1024): ("MI250X/MI250",),
-    MI300X: ("MI300",),
+    MI300X: (),
     Device(name="AMD Instinct MI325X", arch="gfx942", sm_count=304, memory_mib=256 * 1024): (),
     Device(name="AMD Instinct MI350X", arch="gfx950", sm_count=256, memory_mib=288 * 1024): (),
     Device(name="AMD Instinct MI355X", arch="gfx950", sm_count=256, memory_mib=288 * 1024): (),

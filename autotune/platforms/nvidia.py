@@ -68,7 +68,7 @@ def _device(name: str, capability: int, sm_count: int, gib: int) -> Device:
 DEVICES: Final[Mapping[Device, tuple[str, ...]]] = {
     A100: ("A100", "A100 80GB", "A100 SXM", "A100 SXM4"),
     _device("NVIDIA A100-SXM4-40GB", 80, 108, 40): ("A100 40GB",),
-    _device("NVIDIA A100 80GB PCIe", 80, 108, 80): ("A100 PCIe",),
+    _device("NVIDIA A100 80GB PCIe", 80, 108, 80): (),
     _device("NVIDIA A10", 86, 72, 24): (),
     _device("NVIDIA A40", 86, 84, 48): (),
     _device("NVIDIA RTX A6000", 86, 84, 48): ("A6000",),
