@@ -101,7 +101,7 @@ def get_kernel(
         >>> get_kernel(shape, device="NVIDIA H200").provenance.rung
         'exact'
     """
-    pin = None if config is implementation is None else make_pin(config, implementation, among)
+    pin = None if config is None and implementation is None else make_pin(config, implementation, among)
     kernel = _checked_pick(shape, device, operation, among, pin)
     if on_miss not in ON_MISS:
         raise UsageError(f"on_miss={on_miss!r} is not allowed; expected {', '.join(map(repr, ON_MISS))}")
