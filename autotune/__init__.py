@@ -2,13 +2,14 @@
 
 ``get_kernel(shape)`` reads the tables; ``attention``, ``paged_decode`` and ``paged_prefill`` pick by their tensors;
 ``append_kv`` and ``PagedKVCache`` fill paged caches; ``tune``, or ``autotune search`` on the command line, fills the
-tables.
+tables; ``warm`` compiles ahead, ``stats`` and the logger ``autotune`` tell what a process is served.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from autotune.dispatch import Provenance, TunedKernel, get_kernel, reload
-from autotune.errors import AutotuneError, OutOfPagesError
+from autotune.dispatch import Provenance, Stats, TunedKernel, get_kernel, reload, seal, stats, unseal
+from autotune.errors import AutotuneError, OutOfPagesError, SealedError
 from autotune.functional import attention, merge_attention
 from autotune.paged import append_kv, paged_decode, paged_prefill
 from autotune.paged_cache import PagedKVCache
@@ -18,6 +19,7 @@ from autotune.version import VERSION as __version__  # noqa: N811 - the name tha
 
 if TYPE_CHECKING:
     from autotune.tuning import TunedShape, Tuning, tune
+    from autotune.warming import WarmedShape, warm
 
 __all__ = [
     "AttentionShape",
@@ -26,9 +28,12 @@ __all__ = [
     "PagedKVCache",
     "PagedShape",
     "Provenance",
+    "SealedError",
+    "Stats",
     "TunedKernel",
     "TunedShape",
     "Tuning",
+    "WarmedShape",
     "__version__",
     "append_kv",
     "attention",
@@ -39,20 +44,26 @@ __all__ = [
     "register",
     "register_implementation",
     "reload",
+    "seal",
+    "stats",
     "tune",
+    "unseal",
+    "warm",
 ]
 
-_TUNING = ("TunedShape", "Tuning", "tune")
+# By their modules, which are imported on first use: a serving process does without Optuna and the compile server.
+_LATER = {
+    **dict.fromkeys(("TunedShape", "Tuning", "tune"), "autotune.tuning"),
+    **dict.fromkeys(("WarmedShape", "warm"), "autotune.warming"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import what tunes on first use: it loads Optuna and pyarrow, which a serving process does without."""
-    if name in _TUNING:
-        from autotune import tuning
-
-        return getattr(tuning, name)
+    """Import what tunes or compiles ahead on first use."""
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_TUNING})
+    return sorted({*globals(), *_LATER})

@@ -54,7 +54,8 @@ def architecture(name: str) -> Architecture:
     try:
         return ARCHITECTURES[name]
     except KeyError:
-        raise UnknownNameError(f"target={name!r} is unknown; allowed: {', '.join(ARCHITECTURES)}") from None
+        allowed = f"{', '.join(ARCHITECTURES)}, or a device such as {NVIDIA_H200.name}"
+        raise UnknownNameError(f"target={name!r} is unknown; allowed: {allowed}") from None
 
 
 @cache

@@ -78,6 +78,10 @@ class NoTunedKernelError(AutotuneError):
     """No tuned row serves the shape, and the caller asked for an error instead of the default."""
 
 
+class SealedError(AutotuneError):
+    """After ``autotune.seal()`` a call would compile, or be served a default for a shape that nothing was tuned for."""
+
+
 class OutOfPagesError(AutotuneError):
     """The pool of a paged cache has fewer free pages than a call needs; nothing was changed."""
 

@@ -2,7 +2,7 @@
 
 import importlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Final
@@ -11,6 +11,8 @@ from autotune.errors import InvalidShapeError, MissingDependencyError, UnknownNa
 from autotune.implementation import Implementation, Kernel
 from autotune.operation import Baseline, Definition, Operation
 from autotune.shape import Shape
+
+Workload = tuple[Operation[Any], Shape]
 
 OPERATION_ENTRY_POINTS: Final = "autotune.operations"
 IMPLEMENTATION_ENTRY_POINTS: Final = "autotune.implementations"
@@ -98,6 +100,24 @@ def check_shape(operation: Operation[Any], shape: Shape) -> None:
     if type(shape) is not operation.shape_class:
         taken = f"operation={operation.name!r} takes {operation.shape_class.__name__}"
         raise UsageError(f"shape={shape!r} is of type {type(shape).__name__}; {taken}")
+
+
+def read_workloads(
+    shapes: Shape | Iterable[Shape | Workload | tuple[str, Shape]], operation: str | None
+) -> list[Workload]:
+    """Give each shape its operation; UsageError for one that none takes, or of another operation's class."""
+    found = []
+    for each in shapes if isinstance(shapes, Iterable) and not isinstance(shapes, str) else [shapes]:
+        given, shape = each if isinstance(each, tuple) and len(each) == 2 else (None, each)
+        if isinstance(given, str):
+            given = get_operation(given)
+        if not isinstance(shape, Shape):
+            raise UsageError(f"shapes={shape!r} is of type {type(shape).__name__}; expected a shape, or several")
+        if given is None:
+            given = operation_for(shape) if operation is None else get_operation(operation)
+        check_shape(given, shape)
+        found.append((given, shape))
+    return found
 
 
 def implementation_names(operation: str) -> list[str]:

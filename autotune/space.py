@@ -1,5 +1,7 @@
 """Configs and the spaces they come from, as data and pure functions."""
 
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -47,12 +49,45 @@ class Config(Mapping[str, Value]):
     def __str__(self) -> str:
         return " ".join(f"{name}={value}" for name, value in self._values.items() if value is not None)
 
+    @classmethod
+    def parse(cls, text: str) -> "Config":
+        """Parse ``BLOCK_Q=128 num_warps=8``, with blanks or commas between, or a JSON object; else InvalidConfigError.
+
+        Example:
+            >>> Config.parse("BLOCK_Q=64,loads=pointer")
+            Config(BLOCK_Q=64, loads='pointer')
+        """
+        return cls(_from_json(text) if text.lstrip().startswith("{") else _from_words(text))
+
     def integer(self, name: str) -> int:
         """Return the value of an integer parameter."""
         value = self._values[name]
         if not isinstance(value, int):
             raise InvalidConfigError(f"{name}={value!r} is not an integer")
         return value
+
+
+def _from_words(text: str) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    for word in text.replace(",", " ").split():
+        name, sign, value = word.partition("=")
+        if not (name and sign and value):
+            raise InvalidConfigError(f"config={text!r} has {word!r}; expected NAME=VALUE ... or a JSON object")
+        if name in values:
+            raise InvalidConfigError(f"config={text!r} names {name} twice; expected each parameter once")
+        values[name] = int(value) if re.fullmatch(r"-?\d{1,12}", value) else (None if value == "None" else value)
+    return values
+
+
+def _from_json(text: str) -> dict[str, Value]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidConfigError(f"config={text!r} is no JSON object: {error}") from None
+    for name, value in found.items():
+        if type(value) not in (int, str, type(None)):
+            raise InvalidConfigError(f"config={text!r} has {name}={value!r}; expected an integer, a string or null")
+    return dict(found)
 
 
 @dataclass(frozen=True, slots=True)

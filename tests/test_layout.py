@@ -31,7 +31,7 @@ FLOORS: Final = (
     ("correctness timing roofline allocations",),
     ("executor",),
     ("search", "dispatch"),
-    ("tuning", "functional paged paged_cache"),
+    ("tuning", "functional paged paged_cache", "warming"),
     ("integrations",),
     ("console",),
     ("lab",),
@@ -48,6 +48,9 @@ KNOWS_OURS: Final = {
     "autotune.functional": "the public function of one operation: its tensors' checks",
     "autotune.paged": "append_kv, which writes a cache and is no operation that is tuned",
     "autotune.paged_cache": "the cache of a user, laid out as the kernels read it",
+    "autotune.dispatch.kernel": "Triton's compiles, which are noted where kernels are bound",
+    "autotune.executor.compiler": "keys in Triton's cache, which all processes must agree on",
+    "autotune.executor.worker": "the same",
     "autotune.executor.worker_race": "OverCopies, by which any baseline says what it has copied",
     "autotune.lab": "analyses of ours and of the baselines",
     "autotune.kernels": "ours",
@@ -76,6 +79,7 @@ NOT_LOADED_BY: Final = {
     "autotune.models": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
     "autotune.search_spaces.flash_attention.triton": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
     "autotune.dispatch": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
+    "autotune.warming": {"optuna", "sqlalchemy", "torch", "triton"},
     "autotune.console.shapes": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
 }
 

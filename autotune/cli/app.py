@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "report": Reference("autotune.lab.report.command:report", "Write a table as an HTML report.", is_reader=True),
     "sweep": Reference("autotune.cli.search:sweep", "Measure every valid config of a shape.", listens_later=True),
     "export": Reference("autotune.cli.export:export", "Write winners in another format.", is_reader=True),
+    "warmup": Reference("autotune.cli.warmup:warmup", "Compile ahead what a model or a shape is served."),
     "doctor": Reference("autotune.cli.doctor:doctor", "Check device, versions and tables.", is_reader=True),
     "analyze": Reference("autotune.cli.analyze:analyze", "Derive and measure why kernels are as fast as they are."),
 }

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, get_args, get_type_hints
 
+from autotune import platforms
 from autotune.console.command import collected, command, integer, number, option
 from autotune.console.options import (
     PATH,
@@ -17,7 +18,6 @@ from autotune.console.options import (
 from autotune.console.output import make_console
 from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.console.shapes import Problem, Wanted, describe, describe_model, require_none
-from autotune.device import architecture
 from autotune.errors import UnknownNameError
 from autotune.executor.select import Settings
 from autotune.table import read_misses
@@ -80,7 +80,7 @@ settings_options: Final = collected(
 @option("--sampler", help="Proposes configs: gp, tpe, random or exhaustive.", default_text="gp")
 @option("--seed", type=integer(0, 2**32 - 1), default=0, help="Seed of the study.")
 @implementation_option()
-@option("--target", help="Also compile the finalists for sm_80, gfx942, ...")
+@option("--target", help="Also compile the finalists for sm_80, gfx942, A100, ...")
 @option("--from-misses", is_flag=True, help="Tune the shapes that get_kernel noted as missed.")
 @option("--dry-run", is_flag=True, help="Only say what would be tried and how long it would take.")
 @device_option()
@@ -125,7 +125,7 @@ def search(
     else:
         workloads = _noted(describe_model(shape), as_json)
     if target is not None:
-        architecture(target)  # refuses an unknown one before a GPU is looked for
+        platforms.target_device(target)  # refuses an unknown one before a GPU is looked for
     chosen = next((name for name in SAMPLERS if name == sampler), DEFAULT_SAMPLER)
     if trials is None and chosen != "exhaustive":
         trials = DEFAULT_TRIALS

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from autotune import platforms
 from autotune.console.shapes import KINDS
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import find_named, names_like
@@ -42,7 +43,7 @@ def read_outsiders(
         each
         for each in found
         if (not implementations or each.implementation in implementations)
-        and (device is None or each.device.name.casefold() == device.casefold())
+        and (device is None or platforms.is_named(each.device, device))
     ]
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
+from autotune import platforms
 from autotune.cli.confirmed import confirmation_data
 from autotune.cli.progress import Progress
 from autotune.cli.results import result_data
@@ -54,6 +55,8 @@ def preview(request: SearchRequest) -> None:
     limits, jobs = Limits(request.trials, request.budget), limit_jobs(request.settings.jobs).count
     store = Store(request.root, on_damaged=warn_damaged)
     here = describe_executor(request.device, request.settings.policy, index=request.settings.index)
+    if here.name == "gpu" and not platforms.has_gpu():
+        console.print(f"{here.device.name} is neither here nor recorded: a search needs one; planned as on one")
     answers = find_answers(request.shapes, here, request.implementations)
     for answer in take_turns(answers, here, progress):
         operation, shape, where = answer.operation, answer.shape, here

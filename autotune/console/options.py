@@ -1,6 +1,5 @@
 """Options that several commands share, and the forms of their values: names, times and configs."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -73,7 +72,7 @@ def parse_config(text: str, space: Space[Any], device: Device) -> Config:
         >>> config["num_stages"], config["kpack"]
         (3, None)
     """
-    given = _from_json(text) if text.lstrip().startswith("{") else _from_words(text)
+    given = Config.parse(text)
     names = [parameter.name for parameter in space.parameters]
     unknown = ", ".join(name for name in given if name not in names)
     values: dict[str, Value] = {}
@@ -87,26 +86,3 @@ def parse_config(text: str, space: Space[Any], device: Device) -> Config:
             raise InvalidConfigError(f"config={text!r} has no {parameter.name}; allowed: {allowed}")
         values[parameter.name] = given.get(parameter.name)
     return Config({**values, **given})
-
-
-def _from_words(text: str) -> dict[str, Value]:
-    values: dict[str, Value] = {}
-    for word in text.replace(",", " ").split():
-        name, sign, value = word.partition("=")
-        if not (name and sign and value):
-            raise InvalidConfigError(f"config={text!r} has {word!r}; expected NAME=VALUE ... or a JSON object")
-        if name in values:
-            raise InvalidConfigError(f"config={text!r} names {name} twice; expected each parameter once")
-        values[name] = int(value) if re.fullmatch(r"-?\d{1,12}", value) else (None if value == "None" else value)
-    return values
-
-
-def _from_json(text: str) -> dict[str, Value]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidConfigError(f"config={text!r} is no JSON object: {error}") from None
-    for name, value in found.items():
-        if type(value) not in (int, str, type(None)):
-            raise InvalidConfigError(f"config={text!r} has {name}={value!r}; expected an integer, a string or null")
-    return dict(found)

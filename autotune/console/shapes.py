@@ -19,6 +19,7 @@ from autotune.console.shape_options import (
     own_options,
     parse_sizes,
 )
+from autotune.dispatch.tuning_command import OPTIONS
 from autotune.errors import InvalidShapeError, UsageError
 from autotune.models import ModelShape, find_model
 from autotune.operation import Operation
@@ -95,11 +96,11 @@ def _chosen(given: Mapping[str, Any], base: ModelShape, own: Mapping[str, Any]) 
 
 KINDS: Final[Mapping[type[Shape], Kind]] = {
     AttentionShape: Kind(
-        own_options("Dense"), {"seq_q": "seq"}, ModelShape("", 16, 16, 128), is_cached=False, make=_dense
+        own_options("Dense"), OPTIONS[AttentionShape], ModelShape("", 16, 16, 128), is_cached=False, make=_dense
     ),
     PagedShape: Kind(
         own_options("Paged"),
-        {"seq_q": "queries", "max_context": "context"},
+        OPTIONS[PagedShape],
         ModelShape("", 32, 8, 128),
         is_cached=True,
         make=_paged,

@@ -1,9 +1,18 @@
 """Dispatch: ``get_kernel(shape)`` reads the tables once and answers in microseconds."""
 
 from autotune.dispatch.devices import find_named, names_like
-from autotune.dispatch.kernel import Provenance, Rung, TunedKernel, refusals
+from autotune.dispatch.events import Stats, seal, stats, unseal
+from autotune.dispatch.kernel import Provenance, Rung, TunedKernel
 from autotune.dispatch.ladder import MAX_DISTANCE
-from autotune.dispatch.picks import CACHED_PICKS, Among, get_kernel, neighbour_configs, pick_for_device, reload
+from autotune.dispatch.picks import (
+    CACHED_PICKS,
+    Among,
+    device_by_name,
+    get_kernel,
+    neighbour_configs,
+    pick_for_device,
+    reload,
+)
 
 __all__ = [
     "CACHED_PICKS",
@@ -11,12 +20,16 @@ __all__ = [
     "Among",
     "Provenance",
     "Rung",
+    "Stats",
     "TunedKernel",
+    "device_by_name",
     "find_named",
     "get_kernel",
     "names_like",
     "neighbour_configs",
     "pick_for_device",
-    "refusals",
     "reload",
+    "seal",
+    "stats",
+    "unseal",
 ]

@@ -1,19 +1,21 @@
-"""Devices by name, for asking off-GPU: the known ones, and names that may be misspelled."""
+"""Devices by name, for asking off-GPU: the known ones, names that may be misspelled, and names that nobody knows."""
 
 import difflib
 import re
 from collections.abc import Iterable
 from typing import Final
 
+from autotune import platforms
 from autotune.device import Device
+from autotune.errors import MissingDependencyError
 
 TORCH_DEVICE: Final = r"(cpu|cuda|hip|hpu|mps|xpu)(:\d+)?"  # torch's words for devices, which name no GPU
 TYPO_RATIO: Final = 0.9  # difflib's, of names with a letter missing, doubled or swapped
 
 
 def find_named(name: str, devices: Iterable[Device]) -> Device | None:
-    """Return the device of that name, in any case, with the highest power cap; None if there is none."""
-    named = [device for device in devices if plain(device.name) == plain(name)]
+    """Return the device that a name means (``platforms.is_named``), with the highest power cap; None without one."""
+    named = [device for device in devices if platforms.is_named(device, name)]
     return max(named, key=lambda device: device.power_cap_watts or 0, default=None)
 
 
@@ -26,6 +28,20 @@ def names_like(name: str, devices: Iterable[Device]) -> list[str]:
         if _numbers(asked) == _numbers(plain(known))
         and (asked in plain(known) or difflib.SequenceMatcher(None, asked, plain(known)).ratio() >= TYPO_RATIO)
     )
+
+
+def device_here() -> Device | None:
+    """Return the current GPU, or None."""
+    try:
+        return platforms.current_device()
+    except MissingDependencyError:
+        return None
+
+
+def stranger(name: str) -> Device:
+    """Make a device for a name that nobody knows: only defaults fit it."""
+    here = device_here()
+    return Device(name=name, arch=platforms.ASSUMED_ARCH if here is None else here.arch, sm_count=1, memory_mib=1)
 
 
 def is_torch_device(name: str) -> bool:

@@ -1,11 +1,13 @@
 """A served kernel: the candidate that is called, the ones behind it, and where each comes from."""
 
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from autotune.dispatch.events import begin_compile, note_compile, note_refusal, noting_first_call
 from autotune.errors import BaselineUnavailableError, UnsupportedCallError, is_toolchain_refusal
 from autotune.implementation import installed_version
 from autotune.operation import ServedBaseline, ServedDefinition
@@ -14,17 +16,16 @@ from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Candidate, Trial
 
-Rung = Literal["exact", "nearest", "same model", "default"]
+Rung = Literal["exact", "nearest", "same model", "default", "pinned"]
 
 _lock: Final = threading.Lock()
-_refused = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """Why a candidate is served: the rung of the ladder, the row it came from, and what differs from here.
 
-    ``row`` and ``distance`` are None on the rung ``default``. ``origin`` says whose table the row stands in.
+    ``row`` and ``distance`` are None on the rungs ``default`` and ``pinned``. ``origin`` says whose table has the row.
     ``distance`` is the shapes' (``Shape.distance``): 1 for a factor of two in one size, 0 for the very shape.
     ``baseline`` names the baseline that won the row's race and is served in place of its candidate
     (``among="fastest"``).
@@ -119,20 +120,73 @@ class TunedKernel:
                 self._drop(each, error)
         return self._call_of(last)(*tensors, **options)
 
+    @property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """The candidates that may be served, best first: each gives way to the next."""
+        return self._alternatives
+
+    def warm(self, *, every_output: bool = False) -> int:
+        """Bind, compile and load ahead what a call will launch on the current GPU; return the number of binaries.
+
+        A candidate that the toolchain refuses gives way for good, as in a call. Of one that only its first call can
+        compile (``Implementation.compiles_ahead``), and of a baseline, there is none. A binary is for the layouts that
+        operations make (``Kernel.warmup``); other strides or addresses may need another at their first call.
+
+        Args:
+            every_output: also compile for calls that ask for every output, such as the log-sum-exp.
+        """
+        *others, last = self._alternatives
+        for each in others:
+            try:
+                return self._warm(each, every_output)
+            except Exception as error:
+                if not is_toolchain_refusal(error):
+                    raise
+                self._drop(each, error)
+        return self._warm(last, every_output)
+
+    def _warm(self, alternative: Alternative, every_output: bool) -> int:
+        candidate, is_baseline = alternative.candidate, bool(alternative.provenance.baseline)
+        if is_baseline or not get_implementation(self.operation, candidate.implementation).compiles_ahead:
+            return 0
+        self._call_of(alternative)
+        kernel = load_kernel(self.operation, candidate.implementation)
+        binaries = list(kernel.warmup(candidate.config, self.shape))
+        if every_output:
+            binaries += kernel.warmup(candidate.config, self.shape, every_output=True)
+        for binary in binaries:
+            getattr(binary, "run", None)  # of Triton's a property, which loads the binary as its first launch would
+        return len({id(binary) for binary in binaries})
+
     def _call_of(self, alternative: Alternative) -> Callable[..., Any]:
         call = self._calls.get(alternative.candidate)
-        if call is None:
-            call = self._calls[alternative.candidate] = _bind(self.operation, self.shape, alternative)
+        return self._bind(alternative) if call is None else call
+
+    def _bind(self, alternative: Alternative) -> Callable[..., Any]:
+        """Bind a candidate for all calls; return what makes the first of them, whose compiles are noted."""
+        candidate = alternative.candidate
+        if alternative.provenance.baseline:
+            call = self._calls[candidate] = _bind(self.operation, self.shape, alternative)
+            return call
+        implementation = get_implementation(self.operation, candidate.implementation)
+        if not implementation.compiles_ahead:
+            begin_compile(implementation.title)
+        call = self._calls[candidate] = _bind(self.operation, self.shape, alternative)
+        if not implementation.compiles_ahead:
+            return noting_first_call(implementation.title, call)
+        if "triton" in sys.modules:  # which a kernel of Triton has loaded
+            from autotune.kernels.compiles import watch
+
+            watch(implementation.kernel.partition(":")[0], begin_compile, note_compile)
         return call
 
     def _drop(self, refused: Alternative, error: Exception) -> None:
         """Serve the next candidate from now on, unless another thread has turned to it already."""
-        global _refused
         with _lock:
             if refused not in self._alternatives:
                 return
             self._alternatives = tuple(each for each in self._alternatives if each != refused)
-            _refused += 1
+        note_refusal(self.operation, refused.candidate, self.candidate, error)
         warnings.warn(
             f"{self.operation}: this toolchain refuses {refused.candidate} ({type(error).__name__}); "
             f"using {self.candidate} instead, {self.provenance.reason}",
@@ -142,11 +196,6 @@ class TunedKernel:
 
     def __repr__(self) -> str:
         return f"<{self.operation} kernel for {self.shape}: {self.candidate} ({self.provenance.rung})>"
-
-
-def refusals() -> int:
-    """Count the stored candidates that this process's toolchain has refused."""
-    return _refused
 
 
 def _bind(operation: str, shape: Shape, alternative: Alternative) -> Callable[..., Any]:

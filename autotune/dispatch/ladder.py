@@ -87,7 +87,8 @@ def why_default(admitted: Sequence[Implementation[Any]], shape: Shape, device: D
     where = f"no tuned shape of {' or '.join(each.title for each in admitted)} on {device.name}"
     tuned = [row.trial.shape for row in rows if row.trial.device.model == device.model]
     if not tuned:
-        return where + SERVES_DEFAULT
+        kind = ", an architecture and no device" if device.name == device.arch else f" ({device.arch})"
+        return where + kind + SERVES_DEFAULT
     distance, near = min(((shape.distance(other), other) for other in tuned), key=lambda item: item[0])
     if distance == math.inf:
         near = min(tuned, key=lambda other: _unlikeness(shape, other))

@@ -1,17 +1,20 @@
 """``get_kernel``: picks a kernel for a shape from the tables, once, and keeps the pick."""
 
 import math
+import os
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
-from autotune.dispatch.devices import find_named, is_torch_device, names_like
+from autotune.dispatch.devices import device_here, find_named, is_torch_device, names_like, stranger
+from autotune.dispatch.events import Pick, note_pick
 from autotune.dispatch.kernel import Alternative, Provenance, TunedKernel, why_unserved
 from autotune.dispatch.ladder import SERVES_DEFAULT, climb, why_default
+from autotune.dispatch.pins import DISABLE, Pin, Switches, make_pin, pinned_implementation, read_switches, serve_pin
 from autotune.errors import InvalidShapeError, MissingDependencyError, NoTunedKernelError, UnknownNameError, UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
@@ -26,7 +29,7 @@ from autotune.registry import (
     operation_names,
 )
 from autotune.shape import Shape
-from autotune.space import Config
+from autotune.space import Config, Value
 from autotune.trial import Candidate
 
 if TYPE_CHECKING:
@@ -49,6 +52,8 @@ def get_kernel(
     on_miss: OnMiss = "default",
     among: Among = "ours",
     operation: str | None = None,
+    config: Mapping[str, Value] | None = None,
+    implementation: str | None = None,
 ) -> TunedKernel:
     """Return the best known kernel for a shape; never measure, compile, lock, write or ask a network.
 
@@ -62,21 +67,30 @@ def get_kernel(
     5. ``default``: the default of the first admitted implementation that supports the shape.
 
     The user's table wins over the shipped one where both have a row. Tables are read at the first call and kept until
-    ``reload()``.
+    ``reload()``, and so are ``AUTOTUNE_CONFIG``, which pins configs for every call as ``config`` does for one
+    (``flash_attention/triton:BLOCK_Q=64,num_warps=4``, several separated by ``;``), and ``AUTOTUNE_DISABLE=1``, which
+    serves defaults without tables.
 
     Args:
         shape: the problem to compute.
-        device: a GPU's name for asking off-GPU, such as ``"NVIDIA H200"``, in any case (the highest power cap of that
-            name); the current GPU by default. A name that no table knows and that is not of the GPU here gets the
-            default and a RuntimeWarning, which suggests the name that it may be a misspelling of.
+        device: a GPU's name for asking off-GPU, such as ``"NVIDIA H200"``, ``"A100"`` or ``"RTX 4090"``, in any case
+            (the highest power cap of that name), or an architecture's, such as ``"sm_80"``; the current GPU by default.
+            A name that is none of these gets the default and a RuntimeWarning, which suggests the name that it may be
+            a misspelling of.
         on_miss: on rung 5, serve the default, raise, or also note the shape for ``search --from-misses``.
         among: which implementations may be served: ``"ours"``, those that are compiled from our sources or yours;
             a tuple of names, such as ``("triton", "flex")``; or ``"fastest"``, all of them and the baseline that won
             the stored race (cuDNN, FlashAttention 3), which ``provenance.baseline`` then names.
         operation: the operation's name, where several take such shapes; the first that supports it by default.
+        config: serve this config and no other, on the rung ``pinned``: nothing gives way where the toolchain refuses
+            it. Parameters that it leaves out are those that would be served otherwise.
+        implementation: whose config it is, the first of ours by default; alone, pin the config that would be served
+            among that implementation's.
 
     Raises:
+        InvalidConfigError: a pinned config that is not of the space, or invalid for the shape on the device.
         NoTunedKernelError: rung 5 with ``on_miss="error"``.
+        SealedError: rung 5 after ``seal()``, for a shape that was not picked before it.
         MissingDependencyError: no ``device`` is named and there is no GPU.
         InvalidShapeError: no admitted implementation supports the shape; the message says why.
         UnknownNameError: no such operation, or no such implementation in ``among``.
@@ -87,7 +101,8 @@ def get_kernel(
         >>> get_kernel(shape, device="NVIDIA H200").provenance.rung
         'exact'
     """
-    kernel = _checked_pick(shape, device, operation, among)
+    pin = None if config is None and implementation is None else make_pin(config, implementation, among)
+    kernel = _checked_pick(shape, device, operation, among, pin)
     if on_miss not in ON_MISS:
         raise UsageError(f"on_miss={on_miss!r} is not allowed; expected {', '.join(map(repr, ON_MISS))}")
     if kernel.provenance.rung == "default" and on_miss != "default":
@@ -121,13 +136,19 @@ def neighbour_configs(
     return list(dict.fromkeys(trial.config for trial in near if shape.distance(trial.shape) < math.inf))[:count]
 
 
+def device_by_name(name: str) -> Device | None:
+    """Return the device that ``get_kernel`` takes a name for; None for one that nobody knows."""
+    return _device_named(name, (), _generation)
+
+
 def reload() -> None:
-    """Forget the tables and every pick made from them; the next call reads the tables again."""
+    """Forget the tables, the environment's pins and every pick; the next call reads tables and environment again."""
     global _generation
     with _lock:
         _generation += 1  # a thread that is still reading the old tables must not hand its pick to later calls
     _pick.cache_clear()
     _rows.cache_clear()
+    _switches.cache_clear()
 
 
 on_registered.append(reload)
@@ -141,12 +162,16 @@ def _rows(operation: str, generation: int) -> "tuple[Served, ...]":
     return tuple(served_winners(operation, on_damaged=warn_damaged))
 
 
-def _checked_pick(shape: Shape, device: str | None, operation: str | None, among: Among) -> TunedKernel:
+def _checked_pick(
+    shape: Shape, device: str | None, operation: str | None, among: Among, pin: Pin | None
+) -> TunedKernel:
     if device is not None and not isinstance(device, str):
         raise _not_a_name(device)
     place = platforms.current_index() if device is None else device
     try:
-        return _pick(shape, place, operation, among, _generation)
+        if pin is None:  # the key of ``pick_for_device``, too
+            return _pick(shape, place, operation, among, _generation)
+        return _pick(shape, place, operation, among, _generation, pin)
     except TypeError:  # an argument that cannot be hashed is neither a shape nor a name
         _check_arguments(shape, place, among)
         raise
@@ -175,17 +200,22 @@ def _not_a_name(device: object) -> UsageError:
 
 
 @lru_cache(maxsize=CACHED_PICKS)
-def _pick(shape: Shape, place: int | str | Device, name: str | None, among: Among, generation: int) -> TunedKernel:
+def _pick(
+    shape: Shape, place: int | str | Device, name: str | None, among: Among, generation: int, pin: Pin | None = None
+) -> TunedKernel:
     _check_arguments(shape, place, among)
     operation = operation_for(shape) if name is None else get_operation(name)
     check_shape(operation, shape)
-    rows = _rows(operation.name, generation)
+    switches = _switches(generation)
+    rows = () if switches.is_disabled else _rows(operation.name, generation)
     known: Device | None
     if isinstance(place, str):
         known = _device_named(place, rows, generation)
     else:
         known = place if isinstance(place, Device) else platforms.current_device(place)
-    device = known or _stranger(str(place))
+    device = known or stranger(str(place))
+    if (pin := pin or switches.pin(operation.name, among)) is not None:
+        among = (pinned_implementation(pin, operation.name, shape, device).name,)
     admitted = _admitted(operation, shape, device, among)
     rows = tuple(row for row in rows if row.trial.implementation in {each.name for each in admitted})
     found = list(climb(shape, device, rows, admitted, with_baselines=among == "fastest"))
@@ -193,6 +223,8 @@ def _pick(shape: Shape, place: int | str | Device, name: str | None, among: Amon
     if known is None:
         reason = _why_unknown(device.name, generation)
         warnings.warn(f"device={place!r}: {reason}", RuntimeWarning, stacklevel=4)
+    elif switches.is_disabled:
+        reason = f"{DISABLE}=1 switches the tables off{SERVES_DEFAULT}"
     elif found:
         reason = f"all that was tuned for this shape or near it is refused{SERVES_DEFAULT}"
     else:
@@ -202,7 +234,19 @@ def _pick(shape: Shape, place: int | str | Device, name: str | None, among: Amon
     best: dict[Candidate, Alternative] = {}  # a candidate that was refused once is not tried again for another row
     for each in found:
         best.setdefault(each.candidate, each)
-    return TunedKernel(operation.name, shape, tuple(best.values()))
+    served = tuple(best.values())
+    if pin is not None:
+        served = (serve_pin(pin, admitted[0], shape, device, served[0]),)
+    is_miss = served[0].provenance.rung == "default" and not switches.is_disabled
+    pick = Pick(operation.name, shape, device, served[0].candidate, served[0].provenance.rung, is_miss)
+    note_pick(pick, served[0].provenance.reason)
+    return TunedKernel(operation.name, shape, served)
+
+
+@cache
+def _switches(generation: int) -> Switches:
+    """Read the environment, once a generation."""
+    return read_switches(os.environ)
 
 
 def _can_serve(alternative: Alternative, operation: str, shape: Shape, *, here: bool) -> bool:
@@ -237,24 +281,10 @@ def _admitted(operation: Operation[Any], shape: Shape, device: Device, among: Am
 
 
 def _device_named(name: str, rows: "tuple[Served, ...]", generation: int) -> Device | None:
-    """Find the device of that name with the highest power cap, in these rows or else in any table; or the GPU here."""
-    found = find_named(name, _devices(rows)) or find_named(name, [*_devices(_all_rows(generation)), NVIDIA_H200])
-    return found or find_named(name, filter(None, [_device_here()]))
-
-
-def _stranger(name: str) -> Device:
-    """Make a device for a name that no table knows: only defaults fit it."""
-    if (known := platforms.known_device(name)) is not None:
-        return known
-    here = _device_here()
-    return Device(name=name, arch=platforms.ASSUMED_ARCH if here is None else here.arch, sm_count=1, memory_mib=1)
-
-
-def _device_here() -> Device | None:
-    try:
-        return platforms.current_device()
-    except MissingDependencyError:
-        return None
+    """Find the device that a name means: in these rows, or else in any table, with the highest power cap; the GPU here;
+    or a known one, of which nothing is recorded."""
+    found = find_named(name, _devices(rows)) or find_named(name, _devices(_all_rows(generation)))
+    return found or find_named(name, filter(None, [device_here()])) or platforms.known_device(name)
 
 
 def _all_rows(generation: int) -> "Iterator[Served]":
@@ -267,7 +297,7 @@ def _devices(rows: "Iterable[Served]") -> list[Device]:
 
 
 def _why_unknown(name: str, generation: int) -> str:
-    near = names_like(name, [NVIDIA_H200, *_devices(_all_rows(generation))])
+    near = names_like(name, [*platforms.known_devices(), *_devices(_all_rows(generation))])
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     return f"no table knows the device {name}{SERVES_DEFAULT}{hint}"
 
@@ -276,6 +306,8 @@ def _miss(kernel: TunedKernel, on_miss: OnMiss) -> None:
     if on_miss == "error":
         reason = kernel.provenance.reason.replace(SERVES_DEFAULT, "")  # which is not served
         raise NoTunedKernelError(f"{kernel.operation}: {reason}; shape: {kernel.shape}")
+    if _switches(_generation).is_disabled:
+        return  # tables may know the shape
     from autotune.table import record_miss
 
     record_miss(get_operation(kernel.operation), kernel.shape)

@@ -16,11 +16,11 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.cache import FileCacheManager
-from triton.runtime.jit import DependenciesFinder
 
 from autotune.device import Architecture, Device
 from autotune.errors import one_line
 from autotune.implementation import Kernel
+from autotune.kernels.compiles import settle_cache_keys
 from autotune.platforms import platform_of
 from autotune.shape import Shape
 from autotune.space import Config
@@ -53,25 +53,6 @@ class NotingCacheManager(FileCacheManager):  # type: ignore[misc] # Triton has n
         folder = Path(self.cache_dir)
         if not (override or dump) and any(folder.iterdir()):
             self.found.add(folder)
-
-
-def settle_cache_keys() -> None:
-    """Make the key of a binary in Triton's cache the same whatever this process compiled before it.
-
-    Triton 3.6 takes the globals of a called function into the caller's key before it has collected them, so the key of
-    a kernel depends on which others were compiled earlier: of a worker and its compilers each would miss what the other
-    left in the cache. Here they are collected first.
-    """
-    update = getattr(DependenciesFinder, "_update_hash", None)
-    if update is None or getattr(update, "is_settled", False):
-        return
-
-    def settled(finder: Any, function: Any) -> None:
-        _ = function.cache_key  # fills its ``used_global_vals``
-        update(finder, function)
-
-    settled.is_settled = True  # type: ignore[attr-defined]
-    DependenciesFinder._update_hash = settled
 
 
 def use_target(architecture: Architecture) -> None:

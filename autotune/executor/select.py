@@ -33,7 +33,7 @@ def open_executor(device: str | None, settings: Settings) -> Executor:
     """Open the GPU here if it is the one that was named, or none was; else that device's sweeps, by ``open_replay``."""
     if platforms.has_gpu():
         executor = open_gpu(settings)
-        if device is None or device.casefold() == executor.device.name.casefold():
+        if device is None or platforms.is_named(executor.device, device):
             return executor
         executor.close()
     return open_replay(device, settings.policy)
@@ -57,7 +57,7 @@ def open_replay(device: str | None, policy: Policy) -> ReplayExecutor:
     name = device or NVIDIA_H200.name
     recorded = [t for operation in operation_names() for sweep in shipped_sweeps(operation) for t in sweep.trials()]
     devices = {trial.device for trial in recorded}
-    named = [candidate for candidate in devices if candidate.name.casefold() == name.casefold()]
+    named = [candidate for candidate in devices if platforms.is_named(candidate, name)]
     if not named and device is None:
         raise MissingDependencyError(f"no GPU is visible, and no sweep of an {name} is recorded to replay instead")
     if not named:
@@ -68,12 +68,20 @@ def open_replay(device: str | None, policy: Policy) -> ReplayExecutor:
 
 
 def describe_executor(device: str | None, policy: Policy, *, index: int | None = None) -> ExecutorInfo | ReplayExecutor:
-    """Describe what ``open_executor`` would open, or raise as it does; opens no GPU, a replay reads tables alone."""
+    """Describe what ``open_executor`` would open, or raise as it does; opens no GPU, a replay reads tables alone.
+
+    A known device that is neither here nor recorded is described as if it were here.
+    """
     if platforms.has_gpu():
         current = platforms.current_device(index)
-        if device is None or device.casefold() == current.name.casefold():
+        if device is None or platforms.is_named(current, device):
             return ExecutorInfo("gpu", current, platforms.toolchain(), policy)
-    return open_replay(device, policy)
+    try:
+        return open_replay(device, policy)
+    except UnknownNameError:
+        if device is None or (known := platforms.known_device(device)) is None:
+            raise
+        return ExecutorInfo("gpu", known, platforms.toolchain(), policy)
 
 
 def _with_policy(recorded: list[Trial], policy: Policy) -> list[Trial]:

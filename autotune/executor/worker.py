@@ -18,10 +18,10 @@ from autotune import platforms
 from autotune.errors import one_line
 from autotune.executor import messages
 from autotune.executor.child import send, take_standard_output
-from autotune.executor.compiler import settle_cache_keys
 from autotune.executor.harness import Harness, UnopenedError
 from autotune.executor.messages import decode, encode, from_plain
 from autotune.executor.worker_race import race_entrants
+from autotune.kernels.compiles import settle_cache_keys
 from autotune.trial import Outcome, Policy, Status
 
 

@@ -8,6 +8,7 @@ import contextlib
 import importlib.metadata
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from autotune.device import Architecture, Device, add_architectures
+from autotune.device import ARCHITECTURES, Architecture, Device, add_architectures, architecture
 from autotune.errors import MissingDependencyError
 from autotune.platforms.amd import Amd
 from autotune.platforms.interface import DataSheet, Platform
@@ -50,14 +51,64 @@ def data_sheets() -> Mapping[str, DataSheet]:
     return {sheet.device.name: sheet for vendor in PLATFORMS.values() for sheet in vendor.data_sheets}
 
 
+@cache
 def known_device(name: str) -> Device | None:
-    """Return the device of a data sheet by its name, in any case; None where there is none.
+    """Return the device that a name means; None for one that is not known.
+
+    A name is that of a known device, or another usual one of it, in any case and with or without its brand; or that of
+    a listed architecture, whose device has as few SMs and as little memory as any known one.
 
     Example:
-        >>> known_device("amd instinct mi300x").arch
-        'gfx942'
+        >>> known_device("mi300x").arch, known_device("A100").name, known_device("sm_89").sm_count
+        ('gfx942', 'NVIDIA A100-SXM4-80GB', 58)
     """
-    return next((sheet.device for known, sheet in data_sheets().items() if known.casefold() == name.casefold()), None)
+    asked = plain_name(name)
+    for vendor in PLATFORMS.values():
+        for device, others in vendor.devices.items():
+            if asked and asked in map(plain_name, (device.name, *others)):
+                return device
+    return next((_device_of(each) for each in ARCHITECTURES.values() if asked == plain_name(each.name)), None)
+
+
+def known_devices() -> list[Device]:
+    """List the devices that are known by name."""
+    return [device for vendor in PLATFORMS.values() for device in vendor.devices]
+
+
+def target_device(name: str) -> Device:
+    """Return the device to compile for, as ``known_device`` does; UnknownNameError for one that is not known."""
+    return known_device(name) or _device_of(architecture(name))
+
+
+def is_named(device: Device, name: str) -> bool:
+    """Return if a name means a device: its own, in any case and with or without its brand, or another usual one.
+
+    Example:
+        >>> is_named(NVIDIA_H200, "h200"), is_named(NVIDIA_H200, "H100")
+        (True, False)
+    """
+    known = known_device(name)
+    asked = {plain_name(name), "" if known is None else plain_name(known.name)} - {""}
+    return plain_name(device.name) in asked
+
+
+def plain_name(name: str) -> str:
+    """Strip a device's name of what makes no difference: case, blanks and dashes, and the words of its brand.
+
+    Example:
+        >>> plain_name("NVIDIA GeForce RTX 4090")
+        'rtx4090'
+    """
+    brands = frozenset().union(*(vendor.brands for vendor in PLATFORMS.values()))
+    return "".join(word for word in re.split(r"[\s_-]+", name.casefold()) if word not in brands)
+
+
+def _device_of(found: Architecture) -> Device:
+    """Return the least device of an architecture, by its name; nothing is recorded on one of that name."""
+    alike = [device for device in known_devices() if device.arch == found.name]
+    sm_count = min((device.sm_count for device in alike), default=1)
+    memory = min((device.memory_mib for device in alike), default=1)
+    return Device(name=found.name, arch=found.name, sm_count=sm_count, memory_mib=memory)
 
 
 def has_gpu() -> bool:

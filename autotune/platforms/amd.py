@@ -10,6 +10,16 @@ from autotune.platforms.interface import DataSheet, Platform, Target
 NAME: Final = "amd"
 # KiB of the local data share a workgroup: CDNA3 and CDNA4 instruction set guides. One that is not listed has the least.
 SHARED_KIB: Final = {"gfx90a": 64, "gfx942": 64, "gfx950": 160}
+MI300X: Final = Device(name="AMD Instinct MI300X", arch="gfx942", sm_count=304, memory_mib=192 * 1024)
+# Compute units and memory: rocm.docs.amd.com, reference/gpu-specs (read 2026-11-23). Of an MI250X a device is one of
+# its two dies. Other names of a device follow it.
+DEVICES: Final[Mapping[Device, tuple[str, ...]]] = {
+    Device(name="AMD Instinct MI250X", arch="gfx90a", sm_count=110, memory_mib=64 * 1024): ("MI250X/MI250",),
+    MI300X: (),
+    Device(name="AMD Instinct MI325X", arch="gfx942", sm_count=304, memory_mib=256 * 1024): (),
+    Device(name="AMD Instinct MI350X", arch="gfx950", sm_count=256, memory_mib=288 * 1024): (),
+    Device(name="AMD Instinct MI355X", arch="gfx950", sm_count=256, memory_mib=288 * 1024): (),
+}
 CAPABILITIES: Final = frozenset({"float32_products", "fp8_e4m3", "wave_hints"})
 
 
@@ -33,13 +43,9 @@ class Amd(Platform):
     binary = "hsaco"
     architectures = tuple(map(architecture_of, SHARED_KIB))
     # AMD Instinct MI300X (2023), whose products of float32 are IEEE's.
-    data_sheets = (
-        DataSheet(
-            Device(name="AMD Instinct MI300X", arch="gfx942", sm_count=304, memory_mib=192 * 1024),
-            {"float16": 1307.4, "bfloat16": 1307.4, "float32": 163.4},
-            5300,
-        ),
-    )
+    data_sheets = (DataSheet(MI300X, {"float16": 1307.4, "bfloat16": 1307.4, "float32": 163.4}, 5300),)
+    brands = frozenset({"amd", "instinct"})
+    devices = DEVICES
 
     def find_architecture(self, name: str) -> Architecture | None:
         return architecture_of(name) if re.fullmatch(r"gfx[0-9a-f]{3,4}", name) else None

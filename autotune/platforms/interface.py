@@ -31,7 +31,8 @@ class Platform(ABC):
 
     ``driver_files`` exist where the vendor's driver is loaded. ``architectures`` are the listed ones.
     ``memory_checker`` is the vendor's tool that finds wrong accesses of kernels; empty where we run none. ``binary`` is
-    the key of the machine code in Triton's ``CompiledKernel.asm``.
+    the key of the machine code in Triton's ``CompiledKernel.asm``. ``devices`` are known by name as the driver reports
+    it, each with other names that mean it; ``brands`` are words that any of these names may lack.
     """
 
     name: ClassVar[str]
@@ -40,6 +41,8 @@ class Platform(ABC):
     binary: ClassVar[str]
     architectures: ClassVar[tuple[Architecture, ...]]
     data_sheets: ClassVar[tuple[DataSheet, ...]]
+    brands: ClassVar[frozenset[str]]
+    devices: ClassVar[Mapping[Device, tuple[str, ...]]]
 
     @abstractmethod
     def find_architecture(self, name: str) -> Architecture | None:

@@ -59,6 +59,33 @@ H100: Final = Device(
 )
 
 
+def _device(name: str, capability: int, sm_count: int, gib: int) -> Device:
+    return Device(name=name, arch=f"sm_{capability}", sm_count=sm_count, memory_mib=gib * 1024)
+
+
+# SMs and memory: the data sheets of each and the white papers of GA100, GA102, AD102, H100 and RTX Blackwell; compute
+# capabilities: developer.nvidia.com/cuda-gpus. Other names of a device follow it; a name without a form is SXM's.
+DEVICES: Final[Mapping[Device, tuple[str, ...]]] = {
+    A100: ("A100", "A100 80GB", "A100 SXM", "A100 SXM4"),
+    _device("NVIDIA A100-SXM4-40GB", 80, 108, 40): ("A100 40GB",),
+    _device("NVIDIA A100 80GB PCIe", 80, 108, 80): (),
+    _device("NVIDIA A10", 86, 72, 24): (),
+    _device("NVIDIA A40", 86, 84, 48): (),
+    _device("NVIDIA RTX A6000", 86, 84, 48): ("A6000",),
+    _device("NVIDIA GeForce RTX 3090", 86, 82, 24): ("3090",),
+    _device("NVIDIA L4", 89, 58, 24): (),
+    _device("NVIDIA L40S", 89, 142, 48): (),
+    _device("NVIDIA RTX 6000 Ada Generation", 89, 142, 48): ("RTX 6000 Ada",),
+    _device("NVIDIA GeForce RTX 4090", 89, 128, 24): ("4090",),
+    H100: ("H100", "H100 80GB", "H100 SXM", "H100 SXM5"),
+    _device("NVIDIA H100 PCIe", 90, 114, 80): (),
+    NVIDIA_H200: ("H200 SXM",),
+    _device("NVIDIA GH200 480GB", 90, 132, 96): ("GH200",),
+    _device("NVIDIA B200", 100, 148, 180): (),
+    _device("NVIDIA GeForce RTX 5090", 120, 170, 32): ("5090",),
+}
+
+
 class Nvidia(Platform):
     """NVIDIA's GPUs, through CUDA and NVML (``nvidia-ml-py``); what NVML does not say is left out."""
 
@@ -69,6 +96,8 @@ class Nvidia(Platform):
     architectures = tuple(map(architecture_of, SHARED_KIB))
     # A100 80GB SXM (2021), H100 SXM (2023), H200 SXM (2024); rates that are stated with sparsity are halved.
     data_sheets = (_data_sheet(A100, 312, 2039), _data_sheet(H100, 989.5, 3352), _data_sheet(NVIDIA_H200, 989.5, 4800))
+    brands = frozenset({"nvidia", "geforce", "tesla"})
+    devices = DEVICES
 
     def find_architecture(self, name: str) -> Architecture | None:
         found = re.fullmatch(r"sm_([1-9]\d{1,2})", name)

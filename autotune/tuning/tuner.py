@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune.device import Device, architecture
+from autotune import platforms
+from autotune.device import Device
 from autotune.dispatch import neighbour_configs, pick_for_device, reload
 from autotune.errors import AutotuneError, SearchError, TableError, UnknownNameError, UsageError
 from autotune.executor import Executor
 from autotune.executor.select import Settings, open_executor, open_gpu
-from autotune.registry import get_implementation
+from autotune.registry import Workload, get_implementation, read_workloads
 from autotune.search import (
     DEFAULT_SAMPLER,
     SAMPLERS,
@@ -33,7 +34,7 @@ from autotune.space import Config
 from autotune.table import Store, home
 from autotune.trial import Candidate
 from autotune.tuning.tuned import TunedShape, Tuning
-from autotune.tuning.workloads import Answer, Workload, find_answers, read_workloads, take_turns
+from autotune.tuning.workloads import Answer, find_answers, take_turns
 
 
 def tune(
@@ -77,7 +78,8 @@ def tune(
         store: where trials are kept; ``$AUTOTUNE_HOME`` by default.
         observer: receives progress.
         must_measure: refuse to replay; ``device`` can then name the GPU here alone.
-        target: also compile the finalists for this architecture, such as ``"gfx942"``; nothing of it is stored.
+        target: also compile the finalists for this architecture or device, such as ``"gfx942"`` or ``"A100"``; nothing
+            of it is stored.
         ship_to: also write each complete sweep as tables that ship, below this folder.
 
     Raises:
@@ -94,8 +96,7 @@ def tune(
     if sampler not in SAMPLERS:
         raise UnknownNameError(f"sampler={sampler!r} is unknown; allowed: {', '.join(SAMPLERS)}")
     _check_numbers(budget, trials, seed)
-    if target is not None:
-        architecture(target)  # refuses an unknown one before anything is searched
+    target_device = None if target is None else platforms.target_device(target)  # refused before anything is searched
     workloads = read_workloads(shapes, operation)
     names = (implementations,) if isinstance(implementations, str) else tuple(implementations)
     store = store or Store(home())
@@ -109,7 +110,7 @@ def tune(
         seed=seed,
         store=store,
         observer=observer or Observer(),
-        target=None if target is None else Device(name=target, arch=target, sm_count=1, memory_mib=1),
+        target=target_device,
         ship_to=ship_to,
         is_alone=len(workloads) == 1,
         started=started,
@@ -117,9 +118,10 @@ def tune(
     try:
         opened = open_gpu(settings) if must_measure else open_executor(device, settings)
         with contextlib.closing(opened) as executor:
-            here = executor.device.name
-            if must_measure and device is not None and device.casefold() != here.casefold():
-                raise UsageError(f"device={device!r} is not allowed with must_measure=True; expected {here!r} or None")
+            here = executor.device
+            if must_measure and device is not None and not platforms.is_named(here, device):
+                expected = f"expected {here.name!r} or None"
+                raise UsageError(f"device={device!r} is not allowed with must_measure=True; {expected}")
             for name in dict.fromkeys(each.name for each, _ in workloads):
                 store.trials(name, executor.device)  # refuses what is damaged before anything is searched
             tuner.run(executor, find_answers(workloads, executor, names))

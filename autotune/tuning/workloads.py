@@ -1,21 +1,19 @@
 """Workloads: the problems that are tuned, by which implementations, and in a replay the recorded shapes that answer."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.device import Device
-from autotune.errors import InvalidShapeError, MissingDependencyError, UsageError
+from autotune.errors import InvalidShapeError, MissingDependencyError
 from autotune.executor import Executor
 from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import ExecutorInfo
 from autotune.implementation import Implementation
 from autotune.operation import Operation
-from autotune.registry import check_shape, get_implementation, get_operation, operation_for, our_implementations
+from autotune.registry import Workload, get_implementation, our_implementations
 from autotune.search import Observer
 from autotune.shape import Shape
-
-Workload = tuple[Operation[Any], Shape]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +33,6 @@ class Answer:
     def key(self) -> tuple[str, Shape]:
         """Name its search: answers with equal keys share one."""
         return self.operation.name, self.shape
-
-
-def read_workloads(
-    shapes: Shape | Iterable[Shape | Workload | tuple[str, Shape]], operation: str | None
-) -> list[Workload]:
-    """Give each shape its operation; UsageError for one that none takes, or of another operation's class."""
-    found = []
-    for each in shapes if isinstance(shapes, Iterable) and not isinstance(shapes, str) else [shapes]:
-        given, shape = each if isinstance(each, tuple) and len(each) == 2 else (None, each)
-        if isinstance(given, str):
-            given = get_operation(given)
-        if not isinstance(shape, Shape):
-            raise UsageError(f"shapes={shape!r} is of type {type(shape).__name__}; expected a shape, or several")
-        if given is None:
-            given = operation_for(shape) if operation is None else get_operation(operation)
-        check_shape(given, shape)
-        found.append((given, shape))
-    return found
 
 
 def find_implementations(

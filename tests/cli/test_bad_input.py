@@ -17,7 +17,7 @@ from tests.cli.conftest import Machine, Ran
 
 Run = Callable[..., Ran]
 
-SHAPED: Final = ("search", "lookup", "bench", "sweep")  # the commands that take a shape
+SHAPED: Final = ("search", "lookup", "warmup", "bench", "sweep")  # the commands that take a shape
 COMMANDS: Final = (*SHAPED, "explain", "show", "export", "doctor")
 
 # arguments: what the line must name

@@ -11,11 +11,12 @@ from typing import Final
 
 import pytest
 
-from autotune import platforms
+from autotune import platforms, warming
 from autotune.cli import health
-from autotune.device import NVIDIA_H200
+from autotune.device import NVIDIA_H200, Device
+from autotune.shape import Shape
 from autotune.table import write_shipped
-from autotune.trial import Candidate, Policy, Stage, Status, Timing
+from autotune.trial import Candidate, Outcome, Policy, Stage, Status, Timing
 from tests import flex_sample, sample
 from tests.cli.conftest import Machine, Ran
 from tests.golden import assert_golden
@@ -45,6 +46,9 @@ COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("lookup", "--help"),
         ("lookup",),
         ("lookup", "--device", "NVIDIA H200", "--seq", "700,65536"),
+        ("lookup", "--device", "a100"),
+        ("lookup", "--device", "sm_89"),
+        ("lookup", "--device", "A1000"),
         ("lookup", "--among", "flex"),
         ("lookup", "--among", "fastest", "--seq", "2048"),
         ("lookup", "--among", "cuda"),
@@ -85,6 +89,7 @@ COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("search", "--seq", "64", "--trials", "5"),
         ("search", "--seq", "64", "--trials", "5"),
         ("search", "--seq", "64", "--dry-run", "--jobs", "1"),
+        ("search", "--seq", "64", "--dry-run", "--jobs", "1", "--device", "A100"),
         ("search", *SMALL, "--implementation", "triton,flex", "--trials", "12", "--seed", "1"),
         ("search", "--seq", "64", "--implementation", "triton,flex", "--trials", "5"),
         ("search", "--from-misses"),
@@ -93,8 +98,37 @@ COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("search", "--trials", "0"),
         ("search", "--budget", "soon"),
     ),
+    "warmup": (
+        ("warmup", "--help"),
+        ("warmup", "--model", "llama-3.1-8b", "--tp", "2", "--device", "A100"),
+        ("warmup", "--seq", "1024,4096", "--window", "64", "--device", "h200", "--every-output"),
+        ("warmup", "--device", "h200", "--json"),
+        ("warmup",),
+        ("warmup", "--device", "A1000"),
+    ),
     "sweep": (("sweep", "--help"), ("sweep",), ("sweep", "--cache", "tepid")),
 }
+
+
+class Pool:
+    """A compile server that is done at once, and cannot compile anything of length 4096."""
+
+    def __init__(self, device: Device, *, jobs: int, timeout: float) -> None:
+        self.device = device
+
+    def open(self, operation: object, shape: Shape) -> None:
+        self.is_refused = "seq 4096" in str(shape)
+
+    def submit(self, candidate: Candidate, *, every_output: bool = False) -> None:
+        self.candidate = candidate
+
+    def receive(self, timeout: float) -> Outcome:
+        if self.is_refused:
+            return Outcome(candidate=self.candidate, status=Status.COMPILE_ERROR, message="no such instruction")
+        return Outcome(candidate=self.candidate, status=Status.OK)
+
+    def close(self) -> None:
+        pass
 
 
 @pytest.fixture
@@ -124,6 +158,8 @@ def tables(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
         sample.trial(device=replace(NVIDIA_H200, name="NVIDIA B200", arch="sm_100"), policy=Policy("eager", "warm")),
     )
     flex_sample.install(monkeypatch, "2.13.0+cpu")
+    monkeypatch.setattr(warming, "CompilePool", Pool)
+    monkeypatch.setattr(warming, "perf_counter", lambda: 0.0)
     monkeypatch.setattr(platforms, "toolchain", lambda: sample.TOOLCHAIN)
     monkeypatch.setattr("autotune.dispatch.kernel.installed_version", lambda package: "3.9.0")
     for name, value in (("system", "Linux"), ("release", "6.1"), ("python_version", "3.11.7")):

@@ -81,7 +81,8 @@ def test_lookup_of_a_cache_answers_the_default_and_says_why(run: Run, machine: M
         assumed = "" if named else "no GPU here: an NVIDIA H200 is assumed; --device names another\n"
         assert ran.out.startswith(f"{assumed}shape   {DECODE}\ndevice  NVIDIA H200\nkernel  triton\nconfig  schedule=")
         assert (
-            "\nwhy     default: no tuned shape of paged_decode/triton on NVIDIA H200: the space's default\n" in ran.out
+            "\nwhy     default: no tuned shape of paged_decode/triton on NVIDIA H200 (sm_90): the space's default\n"
+            in ran.out
         )
 
 

@@ -1,6 +1,7 @@
 """Whose rows a device is served: its own, then those of its model under another power cap; and what a name means."""
 
 from dataclasses import replace
+from typing import Final
 
 import pytest
 
@@ -52,7 +53,7 @@ def test_another_model_of_the_same_architecture_is_not_trusted(tables: Tables) -
     why = get_kernel(sample.shape()).provenance
     assert (why.rung, why.reason) == (
         "default",
-        "no tuned shape of flash_attention/triton on NVIDIA H200: the space's default",
+        "no tuned shape of flash_attention/triton on NVIDIA H200 (sm_90): the space's default",
     )
 
 
@@ -64,8 +65,8 @@ def test_a_name_ignores_the_cap_and_takes_the_highest(tables: Tables) -> None:
     assert (kernel.config, kernel.provenance.rung) == (sample.FAST, "exact")
 
 
-@pytest.mark.parametrize("name", ["nvidia h200", "NVIDIA  H200 ", "Nvidia H200"])
-def test_names_match_in_any_case(tables: Tables, name: str) -> None:
+@pytest.mark.parametrize("name", ["nvidia h200", "NVIDIA  H200 ", "h200", "nvidia_h200", "NVIDIA-H200", "H200 SXM"])
+def test_names_match_in_any_case_and_without_their_brand(tables: Tables, name: str) -> None:
     tables.ship(sample.trial(device=CAPPED), sample.trial(chosen=SLOWER))
     kernel = get_kernel(sample.shape(), device=name)
     assert (kernel.config, kernel.provenance.rung) == (SLOWER, "exact")
@@ -90,14 +91,14 @@ def test_a_gpu_without_a_table_gets_the_default_quietly(tables: Tables, monkeypa
     monkeypatch.setattr(platforms, "current_device", lambda index=0: here)
     for name in (None, "NVIDIA H100", "nvidia h100"):
         why = get_kernel(sample.shape(), device=name).provenance
-        assert why.reason == "no tuned shape of flash_attention/triton on NVIDIA H100: the space's default"
+        assert why.reason == "no tuned shape of flash_attention/triton on NVIDIA H100 (sm_90): the space's default"
 
 
 @pytest.mark.parametrize(
     ("name", "is_like"),
     [
-        *((name, True) for name in ("H200", "h200", "NVIDA H200", "nvidai h200", "nvidia_h200", "NVIDIA-H200")),
-        *((name, False) for name in ("NVIDIA H100", "NVIDIA B200", "NVIDIA GH200", "NVIDIA H200 NVL", "NVIDIA", "foo")),
+        *((name, True) for name in ("NVIDA H200", "nvidai h200", "NVDIA H200")),
+        *((name, False) for name in ("NVIDIA H300", "NVIDIA B20", "NVIDIA H20", "NVIDIA H200 NVL", "NVIDIA", "foo")),
     ],
 )
 def test_only_a_misspelling_is_said_to_be_like_a_name(tables: Tables, name: str, is_like: bool) -> None:
@@ -107,15 +108,61 @@ def test_only_a_misspelling_is_said_to_be_like_a_name(tables: Tables, name: str,
     assert (why.rung, why.reason) == ("default", f"no table knows the device {name}: the space's default{hint}")
 
 
+# What nvidia-smi and rocminfo print, or a seller's short name; and the architecture that each vendor states for it.
+MEANT: Final = {
+    "A100": ("NVIDIA A100-SXM4-80GB", "sm_80"),
+    "nvidia a100-sxm4-40gb": ("NVIDIA A100-SXM4-40GB", "sm_80"),
+    "A10": ("NVIDIA A10", "sm_86"),
+    "H100": ("NVIDIA H100 80GB HBM3", "sm_90"),
+    "NVIDIA H100": ("NVIDIA H100 80GB HBM3", "sm_90"),
+    "h100 pcie": ("NVIDIA H100 PCIe", "sm_90"),
+    "H200": ("NVIDIA H200", "sm_90"),
+    "NVIDIA GH200": ("NVIDIA GH200 480GB", "sm_90"),
+    "B200": ("NVIDIA B200", "sm_100"),
+    "RTX 4090": ("NVIDIA GeForce RTX 4090", "sm_89"),
+    "GeForce RTX 5090": ("NVIDIA GeForce RTX 5090", "sm_120"),
+    "L4": ("NVIDIA L4", "sm_89"),
+    "L40S": ("NVIDIA L40S", "sm_89"),
+    "MI300X": ("AMD Instinct MI300X", "gfx942"),
+    "AMD MI355X": ("AMD Instinct MI355X", "gfx950"),
+    "sm_80": ("sm_80", "sm_80"),
+    "SM90": ("sm_90", "sm_90"),
+    "gfx942": ("gfx942", "gfx942"),
+}
+
+
+@pytest.mark.parametrize("name", MEANT)
+def test_a_known_name_gets_the_default_of_its_architecture_and_no_warning(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(platforms, "current_device", _no_gpu)
+    kernel = get_kernel(sample.shape(), device=name)
+    meant, arch = MEANT[name]
+    kind = ", an architecture and no device" if meant == arch else f" ({arch})"
+    assert kernel.provenance.reason == f"no tuned shape of flash_attention/triton on {meant}{kind}: the space's default"
+    stages = {"sm_80": 2, "sm_86": 2, "sm_89": 2, "sm_90": 3, "sm_100": 3, "sm_120": 2, "gfx942": 1, "gfx950": 1}
+    assert kernel.config["num_stages"] == stages[arch]
+    assert (kernel.config["kpack"] is None) == arch.startswith("sm")
+
+
+@pytest.mark.parametrize(("tuned", "asked"), [("NVIDIA H200", "H100"), ("NVIDIA H100 80GB HBM3", "H200")])
+def test_one_model_is_never_taken_for_another(tables: Tables, tuned: str, asked: str) -> None:
+    tables.tune(sample.trial(device=replace(NVIDIA_H200, name=tuned)))
+    assert get_kernel(sample.shape(), device=tuned.split()[1]).provenance.rung == "exact"
+    assert get_kernel(sample.shape(), device=asked).provenance.rung == "default"
+    assert get_kernel(sample.shape(), device="sm_90").provenance.rung == "default"
+
+
 def test_a_device_that_another_operation_was_tuned_on_is_known(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platforms, "current_device", _no_gpu)
-    tables.tune(sample.trial(device=replace(NVIDIA_H200, name="NVIDIA B200")))
-    for name in ("NVIDIA B200", H200):
+    tables.tune(sample.trial(device=replace(NVIDIA_H200, name="NVIDIA Z900")))
+    for name in ("NVIDIA Z900", "z900", H200):
         why = get_kernel(PAGED, device=name).provenance
-        assert why.reason == f"no tuned shape of paged_decode/triton on {name}: the space's default"
-    with pytest.warns(RuntimeWarning, match="did you mean 'NVIDIA B200'"):
-        why = get_kernel(PAGED, device="b200").provenance
-    assert why.reason == "no table knows the device b200: the space's default; did you mean 'NVIDIA B200'?"
+        known = "NVIDIA H200" if name == H200 else "NVIDIA Z900"
+        assert why.reason == f"no tuned shape of paged_decode/triton on {known} (sm_90): the space's default"
+    with pytest.warns(RuntimeWarning, match="did you mean 'NVIDIA Z900'"):
+        why = get_kernel(PAGED, device="nvida z900").provenance
+    assert why.reason == "no table knows the device nvida z900: the space's default; did you mean 'NVIDIA Z900'?"
 
 
 def test_without_a_name_and_a_gpu_is_an_error(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from autotune.dispatch import TunedKernel, get_kernel, refusals, reload
+from autotune.dispatch import TunedKernel, get_kernel, reload, stats
 from autotune.dispatch import kernel as kernel_module
 from autotune.errors import InputMismatchError, is_toolchain_refusal
 from autotune.shape import Shape
@@ -58,11 +58,11 @@ def test_a_refused_config_gives_way_to_the_next_stored_and_then_the_default(
     default = default_of(sample.shape())
     for refused, served, rung in (((sample.FAST,), SLOWER, "nearest"), ((sample.FAST, SLOWER), default, "default")):
         reload()
-        fake, before = refusing(monkeypatch, *refused), refusals()
+        fake, before = refusing(monkeypatch, *refused), stats().refusals
         kernel = get_kernel(sample.shape(), device=H200)
         with pytest.warns(RuntimeWarning, match=r"refuses .*BLOCK_K.* using .* instead") as caught:
             assert kernel() == served
-        assert len(caught) == refusals() - before == len(refused)
+        assert len(caught) == stats().refusals - before == len(refused)
         assert (kernel.config, kernel.provenance.rung) == (served, rung)
         assert kernel() == served  # silently, and from the call that was bound
         assert fake.bound == [*refused, served]
@@ -92,11 +92,11 @@ def test_rows_that_share_a_refused_config_are_not_tried_again(tables: Tables, mo
 
 def test_a_refused_default_raises(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     refusing(monkeypatch, default_of(sample.shape()))
-    kernel, before = get_kernel(sample.shape(), device=H200), refusals()
+    kernel, before = get_kernel(sample.shape(), device=H200), stats().refusals
     for _ in range(2):
         with pytest.raises(RefusalError):
             kernel()
-    assert refusals() == before
+    assert stats().refusals == before
 
 
 @pytest.mark.parametrize("error", [DerivedError("no"), RuntimeError("passmanager::run failed")])
@@ -134,10 +134,10 @@ def test_threads_that_meet_one_refusal_turn_to_the_same_config(tables: Tables, m
 
             return meet
 
-    fake, before = Meeting({sample.FAST: RefusalError("no")}), refusals()
+    fake, before = Meeting({sample.FAST: RefusalError("no")}), stats().refusals
     monkeypatch.setattr(kernel_module, "load_kernel", lambda operation, implementation: fake)
     kernel: TunedKernel = get_kernel(sample.shape(), device=H200)
     with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(4) as pool:
         found = [future.result() for future in [pool.submit(kernel) for _ in range(4)]]
     assert found == [SLOWER] * 4
-    assert refusals() == before + 1
+    assert stats().refusals == before + 1

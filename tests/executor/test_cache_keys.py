@@ -6,7 +6,7 @@ import sys
 import pytest
 
 PRINT_KEY = """
-from autotune.executor.compiler import settle_cache_keys
+from autotune.kernels.compiles import settle_cache_keys
 from autotune.kernels.paged_decode.triton import forward
 settle_cache_keys()
 for name in {before}:

@@ -109,7 +109,7 @@ def test_measuring_without_a_gpu_is_refused() -> None:
         open_gpu(Settings())
 
 
-@pytest.mark.parametrize("name", [None, "NVIDIA H200"])
+@pytest.mark.parametrize("name", [None, "NVIDIA H200", "h200"])
 def test_an_executor_is_described_without_opening_the_gpu(gpus: list[FakeGpu], name: str | None) -> None:
     info = describe_executor(name, Policy("eager", "warm"))
     assert info == ExecutorInfo("gpu", NVIDIA_H200, platforms.toolchain(), Policy("eager", "warm"))
@@ -118,3 +118,14 @@ def test_an_executor_is_described_without_opening_the_gpu(gpus: list[FakeGpu], n
 
 def test_an_executor_without_a_gpu_is_the_replay() -> None:
     assert isinstance(describe_executor(None, Policy()), ReplayExecutor)
+
+
+def test_a_known_device_that_is_not_here_is_described_and_not_opened(results: Path) -> None:
+    info = describe_executor("A100", Policy())
+    assert (info.name, info.device.name, info.device.arch) == ("gpu", "NVIDIA A100-SXM4-80GB", "sm_80")
+    assert isinstance(describe_executor("h200", Policy()), ReplayExecutor)
+    for name in ("A100", "A1000"):
+        with pytest.raises(UnknownNameError, match=f"device='{name}' is neither here nor recorded"):
+            open_executor(name, Settings())
+    with pytest.raises(UnknownNameError, match="device='A1000' is neither here nor recorded"):
+        describe_executor("A1000", Policy())

@@ -9,7 +9,17 @@ from typing import Any, Final
 import pytest
 
 from autotune.device import ARCHITECTURES
-from autotune.platforms import data_sheets, known_device, platform_of
+from autotune.errors import UnknownNameError
+from autotune.platforms import (
+    PLATFORMS,
+    data_sheets,
+    is_named,
+    known_device,
+    known_devices,
+    plain_name,
+    platform_of,
+    target_device,
+)
 from autotune.platforms.nvidia import Nvidia
 
 ROOT: Final = Path(__file__).parents[2]
@@ -105,7 +115,33 @@ def test_devices_of_data_sheets_are_known_by_name_with_their_own_architecture() 
     for name, sheet in data_sheets().items():
         assert known_device(name) == known_device(name.lower()) == sheet.device
         assert sheet.device.arch in ARCHITECTURES
-    assert known_device("Intel Data Center GPU Max 1550") is None
+    for name in ("Intel Data Center GPU Max 1550", "", "NVIDIA", "A1000", "H10", "sm_8", "gfx94", "H200 NVL"):
+        assert known_device(name) is None
+
+
+def test_no_name_means_two_devices() -> None:
+    names = [
+        (plain_name(name), device.name)
+        for vendor in PLATFORMS.values()
+        for device, others in vendor.devices.items()
+        for name in (device.name, *others)
+    ]
+    assert len({name for name, _ in names}) == len(names)
+    assert all(known_device(name) is not None for name, _ in names)
+    for device in known_devices():
+        assert device.arch in ARCHITECTURES
+        assert [other.name for other in known_devices() if is_named(other, device.name)] == [device.name]
+
+
+def test_an_architecture_stands_for_the_least_of_its_devices() -> None:
+    for name, found in ARCHITECTURES.items():
+        device = target_device(name)
+        alike = [known for known in known_devices() if known.arch == name]
+        assert (device.name, device.arch, device.shared_memory_bytes) == (name, name, found.shared_memory_bytes)
+        assert all(device.sm_count <= known.sm_count and device.memory_mib <= known.memory_mib for known in alike)
+    assert (target_device("sm_89").sm_count, target_device("sm_87").sm_count) == (58, 1)
+    with pytest.raises(UnknownNameError, match="target='sm_10' is unknown; allowed: sm_80, "):
+        target_device("sm_10")
 
 
 @pytest.mark.parametrize(

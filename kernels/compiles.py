@@ -1,0 +1,71 @@
+"""Triton's compiles in this process: who is told of them, and their keys in its cache."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from triton import knobs
+from triton.runtime.jit import DependenciesFinder
+
+_packages: Final[set[str]] = set()
+_lock: Final = threading.Lock()
+
+
+def watch(package: str, begin: Callable[[str], None], end: Callable[[str, float, bool], None]) -> None:
+    """Call ``begin`` before and ``end`` after each compile of the kernels of a package, or module, in this process.
+
+    A binary that Triton finds in its cache on disk counts as a compile that takes milliseconds; one that this process
+    holds already is none. ``begin`` takes the kernel's name and is not called for what is compiled ahead (``warmup``);
+    what it raises ends the call that would compile. ``end`` takes the name, the seconds, and if it was ahead. Others'
+    hooks are called as before.
+    """
+    with _lock:
+        if not _packages:
+            settle_cache_keys()  # so that what another process compiled ahead is found
+            _install(begin, end)
+        _packages.add(package)
+
+
+def _install(begin: Callable[[str], None], end: Callable[[str, float, bool], None]) -> None:
+    others_before, others_after = knobs.runtime.jit_cache_hook, knobs.runtime.jit_post_compile_hook
+    started: dict[tuple[int, str], float] = {}  # by thread and kernel
+
+    def before(*, fn: Any, is_manual_warmup: bool, **details: Any) -> Any:
+        stops = others_before(fn=fn, is_manual_warmup=is_manual_warmup, **details) if others_before else None
+        if not stops and _is_watched(fn.module):
+            if not is_manual_warmup:
+                begin(fn.name)
+            started[threading.get_ident(), fn.name] = time.perf_counter()
+        return stops
+
+    def after(*, fn: Any, is_manual_warmup: bool, **details: Any) -> Any:
+        since = started.pop((threading.get_ident(), fn.name), None)
+        if since is not None:
+            end(fn.name, time.perf_counter() - since, is_manual_warmup)
+        return others_after(fn=fn, is_manual_warmup=is_manual_warmup, **details) if others_after else None
+
+    knobs.runtime.jit_cache_hook, knobs.runtime.jit_post_compile_hook = before, after
+
+
+def _is_watched(module: str) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in _packages)
+
+
+def settle_cache_keys() -> None:
+    """Make the key of a binary in Triton's cache the same whatever this process compiled before it.
+
+    Triton 3.6 takes the globals of a called function into the caller's key before it has collected them, so the key of
+    a kernel depends on which others were compiled earlier: of a worker and its compilers each would miss what the other
+    left in the cache. Here they are collected first.
+    """
+    update = getattr(DependenciesFinder, "_update_hash", None)
+    if update is None or getattr(update, "is_settled", False):
+        return
+
+    def settled(finder: Any, function: Any) -> None:
+        _ = function.cache_key  # fills its ``used_global_vals``
+        update(finder, function)
+
+    settled.is_settled = True  # type: ignore[attr-defined]
+    DependenciesFinder._update_hash = settled
