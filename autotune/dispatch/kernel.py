@@ -157,9 +157,10 @@ def _bind(operation: str, shape: Shape, alternative: Alternative) -> Callable[..
     definition: Any = load_definition(operation)
     baseline, absent = _find_baseline(operation, name), why_unserved(operation, shape, name)
 
-    def call(*tensors: Any, return_lse: bool = False, **options: Any) -> Any:
-        if baseline is None or absent is not None or return_lse:
-            raise BaselineUnavailableError(absent or f"{name} has no log-sum-exp")
+    def call(*tensors: Any, return_lse: bool = False, out: Any = None, **options: Any) -> Any:
+        if baseline is None or absent is not None or return_lse or out is not None:
+            missing = "has no log-sum-exp" if return_lse else "cannot write into out"
+            raise BaselineUnavailableError(absent or f"{name} {missing}")
         return baseline.serve(shape, definition.bind_inputs(shape, tensors, options))
 
     return call
