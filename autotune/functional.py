@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from autotune.eager_calls import attend, is_traced
 from autotune.errors import InputMismatchError
@@ -10,6 +10,8 @@ from autotune.registry import missing_package
 
 if TYPE_CHECKING:
     import torch
+
+    Result = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
 
 class DenseOptions(TypedDict, total=False):
@@ -81,7 +83,7 @@ def attention(
     Example:
         >>> out = autotune.attention(q, k, v, causal=True)
     """
-    compute: Callable[..., Any] = attend
+    compute: Callable[..., Result] = attend
     if is_traced(q, k, v):
         from autotune import torch_ops
 

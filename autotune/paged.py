@@ -1,12 +1,14 @@
 """Functions over a paged cache: attention, which picks a kernel by its tensors and caches the pick, and appending."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from autotune.eager_calls import append, decode, is_traced, prefill
 
 if TYPE_CHECKING:
     import torch
+
+    Result = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
 
 class PagedOptions(TypedDict, total=False):
@@ -125,7 +127,7 @@ def paged_decode(
     Example:
         >>> out = autotune.paged_decode(q, cache.k_cache, cache.v_cache, cache.page_table(ids), cache.seq_lens(ids))
     """
-    compute: Callable[..., Any] = decode
+    compute: Callable[..., Result] = decode
     if is_traced(q, k_cache, v_cache, page_table, seq_lens):
         from autotune import torch_ops
 
@@ -227,7 +229,7 @@ def paged_prefill(
         >>> table, lengths = cache.page_table(ids), cache.seq_lens(ids)
         >>> out = autotune.paged_prefill(q, cache.k_cache, cache.v_cache, table, lengths, cu_seqlens_q)
     """
-    compute: Callable[..., Any] = prefill
+    compute: Callable[..., Result] = prefill
     if is_traced(q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q):
         from autotune import torch_ops
 

@@ -45,9 +45,10 @@ def _fold(op: Callable[..., Any], arguments: Arguments, mapped: Mapping[str, int
         spread = tensor.expand(size, *tensor.shape) if dimension is None else tensor.movedim(dimension, 0)
         folded[name] = spread.flatten(0, 1)
     found = op(**arguments | folded)
+    batch = (size, folded["q"].shape[0] // size)
     if isinstance(found, torch.Tensor):
-        return found.unflatten(0, (size, -1)), 0
-    return tuple(each.unflatten(0, (size, -1)) for each in found), (0,) * len(found)
+        return found.reshape(*batch, *found.shape[1:]), 0
+    return tuple(each.reshape(*batch, *each.shape[1:]) for each in found), (0,) * len(found)
 
 
 ATTENTION: Final = OpFamily("attention", TENSORS, OPTIONS, compute=attend, fake=_make_results, cast=_cast, fold=_fold)

@@ -13,7 +13,9 @@ from autotune.call_shapes import (
     prefill_shape,
 )
 from autotune.eager_calls import append, decode, prefill
+from autotune.errors import InvalidShapeError
 from autotune.kernels.tensors import check_out
+from autotune.registry import get_operation
 from autotune.shape import PagedShape
 from autotune.torch_ops.op_family import OpFamily
 from autotune.torch_ops.tensor_op import Arguments, TensorOp, check_traced, is_known
@@ -33,8 +35,8 @@ NUMBERS: Final = {
 }
 
 
-def _fake(shape_of: Callable[..., PagedShape], queries: Mapping[int, str]) -> Callable[..., Any]:
-    """Return what makes results; ``shape_of`` refuses tensors of known sizes that no kernel takes."""
+def _fake(name: str, shape_of: Callable[..., PagedShape], queries: Mapping[int, str]) -> Callable[..., Any]:
+    """Return what makes results of an operation, and refuses tensors of known sizes that no kernel takes."""
 
     def make_results(
         *,
@@ -51,7 +53,9 @@ def _fake(shape_of: Callable[..., PagedShape], queries: Mapping[int, str]) -> Ca
         tensors = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "page_table": page_table}
         if is_known(tensors | options):
             named = {name: options[name] for name in ("layout", "window", "mean_context")}
-            shape_of(*tensors.values(), **named, options=options)
+            shape = shape_of(*tensors.values(), **named, options=options)
+            if (problem := get_operation(name).unsupported(shape)) is not None:
+                raise InvalidShapeError(problem)
             if out is not None:
                 check_out(out, sizes, tensors, contiguous=True)
         result = q.new_empty(sizes)
@@ -79,7 +83,7 @@ PAGED_DECODE: Final = OpFamily(
     DECODE_TENSORS,
     {**PER_HEAD, **SCALES, **NUMBERS},
     compute=decode,
-    fake=_fake(decode_shape, DECODE_QUERIES),
+    fake=_fake("paged_decode", decode_shape, DECODE_QUERIES),
     cast=_cast_queries,
 )
 PAGED_PREFILL: Final = OpFamily(
@@ -87,7 +91,7 @@ PAGED_PREFILL: Final = OpFamily(
     PREFILL_TENSORS,
     {**PER_HEAD, **NUMBERS},
     compute=prefill,
-    fake=_fake(prefill_shape, PREFILL_QUERIES),
+    fake=_fake("paged_prefill", prefill_shape, PREFILL_QUERIES),
     cast=_cast_queries,
 )
 _APPEND_KV: Final = TensorOp(

@@ -1,15 +1,17 @@
 """One op of ``torch.library`` with its rules: real and fake tensors, gradients, autocast, vmap."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 import torch
+from torch.autograd import forward_ad
 
-from autotune.errors import UsageError
+from autotune.errors import NotDifferentiableError, UsageError
 from autotune.kernels.tensors import check_gradients, check_tensors
 
 NAMESPACE: Final = "autotune"
-LIBRARY: Final = torch.library.Library(NAMESPACE, "FRAGMENT")
+LIBRARY: Final = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
 TAGS: Final = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides)
 AUTOCAST_KEYS: Final = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}  # a ROCm GPU is of the type "cuda", too
 
@@ -53,12 +55,13 @@ class TensorOp:
         self.name = f"{NAMESPACE}::{name}"
         self._parameters = tuple(parameters)
         schema = ", ".join(f"{kind} {parameter}" for parameter, kind in parameters.items())
-        LIBRARY.define(f"{name}({schema}) -> {returns}", tags=TAGS)
+        LIBRARY.define(f"{name}({schema}) -> {returns}", tags=TAGS)  # type: ignore[no-untyped-call]
         self._op = getattr(getattr(torch.ops, NAMESPACE), name).default
-        LIBRARY.impl(name, self._by_name(compute), "CompositeExplicitAutograd")
-        LIBRARY.impl(name, self._refuse_gradients, "Autograd", with_keyset=True)
+        implement: Callable[..., None] = partial(LIBRARY.impl, name)
+        implement(self._by_name(compute), "CompositeExplicitAutograd")
+        implement(self._refuse_gradients, "Autograd", with_keyset=True)
         for device_type, key in AUTOCAST_KEYS.items():
-            LIBRARY.impl(name, self._casting(cast, device_type, key), key)
+            implement(self._casting(cast, device_type, key), key)
         torch.library.register_fake(self.name, self._by_name(fake), lib=LIBRARY)
         torch.library.register_vmap(self.name, self._folding(fold), lib=LIBRARY)
 
@@ -72,7 +75,11 @@ class TensorOp:
         return lambda *values: function(**self._name(values))
 
     def _refuse_gradients(self, keys: torch._C.DispatchKeySet, *values: Any) -> Any:
-        check_gradients(_tensors_of(self._name(values)))
+        tensors = _tensors_of(self._name(values))
+        check_gradients(tensors)
+        for name, tensor in tensors.items():
+            if forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
+                raise NotDifferentiableError(f"{name} has a tangent, and there is no forward derivative")
         with torch._C._AutoDispatchBelowAutograd():
             return self._op.redispatch(keys & torch._C._after_autograd_keyset, *values)
 

@@ -40,7 +40,7 @@ class BoundFlexAttention(BoundDense):
             raise UnsupportedCallError("FlexAttention allocates its output; it cannot write into out")
         shape = self._shape
         inputs = Inputs(q, k, v, causal=shape.causal, window=shape.window, softcap=softcap, scale=scale)
-        return attend(inputs, self._options, with_lse=return_lse)
+        return attend(inputs, self._options, with_lse=return_lse)  # type: ignore[no-any-return]
 
 
 class FlexAttention:
