@@ -41,7 +41,7 @@ def dense(seq: int, *, batch: int = 2, dtype: torch.dtype = HALF, device: str = 
     return tuple(draw(batch, seq, n, WIDTH, seed=i, dtype=dtype, device=device) for i, n in enumerate(heads))
 
 
-def paged(lengths: tuple[int, ...], *, pages_each: int = 4, device: str = "cpu") -> dict[str, torch.Tensor]:
+def paged(lengths: tuple[int, ...], *, pages_each: int = 4, device: str = "cpu") -> dict[str, Any]:
     """A query of each sequence over caches that share a buffer, as ``PagedKVCache`` has them; pages in mixed order."""
     batch = len(lengths)
     both = draw(batch * pages_each, 2, PAGE_SIZE, KV_HEADS, WIDTH, seed=7, device=device)
@@ -55,13 +55,13 @@ def paged(lengths: tuple[int, ...], *, pages_each: int = 4, device: str = "cpu")
     }
 
 
-def packed(counts: tuple[int, ...], lengths: tuple[int, ...]) -> dict[str, torch.Tensor]:
+def packed(counts: tuple[int, ...], lengths: tuple[int, ...]) -> dict[str, Any]:
     """As ``paged``, with that many queries of each sequence."""
     offsets = torch.tensor([0, *counts]).cumsum(0).int()
     return paged(lengths) | {"q": draw(sum(counts), HEADS, WIDTH, seed=9), "cu_seqlens_q": offsets}
 
 
-def new_tokens(count: int) -> dict[str, torch.Tensor]:
+def new_tokens(count: int) -> dict[str, Any]:
     """Keys and values to append, the first and the last slot among those they go to."""
     caches = paged((0, 0))
     slots = torch.randperm(2 * 4 * PAGE_SIZE, generator=torch.Generator().manual_seed(1))[:count]
@@ -82,16 +82,16 @@ def dense_failure(found: tuple[torch.Tensor, ...], q: torch.Tensor, k: torch.Ten
     return next(filter(None, failures), None)
 
 
-def decode_failure(found: torch.Tensor, tensors: dict[str, torch.Tensor]) -> str | None:
+def decode_failure(found: torch.Tensor, tensors: dict[str, Any]) -> str | None:
     """How the output of decode misses its truth in fp64."""
     given = tensors | {"q": tensors["q"][:, None]}
-    expected, eager = (paged_decode_reference(**given, dtype=dtype)[0][:, 0] for dtype in (torch.float64, HALF))  # type: ignore[arg-type]
+    expected, eager = (paged_decode_reference(**given, dtype=dtype)[0][:, 0] for dtype in (torch.float64, HALF))
     return compare(found, expected, error_limit(expected, eager, HALF))
 
 
-def prefill_failure(found: torch.Tensor, tensors: dict[str, torch.Tensor]) -> str | None:
+def prefill_failure(found: torch.Tensor, tensors: dict[str, Any]) -> str | None:
     """How the output of prefill misses its truth in fp64."""
-    expected, eager = (paged_prefill_reference(**tensors, dtype=dtype)[0] for dtype in (torch.float64, HALF))  # type: ignore[arg-type]
+    expected, eager = (paged_prefill_reference(**tensors, dtype=dtype)[0] for dtype in (torch.float64, HALF))
     return compare(found, expected, error_limit(expected, eager, HALF))
 
 

@@ -12,7 +12,7 @@ from autotune import dispatch, torch_ops
 from autotune.errors import InputMismatchError, InvalidShapeError, NotDifferentiableError, UsageError
 from tests.torch_ops.calls import HALF, OPS, WIDTH, arguments_of, dense, new_tokens, op_of, packed, paged, untuned
 
-FUNCTIONS: dict[str, tuple[Callable[..., Any], dict[str, torch.Tensor]]] = {
+FUNCTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "attention": (autotune.attention, dict(zip("qkv", dense(9), strict=True))),
     "paged_decode": (autotune.paged_decode, paged((33, 20))),
     "paged_prefill": (autotune.paged_prefill, packed((3, 5), (33, 20))),
@@ -27,7 +27,7 @@ def serving() -> Iterator[None]:
         yield
 
 
-def moved(tensors: dict[str, torch.Tensor], device: str) -> dict[str, torch.Tensor]:
+def moved(tensors: dict[str, Any], device: str) -> dict[str, Any]:
     return {name: torch.empty(each.shape, dtype=each.dtype, device=device) for name, each in tensors.items()}
 
 
@@ -162,7 +162,7 @@ def test_a_class_of_tensors_of_its_own_sees_the_op(name: str, answer: Answer) ->
 
     class Watched(torch.Tensor):
         @classmethod
-        def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
             seen.append(str(op))
             return args[0]
 

@@ -53,3 +53,28 @@ def test_inference_mode(backend: str | None) -> None:
 
 def test_buffers_get_the_same_bits() -> None:
     assert interpret(traces.buffers_failure, "cpu") is None
+
+
+ON_GPU = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # compilers' advice is no error
+
+
+@pytest.mark.parametrize("backend", [pytest.param(name, marks=ON_GPU) for name in ("aot_eager", "inductor")])
+def test_gpu_six_lengths_and_a_model(backend: str) -> None:
+    assert traces.lengths_failure(backend, "cuda") is None
+    assert traces.model_failure(backend, "cuda") is None
+
+
+@pytest.mark.parametrize("how", [pytest.param(name, marks=ON_GPU) for name in ("eager", "aot_eager", "inductor")])
+def test_gpu_captured_decode_replays_with_lengths_that_change(how: str) -> None:
+    assert traces.captured_failure(how) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("default")
+def test_gpu_graphs_that_torch_captures_itself() -> None:
+    assert traces.graph_trees_failure() is None
+
+
+@pytest.mark.gpu
+def test_gpu_buffers_get_the_same_bits() -> None:
+    assert traces.buffers_failure("cuda") is None

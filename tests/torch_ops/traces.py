@@ -58,7 +58,7 @@ def compiled(function: Callable[..., Any], backend: str) -> tuple[Callable[..., 
     return torch.compile(function, fullgraph=True, dynamic=True, backend=counter), counter
 
 
-def lengths_failure(backend: str) -> str | None:
+def lengths_failure(backend: str, device: str = "cpu") -> str | None:
     """Compile attention once and call it with six lengths: numbers, and a pick for each length."""
     picked: list[TunedKernel] = []
 
@@ -75,7 +75,7 @@ def lengths_failure(backend: str) -> str | None:
         patch.setattr(eager_calls, "pick_for_device", pick)
         call, counter = compiled(attend, backend)
         for seq in LENGTHS:
-            q, k, v = dense(seq)
+            q, k, v = dense(seq, device=device)
             if failure := dense_failure(call(q, k, v), q * 2, k / 2, v):
                 return f"length {seq}: {failure}"
             why = picked[-1].provenance
@@ -88,7 +88,7 @@ def lengths_failure(backend: str) -> str | None:
 
 
 def shape_of(seq: int) -> AttentionShape:
-    sizes: dict[str, int] = {"batch": 2, "heads": HEADS, "kv_heads": KV_HEADS, "head_dim": WIDTH}
+    sizes: dict[str, Any] = {"batch": 2, "heads": HEADS, "kv_heads": KV_HEADS, "head_dim": WIDTH}
     return AttentionShape(**sizes, seq_q=seq, dtype="float16", causal=True)
 
 
@@ -120,13 +120,14 @@ def truth(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def model_failure(backend: str) -> str | None:
+def model_failure(backend: str, device: str = "cpu") -> str | None:
     """Compile a model of two layers in fp32, whose error is that of fp32's few roundings."""
     with untuned():
-        call, counter = compiled(model_of(ours), backend)
+        call, counter = compiled(model_of(ours).to(device), backend)
+        exact = model_of(truth).to(device).double()
         for seq in LENGTHS:
-            hidden = draw(2, seq, HEADS * WIDTH, dtype=torch.float32)
-            error = (call(hidden).double() - model_of(truth).double()(hidden.double())).abs().max().item()
+            hidden = draw(2, seq, HEADS * WIDTH, dtype=torch.float32, device=device)
+            error = (call(hidden).double() - exact(hidden.double())).abs().max().item()
             if error > 1e-5:
                 return f"length {seq}: error {error}"
     return None if counter.frame_count <= MOST_COMPILES else f"{counter.frame_count} compiles"
@@ -151,7 +152,7 @@ def export_failure(strict: bool) -> str | None:
         return dense_failure(torch.export.load(saved).module()(*dense(50)), *dense(50))
 
 
-def step(tokens: dict[str, torch.Tensor], tensors: dict[str, torch.Tensor], out: torch.Tensor) -> torch.Tensor:
+def step(tokens: dict[str, Any], tensors: dict[str, Any], out: torch.Tensor) -> Any:
     """One step of a server: append, then decode into a buffer."""
     autotune.append_kv(**tokens)
     return autotune.paged_decode(**tensors, out=out) + 1
@@ -185,7 +186,8 @@ def prefill_and_merge_failure(backend: str) -> str | None:
     """Compile prefill; and attention over two parts of the keys, merged into a buffer."""
 
     def parts(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        pairs = [autotune.attention(q, k_, v_, return_lse=True) for k_, v_ in zip(k.split(20, 1), v.split(20, 1))]  # noqa: B905
+        halves = (slice(20), slice(20, None))
+        pairs = [autotune.attention(q, k[:, half], v[:, half], return_lse=True) for half in halves]
         return autotune.merge_attention([o for o, _ in pairs], [lse.mT for _, lse in pairs], out=out)
 
     with untuned():
@@ -225,7 +227,7 @@ def autocast_failure(backend: str | None) -> str | None:
         with torch.autocast("cpu", dtype=HALF):
             return autotune.attention(q, k, v, causal=True)
 
-    def decode(tokens: dict[str, torch.Tensor], tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+    def decode(tokens: dict[str, Any], tensors: dict[str, Any]) -> Any:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             autotune.append_kv(**tokens)
             return autotune.paged_decode(**tensors)
@@ -311,3 +313,38 @@ def inference_failure(backend: str | None) -> str | None:
         if not found.is_inference() or out.is_inference() or not torch.equal(found, out):
             return "inference mode changes the result"
         return dense_failure((found,), q, k, v)
+
+
+def captured_failure(how: str) -> str | None:
+    """Capture decode in a CUDA graph, by itself or compiled; lengths, queries and pages then change under it."""
+    tensors = paged((64, 64, 64), device="cuda")
+    out = torch.empty_like(tensors["q"])
+    call: Callable[..., Any] = autotune.paged_decode if how == "eager" else compiled(autotune.paged_decode, how)[0]
+    call(**tensors, out=out)  # compiles, picks and binds
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call(**tensors, out=out)
+    for seed, lengths in enumerate(((33, 20, 64), (1, 0, 17), (64, 5, 48))):
+        tensors["seq_lens"].copy_(torch.tensor(lengths))
+        tensors["q"].copy_(draw(*out.shape, seed=seed, device="cuda"))
+        tensors["page_table"].copy_(tensors["page_table"].roll(seed, 0))
+        out.fill_(math.nan)
+        graph.replay()
+        if failure := decode_failure(out, tensors):
+            return f"lengths {lengths}: {failure}"
+    return None
+
+
+def graph_trees_failure() -> str | None:
+    """Compile decode so that torch captures it itself; lengths change from call to call."""
+
+    def decode(tensors: dict[str, Any]) -> Any:
+        return autotune.paged_decode(**tensors) * 1
+
+    torch._dynamo.reset()
+    call = torch.compile(decode, fullgraph=True, mode="reduce-overhead")
+    for lengths in ((33, 20, 64), (1, 0, 17), (64, 5, 48), (64, 64, 64)):  # eager, captured, replayed
+        tensors = paged(lengths, device="cuda")
+        if failure := decode_failure(call(tensors).clone(), tensors):
+            return f"lengths {lengths}: {failure}"
+    return None
