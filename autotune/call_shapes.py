@@ -103,8 +103,8 @@ def _shape_over_pages(
     """Return a call's shape: ``sizes`` are batch, queries of a sequence, heads and width."""
     pages = (*k_cache.shape[1:3], v_cache.shape[3], page_table.shape[1])
     dtypes = (str(q.dtype)[6:], str(k_cache.dtype)[6:])
-    features = (window, *(options[name] is not None for name in ("softcap", "sinks", "alibi_slopes")))
-    return _paged_shape(sizes, pages, dtypes, features, parse_layout(layout), _round_mean(mean_context))
+    given = (options["softcap"] is not None, options["sinks"] is not None, options["alibi_slopes"] is not None)
+    return _paged_shape(sizes, pages, dtypes, (window, *given), parse_layout(layout), _round_mean(mean_context))
 
 
 def _round_mean(mean_context: int | None) -> int | None:

@@ -59,7 +59,9 @@ def attend(
         return _attend_nothing(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, out=out)
     shape = dense_shape(q, k, v, causal, window, softcap is not None)
     kernel = pick_for_device(shape, gpu_of(q), "flash_attention")  # keeps its picks, until reload()
-    return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, **_buffer(out))
+    if out is None:  # an implementation of somebody else's need not know of buffers
+        return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse)
+    return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, out=out)
 
 
 def _attend_nothing(
@@ -107,7 +109,9 @@ def decode(
     """Compute ``autotune.paged_decode``; ``options`` are those that a bound kernel takes, too."""
     shape = decode_shape(q, k_cache, v_cache, page_table, layout, window, mean_context, options)
     kernel = pick_for_device(shape, gpu_of(q), "paged_decode")
-    return kernel(q, k_cache, v_cache, page_table, seq_lens, **options, **_buffer(out))
+    if out is not None:
+        options["out"] = out
+    return kernel(q, k_cache, v_cache, page_table, seq_lens, **options)
 
 
 def prefill(
@@ -127,7 +131,9 @@ def prefill(
     """Compute ``autotune.paged_prefill``; ``options`` are those that a bound kernel takes, too."""
     shape = prefill_shape(q, k_cache, v_cache, page_table, layout, window, mean_context, options)
     kernel = pick_for_device(shape, gpu_of(q), "paged_prefill")
-    return kernel(q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q, **options, **_buffer(out))
+    if out is not None:
+        options["out"] = out
+    return kernel(q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q, **options)
 
 
 def append(
@@ -169,8 +175,3 @@ def require_packages(*names: str) -> None:
     for name in names:
         if sys.modules.get(name) is None and find_spec(name) is None:
             raise missing_package(name)
-
-
-def _buffer(out: "torch.Tensor | None") -> "dict[str, torch.Tensor]":
-    """Return the option of a caller's buffer: an implementation of somebody else's need not know it."""
-    return {} if out is None else {"out": out}

@@ -88,8 +88,7 @@ def attention(
         from autotune import torch_ops
 
         compute = torch_ops.ATTENTION
-    options = {"causal": causal, "window": window, "softcap": softcap, "scale": scale}
-    return compute(q, k, v, **options, return_lse=return_lse, out=out)
+    return compute(q, k, v, causal=causal, window=window, softcap=softcap, scale=scale, return_lse=return_lse, out=out)
 
 
 def merge_attention(

@@ -132,10 +132,11 @@ def paged_decode(
         from autotune import torch_ops
 
         compute = torch_ops.PAGED_DECODE
-    features = {"sinks": sinks, "alibi_slopes": alibi_slopes, "k_scale": k_scale, "v_scale": v_scale}
-    numbers = {"layout": layout, "scale": scale, "window": window, "softcap": softcap, "mean_context": mean_context}
-    tensors = (q, k_cache, v_cache, page_table, seq_lens)
-    return compute(*tensors, **features, **numbers, check=check, return_lse=return_lse, out=out)
+    return compute(
+        q, k_cache, v_cache, page_table, seq_lens,
+        layout=layout, scale=scale, window=window, softcap=softcap, sinks=sinks, alibi_slopes=alibi_slopes,
+        k_scale=k_scale, v_scale=v_scale, mean_context=mean_context, check=check, return_lse=return_lse, out=out,
+    )  # fmt: skip
 
 
 @overload
@@ -234,10 +235,11 @@ def paged_prefill(
         from autotune import torch_ops
 
         compute = torch_ops.PAGED_PREFILL
-    features = {"sinks": sinks, "alibi_slopes": alibi_slopes}
-    numbers = {"layout": layout, "scale": scale, "window": window, "softcap": softcap, "mean_context": mean_context}
-    tensors = (q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q)
-    return compute(*tensors, **features, **numbers, check=check, return_lse=return_lse, out=out)
+    return compute(
+        q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q,
+        layout=layout, scale=scale, window=window, softcap=softcap, sinks=sinks, alibi_slopes=alibi_slopes,
+        mean_context=mean_context, check=check, return_lse=return_lse, out=out,
+    )  # fmt: skip
 
 
 def append_kv(

@@ -1,5 +1,7 @@
 """Rules of the ops: results without values, gradients, what a call may not be; and calls that need no op."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, assert_type
 
@@ -197,3 +199,14 @@ def test_the_type_of_a_result_follows_return_lse(answer: Answer) -> None:
     assert_type(autotune.paged_prefill(q, k, v, table, lengths, offsets, window=4), torch.Tensor)
     pair = autotune.paged_prefill(q, k, v, table, lengths, offsets, return_lse=True)
     assert_type(pair, tuple[torch.Tensor, torch.Tensor])
+
+
+@pytest.mark.slow
+def test_eager_calls_load_no_ops_and_sizes_need_no_triton() -> None:
+    eager = "import torch, autotune, sys; autotune.attention(*[torch.zeros(1, 0, 2, 16)] * 3)"
+    meta = (
+        "sys.modules['triton'] = None; print(autotune.attention(*[torch.empty(1, 9, 2, 16, device='meta')] * 3).shape)"
+    )
+    code = f"{eager}; print('autotune.torch_ops' in sys.modules, 'torch._dynamo' in sys.modules); {meta}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["False False", "torch.Size([1, 9, 2, 16])"]
