@@ -87,7 +87,7 @@ def check_apart(out: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> None:
     for name, tensor in inputs.items():
         begin = tensor.data_ptr()
         first, is_behind = (out, begin < end) if begin >= start else (tensor, start < begin + tensor.nbytes)
-        if is_behind and tensor.numel() and (begin == start or _fills_its_range(first)):
+        if is_behind and (begin == start or _fills_its_range(first)):
             raise InputMismatchError(f"out shares memory with {name}; expected a buffer of its own")
 
 

@@ -68,14 +68,10 @@ FLAT: Final = torch.zeros(4096, dtype=HALF)
         (FLAT[1535:2000], FLAT[:1536]),
         (FLAT[:1536].view(SIZES), FLAT[100:200]),
         (FLAT[100:200], FLAT[:1536].view(SIZES).transpose(1, 2)),
-        (FLAT[:100], ROOM.new_zeros(0)),
     ],
-    ids=["itself", "its first part", "its last element", "its first element", "inside it", "around it", "nothing"],
+    ids=["itself", "its first part", "its last element", "its first element", "inside it", "around it"],
 )
 def test_memory_of_an_input_is_refused(out: torch.Tensor, other: torch.Tensor) -> None:
-    if other.numel() == 0:
-        check_apart(out, {"k": other})
-        return
     with pytest.raises(InputMismatchError, match="out shares memory with k; expected a buffer of its own"):
         check_apart(out, {"q": ROOM.clone(), "k": other})
 
@@ -87,9 +83,10 @@ def test_memory_of_an_input_is_refused(out: torch.Tensor, other: torch.Tensor) -
         (ROOM[..., 0, :], ROOM[..., 3, :]),
         (FLAT[:100], FLAT[100:200]),
         (FLAT[100:200], FLAT[:100]),
-        (FLAT[:0], FLAT[:100]),
+        (FLAT[50:50], FLAT[:100]),
+        (FLAT[:100], FLAT[50:50]),
     ],
-    ids=["a row after", "a row before", "before", "after", "empty"],
+    ids=["a row after", "a row before", "before", "after", "empty", "nothing"],
 )
 def test_memory_beside_and_between_an_inputs_rows_is_taken(out: torch.Tensor, other: torch.Tensor) -> None:
     check_apart(out, {"q": other})

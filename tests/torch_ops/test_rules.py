@@ -201,6 +201,21 @@ def test_the_type_of_a_result_follows_return_lse(answer: Answer) -> None:
     assert_type(pair, tuple[torch.Tensor, torch.Tensor])
 
 
+@each_function
+@pytest.mark.parametrize("what", ["narrow", "shared", "elsewhere"])
+def test_a_buffer_that_does_not_fit_is_refused(name: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triton.knobs.runtime.interpret", True)  # nothing is launched
+    function, tensors = FUNCTIONS[name]
+    q = tensors["q"]
+    out, message = {
+        "narrow": (torch.empty_like(q[..., :8]), rf"out is \({q.shape[0]}, .*, 8\) float16; expected .*, 16\) float16"),
+        "shared": (q, "out shares memory with q; expected a buffer of its own"),
+        "elsewhere": (torch.empty_like(q, device="meta"), "q is on cpu, out on meta; expected one device"),
+    }[what]
+    with pytest.raises(InputMismatchError, match=message):
+        function(**tensors, out=out)
+
+
 @pytest.mark.slow
 def test_eager_calls_load_no_ops_and_sizes_need_no_triton() -> None:
     eager = "import torch, autotune, sys; autotune.attention(*[torch.zeros(1, 0, 2, 16)] * 3)"
