@@ -26,7 +26,7 @@ SHARED: Final = {
     "machine": {"benchmarks/live", "benchmarks/search_efficiency"},
     "masks": {"kernels/flash_attention/flex", "kernels/tiles"},
     "merge": {"autotune/table", "benchmarks"},
-    "paged": {"autotune", "benchmarks", "kernels/baselines/gaudi"},
+    "paged": {"autotune", "autotune/torch_ops", "benchmarks", "kernels/baselines/gaudi"},
     "problem": {"benchmarks/live", "kernels/baselines/cudnn"},
     "quantization": {"autotune/lab/suites/axes", "kernels/paged_cache"},
     "report": {"benchmarks/live", "benchmarks/search_efficiency"},
