@@ -4,14 +4,17 @@ from autotune.dispatch.devices import find_named, names_like
 from autotune.dispatch.kernel import Provenance, Rung, TunedKernel, refusals
 from autotune.dispatch.ladder import MAX_DISTANCE
 from autotune.dispatch.picks import CACHED_PICKS, Among, get_kernel, neighbour_configs, pick_for_device, reload
+from autotune.dispatch.portfolio import Choice, choose
 
 __all__ = [
     "CACHED_PICKS",
     "MAX_DISTANCE",
     "Among",
+    "Choice",
     "Provenance",
     "Rung",
     "TunedKernel",
+    "choose",
     "find_named",
     "get_kernel",
     "names_like",

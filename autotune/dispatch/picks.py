@@ -12,6 +12,7 @@ from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch.devices import find_named, is_torch_device, names_like
 from autotune.dispatch.kernel import Alternative, Provenance, TunedKernel, why_unserved
 from autotune.dispatch.ladder import SERVES_DEFAULT, climb, why_default
+from autotune.dispatch.portfolio import with_portfolio
 from autotune.errors import InvalidShapeError, MissingDependencyError, NoTunedKernelError, UnknownNameError, UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
@@ -30,7 +31,7 @@ from autotune.space import Config
 from autotune.trial import Candidate
 
 if TYPE_CHECKING:
-    from autotune.table import Served
+    from autotune.table import Assignment, Served
 
 OnMiss = Literal["default", "error", "record"]
 ON_MISS: Final = get_args(OnMiss)
@@ -90,7 +91,7 @@ def get_kernel(
     kernel = _checked_pick(shape, device, operation, among)
     if on_miss not in ON_MISS:
         raise UsageError(f"on_miss={on_miss!r} is not allowed; expected {', '.join(map(repr, ON_MISS))}")
-    if kernel.provenance.rung == "default" and on_miss != "default":
+    if kernel.is_untuned and on_miss != "default":
         _miss(kernel, on_miss)
     return kernel
 
@@ -128,6 +129,7 @@ def reload() -> None:
         _generation += 1  # a thread that is still reading the old tables must not hand its pick to later calls
     _pick.cache_clear()
     _rows.cache_clear()
+    _portfolios.cache_clear()
 
 
 on_registered.append(reload)
@@ -139,6 +141,14 @@ def _rows(operation: str, generation: int) -> "tuple[Served, ...]":
     from autotune.table import served_winners, warn_damaged  # pyarrow takes 0.1 s to import
 
     return tuple(served_winners(operation, on_damaged=warn_damaged))
+
+
+@cache
+def _portfolios(operation: str, implementation: str, generation: int) -> "tuple[Assignment, ...]":
+    """Read the portfolios of an implementation on all architectures, once a generation."""
+    from autotune.table import shipped_portfolios, warn_damaged
+
+    return tuple(shipped_portfolios(operation, implementation=implementation, on_damaged=warn_damaged))
 
 
 def _checked_pick(shape: Shape, device: str | None, operation: str | None, among: Among) -> TunedKernel:
@@ -188,16 +198,28 @@ def _pick(shape: Shape, place: int | str | Device, name: str | None, among: Amon
     device = known or _stranger(str(place))
     admitted = _admitted(operation, shape, device, among)
     rows = tuple(row for row in rows if row.trial.implementation in {each.name for each in admitted})
-    found = list(climb(shape, device, rows, admitted, with_baselines=among == "fastest"))
+    # Of a name that nothing knows the architecture is assumed.
+    arch = device.arch if known is not None or platforms.known_device(device.name) is not None else None
+    portfolio = [
+        row
+        for each in admitted
+        for row in _portfolios(operation.name, each.name, generation)
+        if row.device.arch == arch
+    ]
+    found = list(climb(shape, device, rows, admitted, with_baselines=among == "fastest", portfolio=portfolio))
     found = [each for each in found if _can_serve(each, operation.name, shape, here=not isinstance(place, str))]
     if known is None:
-        reason = _why_unknown(device.name, generation)
-        warnings.warn(f"device={place!r}: {reason}", RuntimeWarning, stacklevel=4)
+        reason = f"no table knows the device {device.name}"
     elif found:
-        reason = f"all that was tuned for this shape or near it is refused{SERVES_DEFAULT}"
+        reason = "all that was tuned for this shape or near it is refused"
     else:
         reason = why_default(admitted, shape, device, rows)
-    why = Provenance("default", reason)
+    found = with_portfolio(found, portfolio, admitted, shape, device, reason)
+    hint = _similar_names(device.name, generation) if known is None else ""
+    if known is None:
+        served = found[0].provenance.reason if found else f"{reason}{SERVES_DEFAULT}"
+        warnings.warn(f"device={place!r}: {served}{hint}", RuntimeWarning, stacklevel=4)
+    why = Provenance("default", f"{reason}{SERVES_DEFAULT}{hint}")
     found += [Alternative(Candidate(each.name, each.space.default(shape, device)), why) for each in admitted]
     best: dict[Candidate, Alternative] = {}  # a candidate that was refused once is not tried again for another row
     for each in found:
@@ -266,10 +288,9 @@ def _devices(rows: "Iterable[Served]") -> list[Device]:
     return list(dict.fromkeys(row.trial.device for row in rows))
 
 
-def _why_unknown(name: str, generation: int) -> str:
+def _similar_names(name: str, generation: int) -> str:
     near = names_like(name, [NVIDIA_H200, *_devices(_all_rows(generation))])
-    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return f"no table knows the device {name}{SERVES_DEFAULT}{hint}"
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def _miss(kernel: TunedKernel, on_miss: OnMiss) -> None:
