@@ -1,5 +1,6 @@
 """Dispatch: ``get_kernel(shape)`` reads the tables once and answers in microseconds."""
 
+from autotune.dispatch.alternatives import alternatives_for
 from autotune.dispatch.devices import find_named, names_like
 from autotune.dispatch.kernel import Provenance, Rung, TunedKernel, refusals
 from autotune.dispatch.ladder import MAX_DISTANCE
@@ -14,6 +15,7 @@ __all__ = [
     "Provenance",
     "Rung",
     "TunedKernel",
+    "alternatives_for",
     "choose",
     "find_named",
     "get_kernel",

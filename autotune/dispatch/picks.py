@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
+from autotune.dispatch.alternatives import alternatives_for
 from autotune.dispatch.devices import find_named, is_torch_device, names_like
-from autotune.dispatch.kernel import Alternative, Provenance, TunedKernel, why_unserved
-from autotune.dispatch.ladder import SERVES_DEFAULT, climb, why_default
-from autotune.dispatch.portfolio import with_portfolio
+from autotune.dispatch.kernel import Alternative, TunedKernel, why_unserved
+from autotune.dispatch.ladder import SERVES_DEFAULT
 from autotune.errors import InvalidShapeError, MissingDependencyError, NoTunedKernelError, UnknownNameError, UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
@@ -28,7 +28,6 @@ from autotune.registry import (
 )
 from autotune.shape import Shape
 from autotune.space import Config
-from autotune.trial import Candidate
 
 if TYPE_CHECKING:
     from autotune.table import Assignment, Served
@@ -206,25 +205,20 @@ def _pick(shape: Shape, place: int | str | Device, name: str | None, among: Amon
         for row in _portfolios(operation.name, each.name, generation)
         if row.device.arch == arch
     ]
-    found = list(climb(shape, device, rows, admitted, with_baselines=among == "fastest", portfolio=portfolio))
-    found = [each for each in found if _can_serve(each, operation.name, shape, here=not isinstance(place, str))]
+    found = alternatives_for(
+        shape,
+        device,
+        rows,
+        admitted,
+        portfolio=portfolio,
+        with_baselines=among == "fastest",
+        can_serve=lambda each: _can_serve(each, operation.name, shape, here=not isinstance(place, str)),
+        stranger=f"no table knows the device {device.name}" if known is None else "",
+        hint=_similar_names(device.name, generation) if known is None else "",
+    )
     if known is None:
-        reason = f"no table knows the device {device.name}"
-    elif found:
-        reason = "all that was tuned for this shape or near it is refused"
-    else:
-        reason = why_default(admitted, shape, device, rows)
-    found = with_portfolio(found, portfolio, admitted, shape, device, reason)
-    hint = _similar_names(device.name, generation) if known is None else ""
-    if known is None:
-        served = found[0].provenance.reason if found else f"{reason}{SERVES_DEFAULT}"
-        warnings.warn(f"device={place!r}: {served}{hint}", RuntimeWarning, stacklevel=4)
-    why = Provenance("default", f"{reason}{SERVES_DEFAULT}{hint}")
-    found += [Alternative(Candidate(each.name, each.space.default(shape, device)), why) for each in admitted]
-    best: dict[Candidate, Alternative] = {}  # a candidate that was refused once is not tried again for another row
-    for each in found:
-        best.setdefault(each.candidate, each)
-    return TunedKernel(operation.name, shape, tuple(best.values()))
+        warnings.warn(f"device={place!r}: {found[0].provenance.reason}", RuntimeWarning, stacklevel=4)
+    return TunedKernel(operation.name, shape, found)
 
 
 def _can_serve(alternative: Alternative, operation: str, shape: Shape, *, here: bool) -> bool:

@@ -5,12 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from autotune.device import Device
-from autotune.dispatch.kernel import Alternative, Provenance
 from autotune.implementation import Implementation
 from autotune.likeness import Likeness, likeness
 from autotune.shape import Shape
 from autotune.space import Config
-from autotune.trial import Candidate
 
 if TYPE_CHECKING:
     from autotune.table import Assignment
@@ -115,42 +113,3 @@ def transfer_regret(
         return None, 0
     far, lost = (sum(values) for values in zip(*pairs, strict=True))
     return distance * lost / far, len(pairs)
-
-
-def with_portfolio(
-    found: "Sequence[Alternative]",
-    rows: "Sequence[Assignment]",
-    admitted: Sequence[Implementation[Any]],
-    shape: Shape,
-    device: Device,
-    why: str,
-) -> list[Alternative]:
-    """Return what is served, best first: stored rows, and what the architecture's portfolio has for the shape.
-
-    The portfolio's choice stands behind the rows, and before them where both its expected regret and that of the first
-    of them are known and its is less. ``why`` says why no row is served.
-    """
-    choices = []
-    for each in admitted:
-        own = [row for row in rows if row.implementation == each.name]
-        if (choice := choose(own, each, shape, device)) is not None:
-            choices.append((each, choice))
-    if found and choices and _is_less(choices[0][1], found[0].provenance):
-        why = f"expected nearer the best than what is {found[0].provenance.reason}"
-        return [_served(*choices[0], device, why), *found]
-    return [*found, *(_served(each, choice, device, why) for each, choice in choices)]
-
-
-def _is_less(choice: Choice, other: Provenance) -> bool:
-    """Return True if both regrets are known and the choice's is less."""
-    if choice.expected_regret is None or other.expected_regret is None:
-        return False
-    return choice.expected_regret < other.expected_regret
-
-
-def _served(implementation: Implementation[Any], choice: Choice, device: Device, why: str) -> Alternative:
-    what = "the space's default" if choice.is_default else "the config"
-    near = choice.nearest
-    reason = f"{why}: {what} that the portfolio of {device.arch} has for {near.shape} on {near.device.name}"
-    provenance = Provenance("default", reason, expected_regret=choice.expected_regret, evidence=choice.evidence)
-    return Alternative(Candidate(implementation.name, choice.config), provenance)

@@ -52,7 +52,7 @@ class Recording:
     def regret(self, member: Member) -> float | None:
         """Return how much longer a member takes than the best, 0.02 for 2 %; None where it was not timed."""
         ratio = self.ratios.get(self.default if member is None else member)
-        return None if ratio is None else ratio - 1.0
+        return None if ratio is None else max(0.0, ratio - 1.0)
 
 
 def read_recordings(implementation: Implementation[Any], tables: Iterable[Sequence[Trial]]) -> list[Recording]:
@@ -119,29 +119,32 @@ def cover(implementation: Implementation[Any], recordings: Sequence[Recording]) 
     Of members that cover as many of those left, the space's default comes first, then the one that covers more of all,
     then the one with the least mean regret where it was timed, then the first in parameter order.
     """
-    members: list[Member] = []
-    left = list(recordings)
-    candidates: list[Member] = [None, *{config for each in recordings for config in each.ratios}]
+    regrets: dict[Member, dict[int, float]] = {}
+    for number, each in enumerate(recordings):
+        for member in (None, *each.ratios):
+            if (regret := each.regret(member)) is not None:
+                regrets.setdefault(member, {})[number] = regret
+    covered = {
+        member: {number for number, regret in known.items() if regret <= TOLERANCE} for member, known in regrets.items()
+    }
 
-    def cost(member: Member) -> tuple[Any, ...]:
-        known = [regret for each in recordings if (regret := each.regret(member)) is not None]
+    def preference(member: Member) -> tuple[Any, ...]:
+        known = regrets[member]
         order = () if member is None else implementation.space.order(member)
-        covered = sum(regret <= TOLERANCE for regret in known)
-        return (-_covered(member, left), member is not None, -covered, sum(known) / max(1, len(known)), order)
+        return (member is not None, -len(covered[member]), sum(known.values()) / len(known), order)
 
+    in_order = sorted(regrets, key=preference)
+    members: list[Member] = []
+    left = set(range(len(recordings)))
     while left:
-        members.append(min(candidates, key=cost))
-        left = [each for each in left if not _covers(members[-1], each)]
+        members.append(max(in_order, key=lambda member: len(covered[member] & left)))  # the first of equals
+        left -= covered[members[-1]]
     return members
 
 
 def _covers(member: Member, recording: Recording) -> bool:
     regret = recording.regret(member)
     return regret is not None and regret <= TOLERANCE
-
-
-def _covered(member: Member, recordings: Iterable[Recording]) -> int:
-    return sum(_covers(member, each) for each in recordings)
 
 
 def assign(implementation: Implementation[Any], recordings: Iterable[Recording]) -> list[Assignment]:
