@@ -22,6 +22,8 @@ MANY_TILES: Final = 8
 MIN_WIDTH: Final = 16  # columns of a tile: matrix instructions take no fewer
 # Of what changes which bytes an SM finds in the L2, and not what it computes: a factor of 16 counts as one of two.
 SLIGHT: Final = 0.25
+# Fields of families that sizes, kinds and masks tell; all others are features as they are.
+TOLD: Final = ("head_dim", "head_dim_v", "kv_dtype", "page_size", "causal", "window")
 FEATURE_STEP: Final = 1.0  # a feature that differs counts as a factor of two in one size
 
 
@@ -78,7 +80,7 @@ def _of_dense(shape: AttentionShape, device: Device) -> Likeness:
     has_window = shape.window is not None
     return Likeness(
         kind=(AttentionShape, ITEM_BYTES[shape.dtype], _width(shape.head_dim), _width(shape.head_dim_v)),
-        features=(shape.dtype, shape.causal or has_window, has_window, shape.softcap),
+        features=(shape.causal or has_window, has_window, *_other_features(shape)),
         sizes=(
             math.log2(min(MANY_TILES, tiles / device.sm_count)),
             math.log2(shape.seq_q),
@@ -96,7 +98,7 @@ def _of_paged(shape: PagedShape, device: Device) -> Likeness:
     heads = shape.batch * shape.kv_heads
     return Likeness(
         kind=(PagedShape, ITEM_BYTES[shape.dtype], stored, _width(shape.head_dim), _width(shape.head_dim_v)),
-        features=(shape.dtype, shape.layout, shape.window is not None, shape.softcap, shape.sinks, shape.alibi),
+        features=(shape.window is not None, *_other_features(shape)),
         sizes=(
             math.log2(min(MANY_TILES, heads / device.sm_count)),
             math.log2(shape.group * shape.seq_q),
@@ -107,6 +109,11 @@ def _of_paged(shape: PagedShape, device: Device) -> Likeness:
             math.log2(shape.head_dim_v),
         ),
     )
+
+
+def _other_features(shape: Shape) -> tuple[object, ...]:
+    """Return the values of what else parts families, of a field that joins later too."""
+    return tuple(getattr(shape, name) for name in shape.FAMILY if name not in TOLD)
 
 
 def _width(head_dim: int) -> int:

@@ -19,7 +19,7 @@ from autotune.registry import implementations_of, operation_names
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Served, shipped_sweeps, shipped_winners, winners
-from autotune.tuning.set_cover import Recording, assign, read_recordings
+from autotune.tuning.set_cover import RecordedShape, assign, read_recordings
 from benchmarks.merge import RESULTS
 
 MEAN_LIMIT, WORST_LIMIT = 1.02, 1.05
@@ -50,7 +50,10 @@ def leave_out(implementation: Implementation[Any], results: Path = RESULTS) -> l
 
 
 def _without(
-    implementation: Implementation[Any], left_out: Recording, recordings: Iterable[Recording], rows: Iterable[Served]
+    implementation: Implementation[Any],
+    left_out: RecordedShape,
+    recordings: Iterable[RecordedShape],
+    rows: Iterable[Served],
 ) -> LeftOut:
     shape, device = left_out.shape, left_out.device
     kind = likeness(shape, device).kind

@@ -5,13 +5,13 @@ from autotune.dispatch.devices import find_named, names_like
 from autotune.dispatch.kernel import Provenance, Rung, TunedKernel, refusals
 from autotune.dispatch.ladder import MAX_DISTANCE
 from autotune.dispatch.picks import CACHED_PICKS, Among, get_kernel, neighbour_configs, pick_for_device, reload
-from autotune.dispatch.portfolio import Choice, choose
+from autotune.dispatch.portfolio import PortfolioChoice, choose
 
 __all__ = [
     "CACHED_PICKS",
     "MAX_DISTANCE",
     "Among",
-    "Choice",
+    "PortfolioChoice",
     "Provenance",
     "Rung",
     "TunedKernel",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.device import Device
 from autotune.dispatch.kernel import Alternative, Provenance
 from autotune.dispatch.ladder import SERVES_DEFAULT, climb, why_default
-from autotune.dispatch.portfolio import Choice, choose
+from autotune.dispatch.portfolio import PortfolioChoice, choose
 from autotune.implementation import Implementation
 from autotune.shape import Shape
 from autotune.trial import Candidate
@@ -29,8 +29,8 @@ def alternatives_for(
 ) -> list[Alternative]:
     """Return every candidate that may be served, each once, best first; the last is the default of a space.
 
-    The portfolio's choice stands behind the stored rows, and before them where both its expected regret and that of the
-    first of them are known and its is less.
+    The portfolio's choice stands behind the stored rows; before them where the first is of another shape, both their
+    expected regrets are known and the portfolio's is less.
 
     Args:
         rows: the winners of the admitted implementations; of one shape the best implementation comes first.
@@ -79,14 +79,14 @@ def _with_portfolio(
     return [*found, *(_served(each, choice, device, why) for each, choice in choices)]
 
 
-def _is_less(choice: Choice, other: Provenance) -> bool:
-    """Return True if both regrets are known and the choice's is less."""
-    if choice.expected_regret is None or other.expected_regret is None:
+def _is_less(choice: PortfolioChoice, other: Provenance) -> bool:
+    """Return True if both regrets are known and the choice's is less; nothing comes before a row of the very shape."""
+    if other.rung == "exact" or choice.expected_regret is None or other.expected_regret is None:
         return False
     return choice.expected_regret < other.expected_regret
 
 
-def _served(implementation: Implementation[Any], choice: Choice, device: Device, why: str) -> Alternative:
+def _served(implementation: Implementation[Any], choice: PortfolioChoice, device: Device, why: str) -> Alternative:
     what = "the space's default" if choice.is_default else "the config"
     near = choice.nearest
     reason = f"{why}: {what} that the portfolio of {device.arch} has for {near.shape} on {near.device.name}"

@@ -117,6 +117,11 @@ class TunedKernel:
         """True if no stored row, of this shape or near it, may be served here."""
         return all(each.provenance.row is None for each in self._alternatives)
 
+    @property
+    def last_resort(self) -> Provenance:
+        """Why the candidate is served that is left when all others are refused."""
+        return self._alternatives[-1].provenance
+
     def __call__(self, *tensors: Any, **options: Any) -> Any:
         """Compute; the first call loads torch and triton, and compiles unless the binary is cached.
 

@@ -289,7 +289,7 @@ def _similar_names(name: str, generation: int) -> str:
 
 def _miss(kernel: TunedKernel, on_miss: OnMiss) -> None:
     if on_miss == "error":
-        reason = kernel.provenance.reason.replace(SERVES_DEFAULT, "")  # which is not served
+        reason = kernel.last_resort.reason.replace(SERVES_DEFAULT, "")  # which is not served
         raise NoTunedKernelError(f"{kernel.operation}: {reason}; shape: {kernel.shape}")
     from autotune.table import record_miss
 

@@ -21,7 +21,7 @@ WINNER_ALONE_STEP: Final = 2.0
 NEARLY_ZERO: Final = 1e-3  # the distance of a recorded shape from itself, whose vote outweighs all others
 
 
-class Choice(NamedTuple):
+class PortfolioChoice(NamedTuple):
     """A config of a portfolio, or the space's default where that is its member (``is_default``).
 
     ``nearest`` is the nearest recorded shape that was assigned it. ``expected_regret`` is None where nothing is known;
@@ -42,7 +42,7 @@ def choose(
     device: Device,
     *,
     refuses: Callable[[Config], object] = lambda config: None,
-) -> Choice | None:
+) -> PortfolioChoice | None:
     """Choose from a portfolio the member that the recorded shapes like this one were assigned; None if none is valid.
 
     Each recorded shape of the class votes for its member by the inverse square of its distance (``likeness``), so that
@@ -67,7 +67,7 @@ def choose(
         config = space.default(shape, device) if member is None else member
         if space.why_invalid(config, shape, device) is None and not refuses(config):
             nearest = next(voter.row for voter in kin if voter.member == member)
-            return Choice(config, member is None, nearest, *_left_out(here, kin))
+            return PortfolioChoice(config, member is None, nearest, *_left_out(here, kin))
     return None
 
 

@@ -5,14 +5,13 @@ from autotune.table.export import export, to_t4
 from autotune.table.merge import Merged, merge
 from autotune.table.outsiders import Outsider
 from autotune.table.parts import raise_damaged
-from autotune.table.portfolios import BROAD, Assignment, shipped_portfolios, write_portfolio
+from autotune.table.portfolios import Assignment, shipped_portfolios, write_portfolio
 from autotune.table.served import Served, served_winners
 from autotune.table.shipped import Sweep, shipped_outsiders, shipped_sweeps, shipped_winners, write_shipped
 from autotune.table.store import Store, home, read_misses, record_miss, warn_damaged
 from autotune.table.winners import ranked, tie_set, winners
 
 __all__ = [
-    "BROAD",
     "Assignment",
     "Merged",
     "Outsider",

@@ -43,7 +43,7 @@ from autotune.table.schema import (
 )
 from autotune.table.shipped import RESULTS, read_listed, write_listed
 
-FOLDER: Final = "portfolios"
+PORTFOLIOS: Final = "portfolios"
 VERSION: Final = "1"
 VERSION_KEY: Final = "autotune.portfolio_version"  # in the footer of a file, as a table of trials has its own
 # A winner's row times two configs, the winner and the default. What else was near it is not known there: only of shapes
@@ -120,7 +120,9 @@ def shipped_portfolios(
     Raises:
         TableError: by ``on_damaged``.
     """
-    portfolios = read_listed(results, f"*/{operation}/{FOLDER}/{implementation}.parquet", _decode_placed, on_damaged)
+    portfolios = read_listed(
+        results, f"*/{operation}/{PORTFOLIOS}/{implementation}.parquet", _decode_placed, on_damaged
+    )
     return [row for rows in portfolios for row in rows]
 
 
@@ -180,7 +182,7 @@ def _decode_placed(results: Path, name: str, data: bytes) -> list[Assignment]:
 
 def _place(rows: Sequence[Assignment], where: str) -> str:
     """Return the path of a portfolio below ``results``."""
-    found = sorted({(row.device.arch, row.operation, FOLDER, f"{row.implementation}.parquet") for row in rows})
+    found = sorted({(row.device.arch, row.operation, PORTFOLIOS, f"{row.implementation}.parquet") for row in rows})
     if len(found) != 1:
         of = ", ".join(map("/".join, found)) or "no rows"
         raise TableError(f"{where}: a portfolio is of one implementation and one architecture, got {of}")

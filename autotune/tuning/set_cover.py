@@ -11,7 +11,8 @@ from autotune.implementation import Implementation
 from autotune.likeness import likeness
 from autotune.shape import Shape
 from autotune.space import Config
-from autotune.table import BROAD, Assignment
+from autotune.table import Assignment
+from autotune.table.portfolios import BROAD
 from autotune.trial import Policy, Stage, Status, Trial
 
 TOLERANCE: Final = 0.02  # regret up to which a config covers a shape
@@ -21,7 +22,7 @@ Member = Config | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
+class RecordedShape:
     """The times of configs for one shape on one device, over that of the best; infinite for what failed.
 
     ``default`` is what the space's default is there. ``source_hash`` and ``triton`` are those of its newest row.
@@ -55,7 +56,7 @@ class Recording:
         return None if ratio is None else max(0.0, ratio - 1.0)
 
 
-def read_recordings(implementation: Implementation[Any], tables: Iterable[Sequence[Trial]]) -> list[Recording]:
+def read_recordings(implementation: Implementation[Any], tables: Iterable[Sequence[Trial]]) -> list[RecordedShape]:
     """Make a recording of each shape and device in tables, of sweeps, winners and searches alike.
 
     Times that a race measured are compared within the newest race of a table, others by screening: a screening errs by
@@ -63,7 +64,7 @@ def read_recordings(implementation: Implementation[Any], tables: Iterable[Sequen
     the winner is the best, and what the default took beside it. Of a shape that several tables have, the one counts
     that timed the most configs. Only what a GPU measured by the usual policy, undisturbed, counts.
     """
-    found: dict[tuple[Shape, Device], Recording] = {}
+    found: dict[tuple[Shape, Device], RecordedShape] = {}
     for table in tables:
         problems: dict[tuple[Shape, Device], list[Trial]] = {}
         for trial in table:
@@ -77,7 +78,7 @@ def read_recordings(implementation: Implementation[Any], tables: Iterable[Sequen
     return sorted(found.values(), key=lambda each: repr((each.shape, each.device)))
 
 
-def _recording(implementation: Implementation[Any], trials: Sequence[Trial]) -> Recording | None:
+def _recording(implementation: Implementation[Any], trials: Sequence[Trial]) -> RecordedShape | None:
     shape, device = trials[0].shape, trials[0].device
     default = implementation.space.default(shape, device)
     newest_race = max((trial.race_id for trial in trials if trial.stage is Stage.RACE), default="")
@@ -93,7 +94,7 @@ def _recording(implementation: Implementation[Any], trials: Sequence[Trial]) -> 
     if not any(ratio < math.inf for ratio in ratios.values()):
         return None
     newest = max(trials, key=lambda trial: trial.started_at)
-    return Recording(
+    return RecordedShape(
         shape=shape,
         device=device,
         ratios=ratios,
@@ -113,7 +114,7 @@ def _times(trials: Iterable[Trial]) -> dict[Config, float]:
     }
 
 
-def cover(implementation: Implementation[Any], recordings: Sequence[Recording]) -> list[Member]:
+def cover(implementation: Implementation[Any], recordings: Sequence[RecordedShape]) -> list[Member]:
     """Choose members until each recording has one within ``TOLERANCE`` of its best: greedy, the most covering first.
 
     Of members that cover as many of those left, the space's default comes first, then the one that covers more of all,
@@ -135,19 +136,19 @@ def cover(implementation: Implementation[Any], recordings: Sequence[Recording]) 
 
     in_order = sorted(regrets, key=preference)
     members: list[Member] = []
-    left = set(range(len(recordings)))
+    left = set[int]().union(*covered.values())  # all, since each has its best
     while left:
         members.append(max(in_order, key=lambda member: len(covered[member] & left)))  # the first of equals
         left -= covered[members[-1]]
     return members
 
 
-def _covers(member: Member, recording: Recording) -> bool:
+def _covers(member: Member, recording: RecordedShape) -> bool:
     regret = recording.regret(member)
     return regret is not None and regret <= TOLERANCE
 
 
-def assign(implementation: Implementation[Any], recordings: Iterable[Recording]) -> list[Assignment]:
+def assign(implementation: Implementation[Any], recordings: Iterable[RecordedShape]) -> list[Assignment]:
     """Return the portfolio of one architecture: of each recorded shape its member, its regret, and how far it carries.
 
     Every class, of one type and padded head dims (``likeness``), has members of its own. A class has other members than
@@ -155,13 +156,13 @@ def assign(implementation: Implementation[Any], recordings: Iterable[Recording])
     shape, the nearest of the others chose, and what it chose took less time in the mean than the default. A choice that
     was not timed there counts as the worst that the default did in the class.
     """
-    classes: dict[tuple[object, ...], list[Recording]] = {}
+    classes: dict[tuple[object, ...], list[RecordedShape]] = {}
     for each in recordings:
         classes.setdefault(likeness(each.shape, each.device).kind, []).append(each)
     return [row for found in classes.values() for row in _assign_class(implementation, found)]
 
 
-def _assign_class(implementation: Implementation[Any], recordings: Sequence[Recording]) -> list[Assignment]:
+def _assign_class(implementation: Implementation[Any], recordings: Sequence[RecordedShape]) -> list[Assignment]:
     left_out = [_left_out_regret(implementation, each, recordings) for each in recordings]
     if _beats_default(recordings, left_out):
         rows = _assigned(implementation, cover(implementation, recordings), recordings)
@@ -176,7 +177,7 @@ def _assign_class(implementation: Implementation[Any], recordings: Sequence[Reco
     ]
 
 
-def _beats_default(recordings: Sequence[Recording], left_out: Sequence[float | None]) -> bool:
+def _beats_default(recordings: Sequence[RecordedShape], left_out: Sequence[float | None]) -> bool:
     """True if choices for shapes that were left out take less time than the default, in the mean.
 
     A choice that was not timed there is taken to lose twice what the default loses, and ``TOLERANCE`` at least.
@@ -189,7 +190,7 @@ def _beats_default(recordings: Sequence[Recording], left_out: Sequence[float | N
 
 
 def _assigned(
-    implementation: Implementation[Any], members: Sequence[Member], recordings: Iterable[Recording]
+    implementation: Implementation[Any], members: Sequence[Member], recordings: Iterable[RecordedShape]
 ) -> list[Assignment]:
     """Assign each recorded shape the first member that covers it, which is the one that covers most; else the first."""
     rows = []
@@ -214,7 +215,7 @@ def _assigned(
 
 
 def _left_out_regret(
-    implementation: Implementation[Any], recording: Recording, recordings: Sequence[Recording]
+    implementation: Implementation[Any], recording: RecordedShape, recordings: Sequence[RecordedShape]
 ) -> float | None:
     """Return the regret of what the others choose for a shape, on whatever device it is; None where it is not known."""
     others = [each for each in recordings if each.shape != recording.shape]
@@ -230,7 +231,7 @@ def _left_out_regret(
 
 
 def _transfer(
-    implementation: Implementation[Any], recording: Recording, recordings: Sequence[Recording]
+    implementation: Implementation[Any], recording: RecordedShape, recordings: Sequence[RecordedShape]
 ) -> tuple[float | None, float | None]:
     """Return how far the nearest other broad recording of the family is, and the regret of its winner here."""
     others = [each for each in recordings if each.is_broad and each.device == recording.device and each != recording]
