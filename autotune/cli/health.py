@@ -147,7 +147,7 @@ def _portfolios() -> Answer:
         f"{arch}: {count_text(len(rows), 'recorded shape')} of {', '.join(dict.fromkeys(rows))}"
         for arch, rows in found.items()
     )
-    return bool(found), "; ".join(texts) or "none ships: defaults are those of the spaces"
+    return True, "; ".join(texts) or "none: defaults are those of the spaces"
 
 
 def _outside_rows() -> Answer:

@@ -87,8 +87,9 @@ def _is_less(choice: PortfolioChoice, other: Provenance) -> bool:
 
 
 def _served(implementation: Implementation[Any], choice: PortfolioChoice, device: Device, why: str) -> Alternative:
-    what = "the space's default" if choice.is_default else "the config"
     near = choice.nearest
-    reason = f"{why}: {what} that the portfolio of {device.arch} has for {near.shape} on {near.device.name}"
+    has = f"the config that the portfolio of {device.arch} has for {near.shape} on {near.device.name}"
+    keeps = f"the space's default, which the portfolio of {device.arch} keeps"
+    reason = f"{why}: {keeps if choice.is_default else has}"
     provenance = Provenance("default", reason, expected_regret=choice.expected_regret, evidence=choice.evidence)
     return Alternative(Candidate(implementation.name, choice.config), provenance)

@@ -58,8 +58,10 @@ def get_kernel(
     2. ``nearest``: the row of the nearest tuned shape of the same device whose config is valid here, at most 1 away: a
        factor of two in one size, all that is no size equal (``Shape.distance``, docs/dispatch.md).
     3. ``same model``: 1, then 2, among rows of the same model of device under another power cap.
-    4. Another device of the same architecture: never, until its transfer has been verified.
-    5. ``default``: the default of the first admitted implementation that supports the shape.
+    4. ``default``: what the portfolio of the device's architecture has for such shapes; without one, the default of the
+       first admitted implementation that supports the shape.
+
+    Of rung 2 and the portfolio's choice the one of the less expected regret is served, where both are known.
 
     The user's table wins over the shipped one where both have a row. Tables are read at the first call and kept until
     ``reload()``.
@@ -69,14 +71,15 @@ def get_kernel(
         device: a GPU's name for asking off-GPU, such as ``"NVIDIA H200"``, in any case (the highest power cap of that
             name); the current GPU by default. A name that no table knows and that is not of the GPU here gets the
             default and a RuntimeWarning, which suggests the name that it may be a misspelling of.
-        on_miss: on rung 5, serve the default, raise, or also note the shape for ``search --from-misses``.
+        on_miss: without a row of rungs 1 to 3, serve the default, raise, or also note the shape for
+            ``search --from-misses``.
         among: which implementations may be served: ``"ours"``, those that are compiled from our sources or yours;
             a tuple of names, such as ``("triton", "flex")``; or ``"fastest"``, all of them and the baseline that won
             the stored race (cuDNN, FlashAttention 3), which ``provenance.baseline`` then names.
         operation: the operation's name, where several take such shapes; the first that supports it by default.
 
     Raises:
-        NoTunedKernelError: rung 5 with ``on_miss="error"``.
+        NoTunedKernelError: no row of rungs 1 to 3, with ``on_miss="error"``.
         MissingDependencyError: no ``device`` is named and there is no GPU.
         InvalidShapeError: no admitted implementation supports the shape; the message says why.
         UnknownNameError: no such operation, or no such implementation in ``among``.
