@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -107,9 +107,8 @@ def test_a_winners_row_says_nothing_of_wrong_choices() -> None:
 def test_a_class_whose_choices_do_not_beat_the_rule_keeps_it() -> None:
     found = lengths({A: 1.0, B: 1.5}, {A: 1.5, B: 1.0})
     rows = assign(IMPLEMENTATION, found)
-    assert [(row.is_default, row.config, row.regret) for row in rows] == [
-        (True, each.default, pytest.approx(0.3)) for each in found
-    ]
+    assert [(row.is_default, row.config) for row in rows] == [(True, each.default) for each in found]
+    assert [row.regret for row in rows] == [pytest.approx(0.3)] * 2
     assert [row.left_out_regret for row in rows] == [pytest.approx(0.3)] * 2
 
 
@@ -165,7 +164,8 @@ def test_a_sweep_is_read_by_its_race_and_then_its_screening() -> None:
 
 def test_a_winner_alone_tells_itself_and_the_default() -> None:
     (found,) = read_recordings(IMPLEMENTATION, [[sample.trial()]])
-    assert (found.regret(sample.FAST), found.regret(None), found.timed) == (0.0, pytest.approx(0.2), 2)
+    assert (found.regret(sample.FAST), found.timed) == (0.0, 2)
+    assert found.regret(None) == pytest.approx(0.2)
     (default,) = read_recordings(IMPLEMENTATION, [[sample.trial(is_default=True, default_timing=None)]])
     assert default.ratios == {sample.FAST: 1.0}  # the default then, which is not today's
     assert default.regret(None) is None
@@ -184,5 +184,5 @@ def test_of_two_tables_the_one_counts_that_timed_more() -> None:
     [{"executor": "replay"}, {"policy": Policy("eager", "warm")}, {"conditions": Conditions(contended=True)}],
     ids=str,
 )
-def test_only_what_a_gpu_measured_by_itself_and_as_usual_counts(change: dict[str, object]) -> None:
+def test_only_what_a_gpu_measured_by_itself_and_as_usual_counts(change: dict[str, Any]) -> None:
     assert read_recordings(IMPLEMENTATION, [[sample.trial(**change)]]) == []

@@ -228,11 +228,13 @@ def _build(schema: TableSchema, columns: Mapping[str, Sequence[Any]], where: str
     known = {name: values for name, values in columns.items() if name not in own}
     reasons = reasons_outside(schema, known, shapes, candidates)
     plain = zip(*(columns[name] for name in _PLAIN), strict=True)
-    rows = zip(plain, devices, shapes, candidates, reasons, strict=True)
     return [
-        _as_today(schema, Assignment(**dict(zip(_PLAIN, line, strict=True)), device=device, shape=shape, config=config))
-        for line, device, shape, candidate, reason in rows
-        if reason is None and (config := getattr(candidate, "config", None)) is not None
+        _as_today(
+            schema,
+            Assignment(**dict(zip(_PLAIN, line, strict=True)), device=device, shape=shape, config=candidate.config),
+        )
+        for line, device, shape, candidate, reason in zip(plain, devices, shapes, candidates, reasons, strict=True)
+        if reason is None and not isinstance(shape, str) and not isinstance(candidate, str)
     ]
 
 
