@@ -27,6 +27,7 @@ SHARED: Final = {
     "masks": {"kernels/flash_attention/flex", "kernels/tiles"},
     "merge": {"autotune/table", "benchmarks"},
     "paged": {"autotune", "autotune/torch_ops", "benchmarks", "kernels/baselines/gaudi"},
+    "portfolios": {"autotune/table", "benchmarks"},
     "problem": {"benchmarks/live", "kernels/baselines/cudnn"},
     "quantization": {"autotune/lab/suites/axes", "kernels/paged_cache"},
     "report": {"benchmarks/live", "benchmarks/search_efficiency"},

@@ -1,5 +1,6 @@
 """Dispatch: ``get_kernel(shape)`` reads the tables once and answers in microseconds."""
 
+from autotune.dispatch.alternatives import alternatives_for
 from autotune.dispatch.devices import find_named, names_like
 from autotune.dispatch.events import Stats, seal, stats, unseal
 from autotune.dispatch.kernel import Provenance, Rung, TunedKernel
@@ -13,15 +14,19 @@ from autotune.dispatch.picks import (
     pick_for_device,
     reload,
 )
+from autotune.dispatch.portfolio import PortfolioChoice, choose
 
 __all__ = [
     "CACHED_PICKS",
     "MAX_DISTANCE",
     "Among",
+    "PortfolioChoice",
     "Provenance",
     "Rung",
     "Stats",
     "TunedKernel",
+    "alternatives_for",
+    "choose",
     "device_by_name",
     "find_named",
     "get_kernel",

@@ -103,11 +103,15 @@ def to_row(parameters: Sequence[Parameter], trial: Trial) -> dict[str, Any]:
         row |= {name: getattr(owner, name) for name in names}
         for part, (_, columns) in parts.items():
             row |= {name: getattr(getattr(owner, part), field, None) for name, field in columns.items()}
-    row |= trial.shape.as_dict()
-    for parameter in parameters:
-        value = trial.config[parameter.name]
-        row[parameter.name] = stored_value(parameter, value) if value in parameter.values else value
-    return row
+    return row | trial.shape.as_dict() | config_columns(parameters, trial.config)
+
+
+def config_columns(parameters: Sequence[Parameter], config: Config) -> dict[str, Any]:
+    """Return the values of a config as their columns hold them; one of no parameter's values stays as it is."""
+    return {
+        each.name: stored_value(each, value) if (value := config[each.name]) in each.values else value
+        for each in parameters
+    }
 
 
 def moment_of(microseconds: int) -> datetime:
@@ -132,15 +136,15 @@ def to_table(schema: TableSchema | Stranger, columns: Columns, where: str) -> Ta
         if build is _timing:
             _check_timings(names, columns, where)
     trials, outcomes = (
-        {part: _parts(build, names, columns) for part, (build, names) in parts.items()}
+        {part: build_parts(build, names, columns) for part, (build, names) in parts.items()}
         for parts in (_TRIAL_PARTS, _OUTCOME_PARTS)
     )
     devices, found = trials["device"], []
     if isinstance(schema, Stranger):
         reasons: Sequence[str | None] = [schema.reason] * len(devices)
     else:
-        shapes, candidates = _build_shapes(schema, columns, len(devices)), _build_candidates(schema, columns, devices)
-        reasons = _reasons_outside(schema, columns, shapes, candidates)
+        shapes, candidates = build_shapes(schema, columns, len(devices)), build_candidates(schema, columns, devices)
+        reasons = reasons_outside(schema, columns, shapes, candidates)
         statuses, stages = (list(map(kind, columns[name])) for kind, name in ((Status, "status"), (Stage, "stage")))
         outcomes |= {"candidate": candidates, "status": statuses, "message": columns["message"]}
         outcomes |= {name: columns[name] for name in _OUTCOME}
@@ -159,7 +163,7 @@ def _rows(kind: Callable[..., T], values: Mapping[str, Sequence[Any]]) -> list[T
     return [kind(**dict(zip(values, row, strict=True))) for row in zip(*values.values(), strict=True)]
 
 
-def _parts(build: Callable[..., Any], fields_of: Mapping[str, str], columns: Columns) -> Sequence[Any]:
+def build_parts(build: Callable[..., Any], fields_of: Mapping[str, str], columns: Columns) -> Sequence[Any]:
     """Build a part of each row from its columns, once for equal values: most rows repeat most parts."""
     names = tuple(fields_of.values())
     built = cache(lambda *values: build(**dict(zip(names, values, strict=True))))
@@ -190,7 +194,7 @@ def _check_results(columns: Columns, where: str) -> None:
                 raise bad_value(where, row, "error", error, expected)
 
 
-def _build_shapes(schema: TableSchema, columns: Columns, count: int) -> list[Shape | str]:
+def build_shapes(schema: TableSchema, columns: Columns, count: int) -> list[Shape | str]:
     """Build the shape of each row, or say why it is none of today's."""
     absent = schema.shape_class.ABSENT
     missing = [column.name for column in schema.shape if column.name not in columns and column.name not in absent]
@@ -220,7 +224,7 @@ def _build_shapes(schema: TableSchema, columns: Columns, count: int) -> list[Sha
     return list(map(cache(build), *given))
 
 
-def _build_candidates(schema: TableSchema, columns: Columns, devices: Sequence[Device]) -> list[Candidate | str]:
+def build_candidates(schema: TableSchema, columns: Columns, devices: Sequence[Device]) -> list[Candidate | str]:
     """Build the candidate of each row, or say why its config is not of the space."""
     parameters = schema.implementation.space.parameters
     # A column of integers becomes one of texts when a parameter gets a value that is none.
@@ -252,7 +256,7 @@ def _build_candidates(schema: TableSchema, columns: Columns, devices: Sequence[D
     return list(map(cache(build), devices, *[columns.get(parameter.name, nothing) for parameter in parameters]))
 
 
-def _reasons_outside(schema: TableSchema, columns: Columns, *parts: Sequence[object]) -> list[str | None]:
+def reasons_outside(schema: TableSchema, columns: Columns, *parts: Sequence[object]) -> list[str | None]:
     """Say for each row why it is not of the space, by its parts and the columns that are no longer in the schema."""
     reasons = [next((part for part in row if isinstance(part, str)), None) for row in zip(*parts, strict=True)]
     removed = {**schema.implementation.space.removed, **schema.shape_class.REMOVED}

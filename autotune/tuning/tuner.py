@@ -262,10 +262,11 @@ class _Tuner:
 
 
 def _find_served(answer: Answer, device: Device) -> Candidate | None:
-    """Return the candidate that the tables serve for a shape today, if they know more than the default."""
+    """Return the candidate that is served for a shape today, of a row or the portfolio, unless it is the default."""
     names = tuple(each.name for each in answer.implementations)
     kernel = pick_for_device(answer.shape, device, answer.operation.name, among=names)
-    return None if kernel.provenance.rung == "default" else kernel.candidate
+    default = get_implementation(answer.operation.name, kernel.implementation).space.default(answer.shape, device)
+    return None if kernel.config == default else kernel.candidate
 
 
 def _translate(result: SearchResult, target: Device) -> list[Candidate]:
