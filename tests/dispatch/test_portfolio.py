@@ -138,8 +138,9 @@ def test_every_device_of_the_architecture_is_served_it_and_no_other(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables.cover(sample.assignment(chosen=SLOWER))
-    with pytest.warns(RuntimeWarning, match="no table knows the device NVIDIA H100 80GB HBM3: the config that"):
-        assert get_kernel(sample.shape(), device=H100.name).config == SLOWER
+    served = get_kernel(sample.shape(), device="H100")
+    assert served.config == SLOWER
+    assert "on NVIDIA H100 80GB HBM3 (sm_90): the config that the portfolio of sm_90 has" in served.provenance.reason
     monkeypatch.setattr(platforms, "current_device", lambda index=0: H100)
     assert get_kernel(sample.shape()).config == SLOWER
     a100 = replace(NVIDIA_H200, name="NVIDIA A100-SXM4-80GB", arch="sm_80")
@@ -183,7 +184,9 @@ def test_of_a_near_winner_and_the_portfolio_the_one_expected_nearer_the_best_is_
 
 def test_it_is_a_miss_still(tables: Tables) -> None:
     tables.cover(sample.assignment(chosen=SLOWER))
-    with pytest.raises(NoTunedKernelError, match="no tuned shape of flash_attention/triton on NVIDIA H200; shape: "):
+    with pytest.raises(
+        NoTunedKernelError, match="no tuned shape of flash_attention/triton on NVIDIA H200 \\(sm_90\\); shape: "
+    ):
         get_kernel(sample.shape(), device=H200, on_miss="error")
 
 
@@ -193,7 +196,10 @@ def test_the_spaces_default_is_the_last_resort(tables: Tables) -> None:
     kernel = get_kernel(short, device=H200)
     assert kernel.config == default_of(short)
     assert (kernel.provenance.expected_regret, kernel.provenance.evidence) == (None, 0)
-    assert kernel.provenance.reason == "no tuned shape of flash_attention/triton on NVIDIA H200: the space's default"
+    assert (
+        kernel.provenance.reason
+        == "no tuned shape of flash_attention/triton on NVIDIA H200 (sm_90): the space's default"
+    )
 
 
 WINNERS: Final = "nvidia_h200/flash_attention/triton.parquet"
