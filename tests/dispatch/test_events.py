@@ -63,9 +63,8 @@ def test_a_miss_is_told_the_command_that_tunes_it(tables: Tables, log: pytest.Lo
         reload()
     found = lines(log)
     assert [level for level, _ in found] == ["INFO", "INFO"]  # an untuned shape is nothing wrong
-    assert found[0][1].endswith(
-        f": the space's default; nothing recorded says how near the best; `{tuning_command('flash_attention', MISSED)}` tunes it"
-    )
+    command = tuning_command("flash_attention", MISSED)
+    assert found[0][1].endswith(f"default; nothing recorded says how near the best; `{command}` tunes it")
     counted = stats()
     assert counted.misses == (("flash_attention", MISSED), ("flash_attention", sample.shape(batch=2)))
     assert counted.picks == {"default": 2}
