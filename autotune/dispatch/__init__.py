@@ -4,7 +4,15 @@ from autotune.dispatch.alternatives import alternatives_for
 from autotune.dispatch.devices import find_named, names_like
 from autotune.dispatch.kernel import Provenance, Rung, TunedKernel, refusals
 from autotune.dispatch.ladder import MAX_DISTANCE
-from autotune.dispatch.picks import CACHED_PICKS, Among, get_kernel, neighbour_configs, pick_for_device, reload
+from autotune.dispatch.picks import (
+    CACHED_PICKS,
+    Among,
+    default_config,
+    get_kernel,
+    neighbour_configs,
+    pick_for_device,
+    reload,
+)
 from autotune.dispatch.portfolio import PortfolioChoice, choose
 
 __all__ = [
@@ -17,6 +25,7 @@ __all__ = [
     "TunedKernel",
     "alternatives_for",
     "choose",
+    "default_config",
     "find_named",
     "get_kernel",
     "names_like",
