@@ -8,6 +8,7 @@ from autotune.dispatch.ladder import MAX_DISTANCE
 from autotune.dispatch.picks import (
     CACHED_PICKS,
     Among,
+    default_config,
     device_by_name,
     get_kernel,
     neighbour_configs,
@@ -27,6 +28,7 @@ __all__ = [
     "TunedKernel",
     "alternatives_for",
     "choose",
+    "default_config",
     "device_by_name",
     "find_named",
     "get_kernel",

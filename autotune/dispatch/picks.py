@@ -16,6 +16,7 @@ from autotune.dispatch.events import Pick, note_pick
 from autotune.dispatch.kernel import Alternative, TunedKernel, why_unserved
 from autotune.dispatch.ladder import SERVES_DEFAULT
 from autotune.dispatch.pins import DISABLE, Pin, Switches, make_pin, pinned_implementation, read_switches, serve_pin
+from autotune.dispatch.portfolio import choose
 from autotune.errors import InvalidShapeError, MissingDependencyError, NoTunedKernelError, UnknownNameError, UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
@@ -119,6 +120,13 @@ def pick_for_device(shape: Shape, place: int | Device | None, operation: str, *,
     Tensors on the CPU get the pick of an NVIDIA H200, whose numbers Triton's interpreter then checks.
     """
     return _pick(shape, NVIDIA_H200.name if place is None else place, operation, among, _generation)
+
+
+def default_config(implementation: Implementation[Any], shape: Shape, device: Device) -> Config:
+    """Return what is served for a shape that no row is for or near: the portfolio's choice, or the space's default."""
+    rows = _portfolios(implementation.operation, implementation.name, _generation)
+    choice = choose([row for row in rows if row.device.arch == device.arch], implementation, shape, device)
+    return implementation.space.default(shape, device) if choice is None else choice.config
 
 
 def neighbour_configs(

@@ -90,7 +90,7 @@ def _recording(implementation: Implementation[Any], trials: Sequence[Trial]) -> 
         ratios |= {config: time / best for config, time in times.items()} if best < math.inf else {}
     beside = next((t for t in trials if t.race_id == newest_race and t.config in raced and t.default_timing), None)
     if beside is not None and not beside.is_default and beside.default_timing is not None:
-        ratios.setdefault(default, beside.default_timing.median_us / min(raced.values()))
+        ratios.setdefault(beside.default_config or default, beside.default_timing.median_us / min(raced.values()))
     if not any(ratio < math.inf for ratio in ratios.values()):
         return None
     newest = max(trials, key=lambda trial: trial.started_at)

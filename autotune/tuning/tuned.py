@@ -60,7 +60,11 @@ class TunedShape:
             place = self.winner.device.name
             how = f"on an {place}" if self.winner.executor != "replay" else f"replayed as recorded on an {place}"
             lines += [f"winner {self.winner.candidate}", f"time {self.winner.timing.median_us:.2f} us, {how}"]
-            ratios = {"the default": self.default_ratio, self.winner.baseline: self.baseline_ratio}
+            ratios = {
+                "the default": self.default_ratio,
+                "the config that people write by hand": self._ratio(self.winner.heuristic_timing),
+                self.winner.baseline: self.baseline_ratio,
+            }
             lines += [f"{ratio:.2f}x the speed of {name}" for name, ratio in ratios.items() if ratio is not None]
         if self.failure:
             lines.append(f"failed: {self.failure}")
