@@ -52,7 +52,7 @@ def test_a_sweep_that_is_left_out_is_served_near_its_best(
 @pytest.mark.parametrize("served", [[1.03, 1.03], [1.0, 1.06], [1.0, math.nan]], ids=str)
 def test_a_regret_beyond_the_limits_or_unknown_fails(served: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     why = Provenance("default", "of a test")
-    rows = [served_regret.LeftOut(sample.shape(), sample.FAST, why, ratio, 1.25) for ratio in served]
+    rows = [served_regret.LeftOut(sample.shape(), sample.FAST, why, ratio, 1.25, 1.3) for ratio in served]
     monkeypatch.setattr(served_regret, "leave_out", lambda of, results: rows if of.name == "triton" else [])
     with pytest.raises(SystemExit, match=r"wanted at most 1\.02x in the mean and 1\.05x at worst"):
         served_regret.main(["--sweeps"])
