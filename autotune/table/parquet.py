@@ -189,6 +189,8 @@ def _raced(table: pa.Table) -> pa.Table:
 
 
 def _python_values(column: pa.ChunkedArray) -> list[Any]:
+    if column.null_count == len(column):
+        return [None] * len(column)
     if pa.types.is_dictionary(column.type):
         return _texts(column)
     if pa.types.is_timestamp(column.type):

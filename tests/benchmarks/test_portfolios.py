@@ -10,27 +10,32 @@ from typing import Final
 import pytest
 
 from autotune.dispatch import Provenance
-from autotune.registry import get_implementation, implementations_of, operation_names
+from autotune.registry import get_implementation
 from autotune.table import Store, shipped_portfolios
 from benchmarks import portfolios, served_regret
 from tests import sample
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-TITLES: Final = [each.title for name in operation_names() for each in implementations_of(name)]
+TITLES: Final = ("flash_attention/triton", "flash_attention/flex", "paged_decode/triton", "paged_prefill/triton")
 
 
 @pytest.mark.parametrize("title", TITLES)
-def test_what_ships_is_computed_from_what_ships(title: str) -> None:
+def test_what_ships_knows_all_that_is_recorded(title: str) -> None:
+    """And is what is computed from it, unless stores of trials, which do not ship, told more."""
     implementation = get_implementation(*title.split("/"))
     tables = portfolios.tables_of(implementation, ROOT / "results")
-    found = portfolios.portfolios_of(implementation, tables)
+    found = [row for rows in portfolios.portfolios_of(implementation, tables).values() for row in rows]
     shipped = shipped_portfolios(implementation.operation, implementation=implementation.name)
-    assert [row for rows in found.values() for row in rows] == shipped, "run `python -m benchmarks.portfolios`"
+    timed = {(row.shape, row.device): row.timed for row in shipped}
+    missing = [str(row.shape) for row in found if timed.get((row.shape, row.device), 0) < row.timed]
+    assert not missing, f"run `python -m benchmarks.portfolios`: it does not know {'; '.join(missing)}"
+    if timed == {(row.shape, row.device): row.timed for row in found}:
+        assert found == shipped, "run `python -m benchmarks.portfolios`"
 
 
 def test_every_recorded_shape_has_a_member_within_two_percent_where_a_portfolio_beats_the_default() -> None:
     rows = [row for row in shipped_portfolios("flash_attention", implementation="triton") if not row.is_default]
-    assert len(rows) == 41
+    assert len(rows) >= 41
     assert all(row.regret is not None and row.regret <= 0.02 for row in rows)
 
 
@@ -52,7 +57,7 @@ def test_a_sweep_that_is_left_out_is_served_near_its_best(
 @pytest.mark.parametrize("served", [[1.03, 1.03], [1.0, 1.06], [1.0, math.nan]], ids=str)
 def test_a_regret_beyond_the_limits_or_unknown_fails(served: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     why = Provenance("default", "of a test")
-    rows = [served_regret.LeftOut(sample.shape(), sample.FAST, why, ratio, 1.25) for ratio in served]
+    rows = [served_regret.LeftOut(sample.shape(), sample.FAST, why, ratio, 1.25, 1.3) for ratio in served]
     monkeypatch.setattr(served_regret, "leave_out", lambda of, results: rows if of.name == "triton" else [])
     with pytest.raises(SystemExit, match=r"wanted at most 1\.02x in the mean and 1\.05x at worst"):
         served_regret.main(["--sweeps"])
