@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from autotune import platforms
+from autotune.console.options import NOT_WRITTEN
 from autotune.errors import TableError
 from autotune.implementation import installed_version
 from autotune.registry import implementations_of, operation_names
-from autotune.table import Store, home, shipped_outsiders, shipped_sweeps, shipped_winners
+from autotune.table import Store, home, is_shipped, shipped_outsiders, shipped_sweeps, shipped_winners
 from autotune.tuning import why_unwritable
 from autotune.units import count_text
 
@@ -116,6 +117,8 @@ def _interpreter() -> Answer:
 
 
 def _folder() -> Answer:
+    if is_shipped(home()):
+        return False, f"{home()} is {NOT_WRITTEN}", "export AUTOTUNE_HOME=another folder"
     problem = why_unwritable(home())
     if problem is None:
         return True, f"{home()} is writable"

@@ -111,7 +111,7 @@ def test_a_damaged_table_costs_its_own_rows_only(run: Run, machine: Machine) -> 
     machine.tune(sample.trial())
     (table,) = machine.home.rglob("*.parquet")
     table.write_bytes(b"")
-    with pytest.warns(RuntimeWarning, match=f"{table}: damaged"):
+    with pytest.warns(RuntimeWarning, match=f"{table.stem[:12]}...: damaged"):
         ran = run("explain", FAST)
     assert ran.code == 0
     assert "verdict   won" in ran.out

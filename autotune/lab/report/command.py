@@ -9,11 +9,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from autotune.console.command import command, option
-from autotune.console.options import PATH, device_option, output_option
+from autotune.console.options import NOT_WRITTEN, PATH, device_option, output_option
 from autotune.console.output import make_console, say
 from autotune.errors import AutotuneError, TableError, UnknownNameError, UsageError
 from autotune.registry import get_operation, operation_names
-from autotune.table import Outsider, Store, home, shipped_outsiders, shipped_sweeps, shipped_winners, warn_damaged
+from autotune.table import (
+    Outsider,
+    Store,
+    home,
+    is_shipped,
+    shipped_outsiders,
+    shipped_sweeps,
+    shipped_winners,
+    warn_damaged,
+)
 from autotune.table.comparisons import holds_comparisons
 from autotune.table.files import read_bytes
 from autotune.table.parquet import decode
@@ -108,6 +117,8 @@ def _read(table: str | None, names: Iterable[str]) -> ReportRows:
         won = [trial for name in names for trial in shipped_winners(name, on_damaged=warn_damaged)]
         return ReportRows("the shipped tables", [*won, *recorded], outsiders, won)
     path = Path(table)
+    if path.is_dir() and is_shipped(path):
+        raise UsageError(f"table={table!r} is {NOT_WRITTEN}; {SHIPPED!r} names the shipped ones")
     if path.is_dir():
         return _stored(f"the tables in {table}", path, names)
     if path.exists():
