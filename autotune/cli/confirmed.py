@@ -53,10 +53,13 @@ def compiled_text(outcome: Outcome, device: Device) -> str:
 
 
 def confirmation_data(confirmation: "Confirmation | None") -> dict[str, Any] | None:
+    """Return a confirmation as plain data for ``--json``; ``holds`` is None where nothing was compiled or checked."""
     if confirmation is None:
         return None
+    is_known = confirmation.compiled or confirmation.verdict
     return {
-        "holds": confirmation.holds,
+        "holds": confirmation.holds if is_known else None,
+        "unchecked": confirmation.unchecked or None,
         "compiled": [
             {**candidate_data(each.candidate), "status": each.status, "message": each.message}
             for each in confirmation.compiled

@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from autotune import platforms
@@ -125,6 +126,16 @@ def _folder() -> Answer:
     return False, f"{home()} is not writable: {problem}", "export AUTOTUNE_HOME=a folder you can write"
 
 
+def _cache() -> Answer:
+    """Look at the folder of Triton's binaries, as ``triton.knobs`` finds it."""
+    base = os.environ.get("TRITON_HOME") or Path.home()
+    folder = Path(os.environ.get("TRITON_CACHE_DIR") or Path(base, ".triton", "cache"))
+    if (problem := why_unwritable(folder)) is None:
+        return True, f"{folder} is writable"
+    fix = "export TRITON_CACHE_DIR=a folder you can write"
+    return False, f"{folder} is not writable: {problem}; no kernel is compiled into it", fix
+
+
 def _user_tables() -> Answer:
     try:
         counts = {name: len(Store(home()).trials(name)) for name in operation_names()}
@@ -176,7 +187,7 @@ def _shipped_source() -> Answer:
     others = [
         f"; those of {each.title} with another {each.library} than here"
         for each, found in rows
-        if any(trial.source_hash != each.source_hash for trial in found)
+        if installed_version(each.library) and any(trial.source_hash != each.source_hash for trial in found)
     ]
     return True, f"shipped winners were measured with this source{''.join(others)}"
 
@@ -192,6 +203,7 @@ CHECKS: Final[dict[str, Callable[[], Answer]]] = {
     "memory checker": _memory_checker,
     "interpreter": _interpreter,
     "folder": _folder,
+    "compile cache": _cache,
     "your tables": _user_tables,
     "shipped tables": _shipped_tables,
     "outside rows": _outside_rows,

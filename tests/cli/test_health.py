@@ -105,6 +105,28 @@ def test_a_folder_that_cannot_be_made_is_found(machine: Path, monkeypatch: pytes
     assert "AUTOTUNE_HOME" in found.fix
 
 
+@pytest.mark.parametrize(
+    ("variable", "below"), [("TRITON_CACHE_DIR", ""), ("TRITON_HOME", ".triton/cache"), ("HOME", ".triton/cache")]
+)
+def test_a_cache_that_triton_cannot_write_is_found(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, variable: str, below: str
+) -> None:
+    (machine / "file").touch()
+    for name in ("TRITON_CACHE_DIR", "TRITON_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, str(machine / "file"))
+    found = finding("compile cache")
+    assert not found.ok
+    assert found.text.startswith(f"{machine / 'file' / below} is not writable: Not a directory")
+    assert "TRITON_CACHE_DIR" in found.fix
+
+
+def test_a_folder_of_shipped_tables_is_no_home(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ship(machine, sample.trial())
+    monkeypatch.setenv("AUTOTUNE_HOME", str(machine / "results"))
+    assert "named by their SHA-256" in finding("folder").text
+
+
 def test_tables_are_counted(machine: Path) -> None:
     Store(machine / "home").append([sample.trial(), sample.trial(number=2)])
     assert "2 trials of flash_attention" in finding("your tables").text
@@ -143,6 +165,9 @@ def test_winners_of_a_library_are_of_the_version_that_measured_them(
     found = finding("kernel source")
     assert (found.ok, found.fix) == (True, "")
     assert found.text.endswith("with this source; those of flash_attention/flex with another torch than here")
+    with monkeypatch.context() as patched:
+        patched.setattr(health, "installed_version", lambda library: "")
+        assert finding("kernel source").text == "shipped winners were measured with this source"
     flex_sample.ship(machine / "results", [flex_sample.trial(flex_sample.SMALL, source_hash="ab" * 32)])
     found = finding("kernel source")
     assert (found.ok, found.text) == (False, "changed since the shipped winners of flash_attention/flex")
