@@ -13,7 +13,7 @@ from autotune import platforms
 from autotune.console.options import NOT_WRITTEN
 from autotune.errors import TableError
 from autotune.implementation import installed_version
-from autotune.registry import implementations_of, operation_names
+from autotune.registry import implementation_names, implementations_of, operation_names, stray_implementations
 from autotune.table import Store, home, is_shipped, shipped_outsiders, shipped_sweeps, shipped_winners
 from autotune.tuning import why_unwritable
 from autotune.units import count_text
@@ -192,6 +192,14 @@ def _shipped_source() -> Answer:
     return True, f"shipped winners were measured with this source{''.join(others)}"
 
 
+def _registered() -> Answer:
+    names = [f"{name} ({', '.join(implementation_names(name)) or 'nothing'})" for name in operation_names()]
+    if not (strays := stray_implementations()):
+        return True, ", ".join(names)
+    fix = f"register them for one of {', '.join(operation_names())}, or their operation"
+    return False, f"of no operation that is registered: {', '.join(strays)}", fix
+
+
 CHECKS: Final[dict[str, Callable[[], Answer]]] = {
     "system": _system,
     "python": _python,
@@ -202,6 +210,7 @@ CHECKS: Final[dict[str, Callable[[], Answer]]] = {
     "cudnn": _cudnn,
     "memory checker": _memory_checker,
     "interpreter": _interpreter,
+    "registered": _registered,
     "folder": _folder,
     "compile cache": _cache,
     "your tables": _user_tables,

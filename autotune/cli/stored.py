@@ -9,7 +9,7 @@ from autotune import platforms
 from autotune.console.options import NOT_WRITTEN
 from autotune.console.shapes import KINDS
 from autotune.device import NVIDIA_H200, Device
-from autotune.dispatch import find_named, names_like
+from autotune.dispatch import find_named
 from autotune.errors import UnknownNameError, UsageError
 from autotune.registry import get_implementation, get_operation, implementations_of, operation_names
 from autotune.table import (
@@ -88,8 +88,7 @@ def find_device(name: str, rows: Iterable[Trial], tables: Path | None) -> Device
     found = find_named(name, devices) or find_named(name, [NVIDIA_H200])  # which is assumed where there is no GPU
     if found is None:
         known = ", ".join(sorted({device.name for device in devices})) or "none"
-        near = names_like(name, devices)
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        hint = platforms.did_you_mean(name, devices)
         raise UnknownNameError(f"device={name!r} has no rows; devices with rows: {known}{hint}")
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune import platforms
+from autotune import platforms, registry
 from autotune.cli import health
 from autotune.cli.health import Finding, examine
 from autotune.device import NVIDIA_H200
@@ -200,3 +200,13 @@ def test_the_doctor_survives_whatever_is_broken(monkeypatch: pytest.MonkeyPatch,
     broken = [found for found in findings if not found.ok and not found.subject.startswith("shipped")]
     assert broken
     assert {found.text for found in broken} == {" ".join(str(error).split()) or type(error).__name__}
+
+
+def test_an_implementation_of_an_operation_that_is_misspelt_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_implementations", dict(registry._implementations))
+    assert finding("registered").ok
+    registry.register_implementation("flash_atention", "mine", "mine.space:IMPLEMENTATION")
+    found = finding("registered")
+    assert not found.ok
+    assert "flash_atention/mine" in found.text
+    assert "flash_attention" in found.fix
