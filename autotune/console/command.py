@@ -160,9 +160,9 @@ class Group(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            if near := difflib.get_close_matches(args[0], self.references, n=1):
-                error.message += f" Did you mean {near[0]!r}?"
-            raise
+            near = difflib.get_close_matches(args[0], self.references, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"{error.format_message()}{hint}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a line for each command, importing none."""

@@ -1,5 +1,6 @@
 """``autotune report``: tables of trials as one HTML file."""
 
+import difflib
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from autotune.table.comparisons import holds_comparisons
 from autotune.table.files import read_bytes
 from autotune.table.parquet import decode
 from autotune.trial import Trial
+from autotune.units import few_text
 
 if TYPE_CHECKING:
     from autotune.lab.report.screening import Screening
@@ -129,9 +131,10 @@ def _read(table: str | None, names: Iterable[str]) -> ReportRows:
                 "comparison afterwards: `autotune bench --markdown` prints it as it measures"
             )
         return ReportRows(path.name, *decode(data, table))
+    near = difflib.get_close_matches(table, [sweep.name for sweep in sweeps], n=len(sweeps) or 1, cutoff=0.0)
     raise UnknownNameError(
         f"table={table!r} is no file, no folder and no shipped sweep; expected a path, {SHIPPED!r} or one of "
-        f"{', '.join(sweep.name for sweep in sweeps) or 'no sweeps'}"
+        f"{few_text(near) or 'no sweeps'}"
     )
 
 
