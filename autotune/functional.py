@@ -1,21 +1,51 @@
 """Functions over dense tensors that pick a kernel by them and cache the pick: what most users call."""
 
 import math
-import sys
-from collections.abc import Sequence
-from functools import lru_cache
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
-from autotune.dispatch import CACHED_PICKS, pick_for_device
+from autotune.eager_calls import attend, is_traced
 from autotune.errors import InputMismatchError
 from autotune.registry import missing_package
-from autotune.shape import AttentionShape
 
 if TYPE_CHECKING:
     import torch
 
+    Result = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
+
+class DenseOptions(TypedDict, total=False):
+    """The options of ``attention`` that do not change its result's type."""
+
+    causal: bool
+    window: int | None
+    softcap: float | None
+    scale: float | None
+    out: "torch.Tensor | None"
+
+
+@overload
+def attention(
+    q: "torch.Tensor",
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    *,
+    return_lse: Literal[False] = False,
+    **options: Unpack[DenseOptions],
+) -> "torch.Tensor": ...
+@overload
+def attention(
+    q: "torch.Tensor",
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    *,
+    return_lse: Literal[True],
+    **options: Unpack[DenseOptions],
+) -> "tuple[torch.Tensor, torch.Tensor]": ...
+@overload
+def attention(
+    q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor", *, return_lse: bool, **options: Unpack[DenseOptions]
+) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]": ...
 def attention(
     q: "torch.Tensor",
     k: "torch.Tensor",
@@ -26,6 +56,7 @@ def attention(
     softcap: float | None = None,
     scale: float | None = None,
     return_lse: bool = False,
+    out: "torch.Tensor | None" = None,
 ) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]":
     """Compute softmax attention of ``q [B, S_q, H, D]`` over ``k [B, S_kv, H_kv, D]`` and ``v [B, S_kv, H_kv, D_v]``.
 
@@ -38,9 +69,12 @@ def attention(
         softcap: bound scaled scores by ``softcap * tanh(score / softcap)``.
         scale: what scores are multiplied by; ``D ** -0.5`` by default.
         return_lse: also return the natural log-sum-exp of the scores, fp32 ``[B, H, S_q]``.
+        out: write the output here, ``[B, S_q, H, D_v]`` of the dtype of ``q``, any strides with a unit last one; it
+            shares no memory with the inputs.
 
     Returns:
-        The output ``[B, S_q, H, D_v]`` in the dtype of ``q``; a query that sees no key gets 0, its log-sum-exp is -inf.
+        The output ``[B, S_q, H, D_v]`` in the dtype of ``q``, ``out`` itself where it is given; a query that sees no
+        key gets 0, its log-sum-exp is -inf.
 
     Raises:
         InputMismatchError: tensors that do not fit each other.
@@ -49,57 +83,26 @@ def attention(
     Example:
         >>> out = autotune.attention(q, k, v, causal=True)
     """
-    import torch
+    compute: Callable[..., Result] = attend
+    if is_traced(q, k, v):
+        from autotune import torch_ops
 
-    if not type(q) is type(k) is type(v) is torch.Tensor:
-        check_tensors(q=q, k=k, v=v)
-    if q.ndim != 4 or k.ndim != 4 or v.ndim != 4:
-        raise InputMismatchError(f"q, k and v have {q.ndim}, {k.ndim} and {v.ndim} dimensions; expected [B, S, H, D]")
-    if 0 in (q.shape[0], q.shape[1], k.shape[1]):  # without queries or keys no kernel is picked
-        from autotune.kernels.flash_attention.checks import check_call
-
-        if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
-            sizes = f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)}"
-            raise InputMismatchError(f"{sizes} do not fit each other")
-        check_call(q, k, v, scale=scale, softcap=softcap)
-        out = q.new_zeros((*q.shape[:3], v.shape[3]))
-        lse = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -math.inf).float()
-        return (out, lse) if return_lse else out
-    shape = _shape_of(tuple(q.shape), tuple(k.shape), v.shape[3], str(q.dtype)[6:], causal, window, softcap is not None)
-    kernel = pick_for_device(shape, gpu_of(q), "flash_attention")  # keeps its picks, until reload()
-    return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse)  # type: ignore[no-any-return]
-
-
-def gpu_of(tensor: "torch.Tensor") -> int | None:
-    """Return the index of the GPU that holds a tensor; None for one on the CPU, which Triton's interpreter computes."""
-    if not tensor.is_cpu:
-        return tensor.device.index
-    require_packages("triton")
-    return None
-
-
-def check_tensors(**values: object) -> None:
-    """Raise InputMismatchError, by its name, for a value that is no tensor."""
-    from autotune.kernels import tensors  # loads torch
-
-    tensors.check_tensors(values)
-
-
-def require_packages(*names: str) -> None:
-    """Raise MissingDependencyError for the first of these packages that is absent."""
-    for name in names:
-        if sys.modules.get(name) is None and find_spec(name) is None:
-            raise missing_package(name)
+        compute = torch_ops.ATTENTION
+    return compute(q, k, v, causal=causal, window=window, softcap=softcap, scale=scale, return_lse=return_lse, out=out)
 
 
 def merge_attention(
-    outs: "torch.Tensor | Sequence[torch.Tensor]", lses: "torch.Tensor | Sequence[torch.Tensor]"
+    outs: "torch.Tensor | Sequence[torch.Tensor]",
+    lses: "torch.Tensor | Sequence[torch.Tensor]",
+    *,
+    out: "torch.Tensor | None" = None,
 ) -> "tuple[torch.Tensor, torch.Tensor]":
     """Merge attention over disjoint sets of keys into attention over their union: a shared prefix and its suffixes.
 
     Args:
         outs: ``[n, ..., D]`` stacked or as a sequence: the output over each set.
         lses: ``[n, ...]``: the natural logarithm of each softmax's denominator. A sink belongs into one of them only.
+        out: write the output here, ``[..., D]`` of the dtype of ``outs``.
 
     Returns:
         The output ``[..., D]`` in the dtype of ``outs``, computed in fp32 at least, and its ``lse [...]``. A query that
@@ -111,8 +114,11 @@ def merge_attention(
     Example:
         >>> out, lse = autotune.merge_attention([prefix_out, suffix_out], [prefix_lse, suffix_lse])
     """
-    require_packages("torch")
-    import torch
+    try:
+        import torch
+    except ImportError:
+        raise missing_package("torch") from None
+    from autotune.kernels.tensors import check_out
 
     outs, lses = _stack("outs", outs), _stack("lses", lses)
     if outs.shape[:-1] != lses.shape or outs.ndim < 2:
@@ -122,31 +128,28 @@ def merge_attention(
     dtype = torch.promote_types(torch.promote_types(outs.dtype, lses.dtype), torch.float32)
     lse = lses.to(dtype).logsumexp(0)
     weights = (lses.to(dtype) - lse.masked_fill(lse == -math.inf, 0.0)).exp()[..., None]
-    parts = (weights * outs.to(dtype)).masked_fill(weights == 0.0, 0.0)
-    return parts.sum(0).to(outs.dtype), lse
+    merged = (weights * outs.to(dtype)).masked_fill(weights == 0.0, 0.0).sum(0)
+    if out is None:
+        return merged.to(outs.dtype), lse
+    check_out(out, tuple(merged.shape), {"outs": outs})
+    return out.copy_(merged), lse
 
 
 def _stack(name: str, parts: "torch.Tensor | Sequence[torch.Tensor]") -> "torch.Tensor":
     import torch
+
+    from autotune.kernels.tensors import check_tensors
 
     parts = parts if isinstance(parts, torch.Tensor) else tuple(parts)
     if len(parts) == 0:
         raise InputMismatchError(f"{name} is empty; expected one result at least")
     if isinstance(parts, torch.Tensor):
         return parts
-    check_tensors(**{f"{name}[{index}]": part for index, part in enumerate(parts)})
-    places = [f"{tuple(part.shape)} on {part.device}" for part in parts]
-    for index, place in enumerate(places):
-        if place != places[0]:
-            differs = f"{name}[{index}] is {place}, {name}[0] {places[0]}"
-            raise InputMismatchError(f"{differs}; expected one size and one device")
+    check_tensors({f"{name}[{index}]": part for index, part in enumerate(parts)})
+    first = parts[0]
+    for index, part in enumerate(parts):
+        if part.shape != first.shape or part.device != first.device:
+            differs = f"{name}[{index}] is {tuple(part.shape)} on {part.device}"
+            as_first = f"{name}[0] {tuple(first.shape)} on {first.device}"
+            raise InputMismatchError(f"{differs}, {as_first}; expected one size and one device")
     return torch.stack(parts)
-
-
-@lru_cache(maxsize=CACHED_PICKS)
-def _shape_of(
-    q: tuple[int, ...], k: tuple[int, ...], width: int, dtype: str, causal: bool, window: int | None, softcap: bool
-) -> AttentionShape:
-    sizes = {"batch": q[0], "heads": q[2], "kv_heads": k[2], "seq_q": q[1], "seq_kv": k[1]}
-    widths = {"head_dim": q[3], "head_dim_v": width}
-    return AttentionShape(**sizes, **widths, dtype=dtype, causal=causal, window=window, softcap=softcap)

@@ -117,7 +117,8 @@ class Kernel(Protocol):
     def bind(self, config: Config, shape: Any) -> Callable[..., Any]:
         """Return the callable that a user gets: it checks that tensors fit ``shape``, and launches.
 
-        It takes the tensors and options of the operation's function, such as ``softcap=None`` of ``attention``.
+        It takes the tensors and options of the operation's function, such as ``softcap=None`` of ``attention``; among
+        these is ``out=`` only if the caller gave one.
 
         Raises (the callable):
             UnsupportedCallError: it cannot compute these tensors or options; the next candidate takes this call.

@@ -1,18 +1,70 @@
 """Functions over a paged cache: attention, which picks a kernel by its tensors and caches the pick, and appending."""
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
-from autotune.dispatch import CACHED_PICKS, TunedKernel, pick_for_device
-from autotune.errors import InputMismatchError, InvalidShapeError
-from autotune.functional import check_tensors, gpu_of, require_packages
-from autotune.rounding import power_of_two
-from autotune.shape import MAX_CONTEXT, PagedShape, parse_layout
+from autotune.eager_calls import append, decode, is_traced, prefill
 
 if TYPE_CHECKING:
     import torch
 
+    Result = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
+
+class PagedOptions(TypedDict, total=False):
+    """The options of attention over a paged cache that do not change its result's type."""
+
+    layout: Literal["NHD", "HND"]
+    scale: float | None
+    window: int | None
+    softcap: float | None
+    sinks: "torch.Tensor | None"
+    alibi_slopes: "torch.Tensor | None"
+    mean_context: int | None
+    out: "torch.Tensor | None"
+    check: bool
+
+
+class DecodeOptions(PagedOptions, total=False):
+    """Those of ``paged_decode``, which reads quantized caches."""
+
+    k_scale: "torch.Tensor | None"
+    v_scale: "torch.Tensor | None"
+
+
+@overload
+def paged_decode(
+    q: "torch.Tensor",
+    k_cache: "torch.Tensor",
+    v_cache: "torch.Tensor",
+    page_table: "torch.Tensor",
+    seq_lens: "torch.Tensor",
+    *,
+    return_lse: Literal[False] = False,
+    **options: Unpack[DecodeOptions],
+) -> "torch.Tensor": ...
+@overload
+def paged_decode(
+    q: "torch.Tensor",
+    k_cache: "torch.Tensor",
+    v_cache: "torch.Tensor",
+    page_table: "torch.Tensor",
+    seq_lens: "torch.Tensor",
+    *,
+    return_lse: Literal[True],
+    **options: Unpack[DecodeOptions],
+) -> "tuple[torch.Tensor, torch.Tensor]": ...
+@overload
+def paged_decode(
+    q: "torch.Tensor",
+    k_cache: "torch.Tensor",
+    v_cache: "torch.Tensor",
+    page_table: "torch.Tensor",
+    seq_lens: "torch.Tensor",
+    *,
+    return_lse: bool,
+    **options: Unpack[DecodeOptions],
+) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]": ...
 def paged_decode(
     q: "torch.Tensor",
     k_cache: "torch.Tensor",
@@ -30,6 +82,7 @@ def paged_decode(
     v_scale: "torch.Tensor | None" = None,
     mean_context: int | None = None,
     return_lse: bool = False,
+    out: "torch.Tensor | None" = None,
     check: bool = False,
 ) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]":
     """Compute softmax attention of one query a sequence, ``q [B, H, D]``, or of its last few, ``q [B, S_q, H, D]`` with
@@ -59,6 +112,7 @@ def paged_decode(
             capacity by default, and at most. Rounded by up to 6 %, so that a mean that moves needs few picks.
         return_lse: also return the natural logarithm of the softmax's denominator, a sink included, fp32 ``[B, H]`` or
             ``[B, S_q, H]``; see ``merge_attention``.
+        out: write the output here: contiguous, of the output's sizes and dtype, no memory shared with the inputs.
         check: also read lengths and page indices and refuse those that lead outside the cache; waits for the GPU.
 
     Returns:
@@ -73,15 +127,54 @@ def paged_decode(
     Example:
         >>> out = autotune.paged_decode(q, cache.k_cache, cache.v_cache, cache.page_table(ids), cache.seq_lens(ids))
     """
-    _check_ranks(q, k_cache, v_cache, page_table, q_forms={3: "[B, H, D]", 4: "[B, S_q, H, D]"})
-    sizes = (q.shape[0], 1, *q.shape[1:]) if q.ndim == 3 else tuple(q.shape)
-    features = (window, softcap is not None, sinks is not None, alibi_slopes is not None)
-    kernel = _pick("paged_decode", sizes, features, q, k_cache, v_cache, page_table, layout, mean_context)
-    options = {"sinks": sinks, "alibi_slopes": alibi_slopes, "k_scale": k_scale, "v_scale": v_scale, "check": check}
-    tensors = (q, k_cache, v_cache, page_table, seq_lens)
-    return kernel(*tensors, scale=scale, softcap=softcap, return_lse=return_lse, **options)  # type: ignore[no-any-return]
+    compute: Callable[..., Result] = decode
+    if is_traced(q, k_cache, v_cache, page_table, seq_lens):
+        from autotune import torch_ops
+
+        compute = torch_ops.PAGED_DECODE
+    return compute(
+        q, k_cache, v_cache, page_table, seq_lens,
+        layout=layout, scale=scale, window=window, softcap=softcap, sinks=sinks, alibi_slopes=alibi_slopes,
+        k_scale=k_scale, v_scale=v_scale, mean_context=mean_context, check=check, return_lse=return_lse, out=out,
+    )  # fmt: skip
 
 
+@overload
+def paged_prefill(
+    q: "torch.Tensor",
+    k_cache: "torch.Tensor",
+    v_cache: "torch.Tensor",
+    page_table: "torch.Tensor",
+    seq_lens: "torch.Tensor",
+    cu_seqlens_q: "torch.Tensor",
+    *,
+    return_lse: Literal[False] = False,
+    **options: Unpack[PagedOptions],
+) -> "torch.Tensor": ...
+@overload
+def paged_prefill(
+    q: "torch.Tensor",
+    k_cache: "torch.Tensor",
+    v_cache: "torch.Tensor",
+    page_table: "torch.Tensor",
+    seq_lens: "torch.Tensor",
+    cu_seqlens_q: "torch.Tensor",
+    *,
+    return_lse: Literal[True],
+    **options: Unpack[PagedOptions],
+) -> "tuple[torch.Tensor, torch.Tensor]": ...
+@overload
+def paged_prefill(
+    q: "torch.Tensor",
+    k_cache: "torch.Tensor",
+    v_cache: "torch.Tensor",
+    page_table: "torch.Tensor",
+    seq_lens: "torch.Tensor",
+    cu_seqlens_q: "torch.Tensor",
+    *,
+    return_lse: bool,
+    **options: Unpack[PagedOptions],
+) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]": ...
 def paged_prefill(
     q: "torch.Tensor",
     k_cache: "torch.Tensor",
@@ -98,6 +191,7 @@ def paged_prefill(
     alibi_slopes: "torch.Tensor | None" = None,
     mean_context: int | None = None,
     return_lse: bool = False,
+    out: "torch.Tensor | None" = None,
     check: bool = False,
 ) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]":
     """Compute causal softmax attention of any number of new queries of each sequence, packed one sequence after another
@@ -119,6 +213,7 @@ def paged_prefill(
         mean_context: as in ``paged_decode``.
         return_lse: also return the natural logarithm of the softmax's denominator, a sink included, fp32 ``[T, H]``;
             see ``merge_attention``.
+        out: as in ``paged_decode``, ``[T, H, D_v]``; rows past the last offset are left as they are.
         check: also read lengths, page indices and ``cu_seqlens_q`` and refuse those that lead outside the cache or the
             queries; waits for the GPU.
 
@@ -135,17 +230,16 @@ def paged_prefill(
         >>> table, lengths = cache.page_table(ids), cache.seq_lens(ids)
         >>> out = autotune.paged_prefill(q, cache.k_cache, cache.v_cache, table, lengths, cu_seqlens_q)
     """
-    _check_ranks(q, k_cache, v_cache, page_table, q_forms={3: "[T, H, D]"})
-    batch = page_table.shape[0]
-    # Serving packs another number of queries in every step: few picks, and shapes that are found in a table, need a
-    # mean that is rounded.
-    mean_queries = max(1, -(-q.shape[0] // max(1, batch)))
-    sizes = (batch, power_of_two(mean_queries), *q.shape[1:])
-    features = (window, softcap is not None, sinks is not None, alibi_slopes is not None)
-    kernel = _pick("paged_prefill", sizes, features, q, k_cache, v_cache, page_table, layout, mean_context)
-    options = {"sinks": sinks, "alibi_slopes": alibi_slopes, "return_lse": return_lse, "check": check}
-    tensors = (q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q)
-    return kernel(*tensors, scale=scale, softcap=softcap, **options)  # type: ignore[no-any-return]
+    compute: Callable[..., Result] = prefill
+    if is_traced(q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q):
+        from autotune import torch_ops
+
+        compute = torch_ops.PAGED_PREFILL
+    return compute(
+        q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q,
+        layout=layout, scale=scale, window=window, softcap=softcap, sinks=sinks, alibi_slopes=alibi_slopes,
+        mean_context=mean_context, check=check, return_lse=return_lse, out=out,
+    )  # fmt: skip
 
 
 def append_kv(
@@ -188,81 +282,9 @@ def append_kv(
         >>> pages = page_table.gather(1, (last // page_size).long()[:, None])[:, 0]
         >>> autotune.append_kv(k, v, k_cache, v_cache, pages * page_size + last % page_size)
     """
-    name = parse_layout(layout)
-    require_packages("torch", "triton")
-    from autotune.kernels.paged_cache.append import append  # loads torch and triton
-    from autotune.kernels.paged_cache.call import check_append, check_slots
-    from autotune.kernels.tensors import on_device_of
+    compute: Callable[..., None] = append
+    if is_traced(k, v, k_cache, v_cache, slots):
+        from autotune import torch_ops
 
-    check_append(k, v, k_cache, v_cache, slots, layout=name, k_scale=k_scale, v_scale=v_scale)
-    if check:
-        check_slots(slots, pages=k_cache.shape[0], page_size=k_cache.shape[1 if name == "NHD" else 2])
-    with on_device_of(k):
-        append(k, v, k_cache, v_cache, slots, layout=name, k_scale=k_scale, v_scale=v_scale)
-
-
-def _check_ranks(
-    q: "torch.Tensor",
-    k_cache: "torch.Tensor",
-    v_cache: "torch.Tensor",
-    page_table: "torch.Tensor",
-    *,
-    q_forms: dict[int, str],
-) -> None:
-    """Validate the numbers of dimensions; the kernel checks the sizes against the shape it was picked for."""
-    import torch
-
-    if not type(q) is type(k_cache) is type(v_cache) is type(page_table) is torch.Tensor:
-        check_tensors(q=q, k_cache=k_cache, v_cache=v_cache, page_table=page_table)
-    if q.ndim not in q_forms or k_cache.ndim != 4 or v_cache.ndim != 4 or page_table.ndim != 2:
-        raise InputMismatchError(
-            f"q, k_cache, v_cache and page_table have {q.ndim}, {k_cache.ndim}, {v_cache.ndim} and {page_table.ndim} "
-            f"dimensions; expected {' or '.join(q_forms.values())}, two caches of 4, and [B, max_pages]"
-        )
-
-
-def _pick(
-    operation: str,
-    sizes: tuple[int, ...],
-    features: tuple[int | None, bool, bool, bool],
-    q: "torch.Tensor",
-    k_cache: "torch.Tensor",
-    v_cache: "torch.Tensor",
-    page_table: "torch.Tensor",
-    layout: str,
-    mean_context: int | None,
-) -> TunedKernel:
-    """Pick a kernel for a call: ``sizes`` are batch, queries of a sequence, heads and width."""
-    pages = (*k_cache.shape[1:3], v_cache.shape[3], page_table.shape[1])
-    dtypes = (str(q.dtype)[6:], str(k_cache.dtype)[6:])
-    shape = _paged_shape_of(sizes, pages, dtypes, features, parse_layout(layout), _round_mean(mean_context))
-    return pick_for_device(shape, gpu_of(q), operation)
-
-
-def _round_mean(mean_context: int | None) -> int | None:
-    """Round to an eighth of the power of two below: a server's mean changes in every step, and each value is a pick."""
-    if mean_context is None:
-        return None
-    if type(mean_context) is not int or mean_context < 1:
-        raise InvalidShapeError(f"mean_context={mean_context!r} is not allowed; expected an integer from 1")
-    shift = max(0, mean_context.bit_length() - 4)
-    return ((mean_context + (1 << shift >> 1)) >> shift) << shift
-
-
-@lru_cache(maxsize=CACHED_PICKS)
-def _paged_shape_of(
-    q: tuple[int, ...],
-    pages: tuple[int, ...],
-    dtypes: tuple[str, str],
-    features: tuple[int | None, bool, bool, bool],
-    layout: str,
-    mean_context: int | None,
-) -> PagedShape:
-    """Make the shape of a call; the table's capacity, rounded up to a power of two, bounds the context and its mean."""
-    page_size, kv_heads = pages[:2] if layout == "NHD" else (pages[1], pages[0])
-    bound = min(MAX_CONTEXT, power_of_two(max(1, pages[3] * page_size)))
-    sizes: dict[str, Any] = {"batch": q[0], "heads": q[2], "kv_heads": kv_heads, "seq_q": q[1], "page_size": page_size}
-    sizes |= {"max_context": bound, "mean_context": bound if mean_context is None else min(mean_context, bound)}
-    sizes |= {"head_dim": q[3], "head_dim_v": pages[2], "dtype": dtypes[0], "kv_dtype": dtypes[1], "layout": layout}
-    sizes |= zip(("window", "softcap", "sinks", "alibi"), features, strict=True)
-    return PagedShape(**sizes)
+        compute = torch_ops.append_kv
+    compute(k, v, k_cache, v_cache, slots, k_scale=k_scale, v_scale=v_scale, layout=layout, check=check)

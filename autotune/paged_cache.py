@@ -4,8 +4,8 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
+from autotune.eager_calls import require_packages
 from autotune.errors import InputMismatchError, MissingDependencyError, OutOfPagesError, UnknownNameError, UsageError
-from autotune.functional import require_packages
 from autotune.platforms import has_gpu
 from autotune.shape import PagedShape, parse_kv_dtype
 

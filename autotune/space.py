@@ -150,6 +150,10 @@ def combinations(parameters: Sequence[Parameter], device: Device | None = None) 
     return extend({}, tuple(parameters))
 
 
+def _no_heuristics(shape: Shape, device: Device) -> tuple[Config, ...]:
+    return ()
+
+
 def _no_hints(config: Config, shape: Shape, device: Device) -> tuple[float, ...]:
     return ()
 
@@ -163,6 +167,8 @@ class Space(Generic[ShapeT]):
     returns quantities that the time is thought to depend on smoothly (the logarithm of the resident warps, say): a
     search learns from them beside the parameters. ``removed`` names parameters that the space had once, each with the
     value that the kernel has in their place now: stored rows with that value are still rows of the space.
+    ``heuristics(shape, device)`` returns what people write by hand, for a search to measure beside; one that is not
+    valid there is passed over.
     """
 
     parameters: tuple[Parameter, ...]
@@ -170,6 +176,7 @@ class Space(Generic[ShapeT]):
     default: Callable[[ShapeT, Device], Config]
     hints: Callable[[Config, ShapeT, Device], tuple[float, ...]] = _no_hints
     removed: Mapping[str, Value] = field(default_factory=dict, hash=False)
+    heuristics: Callable[[ShapeT, Device], tuple[Config, ...]] = _no_heuristics
 
     def size(self, device: Device) -> int:
         """Count the configs before validity."""

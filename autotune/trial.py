@@ -147,8 +147,9 @@ class Trial:
     """One row of a table: an outcome, and where, when and by what it was found.
 
     ``executor`` is ``gpu`` or ``replay``. Rows of one ``race_id`` were measured interleaved, together with the default
-    of their implementation (``default_timing``) and the fastest of the usual baselines (``baseline``,
-    ``baseline_timing``); only they are compared.
+    of their implementation (``default_timing``), the fastest of what people write by hand (``heuristic_timing``) and
+    the fastest of the usual baselines (``baseline``, ``baseline_timing``); only they are compared. The default is what
+    an untuned user was served then: ``default_config``, or the space's default in rows that do not name it.
     """
 
     operation: str
@@ -168,6 +169,8 @@ class Trial:
     is_default: bool = False
     outcome: Outcome
     default_timing: Timing | None = None
+    default_config: Config | None = None
+    heuristic_timing: Timing | None = None
     baseline: str = ""
     baseline_timing: Timing | None = None
     tflops: float | None = None

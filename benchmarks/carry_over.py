@@ -67,7 +67,7 @@ def as_request(trial: Trial, *, machine_code: bool) -> dict[str, Any]:
         "shape": shape,
         "config": dict(trial.config),
         "device": asdict(trial.device),
-        "has_default": trial.default_timing is not None,
+        "has_default": trial.default_timing is not None and trial.default_config is None,  # the space's
         "machine_code": machine_code,
     }
 

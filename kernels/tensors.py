@@ -54,6 +54,49 @@ def check_gradients(tensors: Mapping[str, torch.Tensor]) -> None:
                 )
 
 
+def check_out(
+    out: object, sizes: tuple[int, ...], inputs: Mapping[str, torch.Tensor], *, contiguous: bool = False
+) -> None:
+    """Refuse a buffer that cannot hold an output of these sizes, of the dtype and on the device of the first input.
+
+    ``contiguous``: the kernel writes one row after another; otherwise it takes any strides with a unit last one.
+    """
+    first, like = next(iter(inputs.items()))
+    if not isinstance(out, torch.Tensor) or tuple(out.shape) != sizes or out.dtype != like.dtype:
+        raise InputMismatchError(f"out is {describe(out)}; expected {sizes} {dtype_name(like.dtype)}")
+    if out.device != like.device or out.requires_grad:
+        check_together({first: like, "out": out})
+    if contiguous and not out.is_contiguous():
+        raise InputMismatchError(f"out has the strides {out.stride()}; expected a contiguous tensor")
+    if out.shape[-1] > 1 and out.stride(-1) != 1:
+        raise InputMismatchError(f"out has the strides {out.stride()}; expected 1 in the last dimension")
+
+
+def check_apart(out: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> None:
+    """Refuse a buffer that shares memory with itself or an input, as far as addresses, sizes and strides tell at once.
+
+    Of two tensors in one range the first must fill it: a buffer may lie in the gaps of an input.
+    """
+    if out.numel() == 0:
+        return
+    strides = out.stride()
+    if 0 in strides and any(size > 1 for size, stride in zip(out.shape, strides, strict=True) if stride == 0):
+        raise InputMismatchError(f"out has the strides {strides}; expected memory of its own for each element")
+    start = out.data_ptr()
+    end = start + out.nbytes
+    for name, tensor in inputs.items():
+        begin = tensor.data_ptr()
+        first, is_behind = (out, begin < end) if begin >= start else (tensor, start < begin + tensor.nbytes)
+        if is_behind and (begin == start or _fills_its_range(first)):
+            raise InputMismatchError(f"out shares memory with {name}; expected a buffer of its own")
+
+
+def _fills_its_range(tensor: torch.Tensor) -> bool:
+    """Return if every element of memory between a tensor's first and last is its own."""
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return span == tensor.numel()
+
+
 def check_device(device: torch.device, computed: torch.dtype | None = None) -> None:
     """Refuse the CPU, unless Triton interprets there, and bfloat16 even so: it computes it on raw bits (3.6.0)."""
     if device.type != "cpu":

@@ -11,7 +11,7 @@ from autotune.device import NVIDIA_H200
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape
 from autotune.space import Config
-from autotune.table import shipped_outsiders, shipped_sweeps, shipped_winners
+from autotune.table import Assignment, shipped_outsiders, shipped_portfolios, shipped_sweeps, shipped_winners
 from autotune.trial import Candidate, Outcome, Policy, Resources, Stage, Status, Timing, Toolchain, Trial
 
 START: Final = datetime(2026, 11, 21, 6, tzinfo=UTC)
@@ -87,6 +87,25 @@ def trial(
     return Trial(**fields, outcome=Outcome(**outcome))
 
 
+def assignment(problem: AttentionShape | None = None, chosen: Config = FAST, **changes: Any) -> Assignment:
+    """A shape that an H200 recorded in full, and the member of the portfolio of sm_90 that it is assigned."""
+    fields: dict[str, Any] = {
+        "operation": IMPLEMENTATION.operation,
+        "implementation": IMPLEMENTATION.name,
+        "device": NVIDIA_H200,
+        "shape": problem or shape(),
+        "config": chosen,
+        "is_default": False,
+        "timed": 300,
+        "regret": 0.0,
+        "default_regret": 0.25,
+        "left_out_regret": 0.01,
+        "source_hash": IMPLEMENTATION.source_hash,
+        "triton_version": TOOLCHAIN.triton,
+    }
+    return Assignment(**{**fields, **changes})
+
+
 def sweep(problem: AttentionShape) -> list[Trial]:
     """Every valid config screened, and a race of the fastest with the default; larger tiles are faster."""
     configs = list(IMPLEMENTATION.space.configs(problem, NVIDIA_H200))
@@ -120,5 +139,5 @@ def _recorded_us(chosen: Config) -> float:
 def serve_from(patch: pytest.MonkeyPatch, home: Path, results: Path) -> None:
     """Take the user's tables from ``home`` and the shipped ones from ``results``."""
     patch.setenv("AUTOTUNE_HOME", str(home))
-    for read in (shipped_winners, shipped_sweeps, shipped_outsiders):
+    for read in (shipped_winners, shipped_sweeps, shipped_outsiders, shipped_portfolios):
         patch.setitem(cast(dict[str, Any], read.__kwdefaults__), "results", results)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 import torch
 
-from autotune import attention, dispatch, functional, platforms
+from autotune import attention, dispatch, eager_calls, platforms
 from autotune.correctness import error_limit
 from autotune.device import NVIDIA_H200
 from autotune.errors import InputMismatchError, InvalidShapeError, NotDifferentiableError, UnknownNameError
@@ -166,7 +166,7 @@ def test_the_pick_is_made_once_for_each_shape_until_reload(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("sizes", [(0, 8, 12, 4, 2, 16), (2, 0, 12, 4, 2, 16), (2, 8, 0, 4, 2, 16)])
 def test_no_queries_or_no_keys_need_no_kernel(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(functional, "pick_for_device", None)
+    monkeypatch.setattr(eager_calls, "pick_for_device", None)
     q, k, v = tensors(sizes)
     out, lse = attention(q, k, v[..., :8], return_lse=True)
     assert (out.shape, out.dtype) == ((*q.shape[:3], 8), torch.float16)
@@ -212,7 +212,7 @@ def test_tensors_that_do_not_fit_are_refused(given: tuple[torch.Tensor, ...], me
 @pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan])
 def test_numbers_that_make_no_softmax_are_refused(name: str, value: float) -> None:
     with pytest.raises(InputMismatchError, match=f"{name}={value} is not allowed; expected a positive number"):
-        attention(*SMALL, **{name: value})  # type: ignore[arg-type]
+        attention(*SMALL, **{name: value})  # type: ignore[call-overload]
 
 
 def test_shapes_and_types_of_no_kernel_are_refused() -> None:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 import pytest
 
-from autotune import functional, paged, platforms, registry
+from autotune import call_shapes, platforms, registry
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import get_kernel, pick_for_device, reload
 from autotune.implementation import Implementation
@@ -153,9 +153,9 @@ def test_a_new_parameter_and_a_new_field_leave_every_row_of_a_sweep(
 
 def test_the_functions_serve_the_exact_rows_of_a_grown_space(monkeypatch: pytest.MonkeyPatch) -> None:
     rebuilt(monkeypatch, grown, lambda found: replace(found, shape_class=GROWN[found.shape_class]))
-    monkeypatch.setattr(functional, "AttentionShape", GrownAttentionShape)
-    monkeypatch.setattr(paged, "PagedShape", GrownPagedShape)
-    functional._shape_of.cache_clear()
+    monkeypatch.setattr(call_shapes, "AttentionShape", GrownAttentionShape)
+    monkeypatch.setattr(call_shapes, "PagedShape", GrownPagedShape)
+    call_shapes._dense_shape.cache_clear()
     ours = [winner for key in IMPLEMENTATIONS for winner in WINNERS[key] if key[1] == "triton"]
     assert len(ours) == 80
     for winner in ours:
@@ -164,9 +164,9 @@ def test_the_functions_serve_the_exact_rows_of_a_grown_space(monkeypatch: pytest
     dense = next(winner.shape for winner in ours if winner.operation == "flash_attention")
     assert isinstance(dense, AttentionShape)
     sizes = (dense.batch, dense.seq_q, dense.heads, dense.head_dim)
-    shape = functional._shape_of(sizes, sizes, dense.head_dim, "bfloat16", True, None, False)
+    shape = call_shapes._dense_shape(sizes, sizes, dense.head_dim, "bfloat16", True, None, False)
     assert type(shape) is GrownAttentionShape
-    functional._shape_of.cache_clear()
+    call_shapes._dense_shape.cache_clear()
 
 
 @pytest.mark.parametrize(

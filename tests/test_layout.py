@@ -22,7 +22,7 @@ LINKS: Final = ("kernels", "search_spaces", "results")
 # From the bottom. A floor is a tuple of rooms, a room one string of modules of autotune. A module imports what lies on
 # the floors below and in its own room; rooms of one floor do not know each other. A new module needs a room here.
 FLOORS: Final = (
-    ("version errors rounding shape device space trial operation implementation platforms units sheets",),
+    ("version errors rounding shape device space trial likeness operation implementation platforms units sheets",),
     ("models",),
     ("search_spaces",),
     ("kernels",),
@@ -31,7 +31,7 @@ FLOORS: Final = (
     ("correctness timing roofline allocations",),
     ("executor",),
     ("search", "dispatch"),
-    ("tuning", "functional paged paged_cache", "warming"),
+    ("tuning", "call_shapes eager_calls torch_ops functional paged paged_cache", "warming"),
     ("integrations",),
     ("console",),
     ("lab",),
@@ -45,8 +45,9 @@ NOT_FOR: Final = {
 }
 # Who names a kernel of ours; all others reach kernels and spaces by the registry, as they reach a user's own.
 KNOWS_OURS: Final = {
-    "autotune.functional": "the public function of one operation: its tensors' checks",
-    "autotune.paged": "append_kv, which writes a cache and is no operation that is tuned",
+    "autotune.functional": "merge_attention, which is no operation that is tuned: its tensors' checks",
+    "autotune.eager_calls": "calls without keys, and append_kv, which writes a cache and is no operation that is tuned",
+    "autotune.torch_ops": "the ops of our functions: their tensors' checks",
     "autotune.paged_cache": "the cache of a user, laid out as the kernels read it",
     "autotune.dispatch.kernel": "Triton's compiles, which are noted where kernels are bound",
     "autotune.executor.compiler": "keys in Triton's cache, which all processes must agree on",

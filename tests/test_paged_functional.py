@@ -63,7 +63,7 @@ def test_the_pick_is_made_once_for_each_shape(picked: list[Any]) -> None:
     assert picked == [PagedShape(**sizes, max_context=256)]  # 10 pages of 16, rounded up
     paged_decode(**tensors(page_table=torch.zeros(3, 16, dtype=torch.int32)))
     assert len(picked) == 1
-    paged_decode(**tensors("HND"), layout="hnd")  # type: ignore[arg-type] # any case will do
+    paged_decode(**tensors("HND"), layout="hnd")  # type: ignore[call-overload] # any case will do
     assert picked[-1] == PagedShape(**sizes, max_context=256, layout="HND")
     paged_decode(**tensors(q=torch.zeros(3, 4, 8, 64, dtype=torch.float16)), mean_context=100, window=5)
     assert picked[-1] == PagedShape(**sizes, max_context=256, mean_context=104, seq_q=4, window=5)

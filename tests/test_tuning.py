@@ -30,10 +30,11 @@ from autotune.executor.select import open_replay
 from autotune.registry import get_implementation, get_operation
 from autotune.search import Confirmation, Observer, SearchResult
 from autotune.shape import AttentionShape, PagedShape
-from autotune.table import Store, write_shipped
+from autotune.table import Store, write_portfolio, write_shipped
 from autotune.trial import Candidate, Outcome, Policy, Resources, Status, Trial
 from autotune.tuning import Tuning, tune, tuner
 from tests import sample
+from tests.search.synthetic import FakeExecutor
 
 ROOT = Path(__file__).parents[1]
 LONE = replace(get_operation("flash_attention"), name="lone")
@@ -330,3 +331,26 @@ def test_every_argument_is_documented_and_what_the_budget_leaves_out() -> None:
     assert [name for name in inspect.signature(tune).parameters if f"\n        {name}: " not in text] == []
     assert "Where there is no GPU, compiling" in " ".join(text.split())
     assert "checking the winner come on top" in " ".join(text.split())
+
+
+def test_a_gpu_begins_with_what_is_served_and_measures_what_people_write_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape, chosen = sample.shape(512), sample.config(num_stages=3)
+    write_portfolio([sample.assignment(shape, chosen)], results=tmp_path / "results")
+    winners = Path("nvidia_h200/flash_attention/triton.parquet")
+    write_shipped(winners, [sample.trial(sample.shape(512, batch=48))], results=tmp_path / "results")
+    dispatch.reload()
+    executor = FakeExecutor(time_us=lambda config: 100.0 + config.integer("BLOCK_K") + config.integer("num_stages"))
+    monkeypatch.setattr(tuner, "open_executor", lambda device, settings: executor)
+    (found,) = tune(shape, **{**QUICK, "trials": 8}).results
+    space = get_implementation("flash_attention", "triton").space
+    by_hand = space.heuristics(shape, executor.device)
+    # The served default, the near winner, the space's default, and what people write by hand.
+    default = space.default(shape, executor.device)
+    assert executor.submitted[:5] == [chosen, sample.FAST, default, *by_hand]
+    assert {chosen, sample.FAST, *by_hand} <= set(executor.races[0])
+    assert found.winner is not None
+    assert found.winner.default_config == chosen
+    assert found.winner.heuristic_timing is not None
+    assert "the speed of the config that people write by hand" in str(found)

@@ -14,7 +14,15 @@ from autotune.console.options import NOT_WRITTEN
 from autotune.errors import TableError
 from autotune.implementation import installed_version
 from autotune.registry import implementation_names, implementations_of, operation_names, stray_implementations
-from autotune.table import Store, home, is_shipped, shipped_outsiders, shipped_sweeps, shipped_winners
+from autotune.table import (
+    Store,
+    home,
+    is_shipped,
+    shipped_outsiders,
+    shipped_portfolios,
+    shipped_sweeps,
+    shipped_winners,
+)
 from autotune.tuning import why_unwritable
 from autotune.units import count_text
 
@@ -153,6 +161,17 @@ def _shipped_tables() -> Answer:
     return any(winners for winners, _ in counts.values()), ", ".join(texts)
 
 
+def _portfolios() -> Answer:
+    found: dict[str, list[str]] = {}
+    for row in (row for name in operation_names() for row in shipped_portfolios(name)):
+        found.setdefault(row.device.arch, []).append(f"{row.operation}/{row.implementation}")
+    texts = (
+        f"{arch}: {count_text(len(rows), 'recorded shape')} of {', '.join(dict.fromkeys(rows))}"
+        for arch, rows in found.items()
+    )
+    return True, "; ".join(texts) or "none: defaults are those of the spaces"
+
+
 def _outside_rows() -> Answer:
     def skip(damaged: TableError) -> None: ...  # which the lines above name
 
@@ -215,6 +234,7 @@ CHECKS: Final[dict[str, Callable[[], Answer]]] = {
     "compile cache": _cache,
     "your tables": _user_tables,
     "shipped tables": _shipped_tables,
+    "portfolios": _portfolios,
     "outside rows": _outside_rows,
     "toolchain": _shipped_toolchain,
     "kernel source": _shipped_source,

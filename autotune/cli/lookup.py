@@ -1,7 +1,7 @@
 """``autotune lookup``: the config that is served for a shape; no GPU, no torch, no triton."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from autotune import platforms
 from autotune.cli.stored import ASSUMED, find_device, require_folder
@@ -44,6 +44,9 @@ def lookup(among: str, device: str | None, as_json: bool, shape: ShapeOptions) -
         print_json(list(map(_data, kernels)))
 
 
+_WHY: Final = ("baseline", "rung", "reason", "origin", "distance", "expected_regret", "evidence", "notes")
+
+
 def _parse_among(text: str) -> Among:
     if text in ("ours", "fastest"):
         return "ours" if text == "ours" else "fastest"
@@ -61,6 +64,7 @@ def _lines(device: str | None, kernel: TunedKernel) -> list[str]:
         f"kernel  {kernel.implementation}",
         f"config  {kernel.config or 'none: it is not ours to tune'}",
         f"why     {why.rung}: {why.reason}",
+        f"regret  {why.expectation}",
         *([] if why.row is None else [f"row     {_row_text(why.row, why.baseline)} ({why.origin} table)"]),
         *(f"note    {note}" for note in why.notes),
     ]
@@ -71,7 +75,7 @@ def _data(kernel: TunedKernel) -> dict[str, Any]:
     return {
         "shape": kernel.shape.as_dict(),
         **candidate_data(kernel.candidate),
-        **{name: getattr(why, name) for name in ("baseline", "rung", "reason", "origin", "distance", "notes")},
+        **{name: getattr(why, name) for name in _WHY},
         "row": None if why.row is None else trial_data(why.row),
     }
 

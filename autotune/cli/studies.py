@@ -14,6 +14,7 @@ from autotune.cli.stored import name_of_place, require_place
 from autotune.console import interrupts
 from autotune.console.output import make_console
 from autotune.console.winners import config_data
+from autotune.dispatch import default_config
 from autotune.errors import AutotuneError, SearchError, UsageError
 from autotune.executor.compile_pool import limit_jobs
 from autotune.executor.select import ExecutorInfo, Settings, describe_executor
@@ -69,7 +70,13 @@ def preview(request: SearchRequest) -> None:
                 problem = {"operation": operation.name, "implementation": each.name, "shape": shape.as_dict()}
                 data.append({**problem, "skipped": reason})
                 continue
-            plan = make_plan(operation, each, shape, where, store, limits=limits, sampler=request.sampler, jobs=jobs)
+            plan = make_plan(
+                *(operation, each, shape, where, store),
+                limits=limits,
+                sampler=request.sampler,
+                jobs=jobs,
+                default=default_config(each, shape, where.device) if where.name == "gpu" else None,
+            )
             console.print(*plan_lines(plan), sep="\n", end="\n\n")
             data.append(plan_data(plan))
     if request.as_json:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from autotune.registry import get_implementation
 from autotune.roofline import product_dtype, roof_of
 from autotune.shape import Shape
 from autotune.space import Config
@@ -40,6 +41,19 @@ def gain(winner: Trial) -> Ratio | None:
     return speed_up(winner.default_timing, winner.timing) if winner.default_timing and winner.timing else None
 
 
+def gain_by_hand(winner: Trial) -> Ratio | None:
+    """Return the speed of a winner over that of the best config written by hand, where both were in one race."""
+    return speed_up(winner.heuristic_timing, winner.timing) if winner.heuristic_timing and winner.timing else None
+
+
+def default_name(winner: Trial) -> str:
+    """Name what was the default of a winner's race: the portfolio's choice, or the default of the space."""
+    chosen = winner.default_config
+    space = get_implementation(winner.operation, winner.implementation).space
+    is_space = chosen is None or chosen == space.default(winner.shape, winner.device)
+    return "default" if is_space else "portfolio's default"
+
+
 def lead(winner: Trial) -> Ratio | None:
     """Return the speed of a winner over that of the fastest baseline, where one was measured in its race."""
     return speed_up(winner.baseline_timing, winner.timing) if winner.baseline_timing and winner.timing else None
@@ -58,7 +72,9 @@ def winner_lines(winner: Trial, *, of_several: bool = False) -> list[str]:
         f"time      {timing_text(winner.timing)}{_rate(winner)}{policy_text(winner.policy)}",
     ]
     if (ratio := gain(winner)) is not None:
-        lines.append(f"default   {ratio} the speed of the default config")
+        lines.append(f"default   {ratio} the speed of the {default_name(winner)} config")
+    if (ratio := gain_by_hand(winner)) is not None:
+        lines.append(f"heuristic {ratio} the speed of the config that people write by hand")
     if (ratio := lead(winner)) is not None:
         lines.append(f"baseline  {ratio} the speed of {winner.baseline}, the fastest that was compared")
     return [*lines, f"verdict   {verdict(winner)}"]
@@ -70,17 +86,18 @@ def verdict(winner: Trial, *, among: str = "") -> str:
     ``among`` names the configs that were tried, such as "1 of 362 configs", where these were too few to conclude that
     tuning gains nothing.
     """
-    gained, ahead, join = gain(winner), lead(winner), ", and"
+    gained, ahead, join, default = gain(winner), lead(winner), ", and", default_name(winner)
     if winner.is_default and among:
-        text, join = f"nothing faster than the default among the {among} tried", "; the default is"
+        text, join = f"nothing faster than the {default} among the {among} tried", f"; the {default} is"
     elif winner.is_default:
-        text = "tuning gains nothing at this shape: the default is among the fastest"
+        text = f"tuning gains nothing at this shape: the {default} is among the fastest"
     elif gained is None:
-        text = "worth using: the default does not run here"
+        text = f"worth using: the {default} does not run here"
     elif gained.low > WORTH:
-        text = f"worth using: {100 * (gained.value - 1):.0f} % faster than the untuned default"
+        untuned = "untuned default" if default == "default" else default
+        text = f"worth using: {100 * (gained.value - 1):.0f} % faster than the {untuned}"
     else:
-        text = "as good as the default: the difference is within measurement"
+        text = f"as good as the {default}: the difference is within measurement"
     if ahead is None:
         return text
     if ahead.low > 1.0:
@@ -121,6 +138,8 @@ def trial_data(trial: Trial) -> dict[str, Any]:
         "message": outcome.message,
         "timing": timing_data(trial.timing),
         "default_timing": timing_data(trial.default_timing),
+        "default_config": None if trial.default_config is None else config_data(trial.default_config),
+        "heuristic_timing": timing_data(trial.heuristic_timing),
         "baseline": trial.baseline,
         "baseline_timing": timing_data(trial.baseline_timing),
         "tflops": trial.tflops,

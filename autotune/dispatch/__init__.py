@@ -1,5 +1,6 @@
 """Dispatch: ``get_kernel(shape)`` reads the tables once and answers in microseconds."""
 
+from autotune.dispatch.alternatives import alternatives_for
 from autotune.dispatch.devices import find_named
 from autotune.dispatch.events import Stats, seal, stats, unseal
 from autotune.dispatch.kernel import Provenance, Rung, TunedKernel
@@ -7,21 +8,27 @@ from autotune.dispatch.ladder import MAX_DISTANCE
 from autotune.dispatch.picks import (
     CACHED_PICKS,
     Among,
+    default_config,
     device_by_name,
     get_kernel,
     neighbour_configs,
     pick_for_device,
     reload,
 )
+from autotune.dispatch.portfolio import PortfolioChoice, choose
 
 __all__ = [
     "CACHED_PICKS",
     "MAX_DISTANCE",
     "Among",
+    "PortfolioChoice",
     "Provenance",
     "Rung",
     "Stats",
     "TunedKernel",
+    "alternatives_for",
+    "choose",
+    "default_config",
     "device_by_name",
     "find_named",
     "get_kernel",

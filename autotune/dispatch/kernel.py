@@ -28,7 +28,8 @@ class Provenance:
     ``row`` and ``distance`` are None on the rungs ``default`` and ``pinned``. ``origin`` says whose table has the row.
     ``distance`` is the shapes' (``Shape.distance``): 1 for a factor of two in one size, 0 for the very shape.
     ``baseline`` names the baseline that won the row's race and is served in place of its candidate
-    (``among="fastest"``).
+    (``among="fastest"``). ``expected_regret`` is how much longer this is expected to take than the best, 0.02 for 2 %,
+    by ``evidence``, a number of measurements: None and 0 where nothing recorded tells.
     """
 
     rung: Rung
@@ -37,6 +38,18 @@ class Provenance:
     origin: Literal["user", "shipped", ""] = ""
     distance: float | None = None
     baseline: str = ""
+    expected_regret: float | None = None
+    evidence: int = 0
+
+    @property
+    def expectation(self) -> str:
+        """How near the best this is expected to be, in words."""
+        if self.expected_regret is None:
+            return "nothing recorded says how near the best"
+        return (
+            f"expected within {100 * self.expected_regret:.2g} % of the best, "
+            f"{self.evidence} measurement{'s' if self.evidence != 1 else ''}"
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -63,6 +76,12 @@ class Alternative:
     candidate: Candidate
     provenance: Provenance
 
+    def is_deterministic(self, operation: str) -> bool:
+        """Return if two runs give the same bits; a baseline is taken to."""
+        if self.provenance.baseline:
+            return True
+        return get_implementation(operation, self.candidate.implementation).is_deterministic(self.candidate.config)
+
 
 class TunedKernel:
     """A kernel bound to one candidate; call it with the operation's tensors.
@@ -74,13 +93,14 @@ class TunedKernel:
         provenance: where the candidate comes from and why.
     """
 
-    __slots__ = ("_alternatives", "_calls", "operation", "shape")
+    __slots__ = ("_alternatives", "_calls", "_repeats", "operation", "shape")
 
     def __init__(self, operation: str, shape: Shape, alternatives: Sequence[Alternative]) -> None:
         self.operation = operation
         self.shape = shape
         self._alternatives = tuple(alternatives)
         self._calls: dict[Candidate, Callable[..., Any]] = {}
+        self._repeats = all(each.is_deterministic(operation) for each in self._alternatives)
 
     @property
     def candidate(self) -> Candidate:
@@ -100,15 +120,39 @@ class TunedKernel:
     def provenance(self) -> Provenance:
         return self._alternatives[0].provenance
 
+    @property
+    def is_untuned(self) -> bool:
+        """True if a default is served and no stored row, of this shape or near it, may be."""
+        return all(each.provenance.rung == "default" for each in self._alternatives)
+
+    @property
+    def last_resort(self) -> Provenance:
+        """Why the candidate is served that is left when all others are refused."""
+        return self._alternatives[-1].provenance
+
+    def _allowed(self) -> tuple[Alternative, ...]:
+        """Return the candidates that torch's deterministic mode leaves."""
+        import torch
+
+        if not torch.are_deterministic_algorithms_enabled():
+            return self._alternatives
+        allowed = tuple(each for each in self._alternatives if each.is_deterministic(self.operation))
+        if not allowed:
+            raise UnsupportedCallError(
+                f"{self.operation}: no candidate is deterministic, and torch.use_deterministic_algorithms(True) is set"
+            )
+        return allowed
+
     def __call__(self, *tensors: Any, **options: Any) -> Any:
         """Compute; the first call loads torch and triton, and compiles unless the binary is cached.
 
         Of the candidates that may be served, the stored ones and at last the default, the first that can takes the
-        call. One that raises ``UnsupportedCallError`` gives way for this call alone. One that this toolchain refuses to
+        call. One that raises ``UnsupportedCallError`` gives way for this call alone, and under
+        ``torch.use_deterministic_algorithms(True)`` one whose runs may differ. One that this toolchain refuses to
         compile or launch (``autotune.errors.is_toolchain_refusal``) gives way for good, with a warning. Any other
         exception is the caller's, and so is that of the last candidate.
         """
-        *others, last = self._alternatives
+        *others, last = self._alternatives if self._repeats else self._allowed()
         for each in others:
             try:
                 return self._call_of(each)(*tensors, **options)
@@ -206,9 +250,10 @@ def _bind(operation: str, shape: Shape, alternative: Alternative) -> Callable[..
     definition: Any = load_definition(operation)
     baseline, absent = _find_baseline(operation, name), why_unserved(operation, shape, name)
 
-    def call(*tensors: Any, return_lse: bool = False, **options: Any) -> Any:
-        if baseline is None or absent is not None or return_lse:
-            raise BaselineUnavailableError(absent or f"{name} has no log-sum-exp")
+    def call(*tensors: Any, return_lse: bool = False, out: Any = None, **options: Any) -> Any:
+        if baseline is None or absent is not None or return_lse or out is not None:
+            missing = "has no log-sum-exp" if return_lse else "cannot write into out"
+            raise BaselineUnavailableError(absent or f"{name} {missing}")
         return baseline.serve(shape, definition.bind_inputs(shape, tensors, options))
 
     return call

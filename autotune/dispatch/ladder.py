@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autotune.device import Device
 from autotune.dispatch.kernel import Alternative, Provenance, Rung
+from autotune.dispatch.portfolio import transfer_regret
 from autotune.implementation import Implementation
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Candidate, Policy, Trial
 
 if TYPE_CHECKING:
-    from autotune.table import Served
+    from autotune.table import Assignment, Served
 
 MAX_DISTANCE: Final = 1.0  # log2 units: a factor of two in one size; until transfer regret has been measured
+# A winner is chosen among those within 1 % of the fastest of its race (``autotune.table.winners.TIE_RATIO``).
+EXACT_REGRET: Final = 0.01
 BASELINE_GAIN: Final = 1.01  # a baseline within 1 % of ours is no reason to serve it
 SERVES_DEFAULT: Final = ": the space's default"  # at the end of a reason, or before what it may mean
 
@@ -26,6 +29,7 @@ def climb(
     admitted: Sequence[Implementation[Any]],
     *,
     with_baselines: bool,
+    portfolio: "Sequence[Assignment]" = (),
 ) -> Iterator[Alternative]:
     """Yield the candidates of rungs 1 to 3, best first.
 
@@ -33,6 +37,7 @@ def climb(
         rows: the winners of the operation; of one shape the best implementation comes first.
         admitted: the implementations that may be served.
         with_baselines: also serve the baseline that was faster than the winner in the race of this very shape.
+        portfolio: recordings of the device's architecture, by which the regret of a nearest row is expected.
     """
     implementations = {implementation.name: implementation for implementation in admitted}
     near = [
@@ -49,10 +54,35 @@ def climb(
         if implementation.space.why_invalid(trial.config, shape, device) is not None:
             continue
         rung, reason = _rung(distance, trial, device)
+        expected, evidence = _expected(rung, distance, implementation, shape, device, portfolio)
         if with_baselines and distance == 0.0 and (name := _faster_baseline(trial)):
             why = f"{name} won the race of the kernel {reason}"
-            yield Alternative(Candidate(name, Config()), Provenance(rung, why, trial, row.origin, distance, name))
-        yield Alternative(trial.candidate, Provenance(rung, reason, trial, row.origin, distance))
+            found = Provenance(rung, why, trial, row.origin, distance, name, expected, evidence)
+            yield Alternative(Candidate(name, Config()), found)
+        found = Provenance(rung, reason, trial, row.origin, distance, "", expected, evidence)
+        yield Alternative(trial.candidate, found)
+
+
+def _expected(
+    rung: Rung,
+    distance: float,
+    implementation: Implementation[Any],
+    shape: Shape,
+    device: Device,
+    portfolio: "Sequence[Assignment]",
+) -> tuple[float | None, int]:
+    """Return the expected regret of a row and the number of measurements behind it.
+
+    That of an exact row is what its race cannot tell; of a nearest one what winners lost elsewhere on the architecture;
+    of another power cap nothing is known.
+    """
+    if rung == "exact":
+        return EXACT_REGRET, 1
+    if rung != "nearest":
+        return None, 0
+    return transfer_regret(
+        [row for row in portfolio if row.implementation == implementation.name], shape, device, distance
+    )
 
 
 def _rung(distance: float, trial: Trial, device: Device) -> tuple[Rung, str]:
@@ -83,12 +113,14 @@ def _remoteness(distance: float, row: "Served", device: Device) -> tuple[Any, ..
 
 
 def why_default(admitted: Sequence[Implementation[Any]], shape: Shape, device: Device, rows: "Iterable[Served]") -> str:
-    """Return the reason why no row of the admitted implementations is served, and how the nearest one differs."""
+    """Return the reason why no row of the admitted implementations is served, and how the nearest one differs.
+
+    What is served instead is left for the caller to add.
+    """
     where = f"no tuned shape of {' or '.join(each.title for each in admitted)} on {device.name}"
     tuned = [row.trial.shape for row in rows if row.trial.device.model == device.model]
     if not tuned:
-        kind = ", an architecture and no device" if device.name == device.arch else f" ({device.arch})"
-        return where + kind + SERVES_DEFAULT
+        return where + (", an architecture and no device" if device.name == device.arch else f" ({device.arch})")
     distance, near = min(((shape.distance(other), other) for other in tuned), key=lambda item: item[0])
     if distance == math.inf:
         near = min(tuned, key=lambda other: _unlikeness(shape, other))
@@ -98,7 +130,7 @@ def why_default(admitted: Sequence[Implementation[Any]], shape: Shape, device: D
         text = f"{where} is {bound}; the nearest, {near}, is {distance:.2f} away"
     else:
         text = f"{where} has a config that is valid here; the nearest, {near}, is {distance:.2f} away"
-    return text + SERVES_DEFAULT
+    return text
 
 
 def _unlikeness(shape: Shape, other: Shape) -> tuple[int, float]:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
+from autotune.dispatch.alternatives import alternatives_for
 from autotune.dispatch.devices import device_here, find_named, is_torch_device, stranger
 from autotune.dispatch.events import Pick, note_pick
-from autotune.dispatch.kernel import Alternative, Provenance, TunedKernel, why_unserved
-from autotune.dispatch.ladder import SERVES_DEFAULT, climb, why_default
+from autotune.dispatch.kernel import Alternative, TunedKernel, why_unserved
+from autotune.dispatch.ladder import SERVES_DEFAULT
 from autotune.dispatch.pins import DISABLE, Pin, Switches, make_pin, pinned_implementation, read_switches, serve_pin
+from autotune.dispatch.portfolio import choose
 from autotune.errors import InvalidShapeError, MissingDependencyError, NoTunedKernelError, UnknownNameError, UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
@@ -30,10 +32,9 @@ from autotune.registry import (
 )
 from autotune.shape import Shape
 from autotune.space import Config, Value
-from autotune.trial import Candidate
 
 if TYPE_CHECKING:
-    from autotune.table import Served
+    from autotune.table import Assignment, Served
 
 OnMiss = Literal["default", "error", "record"]
 ON_MISS: Final = get_args(OnMiss)
@@ -63,8 +64,10 @@ def get_kernel(
     2. ``nearest``: the row of the nearest tuned shape of the same device whose config is valid here, at most 1 away: a
        factor of two in one size, all that is no size equal (``Shape.distance``, docs/dispatch.md).
     3. ``same model``: 1, then 2, among rows of the same model of device under another power cap.
-    4. Another device of the same architecture: never, until its transfer has been verified.
-    5. ``default``: the default of the first admitted implementation that supports the shape.
+    4. ``default``: what the portfolio of the device's architecture has for such shapes; without one, the default of the
+       first admitted implementation that supports the shape.
+
+    Of rung 2 and the portfolio's choice the one of the less expected regret is served, where both are known.
 
     The user's table wins over the shipped one where both have a row. Tables are read at the first call and kept until
     ``reload()``, and so are ``AUTOTUNE_CONFIG``, which pins configs for every call as ``config`` does for one
@@ -77,7 +80,8 @@ def get_kernel(
             (the highest power cap of that name), or an architecture's, such as ``"sm_80"``; the current GPU by default.
             A name that is none of these gets the default and a RuntimeWarning, which suggests the name that it may be
             a misspelling of.
-        on_miss: on rung 5, serve the default, raise, or also note the shape for ``search --from-misses``.
+        on_miss: without a row of rungs 1 to 3, serve the default, raise, or also note the shape for
+            ``search --from-misses``.
         among: which implementations may be served: ``"ours"``, those that are compiled from our sources or yours;
             a tuple of names, such as ``("triton", "flex")``; or ``"fastest"``, all of them and the baseline that won
             the stored race (cuDNN, FlashAttention 3), which ``provenance.baseline`` then names.
@@ -89,8 +93,8 @@ def get_kernel(
 
     Raises:
         InvalidConfigError: a pinned config that is not of the space, or invalid for the shape on the device.
-        NoTunedKernelError: rung 5 with ``on_miss="error"``.
-        SealedError: rung 5 after ``seal()``, for a shape that was not picked before it.
+        NoTunedKernelError: no row of rungs 1 to 3, with ``on_miss="error"``.
+        SealedError: the same after ``seal()``, for a shape that was not picked before it.
         MissingDependencyError: no ``device`` is named and there is no GPU.
         InvalidShapeError: no admitted implementation supports the shape; the message says why.
         UnknownNameError: no such operation, or no such implementation in ``among``.
@@ -105,7 +109,7 @@ def get_kernel(
     kernel = _checked_pick(shape, device, operation, among, pin)
     if on_miss not in ON_MISS:
         raise UsageError(f"on_miss={on_miss!r} is not allowed; expected {', '.join(map(repr, ON_MISS))}")
-    if kernel.provenance.rung == "default" and on_miss != "default":
+    if kernel.is_untuned and on_miss != "default":
         _miss(kernel, on_miss)
     return kernel
 
@@ -116,6 +120,13 @@ def pick_for_device(shape: Shape, place: int | Device | None, operation: str, *,
     Tensors on the CPU get the pick of an NVIDIA H200, whose numbers Triton's interpreter then checks.
     """
     return _pick(shape, NVIDIA_H200.name if place is None else place, operation, among, _generation)
+
+
+def default_config(implementation: Implementation[Any], shape: Shape, device: Device) -> Config:
+    """Return what is served for a shape that no row is for or near: the portfolio's choice, or the space's default."""
+    rows = _portfolios(implementation.operation, implementation.name, _generation)
+    choice = choose([row for row in rows if row.device.arch == device.arch], implementation, shape, device)
+    return implementation.space.default(shape, device) if choice is None else choice.config
 
 
 def neighbour_configs(
@@ -148,6 +159,7 @@ def reload() -> None:
         _generation += 1  # a thread that is still reading the old tables must not hand its pick to later calls
     _pick.cache_clear()
     _rows.cache_clear()
+    _portfolios.cache_clear()
     _switches.cache_clear()
 
 
@@ -160,6 +172,14 @@ def _rows(operation: str, generation: int) -> "tuple[Served, ...]":
     from autotune.table import served_winners, warn_damaged  # pyarrow takes 0.1 s to import
 
     return tuple(served_winners(operation, on_damaged=warn_damaged))
+
+
+@cache
+def _portfolios(operation: str, implementation: str, generation: int) -> "tuple[Assignment, ...]":
+    """Read the portfolios of an implementation on all architectures, once a generation."""
+    from autotune.table import shipped_portfolios, warn_damaged
+
+    return tuple(shipped_portfolios(operation, implementation=implementation, on_damaged=warn_damaged))
 
 
 def _checked_pick(
@@ -220,29 +240,37 @@ def _pick(
         among = (pinned_implementation(pin, operation.name, shape, device).name,)
     admitted = _admitted(operation, shape, device, among)
     rows = tuple(row for row in rows if row.trial.implementation in {each.name for each in admitted})
-    found = list(climb(shape, device, rows, admitted, with_baselines=among == "fastest"))
-    found = [each for each in found if _can_serve(each, operation.name, shape, here=not isinstance(place, str))]
+    no_rows = f"{DISABLE}=1 switches the tables off" if switches.is_disabled else ""
     if known is None:
-        reason = _why_unknown(device.name, generation)
-        warnings.warn(f"device={place!r}: {reason}", RuntimeWarning, stacklevel=4)
-    elif switches.is_disabled:
-        reason = f"{DISABLE}=1 switches the tables off{SERVES_DEFAULT}"
-    elif found:
-        reason = f"all that was tuned for this shape or near it is refused{SERVES_DEFAULT}"
-    else:
-        reason = why_default(admitted, shape, device, rows)
-    why = Provenance("default", reason)
-    found += [Alternative(Candidate(each.name, each.space.default(shape, device)), why) for each in admitted]
-    best: dict[Candidate, Alternative] = {}  # a candidate that was refused once is not tried again for another row
-    for each in found:
-        best.setdefault(each.candidate, each)
-    served = tuple(best.values())
+        no_rows = f"no table knows the device {device.name}"
+    arch = "" if no_rows else device.arch  # of a name that nothing knows the architecture is assumed
+    portfolio = [
+        row
+        for each in admitted
+        for row in _portfolios(operation.name, each.name, generation)
+        if row.device.arch == arch
+    ]
+    found = alternatives_for(
+        shape,
+        device,
+        rows,
+        admitted,
+        portfolio=portfolio,
+        with_baselines=among == "fastest",
+        can_serve=lambda each: _can_serve(each, operation.name, shape, here=not isinstance(place, str)),
+        no_rows=no_rows,
+        hint=_similar_names(device.name, generation) if known is None else "",
+    )
+    if known is None:
+        warnings.warn(f"device={place!r}: {found[0].provenance.reason}", RuntimeWarning, stacklevel=4)
     if pin is not None:
-        served = (serve_pin(pin, admitted[0], shape, device, served[0]),)
-    is_miss = served[0].provenance.rung == "default" and not switches.is_disabled
-    pick = Pick(operation.name, shape, device, served[0].candidate, served[0].provenance.rung, is_miss)
-    note_pick(pick, served[0].provenance.reason)
-    return TunedKernel(operation.name, shape, served)
+        found = [serve_pin(pin, admitted[0], shape, device, found[0])]
+    kernel = TunedKernel(operation.name, shape, found)
+    why, is_miss = kernel.provenance, kernel.is_untuned and not switches.is_disabled
+    note_pick(
+        Pick(operation.name, shape, device, kernel.candidate, why.rung, is_miss), f"{why.reason}; {why.expectation}"
+    )
+    return kernel
 
 
 @cache
@@ -298,14 +326,13 @@ def _devices(rows: "Iterable[Served]") -> list[Device]:
     return list(dict.fromkeys(row.trial.device for row in rows))
 
 
-def _why_unknown(name: str, generation: int) -> str:
-    hint = platforms.did_you_mean(name, [*platforms.known_devices(), *_devices(_all_rows(generation))])
-    return f"no table knows the device {name}{SERVES_DEFAULT}{hint}"
+def _similar_names(name: str, generation: int) -> str:
+    return platforms.did_you_mean(name, [*platforms.known_devices(), *_devices(_all_rows(generation))])
 
 
 def _miss(kernel: TunedKernel, on_miss: OnMiss) -> None:
     if on_miss == "error":
-        reason = kernel.provenance.reason.replace(SERVES_DEFAULT, "")  # which is not served
+        reason = kernel.last_resort.reason.replace(SERVES_DEFAULT, "")  # which is not served
         raise NoTunedKernelError(f"{kernel.operation}: {reason}; shape: {kernel.shape}")
     if _switches(_generation).is_disabled:
         return  # tables may know the shape

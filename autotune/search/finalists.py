@@ -16,15 +16,15 @@ def choose_finalists(
     screened: Iterable[Trial],
     defaults: Sequence[Candidate],
     *,
-    served: Candidate | None = None,
+    beside: Collection[Candidate] = (),
     count: int = FINALISTS,
     refuted: Collection[Candidate] = (),
 ) -> list[Candidate]:
-    """Choose the fastest few of each implementation that are close to the best of all, the defaults, and ``served``.
+    """Choose the fastest few of each implementation that are close to the best of all, the defaults, and ``beside``.
 
-    Defaults and what is served today are in every race unless their screening failed: what hangs or crashes would take
-    the others along. Candidates that an earlier race ``refuted`` are not raced again; where those are all of an
-    implementation's fastest few, its next few are.
+    Defaults, and what is to be measured beside once it was screened, are in every race unless their screening failed:
+    what hangs or crashes would take the others along. Candidates that an earlier race ``refuted`` are not raced again;
+    where those are all of an implementation's fastest few, its next few are.
     """
     trials = list(screened)
     failed = {trial.candidate for trial in trials if trial.status not in (Status.OK, Status.SLOW)} | set(refuted)
@@ -33,8 +33,8 @@ def choose_finalists(
     standing.sort(key=rank)
     close = [trial.candidate for trial in standing if median_us(trial) <= FINALIST_RATIO * median_us(standing[0])]
     always = list(defaults)
-    if standing and served is not None and served in {trial.candidate for trial in trials}:
-        always.append(served)
+    if standing:
+        always += [each for each in beside if each in {trial.candidate for trial in trials}]
     return list(dict.fromkeys([*close, *(candidate for candidate in always if candidate not in failed)]))
 
 
@@ -51,7 +51,7 @@ def race_finalists(
     recorders: Mapping[str, Recorder],
     rows: list[Trial],
     *,
-    served: Candidate | None,
+    beside: Collection[Candidate],
     count: int,
     seconds_left: Callable[[], float],
     race_seconds: Callable[[], float],
@@ -67,7 +67,7 @@ def race_finalists(
     known = -1
     while True:
         refuted = {row.candidate for row in rows if row.status not in (Status.OK, *NO_VERDICT)}
-        finalists = choose_finalists(screened, defaults, served=served, count=count, refuted=refuted)
+        finalists = choose_finalists(screened, defaults, beside=beside, count=count, refuted=refuted)
         decided = is_decided(last_race(rows), finalists)
         if decided or len(refuted) == known or (known >= 0 and seconds_left() <= 0.0):
             return decided

@@ -66,11 +66,13 @@ def make_plan(
     limits: Limits,
     sampler: Sampler,
     jobs: int,
+    default: Config | None = None,
 ) -> SearchPlan:
     """Plan a search with these limits; read tables, write and run nothing. UsageError for an unsupported shape.
 
     Compiling, ``jobs`` configs at once or as many as the sampler has in flight, and judging, one at a time, overlap:
     the slower of the two and the race make up the time. What does not compile ahead is compiled one config at a time.
+    ``default`` is what is served as such; the space's if None.
     """
     space, device = implementation.space, executor.device
     judged = [(config, space.reject(config, shape, device)) for config in space.combinations(device)]
@@ -96,7 +98,7 @@ def make_plan(
         size=len(judged),
         pruned=group_reasons(refused),
         valid=valid,
-        default=space.default(shape, device),
+        default=default or space.default(shape, device),
         known=known,
         sampler=sampler,
         trials=trials,

@@ -1,7 +1,7 @@
 """The rows of a search: identity, number, date and rates of outcomes, kept in the store."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -24,6 +24,8 @@ class Recorder:
     """The rows of one implementation in a search, and what all of them share.
 
     Attributes:
+        served_default: what is served here as default; the space's default if None.
+        heuristics: what people write by hand, where that is measured beside.
         number: that of the last row of the study.
         screened: the verdict on each config, of this run and of those before it.
     """
@@ -34,6 +36,8 @@ class Recorder:
     executor: Executor
     store: Store
     seed: int
+    served_default: Config | None = None
+    heuristics: Sequence[Config] = ()
     number: int = 0
     screened: dict[Config, Trial] = field(default_factory=dict)
 
@@ -55,7 +59,7 @@ class Recorder:
 
     @property
     def default(self) -> Config:
-        return self.implementation.space.default(self.shape, self.executor.device)
+        return self.served_default or self.implementation.space.default(self.shape, self.executor.device)
 
     def resume(self, *, measured_fully: bool = False) -> list[Trial]:
         """Take up the stored trials of this problem, source and toolchain; return the rows of its races.
@@ -90,9 +94,16 @@ class Recorder:
     def race_rows(self, race: Race, race_id: str) -> list[Trial]:
         """Make the rows of a race that are of this implementation."""
         outcomes = [outcome for outcome in race.outcomes if outcome.implementation == self.implementation.name]
-        default = next((outcome.timing for outcome in outcomes if outcome.config == self.default), None)
+        timings = {outcome.config: outcome.timing for outcome in outcomes}
+        by_hand = [timing for config in self.heuristics if (timing := timings.get(config)) is not None]
         best = race.fastest_baseline
-        shared = {"default_timing": default, "baseline": best.name, "baseline_timing": best.timing}
+        shared: dict[str, Any] = {
+            "default_timing": timings.get(self.default),
+            "default_config": self.default,
+            "heuristic_timing": min(by_hand, key=lambda timing: timing.median_us, default=None),
+            "baseline": best.name,
+            "baseline_timing": best.timing,
+        }
         return [self._row(self._with_resources(each), Stage.RACE, race_id=race_id, **shared) for each in outcomes]
 
     def _row(self, outcome: Outcome, stage: Stage, **race: Any) -> Trial:

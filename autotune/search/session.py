@@ -37,22 +37,26 @@ def search(
     seed: int = 0,
     served: Candidate | None = None,
     neighbours: Mapping[str, Sequence[Config]] | None = None,
+    defaults: Mapping[str, Config] | None = None,
+    heuristics: Mapping[str, Sequence[Config]] | None = None,
     sampler: Sampler = DEFAULT_SAMPLER,
     observer: Observer | None = None,
     started: float | None = None,
 ) -> SearchResult:
     """Find the fastest correct candidate for a shape, and keep every trial in the store.
 
-    Each implementation has a study of its own: its default is tried first, then the winners of neighbouring shapes,
-    then what the study proposes. The studies take turns with the executor. The best by screening of all are raced
-    against the defaults in one race, and the winner is chosen from the tie set. A second run resumes: what the store
-    holds is not measured again.
+    Each implementation has a study of its own: what is served as its default is tried first, then the winners of
+    neighbouring shapes, the space's default and what people write by hand, then what the study proposes. The studies
+    take turns with the executor. The best by screening of all are raced against the defaults in one race, and the
+    winner is chosen from the tie set. A second run resumes: what the store holds is not measured again.
 
     Args:
         limits: when to stop; the search also stops when every valid config was tried.
         implementations: those to tune; all of ours by default. One that cannot be tuned here is reported and left out.
         served: what the tables serve for this shape today; tried second, and raced like the defaults.
         neighbours: winners of similar shapes by implementation, tried early.
+        defaults: what is served as default by implementation; that of its space where none is given.
+        heuristics: what people write by hand by implementation, raced like the defaults.
         sampler: which proposals: ``exhaustive`` measures every valid config, in order.
         started: ``time.monotonic()`` at which the budget began to run; now by default.
 
@@ -71,7 +75,17 @@ def search(
         first.setdefault(served.implementation, []).insert(0, served.config)
     for name, reason in skipped.items():
         observer.on_skipped(name, reason)
-    recorders = [Recorder(operation, each, shape, executor, store, seed) for each in wanted if each.name not in skipped]
+    recorders = [
+        Recorder(
+            *(operation, each, shape, executor, store, seed),
+            served_default=(defaults or {}).get(each.name),
+            heuristics=(heuristics or {}).get(each.name, ()),
+        )
+        for each in wanted
+        if each.name not in skipped
+    ]
+    beside = [each.candidate(config) for each in recorders for config in each.heuristics]
+    beside += [] if served is None else [served]
     studies = [_open_study(each, sampler, first.get(each.implementation.name, [])) for each in recorders]
     known = [trial for study in studies for trial in study.recorder.screened.values()]
     valid = {study.name: study.valid for study in studies}
@@ -84,7 +98,7 @@ def search(
         is_decided = race_finalists(
             _require_measured(studies, limits),
             rows,
-            served=served,
+            beside=beside,
             count=SWEEP_FINALISTS if sampler == "exhaustive" else FINALISTS,
             seconds_left=lambda: _seconds_left(limits, started),
             race_seconds=lambda: _race_seconds(limits, started),
@@ -157,7 +171,8 @@ def _skip(
 def _open_study(recorder: Recorder, sampler: Sampler, first: Iterable[Config]) -> ImplementationStudy:
     races = recorder.resume(measured_fully=sampler == "exhaustive")
     space, shape, device = recorder.implementation.space, recorder.shape, recorder.executor.device
-    first, past = [recorder.default, *first], [trial.outcome for trial in recorder.screened.values()]
+    first = list(dict.fromkeys([recorder.default, *first, space.default(shape, device), *recorder.heuristics]))
+    past = [trial.outcome for trial in recorder.screened.values()]
     proposals = make_proposals(sampler, space, shape, device, seed=recorder.seed, first=first, past=past)
     return ImplementationStudy(recorder, proposals, races, valid=sum(1 for _ in space.configs(shape, device)))
 

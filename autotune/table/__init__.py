@@ -5,12 +5,14 @@ from autotune.table.export import export, to_t4
 from autotune.table.merge import Merged, merge
 from autotune.table.outsiders import Outsider
 from autotune.table.parts import raise_damaged
+from autotune.table.portfolios import Assignment, shipped_portfolios, write_portfolio
 from autotune.table.served import Served, served_winners
 from autotune.table.shipped import Sweep, is_shipped, shipped_outsiders, shipped_sweeps, shipped_winners, write_shipped
 from autotune.table.store import Store, home, read_misses, record_miss, warn_damaged
 from autotune.table.winners import ranked, tie_set, winners
 
 __all__ = [
+    "Assignment",
     "Merged",
     "Outsider",
     "Served",
@@ -26,6 +28,7 @@ __all__ = [
     "record_miss",
     "served_winners",
     "shipped_outsiders",
+    "shipped_portfolios",
     "shipped_sweeps",
     "shipped_winners",
     "tie_set",
@@ -33,5 +36,6 @@ __all__ = [
     "warn_damaged",
     "winners",
     "write_comparisons",
+    "write_portfolio",
     "write_shipped",
 ]

@@ -12,6 +12,7 @@ from autotune.table.files import SUMS_NAME, read_bytes, read_checked, read_check
 from autotune.table.outsiders import Table
 from autotune.table.parquet import decode
 from autotune.table.parts import SUFFIX, OnDamaged, Shelf
+from autotune.table.portfolios import PORTFOLIOS
 from autotune.table.store import Store
 from autotune.trial import Trial
 
@@ -75,7 +76,7 @@ def _tables_of(source: Path, refuse: OnDamaged) -> Iterator[Path]:
         return
     walk = os.walk(source, onerror=lambda e: refuse(TableError(f"{e.filename}: cannot be listed: {e.strerror}")))
     for folder, subfolders, names in walk:
-        subfolders.sort()
+        subfolders[:] = sorted(name for name in subfolders if name != PORTFOLIOS)  # computed, of no trials
         yield from (Path(folder, name) for name in sorted(names) if name.endswith(SUFFIX) and not name.startswith("."))
 
 

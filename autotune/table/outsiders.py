@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from autotune.device import Device
-from autotune.table.schema import FIXED_COLUMNS
+from autotune.table.schema import DEFAULT_PREFIX, FIXED_COLUMNS
 from autotune.trial import Trial
 
 
@@ -33,7 +33,11 @@ class Outsider:
     def problem(self) -> dict[str, Any]:
         """The columns of the shape and the config."""
         fixed = {column.name for column in FIXED_COLUMNS}
-        return {name: value for name, value in self.columns.items() if name not in fixed}
+        return {
+            name: value
+            for name, value in self.columns.items()
+            if name not in fixed and not name.startswith(DEFAULT_PREFIX)
+        }
 
 
 class Table(NamedTuple):

@@ -3,7 +3,7 @@
 Bytes that are not a table, exceed a limit or hold an impossible value raise ``TableError``, with ``where`` in front.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -30,7 +30,7 @@ from autotune.trial import Stage, Status, Trial
 
 FILTERED_ROWS: Final = 2000  # a filter loads pyarrow.compute, which takes as long as to build so many rows
 MAX_ROWS: Final = 1_000_000
-MAX_COLUMNS: Final = 128
+MAX_COLUMNS: Final = 256
 VALUE_TYPES: Final = (pa.int64(), pa.string(), pa.bool_())  # of shapes' fields and of parameters
 MAX_DECODED_BYTES: Final = 512 * 2**20  # a file of 874 kB can unfold to 1.6 GB, see reliability.md section 5
 
@@ -48,13 +48,20 @@ def encode(trials: Sequence[Trial], where: str = "new table") -> bytes:
         raise TableError(f"{where}: a table holds one implementation, got {found}")
     if isinstance(schema := schema_named(*owners.pop()), Stranger):
         raise TableError(f"{where}: {schema.reason}")
-    columns = to_columns(schema, trials, where)
-    with _refused(where, "written"):
-        arrays = [pa.array(columns[field.name], field.type) for field in schema.arrow]
-        data = to_parquet(pa.Table.from_arrays(arrays, schema=schema.arrow), schema.metadata)
-    if len(data) > MAX_FILE_BYTES or len(trials) > MAX_ROWS:
+    return encode_columns(to_columns(schema, trials, where), schema.arrow, schema.metadata, where)
+
+
+def encode_columns(
+    columns: Mapping[str, Sequence[Any]], schema: pa.Schema, metadata: Mapping[str, str], where: str
+) -> bytes:
+    """Return the Parquet bytes of columns, unless there are more than a reader takes."""
+    with refused(where, "written"):
+        arrays = [pa.array(columns[field.name], field.type) for field in schema]
+        data = to_parquet(pa.Table.from_arrays(arrays, schema=schema), metadata)
+    count = len(arrays[0])
+    if len(data) > MAX_FILE_BYTES or count > MAX_ROWS:
         raise TableError(
-            f"{where}: {len(trials)} rows of {len(data)} bytes are more than a reader takes, {MAX_ROWS} of "
+            f"{where}: {count} rows of {len(data)} bytes are more than a reader takes, {MAX_ROWS} of "
             f"{MAX_FILE_BYTES}; write them as several tables"
         )
     return data
@@ -79,12 +86,11 @@ def decode(data: bytes, where: str, *, races_only: bool = False) -> Table:
     """
     footer = _footer(data, where)
     schema = schema_named(*footer.owner)
-    table = _read_table(data, footer, schema, where)
+    table = read_table(data, footer.file, lambda found: _check_columns(found, footer, schema, where), where)
     if races_only and table.num_rows > FILTERED_ROWS:
         table = _raced(table)
-    with _refused(where, "read"):
-        absent = {column.name: [None] * table.num_rows for column in FIXED_COLUMNS if column.optional}
-        columns = absent | {name: _python_values(table[name]) for name in table.column_names}
+    absent = {column.name: [None] * table.num_rows for column in FIXED_COLUMNS if column.optional}
+    columns = absent | to_python(table, where)
     if footer.first_release:
         columns = first_release.renamed(columns, footer.first_release, where)
     return to_table(schema, columns, where)
@@ -104,9 +110,7 @@ class _Footer(NamedTuple):
 
 
 def _footer(data: bytes, where: str) -> _Footer:
-    with _refused(where, "read"):
-        footer = pq.read_metadata(pa.BufferReader(data))
-        said = {key.decode(): value.decode() for key, value in (footer.metadata or {}).items()}
+    footer, said = read_metadata(data, where)
     version = said.get(VERSION_KEY)
     is_first = version == first_release.VERSION
     keys = {VERSION_KEY, OPERATION_KEY} if is_first else {VERSION_KEY, *OWNER_KEYS}
@@ -123,8 +127,15 @@ def _footer(data: bytes, where: str) -> _Footer:
     return _Footer(footer, (operation, said[IMPLEMENTATION_KEY]))
 
 
-def _read_table(data: bytes, footer: _Footer, schema: TableSchema | Stranger, where: str) -> pa.Table:
-    file = footer.file
+def read_metadata(data: bytes, where: str) -> tuple[pq.FileMetaData, dict[str, str]]:
+    """Return the footer of a file, and the metadata that it holds."""
+    with refused(where, "read"):
+        footer = pq.read_metadata(pa.BufferReader(data))
+        return footer, {key.decode(): value.decode() for key, value in (footer.metadata or {}).items()}
+
+
+def read_table(data: bytes, file: pq.FileMetaData, check: Callable[[pa.Schema], None], where: str) -> pa.Table:
+    """Read a table within limits, once ``check`` has not refused its columns."""
     decoded = sum(file.row_group(group).total_byte_size for group in range(file.num_row_groups))
     for measure, count, limit in (
         ("rows", file.num_rows, MAX_ROWS),
@@ -133,9 +144,9 @@ def _read_table(data: bytes, footer: _Footer, schema: TableSchema | Stranger, wh
     ):
         if count > limit:
             raise TableError(f"{where}: {count} {measure} are more than the {limit} allowed")
-    with _refused(where, "read"):
+    with refused(where, "read"):
         found = file.schema.to_arrow_schema()
-        _check_columns(found, footer, schema, where)
+        check(found)
         # Texts stay dictionaries, so that one long text repeated a million times costs its length once.
         texts = [name for name in found.names if found.field(name).type == pa.string()]
         reader = pq.ParquetFile(
@@ -144,6 +155,12 @@ def _read_table(data: bytes, footer: _Footer, schema: TableSchema | Stranger, wh
         table = reader.read(use_threads=False)
         table.validate(full=True)
     return table
+
+
+def to_python(table: pa.Table, where: str) -> dict[str, list[Any]]:
+    """Return the columns of a table as Python values; moments as microseconds since 1970."""
+    with refused(where, "read"):
+        return {name: _python_values(table[name]) for name in table.column_names}
 
 
 def _check_columns(found: pa.Schema, footer: _Footer, schema: TableSchema | Stranger, where: str) -> None:
@@ -172,6 +189,8 @@ def _raced(table: pa.Table) -> pa.Table:
 
 
 def _python_values(column: pa.ChunkedArray) -> list[Any]:
+    if column.null_count == len(column):
+        return [None] * len(column)
     if pa.types.is_dictionary(column.type):
         return _texts(column)
     if pa.types.is_timestamp(column.type):
@@ -190,7 +209,7 @@ def _texts(column: pa.ChunkedArray) -> list[str | None]:
 
 
 @contextmanager
-def _refused(where: str, doing: str) -> Iterator[None]:
+def refused(where: str, doing: str) -> Iterator[None]:
     """Turn whatever pyarrow raises for damaged bytes, or for values that have no Arrow form, into one error."""
     try:
         yield

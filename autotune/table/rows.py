@@ -13,6 +13,7 @@ from autotune.shape import Shape
 from autotune.space import Config, Parameter
 from autotune.table.outsiders import Outsider, Table
 from autotune.table.schema import (
+    DEFAULT_PREFIX,
     FIXED_COLUMNS,
     MAX_TEXT_LENGTH,
     Stranger,
@@ -54,6 +55,7 @@ _TRIAL_PARTS: Final[Parts] = {
     "toolchain": (Toolchain, TOOLCHAIN),
     "policy": (Policy, POLICY),
     "default_timing": (_timing, _fields(Timing, "default_")),
+    "heuristic_timing": (_timing, _fields(Timing, "heuristic_")),
     "baseline_timing": (_timing, _fields(Timing, "baseline_")),
 }
 _OUTCOME_PARTS: Final[Parts] = {
@@ -85,6 +87,8 @@ def to_columns(schema: TableSchema, trials: Sequence[Trial], where: str) -> dict
     for number, (trial, back) in enumerate(zip(trials, written, strict=True)):
         if back.config != trial.config:  # the text of a number, say
             raise bad_value(where, number, "config", trial.config, str(back.config))
+        if back.default_config != trial.default_config:
+            raise bad_value(where, number, "default_config", trial.default_config, "a config of the space")
     return columns
 
 
@@ -103,11 +107,17 @@ def to_row(parameters: Sequence[Parameter], trial: Trial) -> dict[str, Any]:
         row |= {name: getattr(owner, name) for name in names}
         for part, (_, columns) in parts.items():
             row |= {name: getattr(getattr(owner, part), field, None) for name, field in columns.items()}
-    row |= trial.shape.as_dict()
-    for parameter in parameters:
-        value = trial.config[parameter.name]
-        row[parameter.name] = stored_value(parameter, value) if value in parameter.values else value
-    return row
+    default = {} if trial.default_config is None else config_columns(parameters, trial.default_config)
+    row |= {f"{DEFAULT_PREFIX}{each.name}": default.get(each.name) for each in parameters}
+    return row | trial.shape.as_dict() | config_columns(parameters, trial.config)
+
+
+def config_columns(parameters: Sequence[Parameter], config: Config) -> dict[str, Any]:
+    """Return the values of a config as their columns hold them; one of no parameter's values stays as it is."""
+    return {
+        each.name: stored_value(each, value) if (value := config[each.name]) in each.values else value
+        for each in parameters
+    }
 
 
 def moment_of(microseconds: int) -> datetime:
@@ -132,20 +142,21 @@ def to_table(schema: TableSchema | Stranger, columns: Columns, where: str) -> Ta
         if build is _timing:
             _check_timings(names, columns, where)
     trials, outcomes = (
-        {part: _parts(build, names, columns) for part, (build, names) in parts.items()}
+        {part: build_parts(build, names, columns) for part, (build, names) in parts.items()}
         for parts in (_TRIAL_PARTS, _OUTCOME_PARTS)
     )
     devices, found = trials["device"], []
     if isinstance(schema, Stranger):
         reasons: Sequence[str | None] = [schema.reason] * len(devices)
     else:
-        shapes, candidates = _build_shapes(schema, columns, len(devices)), _build_candidates(schema, columns, devices)
-        reasons = _reasons_outside(schema, columns, shapes, candidates)
+        shapes, candidates = build_shapes(schema, columns, len(devices)), build_candidates(schema, columns, devices)
+        reasons = reasons_outside(schema, columns, shapes, candidates)
         statuses, stages = (list(map(kind, columns[name])) for kind, name in ((Status, "status"), (Stage, "stage")))
         outcomes |= {"candidate": candidates, "status": statuses, "message": columns["message"]}
         outcomes |= {name: columns[name] for name in _OUTCOME}
         trials |= {"shape": shapes, "stage": stages, "started_at": list(map(moment_of, columns["started_at"]))}
         trials |= {name: columns[name] for name in _TRIAL} | {"outcome": _rows(Outcome, outcomes)}
+        trials["default_config"] = _build_defaults(schema, columns, devices)
         found = [trial for trial, reason in zip(_rows(Trial, trials), reasons, strict=True) if reason is None]
     outsiders = [
         Outsider(where, row, *schema.owner, devices[row], reason, {name: columns[name][row] for name in columns})
@@ -159,7 +170,7 @@ def _rows(kind: Callable[..., T], values: Mapping[str, Sequence[Any]]) -> list[T
     return [kind(**dict(zip(values, row, strict=True))) for row in zip(*values.values(), strict=True)]
 
 
-def _parts(build: Callable[..., Any], fields_of: Mapping[str, str], columns: Columns) -> Sequence[Any]:
+def build_parts(build: Callable[..., Any], fields_of: Mapping[str, str], columns: Columns) -> Sequence[Any]:
     """Build a part of each row from its columns, once for equal values: most rows repeat most parts."""
     names = tuple(fields_of.values())
     built = cache(lambda *values: build(**dict(zip(names, values, strict=True))))
@@ -190,7 +201,7 @@ def _check_results(columns: Columns, where: str) -> None:
                 raise bad_value(where, row, "error", error, expected)
 
 
-def _build_shapes(schema: TableSchema, columns: Columns, count: int) -> list[Shape | str]:
+def build_shapes(schema: TableSchema, columns: Columns, count: int) -> list[Shape | str]:
     """Build the shape of each row, or say why it is none of today's."""
     absent = schema.shape_class.ABSENT
     missing = [column.name for column in schema.shape if column.name not in columns and column.name not in absent]
@@ -220,8 +231,31 @@ def _build_shapes(schema: TableSchema, columns: Columns, count: int) -> list[Sha
     return list(map(cache(build), *given))
 
 
-def _build_candidates(schema: TableSchema, columns: Columns, devices: Sequence[Device]) -> list[Candidate | str]:
+def build_candidates(schema: TableSchema, columns: Columns, devices: Sequence[Device]) -> list[Candidate | str]:
     """Build the candidate of each row, or say why its config is not of the space."""
+    name = schema.implementation.name
+    return [
+        config if isinstance(config, str) else Candidate(name, config)
+        for config in _build_configs(schema, columns, devices)
+    ]
+
+
+def _build_defaults(schema: TableSchema, columns: Columns, devices: Sequence[Device]) -> list[Config | None]:
+    """Build the default that each row names; None for one that names none, or none that is of the space."""
+    names = [column.name for column in schema.default_config if column.name in columns]
+    is_named = [any(value is not None for value in row) for row in zip(*(columns[name] for name in names), strict=True)]
+    if not any(is_named):
+        return [None] * len(devices)
+    found = _build_configs(schema, columns, devices, prefix=DEFAULT_PREFIX)
+    return [
+        config if named and isinstance(config, Config) else None for named, config in zip(is_named, found, strict=True)
+    ]
+
+
+def _build_configs(
+    schema: TableSchema, columns: Columns, devices: Sequence[Device], prefix: str = ""
+) -> list[Config | str]:
+    """Build the config in the columns of that prefix, or say why it is not of the space."""
     parameters = schema.implementation.space.parameters
     # A column of integers becomes one of texts when a parameter gets a value that is none.
     declared = {
@@ -231,7 +265,7 @@ def _build_candidates(schema: TableSchema, columns: Columns, devices: Sequence[D
         for parameter in parameters
     }
 
-    def build(device: Device, *stored: Any) -> Candidate | str:
+    def build(device: Device, *stored: Any) -> Config | str:
         chosen: dict[str, Any] = {}
         for parameter, value in zip(parameters, stored, strict=True):
             try:
@@ -246,17 +280,19 @@ def _build_candidates(schema: TableSchema, columns: Columns, devices: Sequence[D
             if found not in choices:
                 return f"{parameter.name}={value!r} is not one of {choices}"
             chosen[parameter.name] = found
-        return Candidate(schema.implementation.name, Config(chosen))
+        return Config(chosen)
 
     nothing = [None] * len(devices)
-    return list(map(cache(build), devices, *[columns.get(parameter.name, nothing) for parameter in parameters]))
+    stored = [columns.get(f"{prefix}{parameter.name}", nothing) for parameter in parameters]
+    return list(map(cache(build), devices, *stored))
 
 
-def _reasons_outside(schema: TableSchema, columns: Columns, *parts: Sequence[object]) -> list[str | None]:
+def reasons_outside(schema: TableSchema, columns: Columns, *parts: Sequence[object]) -> list[str | None]:
     """Say for each row why it is not of the space, by its parts and the columns that are no longer in the schema."""
     reasons = [next((part for part in row if isinstance(part, str)), None) for row in zip(*parts, strict=True)]
     removed = {**schema.implementation.space.removed, **schema.shape_class.REMOVED}
-    for name in sorted(columns.keys() - {column.name for column in schema.columns}):
+    gone = columns.keys() - {column.name for column in schema.columns}
+    for name in sorted(name for name in gone if not name.startswith(DEFAULT_PREFIX)):  # the default is no key
         value_now = removed.get(name)
         allowed = {None, value_now, None if value_now is None else str(value_now)}
         for row, value in enumerate(columns[name]):

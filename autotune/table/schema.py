@@ -22,6 +22,7 @@ VERSION_KEY: Final = "autotune.schema_version"
 OPERATION_KEY: Final = "autotune.operation"
 IMPLEMENTATION_KEY: Final = "autotune.implementation"
 OWNER_KEYS: Final = (OPERATION_KEY, IMPLEMENTATION_KEY)
+DEFAULT_PREFIX: Final = "default_"
 MAX_TEXT_LENGTH: Final = 4096  # characters of one string
 
 
@@ -86,9 +87,10 @@ def _columns(domain: Domain, *names: str, nullable: bool = False) -> tuple[Table
     return tuple(TableColumn(name, domain, nullable) for name in names)
 
 
-def _timing(prefix: str) -> tuple[TableColumn, ...]:
-    durations = _columns(DURATION, *(f"{prefix}{name}_us" for name in ("median", "low", "high")), nullable=True)
-    return (*durations, TableColumn(f"{prefix}samples", POSITIVE_COUNT, nullable=True))
+def _timing(prefix: str, *, optional: bool = False) -> tuple[TableColumn, ...]:
+    names = (f"{prefix}{name}_us" for name in ("median", "low", "high"))
+    durations = (TableColumn(name, DURATION, nullable=True, optional=optional) for name in names)
+    return (*durations, TableColumn(f"{prefix}samples", POSITIVE_COUNT, nullable=True, optional=optional))
 
 
 FIXED_COLUMNS: Final = (
@@ -102,6 +104,7 @@ FIXED_COLUMNS: Final = (
     *_timing("default_"),
     TableColumn("baseline", TEXT),
     *_timing("baseline_"),
+    *_timing("heuristic_", optional=True),
     TableColumn("error", DEVIATION, nullable=True),
     *_columns(AMOUNT, "error_limit", "tflops", "gbps", nullable=True),
     *_columns(COUNT, "shared_bytes", "registers", "spill_bytes", nullable=True),
@@ -126,7 +129,8 @@ FIXED_COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableSchema:
-    """The columns of an implementation's table: the trial's own, then the shape's fields, then the parameters."""
+    """The columns of an implementation's table: the trial's own, the shape's fields, the parameters, and once more the
+    parameters as the default of the race had them, each after ``DEFAULT_PREFIX``."""
 
     implementation: Implementation[Any]
     shape_class: type[Shape]
@@ -140,7 +144,12 @@ class TableSchema:
 
     @property
     def columns(self) -> tuple[TableColumn, ...]:
-        return (*FIXED_COLUMNS, *self.shape, *self.config)
+        return (*FIXED_COLUMNS, *self.shape, *self.config, *self.default_config)
+
+    @property
+    def default_config(self) -> tuple[TableColumn, ...]:
+        """The columns of the config that was the default; null in rows that do not name it."""
+        return tuple(column._replace(name=f"{DEFAULT_PREFIX}{column.name}") for column in self.config)
 
     @property
     def arrow(self) -> pa.Schema:
@@ -201,10 +210,11 @@ def table_schema(implementation: Implementation[Any]) -> TableSchema:
         TableColumn(parameter.name, INTEGER if parameter.is_ordered else TEXT, nullable=True, optional=True)
         for parameter in implementation.space.parameters
     )
-    names = [column.name for column in (*FIXED_COLUMNS, *shape, *config)]
+    schema = TableSchema(implementation, shape_class, shape, config)
+    names = [column.name for column in schema.columns]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise TableError(f"{implementation.title}: more than one column is named {', '.join(twice)}")
-    return TableSchema(implementation, shape_class, shape, config)
+    return schema
 
 
 def schema_named(operation: str, implementation: str) -> TableSchema | Stranger:

@@ -44,7 +44,7 @@ class Sweep:
 
     def trials(self) -> list[Trial]:
         """Return every trial of the sweep that is of today's space, oldest first; a damaged file raises TableError."""
-        return _read_table(self.results, self.path.as_posix(), read_checksums(self.results), _decode_placed).trials
+        return _read_one(self.results, self.path.as_posix(), read_checksums(self.results), _decode_placed).trials
 
 
 def shipped_winners(
@@ -58,7 +58,7 @@ def shipped_winners(
     Raises:
         TableError: by ``on_damaged``.
     """
-    tables = _read_tables(results, f"*/{operation}/{implementation}.parquet", _decode_placed, on_damaged)
+    tables = read_listed(results, f"*/{operation}/{implementation}.parquet", _decode_placed, on_damaged)
     return in_order(trial for table in tables for trial in table.trials)
 
 
@@ -70,7 +70,7 @@ def shipped_sweeps(
     def describe(results: Path, name: str, data: bytes) -> Sweep:
         return Sweep(*owner_of(data, str(results / name)), Path(name), results)
 
-    sweeps = _read_tables(results, f"*/{operation}/sweeps/*.parquet", describe, on_damaged)
+    sweeps = read_listed(results, f"*/{operation}/sweeps/*.parquet", describe, on_damaged)
     return [sweep for sweep in sweeps if implementation in ("", sweep.implementation)]
 
 
@@ -79,7 +79,7 @@ def shipped_outsiders(
 ) -> list[Outsider]:
     """Return the rows of an operation's shipped winners and sweeps that are not of today's spaces."""
     patterns = (f"*/{operation}/*.parquet", f"*/{operation}/sweeps/*.parquet")
-    tables = [table for each in patterns for table in _read_tables(results, each, _decode_placed, on_damaged)]
+    tables = [table for each in patterns for table in read_listed(results, each, _decode_placed, on_damaged)]
     return [outsider for table in tables for outsider in table.outsiders]
 
 
@@ -108,15 +108,19 @@ def write_shipped(path: Path, trials: Iterable[Trial], *, results: Path = RESULT
     """
     name, rows, where = path.as_posix(), in_order(trials), str(results / path)
     _require_place(name, Table(rows, []), where)
-    data = encode(rows, where)
+    write_listed(name, encode(rows, where), results)
+
+
+def write_listed(name: str, data: bytes, results: Path) -> None:
+    """Write or replace a file below ``results`` and list its digest; both digests are listed in between."""
     checksums = read_checksums(results)
     digest = frozenset({sha256(data)})
     write_checksums(results, {**checksums, name: checksums.get(name, frozenset()) | digest})
-    write_bytes(results / path, data)
+    write_bytes(results / name, data)
     write_checksums(results, {**checksums, name: digest})
 
 
-def _read_tables(results: Path, pattern: str, read: Read[T], on_damaged: OnDamaged) -> list[T]:
+def read_listed(results: Path, pattern: str, read: Read[T], on_damaged: OnDamaged) -> list[T]:
     """Read what lies below ``results`` or is listed there and has such a path, in the order of the paths."""
     try:
         checksums = read_checksums(results)
@@ -127,13 +131,13 @@ def _read_tables(results: Path, pattern: str, read: Read[T], on_damaged: OnDamag
     tables = []
     for name in sorted(names | {name for name in checksums if _fits(name, pattern)}):
         try:
-            tables.append(_read_table(results, name, checksums, read))
+            tables.append(_read_one(results, name, checksums, read))
         except TableError as error:
             on_damaged(error)
     return tables
 
 
-def _read_table(results: Path, name: str, checksums: Checksums, read: Read[T]) -> T:
+def _read_one(results: Path, name: str, checksums: Checksums, read: Read[T]) -> T:
     """Read what is listed; an error says how to get it back."""
     try:
         return read(results, name, read_checked(results, name, checksums))

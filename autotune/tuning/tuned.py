@@ -62,7 +62,11 @@ class TunedShape:
             if self.asked != self.shape:
                 how += f", of {self.shape}, not of the shape asked for"
             lines += [f"winner {self.winner.candidate}", f"time {self.winner.timing.median_us:.2f} us, {how}"]
-            ratios = {"the default": self.default_ratio, self.winner.baseline: self.baseline_ratio}
+            ratios = {
+                "the default": self.default_ratio,
+                "the config that people write by hand": self._ratio(self.winner.heuristic_timing),
+                self.winner.baseline: self.baseline_ratio,
+            }
             lines += [f"{ratio:.2f}x the speed of {name}" for name, ratio in ratios.items() if ratio is not None]
         if self.confirmation is not None:
             lines.append(f"checked {self.confirmation.checked}")

@@ -5,16 +5,18 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from autotune import platforms
 from autotune.device import Device
-from autotune.dispatch import neighbour_configs, pick_for_device, reload
+from autotune.dispatch import default_config, neighbour_configs, pick_for_device, reload
 from autotune.errors import AutotuneError, SearchError, TableError, UnknownNameError, UsageError
 from autotune.executor import Executor
 from autotune.executor.select import Settings, open_executor, open_gpu
+from autotune.implementation import Implementation
 from autotune.registry import Workload, get_implementation, read_workloads
 from autotune.search import (
     DEFAULT_SAMPLER,
@@ -220,6 +222,7 @@ class _Tuner:
     def _search(self, executor: Executor, answer: Answer, started: float) -> SearchResult:
         shape, chosen, device = answer.shape, answer.implementations, executor.device
         measures = executor.name == "gpu"  # a replay that began with the shipped winner would show nothing
+        defaults = {each.name: default_config(each, shape, device) for each in chosen if measures}
         return search(
             answer.operation,
             shape,
@@ -228,8 +231,10 @@ class _Tuner:
             limits=self.limits,
             implementations=chosen,
             seed=self.seed,
-            served=_find_served(answer, device) if measures else None,
+            served=_find_served(answer, device, defaults) if measures else None,
             neighbours={each.name: neighbour_configs(each, shape, device, shipped=measures) for each in chosen},
+            defaults=defaults,
+            heuristics=_find_heuristics(chosen, shape, device) if measures else {},
             sampler=self.sampler,
             observer=self.observer,
             started=started,
@@ -264,11 +269,24 @@ class _Tuner:
         return confirmation
 
 
-def _find_served(answer: Answer, device: Device) -> Candidate | None:
+def _find_served(answer: Answer, device: Device, defaults: Mapping[str, Config]) -> Candidate | None:
     """Return the candidate that the tables serve for a shape today, if they know more than the default."""
-    names = tuple(each.name for each in answer.implementations)
-    kernel = pick_for_device(answer.shape, device, answer.operation.name, among=names)
-    return None if kernel.provenance.rung == "default" else kernel.candidate
+    kernel = pick_for_device(answer.shape, device, answer.operation.name, among=tuple(defaults))
+    return None if kernel.config == defaults[kernel.implementation] else kernel.candidate
+
+
+def _find_heuristics(
+    implementations: Iterable[Implementation[Any]], shape: Shape, device: Device
+) -> dict[str, list[Config]]:
+    """Return what people write by hand for a shape, by implementation, as far as it is valid here."""
+    return {
+        each.name: [
+            config
+            for config in each.space.heuristics(shape, device)
+            if each.space.why_invalid(config, shape, device) is None
+        ]
+        for each in implementations
+    }
 
 
 def _translate(result: SearchResult, target: Device) -> list[Candidate]:

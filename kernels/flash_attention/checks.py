@@ -6,7 +6,16 @@ from typing import Any
 import torch
 
 from autotune.errors import InputMismatchError
-from autotune.kernels.tensors import check_positive, check_softcap, check_together, describe, dtype_name, refuse_options
+from autotune.kernels.tensors import (
+    check_apart,
+    check_out,
+    check_positive,
+    check_softcap,
+    check_together,
+    describe,
+    dtype_name,
+    refuse_options,
+)
 from autotune.shape import AttentionShape
 
 
@@ -26,9 +35,10 @@ class BoundDense(ABC):
         scale: float | None = None,
         softcap: float | None = None,
         return_lse: bool = False,
+        out: torch.Tensor | None = None,
         **unknown: object,
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-        """Compute the output ``[B, S_q, H, D_v]`` in the inputs' dtype.
+        """Compute the output ``[B, S_q, H, D_v]`` in the inputs' dtype, or fill ``out``.
 
         With ``return_lse`` also return the natural log-sum-exp of the scaled scores, fp32 ``[B, H, S_q]``. ``scale`` is
         ``head_dim ** -0.5`` by default.
@@ -41,15 +51,25 @@ class BoundDense(ABC):
         if unknown:
             refuse_options(self.__call__, shape, unknown)
         check_fit(shape, q, k, v, scale=scale, softcap=softcap)
+        if out is not None:
+            inputs = {"q": q, "k": k, "v": v}
+            check_out(out, (*q.shape[:3], shape.head_dim_v), inputs)
+            check_apart(out, inputs)
         scale = shape.head_dim**-0.5 if scale is None else scale
-        found: torch.Tensor | tuple[torch.Tensor, torch.Tensor] = self._attend(q, k, v, scale, softcap, return_lse)
-        return found
+        return self._attend(q, k, v, scale, softcap, return_lse, out)
 
     @abstractmethod
     def _attend(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, softcap: float | None, return_lse: bool
-    ) -> Any:
-        """Compute over checked tensors."""
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        scale: float,
+        softcap: float | None,
+        return_lse: bool,
+        out: torch.Tensor | None,
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Compute over checked tensors, into ``out`` or a tensor of its own."""
 
 
 def check_fit(

@@ -9,7 +9,9 @@ import torch
 from autotune.errors import InputMismatchError
 from autotune.kernels.paged_cache.call import check_scale
 from autotune.kernels.tensors import (
+    check_apart,
     check_device,
+    check_out,
     check_positive,
     check_softcap,
     check_together,
@@ -115,6 +117,17 @@ class BoundPaged:
         if tensor.numel() and tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
             raise InputMismatchError(f"{name} has the strides {tensor.stride()}; expected 1 in the last dimension")
 
+    def _check_out(
+        self,
+        out: torch.Tensor | None,
+        tensors: dict[str, torch.Tensor],
+        features: dict[str, torch.Tensor | None],
+    ) -> None:
+        """Refuse a buffer that the kernel cannot write; it writes rows one after another."""
+        if out is not None:
+            check_out(out, (*tensors["q"].shape[:-1], self._shape.head_dim_v), tensors, contiguous=True)
+            check_apart(out, tensors | {name: values for name, values in features.items() if values is not None})
+
     def _attend(
         self,
         tensors: dict[str, torch.Tensor],
@@ -122,9 +135,14 @@ class BoundPaged:
         scale: float | None,
         softcap: float | None,
         return_lse: bool,
+        out: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Compute over checked tensors, into ``out`` or a tensor of its own; the log-sum-exp is None if not asked."""
         q, shape = tensors["q"], self._shape
-        out = torch.empty((*q.shape[:-1], shape.head_dim_v), dtype=q.dtype, device=q.device)
+        if out is None:
+            out = torch.empty((*q.shape[:-1], shape.head_dim_v), dtype=q.dtype, device=q.device)
+        else:
+            torch.autograd.graph.increment_version(out)  # written behind torch's back
         lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
         with on_device_of(q):
             self._launch(

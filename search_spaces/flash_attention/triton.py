@@ -85,6 +85,38 @@ def _tile_of_float32(width: int, device: Device) -> tuple[int, int, int]:
     return (32, 32, 3) if width <= 64 else (32, 16, 1) if width <= 128 else (16, 16, 1)
 
 
+def heuristics(shape: AttentionShape, device: Device) -> tuple[Config, ...]:
+    """Return the tiles of Triton's tutorial and of FlashAttention-2; none of float32, which neither has.
+
+    The tutorial's are those that it had for Hopper and for others before it tuned itself, as they are widely copied
+    (https://github.com/triton-lang/triton/blob/main/python/tutorials/06-fused-attention.py, Triton 2): rows of queries
+    and of keys, warps, and stages as far as there are as many here. FlashAttention-2's are those of its forward pass
+    without dropout, by the head dim that it pads to, and of 256 the smaller tile where two blocks of it fit an SM
+    (https://github.com/Dao-AILab/flash-attention/blob/main/csrc/flash_attn/src/flash_fwd_launch_template.h); it has no
+    stages, so three, and tiles are loaded by descriptors on devices that copy them, as the tutorial does today.
+    """
+    if shape.dtype == "float32":
+        return ()
+    width = max(shape.head_dim, shape.head_dim_v)
+    is_hopper = device.has("wgmma")
+    warps, stages = (8, 5 if width >= 64 else 3) if is_hopper else (4, 4 if width <= 64 else 3)
+    tutorial = (128, 64 if width <= 64 else 32, warps, stages, "pointer")
+    if width <= 64:
+        tile = (128, 128, 4)
+    elif width <= 128:
+        tile = (128, 64, 4)
+    elif width <= 192 or not is_hopper:
+        tile = (128, 64, 8)
+    else:
+        tile = (64, 64, 4)
+    flash_attention_2 = (*tile, 3, "descriptor" if device.has("tensor_maps") else "pointer")
+    names = ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages", "loads")
+    hints_of_waves = bounds.usual_wave_hints(device)
+    return tuple(
+        Config({**dict(zip(names, values, strict=True)), **hints_of_waves}) for values in (tutorial, flash_attention_2)
+    )
+
+
 def hints(config: Config, shape: AttentionShape, device: Device) -> tuple[float, ...]:
     """Estimate what the time depends on smoothly: log2 of the live values a thread, of a warp's rows, of the shared
     memory of a block, and of the warps that an SM holds at once."""
@@ -95,7 +127,7 @@ def hints(config: Config, shape: AttentionShape, device: Device) -> tuple[float,
 IMPLEMENTATION: Final = Implementation(
     name="triton",
     operation="flash_attention",
-    space=Space(PARAMETERS, reject, default, hints),
+    space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics),
     kernel="autotune.kernels.flash_attention.triton:KERNEL",
     sources=(*kernel_files("flash_attention/triton", "forward", "launch"), *SHARED),
     entry=("launch",),

@@ -46,6 +46,8 @@ USUAL_PROGRAMS, USUAL_TILES = 2, 4  # programs an SM, and tiles of each: where s
 LOAD_REGISTERS: Final = 3  # of one load in flight: 64 bits of address, and its mask; typical of compiled configs
 OTHER_REGISTERS: Final = 40
 
+VLLM_BLOCKS, VLLM_SEGMENTS = 128, 16  # see ``heuristics``
+
 PARTIAL_BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -206,6 +208,32 @@ def _usual_splits(config: Config, shape: PagedShape, device: Device) -> int:
     return 1 << max(0, wanted.bit_length() - 1)
 
 
+def heuristics(shape: PagedShape, device: Device) -> tuple[Config, ...]:
+    """Return the fixed tiles of vLLM's unified attention kernel: a row for each query head, at least 16, of 32 keys.
+
+    Sequences are split in 16 unless their blocks of queries, counted as there, are more than 128; its tiles of 16 keys
+    for that case are shorter than any here. Warps and stages are Triton's defaults.
+    https://github.com/vllm-project/vllm/blob/001ceb3e98e7a19ebe33f542a368fa73bf6c76ad/vllm/attention/ops/triton_unified_attention.py
+    """
+    rows = max(MIN_BLOCK_ROWS, power_of_two(shape.group))
+    blocks = shape.batch * shape.seq_q // (rows // shape.group) + shape.batch
+    splits = 1 if shape.seq_q > 1 or blocks * shape.kv_heads > VLLM_BLOCKS else VLLM_SEGMENTS
+    config = Config(
+        schedule="split",
+        BLOCK_ROWS=rows,
+        HEADS=1,
+        BLOCK_K=32,
+        NUM_SPLITS=splits,
+        PROGRAMS_PER_SM=None,
+        COMBINE="kernel",
+        PARTIALS="float32",
+        num_warps=4,
+        num_stages=3,
+        **bounds.usual_wave_hints(device),
+    )
+    return (config,)
+
+
 def hints(config: Config, shape: PagedShape, device: Device) -> tuple[float, ...]:
     """Estimate what the time depends on smoothly: log2 of the live values a thread, of the bytes that an SM has in
     flight, of the blocks that it holds at once, and of the programs for each of those."""
@@ -231,7 +259,7 @@ _FILES: Final = ("forward", "combine", "fold", "queries", "packing", "tile_list"
 IMPLEMENTATION: Final = Implementation(
     name="triton",
     operation="paged_decode",
-    space=Space(PARAMETERS, reject, default, hints),
+    space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics),
     kernel="autotune.kernels.paged_decode.triton:KERNEL",
     supports=lambda shape, device: unsupported(shape) or _lacks_type(shape, device),
     sources=(

@@ -91,6 +91,24 @@ def default(shape: PagedShape, device: Device) -> Config:
     )
 
 
+def heuristics(shape: PagedShape, device: Device) -> tuple[Config, ...]:
+    """Return the fixed tile of vLLM's unified attention kernel: a row for each query head, at least 16, of 32 keys.
+
+    Its neighbouring programs are tiles of one KV head. Warps and stages are Triton's defaults.
+    https://github.com/vllm-project/vllm/blob/001ceb3e98e7a19ebe33f542a368fa73bf6c76ad/vllm/attention/ops/triton_unified_attention.py
+    """
+    config = Config(
+        BLOCK_Q=bounds.padded_length(shape.group),
+        SMALL_Q=0,
+        BLOCK_K=32,
+        order="head",
+        num_warps=4,
+        num_stages=3,
+        **bounds.usual_wave_hints(device),
+    )
+    return (config,)
+
+
 def hints(config: Config, shape: PagedShape, device: Device) -> tuple[float, ...]:
     """Estimate what the time depends on smoothly: log2 of the live values a thread, of a warp's rows, of the shared
     memory of a block, of the warps that an SM holds at once, and of the tiles for each block of the device."""
@@ -103,7 +121,7 @@ def hints(config: Config, shape: PagedShape, device: Device) -> tuple[float, ...
 IMPLEMENTATION: Final = Implementation(
     name="triton",
     operation="paged_prefill",
-    space=Space(PARAMETERS, reject, default, hints),
+    space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics),
     kernel="autotune.kernels.paged_prefill.triton:KERNEL",
     supports=lambda shape, device: unsupported(shape),
     sources=(

@@ -59,7 +59,7 @@ def test_attention_computes_with_it(machine: Machine, monkeypatch: pytest.Monkey
     register(monkeypatch)
     machine.tune(sample.trial(), *(trial for trial in recorded(FASTER, 50.0) if trial.stage is Stage.RACE))
     monkeypatch.setattr(platforms, "current_device", lambda index=None: NVIDIA_H200)
-    monkeypatch.setattr("autotune.functional.gpu_of", lambda tensor: 0)
+    monkeypatch.setattr("autotune.eager_calls.gpu_of", lambda tensor: 0)
     shape = sample.shape(FASTER)
     generator = torch.Generator().manual_seed(0)
     sizes = (shape.batch, shape.seq_q, shape.heads, shape.head_dim)

@@ -10,6 +10,7 @@ import pytest
 
 from autotune.console.winners import Ratio, speed_up, status_text, trial_data, verdict, winner_lines
 from autotune.device import NVIDIA_H200
+from autotune.registry import get_implementation
 from autotune.trial import Policy, Status, Timing
 from tests import sample
 from tests.golden import assert_golden
@@ -41,6 +42,23 @@ def test_the_rate_that_limits_is_decided_by_device_and_dtype(changes: dict[str, 
     assert winner_lines(won)[1] == f"time      200.0 us (199.0-201.0), {rate}"
 
 
+def test_which_default_it_was_and_what_people_write_by_hand_are_said() -> None:
+    plain = sample.trial()
+    space = replace(plain, default_config=get_implementation("flash_attention", "triton").space.default(*PROBLEM))
+    assert winner_lines(space) == winner_lines(plain)
+    chosen = replace(plain, default_config=sample.config(num_stages=3), heuristic_timing=sample.timing(300.0))
+    lines = winner_lines(chosen)
+    assert "default   1.20x (1.19-1.21) the speed of the portfolio's default config" in lines
+    assert "heuristic 1.50x (1.49-1.52) the speed of the config that people write by hand" in lines
+    assert "20 % faster than the portfolio's default" in verdict(chosen)
+    assert "20 % faster than the untuned default" in verdict(plain)
+    data = trial_data(chosen)
+    assert data["default_config"]["num_stages"] == 3
+    assert data["heuristic_timing"]["median_us"] == 300.0
+    assert trial_data(plain)["default_config"] is None
+
+
+PROBLEM: Final = (sample.shape(), NVIDIA_H200)
 VERDICTS: Final[dict[str, dict[str, Any]]] = {
     "the default wins": {"is_default": True, "default_timing": sample.timing(200)},
     "a clear gain": {"default_timing": sample.timing(240)},

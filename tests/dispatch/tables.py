@@ -18,7 +18,7 @@ from autotune.dispatch import kernel, reload
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape, PagedShape
 from autotune.space import Config
-from autotune.table import Store, write_shipped
+from autotune.table import Assignment, Store, write_portfolio, write_shipped
 from autotune.trial import Trial
 from tests import sample
 
@@ -46,6 +46,12 @@ class Tables:
         """Write the shipped table of the H200, and read it again."""
         write_shipped(Path("nvidia_h200/flash_attention/triton.parquet"), trials, results=self.results)
         reload()
+
+    def cover(self, *rows: Assignment) -> Path:
+        """Write the shipped portfolio of an architecture, and read it again; return its file."""
+        path = write_portfolio(rows, results=self.results)
+        reload()
+        return path
 
 
 @contextmanager

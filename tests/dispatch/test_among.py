@@ -140,6 +140,7 @@ def test_a_call_that_a_baseline_cannot_do_goes_to_the_next_candidate(
     assert kernel("q", scale=1.0) == "baseline of q"
     assert kernel("q", scale=None) == "ours of q"
     assert kernel("q", scale=1.0, return_lse=True) == "ours of q"
+    assert kernel("q", scale=1.0, out="buffer") == "ours of q"
     assert kernel("q", scale=1.0) == "baseline of q"  # for that call alone
     assert kernel.implementation == "sdpa cudnn"
 

@@ -63,11 +63,11 @@ def test_a_pick_begun_before_a_reload_is_not_served_after_it(tables: Tables, mon
         assert may_end.wait(10)
         return climb(*arguments, **options)
 
-    monkeypatch.setattr("autotune.dispatch.picks.climb", climb_late)
+    monkeypatch.setattr("autotune.dispatch.alternatives.climb", climb_late)
     late = threading.Thread(target=get_kernel, args=(sample.shape(),), kwargs={"device": H200})
     late.start()
     assert has_read.wait(10)
-    monkeypatch.setattr("autotune.dispatch.picks.climb", climb)
+    monkeypatch.setattr("autotune.dispatch.alternatives.climb", climb)
     tables.ship(sample.trial(chosen=SLOWER))
     may_end.set()
     late.join()

@@ -56,8 +56,7 @@ def test_functions_pick_by_the_gpu_of_their_tensors(two_gpus: Tables, monkeypatc
         return asked[-1]
 
     monkeypatch.setattr(kernel_module, "load_kernel", lambda operation, implementation: Kernel())
-    monkeypatch.setattr("autotune.functional.gpu_of", gpu_of)
-    monkeypatch.setattr("autotune.paged.gpu_of", gpu_of)
+    monkeypatch.setattr("autotune.eager_calls.gpu_of", gpu_of)
     for index, config in ((0, sample.FAST), (1, SLOWER), (0, sample.FAST)):
         q = torch.full((16, 1024, 16, 128), float(index), dtype=torch.bfloat16)
         served: object = attention(q, q, q, causal=True)

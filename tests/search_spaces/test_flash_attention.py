@@ -43,6 +43,25 @@ def test_configs_are_valid_unique_and_hold_the_default(arch: str, dtype: str) ->
     assert SPACE.size(device) == 5 * 5 * 5 * 5 * 2 * (8 if arch == "gfx942" else 1)
 
 
+@pytest.mark.parametrize(
+    ("head_dim", "arch", "tutorial", "flash_attention_2"),
+    [
+        (64, "sm_90", (128, 64, 8, 5, "pointer"), (128, 128, 4, 3, "descriptor")),
+        (96, "sm_90", (128, 32, 8, 5, "pointer"), (128, 64, 4, 3, "descriptor")),
+        (128, "sm_80", (128, 32, 4, 3, "pointer"), (128, 64, 4, 3, "pointer")),
+        (192, "sm_90", (128, 32, 8, 5, "pointer"), (128, 64, 8, 3, "descriptor")),
+        (256, "sm_80", (128, 32, 4, 3, "pointer"), (128, 64, 8, 3, "pointer")),
+        (256, "sm_90", (128, 32, 8, 5, "pointer"), (64, 64, 4, 3, "descriptor")),
+    ],
+)
+def test_what_people_write_by_hand(head_dim: int, arch: str, tutorial: object, flash_attention_2: object) -> None:
+    found = SPACE.heuristics(shape_of(head_dim), DEVICES[arch])
+    names = ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages", "loads")
+    assert [tuple(config[name] for name in names) for config in found] == [tutorial, flash_attention_2]
+    assert all(SPACE.why_outside(config, DEVICES[arch]) is None for config in found)
+    assert SPACE.heuristics(shape_of(head_dim, dtype="float32"), DEVICES[arch]) == ()
+
+
 def test_tiles_that_large_shared_memory_has_room_for() -> None:
     """Halving the memory can only remove configs."""
     large = set(SPACE.configs(shape_of(), DEVICES["sm_90"]))

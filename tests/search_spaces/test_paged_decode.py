@@ -33,6 +33,22 @@ def test_the_default_is_a_valid_config_everywhere(device: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "rows", "splits"),
+    [
+        ({}, 16, 1),
+        ({"batch": 1}, 16, 16),
+        ({"batch": 1, "seq_q": 2}, 16, 1),
+        ({"batch": 1, "heads": 40, "kv_heads": 1}, 64, 16),
+    ],
+    ids=str,
+)
+def test_what_people_write_by_hand(fields: dict[str, Any], rows: int, splits: int) -> None:
+    (config,) = SPACE.heuristics(shape_of(**fields), NVIDIA_H200)
+    assert (config["BLOCK_ROWS"], config["BLOCK_K"], config["NUM_SPLITS"]) == (rows, 32, splits)
+    assert SPACE.why_outside(config, NVIDIA_H200) is None
+
+
+@pytest.mark.parametrize(
     ("fields", "arch", "reason"),
     [
         ({"kv_dtype": "float32"}, "sm_90", "kv_dtype='float32' is not supported by paged_decode with dtype='bfloat16'"),

@@ -22,6 +22,13 @@ def shape_of(**fields: Any) -> PagedShape:
     return PagedShape(**{**sizes, **fields})
 
 
+def test_what_people_write_by_hand() -> None:
+    for heads, rows in ((32, 16), (8, 16), (256, 32)):
+        (config,) = SPACE.heuristics(shape_of(heads=heads), NVIDIA_H200)
+        assert (config["BLOCK_Q"], config["BLOCK_K"], config["order"]) == (rows, 32, "head")
+        assert SPACE.why_invalid(config, shape_of(heads=heads), NVIDIA_H200) is None
+
+
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES.keys())
 def test_the_default_is_a_valid_config_everywhere(device: Any) -> None:
     sizes = itertools.product((1, 300), (1, 15, 100_000), (8, 72, 128, 256, 512), ITEM_BYTES, (1, 2048))

@@ -5,6 +5,7 @@ import io
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -17,22 +18,30 @@ from hypothesis import strategies as st
 from autotune.errors import TableError
 from autotune.shape import Shape
 from autotune.space import Config, Parameter
-from autotune.table.parquet import decode, encode, owner_of
+from autotune.table.parquet import decode, encode, owner_of, to_parquet
 from autotune.table.rows import to_columns, to_table
 from autotune.table.schema import table_schema
 from autotune.trial import Conditions, Status, Timing, Toolchain, Trial
 from tests.table import sample
+from tests.table.growth import change_space
 
 # The format on disk. A change here needs a new schema version, or old files are refused.
 COLUMNS = """
 operation implementation source_hash status message stage race_id is_default median_us low_us high_us samples
 default_median_us default_low_us default_high_us default_samples baseline baseline_median_us baseline_low_us
-baseline_high_us baseline_samples error error_limit tflops gbps shared_bytes registers spill_bytes binary
+baseline_high_us baseline_samples heuristic_median_us heuristic_low_us heuristic_high_us heuristic_samples
+error error_limit tflops gbps shared_bytes registers spill_bytes binary
 compile_seconds judge_seconds policy_mode policy_cache executor device_name arch sm_count memory_mib power_cap_watts
 sm_clock_mhz memory_clock_mhz temperature_c throttle_reasons contended tool_version triton_version ptxas_version
 torch_version cuda_version driver_version study seed number worker started_at batch heads kv_heads seq_q seq_kv
-head_dim head_dim_v dtype causal window softcap BLOCK num_warps loads kpack
+head_dim head_dim_v dtype causal window softcap BLOCK num_warps loads kpack default_BLOCK default_num_warps
+default_loads default_kpack
 """
+# Those that joined since the schema version did: files without them are read.
+LATER = ("heuristic_", "default_BLOCK", "default_num_warps", "default_loads", "default_kpack")
+
+
+TIMING = Timing(3.0, 2.0, 4.0, 20)
 
 
 @settings(max_examples=40, deadline=None)
@@ -194,6 +203,36 @@ def test_a_foreign_table_is_refused_with_the_reason(reason: str, change: Callabl
     assert reason in str(caught.value)
 
 
+def test_rows_from_before_name_no_default_and_no_heuristic() -> None:
+    rows = [
+        replace(sample.trial(number), default_config=sample.config(64), heuristic_timing=TIMING) for number in (1, 2)
+    ]
+    data = encode(rows)
+    assert decode(data, "table") == (rows, [])
+    table = pq.read_table(io.BytesIO(data))
+    older = table.drop_columns([name for name in table.column_names if name.startswith(LATER)])
+    metadata = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
+    found = decode(to_parquet(older.replace_schema_metadata(None), metadata), "table")
+    assert found == ([replace(row, default_config=None, heuristic_timing=None) for row in rows], [])
+
+
+def test_a_default_that_left_the_space_leaves_its_row_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = replace(sample.trial(1), default_config=sample.config(16))
+    data = encode([row])
+    fewer = (replace(sample.PARAMETERS[0], values=(32, 64)), *sample.PARAMETERS[1:])
+    change_space(monkeypatch, sample.NAME, "triton", fewer)
+    assert decode(data, "table") == ([replace(row, default_config=None)], [])
+    lesser = tuple(each for each in sample.PARAMETERS if each.name != "loads")
+    change_space(monkeypatch, sample.NAME, "triton", lesser, removed={"loads": "pointer"})
+    (kept,), outsiders = decode(data, "table")
+    assert (kept.default_config, outsiders) == (Config(BLOCK=16, num_warps=4, kpack=None), [])
+
+
+def test_a_default_of_another_space_is_not_written() -> None:
+    with pytest.raises(TableError, match=r"row 0: default_config=.* is not allowed; expected a config of the space"):
+        encode([replace(sample.trial(1), default_config=sample.config(48))])
+
+
 def test_foreign_writers_of_the_right_columns_are_read() -> None:
     assert decode(_rewritten(lambda table: table), "table").trials == [sample.trial(number) for number in range(3)]
 
@@ -202,7 +241,7 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     data = encode([sample.trial(number) for number in range(11)])
     for limit, value, named in (
         ("MAX_ROWS", 10, "11 rows"),
-        ("MAX_COLUMNS", 69, "70 columns"),
+        ("MAX_COLUMNS", 77, "78 columns"),
         ("MAX_DECODED_BYTES", 1000, "decoded bytes"),
     ):
         with monkeypatch.context() as patch:

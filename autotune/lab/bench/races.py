@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from autotune.correctness import check_baseline, make_case
-from autotune.dispatch import Among, pick_for_device
+from autotune.dispatch import Among, default_config, pick_for_device
 from autotune.errors import AutotuneError, one_line
 from autotune.executor import BaselineResult, Executor, Race
 from autotune.lab.bench.comparison import DEFAULT, OURS, Comparison, make_entry
@@ -43,13 +43,14 @@ def compare_on_gpu(
 ) -> Comparison:
     """Race what ``get_kernel`` serves, the default and the named baselines, for at most this many seconds of timing.
 
-    ``among`` are the implementations that may be served; the default is of the one that is. A system that fails, ours
-    or a baseline, is an entry with the reason; where the race itself cannot be run, AutotuneError is raised.
+    ``among`` are the implementations that may be served; the default is what would be served of the same one untuned. A
+    system that fails, ours or a baseline, is an entry with the reason; where the race itself cannot be run,
+    AutotuneError is raised.
     """
     kernel = pick_for_device(shape, executor.device, operation.name, among=among)
     served = kernel.candidate
-    space = get_implementation(operation.name, served.implementation).space
-    default = replace(served, config=space.default(shape, executor.device))
+    implementation = get_implementation(operation.name, served.implementation)
+    default = replace(served, config=default_config(implementation, shape, executor.device))
     executor.open(operation, shape)
     candidates = list(dict.fromkeys([served, default]))
     started_at = datetime.now(UTC)

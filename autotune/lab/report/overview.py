@@ -7,7 +7,7 @@ from statistics import geometric_mean
 from typing import Any, Final
 
 from autotune import sheets
-from autotune.console.winners import WORTH, gain, lead
+from autotune.console.winners import WORTH, default_name, gain, gain_by_hand, lead
 from autotune.device import Device
 from autotune.implementation import Implementation
 from autotune.lab.drawing.markup import Html, element, join, table
@@ -76,16 +76,21 @@ def _stages(screenings: Sequence[Screening], trials: Sequence[Trial]) -> str:
 def gain_lines(winners: Sequence[Trial]) -> Iterator[str]:
     if not winners:
         yield "No race has decided yet, so there is no winner."
-    if gains := [(ratio, winner) for winner in winners if (ratio := gain(winner))]:
+    gained = [winner for winner in winners if gain(winner)]
+    for default, compared in grouped(gained, default_name).items():
+        gains = [(ratio, winner) for winner in compared if (ratio := gain(winner))]
         worth = [(ratio, winner) for ratio, winner in gains if ratio.low > WORTH]
         mean = geometric_mean(ratio.value for ratio, _ in gains)
         yield (
-            f"Worth using: {len(worth)} of {count_text(len(gains), 'winner')}, more than 1 % faster than the default "
-            f"by the whole interval; in geometric mean {mean:.2f}x the default."
+            f"Worth using: {len(worth)} of {count_text(len(gains), 'winner')}, more than 1 % faster than the {default} "
+            f"by the whole interval; in geometric mean {mean:.2f}x the {default}."
         )
         if worth:
             ratio, winner = max(worth, key=lambda each: each[0].value)
             yield f"The largest gain is {ratio} at {winner.shape}."
+    if by_hand := [ratio.value for winner in winners if (ratio := gain_by_hand(winner))]:
+        mean = geometric_mean(by_hand)
+        yield f"Over the heuristic, what people write by hand: {mean:.2f}x in geometric mean of {len(by_hand)}."
     if tied := sum(winner.is_default for winner in winners):
         yield f"The default itself is among the fastest for {count_text(tied, 'problem')}."
     for name, compared in grouped(filter(lead, winners), lambda winner: winner.baseline).items():

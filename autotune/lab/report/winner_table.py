@@ -5,7 +5,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from autotune import sheets
-from autotune.console.winners import WORTH, Ratio, gain, is_limited_by_memory, lead, policy_text
+from autotune.console.winners import (
+    WORTH,
+    Ratio,
+    default_name,
+    gain,
+    gain_by_hand,
+    is_limited_by_memory,
+    lead,
+    policy_text,
+)
 from autotune.device import Device
 from autotune.lab.drawing.bars import Bar, bar_rows, legend
 from autotune.lab.drawing.chart import roof_chart
@@ -28,16 +37,18 @@ Anchors = Mapping[tuple[str, Shape, Policy], str]  # the places of screenings' d
 def winners_section(winners: Sequence[Trial], anchors: Anchors) -> Html:
     """Return the table of the winners and the bars that compare them; winners beyond the limits are counted."""
     unit = _unit(winners)
+    has_heuristics = any(winner.heuristic_timing for winner in winners)
     columns = (
         sheets.text("problem"),
         sheets.timing(),
         sheets.text("against default"),
+        *([sheets.text("against heuristic")] if has_heuristics else []),
         sheets.text("against baseline"),
         sheets.rate(unit, unit),
         sheets.text("winner"),
         sheets.text("from"),
     )
-    rows = tuple(_row(winner, unit, anchors) for winner in winners[:MAX_ROWS])
+    rows = tuple(_row(winner, unit, anchors, has_heuristics) for winner in winners[:MAX_ROWS])
     listed = table(Sheet("Winners, each with its time and 95 % interval", columns, rows))
     return join(listed, left_out(len(winners) - len(rows), "more winner", "not listed."), comparison(winners))
 
@@ -60,7 +71,7 @@ def comparison(winners: Sequence[Trial]) -> Html:
     )
 
 
-def _row(winner: Trial, unit: str, anchors: Anchors) -> tuple[object, ...]:
+def _row(winner: Trial, unit: str, anchors: Anchors, has_heuristics: bool) -> tuple[object, ...]:
     target = anchors.get((winner.implementation, winner.shape, winner.policy))
     name = str(winner.shape)
     replayed = ", replayed" if winner.executor == "replay" else ""
@@ -69,12 +80,22 @@ def _row(winner: Trial, unit: str, anchors: Anchors) -> tuple[object, ...]:
     return (
         element("a", name, href=f"#{target}") if target else name,
         winner.timing,
-        element("strong", "is the default") if winner.is_default else _ratio(gain(winner)),
+        _against_default(winner),
+        *([_ratio(gain_by_hand(winner))] if has_heuristics else []),
         join(_ratio(lead(winner)), element("small", winner.baseline)) if winner.baseline else None,
         winner.gbps if unit == GBPS else winner.tflops,
         element("code", winner.candidate),
         join(day, f"{replayed}{contended}{policy_text(winner.policy)}"),
     )
+
+
+def _against_default(winner: Trial) -> Html:
+    """Write the gain over the default, and which one it was where that is not the space's."""
+    name = default_name(winner)
+    if winner.is_default:
+        return element("strong", f"is the {name}")
+    ratio = _ratio(gain(winner))
+    return ratio if name == "default" else join(ratio, element("small", name))
 
 
 def _ratio(ratio: Ratio | None) -> Html:
@@ -87,7 +108,12 @@ def _ratio(ratio: Ratio | None) -> Html:
 
 
 def _group(winner: Trial, unit: str | None, longest: float) -> Html:
-    names = {"winner": "bar-tuned", "default": "bar-default", winner.baseline: "bar-baseline"}
+    names = {
+        "winner": "bar-tuned",
+        "default": "bar-default",
+        "heuristic": "bar-default",
+        winner.baseline: "bar-baseline",
+    }
     bars = []
     for name, timing in _timings(winner).items():
         speed = _speed(winner, timing, unit)
@@ -97,7 +123,12 @@ def _group(winner: Trial, unit: str | None, longest: float) -> Html:
 
 
 def _timings(winner: Trial) -> Mapping[str, Timing]:
-    known = {"winner": winner.timing, "default": winner.default_timing, winner.baseline: winner.baseline_timing}
+    known = {
+        "winner": winner.timing,
+        "default": winner.default_timing,
+        "heuristic": winner.heuristic_timing,
+        winner.baseline: winner.baseline_timing,
+    }
     return {name: timing for name, timing in known.items() if timing is not None and name}
 
 

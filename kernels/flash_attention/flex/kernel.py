@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import torch
 
-from autotune.errors import UsageError
+from autotune.errors import UnsupportedCallError, UsageError
 from autotune.kernels.flash_attention.checks import BoundDense
 from autotune.kernels.flash_attention.definition import Inputs
 from autotune.kernels.flash_attention.flex.compiled import attend
@@ -27,11 +27,20 @@ class BoundFlexAttention(BoundDense):
     """
 
     def _attend(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, softcap: float | None, return_lse: bool
-    ) -> Any:
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        scale: float,
+        softcap: float | None,
+        return_lse: bool,
+        out: torch.Tensor | None,
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        if out is not None:
+            raise UnsupportedCallError("FlexAttention allocates its output; it cannot write into out")
         shape = self._shape
         inputs = Inputs(q, k, v, causal=shape.causal, window=shape.window, softcap=softcap, scale=scale)
-        return attend(inputs, self._options, with_lse=return_lse)
+        return attend(inputs, self._options, with_lse=return_lse)  # type: ignore[no-any-return]
 
 
 class FlexAttention:

@@ -22,11 +22,21 @@ class BoundAttention(BoundDense):
     """
 
     def _attend(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, softcap: float | None, return_lse: bool
-    ) -> Any:
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        scale: float,
+        softcap: float | None,
+        return_lse: bool,
+        out: torch.Tensor | None,
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         shape = self._shape
         check_device(q.device, q.dtype)
-        out = torch.empty((*q.shape[:3], v.shape[3]), dtype=q.dtype, device=q.device)
+        if out is None:
+            out = torch.empty((*q.shape[:3], v.shape[3]), dtype=q.dtype, device=q.device)
+        else:
+            torch.autograd.graph.increment_version(out)  # written behind torch's back
         sizes = (shape.batch, shape.heads, shape.seq_q)
         lse = torch.empty(sizes, dtype=torch.float32, device=q.device) if return_lse else None
         options: dict[str, Any] = {"scale": scale, "softcap": softcap, "options": self._options}

@@ -43,10 +43,11 @@ class BoundDecode(BoundPaged):
         k_scale: torch.Tensor | None = None,
         v_scale: torch.Tensor | None = None,
         return_lse: bool = False,
+        out: torch.Tensor | None = None,
         check: bool = False,
         **unknown: object,
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-        """Compute the output ``[B, H, D_v]`` or ``[B, S_q, H, D_v]``, as ``q`` is, in its dtype.
+        """Compute the output ``[B, H, D_v]`` or ``[B, S_q, H, D_v]``, as ``q`` is, in its dtype, or fill ``out``.
 
         With ``return_lse`` also return the natural logarithm of the softmax's denominator, fp32, of the output's shape
         without the last axis. ``check`` also reads lengths and pages, which waits for the GPU. See
@@ -65,12 +66,16 @@ class BoundDecode(BoundPaged):
         self._check(tensors, features, scale, softcap, self._expected_short if has_no_axis else None)
         if check:
             check_pages(shape, page_table, seq_lens, pages=k_cache.shape[0], queries=shape.seq_q)
+        self._check_out(out, tensors, features)
+        buffer = out
         if has_no_axis:
             tensors["q"] = q[:, None]
-        out, lse = self._attend(tensors, features, scale, softcap, return_lse)
+            buffer = None if out is None else out[:, None]
+        found, lse = self._attend(tensors, features, scale, softcap, return_lse, buffer)
         if has_no_axis:
-            out, lse = out[:, 0], None if lse is None else lse[:, 0]
-        return out if lse is None else (out, lse)
+            found, lse = found[:, 0], None if lse is None else lse[:, 0]
+        found = found if out is None else out
+        return found if lse is None else (found, lse)
 
 
 class PagedDecodeKernel(PagedKernel):

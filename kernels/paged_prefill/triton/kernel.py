@@ -44,10 +44,11 @@ class BoundPrefill(BoundPaged):
         sinks: torch.Tensor | None = None,
         alibi_slopes: torch.Tensor | None = None,
         return_lse: bool = False,
+        out: torch.Tensor | None = None,
         check: bool = False,
         **unknown: object,
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-        """Compute the output ``[T, H, D_v]`` in the dtype of ``q [T, H, D]``.
+        """Compute the output ``[T, H, D_v]`` in the dtype of ``q [T, H, D]``, or fill ``out``.
 
         With ``return_lse`` also return the natural logarithm of the softmax's denominator, fp32 ``[T, H]``. ``check``
         also reads lengths, pages and ``cu_seqlens_q``, which waits for the GPU. See ``autotune.paged_prefill`` for the
@@ -67,7 +68,8 @@ class BoundPrefill(BoundPaged):
         if check:
             check_offsets(cu_seqlens_q, tokens=q.shape[0])
             check_pages(shape, page_table, seq_lens, pages=k_cache.shape[0], queries=cu_seqlens_q.diff())
-        out, lse = self._attend(tensors, features, scale, softcap, return_lse)
+        self._check_out(out, tensors, features)
+        out, lse = self._attend(tensors, features, scale, softcap, return_lse, out)
         return out if lse is None else (out, lse)
 
 

@@ -54,7 +54,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "field of the shape": ({"window": 5}, "window is no option of the call but a field of PagedShape"),
     "option of decode": (
         {"k_scale": torch.ones(())},
-        "k_scale is no option of this kernel; allowed: scale, softcap, sinks, alibi_slopes, return_lse, check",
+        "k_scale is no option of this kernel; allowed: scale, softcap, sinks, alibi_slopes, return_lse, out, check",
     ),
     "no GPU": ({}, r"the tensors are on the CPU; expected a GPU"),
 }

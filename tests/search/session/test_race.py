@@ -29,6 +29,37 @@ def test_the_fastest_are_raced_against_the_default(store: Store) -> None:
     assert result.winner.default_timing == timing(median_us(default(SMALL)))
 
 
+def test_what_is_served_as_default_and_what_people_write_are_tried_first_raced_and_stored(store: Store) -> None:
+    near, *_, served, first, second = sorted(SPACE, key=median_us)
+    by_hand = [first, second]
+    executor = FakeExecutor()
+    result = run(
+        *(executor, store, SMALL),
+        trials=12,
+        neighbours={"valley": [near]},
+        defaults={"valley": served},
+        heuristics={"valley": by_hand},
+    )
+    assert executor.submitted[:5] == [served, near, default(SMALL), *by_hand]
+    assert {served, *by_hand} <= set(executor.races[0])
+    assert default(SMALL) not in executor.races[0]
+    won = result.winner
+    assert won is not None
+    assert (won.default_config, won.default_timing) == (served, timing(median_us(served)))
+    assert won.heuristic_timing == timing(min(map(median_us, by_hand)))
+    assert {row.config for row in rows(store, Stage.RACE, SMALL) if row.is_default} == {served}
+
+
+def test_a_config_written_by_hand_that_failed_is_not_raced(store: Store) -> None:
+    slow, fails = sorted(SPACE, key=median_us)[-2:]
+    executor = FakeExecutor(failures={fails: Status.COMPILE_ERROR})
+    result = run(executor, store, SMALL, trials=8, heuristics={"valley": [fails, slow]})
+    assert slow in executor.races[0]
+    assert fails not in executor.races[0]
+    assert result.winner is not None
+    assert result.winner.heuristic_timing == timing(median_us(slow))
+
+
 @pytest.mark.parametrize(
     ("status", "is_raced"),
     [(Status.OK, True), (Status.SLOW, True), (Status.HANG, False), (Status.COMPILE_ERROR, False)],

@@ -1,0 +1,136 @@
+"""Shapes of calls: the problem that the tensors and options of a public function pose."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from autotune.dispatch import CACHED_PICKS
+from autotune.errors import InputMismatchError, InvalidShapeError
+from autotune.rounding import power_of_two
+from autotune.shape import MAX_CONTEXT, AttentionShape, PagedShape, parse_layout
+
+if TYPE_CHECKING:
+    import torch
+
+DECODE_QUERIES: Final = {3: "[B, H, D]", 4: "[B, S_q, H, D]"}  # by their number of dimensions
+PREFILL_QUERIES: Final = {3: "[T, H, D]"}
+
+
+def dense_shape(
+    q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor", causal: bool, window: int | None, softcap: bool
+) -> AttentionShape:
+    """Return the shape of a call of ``attention`` over tensors of four dimensions, none of size 0."""
+    return _dense_shape(q.shape, k.shape, v.shape[3], str(q.dtype)[6:], causal, window, softcap)
+
+
+def check_dense_ranks(q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor") -> None:
+    """Raise InputMismatchError unless all three have four dimensions."""
+    if not q.ndim == k.ndim == v.ndim == 4:
+        raise InputMismatchError(f"q, k and v have {q.ndim}, {k.ndim} and {v.ndim} dimensions; expected [B, S, H, D]")
+
+
+def decode_shape(
+    q: "torch.Tensor",
+    k_cache: "torch.Tensor",
+    v_cache: "torch.Tensor",
+    page_table: "torch.Tensor",
+    layout: str,
+    window: int | None,
+    mean_context: int | None,
+    options: Mapping[str, Any],
+) -> PagedShape:
+    """Return the shape of a call of ``paged_decode``; ``options`` are its others."""
+    check_paged_ranks(q, k_cache, v_cache, page_table, DECODE_QUERIES)
+    sizes = (q.shape[0], 1, *q.shape[1:]) if q.ndim == 3 else q.shape
+    return _shape_over_pages(sizes, q, k_cache, v_cache, page_table, layout, window, mean_context, options)
+
+
+def prefill_shape(
+    q: "torch.Tensor",
+    k_cache: "torch.Tensor",
+    v_cache: "torch.Tensor",
+    page_table: "torch.Tensor",
+    layout: str,
+    window: int | None,
+    mean_context: int | None,
+    options: Mapping[str, Any],
+) -> PagedShape:
+    """Return the shape of a call of ``paged_prefill``; ``options`` are its others."""
+    check_paged_ranks(q, k_cache, v_cache, page_table, PREFILL_QUERIES)
+    batch = page_table.shape[0]
+    # Serving packs another number of queries in every step: few picks, and shapes that are found in a table, need a
+    # mean that is rounded.
+    mean_queries = max(1, -(-q.shape[0] // max(1, batch)))
+    sizes = (batch, power_of_two(mean_queries), *q.shape[1:])
+    return _shape_over_pages(sizes, q, k_cache, v_cache, page_table, layout, window, mean_context, options)
+
+
+def check_paged_ranks(
+    q: "torch.Tensor",
+    k_cache: "torch.Tensor",
+    v_cache: "torch.Tensor",
+    page_table: "torch.Tensor",
+    queries: Mapping[int, str],
+) -> None:
+    """Validate the numbers of dimensions; the kernel checks the sizes against the shape it was picked for."""
+    if q.ndim not in queries or k_cache.ndim != 4 or v_cache.ndim != 4 or page_table.ndim != 2:
+        raise InputMismatchError(
+            f"q, k_cache, v_cache and page_table have {q.ndim}, {k_cache.ndim}, {v_cache.ndim} and {page_table.ndim} "
+            f"dimensions; expected {' or '.join(queries.values())}, two caches of 4, and [B, max_pages]"
+        )
+
+
+@lru_cache(maxsize=CACHED_PICKS)
+def _dense_shape(
+    q: tuple[int, ...], k: tuple[int, ...], width: int, dtype: str, causal: bool, window: int | None, softcap: bool
+) -> AttentionShape:
+    sizes = {"batch": q[0], "heads": q[2], "kv_heads": k[2], "seq_q": q[1], "seq_kv": k[1]}
+    widths = {"head_dim": q[3], "head_dim_v": width}
+    return AttentionShape(**sizes, **widths, dtype=dtype, causal=causal, window=window, softcap=softcap)
+
+
+def _shape_over_pages(
+    sizes: tuple[int, ...],
+    q: "torch.Tensor",
+    k_cache: "torch.Tensor",
+    v_cache: "torch.Tensor",
+    page_table: "torch.Tensor",
+    layout: str,
+    window: int | None,
+    mean_context: int | None,
+    options: Mapping[str, Any],
+) -> PagedShape:
+    """Return a call's shape: ``sizes`` are batch, queries of a sequence, heads and width."""
+    pages = (*k_cache.shape[1:3], v_cache.shape[3], page_table.shape[1])
+    dtypes = (str(q.dtype)[6:], str(k_cache.dtype)[6:])
+    given = (options["softcap"] is not None, options["sinks"] is not None, options["alibi_slopes"] is not None)
+    return _paged_shape(sizes, pages, dtypes, (window, *given), parse_layout(layout), _round_mean(mean_context))
+
+
+def _round_mean(mean_context: int | None) -> int | None:
+    """Round to an eighth of the power of two below: a server's mean changes in every step, and each value is a pick."""
+    if mean_context is None:
+        return None
+    if type(mean_context) is not int or mean_context < 1:
+        raise InvalidShapeError(f"mean_context={mean_context!r} is not allowed; expected an integer from 1")
+    shift = max(0, mean_context.bit_length() - 4)
+    return ((mean_context + (1 << shift >> 1)) >> shift) << shift
+
+
+@lru_cache(maxsize=CACHED_PICKS)
+def _paged_shape(
+    q: tuple[int, ...],
+    pages: tuple[int, ...],
+    dtypes: tuple[str, str],
+    features: tuple[int | bool | None, ...],
+    layout: str,
+    mean_context: int | None,
+) -> PagedShape:
+    """Make the shape of a call; the table's capacity, rounded up to a power of two, bounds the context and its mean."""
+    page_size, kv_heads = pages[:2] if layout == "NHD" else (pages[1], pages[0])
+    bound = min(MAX_CONTEXT, power_of_two(max(1, pages[3] * page_size)))
+    sizes: dict[str, Any] = {"batch": q[0], "heads": q[2], "kv_heads": kv_heads, "seq_q": q[1], "page_size": page_size}
+    sizes |= {"max_context": bound, "mean_context": bound if mean_context is None else min(mean_context, bound)}
+    sizes |= {"head_dim": q[3], "head_dim_v": pages[2], "dtype": dtypes[0], "kv_dtype": dtypes[1], "layout": layout}
+    sizes |= zip(("window", "softcap", "sinks", "alibi"), features, strict=True)
+    return PagedShape(**sizes)

@@ -1,0 +1,95 @@
+"""All that may be served for a shape, best first: stored rows, the portfolio's choice, and the space's default."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from autotune.device import Device
+from autotune.dispatch.kernel import Alternative, Provenance
+from autotune.dispatch.ladder import SERVES_DEFAULT, climb, why_default
+from autotune.dispatch.portfolio import PortfolioChoice, choose
+from autotune.implementation import Implementation
+from autotune.shape import Shape
+from autotune.trial import Candidate
+
+if TYPE_CHECKING:
+    from autotune.table import Assignment, Served
+
+
+def alternatives_for(
+    shape: Shape,
+    device: Device,
+    rows: "Sequence[Served]",
+    admitted: Sequence[Implementation[Any]],
+    *,
+    portfolio: "Sequence[Assignment]",
+    with_baselines: bool = False,
+    can_serve: Callable[[Alternative], bool] = lambda each: True,
+    no_rows: str = "",
+    hint: str = "",
+) -> list[Alternative]:
+    """Return every candidate that may be served, each once, best first; the last is the default of a space.
+
+    The portfolio's choice stands behind the stored rows; before them where the first is of another shape, both their
+    expected regrets are known and the portfolio's is less.
+
+    Args:
+        rows: the winners of the admitted implementations; of one shape the best implementation comes first.
+        admitted: the implementations that may be served, in order.
+        portfolio: the assignments on the device's architecture, of all admitted implementations.
+        with_baselines: see ``climb``.
+        can_serve: returns False for a stored row that cannot be served here.
+        no_rows: says why no table is asked: nothing knows the device, or tables are switched off.
+        hint: ends the reason of a space's default.
+    """
+    found = [
+        each
+        for each in climb(shape, device, rows, admitted, with_baselines=with_baselines, portfolio=portfolio)
+        if can_serve(each)
+    ]
+    if no_rows or not found:
+        reason = no_rows or why_default(admitted, shape, device, rows)
+    else:
+        reason = "all that was tuned for this shape or near it is refused"
+    found = _with_portfolio(found, portfolio, admitted, shape, device, reason)
+    why = Provenance("default", f"{reason}{SERVES_DEFAULT}{hint}")
+    found += [Alternative(Candidate(each.name, each.space.default(shape, device)), why) for each in admitted]
+    best: dict[Candidate, Alternative] = {}  # a candidate that was refused once is not tried again for another row
+    for each in found:
+        best.setdefault(each.candidate, each)
+    return list(best.values())
+
+
+def _with_portfolio(
+    found: "Sequence[Alternative]",
+    rows: "Sequence[Assignment]",
+    admitted: Sequence[Implementation[Any]],
+    shape: Shape,
+    device: Device,
+    why: str,
+) -> list[Alternative]:
+    """Add what the architecture's portfolio has for the shape; ``why`` says why no row is served."""
+    choices = []
+    for each in admitted:
+        own = [row for row in rows if row.implementation == each.name]
+        if (choice := choose(own, each, shape, device)) is not None:
+            choices.append((each, choice))
+    if found and choices and _is_less(choices[0][1], found[0].provenance):
+        why = f"expected nearer the best than what is {found[0].provenance.reason}"
+        return [_served(*choices[0], device, why), *found]
+    return [*found, *(_served(each, choice, device, why) for each, choice in choices)]
+
+
+def _is_less(choice: PortfolioChoice, other: Provenance) -> bool:
+    """Return True if both regrets are known and the choice's is less; nothing comes before a row of the very shape."""
+    if other.rung == "exact" or choice.expected_regret is None or other.expected_regret is None:
+        return False
+    return choice.expected_regret < other.expected_regret
+
+
+def _served(implementation: Implementation[Any], choice: PortfolioChoice, device: Device, why: str) -> Alternative:
+    near = choice.nearest
+    has = f"the config that the portfolio of {device.arch} has for {near.shape} on {near.device.name}"
+    keeps = f"the space's default, which the portfolio of {device.arch} keeps"
+    reason = f"{why}: {keeps if choice.is_default else has}"
+    provenance = Provenance("default", reason, expected_regret=choice.expected_regret, evidence=choice.evidence)
+    return Alternative(Candidate(implementation.name, choice.config), provenance)

@@ -1,0 +1,177 @@
+"""Calls over real tensors: each picks a kernel for the shape of its tensors, and launches it.
+
+Public functions come straight here, and so do their ops (``autotune.torch_ops``) when a traced graph runs.
+"""
+
+import math
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from autotune.call_shapes import check_dense_ranks, decode_shape, dense_shape, prefill_shape
+from autotune.dispatch import pick_for_device
+from autotune.errors import InputMismatchError
+from autotune.registry import missing_package
+from autotune.shape import parse_layout
+
+if TYPE_CHECKING:
+    import torch
+
+
+def is_traced(*tensors: "torch.Tensor") -> bool:
+    """Return if torch must see the call as one op: it traces, transforms or casts, or no memory is behind the tensors.
+
+    So it is under ``torch.compile``, ``torch.export``, ``make_fx``, ``torch.func`` and autocast, and for tensors of the
+    meta device and of classes of their own, such as fake ones.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise missing_package("torch") from None
+    if torch.compiler.is_compiling():  # first: Dynamo reads no further
+        return True
+    for tensor in tensors:
+        if type(tensor) is not torch.Tensor:
+            return True
+    return (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._is_any_autocast_enabled()
+        or tensors[0].is_meta
+    )
+
+
+def attend(
+    q: "torch.Tensor",
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    *,
+    causal: bool,
+    window: int | None,
+    softcap: float | None,
+    scale: float | None,
+    return_lse: bool,
+    out: "torch.Tensor | None",
+) -> Any:
+    """Compute ``autotune.attention``."""
+    check_dense_ranks(q, k, v)
+    if 0 in (q.shape[0], q.shape[1], k.shape[1]):
+        return _attend_nothing(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, out=out)
+    shape = dense_shape(q, k, v, causal, window, softcap is not None)
+    kernel = pick_for_device(shape, gpu_of(q), "flash_attention")  # keeps its picks, until reload()
+    if out is None:  # an implementation of somebody else's need not know of buffers
+        return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse)
+    return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, out=out)
+
+
+def _attend_nothing(
+    q: "torch.Tensor",
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    *,
+    scale: float | None,
+    softcap: float | None,
+    return_lse: bool,
+    out: "torch.Tensor | None",
+) -> Any:
+    """Compute attention without queries or keys, for which no kernel is picked."""
+    from autotune.kernels.flash_attention.checks import check_call
+    from autotune.kernels.tensors import check_apart, check_out
+
+    if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+        sizes = f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)}"
+        raise InputMismatchError(f"{sizes} do not fit each other")
+    check_call(q, k, v, scale=scale, softcap=softcap)
+    out_sizes = (*q.shape[:3], v.shape[3])
+    if out is None:
+        out = q.new_zeros(out_sizes)
+    else:
+        check_out(out, out_sizes, {"q": q})
+        check_apart(out, {"q": q, "k": k, "v": v})
+        out.zero_()
+    lse = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -math.inf).float()
+    return (out, lse) if return_lse else out
+
+
+def decode(
+    q: "torch.Tensor",
+    k_cache: "torch.Tensor",
+    v_cache: "torch.Tensor",
+    page_table: "torch.Tensor",
+    seq_lens: "torch.Tensor",
+    *,
+    layout: str,
+    window: int | None,
+    mean_context: int | None,
+    out: "torch.Tensor | None",
+    **options: Any,
+) -> Any:
+    """Compute ``autotune.paged_decode``; ``options`` are those that a bound kernel takes, too."""
+    shape = decode_shape(q, k_cache, v_cache, page_table, layout, window, mean_context, options)
+    kernel = pick_for_device(shape, gpu_of(q), "paged_decode")
+    if out is not None:
+        options["out"] = out
+    return kernel(q, k_cache, v_cache, page_table, seq_lens, **options)
+
+
+def prefill(
+    q: "torch.Tensor",
+    k_cache: "torch.Tensor",
+    v_cache: "torch.Tensor",
+    page_table: "torch.Tensor",
+    seq_lens: "torch.Tensor",
+    cu_seqlens_q: "torch.Tensor",
+    *,
+    layout: str,
+    window: int | None,
+    mean_context: int | None,
+    out: "torch.Tensor | None",
+    **options: Any,
+) -> Any:
+    """Compute ``autotune.paged_prefill``; ``options`` are those that a bound kernel takes, too."""
+    shape = prefill_shape(q, k_cache, v_cache, page_table, layout, window, mean_context, options)
+    kernel = pick_for_device(shape, gpu_of(q), "paged_prefill")
+    if out is not None:
+        options["out"] = out
+    return kernel(q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q, **options)
+
+
+def append(
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    k_cache: "torch.Tensor",
+    v_cache: "torch.Tensor",
+    slots: "torch.Tensor",
+    *,
+    layout: str,
+    k_scale: "torch.Tensor | None",
+    v_scale: "torch.Tensor | None",
+    check: bool,
+) -> None:
+    """Compute ``autotune.append_kv``."""
+    name = parse_layout(layout)
+    require_packages("triton")
+    from autotune.kernels.paged_cache.append import append  # loads torch and triton
+    from autotune.kernels.paged_cache.call import check_append, check_slots
+    from autotune.kernels.tensors import on_device_of
+
+    check_append(k, v, k_cache, v_cache, slots, layout=name, k_scale=k_scale, v_scale=v_scale)
+    if check:
+        check_slots(slots, pages=k_cache.shape[0], page_size=k_cache.shape[1 if name == "NHD" else 2])
+    with on_device_of(k):
+        append(k, v, k_cache, v_cache, slots, layout=name, k_scale=k_scale, v_scale=v_scale)
+
+
+def gpu_of(tensor: "torch.Tensor") -> int | None:
+    """Return the index of the GPU that holds a tensor; None for one on the CPU, which Triton's interpreter computes."""
+    if not tensor.is_cpu:
+        return tensor.device.index
+    require_packages("triton")
+    return None
+
+
+def require_packages(*names: str) -> None:
+    """Raise MissingDependencyError for the first of these packages that is absent."""
+    for name in names:
+        if sys.modules.get(name) is None and find_spec(name) is None:
+            raise missing_package(name)

@@ -1,0 +1,9 @@
+"""Ops of ``torch.library`` behind the public functions, in the namespace ``autotune``: what traced code calls.
+
+Each looks up its kernel when it runs, by the sizes of that call. Importing this package loads torch and defines them.
+"""
+
+from autotune.torch_ops.dense import ATTENTION
+from autotune.torch_ops.paged import PAGED_DECODE, PAGED_PREFILL, append_kv
+
+__all__ = ["ATTENTION", "PAGED_DECODE", "PAGED_PREFILL", "append_kv"]

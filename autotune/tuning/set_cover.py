@@ -1,0 +1,243 @@
+"""Portfolios from recordings: the fewest configs that come near the best everywhere, and how far they carry."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from autotune.device import Device
+from autotune.dispatch import choose
+from autotune.implementation import Implementation
+from autotune.likeness import likeness
+from autotune.shape import Shape
+from autotune.space import Config
+from autotune.table import Assignment
+from autotune.table.portfolios import BROAD
+from autotune.trial import Policy, Stage, Status, Trial
+
+TOLERANCE: Final = 0.02  # regret up to which a config covers a shape
+
+# A member of a portfolio: a config, or None for the rule that is the space's default.
+Member = Config | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedShape:
+    """The times of configs for one shape on one device, over that of the best; infinite for what failed.
+
+    ``default`` is what the space's default is there. ``source_hash`` and ``triton`` are those of its newest row.
+    """
+
+    shape: Shape
+    device: Device
+    ratios: Mapping[Config, float]
+    default: Config
+    source_hash: str
+    triton: str
+
+    @property
+    def timed(self) -> int:
+        """The number of configs that have a time."""
+        return sum(ratio < math.inf for ratio in self.ratios.values())
+
+    @property
+    def is_broad(self) -> bool:
+        """True if it times enough configs to say what a wrong one costs."""
+        return self.timed > BROAD
+
+    @property
+    def best(self) -> Config:
+        """The winner."""
+        return min(self.ratios, key=lambda config: self.ratios[config])
+
+    def regret(self, member: Member) -> float | None:
+        """Return how much longer a member takes than the best, 0.02 for 2 %; None where it was not timed."""
+        ratio = self.ratios.get(self.default if member is None else member)
+        return None if ratio is None else max(0.0, ratio - 1.0)
+
+
+def read_recordings(implementation: Implementation[Any], tables: Iterable[Sequence[Trial]]) -> list[RecordedShape]:
+    """Make a recording of each shape and device in tables, of sweeps, winners and searches alike.
+
+    Times that a race measured are compared within the newest race of a table, others by screening: a screening errs by
+    a few percent, and all that it has within 10 % of the best was raced. A winner's row that stands alone says that
+    the winner is the best, and what the default took beside it. Of a shape that several tables have, the one counts
+    that timed the most configs. Only what a GPU measured by the usual policy, undisturbed, counts.
+    """
+    found: dict[tuple[Shape, Device], RecordedShape] = {}
+    for table in tables:
+        problems: dict[tuple[Shape, Device], list[Trial]] = {}
+        for trial in table:
+            usual = (trial.policy, trial.executor) == (Policy(), "gpu") and not trial.outcome.conditions.contended
+            if usual and trial.implementation == implementation.name:
+                problems.setdefault((trial.shape, trial.device), []).append(trial)
+        for key, trials in problems.items():
+            recording = _recording(implementation, trials)
+            if recording is not None and (key not in found or recording.timed > found[key].timed):
+                found[key] = recording
+    return sorted(found.values(), key=lambda each: repr((each.shape, each.device)))
+
+
+def _recording(implementation: Implementation[Any], trials: Sequence[Trial]) -> RecordedShape | None:
+    shape, device = trials[0].shape, trials[0].device
+    default = implementation.space.default(shape, device)
+    newest_race = max((trial.race_id for trial in trials if trial.stage is Stage.RACE), default="")
+    screened = _times(trial for trial in trials if trial.stage is Stage.SCREEN)
+    raced = _times(trial for trial in trials if trial.stage is Stage.RACE and trial.race_id == newest_race)
+    ratios: dict[Config, float] = {}
+    for times in (screened, raced):  # a race overrules screening
+        best = min(times.values(), default=math.inf)
+        ratios |= {config: time / best for config, time in times.items()} if best < math.inf else {}
+    beside = next((t for t in trials if t.race_id == newest_race and t.config in raced and t.default_timing), None)
+    if beside is not None and not beside.is_default and beside.default_timing is not None:
+        ratios.setdefault(beside.default_config or default, beside.default_timing.median_us / min(raced.values()))
+    if not any(ratio < math.inf for ratio in ratios.values()):
+        return None
+    newest = max(trials, key=lambda trial: trial.started_at)
+    return RecordedShape(
+        shape=shape,
+        device=device,
+        ratios=ratios,
+        default=default,
+        source_hash=newest.source_hash,
+        triton=newest.toolchain.triton,
+    )
+
+
+def _times(trials: Iterable[Trial]) -> dict[Config, float]:
+    """Return the time of each config, infinite for one that failed."""
+    return {
+        trial.config: trial.timing.median_us
+        if trial.timing is not None and trial.status in (Status.OK, Status.SLOW)
+        else math.inf
+        for trial in trials
+    }
+
+
+def cover(implementation: Implementation[Any], recordings: Sequence[RecordedShape]) -> list[Member]:
+    """Choose members until each recording has one within ``TOLERANCE`` of its best: greedy, the most covering first.
+
+    Of members that cover as many of those left, the space's default comes first, then the one that covers more of all,
+    then the one with the least mean regret where it was timed, then the first in parameter order.
+    """
+    regrets: dict[Member, dict[int, float]] = {}
+    for number, each in enumerate(recordings):
+        for member in (None, *each.ratios):
+            if (regret := each.regret(member)) is not None:
+                regrets.setdefault(member, {})[number] = regret
+    covered = {
+        member: {number for number, regret in known.items() if regret <= TOLERANCE} for member, known in regrets.items()
+    }
+
+    def preference(member: Member) -> tuple[Any, ...]:
+        known = regrets[member]
+        order = () if member is None else implementation.space.order(member)
+        return (member is not None, -len(covered[member]), sum(known.values()) / len(known), order)
+
+    in_order = sorted(regrets, key=preference)
+    members: list[Member] = []
+    left = set[int]().union(*covered.values())  # all, since each has its best
+    while left:
+        members.append(max(in_order, key=lambda member: len(covered[member] & left)))  # the first of equals
+        left -= covered[members[-1]]
+    return members
+
+
+def _covers(member: Member, recording: RecordedShape) -> bool:
+    regret = recording.regret(member)
+    return regret is not None and regret <= TOLERANCE
+
+
+def assign(implementation: Implementation[Any], recordings: Iterable[RecordedShape]) -> list[Assignment]:
+    """Return the portfolio of one architecture: of each recorded shape its member, its regret, and how far it carries.
+
+    Every class, of one type and padded head dims (``likeness``), has members of its own. A class has other members than
+    the space's default only if these beat it on shapes that were left out: the class was then computed anew without the
+    shape, the nearest of the others chose, and what it chose took less time in the mean than the default. A choice that
+    was not timed there counts as the worst that the default did in the class.
+    """
+    classes: dict[tuple[object, ...], list[RecordedShape]] = {}
+    for each in recordings:
+        classes.setdefault(likeness(each.shape, each.device).kind, []).append(each)
+    return [row for found in classes.values() for row in _assign_class(implementation, found)]
+
+
+def _assign_class(implementation: Implementation[Any], recordings: Sequence[RecordedShape]) -> list[Assignment]:
+    left_out = [_left_out_regret(implementation, each, recordings) for each in recordings]
+    if _beats_default(recordings, left_out):
+        rows = _assigned(implementation, cover(implementation, recordings), recordings)
+        known = [regret if each.is_broad else None for each, regret in zip(recordings, left_out, strict=True)]
+    else:
+        rows = _assigned(implementation, [None], recordings)
+        known = [each.regret(None) for each in recordings]  # it depends on no other shape
+    pairs = [_transfer(implementation, each, recordings) for each in recordings]
+    return [
+        replace(row, left_out_regret=regret, transfer_distance=distance, transfer_regret=lost)
+        for row, regret, (distance, lost) in zip(rows, known, pairs, strict=True)
+    ]
+
+
+def _beats_default(recordings: Sequence[RecordedShape], left_out: Sequence[float | None]) -> bool:
+    """True if choices for shapes that were left out take less time than the default, in the mean.
+
+    A choice that was not timed there is taken to lose twice what the default loses, and ``TOLERANCE`` at least.
+    """
+    gained = 0.0
+    for each, regret in zip(recordings, left_out, strict=True):
+        if (default := each.regret(None)) is not None:
+            gained += default - (max(TOLERANCE, 2 * default) if regret is None else regret)
+    return gained > 0.0
+
+
+def _assigned(
+    implementation: Implementation[Any], members: Sequence[Member], recordings: Iterable[RecordedShape]
+) -> list[Assignment]:
+    """Assign each recorded shape the first member that covers it, which is the one that covers most; else the first."""
+    rows = []
+    for each in recordings:
+        member = next((member for member in members if _covers(member, each)), members[0])
+        rows.append(
+            Assignment(
+                operation=implementation.operation,
+                implementation=implementation.name,
+                device=each.device,
+                shape=each.shape,
+                config=each.default if member is None else member,
+                is_default=member is None,
+                regret=each.regret(member),
+                default_regret=each.regret(None),
+                timed=each.timed,
+                source_hash=each.source_hash,
+                triton_version=each.triton,
+            )
+        )
+    return rows
+
+
+def _left_out_regret(
+    implementation: Implementation[Any], recording: RecordedShape, recordings: Sequence[RecordedShape]
+) -> float | None:
+    """Return the regret of what the others choose for a shape, on whatever device it is; None where it is not known."""
+    others = [each for each in recordings if each.shape != recording.shape]
+    rows = _assigned(implementation, cover(implementation, others), others)
+    choice = choose(
+        rows,
+        implementation,
+        recording.shape,
+        recording.device,
+        refuses=lambda config: recording.ratios.get(config) == math.inf,
+    )
+    return None if choice is None else recording.regret(None if choice.is_default else choice.config)
+
+
+def _transfer(
+    implementation: Implementation[Any], recording: RecordedShape, recordings: Sequence[RecordedShape]
+) -> tuple[float | None, float | None]:
+    """Return how far the nearest other broad recording of the family is, and the regret of its winner here."""
+    others = [each for each in recordings if each.is_broad and each.device == recording.device and each != recording]
+    near = sorted(others, key=lambda each: (recording.shape.distance(each.shape), repr(each.shape)))
+    for each in near if recording.is_broad else ():
+        distance, regret = recording.shape.distance(each.shape), recording.regret(each.best)
+        if 0.0 < distance < math.inf and regret is not None and regret < math.inf:
+            return distance, regret
+    return None, None

@@ -1,0 +1,106 @@
+"""Compute the portfolios below ``results/`` from all that is recorded: ``python -m benchmarks.portfolios``; no GPU.
+
+Of each implementation and architecture: the fewest configs that come within 2 % of the best on every recorded shape,
+which of them each shape is assigned, what it loses there, and what it would lose if the portfolio did not know the
+shape. Shipped sweeps and winners count, and the trials of every ``--store``, which know far more than the winners that
+came of them: name the stores that ``benchmarks.record`` kept. Equal recordings give equal files.
+"""
+
+import argparse
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import TableError
+from autotune.implementation import Implementation
+from autotune.likeness import likeness
+from autotune.registry import implementations_of, operation_names
+from autotune.table import Assignment, Store, shipped_sweeps, shipped_winners, write_portfolio
+from autotune.trial import Trial
+from autotune.tuning.set_cover import assign, read_recordings
+from benchmarks.merge import RESULTS
+
+
+def tables_of(implementation: Implementation[Any], results: Path, stores: Iterable[Path] = ()) -> list[list[Trial]]:
+    """Return all that is recorded of an implementation: sweeps, winners, and the trials of stores."""
+    operation, name = implementation.operation, implementation.name
+    sweeps = [sweep.trials() for sweep in shipped_sweeps(operation, implementation=name, results=results)]
+    winners = shipped_winners(operation, implementation=name, results=results)
+    return [*sweeps, winners, *(Store(store).trials(operation, implementation=name) for store in stores)]
+
+
+def portfolios_of(
+    implementation: Implementation[Any], tables: Iterable[Sequence[Trial]]
+) -> dict[str, list[Assignment]]:
+    """Return the portfolio of each architecture that something is recorded on."""
+    recordings = read_recordings(implementation, tables)
+    architectures = sorted({each.device.arch for each in recordings})
+    return {
+        arch: assign(implementation, [each for each in recordings if each.device.arch == arch])
+        for arch in architectures
+    }
+
+
+def describe(rows: Sequence[Assignment]) -> list[str]:
+    """Return the lines of a portfolio: of each class its members and the evidence, then each shape's."""
+    classes: dict[tuple[object, ...], list[Assignment]] = {}
+    for row in rows:
+        classes.setdefault(likeness(row.shape, row.device).kind, []).append(row)
+    lines = []
+    for kin in classes.values():
+        members: dict[str, list[Assignment]] = {}
+        for row in kin:
+            members.setdefault("the space's default" if row.is_default else str(row.config), []).append(row)
+        left_out = [row.left_out_regret for row in kin if row.left_out_regret is not None]
+        lines.append(f"  {_class_text(kin[0])}: {len(kin)} shapes, {_regrets_text(left_out)}")
+        for member, shapes in sorted(members.items(), key=lambda item: -len(item[1])):
+            lines.append(f"    {member}")
+            lines += [f"      {_evidence_text(row)}" for row in shapes]
+    return lines
+
+
+def _class_text(row: Assignment) -> str:
+    fields = row.shape.as_dict()
+    types = " over ".join(dict.fromkeys(str(fields[name]) for name in ("dtype", "kv_dtype") if name in fields))
+    return f"{types}, heads of {fields['head_dim']}"
+
+
+def _regrets_text(regrets: Sequence[float]) -> str:
+    if not regrets:
+        return "not known what a shape loses that was left out"
+    mean = math.exp(sum(math.log1p(each) for each in regrets) / len(regrets))
+    return f"left out {mean:.3f}x the best in the geometric mean of {len(regrets)}, {1 + max(regrets):.3f}x at worst"
+
+
+def _evidence_text(row: Assignment) -> str:
+    known = {"": row.regret, "default ": row.default_regret, "left out ": row.left_out_regret}
+    texts = [f"{name}{1 + regret:.3f}x" for name, regret in known.items() if regret is not None]
+    return f"{', '.join(texts) or 'one config timed'}, of {row.timed} timed: {row.shape} on {row.device.name}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.portfolios",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where recordings are and portfolios go")
+    parser.add_argument("--store", type=Path, action="append", default=[], help="trials that count too")
+    parser.add_argument("--list", action="store_true", help="only say what would be written")
+    given = parser.parse_args(arguments)
+    try:
+        for operation in operation_names():
+            for implementation in implementations_of(operation):
+                tables = tables_of(implementation, given.results, given.store)
+                for arch, rows in portfolios_of(implementation, tables).items():
+                    print(f"{implementation.title} on {arch}", *describe(rows), sep="\n")
+                    if not given.list:
+                        print(f"  written to {write_portfolio(rows, results=given.results)}")
+    except TableError as error:
+        sys.exit(f"benchmarks.portfolios: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""What a user who has tuned nothing is served, against the best: ``python -m benchmarks.served_regret --sweeps``.
+
+Each recorded sweep is left out in turn, with the winners of its shape: the portfolios are computed anew without it, and
+what would be served for the shape is looked up in the sweep, which timed every config. No GPU. Wanted of dense
+attention's sweeps: at most 1.02 times the best in the geometric mean, and 1.05 at worst; exits with 1 beyond.
+"""
+
+import argparse
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from autotune.dispatch import Provenance, alternatives_for
+from autotune.implementation import Implementation
+from autotune.likeness import likeness
+from autotune.registry import implementations_of, operation_names
+from autotune.shape import Shape
+from autotune.space import Config
+from autotune.table import Served, shipped_sweeps, shipped_winners, winners
+from autotune.tuning.set_cover import RecordedShape, assign, read_recordings
+from benchmarks.merge import RESULTS
+
+MEAN_LIMIT, WORST_LIMIT = 1.02, 1.05
+OPERATION: Final = "flash_attention"
+
+
+class LeftOut(NamedTuple):
+    """A sweep that was left out: what is served for its shape then, and the time of that, of the space's default and of
+    the faster of what people write by hand over that of the best; nan where it was not timed."""
+
+    shape: Shape
+    config: Config
+    provenance: Provenance
+    served: float
+    default: float
+    heuristic: float
+
+
+def leave_out(implementation: Implementation[Any], results: Path = RESULTS) -> list[LeftOut]:
+    """Leave out each sweep of an implementation in turn; of one that did not time what is served, the ratio is nan."""
+    operation, name = implementation.operation, implementation.name
+    sweeps = [sweep.trials() for sweep in shipped_sweeps(operation, implementation=name, results=results)]
+    rows = shipped_winners(operation, implementation=name, results=results)
+    recordings = read_recordings(implementation, [*sweeps, rows])
+    served = [Served(trial, "shipped") for trial in winners(rows)]
+    swept = {(trials[0].shape, trials[0].device) for trials in sweeps}
+    return [
+        _without(implementation, each, recordings, served) for each in recordings if (each.shape, each.device) in swept
+    ]
+
+
+def _without(
+    implementation: Implementation[Any],
+    left_out: RecordedShape,
+    recordings: Iterable[RecordedShape],
+    rows: Iterable[Served],
+) -> LeftOut:
+    shape, device = left_out.shape, left_out.device
+    kind = likeness(shape, device).kind
+    others = [
+        each
+        for each in recordings
+        if each.shape != shape and each.device.arch == device.arch and likeness(each.shape, each.device).kind == kind
+    ]
+    found = alternatives_for(
+        shape,
+        device,
+        [row for row in rows if row.trial.shape != shape],
+        [implementation],
+        portfolio=assign(implementation, others),
+    )[0]
+    config = found.candidate.config
+    by_hand = [left_out.ratios.get(each, math.inf) for each in implementation.space.heuristics(shape, device)]
+    heuristic = min(by_hand, default=math.inf)
+    return LeftOut(
+        shape,
+        config,
+        found.provenance,
+        served=left_out.ratios.get(config, math.nan),
+        default=left_out.ratios.get(left_out.default, math.nan),
+        heuristic=heuristic if heuristic < math.inf else math.nan,
+    )
+
+
+def summary(ratios: Sequence[float]) -> tuple[float, float]:
+    """Return the geometric mean and the worst of ratios."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)), max(ratios)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.served_regret",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--sweeps", action="store_true", required=True, help="leave out each recorded sweep; no GPU")
+    parser.add_argument("--operation", choices=operation_names(), default=OPERATION)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    given = parser.parse_args(arguments)
+    found = [row for each in implementations_of(given.operation) for row in leave_out(each, given.results)]
+    if not found:
+        sys.exit(f"benchmarks.served_regret: no sweep of {given.operation} is recorded in {given.results}")
+    columns = " ".join(f"{name:>8}" for name in ("served", "default", "by hand", "expected"))
+    print(f"{columns}  of the best, {len(found)} sweeps left out in turn")
+    for row in found:
+        expected = row.provenance.expected_regret
+        text = "-" if expected is None else f"{1 + expected:.3f}x"
+        ratios = " ".join(f"{ratio:7.3f}x" for ratio in (row.served, row.default, row.heuristic))
+        print(f"{ratios} {text:>8}  {row.shape}: {row.provenance.rung}, {row.config}")
+    mean, worst = summary([row.served for row in found])
+    others = {"space's default": [row.default for row in found], "by hand": [row.heuristic for row in found]}
+    print(f"served           {mean:.3f}x the best in the geometric mean, {worst:.3f}x at worst")
+    for name, ratios_of in others.items():
+        print("{:16} {:.3f}x the best in the geometric mean, {:.3f}x at worst".format(name, *summary(ratios_of)))
+    if given.operation == OPERATION and not (mean <= MEAN_LIMIT and worst <= WORST_LIMIT):
+        sys.exit(f"benchmarks.served_regret: wanted at most {MEAN_LIMIT}x in the mean and {WORST_LIMIT}x at worst")
+
+
+if __name__ == "__main__":
+    main()

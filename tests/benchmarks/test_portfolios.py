@@ -1,0 +1,95 @@
+"""The portfolios that ship are those of today's recordings, and near the best for sweeps that they do not know."""
+
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from autotune.dispatch import Provenance
+from autotune.registry import get_implementation
+from autotune.table import Store, shipped_portfolios
+from benchmarks import portfolios, served_regret
+from tests import sample
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+TITLES: Final = ("flash_attention/triton", "flash_attention/flex", "paged_decode/triton", "paged_prefill/triton")
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_what_ships_knows_all_that_is_recorded(title: str) -> None:
+    """And is what is computed from it, unless stores of trials, which do not ship, told more."""
+    implementation = get_implementation(*title.split("/"))
+    tables = portfolios.tables_of(implementation, ROOT / "results")
+    found = [row for rows in portfolios.portfolios_of(implementation, tables).values() for row in rows]
+    shipped = shipped_portfolios(implementation.operation, implementation=implementation.name)
+    timed = {(row.shape, row.device): row.timed for row in shipped}
+    missing = [str(row.shape) for row in found if timed.get((row.shape, row.device), 0) < row.timed]
+    assert not missing, f"run `python -m benchmarks.portfolios`: it does not know {'; '.join(missing)}"
+    if timed == {(row.shape, row.device): row.timed for row in found}:
+        assert found == shipped, "run `python -m benchmarks.portfolios`"
+
+
+def test_every_recorded_shape_has_a_member_within_two_percent_where_a_portfolio_beats_the_default() -> None:
+    rows = [row for row in shipped_portfolios("flash_attention", implementation="triton") if not row.is_default]
+    assert len(rows) >= 41
+    assert all(row.regret is not None and row.regret <= 0.02 for row in rows)
+
+
+def test_a_sweep_that_is_left_out_is_served_near_its_best(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = served_regret.leave_out(get_implementation("flash_attention", "triton"))
+    mean, worst = served_regret.summary([row.served for row in found])
+    assert len(found) == 12
+    assert mean <= 1.02
+    assert worst <= 1.05
+    monkeypatch.setattr(served_regret, "leave_out", lambda of, results: found if of.name == "triton" else [])
+    served_regret.main(["--sweeps"])
+    text = capsys.readouterr().out
+    assert f"served           {mean:.3f}x the best in the geometric mean, {worst:.3f}x at worst" in text
+    assert "space's default  1.259x the best" in text
+
+
+@pytest.mark.parametrize("served", [[1.03, 1.03], [1.0, 1.06], [1.0, math.nan]], ids=str)
+def test_a_regret_beyond_the_limits_or_unknown_fails(served: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    why = Provenance("default", "of a test")
+    rows = [served_regret.LeftOut(sample.shape(), sample.FAST, why, ratio, 1.25, 1.3) for ratio in served]
+    monkeypatch.setattr(served_regret, "leave_out", lambda of, results: rows if of.name == "triton" else [])
+    with pytest.raises(SystemExit, match=r"wanted at most 1\.02x in the mean and 1\.05x at worst"):
+        served_regret.main(["--sweeps"])
+
+
+def test_the_trials_of_a_store_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A recording of the same problems on another GPU of the architecture joins by its store alone."""
+    results, store = tmp_path / "results", Store(tmp_path / "store")
+    for seq in (1024, 2048, 4096, 8192):
+        store.append(sample.sweep(sample.shape(seq)))
+    portfolios.main(["--results", str(results), "--store", str(store.root), "--list"])
+    assert not results.exists()
+    portfolios.main(["--results", str(results), "--store", str(store.root)])
+    rows = shipped_portfolios("flash_attention", results=results)
+    assert {(row.config, row.left_out_regret) for row in rows} == {(sample.FAST, 0.0)}
+    text = capsys.readouterr().out
+    assert (
+        "bfloat16, heads of 128: 4 shapes, left out 1.000x the best in the geometric mean of 4, 1.000x at worst" in text
+    )
+
+
+def test_a_damaged_table_ends_it_with_its_name(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    shutil.copytree(ROOT / "results", results)
+    (results / "nvidia_h200/flash_attention/triton.parquet").write_bytes(b"")
+    with pytest.raises(SystemExit, match=r"benchmarks\.portfolios: .*triton\.parquet"):
+        portfolios.main(["--results", str(results)])
+
+
+@pytest.mark.parametrize("name", ["portfolios", "served_regret"])
+def test_help_is_printed(name: str) -> None:
+    made = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert f"python -m benchmarks.{name}" in made.stdout

@@ -1,0 +1,242 @@
+"""What is served as default: the choice of the architecture's portfolio, with what is expected of it."""
+
+import math
+import shutil
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from autotune import platforms
+from autotune.device import NVIDIA_H200
+from autotune.dispatch import choose, get_kernel
+from autotune.errors import NoTunedKernelError
+from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
+from autotune.shape import AttentionShape
+from autotune.space import Config
+from autotune.table import Assignment
+from tests import sample
+from tests.dispatch.tables import H200, SLOWER, THIRD, Tables, default_of, in_fresh_process
+
+H100: Final = replace(NVIDIA_H200, name="NVIDIA H100 80GB HBM3", memory_mib=81559)
+SHORT, LONG = sample.shape(512), sample.shape(8192)
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+def chosen(shape: AttentionShape, *rows: Assignment, **options: Any) -> Config | None:
+    found = choose(rows, IMPLEMENTATION, shape, NVIDIA_H200, **options)
+    return None if found is None else found.config
+
+
+def test_the_nearest_recorded_shapes_decide() -> None:
+    rows = [sample.assignment(SHORT), sample.assignment(LONG, SLOWER)]
+    assert chosen(sample.shape(1024), *rows) == sample.FAST
+    assert chosen(sample.shape(4096), *rows) == SLOWER
+    assert chosen(sample.shape(4096), *rows[::-1]) == SLOWER
+
+
+def test_two_shapes_outvote_one_that_is_as_near() -> None:
+    rows = [sample.assignment(sample.shape(512), SLOWER), sample.assignment(sample.shape(4096))]
+    asked = sample.shape(1448)  # half-way, a little nearer to the first
+    assert chosen(asked, *rows) == SLOWER
+    assert chosen(asked, *rows, sample.assignment(sample.shape(4096, batch=8))) == sample.FAST
+
+
+def test_a_winner_alone_decides_only_where_more_is_not_known_near() -> None:
+    alone = sample.assignment(SHORT, SLOWER, timed=2)
+    assert chosen(sample.shape(800), alone, sample.assignment(sample.shape(2048))) == sample.FAST
+    assert chosen(sample.shape(800), alone, sample.assignment(sample.shape(16384))) == SLOWER
+    assert chosen(SHORT, alone) == SLOWER
+
+
+def test_what_is_invalid_or_refused_gives_way_to_the_next_member() -> None:
+    asked = sample.shape(seq_q=64, seq_kv=1024)
+    small = sample.config(BLOCK_Q=64, num_warps=4)
+    assert chosen(asked, sample.assignment(sample.shape(512))) is None  # BLOCK_Q=128
+    assert chosen(asked, sample.assignment(sample.shape(512)), sample.assignment(LONG, small)) == small
+    rows = [sample.assignment(SHORT), sample.assignment(LONG, SLOWER)]
+    assert chosen(SHORT, *rows, refuses=lambda config: config == sample.FAST) == SLOWER
+    assert chosen(SHORT, *rows, refuses=lambda config: True) is None
+
+
+def test_the_rule_may_be_the_member() -> None:
+    found = choose([sample.assignment(is_default=True)], IMPLEMENTATION, SHORT, NVIDIA_H200)
+    assert found is not None
+    assert (found.config, found.is_default) == (default_of(SHORT), True)
+
+
+@pytest.mark.parametrize("change", [{"dtype": "float32"}, {"head_dim": 64}, {"head_dim_v": 64}], ids=str)
+def test_other_types_and_widths_have_members_of_their_own(change: dict[str, Any]) -> None:
+    assert chosen(sample.shape(**change), sample.assignment()) is None
+
+
+@pytest.mark.parametrize(
+    "change", [{"dtype": "float16"}, {"head_dim": 120}, {"causal": False}, {"window": 512}, {"softcap": True}], ids=str
+)
+def test_what_a_config_hardly_feels_does_not_part_shapes(change: dict[str, Any]) -> None:
+    assert chosen(sample.shape(**change), sample.assignment()) == sample.FAST
+
+
+def expected(shape: AttentionShape, *rows: Assignment) -> tuple[float | None, int]:
+    """What is expected, to a millionth, and the number of measurements."""
+    found = choose(rows, IMPLEMENTATION, shape, NVIDIA_H200)
+    assert found is not None
+    return rounded(found.expected_regret), found.evidence
+
+
+def rounded(regret: float | None) -> float | None:
+    return None if regret is None else round(regret, 6)
+
+
+def test_the_mean_of_what_was_left_out_is_expected() -> None:
+    rows = [
+        sample.assignment(sample.shape(seq), left_out_regret=regret)
+        for seq, regret in ((512, 0.01), (1024, 0.0), (2048, 0.05), (4096, None))
+    ]
+    assert expected(sample.shape(1500), *rows) == (0.02, 3)
+    assert expected(sample.shape(1500), *rows[:2]) == (None, 0)  # two say nothing
+
+
+def test_the_nearest_of_many_count() -> None:
+    near = [sample.assignment(sample.shape(1024, batch=batch), left_out_regret=0.02) for batch in range(16, 24)]
+    far = [sample.assignment(sample.shape(seq), left_out_regret=0.5) for seq in (256, 8192)]
+    assert expected(sample.shape(1024), *near, *far) == (0.02, 8)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [sample.shape(200), sample.shape(16384), sample.shape(1024, batch=1, heads=2), sample.shape(1024, softcap=True)],
+    ids=str,
+)
+def test_nothing_is_expected_beyond_what_was_recorded(shape: AttentionShape) -> None:
+    rows = [sample.assignment(sample.shape(seq)) for seq in (512, 1024, 2048, 4096)]
+    assert expected(sample.shape(256), *rows) == (0.01, 4)
+    found = choose(rows, IMPLEMENTATION, shape, NVIDIA_H200)
+    assert found is not None
+    assert (found.config, found.expected_regret, found.evidence) == (sample.FAST, None, 0)
+
+
+def test_it_is_served_on_the_rung_default_and_says_why(tables: Tables) -> None:
+    tables.ship(sample.trial(SHORT))
+    tables.cover(*(sample.assignment(sample.shape(seq), SLOWER) for seq in (1024, 4096, 8192)))
+    asked = sample.shape(3000)
+    kernel = get_kernel(asked, device=H200)
+    why = kernel.provenance
+    assert (kernel.config, why.rung, why.row, why.origin, why.distance) == (SLOWER, "default", None, "", None)
+    assert (rounded(why.expected_regret), why.evidence) == (0.01, 3)
+    assert why.reason == (
+        "no tuned shape of flash_attention/triton on NVIDIA H200 is within a distance of 1 (a factor of two in one "
+        f"size); the nearest, {SHORT}, is {asked.distance(SHORT):.2f} away: the config that the portfolio of sm_90 has "
+        f"for {sample.shape(4096)} on NVIDIA H200"
+    )
+    assert why.expectation == "expected within 1 % of the best, 3 measurements"
+
+
+def test_every_device_of_the_architecture_is_served_it_and_no_other(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.cover(sample.assignment(chosen=SLOWER))
+    served = get_kernel(sample.shape(), device="H100")
+    assert served.config == SLOWER
+    assert "on NVIDIA H100 80GB HBM3 (sm_90): the config that the portfolio of sm_90 has" in served.provenance.reason
+    monkeypatch.setattr(platforms, "current_device", lambda index=0: H100)
+    assert get_kernel(sample.shape()).config == SLOWER
+    a100 = replace(NVIDIA_H200, name="NVIDIA A100-SXM4-80GB", arch="sm_80")
+    monkeypatch.setattr(platforms, "current_device", lambda index=0: a100)
+    assert get_kernel(sample.shape(1000)).provenance.reason.endswith(": the space's default")
+    with pytest.warns(RuntimeWarning, match="Voodoo"):  # its architecture is assumed: nothing is known of it
+        served = get_kernel(sample.shape(), device="Voodoo 2")
+    assert served.provenance.reason == "no table knows the device Voodoo 2: the space's default"
+
+
+def test_a_row_of_the_very_shape_comes_first(tables: Tables) -> None:
+    tables.ship(sample.trial())
+    tables.cover(*(sample.assignment(sample.shape(seq), SLOWER, left_out_regret=0.0) for seq in (512, 1024, 2048)))
+    kernel = get_kernel(sample.shape(), device=H200)
+    assert (kernel.config, kernel.provenance.rung) == (sample.FAST, "exact")
+    assert (kernel.provenance.expected_regret, kernel.provenance.evidence) == (0.01, 1)
+
+
+@pytest.mark.parametrize(("lost", "rung"), [(0.04, "nearest"), (0.4, "default"), (None, "nearest")])
+def test_of_a_near_winner_and_the_portfolio_the_one_expected_nearer_the_best_is_served(
+    tables: Tables, lost: float | None, rung: str
+) -> None:
+    tables.ship(sample.trial(sample.shape(batch=12)))
+    rows = [sample.assignment(sample.shape(seq), THIRD) for seq in (512, 1024, 2048)]
+    pair = replace(rows[0], transfer_distance=4.0, transfer_regret=lost) if lost is not None else rows[0]
+    tables.cover(pair, *rows[1:])
+    asked = sample.shape(batch=16)
+    kernel = get_kernel(asked, device=H200, on_miss="error")  # a near winner is there: no miss
+    assert kernel.provenance.rung == rung
+    if rung == "default":
+        assert kernel.config == THIRD
+        near = f"tuned for the nearest shape ({sample.shape(batch=12)}; 0.42 away) on NVIDIA H200"
+        assert kernel.provenance.reason.startswith(f"expected nearer the best than what is {near}: the config that")
+    elif lost is not None:
+        assert kernel.provenance.expected_regret == pytest.approx(0.01 * math.log2(16 / 12))
+        assert kernel.provenance.evidence == 1
+    else:
+        assert (kernel.provenance.expected_regret, kernel.provenance.evidence) == (None, 0)
+        assert kernel.provenance.expectation == "nothing recorded says how near the best"
+
+
+def test_it_is_a_miss_still(tables: Tables) -> None:
+    tables.cover(sample.assignment(chosen=SLOWER))
+    with pytest.raises(
+        NoTunedKernelError, match="no tuned shape of flash_attention/triton on NVIDIA H200 \\(sm_90\\); shape: "
+    ):
+        get_kernel(sample.shape(), device=H200, on_miss="error")
+
+
+def test_the_spaces_default_is_the_last_resort(tables: Tables) -> None:
+    tables.cover(sample.assignment(chosen=SLOWER))
+    short = sample.shape(16)  # its BLOCK_Q is longer
+    kernel = get_kernel(short, device=H200)
+    assert kernel.config == default_of(short)
+    assert (kernel.provenance.expected_regret, kernel.provenance.evidence) == (None, 0)
+    assert (
+        kernel.provenance.reason
+        == "no tuned shape of flash_attention/triton on NVIDIA H200 (sm_90): the space's default"
+    )
+
+
+WINNERS: Final = "nvidia_h200/flash_attention/triton.parquet"
+DAMAGE: Final = {
+    "flipped": lambda path: path.write_bytes(b"\0" + path.read_bytes()[1:]),
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-9]),
+    "missing": lambda path: path.unlink(),
+    "a table of winners": lambda path: shutil.copy(
+        path.parents[3] / "nvidia_h200/flash_attention/triton.parquet", path
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_portfolio_is_warned_of_once_and_the_spaces_default_is_served(tables: Tables, damage: Any) -> None:
+    tables.ship(sample.trial())
+    path = tables.cover(sample.assignment(chosen=SLOWER))
+    damage(path)
+    asked = sample.shape(16384)
+    with pytest.warns(RuntimeWarning) as caught:
+        assert get_kernel(asked, device=H200).config == default_of(asked)
+    assert len(caught) == 1
+    assert str(path) in str(caught[0].message)
+    with warnings.catch_warnings(action="error"):
+        assert get_kernel(sample.shape(), device=H200).config == sample.FAST
+
+
+LOOK_UP: Final = """
+import sys
+from autotune import AttentionShape, get_kernel
+kernel = get_kernel(AttentionShape(batch=3, heads=40, kv_heads=8, seq_q=5000, head_dim=128), device="NVIDIA H200")
+loaded = sorted({"optuna", "torch", "triton"} & sys.modules.keys())
+print(kernel.provenance.rung, kernel.provenance.expected_regret, loaded)
+"""
+
+
+def test_what_ships_is_served_without_optuna(tmp_path: Path) -> None:
+    rung, regret, *loaded = in_fresh_process(LOOK_UP, tmp_path, PYTHONPATH=str(ROOT)).split()
+    assert (rung, loaded) == ("default", ["[]"])
+    assert 0.0 <= float(regret) <= 0.02

@@ -1,0 +1,188 @@
+"""Portfolios of recordings made by hand: the fewest members that cover, who is assigned which, and what carries."""
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from autotune.device import NVIDIA_H200
+from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
+from autotune.shape import AttentionShape
+from autotune.space import Config
+from autotune.trial import Conditions, Policy, Stage, Status
+from autotune.tuning.set_cover import RecordedShape, assign, cover, read_recordings
+from tests import sample
+
+A, B, C, D = sample.FAST, *(sample.config(num_stages=stages) for stages in (3, 4, 5))
+FILLERS: Final = [
+    sample.config(BLOCK_K=block_k, num_stages=stages, loads="pointer")
+    for block_k in (16, 32, 64, 128)
+    for stages in (1, 2, 3, 4, 5)
+]
+
+
+def recorded(
+    shape: AttentionShape, ratios: Mapping[Config, float], *, default: float = 1.3, broad: bool = True
+) -> RecordedShape:
+    """A shape where these configs take so many times the best, and, if it is recorded in full, all others more."""
+    rule = IMPLEMENTATION.space.default(shape, NVIDIA_H200)
+    others = {config: 2.0 + number / 100 for number, config in enumerate(FILLERS)} if broad else {}
+    return RecordedShape(
+        shape=shape,
+        device=NVIDIA_H200,
+        ratios={**others, rule: default, **ratios},
+        default=rule,
+        source_hash=IMPLEMENTATION.source_hash,
+        triton="3.6.0",
+    )
+
+
+def lengths(*ratios: Mapping[Config, float]) -> list[RecordedShape]:
+    """Shapes of doubling length."""
+    return [recorded(sample.shape(512 * 2**number), each) for number, each in enumerate(ratios)]
+
+
+def test_the_config_that_covers_most_comes_first_and_the_fewest_are_taken() -> None:
+    found = lengths({A: 1.0, B: 1.0199, C: 1.5}, {A: 1.1, B: 1.0, C: 1.01}, {B: 1.019, C: 1.0}, {D: 1.0, B: 1.021})
+    assert cover(IMPLEMENTATION, found) == [B, D]
+
+
+def test_of_equal_covers_the_rule_comes_first_then_the_least_regret_then_parameter_order() -> None:
+    both = {A: 1.01, B: 1.0}
+    assert cover(IMPLEMENTATION, lengths(both, both)) == [B]
+    assert cover(IMPLEMENTATION, lengths({A: 1.0, B: 1.0}, {A: 1.0, B: 1.0})) == [A]
+    assert cover(IMPLEMENTATION, [recorded(sample.shape(), {A: 1.0}, default=1.0199)]) == [None]
+    assert cover(IMPLEMENTATION, []) == []
+
+
+def test_the_order_of_recordings_decides_nothing() -> None:
+    found = [
+        recorded(sample.shape(seq, causal=causal), dict.fromkeys((A, B, C, D), 1.0 + rows / 97))
+        for rows, (seq, causal) in enumerate((seq, causal) for seq in (512, 1024, 4096) for causal in (True, False))
+    ]
+    first = {row.shape: row for row in assign(IMPLEMENTATION, found)}
+    for seed in range(5):
+        random.Random(seed).shuffle(found)
+        assert {row.shape: row for row in assign(IMPLEMENTATION, found)} == first
+
+
+def test_each_shape_is_assigned_the_first_member_that_covers_it_with_its_regret() -> None:
+    found = lengths({A: 1.0, B: 1.2}, {A: 1.015, B: 1.0}, {A: 1.0, B: 1.1}, {A: 1.1, B: 1.0})
+    rows = assign(IMPLEMENTATION, found)
+    assert [(row.config, row.regret) for row in rows] == [
+        (A, 0.0),
+        (A, pytest.approx(0.015)),
+        (A, 0.0),
+        (B, 0.0),
+    ]
+    assert [row.default_regret for row in rows] == [pytest.approx(0.3)] * 4
+    assert {(row.timed, row.is_default, row.is_broad) for row in rows} == {(22, False, True)}
+
+
+def test_a_shape_that_is_left_out_is_chosen_for_by_the_others() -> None:
+    found = lengths({A: 1.0, B: 1.2}, {A: 1.1, B: 1.0}, {A: 1.0, B: 1.07})
+    # The neighbours of the middle one have A, and both others are nearer to it, B's, than to each other.
+    assert [row.left_out_regret for row in assign(IMPLEMENTATION, found)] == [
+        pytest.approx(0.2),
+        pytest.approx(0.1),
+        pytest.approx(0.07),
+    ]
+
+
+def test_the_same_shape_on_another_device_is_left_out_with_it() -> None:
+    found = lengths({A: 1.0, B: 1.1}, {B: 1.0, A: 1.2})
+    h100 = replace(found[1], device=replace(NVIDIA_H200, name="NVIDIA H100"))
+    rows = assign(IMPLEMENTATION, [*found, h100])
+    assert [row.left_out_regret for row in rows] == [pytest.approx(0.1), pytest.approx(0.2), pytest.approx(0.2)]
+
+
+def test_a_winners_row_says_nothing_of_wrong_choices() -> None:
+    found = [*lengths({A: 1.0}, {A: 1.0}), recorded(sample.shape(4096), {A: 1.0}, broad=False)]
+    assert [row.left_out_regret for row in assign(IMPLEMENTATION, found)] == [0.0, 0.0, None]
+
+
+def test_a_class_whose_choices_do_not_beat_the_rule_keeps_it() -> None:
+    found = lengths({A: 1.0, B: 1.5}, {A: 1.5, B: 1.0})
+    rows = assign(IMPLEMENTATION, found)
+    assert [(row.is_default, row.config) for row in rows] == [(True, each.default) for each in found]
+    assert [row.regret for row in rows] == [pytest.approx(0.3)] * 2
+    assert [row.left_out_regret for row in rows] == [pytest.approx(0.3)] * 2
+
+
+def test_unknown_choices_count_as_twice_what_the_rule_loses() -> None:
+    alone = [recorded(sample.shape(seq), {config: 1.0}, broad=False) for seq, config in ((512, A), (1024, B))]
+    assert all(row.is_default for row in assign(IMPLEMENTATION, alone))
+    agreeing = [recorded(sample.shape(seq), {A: 1.0}, broad=False) for seq in (512, 1024, 2048)]
+    assert not any(row.is_default for row in assign(IMPLEMENTATION, agreeing))
+
+
+def test_classes_have_members_of_their_own() -> None:
+    wide, narrow_tile = replace(sample.shape(), head_dim=256, head_dim_v=256), sample.config(BLOCK_K=32)
+    found = [*lengths({A: 1.0, B: 1.3}, {A: 1.0, B: 1.3})]
+    found += [recorded(replace(wide, seq_q=seq, seq_kv=seq), {narrow_tile: 1.0}) for seq in (512, 1024)]
+    assert {(row.shape.as_dict()["head_dim"], row.config) for row in assign(IMPLEMENTATION, found)} == {
+        (128, A),
+        (256, narrow_tile),
+    }
+
+
+def test_the_winner_of_the_nearest_of_the_family_is_timed_here() -> None:
+    found = lengths({A: 1.0, B: 1.2}, {A: 1.1, B: 1.0}, {A: 1.0, B: 1.07})
+    rows = assign(IMPLEMENTATION, [*found, recorded(sample.shape(1024, causal=False), {C: 1.0})])
+    apart = sample.shape(512).distance(sample.shape(1024))
+    assert [(row.transfer_distance, row.transfer_regret) for row in rows] == [
+        (apart, pytest.approx(0.2)),
+        (apart, pytest.approx(0.1)),
+        (apart, pytest.approx(0.07)),
+        (None, None),
+    ]
+
+
+def test_a_sweep_is_read_by_its_race_and_then_its_screening() -> None:
+    shape = sample.shape()
+    trials = sample.sweep(shape)
+    worst = max((trial for trial in trials if trial.timing), key=lambda trial: trial.timing.median_us)  # type: ignore[union-attr]
+    failed = replace(worst, outcome=replace(worst.outcome, status=Status.COMPILE_ERROR, timing=None))
+    slower = [
+        replace(trial, outcome=replace(trial.outcome, timing=sample.timing(300.0)))
+        if trial.stage is Stage.RACE and trial.config != sample.FAST
+        else trial
+        for trial in trials
+        if trial is not worst
+    ]
+    (found,) = read_recordings(IMPLEMENTATION, [[*slower, failed]])
+    assert (found.shape, found.device, found.best, found.regret(sample.FAST)) == (shape, NVIDIA_H200, sample.FAST, 0.0)
+    raced = {trial.config for trial in slower if trial.stage is Stage.RACE} - {sample.FAST}
+    assert {found.regret(config) for config in raced} == {0.5}
+    assert found.regret(sample.config(num_stages=4, num_warps=16)) is None  # not valid, so not in the sweep
+    assert found.ratios[worst.config] == math.inf
+    assert found.timed == len(found.ratios) - 1
+
+
+def test_a_winner_alone_tells_itself_and_the_default() -> None:
+    (found,) = read_recordings(IMPLEMENTATION, [[sample.trial()]])
+    assert (found.regret(sample.FAST), found.timed) == (0.0, 2)
+    assert found.regret(None) == pytest.approx(0.2)
+    (default,) = read_recordings(IMPLEMENTATION, [[sample.trial(is_default=True, default_timing=None)]])
+    assert default.ratios == {sample.FAST: 1.0}  # the default then, which is not today's
+    assert default.regret(None) is None
+
+
+def test_of_two_tables_the_one_counts_that_timed_more() -> None:
+    winners = [sample.trial(), sample.trial(sample.shape(4096))]
+    sweep = sample.sweep(sample.shape())
+    found = read_recordings(IMPLEMENTATION, [sweep, winners])
+    assert [each.timed for each in found] == [len({trial.config for trial in sweep}), 2]
+    assert read_recordings(IMPLEMENTATION, [winners, sweep]) == found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"executor": "replay"}, {"policy": Policy("eager", "warm")}, {"conditions": Conditions(contended=True)}],
+    ids=str,
+)
+def test_only_what_a_gpu_measured_by_itself_and_as_usual_counts(change: dict[str, Any]) -> None:
+    assert read_recordings(IMPLEMENTATION, [[sample.trial(**change)]]) == []
