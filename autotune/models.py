@@ -303,4 +303,4 @@ class _ConfigFile:
         return self._error(f"has {name}={reprlib.repr(value)}; expected {allowed}")
 
     def _error(self, message: str, kind: type[UsageError] = InvalidShapeError) -> UsageError:
-        return kind(f"config={str(self._path)!r} {message}")
+        return kind(f"model={str(self._path)!r} {message}")

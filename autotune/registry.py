@@ -1,6 +1,7 @@
 """Names of operations and implementations: lazy ``"module:attribute"`` references; the only file that names ours."""
 
 import importlib
+import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -29,6 +30,9 @@ _implementations: dict[tuple[str, str], str] = {
     ("paged_prefill", "triton"): "autotune.search_spaces.paged_prefill.triton:IMPLEMENTATION",
 }
 
+FORM: Final = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"  # of a reference
+EXPECTED: Final = "'module:attribute', such as 'my_package.space:IMPLEMENTATION', of a module that can be imported here"
+
 on_registered: Final[list[Callable[[], None]]] = []  # called after a new implementation: what forgets older answers
 
 
@@ -39,8 +43,10 @@ def register(name: str, operation: str) -> None:
     ``autotune.operations``.
 
     Raises:
+        UsageError: the reference is no ``"module:attribute"``.
         UnknownNameError: the name is taken by another reference.
     """
+    _require_form(operation, f"operation={name!r}")
     if (found := _operations.setdefault(name, operation)) != operation:
         raise UnknownNameError(f"operation={name!r} is registered already as {found}; choose another name")
 
@@ -51,18 +57,27 @@ def register_implementation(operation: str, name: str, implementation: str) -> N
     From the next call on it is tuned, raced, shown and served like ours. Installed packages do the same by an entry
     point ``"OPERATION.NAME" = "module:attribute"`` of the group ``autotune.implementations``.
 
+    The operation may be registered later.
+
     Raises:
+        UsageError: the reference is no ``"module:attribute"``.
         UnknownNameError: the name is taken by another reference.
 
     Example:
         >>> autotune.register_implementation("flash_attention", "naive", "my_package.space:IMPLEMENTATION")
     """
+    _require_form(implementation, f"implementation={name!r} of {operation}")
     is_new = (operation, name) not in _implementations
     if (found := _implementations.setdefault((operation, name), implementation)) != implementation:
         taken = f"implementation={name!r} of {operation} is registered already as {found}"
         raise UnknownNameError(f"{taken}; choose another name")
     for forget in on_registered if is_new else ():
         forget()
+
+
+def _require_form(reference: str, what: str) -> None:
+    if not isinstance(reference, str) or not re.fullmatch(FORM, reference):
+        raise UsageError(f"{what}: {reference!r} is no reference; expected {EXPECTED}")
 
 
 def operation_names() -> list[str]:
@@ -157,7 +172,7 @@ def our_implementations(operation: str) -> list[Implementation[Any]]:
     """
     found = [each for each in implementations_of(operation) if each.is_ours]
     if not found:
-        names = ", ".join(implementation_names(operation)) or "none"
+        names = list_names(operation)
         raise UnknownNameError(f"operation={operation!r} has no implementation of ours; to be named: {names}")
     return found
 
@@ -191,9 +206,22 @@ def implementation_reference(operation: str, name: str) -> str:
     operation_reference(operation)
     known = _all_implementations()
     if (operation, name) not in known:
-        names = ", ".join(implementation_names(operation)) or "none"
-        raise UnknownNameError(f"implementation={name!r} of {operation} is unknown; registered: {names}")
+        raise UnknownNameError(
+            f"implementation={name!r} of {operation} is unknown; registered: {list_names(operation)}"
+        )
     return known[operation, name]
+
+
+def list_names(operation: str) -> str:
+    """Return in a line the names of an operation's implementations, and those that no operation here has."""
+    strays = "".join(f"; {each} is registered too, but no operation of that name" for each in stray_implementations())
+    return f"{', '.join(implementation_names(operation)) or 'none'}{strays}"
+
+
+def stray_implementations() -> list[str]:
+    """Return the titles of implementations whose operation is not registered: misspelt, or yet to come."""
+    known = _all_operations()
+    return [f"{operation}/{name}" for operation, name in _all_implementations() if operation not in known]
 
 
 def _all_operations() -> dict[str, str]:
@@ -225,7 +253,8 @@ def _load(path: str) -> Any:
     except Exception as error:  # of a package of somebody else's, which may raise anything
         if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "triton"):
             raise missing_package(error.name) from None
-        raise UnknownNameError(f"reference={path!r} cannot be loaded: {one_line(error)}") from error
+        text = f"reference={path!r} cannot be loaded: {one_line(error)}; expected {EXPECTED}"
+        raise UnknownNameError(text) from error
 
 
 def missing_package(name: str) -> MissingDependencyError:

@@ -1,6 +1,7 @@
 """Measured numbers as text: times, rates, sizes, ratios and counts, each by one rule."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from autotune.trial import Timing
@@ -140,3 +141,14 @@ def count_text(count: int, noun: str) -> str:
     """
     plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{count:,} {noun if count == 1 else plural}"
+
+
+def few_text(items: Sequence[str], separator: str = ", ", *, limit: int = 3) -> str:
+    """List the first few of several, and count the others.
+
+    Example:
+        >>> few_text(["a", "b", "c", "d", "e"])
+        'a, b, c and 2 more'
+    """
+    others = len(items) - limit
+    return separator.join(items[:limit]) + (f" and {others} more" if others > 0 else "")

@@ -269,7 +269,7 @@ def test_load_config_refuses_wrong_fields(tmp_path: Path, fields: dict[str, Any]
     with pytest.raises(InvalidShapeError) as caught:
         load_config(path)
     message = str(caught.value)
-    assert message.startswith(f"config={str(path)!r} ")
+    assert message.startswith(f"model={str(path)!r} ")
     assert all(part in message for part in parts), message
     assert "\n" not in message
     assert len(message) < len(str(path)) + 150

@@ -79,3 +79,26 @@ def test_a_class_derived_from_a_shape_class_is_another_problem_everywhere() -> N
         get_kernel(shape, device="NVIDIA H200", operation="flash_attention")
     with pytest.raises(UsageError, match=taken):
         tune(shape, operation="flash_attention")
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize(
+    "reference", ["mine.space.IMPLEMENTATION", "noattr", "mine:", ":IMPLEMENTATION", "a b:c", "a:b:c"]
+)
+def test_a_reference_of_another_form_is_refused_at_once(reference: str) -> None:
+    with pytest.raises(UsageError, match=r"is no reference; expected 'module:attribute'"):
+        registry.register_implementation("flash_attention", "mine", reference)
+    with pytest.raises(UsageError, match=r"is no reference; expected 'module:attribute'"):
+        registry.register("mine", reference)
+    assert "mine" not in registry.implementation_names("flash_attention")
+
+
+@pytest.mark.usefixtures("registered")
+def test_an_implementation_of_a_misspelt_operation_is_named_where_names_are_listed() -> None:
+    registry.register_implementation("flash_atention", "mine", "mine.space:IMPLEMENTATION")
+    with pytest.raises(
+        UnknownNameError, match="registered: triton, flex; flash_atention/mine is registered too, but no"
+    ):
+        registry.get_implementation("flash_attention", "mine")
+    with pytest.raises(UnknownNameError, match="flash_atention/mine"):
+        tune(AttentionShape(batch=1, heads=1, seq_q=64, head_dim=64), implementations="mine")

@@ -101,7 +101,8 @@ def test_what_is_found_reads_well() -> None:
     assert "replayed as recorded on an NVIDIA H200" in text
     assert f"{result.default_ratio:.2f}x the speed of the default" in text
     (other,) = tune(sample.shape(96), **QUICK).results
-    assert f"answered by {sample.shape(128)}" in str(other)
+    assert f"of {sample.shape(128)}, not of the shape asked for" in str(other)
+    assert "checked numbers ok in Triton's interpreter, float16" in str(other)
     assert str(Tuning(())) == "nothing to tune"
 
 
@@ -167,7 +168,7 @@ def test_a_shape_of_several_that_fails_is_a_result(monkeypatch: pytest.MonkeyPat
         ({"shapes": [("flash_attention",)]}, UsageError, "is of type tuple"),
         ({"shapes": [("flash", sample.shape(64))]}, UnknownNameError, "operation='flash'"),
         ({"sampler": "annealing"}, UnknownNameError, "sampler='annealing' is unknown"),
-        ({"implementations": ["cute"]}, UnknownNameError, "implementation='cute'"),
+        ({"implementations": ["cute"]}, UnknownNameError, "implementations='cute' of flash_attention is unknown"),
         ({"operation": "paged_decode"}, UsageError, "operation='paged_decode' takes PagedShape"),
         ({"target": "sm_1"}, UnknownNameError, "sm_1"),
         ({"device": "NVIDIA H9000"}, UnknownNameError, "NVIDIA H9000"),
@@ -180,6 +181,7 @@ def test_a_shape_of_several_that_fails_is_a_result(monkeypatch: pytest.MonkeyPat
             "seq_q=9",
         ),
         ({"must_measure": True}, MissingDependencyError, "no GPU is visible"),
+        ({"store": "/tmp/x"}, UsageError, "store='/tmp/x' is of type str; expected a Store"),
         ({"trials": 0, "budget": None}, UsageError, "trials=0 is not allowed; expected an integer from 1"),
         ({"trials": 0, "budget": 10}, UsageError, "trials=0 is not"),
         ({"trials": 1.5}, UsageError, "trials=1.5 is not"),

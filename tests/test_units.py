@@ -51,3 +51,8 @@ def test_counts_ratios_and_shares() -> None:
     assert units.count_text(2, "batch") == "2 batches"
     assert (units.ratio_text(1.236), units.mib_text(3 * 2**19)) == ("1.24x", "1.5 MiB")
     assert [units.percent_text(share) for share in (0.0, 0.0123, 0.0996, 0.5)] == ["0 %", "1.2 %", "10 %", "50 %"]
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, ""), (1, "1"), (3, "1; 2; 3"), (4, "1; 2; 3 and 1 more")])
+def test_a_long_list_is_cut_and_its_rest_counted(count: int, text: str) -> None:
+    assert units.few_text([str(each) for each in range(1, count + 1)], "; ") == text

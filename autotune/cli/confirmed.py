@@ -27,13 +27,7 @@ def confirmation_lines(
         f"compiled  {candidate_text(outcome.candidate, of_several=of_several)}: {compiled_text(outcome, device)}"
         for outcome in confirmation.compiled
     ]
-    verdict = confirmation.verdict
-    if verdict is None:
-        return [*lines, f"checked   not here: {confirmation.unchecked}"]
-    text = f"numbers {verdict.status} in Triton's interpreter, {confirmation.dtype}, on reduced lengths"
-    if verdict.status is Status.OK and verdict.error is not None and verdict.error_limit is not None:
-        text += f" (largest error {verdict.error:.2g}, allowed {verdict.error_limit:.2g})"
-    return [*lines, f"checked   {text}{f': {verdict.message}' if verdict.message else ''}"]
+    return [*lines, f"checked   {confirmation.checked}"]
 
 
 def why_uncompiled(implementation: Implementation[Any]) -> str:
@@ -53,10 +47,13 @@ def compiled_text(outcome: Outcome, device: Device) -> str:
 
 
 def confirmation_data(confirmation: "Confirmation | None") -> dict[str, Any] | None:
+    """Return a confirmation as plain data for ``--json``; ``holds`` is None where nothing was compiled or checked."""
     if confirmation is None:
         return None
+    is_known = confirmation.compiled or confirmation.verdict
     return {
-        "holds": confirmation.holds,
+        "holds": confirmation.holds if is_known else None,
+        "unchecked": confirmation.unchecked or None,
         "compiled": [
             {**candidate_data(each.candidate), "status": each.status, "message": each.message}
             for each in confirmation.compiled

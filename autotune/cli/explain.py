@@ -1,7 +1,9 @@
 """``autotune explain``: why a config won or lost at a shape."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,9 +17,11 @@ from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.console.shapes import describe
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import pick_for_device
+from autotune.errors import InvalidConfigError
 from autotune.registry import get_implementation, our_implementations
 from autotune.shape import Shape
-from autotune.table import Store, home, shipped_sweeps, shipped_winners, warn_damaged
+from autotune.space import Config, Space
+from autotune.table import Outsider, Store, home, shipped_sweeps, shipped_winners, warn_damaged
 from autotune.trial import Candidate, Policy
 from autotune.units import count_text
 
@@ -51,6 +55,8 @@ def explain(
     else:
         target = find_device(device, (trial for source in sources for trial in source.trials), tables)
     candidate = Candidate(chosen, parse_config(config, space, target))
+    outsiders = read_outsiders(operation.name, (chosen,), device, tables)
+    _require_known(config, candidate.config, space, outsiders)
     if device is None and not platforms.has_gpu():
         console.print(ASSUMED)
     for _, asked in wanted.problems:
@@ -59,13 +65,26 @@ def explain(
             found = replace(found, served=_why_served(operation.name, asked, target, candidate))
         console.print(*explanation_lines(found), sep="\n", end="\n\n" if len(wanted.problems) > 1 else "\n")
         data.append(explanation_data(found))
-    outsiders = read_outsiders(operation.name, (chosen,), device, tables)
     if outsiders:
         rows = count_text(len(outsiders), "row")
         lists = f"`autotune show --all --operation {operation.name} --implementation {chosen}` lists"
         console.print(f"note      outside today's space: {rows} of {chosen}, which {lists}")
     if as_json:
         print_json(data)
+
+
+def _require_known(text: str, config: Config, space: Space[Any], outsiders: Sequence[Outsider]) -> None:
+    """Refuse a name or a value that the space has on no device, and no stored row outside of it either."""
+    values = {parameter.name: parameter.values for parameter in space.parameters}
+    for name, value in config.items():
+        if value in (None, *values.get(name, ())) and name in values:
+            continue
+        if any(name in row.problem and row.problem[name] == value for row in outsiders):
+            continue
+        if name not in values:
+            raise InvalidConfigError(f"config={text!r} has {name}, which is no parameter; expected {', '.join(values)}")
+        allowed = ", ".join(map(str, values[name]))
+        raise InvalidConfigError(f"config={text!r} has {name}={value}; allowed: {allowed}")
 
 
 def _read_sources(operation: str, implementation: str, root: Path) -> list[Source]:

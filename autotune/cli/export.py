@@ -1,5 +1,6 @@
 """``autotune export``: write winners, or a sweep, for other programs; no GPU, no torch, no triton."""
 
+import difflib
 import json
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from autotune.table import export as export_text
 from autotune.table import shipped_sweeps, to_t4
 from autotune.table.export import FORMS
 from autotune.trial import Trial
+from autotune.units import few_text
 
 T4: Final = "t4"
 
@@ -81,5 +83,6 @@ def _recorded(operation: str | None, name: str) -> list[Trial]:
         if f"/{name}.parquet: " in str(error):
             raise error
     if name not in sweeps:
-        raise UnknownNameError(f"sweep={name!r} is unknown; recorded: {', '.join(sweeps) or 'none'}")
+        near = difflib.get_close_matches(name, sweeps, n=len(sweeps) or 1, cutoff=0.0)
+        raise UnknownNameError(f"sweep={name!r} is unknown; recorded: {few_text(near) or 'none'}")
     return sweeps[name].trials()

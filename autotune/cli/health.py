@@ -6,13 +6,23 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from autotune import platforms
+from autotune.console.options import NOT_WRITTEN
 from autotune.errors import TableError
 from autotune.implementation import installed_version
-from autotune.registry import implementations_of, operation_names
-from autotune.table import Store, home, shipped_outsiders, shipped_portfolios, shipped_sweeps, shipped_winners
+from autotune.registry import implementation_names, implementations_of, operation_names, stray_implementations
+from autotune.table import (
+    Store,
+    home,
+    is_shipped,
+    shipped_outsiders,
+    shipped_portfolios,
+    shipped_sweeps,
+    shipped_winners,
+)
 from autotune.tuning import why_unwritable
 from autotune.units import count_text
 
@@ -116,10 +126,22 @@ def _interpreter() -> Answer:
 
 
 def _folder() -> Answer:
+    if is_shipped(home()):
+        return False, f"{home()} is {NOT_WRITTEN}", "export AUTOTUNE_HOME=another folder"
     problem = why_unwritable(home())
     if problem is None:
         return True, f"{home()} is writable"
     return False, f"{home()} is not writable: {problem}", "export AUTOTUNE_HOME=a folder you can write"
+
+
+def _cache() -> Answer:
+    """Look at the folder of Triton's binaries, as ``triton.knobs`` finds it."""
+    base = os.environ.get("TRITON_HOME") or Path.home()
+    folder = Path(os.environ.get("TRITON_CACHE_DIR") or Path(base, ".triton", "cache"))
+    if (problem := why_unwritable(folder)) is None:
+        return True, f"{folder} is writable"
+    fix = "export TRITON_CACHE_DIR=a folder you can write"
+    return False, f"{folder} is not writable: {problem}; no kernel is compiled into it", fix
 
 
 def _user_tables() -> Answer:
@@ -184,9 +206,17 @@ def _shipped_source() -> Answer:
     others = [
         f"; those of {each.title} with another {each.library} than here"
         for each, found in rows
-        if any(trial.source_hash != each.source_hash for trial in found)
+        if installed_version(each.library) and any(trial.source_hash != each.source_hash for trial in found)
     ]
     return True, f"shipped winners were measured with this source{''.join(others)}"
+
+
+def _registered() -> Answer:
+    names = [f"{name} ({', '.join(implementation_names(name)) or 'nothing'})" for name in operation_names()]
+    if not (strays := stray_implementations()):
+        return True, ", ".join(names)
+    fix = f"register them for one of {', '.join(operation_names())}, or their operation"
+    return False, f"of no operation that is registered: {', '.join(strays)}", fix
 
 
 CHECKS: Final[dict[str, Callable[[], Answer]]] = {
@@ -199,7 +229,9 @@ CHECKS: Final[dict[str, Callable[[], Answer]]] = {
     "cudnn": _cudnn,
     "memory checker": _memory_checker,
     "interpreter": _interpreter,
+    "registered": _registered,
     "folder": _folder,
+    "compile cache": _cache,
     "your tables": _user_tables,
     "shipped tables": _shipped_tables,
     "portfolios": _portfolios,

@@ -17,9 +17,15 @@ def is_of_several(result: "SearchResult") -> bool:
 
 def ending_line(result: "SearchResult") -> str:
     """Return the numbers of configs that a search tried, its time, its ending, and the statuses."""
+    from autotune.search import Ending  # loads Optuna, which only a command that has searched has loaded already
+
     known = f" and {result.resumed} known" if result.resumed else ""
+    is_over = (
+        result.resumed and not result.measured and result.ending in (Ending.TRIALS, Ending.CONVERGED, Ending.EXHAUSTED)
+    )
+    ending = f"as {result.ending} before" if is_over else f"until {result.ending}"
     return (
-        f"{count_text(result.measured, 'config')} tried{known} in {result.seconds:.0f} s, until {result.ending}: "
+        f"{count_text(result.measured, 'config')} tried{known} in {result.seconds:.0f} s, {ending}: "
         f"{winners.status_text(result.statuses)}"
     )
 
@@ -63,7 +69,7 @@ def _verdict_of(result: "SearchResult", *, is_asked: bool) -> str:
 
 def _how_to_try_more(result: "SearchResult") -> str:
     """Return how to continue a search that was cut short; empty if it ran its course."""
-    from autotune.search import Ending  # loads Optuna, which only a command that has searched has loaded already
+    from autotune.search import Ending
 
     if result.measured + result.resumed >= result.valid:
         return ""

@@ -6,12 +6,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from autotune import platforms
+from autotune.console.options import NOT_WRITTEN
 from autotune.console.shapes import KINDS
 from autotune.device import NVIDIA_H200, Device
-from autotune.dispatch import find_named, names_like
+from autotune.dispatch import find_named
 from autotune.errors import UnknownNameError, UsageError
 from autotune.registry import get_implementation, get_operation, implementations_of, operation_names
-from autotune.table import Outsider, Store, home, served_winners, shipped_outsiders, shipped_sweeps, warn_damaged
+from autotune.table import (
+    Outsider,
+    Store,
+    home,
+    is_shipped,
+    served_winners,
+    shipped_outsiders,
+    shipped_sweeps,
+    warn_damaged,
+)
 from autotune.trial import Trial
 
 ASSUMED: Final = f"no GPU here: an {NVIDIA_H200.name} is assumed; --device names another"
@@ -78,26 +88,29 @@ def find_device(name: str, rows: Iterable[Trial], tables: Path | None) -> Device
     found = find_named(name, devices) or find_named(name, [NVIDIA_H200])  # which is assumed where there is no GPU
     if found is None:
         known = ", ".join(sorted({device.name for device in devices})) or "none"
-        near = names_like(name, devices)
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        hint = platforms.did_you_mean(name, devices)
         raise UnknownNameError(f"device={name!r} has no rows; devices with rows: {known}{hint}")
     return found
 
 
 def require_folder(tables: Path | None) -> None:
     """Validate the folder to read; None is the usual one, which need not exist yet."""
-    if tables is None:
-        require_place(None)
-    elif not tables.is_dir():
+    if tables is not None and not tables.is_dir():
         raise UsageError(f"tables={str(tables)!r} is not a folder; expected one that `autotune search --tables` wrote")
+    require_place(tables)
 
 
 def require_place(tables: Path | None) -> None:
-    """Validate the place of tables, which need not exist yet: neither a file nor below one; None is the usual one."""
+    """Validate the place of tables, which need not exist yet; None is the usual one.
+
+    It is neither a file, nor below one, nor a folder of tables that ship.
+    """
     root, name = home() if tables is None else tables.absolute(), name_of_place(tables)
     nearest = next(path for path in (root, *root.parents) if os.path.exists(path))
     if not nearest.is_dir():
         raise UsageError(f"{name}={str(root)!r} is not a folder; expected one, or a path at which one can be made")
+    if is_shipped(root):
+        raise UsageError(f"{name}={str(root)!r} is {NOT_WRITTEN}; the shipped ones are read without it")
 
 
 def name_of_place(tables: Path | None) -> str:

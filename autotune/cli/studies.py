@@ -90,7 +90,7 @@ def run(request: SearchRequest) -> Tuning:
     require_place(request.tables)
     if (problem := why_unwritable(request.root)) is not None:
         place = f"{name_of_place(request.tables)}={str(request.root)!r}"
-        raise UsageError(f"{place} cannot be written: {problem}; name a folder with --tables")
+        raise UsageError(f"{place} cannot be written: {problem}; name a folder by --tables or AUTOTUNE_HOME")
     passed = {
         each.name: getattr(request, each.name) for each in fields(request) if each.name not in ("tables", "as_json")
     }

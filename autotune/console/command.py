@@ -1,5 +1,6 @@
 """Commands on click: lazily imported, with help in sections, shared options, and errors that name options."""
 
+import difflib
 import functools
 import math
 import pkgutil
@@ -91,6 +92,14 @@ class Command(click.Command):
             with formatter.section(title):
                 formatter.write_dl(records)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; an error always knows the command, whose help is named."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # which click leaves out where an option has no value
+            raise
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a refused argument is named by its option: ``--format='xml' ...``."""
         try:
@@ -143,6 +152,17 @@ class Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         reference = self.references.get(cmd_name)
         return None if reference is None else reference.load()
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that was typed; an error for an unknown one says which is like it."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], self.references, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"{error.format_message()}{hint}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a line for each command, importing none."""

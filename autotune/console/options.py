@@ -14,6 +14,8 @@ from autotune.space import Config, Space, Value
 
 PATH: Final = click.Path(path_type=Path)
 
+NOT_WRITTEN: Final = "no folder as `autotune search --tables` writes it, with files that are named by their SHA-256"
+
 json_option: Final = option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 operation_option: Final = option("--operation", default=OPERATION, help="What is computed.")
 tables_option: Final = option(

@@ -1,7 +1,7 @@
 """Dispatch: ``get_kernel(shape)`` reads the tables once and answers in microseconds."""
 
 from autotune.dispatch.alternatives import alternatives_for
-from autotune.dispatch.devices import find_named, names_like
+from autotune.dispatch.devices import find_named
 from autotune.dispatch.events import Stats, seal, stats, unseal
 from autotune.dispatch.kernel import Provenance, Rung, TunedKernel
 from autotune.dispatch.ladder import MAX_DISTANCE
@@ -32,7 +32,6 @@ __all__ = [
     "device_by_name",
     "find_named",
     "get_kernel",
-    "names_like",
     "neighbour_configs",
     "pick_for_device",
     "reload",

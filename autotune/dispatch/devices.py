@@ -1,6 +1,5 @@
-"""Devices by name, for asking off-GPU: the known ones, names that may be misspelled, and names that nobody knows."""
+"""Devices by name, for asking off-GPU: the known ones, and names that nobody knows."""
 
-import difflib
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -10,24 +9,12 @@ from autotune.device import Device
 from autotune.errors import MissingDependencyError
 
 TORCH_DEVICE: Final = r"(cpu|cuda|hip|hpu|mps|xpu)(:\d+)?"  # torch's words for devices, which name no GPU
-TYPO_RATIO: Final = 0.9  # difflib's, of names with a letter missing, doubled or swapped
 
 
 def find_named(name: str, devices: Iterable[Device]) -> Device | None:
     """Return the device that a name means (``platforms.is_named``), with the highest power cap; None without one."""
     named = [device for device in devices if platforms.is_named(device, name)]
     return max(named, key=lambda device: device.power_cap_watts or 0, default=None)
-
-
-def names_like(name: str, devices: Iterable[Device]) -> list[str]:
-    """List names of which one may be a part or a misspelling; never of another model, which has another number."""
-    asked = plain(name)
-    return sorted(
-        known
-        for known in {device.name for device in devices}
-        if _numbers(asked) == _numbers(plain(known))
-        and (asked in plain(known) or difflib.SequenceMatcher(None, asked, plain(known)).ratio() >= TYPO_RATIO)
-    )
 
 
 def device_here() -> Device | None:
@@ -52,8 +39,3 @@ def is_torch_device(name: str) -> bool:
 def plain(name: str) -> str:
     """Strip a name of what makes no difference: case, and how many blanks."""
     return " ".join(name.split()).lower()
-
-
-def _numbers(name: str) -> set[str]:
-    """Return the words with a digit, which tell models apart: ``{"h200"}``."""
-    return set(re.findall(r"[a-z]*\d[a-z\d]*", name))

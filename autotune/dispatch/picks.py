@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch.alternatives import alternatives_for
-from autotune.dispatch.devices import device_here, find_named, is_torch_device, names_like, stranger
+from autotune.dispatch.devices import device_here, find_named, is_torch_device, stranger
 from autotune.dispatch.events import Pick, note_pick
 from autotune.dispatch.kernel import Alternative, TunedKernel, why_unserved
 from autotune.dispatch.ladder import SERVES_DEFAULT
@@ -207,8 +207,10 @@ def _check_arguments(shape: object, device: object, among: object) -> None:
     if among not in ("ours", "fastest") and not (
         isinstance(among, tuple) and among and all(isinstance(name, str) for name in among)
     ):
+        is_name = any(among in implementation_names(name) for name in operation_names())
+        example = (among,) if is_name else ("triton",)
         raise UsageError(
-            f"among={among!r} is not allowed; expected 'ours', 'fastest' or a tuple of names such as ('triton',)"
+            f"among={among!r} is not allowed; expected 'ours', 'fastest' or a tuple of names such as {example}"
         )
 
 
@@ -325,8 +327,7 @@ def _devices(rows: "Iterable[Served]") -> list[Device]:
 
 
 def _similar_names(name: str, generation: int) -> str:
-    near = names_like(name, [*platforms.known_devices(), *_devices(_all_rows(generation))])
-    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return platforms.did_you_mean(name, [*platforms.known_devices(), *_devices(_all_rows(generation))])
 
 
 def _miss(kernel: TunedKernel, on_miss: OnMiss) -> None:

@@ -1,6 +1,7 @@
 """A recorded sweep answers instead of a GPU: searches, reports and tests run anywhere."""
 
 import math
+import operator
 import socket
 from collections import deque
 from collections.abc import Collection, Sequence
@@ -12,6 +13,7 @@ from autotune.executor import BaselineResult, Baselines, Race
 from autotune.operation import Operation
 from autotune.shape import Shape
 from autotune.trial import Candidate, Outcome, Policy, Stage, Status, Toolchain, Trial
+from autotune.units import few_text
 
 
 class ReplayExecutor:
@@ -76,7 +78,8 @@ class ReplayExecutor:
             )
         found = min(shapes, key=lambda each: (shape.distance(each), repr(each)))
         if shape.distance(found) == math.inf:
-            known = "; ".join(sorted(map(str, shapes)))
+            unlike = {str(each): sum(map(operator.ne, each.family(), shape.family())) for each in shapes}
+            known = few_text(sorted(unlike, key=lambda text: (unlike[text], text)), "; ")
             raise MissingDependencyError(
                 f"no recorded sweep resembles {shape}; recorded on {self.device.name}: {known}. "
                 "A search for other dtypes, head dims and masks needs the GPU; `--dry-run` plans one"

@@ -62,7 +62,8 @@ def open_replay(device: str | None, policy: Policy) -> ReplayExecutor:
         raise MissingDependencyError(f"no GPU is visible, and no sweep of an {name} is recorded to replay instead")
     if not named:
         known = ", ".join(sorted({device.name for device in devices})) or "none"
-        raise UnknownNameError(f"device={name!r} is neither here nor recorded; recorded: {known}")
+        hint = platforms.did_you_mean(name, devices)
+        raise UnknownNameError(f"device={name!r} is neither here nor recorded; recorded: {known}{hint}")
     here = max(named, key=lambda candidate: candidate.power_cap_watts or 0)
     return ReplayExecutor(here, _with_policy([trial for trial in recorded if trial.device == here], policy))
 

@@ -5,13 +5,14 @@ Nothing of the machine is read before it is asked for.
 """
 
 import contextlib
+import difflib
 import importlib.metadata
 import os
 import platform
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,7 @@ PLATFORMS: Final[Mapping[str, Platform]] = {vendor.name: vendor for vendor in (N
 ASSUMED_ARCH: Final = "sm_80"  # of a device of which only the name is known
 NO_GPU: Final = "no GPU is visible; name a device (device='NVIDIA H200') or run `autotune doctor`"
 DRIVER_FILES: Final = tuple(file for vendor in PLATFORMS.values() for file in vendor.driver_files)  # on Linux
+TYPO_RATIO: Final = 0.9  # difflib's, of names with a letter missing, doubled or swapped
 SAMPLE_SECONDS: Final = 1.0  # drivers sample which processes compute about so often
 
 for _vendor in PLATFORMS.values():
@@ -90,6 +92,31 @@ def is_named(device: Device, name: str) -> bool:
     known = known_device(name)
     asked = {plain_name(name), "" if known is None else plain_name(known.name)} - {""}
     return plain_name(device.name) in asked
+
+
+def did_you_mean(name: str, devices: Iterable[Device]) -> str:
+    """Return the end of an error about a name: the devices of which it may be a part or a misspelling; else nothing.
+
+    Never another model, which has another number.
+
+    Example:
+        >>> did_you_mean("NVIDA H200", [NVIDIA_H200])
+        "; did you mean 'NVIDIA H200'?"
+    """
+    asked = " ".join(name.split()).lower()
+    near = sorted(known for known in {device.name for device in devices} if _is_like(asked, known.lower()))
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def _is_like(asked: str, known: str) -> bool:
+    if _numbers(asked) != _numbers(known):
+        return False
+    return asked in known or difflib.SequenceMatcher(None, asked, known).ratio() >= TYPO_RATIO
+
+
+def _numbers(name: str) -> set[str]:
+    """Return the words with a digit, which tell models apart: ``{"h200"}``."""
+    return set(re.findall(r"[a-z]*\d[a-z\d]*", name))
 
 
 def plain_name(name: str) -> str:

@@ -34,6 +34,17 @@ class Confirmation:
         is_right = self.verdict is None or self.verdict.status is Status.OK
         return is_right and all(outcome.status is Status.OK for outcome in self.compiled)
 
+    @property
+    def checked(self) -> str:
+        """The verdict on the winner's numbers, or why there is none, in words."""
+        verdict = self.verdict
+        if verdict is None:
+            return f"not here: {self.unchecked}"
+        text = f"numbers {verdict.status} in Triton's interpreter, {self.dtype}, on reduced lengths"
+        if verdict.status is Status.OK and verdict.error is not None and verdict.error_limit is not None:
+            text += f" (largest error {verdict.error:.2g}, allowed {verdict.error_limit:.2g})"
+        return f"{text}: {verdict.message}" if verdict.message else text
+
 
 def confirm(
     operation: Operation[Any],

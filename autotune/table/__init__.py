@@ -7,7 +7,7 @@ from autotune.table.outsiders import Outsider
 from autotune.table.parts import raise_damaged
 from autotune.table.portfolios import Assignment, shipped_portfolios, write_portfolio
 from autotune.table.served import Served, served_winners
-from autotune.table.shipped import Sweep, shipped_outsiders, shipped_sweeps, shipped_winners, write_shipped
+from autotune.table.shipped import Sweep, is_shipped, shipped_outsiders, shipped_sweeps, shipped_winners, write_shipped
 from autotune.table.store import Store, home, read_misses, record_miss, warn_damaged
 from autotune.table.winners import ranked, tie_set, winners
 
@@ -20,6 +20,7 @@ __all__ = [
     "Sweep",
     "export",
     "home",
+    "is_shipped",
     "merge",
     "raise_damaged",
     "ranked",

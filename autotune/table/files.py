@@ -21,6 +21,7 @@ MAX_FILE_BYTES: Final = 32 * 2**20
 STALE_SECONDS: Final = 3600.0
 TEMPORARY_SUFFIX: Final = ".tmp"
 SUMS_NAME: Final = "SHA256SUMS"
+DIGITS: Final = 12  # of a digest, in messages
 MAX_READS: Final = 3  # of a file whose replacing outruns the reader
 _LINE: Final = re.compile(r"([0-9a-f]{64}) [ *]([A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*)")
 
@@ -97,13 +98,14 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def size_bytes(path: Path) -> int:
-    """Return the size of a file in bytes, 0 if it is gone."""
+def size_and_change(path: Path) -> tuple[int, int]:
+    """Return the size of a file in bytes and when its bytes last changed, in ns since 1970; zeros if it is gone."""
     with _named_errors(path, "looked at"):
         try:
-            return path.lstat().st_size
+            found = os.stat(path)
         except FileNotFoundError:
-            return 0
+            return 0, 0
+    return found.st_size, found.st_mtime_ns
 
 
 def list_folder(folder: Path) -> list[Path]:
@@ -183,8 +185,8 @@ def read_checked(folder: Path, name: str, checksums: Checksums) -> bytes:
         checksums = read_checksums(folder)
         if digest in checksums.get(name, ()):
             return data
-    listed = ", ".join(checksums.get(name, ("nothing",)))
-    raise TableError(f"{path}: damaged: its SHA-256 is {digest}, {SUMS_NAME} says {listed}")
+    listed = ", ".join(each[:DIGITS] for each in checksums.get(name, ("nothing",)))
+    raise TableError(f"{path}: damaged: its SHA-256 is {digest[:DIGITS]}..., {SUMS_NAME} says {listed}...")
 
 
 def _parse(line: str, where: str) -> tuple[str, str]:

@@ -1,12 +1,14 @@
 """Parts: files of trials that are written once, named by their digest, and merged into fewer; and their snapshots.
 
 A snapshot keeps the winners among parts, so that serving need not read every trial ever made: a table of winners, and a
-``SHA256SUMS`` that lists it with the parts that it covers. It counts only while all these are there and today's space
-is the one that it was made for; any other is passed over. So a writer that is killed, or two at once, cost time and
-never a row.
+``SHA256SUMS`` that lists it with the parts that it covers. It counts only while all these are there, together as long
+as its name says and none changed after it, and today's space is the one that it was made for; any other is passed over.
+So a writer that is killed, or two at once, cost time and never a row. The digests of covered parts are checked by who
+reads every trial.
 """
 
 import itertools
+import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,12 +19,13 @@ from typing import Final
 from autotune.errors import TableError
 from autotune.table import first_release
 from autotune.table.files import (
+    DIGITS,
     list_folder,
     read_bytes,
     read_checksums,
     remove,
     sha256,
-    size_bytes,
+    size_and_change,
     write_bytes,
     write_checksums,
 )
@@ -34,6 +37,7 @@ from autotune.trial import Trial
 
 SUFFIX: Final = ".parquet"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
+DIGEST: Final = re.compile("[0-9a-f]{64}")
 COMPACT_BYTES: Final = 8 * 2**20  # parts are merged up to this size, a quarter of what a reader takes
 MAX_LISTINGS: Final = 100
 KEPT: Final = "every trial reported before is kept: make room there, and the same command goes on where it stopped"
@@ -76,7 +80,7 @@ class Shelf:
 
     def small_parts(self) -> list[Path]:
         """List the smallest parts that together stay below the limit of one merged part."""
-        sizes = {path: size_bytes(path) for path in self.parts()}
+        sizes = {path: size_and_change(path)[0] for path in self.parts()}
         smallest = sorted(sizes, key=lambda path: (sizes[path], path))
         totals = itertools.accumulate(sizes[path] for path in smallest)
         return [path for path, total in zip(smallest, totals, strict=True) if total <= COMPACT_BYTES]
@@ -124,6 +128,8 @@ class Shelf:
             if isinstance(error.__cause__, FileNotFoundError) and not path.is_symlink():
                 return None
             raise
+        if not DIGEST.fullmatch(path.stem):
+            raise TableError(f"{path}: not named by its SHA-256, as each table that a search writes; keep it elsewhere")
         try:
             if sha256(data) != path.stem:
                 raise TableError(f"{path}: damaged: its SHA-256 is not its name")
@@ -133,8 +139,7 @@ class Shelf:
                     raise TableError(f"{path}: holds {'/'.join(place)}, which belongs in another folder")
             return table
         except TableError as error:
-            name = shlex.quote(str(path))
-            raise TableError(f"{error}; `mv {name} {name}.damaged` sets it aside, and no other row is lost") from error
+            raise TableError(_advice(path, error)) from error
 
     def read_races(self, on_damaged: OnDamaged) -> list[Trial]:
         """Return the rows that may win: those of the snapshot, and of the parts that it does not cover."""
@@ -158,7 +163,8 @@ class Shelf:
         if kept == covered or not found:
             return
         data = encode(found, str(self.folder))
-        name = f"{self._snapshot_prefix()}{sha256(data)[:16]}{SNAPSHOT_SUFFIX}"
+        size = sum(size_and_change(path)[0] for path in kept)
+        name = f"{self._snapshot_prefix()}{size}-{sha256(data)[:16]}{SNAPSHOT_SUFFIX}"
         listed = {path.name: frozenset({path.stem}) for path in kept}
         with saying_what_is_kept():
             write_bytes(self.folder / name, data)
@@ -175,7 +181,8 @@ class Shelf:
             prefix = self._snapshot_prefix()
             (path,) = (path for path in listed if path.name.startswith(prefix) and path.suffix == SNAPSHOT_SUFFIX)
             (digest,) = listed.pop(path)
-            if listed.keys() <= set(list_folder(self.folder)) and sha256(data := read_bytes(path)) == digest:
+            is_current = listed.keys() <= set(list_folder(self.folder)) and self._are_unchanged(listed, path)
+            if is_current and sha256(data := read_bytes(path)) == digest:
                 table = decode(data, str(path))
                 if not table.outsiders:
                     return frozenset(listed), table.trials
@@ -183,11 +190,26 @@ class Shelf:
             pass
         return frozenset(), []
 
+    def _are_unchanged(self, covered: Collection[Path], snapshot: Path) -> bool:
+        """Return True if parts are as long as a snapshot's name says, and none was changed after it was written."""
+        seen = [size_and_change(path) for path in covered]
+        is_as_long = snapshot.name.startswith(f"{self._snapshot_prefix()}{sum(size for size, _ in seen)}-")
+        newest = size_and_change(snapshot)[1]
+        return is_as_long and all(changed <= newest for _, changed in seen)
+
     def _snapshot_prefix(self) -> str:
         """Return how the name of a snapshot of today's space and rule begins."""
         schema = schema_named(self.operation, self.implementation)
         fingerprint = schema.fingerprint if isinstance(schema, TableSchema) else ""
         return f"winners-{fingerprint}-{TIE_RATIO}-"
+
+
+def _advice(path: Path, error: TableError) -> str:
+    """Return in a line the fault of a part, and the command that sets it aside; the digest is cut, as in git."""
+    folder, start = shlex.quote(str(path.parent)), path.stem[:DIGITS]
+    reason = str(error).removeprefix(f"{path}: ")
+    aside = f"`mv {folder}/{start}*{SUFFIX} {folder}/{start}{SUFFIX}.damaged` sets it aside"
+    return f"{path.parent.name}/{start}...: {reason}; {aside}, and no other row is lost"
 
 
 def list_or_report(folder: Path, on_damaged: OnDamaged) -> list[Path]:

@@ -1,6 +1,7 @@
 """The tables that ship with the package: winners and recorded sweeps, checked on every read."""
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -80,6 +81,19 @@ def shipped_outsiders(
     patterns = (f"*/{operation}/*.parquet", f"*/{operation}/sweeps/*.parquet")
     tables = [table for each in patterns for table in read_listed(results, each, _decode_placed, on_damaged)]
     return [outsider for table in tables for outsider in table.outsiders]
+
+
+def is_shipped(folder: Path) -> bool:
+    """Return True for a folder of tables that ship, here or in another clone, or one in it: ``SHA256SUMS`` lists them.
+
+    A folder of the user's store that has such a list, of one implementation, counts too: it is no store either.
+    """
+    folder = folder.resolve()
+    for place in (folder, *folder.parents[:2]):
+        with suppress(TableError):  # a list of something else
+            if any((place / name).is_relative_to(folder) for name in read_checksums(place)):
+                return True
+    return False
 
 
 def write_shipped(path: Path, trials: Iterable[Trial], *, results: Path = RESULTS) -> None:

@@ -55,10 +55,12 @@ class TunedShape:
     def __str__(self) -> str:
         lines = [f"{self.operation}: {self.asked}"]
         if self.asked != self.shape:
-            lines.append(f"answered by {self.shape}, the nearest that is recorded")
+            lines.append("not recorded; answered by the nearest sweep")
         if self.winner is not None and self.winner.timing is not None:
             place = self.winner.device.name
             how = f"on an {place}" if self.winner.executor != "replay" else f"replayed as recorded on an {place}"
+            if self.asked != self.shape:
+                how += f", of {self.shape}, not of the shape asked for"
             lines += [f"winner {self.winner.candidate}", f"time {self.winner.timing.median_us:.2f} us, {how}"]
             ratios = {
                 "the default": self.default_ratio,
@@ -66,6 +68,10 @@ class TunedShape:
                 self.winner.baseline: self.baseline_ratio,
             }
             lines += [f"{ratio:.2f}x the speed of {name}" for name, ratio in ratios.items() if ratio is not None]
+        if self.confirmation is not None:
+            lines.append(f"checked {self.confirmation.checked}")
+        elif self.winner is not None and self.winner.executor == "replay":
+            lines.append("checked nothing here; its numbers were checked where it was timed")
         if self.failure:
             lines.append(f"failed: {self.failure}")
         return "\n  ".join(lines)

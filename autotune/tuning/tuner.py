@@ -101,6 +101,9 @@ def tune(
     target_device = None if target is None else platforms.target_device(target)  # refused before anything is searched
     workloads = read_workloads(shapes, operation)
     names = (implementations,) if isinstance(implementations, str) else tuple(implementations)
+    if not isinstance(store, Store | None):
+        expected = "expected a Store, such as autotune.table.Store(pathlib.Path('tables')), or None for yours"
+        raise UsageError(f"store={store!r} is of type {type(store).__name__}; {expected}")
     store = store or Store(home())
     if (problem := why_unwritable(store.root)) is not None:
         raise UsageError(f"store={str(store.root)!r} cannot be written: {problem}; name another folder")

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.device import Device
-from autotune.errors import InvalidShapeError, MissingDependencyError
+from autotune.errors import InvalidShapeError, MissingDependencyError, UnknownNameError
 from autotune.executor import Executor
 from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import ExecutorInfo
 from autotune.implementation import Implementation
 from autotune.operation import Operation
-from autotune.registry import Workload, get_implementation, our_implementations
+from autotune.registry import Workload, get_implementation, implementation_names, list_names, our_implementations
 from autotune.search import Observer
 from autotune.shape import Shape
 
@@ -44,6 +44,10 @@ def find_implementations(
     """
     if (problem := operation.unsupported(shape)) is not None:
         raise InvalidShapeError(problem)
+    for name in names:
+        if name not in implementation_names(operation.name):
+            allowed = list_names(operation.name)
+            raise UnknownNameError(f"implementations={name!r} of {operation.name} is unknown; registered: {allowed}")
     named = [get_implementation(operation.name, name) for name in dict.fromkeys(names)]
     wanted = named or our_implementations(operation.name)
     reasons = {each.name: each.supports(shape, device) for each in wanted}

@@ -171,7 +171,7 @@ def test_an_unknown_sampler_is_refused_and_the_help_names_all(run: Run, machine:
 def test_a_malformed_config_is_refused_with_its_path(run: Run, machine: Machine, tmp_path: Path, text: str) -> None:
     path = tmp_path / "config.json"
     path.write_text(text, encoding="latin-1")
-    assert_refused(run("search", "--model", path), 2, f"config='{path}'")
+    assert_refused(run("search", "--model", path), 2, f"model='{path}'")
     assert not machine.home.exists()
 
 
@@ -234,7 +234,7 @@ def test_a_folder_that_cannot_be_written_is_refused(
     run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.ship_sweep(64)
-    refused = "='/proc/autotune' cannot be written: No such file or directory; name a folder with --tables"
+    refused = "='/proc/autotune' cannot be written: No such file or directory; name a folder by --tables or"
     assert_refused(run("search", "--seq", "64", "--tables", "/proc/autotune"), 2, f"autotune: --tables{refused}")
     monkeypatch.setenv("AUTOTUNE_HOME", "/proc/autotune")
     assert_refused(run("search", "--seq", "64"), 2, f"autotune: AUTOTUNE_HOME{refused}")
@@ -399,3 +399,25 @@ def test_the_real_process_ends_in_the_same_way(tmp_path: Path) -> None:
 )
 def test_budgets_are_read_as_they_are_written(text: str, seconds: float) -> None:
     assert options.parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("command", ["search", "lookup", "show"])
+def test_a_misspelt_device_is_told_the_name_that_was_meant(run: Run, machine: Machine, command: str) -> None:
+    machine.ship_sweep(64)
+    machine.ship(sample.trial())
+    assert_refused(run(command, "--device", "NVIDA H200"), 2, "; did you mean 'NVIDIA H200'?")
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("report --roofline", "requires an argument; see `autotune report --help`"),
+        ("search --seq", "requires an argument; see `autotune search --help`"),
+        ("bench --against", "requires an argument; see `autotune bench --help`"),
+        ("analyze roofline --seq", "requires an argument; see `autotune analyze roofline --help`"),
+        ("serch", "Did you mean 'search'?; see `autotune --help`"),
+        ("analyze trac", "Did you mean 'trace'?; see `autotune analyze --help`"),
+    ],
+)
+def test_what_was_mistyped_names_the_help_or_the_command_that_was_meant(run: Run, typed: str, said: str) -> None:
+    assert_refused(run(*typed.split()), 2, said)

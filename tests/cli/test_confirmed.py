@@ -38,3 +38,9 @@ def test_a_confirmation_holds_if_everything_in_it_does() -> None:
     assert (data["holds"], [each["status"] for each in data["compiled"]]) == (False, ["ok", "out_of_resources"])
     assert {each["implementation"] for each in data["compiled"]} == {"triton"}
     assert confirmation_data(None) is None
+
+
+def test_nothing_holds_that_was_not_checked() -> None:
+    data = confirmation_data(Confirmation((), None, unchecked="no folder for binaries"))
+    assert data is not None
+    assert (data["holds"], data["unchecked"]) == (None, "no folder for binaries")

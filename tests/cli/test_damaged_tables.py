@@ -19,6 +19,11 @@ READERS = ("show", "lookup", "export", "explain", "search --dry-run")
 RESTORE = "`git checkout -- results` in the clone, or installing the package again, brings it back"
 
 
+def told(part: Path) -> str:
+    """How a message names a part of the user's: by its folder and the start of its digest."""
+    return f"{part.parent.name}/{part.stem[:12]}...: damaged"
+
+
 def halve(path: Path) -> Path:
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
@@ -43,9 +48,10 @@ def test_a_reader_uses_the_rest_and_warns_once_with_what_sets_the_file_aside(
     with pytest.warns(RuntimeWarning) as warned:
         ran = run(*arguments)
     assert (ran.code, ran.err) == (0, "")
+    start = users.with_name(users.stem[:12])
     assert [str(warning.message) for warning in warned] == [
-        f"{users}: damaged: its SHA-256 is not its name; `mv {users} {users}.damaged` sets it aside, and no other row "
-        "is lost; its rows are not used"
+        f"{told(users)}: its SHA-256 is not its name; `mv {start}*.parquet {start}.parquet.damaged` sets it aside, and "
+        "no other row is lost; its rows are not used"
     ]
     assert list(machine.home.rglob("*.parquet")) == [users]
 
@@ -76,12 +82,12 @@ def test_a_search_refuses_in_one_line_until_the_named_command_was_run(
 ) -> None:
     ran = run("search", "--seq", "64", "--trials", "3")  # a second line would be a warning, which fails here
     assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
-    assert ran.err.startswith(f"autotune: {users}: damaged")
+    assert ran.err.startswith(f"autotune: {told(users)}")
     assert list(machine.home.rglob("*.parquet")) == [users]
     command = ran.err.split("`")[1]
     subprocess.run(command, shell=True, check=True)
     assert run("search", "--seq", "64", "--trials", "3").code == 0
-    assert users.with_name(f"{users.name}.damaged").exists()
+    assert users.with_name(f"{users.stem[:12]}.parquet.damaged").exists()
     assert run("show").err == ""
 
 
@@ -90,7 +96,7 @@ def test_the_named_command_quotes_a_path_that_a_shell_would_split(run: Run, mach
     (part,) = map(halve, Store(tmp_path / "my tables; exit 3").append([sample.trial()]))
     ran = run("search", "--seq", "64", "--tables", tmp_path / "my tables; exit 3")
     subprocess.run(ran.err.split("`")[1], shell=True, check=True)
-    assert [path.name for path in part.parent.iterdir()] == [f"{part.name}.damaged"]
+    assert [path.name for path in part.parent.iterdir()] == [f"{part.stem[:12]}.parquet.damaged"]
 
 
 def test_another_device_s_damaged_part_does_not_stop_a_search(
@@ -99,7 +105,7 @@ def test_another_device_s_damaged_part_does_not_stop_a_search(
     other = machine.home / "nvidia_b200" / "flash_attention" / users.name
     other.parent.mkdir(parents=True)
     users.rename(other)
-    with pytest.warns(RuntimeWarning, match=f"{other}: damaged"):
+    with pytest.warns(RuntimeWarning, match=told(other)):
         assert run("search", "--seq", "64", "--trials", "3").code == 0
 
 
@@ -109,7 +115,7 @@ def test_the_doctor_names_every_damaged_table_and_fails(run: Run, machine: Machi
     halve(second)
     ran = run("doctor")
     assert ran.code == 1
-    assert all(f"{part}: damaged" in ran.out for part in (users, second))
+    assert all(told(part) in ran.out for part in (users, second))
     assert ran.err == "autotune: 2 tables cannot be read: see `your tables`, `table`\n"
     findings = json.loads(run("doctor", "--json").out)
     assert [finding["ok"] for finding in findings if "damaged" in finding["text"]] == [False, False]
@@ -138,5 +144,39 @@ def test_only_the_damaged_sweep_itself_cannot_be_exported(run: Run, machine: Mac
 def test_the_warning_of_a_real_process_is_one_line_on_standard_error(users: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "autotune", "lookup"], env=os.environ, capture_output=True, text=True)
     assert done.returncode == 0
-    assert done.stderr.startswith(f"autotune: {users}: damaged")
+    assert done.stderr.startswith(f"autotune: {told(users)}")
     assert (done.stderr.count("\n"), done.stderr.endswith("; its rows are not used\n")) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "command", ["show --tables", "export --tables", "explain BLOCK_Q=64 --tables", "search --tables", "report"]
+)
+@pytest.mark.parametrize("inside", ["", "nvidia_h200", "nvidia_h200/flash_attention"])
+def test_the_shipped_layout_is_no_folder_of_tables_of_a_search(
+    run: Run, machine: Machine, command: str, inside: str
+) -> None:
+    machine.ship_sweep(64)
+    machine.ship(sample.trial())
+    before = sorted(machine.results.rglob("*"))
+    ran = run(*command.split(), machine.results / inside)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "named by their SHA-256" in ran.err
+    assert "mv" not in ran.err
+    assert sorted(machine.results.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_a_file_that_no_search_wrote_is_told_without_a_command_that_renames_it(
+    run: Run, machine: Machine, command: str
+) -> None:
+    machine.ship_sweep(64)
+    machine.ship(sample.trial())
+    machine.tune(sample.trial())
+    (part,) = machine.home.rglob("*.parquet")
+    (stray := part.with_name("x.parquet")).write_bytes(part.read_bytes())
+    with pytest.warns(RuntimeWarning) as warned:
+        run(*command.split(), *([str(sample.FAST)] if command == "explain" else []))
+    (text,) = {str(warning.message) for warning in warned}
+    assert text.startswith(f"{stray}: not named by its SHA-256")
+    assert "mv" not in text
+    assert "damaged" not in text

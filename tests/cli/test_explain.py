@@ -92,6 +92,8 @@ def test_the_gpu_here_is_the_default(run: Run, machine: Machine, monkeypatch: py
         (("BLOCK_Q",), ("config='BLOCK_Q'", "NAME=VALUE")),
         (("BLOCK_Q=64",), ("has no BLOCK_K", "16, 32, 64, 128, 256")),
         (("foo=64",), ("config='foo=64' has foo, which is no parameter", "BLOCK_Q, BLOCK_K")),
+        ((f"{FAST} foo=64",), ("has foo, which is no parameter", "BLOCK_Q, BLOCK_K")),
+        ((FAST.replace("descriptor", "descripto"),), ("has loads=descripto; allowed: pointer, descriptor",)),
         ((FAST, "--device", "Voodoo 2"), ("device='Voodoo 2'", "none")),
         ((FAST, "--seq", "0"), ("--seq=0",)),
         ((FAST, "--tables", "/nonexistent"), ("tables='/nonexistent'", "not a folder")),
@@ -111,8 +113,17 @@ def test_a_damaged_table_costs_its_own_rows_only(run: Run, machine: Machine) -> 
     machine.tune(sample.trial())
     (table,) = machine.home.rglob("*.parquet")
     table.write_bytes(b"")
-    with pytest.warns(RuntimeWarning, match=f"{table}: damaged"):
+    with pytest.warns(RuntimeWarning, match=f"{table.stem[:12]}...: damaged"):
         ran = run("explain", FAST)
     assert ran.code == 0
     assert "verdict   won" in ran.out
     assert "in the shipped winners" in ran.out
+
+
+def test_a_value_that_only_a_row_outside_the_space_has_is_explained(run: Run, machine: Machine) -> None:
+    machine.plant(sample.trial(), BLOCK_K=48)
+    asked = str(sample.FAST).replace(f"BLOCK_K={sample.FAST['BLOCK_K']}", "BLOCK_K=48")
+    assert run("explain", asked.replace("48", "47")).code == 2
+    ran = run("explain", asked)
+    assert ran.code == 0
+    assert "verdict   pruned before compiling: BLOCK_K=48 is not one of" in ran.out

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune import platforms
+from autotune import platforms, registry
 from autotune.cli import health
 from autotune.cli.health import Finding, examine
 from autotune.device import NVIDIA_H200
@@ -105,6 +105,28 @@ def test_a_folder_that_cannot_be_made_is_found(machine: Path, monkeypatch: pytes
     assert "AUTOTUNE_HOME" in found.fix
 
 
+@pytest.mark.parametrize(
+    ("variable", "below"), [("TRITON_CACHE_DIR", ""), ("TRITON_HOME", ".triton/cache"), ("HOME", ".triton/cache")]
+)
+def test_a_cache_that_triton_cannot_write_is_found(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, variable: str, below: str
+) -> None:
+    (machine / "file").touch()
+    for name in ("TRITON_CACHE_DIR", "TRITON_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, str(machine / "file"))
+    found = finding("compile cache")
+    assert not found.ok
+    assert found.text.startswith(f"{machine / 'file' / below} is not writable: Not a directory")
+    assert "TRITON_CACHE_DIR" in found.fix
+
+
+def test_a_folder_of_shipped_tables_is_no_home(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ship(machine, sample.trial())
+    monkeypatch.setenv("AUTOTUNE_HOME", str(machine / "results"))
+    assert "named by their SHA-256" in finding("folder").text
+
+
 def test_tables_are_counted(machine: Path) -> None:
     Store(machine / "home").append([sample.trial(), sample.trial(number=2)])
     assert "2 trials of flash_attention" in finding("your tables").text
@@ -116,7 +138,7 @@ def test_a_damaged_table_is_named(machine: Path) -> None:
     part.write_bytes(b"junk")
     found = finding("your tables")
     assert not found.ok
-    assert str(part) in found.text
+    assert f"`mv {part.with_name(part.stem[:12])}*.parquet " in found.text
     assert "move the damaged file away" in found.fix
     ship(machine, sample.trial())
     table = machine / "results" / "nvidia_h200" / "flash_attention" / "triton.parquet"
@@ -143,6 +165,9 @@ def test_winners_of_a_library_are_of_the_version_that_measured_them(
     found = finding("kernel source")
     assert (found.ok, found.fix) == (True, "")
     assert found.text.endswith("with this source; those of flash_attention/flex with another torch than here")
+    with monkeypatch.context() as patched:
+        patched.setattr(health, "installed_version", lambda library: "")
+        assert finding("kernel source").text == "shipped winners were measured with this source"
     flex_sample.ship(machine / "results", [flex_sample.trial(flex_sample.SMALL, source_hash="ab" * 32)])
     found = finding("kernel source")
     assert (found.ok, found.text) == (False, "changed since the shipped winners of flash_attention/flex")
@@ -175,3 +200,13 @@ def test_the_doctor_survives_whatever_is_broken(monkeypatch: pytest.MonkeyPatch,
     broken = [found for found in findings if not found.ok and not found.subject.startswith("shipped")]
     assert broken
     assert {found.text for found in broken} == {" ".join(str(error).split()) or type(error).__name__}
+
+
+def test_an_implementation_of_an_operation_that_is_misspelt_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_implementations", dict(registry._implementations))
+    assert finding("registered").ok
+    registry.register_implementation("flash_atention", "mine", "mine.space:IMPLEMENTATION")
+    found = finding("registered")
+    assert not found.ok
+    assert "flash_atention/mine" in found.text
+    assert "flash_attention" in found.fix

@@ -132,7 +132,12 @@ def test_a_search_as_json_says_the_same(run: Run, machine: Machine, confirmed: l
         assert result["winner"]["executor"] == "replay"
         confirmation = result["confirmation"]
         assert {(entry["status"], entry["message"]) for entry in confirmation.pop("compiled")} == {("ok", "")}
-        assert confirmation == {"holds": True, "interpreter_status": "ok", "interpreter_dtype": "float16"}
+        assert confirmation == {
+            "holds": True,
+            "unchecked": None,
+            "interpreter_status": "ok",
+            "interpreter_dtype": "float16",
+        }
 
 
 def test_a_length_that_was_not_recorded_is_answered_by_the_nearest_and_said(

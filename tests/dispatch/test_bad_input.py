@@ -69,3 +69,8 @@ def test_another_on_miss_is_refused(tables: Tables, batch: int) -> None:
     tables.ship(sample.trial())
     with pytest.raises(UsageError, match="on_miss='ignore' is not allowed; expected 'default', 'error', 'record'"):
         get_kernel(sample.shape(batch=batch), device=H200, on_miss="ignore")  # type: ignore[arg-type]
+
+
+def test_a_name_where_a_tuple_belongs_is_told_the_tuple() -> None:
+    with pytest.raises(UsageError, match=r"a tuple of names such as \('flex',\)$"):
+        get_kernel(sample.shape(), among="flex")  # type: ignore[arg-type]

@@ -148,6 +148,16 @@ def test_another_family_is_refused_with_what_is_recorded(sweep: list[Trial], cha
     assert str(SHAPE) in str(caught.value)
 
 
+def test_of_many_recorded_shapes_those_most_alike_are_named_and_the_others_counted(sweep: list[Trial]) -> None:
+    shapes = [replace(SHAPE, window=window, causal=causal) for window in (None, 8, 16) for causal in (True, False)]
+    executor = ReplayExecutor(NVIDIA_H200, [replace(sweep[0], shape=shape) for shape in shapes])
+    with pytest.raises(MissingDependencyError) as caught:
+        executor.nearest(SYNTHETIC_SMALL, replace(SHAPE, window=32, causal=False))
+    known = str(caught.value).partition(f"recorded on {NVIDIA_H200.name}: ")[2]
+    assert known.partition(".")[0].endswith(" and 3 more")
+    assert all(str(shape) in known for shape in shapes if not shape.causal)
+
+
 def test_another_operation_is_refused(sweep: list[Trial]) -> None:
     expected = "no sweep of another is recorded on NVIDIA H200: .* `autotune lookup --operation another` says what is"
     with pytest.raises(MissingDependencyError, match=expected):

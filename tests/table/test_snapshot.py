@@ -146,13 +146,48 @@ def test_a_damaged_snapshot_is_passed_over_and_replaced(
 
 
 def test_a_part_that_was_taken_away_takes_its_winners_with_it(store: Store) -> None:
-    (covered,) = (
+    _covered(store).unlink()
+    assert store.winners(sample.NAME) == winners(search(2))
+
+
+def _covered(store: Store) -> Path:
+    (found,) = (
         path
         for path in (store.root / FOLDER).glob("*.parquet")
         if path.name in (store.root / FOLDER / SUMS_NAME).read_text()
     )
-    covered.unlink()
-    assert store.winners(sample.NAME) == winners(search(2))
+    return found
+
+
+def _cut_in_silence(path: Path) -> None:
+    """Cut a file as a crash of the machine does: with the times of before."""
+    before = path.stat()
+    _cut(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def _flip(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:99] + bytes([data[99] ^ 1]) + data[100:])
+
+
+@pytest.mark.parametrize("damage", [_cut, _cut_in_silence, _flip], ids=lambda each: each.__name__)
+def test_damage_to_a_covered_part_is_found_by_who_reads_the_winners(
+    store: Store, damage: Callable[[Path], None]
+) -> None:
+    os.utime(_covered(store), ns=(0, 0))  # a part is older than its snapshot, here by more than a clock's step
+    damage(_covered(store))
+    found: list[TableError] = []
+    assert store.winners(sample.NAME, on_damaged=found.append) == winners(search(2))
+    assert "damaged" in str(*found)
+
+
+def test_a_copy_whose_files_have_other_times_has_the_same_winners(store: Store) -> None:
+    expected = _expected(store)
+    os.utime(_covered(store), ns=(2**62, 2**62))
+    assert store.winners(sample.NAME) == expected
+    store.compact(sample.NAME, NVIDIA_H200)
+    assert store.winners(sample.NAME) == expected
 
 
 def test_a_damaged_part_is_never_covered(store: Store) -> None:

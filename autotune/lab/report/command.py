@@ -1,5 +1,6 @@
 """``autotune report``: tables of trials as one HTML file."""
 
+import difflib
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -9,15 +10,25 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from autotune.console.command import command, option
-from autotune.console.options import PATH, device_option, output_option
+from autotune.console.options import NOT_WRITTEN, PATH, device_option, output_option
 from autotune.console.output import make_console, say
 from autotune.errors import AutotuneError, TableError, UnknownNameError, UsageError
 from autotune.registry import get_operation, operation_names
-from autotune.table import Outsider, Store, home, shipped_outsiders, shipped_sweeps, shipped_winners, warn_damaged
+from autotune.table import (
+    Outsider,
+    Store,
+    home,
+    is_shipped,
+    shipped_outsiders,
+    shipped_sweeps,
+    shipped_winners,
+    warn_damaged,
+)
 from autotune.table.comparisons import holds_comparisons
 from autotune.table.files import read_bytes
 from autotune.table.parquet import decode
 from autotune.trial import Trial
+from autotune.units import few_text
 
 if TYPE_CHECKING:
     from autotune.lab.report.screening import Screening
@@ -108,6 +119,8 @@ def _read(table: str | None, names: Iterable[str]) -> ReportRows:
         won = [trial for name in names for trial in shipped_winners(name, on_damaged=warn_damaged)]
         return ReportRows("the shipped tables", [*won, *recorded], outsiders, won)
     path = Path(table)
+    if path.is_dir() and is_shipped(path):
+        raise UsageError(f"table={table!r} is {NOT_WRITTEN}; {SHIPPED!r} names the shipped ones")
     if path.is_dir():
         return _stored(f"the tables in {table}", path, names)
     if path.exists():
@@ -118,9 +131,10 @@ def _read(table: str | None, names: Iterable[str]) -> ReportRows:
                 "comparison afterwards: `autotune bench --markdown` prints it as it measures"
             )
         return ReportRows(path.name, *decode(data, table))
+    near = difflib.get_close_matches(table, [sweep.name for sweep in sweeps], n=len(sweeps) or 1, cutoff=0.0)
     raise UnknownNameError(
         f"table={table!r} is no file, no folder and no shipped sweep; expected a path, {SHIPPED!r} or one of "
-        f"{', '.join(sweep.name for sweep in sweeps) or 'no sweeps'}"
+        f"{few_text(near) or 'no sweeps'}"
     )
 
 
