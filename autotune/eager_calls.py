@@ -31,12 +31,13 @@ def is_traced(*tensors: "torch.Tensor") -> bool:
     if torch.compiler.is_compiling():  # first: Dynamo reads no further
         return True
     for tensor in tensors:
-        if type(tensor) is not torch.Tensor:
+        if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
             return True
     return (
         torch._C._len_torch_dispatch_stack() > 0
         or torch._C._are_functorch_transforms_active()
         or torch._C._is_any_autocast_enabled()
+        or torch.autograd.forward_ad._current_level >= 0  # tangents, which the op refuses
         or tensors[0].is_meta
     )
 

@@ -5,7 +5,8 @@ gradients, ``NotDifferentiableError``.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
 from typing import Any
@@ -73,9 +74,9 @@ def check_out(
 
 
 def check_apart(out: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> None:
-    """Refuse a buffer that shares memory with itself or an input, as far as addresses, sizes and strides tell at once.
+    """Refuse a buffer with strides of 0, and one that may share memory with an input.
 
-    Of two tensors in one range the first must fill it: a buffer may lie in the gaps of an input.
+    A buffer in the range of an input passes where equal strides show that they are apart: slices of one packed tensor.
     """
     if out.numel() == 0:
         return
@@ -83,18 +84,41 @@ def check_apart(out: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> None:
     if 0 in strides and any(size > 1 for size, stride in zip(out.shape, strides, strict=True) if stride == 0):
         raise InputMismatchError(f"out has the strides {strides}; expected memory of its own for each element")
     start = out.data_ptr()
-    end = start + out.nbytes
+    end = start + _range_bytes(out)
     for name, tensor in inputs.items():
         begin = tensor.data_ptr()
-        first, is_behind = (out, begin < end) if begin >= start else (tensor, start < begin + tensor.nbytes)
-        if is_behind and (begin == start or _fills_its_range(first)):
+        if begin < end and start < begin + _range_bytes(tensor) and _may_meet(out, tensor, begin - start):
             raise InputMismatchError(f"out shares memory with {name}; expected a buffer of its own")
 
 
-def _fills_its_range(tensor: torch.Tensor) -> bool:
-    """Return if every element of memory between a tensor's first and last is its own."""
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return span == tensor.numel()
+def _range_bytes(tensor: torch.Tensor) -> int:
+    """Return the bytes from a tensor's first element to the end of its last."""
+    if tensor.numel() == 0:
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (1 + last) * tensor.element_size()
+
+
+def _may_meet(one: torch.Tensor, other: torch.Tensor, offset: int) -> bool:
+    """Return False if no element of ``other``, which begins ``offset`` bytes behind ``one``, can be one of its own."""
+    reach: tuple[Counter[int], ...] = (Counter(), Counter())
+    for found, tensor in zip(reach, (one, other), strict=True):
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+            found[stride] += size - 1
+    if one.dtype != other.dtype or offset % one.element_size() or (+reach[0]).keys() != (+reach[1]).keys():
+        return True  # not shown
+    steps = [(stride, -reach[1][stride], reach[0][stride]) for stride in sorted(+reach[0], reverse=True)]
+    return _is_sum(offset // one.element_size(), steps)
+
+
+def _is_sum(total: int, steps: Sequence[tuple[int, int, int]]) -> bool:
+    """Return if integers between each pair of bounds, times the strides (the greatest first), can add up to a total."""
+    if not steps:
+        return total == 0
+    (stride, low, high), *others = steps
+    rest = sum(each * max(-least, most) for each, least, most in others)
+    first, last = -((rest - total) // stride), (total + rest) // stride
+    return any(_is_sum(total - times * stride, others) for times in range(max(low, first), min(high, last) + 1))
 
 
 def check_device(device: torch.device, computed: torch.dtype | None = None) -> None:

@@ -1,5 +1,6 @@
 """Buffers that callers give for outputs: which ones kernels take, and what is said of the others."""
 
+import random
 from typing import Any, Final
 
 import pytest
@@ -57,6 +58,8 @@ def test_rows_one_after_another_where_the_kernel_writes_them_so() -> None:
 
 ROOM: Final = torch.zeros(2, 8, 4, 6, 24, dtype=HALF)  # six tensors, a row of each after another
 FLAT: Final = torch.zeros(4096, dtype=HALF)
+LONGER: Final = torch.zeros(2, 9, 4, 24, dtype=HALF)  # a token more than a tensor has
+NUMBERED: Final = torch.arange(100)
 
 
 @pytest.mark.parametrize(
@@ -68,8 +71,10 @@ FLAT: Final = torch.zeros(4096, dtype=HALF)
         (FLAT[1535:2000], FLAT[:1536]),
         (FLAT[:1536].view(SIZES), FLAT[100:200]),
         (FLAT[100:200], FLAT[:1536].view(SIZES).transpose(1, 2)),
+        (LONGER[:, 1:], LONGER[:, :-1]),
+        (LONGER[:, :-1], LONGER[:, 1:]),
     ],
-    ids=["itself", "its first part", "its last element", "its first element", "inside it", "around it"],
+    ids=["itself", "its first part", "its last element", "its first element", "inside", "around", "moved on", "back"],
 )
 def test_memory_of_an_input_is_refused(out: torch.Tensor, other: torch.Tensor) -> None:
     with pytest.raises(InputMismatchError, match="out shares memory with k; expected a buffer of its own"):
@@ -90,6 +95,23 @@ def test_memory_of_an_input_is_refused(out: torch.Tensor, other: torch.Tensor) -
 )
 def test_memory_beside_and_between_an_inputs_rows_is_taken(out: torch.Tensor, other: torch.Tensor) -> None:
     check_apart(out, {"q": other})
+
+
+def test_memory_that_views_of_one_buffer_share_is_refused() -> None:
+    draw = random.Random(0)
+    taken = 0
+    for _ in range(500):
+        sizes, others = ([draw.choice([1, 2, 3]) for _ in range(3)] for _ in range(2))
+        strides = [*draw.choices([1, 2, 3, 4, 6, 8, 12], k=2), 1]
+        one = torch.as_strided(NUMBERED, sizes, strides, 20)
+        other = torch.as_strided(NUMBERED, others, strides, draw.randint(0, 40))
+        try:
+            check_apart(one, {"q": other})
+        except InputMismatchError:
+            continue
+        taken += 1
+        assert not set(one.flatten().tolist()) & set(other.flatten().tolist())
+    assert taken > 100
 
 
 def test_flex_attention_leaves_a_buffer_to_the_next_candidate() -> None:

@@ -8,6 +8,7 @@ from typing import Any, assert_type
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
 
 import autotune
 from autotune import dispatch, torch_ops
@@ -111,6 +112,13 @@ def test_an_op_refuses_gradients(name: str) -> None:
             watched = [*arguments[:index], value.clone().requires_grad_(), *arguments[index + 1 :]]
             with pytest.raises(NotDifferentiableError, match=f"{names[index]} requires gradients, and there is no"):
                 op_of(name)(*watched)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own rules
+def test_tangents_are_refused() -> None:
+    q, k, v = dense(9)
+    with forward_ad.dual_level(), pytest.raises(NotDifferentiableError, match="q "):
+        autotune.attention(forward_ad.make_dual(q, torch.ones_like(q)), k, v)
 
 
 @pytest.mark.parametrize("name", ["attention_out", "paged_decode", "paged_prefill", "append_kv"])
