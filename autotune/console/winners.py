@@ -12,6 +12,7 @@ from autotune.trial import Candidate, Policy, Status, Timing, Trial
 from autotune.units import gbps_text, ratio_text, tflops_text, timing_text
 
 WORTH: Final = 1.01  # a gain whose whole interval is above this is worth a table
+SPACES_DEFAULT: Final = "space's default"  # of a winner's race, where no portfolio had another
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def default_name(winner: Trial) -> str:
     chosen = winner.default_config
     space = get_implementation(winner.operation, winner.implementation).space
     is_space = chosen is None or chosen == space.default(winner.shape, winner.device)
-    return "default" if is_space else "portfolio's default"
+    return SPACES_DEFAULT if is_space else "portfolio's default"
 
 
 def lead(winner: Trial) -> Ratio | None:
@@ -72,7 +73,7 @@ def winner_lines(winner: Trial, *, of_several: bool = False) -> list[str]:
         f"time      {timing_text(winner.timing)}{_rate(winner)}{policy_text(winner.policy)}",
     ]
     if (ratio := gain(winner)) is not None:
-        lines.append(f"default   {ratio} the speed of the {default_name(winner)} config")
+        lines.append(f"default   {ratio} the speed of the {default_name(winner)}")
     if (ratio := gain_by_hand(winner)) is not None:
         lines.append(f"heuristic {ratio} the speed of the config that people write by hand")
     if (ratio := lead(winner)) is not None:
@@ -94,8 +95,7 @@ def verdict(winner: Trial, *, among: str = "") -> str:
     elif gained is None:
         text = f"worth using: the {default} does not run here"
     elif gained.low > WORTH:
-        untuned = "untuned default" if default == "default" else default
-        text = f"worth using: {100 * (gained.value - 1):.0f} % faster than the {untuned}"
+        text = f"worth using: {100 * (gained.value - 1):.0f} % faster than the {default}"
     else:
         text = f"as good as the {default}: the difference is within measurement"
     if ahead is None:

@@ -112,7 +112,7 @@ def test_its_configs_are_explained(run: Run, shipped: Machine) -> None:
     swept = flex_sample.ship_sweep(shipped.results)
     won = run("explain", str(flex_sample.tuned(LLAMA)), *FLEX, *asked(LLAMA)).out
     assert won.splitlines()[1:3] == ["kernel    flex", f"config    {flex_sample.tuned(LLAMA)}"]
-    assert "verdict   won; worth using: 25 % faster than the untuned default" in won
+    assert "verdict   won; worth using: 25 % faster than the space's default" in won
     assert "with triton 3.6.0, torch 2.11.0+cu130, driver 580.1 in the shipped winners" in won
     failed = next(trial for trial in swept if trial.timing is None)
     lost = max((trial for trial in swept if trial.timing), key=lambda trial: flex_sample.microseconds(trial.config))

@@ -94,7 +94,7 @@ def test_a_search_that_tried_only_the_default_does_not_say_that_tuning_gains_not
     ran = run("search", "--trials", "1", "--sampler", "random")
     assert "\nracing 1 finalist against the fastest baseline\n1 config tried in " in ran.out
     (line,) = [line for line in ran.out.splitlines() if line.startswith("verdict")]
-    assert line.startswith("verdict   nothing faster than the default among the 1 of 362 configs tried; ")
+    assert line.startswith("verdict   nothing faster than the space's default among the 1 of 362 configs tried; ")
     assert line.endswith("; raise --trials to try more")
     (found,) = json.loads(run("search", "--trials", "1", "--sampler", "random", "--json").out)
     assert f"verdict   {found['verdict']}" == line

@@ -48,10 +48,10 @@ def test_which_default_it_was_and_what_people_write_by_hand_are_said() -> None:
     assert winner_lines(space) == winner_lines(plain)
     chosen = replace(plain, default_config=sample.config(num_stages=3), heuristic_timing=sample.timing(300.0))
     lines = winner_lines(chosen)
-    assert "default   1.20x (1.19-1.21) the speed of the portfolio's default config" in lines
+    assert "default   1.20x (1.19-1.21) the speed of the portfolio's default" in lines
     assert "heuristic 1.50x (1.49-1.52) the speed of the config that people write by hand" in lines
     assert "20 % faster than the portfolio's default" in verdict(chosen)
-    assert "20 % faster than the untuned default" in verdict(plain)
+    assert "20 % faster than the space's default" in verdict(plain)
     data = trial_data(chosen)
     assert data["default_config"]["num_stages"] == 3
     assert data["heuristic_timing"]["median_us"] == 300.0

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from autotune import sheets
 from autotune.console.winners import (
+    SPACES_DEFAULT,
     WORTH,
     Ratio,
     default_name,
@@ -95,7 +96,7 @@ def _against_default(winner: Trial) -> Html:
     if winner.is_default:
         return element("strong", f"is the {name}")
     ratio = _ratio(gain(winner))
-    return ratio if name == "default" else join(ratio, element("small", name))
+    return ratio if name == SPACES_DEFAULT else join(ratio, element("small", name))
 
 
 def _ratio(ratio: Ratio | None) -> Html:
