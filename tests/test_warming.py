@@ -235,12 +235,12 @@ import os
 import torch
 from triton.compiler.compiler import CompiledKernel
 from triton.runtime import driver
-from autotune import functional, platforms
+from autotune import eager_calls, functional, platforms
 from autotune.device import NVIDIA_H200, architecture
 from autotune.executor.compiler import target_driver
 {SHAPES}
 platforms.has_gpu, platforms.current_index, platforms.current_device = lambda: True, lambda: 0, lambda i=0: NVIDIA_H200
-functional.gpu_of = lambda tensor: 0
+functional.is_traced, eager_calls.gpu_of = lambda *tensors: False, lambda tensor: 0  # for all that tensors are meta
 driver.set_active(target_driver(architecture("sm_90")))
 launched = []
 CompiledKernel._init_handles = lambda self: None
