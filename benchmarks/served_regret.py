@@ -2,8 +2,8 @@
 
 Each recorded sweep is left out in turn, with the winners of its shape: the portfolios are computed anew without it, and
 what would be served for the shape is looked up in the sweep, which timed every config. No GPU. Beside that stands what
-was to be expected of it without the sweep: the mean of what the other shapes of its class lost when each of them was left
-out as well, and what ``get_kernel`` says, which wants more measurements of shapes that are more alike. Wanted of dense
+was to be expected without the sweep: the mean of what the other shapes of its class lost when each of them was left out
+as well, and what ``get_kernel`` said, which wants more measurements of shapes that are more alike. Wanted of dense
 attention's sweeps: at most 1.02 times the best in the geometric mean, and 1.05 at worst; exits with 1 beyond.
 """
 

@@ -28,7 +28,8 @@ class RecordedShape:
     """The times of configs for one shape on one device, over that of the best; infinite for what failed.
 
     ``refused`` are those that the toolchain refused, and that give way to another when served; all else that failed
-    would have been served. ``default`` is what the space's default is there. ``source_hash`` and ``triton`` are those of its newest row.
+    would have been served. ``default`` is what the space's default is there. ``source_hash`` and ``triton`` are those
+    of its newest row.
     """
 
     shape: Shape

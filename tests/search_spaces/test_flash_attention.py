@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -78,7 +79,7 @@ def test_what_people_write_by_hand(head_dim: int, arch: str, tutorial: object, f
     ],
 )
 def test_consumer_gpus_have_tiles_of_their_own(
-    arch: str, head_dim: int, fields: dict[str, object], tile: tuple[int, ...]
+    arch: str, head_dim: int, fields: dict[str, Any], tile: tuple[int, ...]
 ) -> None:
     """As ``is_sm8x`` of FlashAttention-2's launch template does."""
     config = SPACE.heuristics(shape_of(head_dim, **fields), replace(NVIDIA_H200, name=arch, arch=arch))[1]
