@@ -165,6 +165,10 @@ def test_a_class_that_would_serve_wrong_results_keeps_the_rule() -> None:
     rows = assign(IMPLEMENTATION, [*agreeing, wrong])
     assert all(row.is_default for row in rows)
     assert rows[3].transfer_regret == math.inf
+    unknown = replace(
+        wrong, ratios={config: ratio for config, ratio in wrong.ratios.items() if config != wrong.default}
+    )
+    assert all(row.is_default for row in assign(IMPLEMENTATION, [*agreeing, unknown]))
 
 
 def test_where_nothing_of_the_others_is_valid_the_rule_is_served() -> None:
