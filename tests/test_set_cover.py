@@ -25,7 +25,12 @@ FILLERS: Final = [
 
 
 def recorded(
-    shape: AttentionShape, ratios: Mapping[Config, float], *, default: float = 1.3, broad: bool = True
+    shape: AttentionShape,
+    ratios: Mapping[Config, float],
+    *,
+    default: float = 1.3,
+    broad: bool = True,
+    refused: tuple[Config, ...] = (),
 ) -> RecordedShape:
     """A shape where these configs take so many times the best, and, if it is recorded in full, all others more."""
     rule = IMPLEMENTATION.space.default(shape, NVIDIA_H200)
@@ -34,6 +39,7 @@ def recorded(
         shape=shape,
         device=NVIDIA_H200,
         ratios={**others, rule: default, **ratios},
+        refused=frozenset(refused),
         default=rule,
         source_hash=IMPLEMENTATION.source_hash,
         triton="3.6.0",
@@ -141,6 +147,36 @@ def test_the_winner_of_the_nearest_of_the_family_is_timed_here() -> None:
     ]
 
 
+def test_a_member_that_the_toolchain_refuses_gives_way_to_the_rule_where_it_is_left_out() -> None:
+    """And not to the next member, C, though it has the best time there."""
+    agreeing = lengths(*[{A: 1.0, C: 1.2}] * 4)
+    other = recorded(sample.shape(16384), {C: 1.0, A: 1.5})
+    refusing = recorded(sample.shape(1024, batch=8), {A: math.inf, C: 1.0}, refused=(A,))
+    rows = assign(IMPLEMENTATION, [*agreeing, other, refusing])
+    assert [row.config for row in rows] == [A] * 4 + [C] * 2
+    assert [rows[-1].left_out_regret, rows[-1].transfer_regret] == pytest.approx([0.3, 0.3])
+
+
+def test_a_class_that_would_serve_wrong_results_keeps_the_rule() -> None:
+    """Wrong, and not refused: nothing would have stopped it from being served."""
+    agreeing = lengths({A: 1.0}, {A: 1.0}, {A: 1.0})
+    wrong = recorded(sample.shape(1024, batch=8), {A: math.inf, C: 1.0})
+    assert not any(row.is_default for row in assign(IMPLEMENTATION, agreeing))
+    rows = assign(IMPLEMENTATION, [*agreeing, wrong])
+    assert all(row.is_default for row in rows)
+    assert rows[3].transfer_regret == math.inf
+    unknown = replace(
+        wrong, ratios={config: ratio for config, ratio in wrong.ratios.items() if config != wrong.default}
+    )
+    assert all(row.is_default for row in assign(IMPLEMENTATION, [*agreeing, unknown]))
+
+
+def test_where_nothing_of_the_others_is_valid_the_rule_is_served() -> None:
+    short = recorded(sample.shape(64), {sample.config(BLOCK_Q=64, num_warps=4): 1.0})  # too short for the others
+    rows = assign(IMPLEMENTATION, [*lengths({A: 1.0}, {A: 1.0}, {A: 1.0}), short])
+    assert rows[3].left_out_regret == pytest.approx(0.3)
+
+
 def test_a_sweep_is_read_by_its_race_and_then_its_screening() -> None:
     shape = sample.shape()
     trials = sample.sweep(shape)
@@ -159,6 +195,11 @@ def test_a_sweep_is_read_by_its_race_and_then_its_screening() -> None:
     assert {found.regret(config) for config in raced} == {0.5}
     assert found.regret(sample.config(num_stages=4, num_warps=16)) is None  # not valid, so not in the sweep
     assert found.ratios[worst.config] == math.inf
+    assert found.refused == {worst.config}
+    assert found.served_regret(worst.config) == found.regret(None)
+    wrong = replace(failed, outcome=replace(failed.outcome, status=Status.WRONG_RESULT))
+    (found,) = read_recordings(IMPLEMENTATION, [[*slower, wrong]])
+    assert (found.refused, found.served_regret(worst.config)) == (frozenset(), math.inf)
     assert found.timed == len(found.ratios) - 1
 
 

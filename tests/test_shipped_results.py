@@ -107,6 +107,19 @@ def test_winners_were_measured_with_this_source() -> None:
     assert not stale, f"a kernel's source has changed since its shipped winners were measured; {'; '.join(commands)}"
 
 
+def test_portfolios_were_recorded_with_this_source() -> None:
+    """Of torch's FlexAttention the hash is that of a torch, whichever is installed here."""
+    rows = [row for operation in SHIPPED for row in shipped_portfolios(operation)]
+    ours = [(get_implementation(row.operation, row.implementation), row) for row in rows]
+    ours = [(implementation, row) for implementation, row in ours if implementation.is_ours]
+    assert {implementation.operation for implementation, _ in ours} == set(SHIPPED)
+    stale = {f"{each.title} on {row.device.name}" for each, row in ours if row.source_hash != each.source_hash}
+    assert not stale, (
+        f"a kernel's source has changed since the recordings of its portfolio: {', '.join(sorted(stale))}; record "
+        "winners and sweeps anew, and run `python -m benchmarks.portfolios`"
+    )
+
+
 def test_winners_are_valid_correct_and_measured() -> None:
     for trial in shipped():
         space = get_implementation(trial.operation, trial.implementation).space

@@ -89,7 +89,10 @@ def _is_less(choice: PortfolioChoice, other: Provenance) -> bool:
 def _served(implementation: Implementation[Any], choice: PortfolioChoice, device: Device, why: str) -> Alternative:
     near = choice.nearest
     has = f"the config that the portfolio of {device.arch} has for {near.shape} on {near.device.name}"
-    keeps = f"the space's default, which the portfolio of {device.arch} keeps"
+    elsewhere = "" if near.device.model == device.model else f", recorded on {near.device.name}"
+    keeps = f"the space's default, which the portfolio of {device.arch} keeps{elsewhere}"
     reason = f"{why}: {keeps if choice.is_default else has}"
-    provenance = Provenance("default", reason, expected_regret=choice.expected_regret, evidence=choice.evidence)
+    provenance = Provenance(
+        "default", reason, expected_regret=choice.expected_regret, evidence=choice.evidence, notes=choice.notes
+    )
     return Alternative(Candidate(implementation.name, choice.config), provenance)

@@ -9,7 +9,6 @@ from typing import Any, Final, Literal
 
 from autotune.dispatch.events import begin_compile, note_compile, note_refusal, noting_first_call
 from autotune.errors import BaselineUnavailableError, UnsupportedCallError, is_toolchain_refusal
-from autotune.implementation import installed_version
 from autotune.operation import ServedBaseline, ServedDefinition
 from autotune.registry import get_implementation, load_baselines, load_definition, load_kernel
 from autotune.shape import Shape
@@ -29,7 +28,8 @@ class Provenance:
     ``distance`` is the shapes' (``Shape.distance``): 1 for a factor of two in one size, 0 for the very shape.
     ``baseline`` names the baseline that won the row's race and is served in place of its candidate
     (``among="fastest"``). ``expected_regret`` is how much longer this is expected to take than the best, 0.02 for 2 %,
-    by ``evidence``, a number of measurements: None and 0 where nothing recorded tells.
+    by ``evidence``, a number of measurements: None and 0 where nothing recorded tells. ``notes`` are the accepted
+    differences in source and toolchain between what was measured, a row or a portfolio, and this process.
     """
 
     rung: Rung
@@ -40,6 +40,7 @@ class Provenance:
     baseline: str = ""
     expected_regret: float | None = None
     evidence: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def expectation(self) -> str:
@@ -50,20 +51,6 @@ class Provenance:
             f"expected within {100 * self.expected_regret:.2g} % of the best, "
             f"{self.evidence} measurement{'s' if self.evidence != 1 else ''}"
         )
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The accepted differences in source and toolchain between the row and this process."""
-        if self.row is None or self.baseline:
-            return ()
-        notes = []
-        implementation = get_implementation(self.row.operation, self.row.implementation)
-        if self.row.source_hash != implementation.source_hash:
-            notes.append(f"{implementation.library or 'the kernel source'} has changed since it was tuned")
-        here = installed_version("triton")
-        if here and here != self.row.toolchain.triton:
-            notes.append(f"tuned with triton {self.row.toolchain.triton}, here is {here}")
-        return tuple(notes)
 
     def __str__(self) -> str:
         return self.reason

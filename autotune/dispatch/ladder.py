@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from autotune.device import Device
+from autotune.dispatch.evidence import EXACT_REGRET, UNKNOWN, Expectation, changes_since, is_as_served, transfer_regret
 from autotune.dispatch.kernel import Alternative, Provenance, Rung
-from autotune.dispatch.portfolio import transfer_regret
 from autotune.implementation import Implementation
 from autotune.shape import Shape
 from autotune.space import Config
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from autotune.table import Assignment, Served
 
 MAX_DISTANCE: Final = 1.0  # log2 units: a factor of two in one size; until transfer regret has been measured
-# A winner is chosen among those within 1 % of the fastest of its race (``autotune.table.winners.TIE_RATIO``).
-EXACT_REGRET: Final = 0.01
 BASELINE_GAIN: Final = 1.01  # a baseline within 1 % of ours is no reason to serve it
 SERVES_DEFAULT: Final = ": the space's default"  # at the end of a reason, or before what it may mean
 
@@ -54,12 +52,15 @@ def climb(
         if implementation.space.why_invalid(trial.config, shape, device) is not None:
             continue
         rung, reason = _rung(distance, trial, device)
-        expected, evidence = _expected(rung, distance, implementation, shape, device, portfolio)
+        notes = changes_since(implementation, trial.source_hash, trial.toolchain.triton)
+        expected, evidence = UNKNOWN
+        if is_as_served(trial, notes):
+            expected, evidence = _expected(rung, distance, implementation, shape, device, portfolio)
         if with_baselines and distance == 0.0 and (name := _faster_baseline(trial)):
             why = f"{name} won the race of the kernel {reason}"
             found = Provenance(rung, why, trial, row.origin, distance, name, expected, evidence)
             yield Alternative(Candidate(name, Config()), found)
-        found = Provenance(rung, reason, trial, row.origin, distance, "", expected, evidence)
+        found = Provenance(rung, reason, trial, row.origin, distance, "", expected, evidence, notes)
         yield Alternative(trial.candidate, found)
 
 
@@ -70,19 +71,18 @@ def _expected(
     shape: Shape,
     device: Device,
     portfolio: "Sequence[Assignment]",
-) -> tuple[float | None, int]:
+) -> Expectation:
     """Return the expected regret of a row and the number of measurements behind it.
 
-    That of an exact row is what its race cannot tell; of a nearest one what winners lost elsewhere on the architecture;
-    of another power cap nothing is known.
+    That of an exact row is what its race cannot tell; of a nearest one what winners lost elsewhere on this model of
+    device; of another power cap nothing is known.
     """
     if rung == "exact":
         return EXACT_REGRET, 1
     if rung != "nearest":
-        return None, 0
-    return transfer_regret(
-        [row for row in portfolio if row.implementation == implementation.name], shape, device, distance
-    )
+        return UNKNOWN
+    own = [row for row in portfolio if row.implementation == implementation.name]
+    return transfer_regret(own, implementation, shape, device, distance)
 
 
 def _rung(distance: float, trial: Trial, device: Device) -> tuple[Rung, str]:

@@ -28,6 +28,7 @@ from autotune.table.rows import (
 from autotune.table.schema import (
     AMOUNT,
     BOOLEAN,
+    DEVIATION,
     DURATION,
     FIXED_COLUMNS,
     NAME,
@@ -66,7 +67,7 @@ class Assignment:
         left_out_regret: of what the portfolio would choose here if it did not know this shape.
         transfer_distance: how far the nearest other shape of the family is (``Shape.distance``) whose configs were
             timed as fully.
-        transfer_regret: of that shape's winner, here.
+        transfer_regret: of serving that shape's winner here; infinite where it computes wrong results.
         source_hash: the source that was timed; ``triton_version`` is that of its toolchain.
     """
 
@@ -100,7 +101,7 @@ _COLUMNS: Final = (
     TableColumn("timed", POSITIVE_COUNT),
     *(TableColumn(name, AMOUNT, nullable=True) for name in ("regret", "default_regret", "left_out_regret")),
     TableColumn("transfer_distance", DURATION, nullable=True),
-    TableColumn("transfer_regret", AMOUNT, nullable=True),
+    TableColumn("transfer_regret", DEVIATION, nullable=True),
     TableColumn("source_hash", NAME),
     TableColumn("triton_version", TEXT),
 )

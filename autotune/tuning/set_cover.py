@@ -16,6 +16,8 @@ from autotune.table.portfolios import BROAD
 from autotune.trial import Policy, Stage, Status, Trial
 
 TOLERANCE: Final = 0.02  # regret up to which a config covers a shape
+# How trials end for which a call has ``autotune.errors.is_toolchain_refusal``: the next candidate takes it.
+REFUSED: Final = (Status.COMPILE_ERROR, Status.OUT_OF_RESOURCES)
 
 # A member of a portfolio: a config, or None for the rule that is the space's default.
 Member = Config | None
@@ -25,12 +27,15 @@ Member = Config | None
 class RecordedShape:
     """The times of configs for one shape on one device, over that of the best; infinite for what failed.
 
-    ``default`` is what the space's default is there. ``source_hash`` and ``triton`` are those of its newest row.
+    ``refused`` are those that the toolchain refused, and that give way to another when served; all else that failed
+    would have been served. ``default`` is what the space's default is there. ``source_hash`` and ``triton`` are those
+    of its newest row.
     """
 
     shape: Shape
     device: Device
     ratios: Mapping[Config, float]
+    refused: frozenset[Config] = frozenset()
     default: Config
     source_hash: str
     triton: str
@@ -55,12 +60,20 @@ class RecordedShape:
         ratio = self.ratios.get(self.default if member is None else member)
         return None if ratio is None else max(0.0, ratio - 1.0)
 
+    def served_regret(self, member: Member) -> float | None:
+        """Return what is lost where a member is served: one that the toolchain refuses gives way to the default.
+
+        Of one that failed otherwise, as by a wrong result, it is infinite, since nothing would stop it.
+        """
+        return self.regret(None if member in self.refused else member)
+
 
 def read_recordings(implementation: Implementation[Any], tables: Iterable[Sequence[Trial]]) -> list[RecordedShape]:
     """Make a recording of each shape and device in tables, of sweeps, winners and searches alike.
 
-    Times that a race measured are compared within the newest race of a table, others by screening: a screening errs by
-    a few percent, and all that it has within 10 % of the best was raced. A winner's row that stands alone says that
+    Times that a race measured are compared within the newest race of a table, others by screening, over the fastest
+    screened one. A screening errs by a few percent, and a race has few places: of configs near the best, those that
+    found none count by their screening alone. A winner's row that stands alone says that
     the winner is the best, and what the default took beside it. Of a shape that several tables have, the one counts
     that timed the most configs. Only what a GPU measured by the usual policy, undisturbed, counts.
     """
@@ -98,6 +111,7 @@ def _recording(implementation: Implementation[Any], trials: Sequence[Trial]) -> 
         shape=shape,
         device=device,
         ratios=ratios,
+        refused=frozenset(t.config for t in trials if t.status in REFUSED and ratios.get(t.config) == math.inf),
         default=default,
         source_hash=newest.source_hash,
         triton=newest.toolchain.triton,
@@ -180,8 +194,11 @@ def _assign_class(implementation: Implementation[Any], recordings: Sequence[Reco
 def _beats_default(recordings: Sequence[RecordedShape], left_out: Sequence[float | None]) -> bool:
     """True if choices for shapes that were left out take less time than the default, in the mean.
 
-    A choice that was not timed there is taken to lose twice what the default loses, and ``TOLERANCE`` at least.
+    A choice that was not timed there is taken to lose twice what the default loses, and ``TOLERANCE`` at least. One
+    that computed wrong results there, or broke the GPU, is worse than any default.
     """
+    if math.inf in left_out:
+        return False
     gained = 0.0
     for each, regret in zip(recordings, left_out, strict=True):
         if (default := each.regret(None)) is not None:
@@ -217,27 +234,27 @@ def _assigned(
 def _left_out_regret(
     implementation: Implementation[Any], recording: RecordedShape, recordings: Sequence[RecordedShape]
 ) -> float | None:
-    """Return the regret of what the others choose for a shape, on whatever device it is; None where it is not known."""
+    """Return the regret of what is served for a shape by what the others choose, on whatever device it is.
+
+    That is their choice, or the space's default where it is refused; None where that was not timed.
+    """
     others = [each for each in recordings if each.shape != recording.shape]
     rows = _assigned(implementation, cover(implementation, others), others)
-    choice = choose(
-        rows,
-        implementation,
-        recording.shape,
-        recording.device,
-        refuses=lambda config: recording.ratios.get(config) == math.inf,
-    )
-    return None if choice is None else recording.regret(None if choice.is_default else choice.config)
+    choice = choose(rows, implementation, recording.shape, recording.device)
+    return recording.served_regret(None if choice is None or choice.is_default else choice.config)
 
 
 def _transfer(
     implementation: Implementation[Any], recording: RecordedShape, recordings: Sequence[RecordedShape]
 ) -> tuple[float | None, float | None]:
-    """Return how far the nearest other broad recording of the family is, and the regret of its winner here."""
+    """Return how far the nearest other broad recording of the family is, and the regret of serving its winner here.
+
+    A winner without a time here is not valid here, and gives way to that of the next recording, as the ladder's do.
+    """
     others = [each for each in recordings if each.is_broad and each.device == recording.device and each != recording]
     near = sorted(others, key=lambda each: (recording.shape.distance(each.shape), repr(each.shape)))
     for each in near if recording.is_broad else ():
-        distance, regret = recording.shape.distance(each.shape), recording.regret(each.best)
-        if 0.0 < distance < math.inf and regret is not None and regret < math.inf:
+        distance, regret = recording.shape.distance(each.shape), recording.served_regret(each.best)
+        if 0.0 < distance < math.inf and regret is not None:
             return distance, regret
     return None, None

@@ -89,11 +89,10 @@ def heuristics(shape: AttentionShape, device: Device) -> tuple[Config, ...]:
     """Return the tiles of Triton's tutorial and of FlashAttention-2; none of float32, which neither has.
 
     The tutorial's are those that it had for Hopper and for others before it tuned itself, as they are widely copied
-    (https://github.com/triton-lang/triton/blob/main/python/tutorials/06-fused-attention.py, Triton 2): rows of queries
+    (https://github.com/triton-lang/triton/blob/v2.2.0/python/tutorials/06-fused-attention.py): rows of queries
     and of keys, warps, and stages as far as there are as many here. FlashAttention-2's are those of its forward pass
-    without dropout, by the head dim that it pads to, and of 256 the smaller tile where two blocks of it fit an SM
-    (https://github.com/Dao-AILab/flash-attention/blob/main/csrc/flash_attn/src/flash_fwd_launch_template.h); it has no
-    stages, so three, and tiles are loaded by descriptors on devices that copy them, as the tutorial does today.
+    (``_tile_of_flash_attention_2``); it has no stages, so three, and tiles are loaded by descriptors on devices that
+    copy them, as the tutorial does today.
     """
     if shape.dtype == "float32":
         return ()
@@ -101,20 +100,33 @@ def heuristics(shape: AttentionShape, device: Device) -> tuple[Config, ...]:
     is_hopper = device.has("wgmma")
     warps, stages = (8, 5 if width >= 64 else 3) if is_hopper else (4, 4 if width <= 64 else 3)
     tutorial = (128, 64 if width <= 64 else 32, warps, stages, "pointer")
-    if width <= 64:
-        tile = (128, 128, 4)
-    elif width <= 128:
-        tile = (128, 64, 4)
-    elif width <= 192 or not is_hopper:
-        tile = (128, 64, 8)
-    else:
-        tile = (64, 64, 4)
+    tile = _tile_of_flash_attention_2(shape, device)
     flash_attention_2 = (*tile, 3, "descriptor" if device.has("tensor_maps") else "pointer")
     names = ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages", "loads")
     hints_of_waves = bounds.usual_wave_hints(device)
     return tuple(
         Config({**dict(zip(names, values, strict=True)), **hints_of_waves}) for values in (tutorial, flash_attention_2)
     )
+
+
+def _tile_of_flash_attention_2(shape: AttentionShape, device: Device) -> tuple[int, int, int]:
+    """Return rows of queries, rows of keys, and warps of FlashAttention-2's forward pass without dropout.
+
+    By the head dim that it pads to: of 96 and 128 smaller tiles on sm_86 to sm_89, square under a causal mask without a
+    window; of 256 the larger one where it fits a block and two blocks of the smaller do not fit an SM, as on A100
+    (https://github.com/Dao-AILab/flash-attention/blob/0251105a2fb19d2957484b7f023cd8c115286ced/csrc/flash_attn/src/flash_fwd_launch_template.h).
+    """
+    width = max(shape.head_dim, shape.head_dim_v)
+    if width <= 64:
+        return 128, 128, 4
+    if width <= 128:
+        has_less_memory = device.is_from("sm_86") and not device.is_from("sm_90")
+        if has_less_memory and shape.causal and shape.window is None:
+            return 64, 64, 4
+        return 128, 32 if has_less_memory and width > 96 else 64, 4
+    # An SM has 1 KiB more than one block may use.
+    is_a100 = 128 * 1024 <= device.shared_memory_bytes < 191 * 1024
+    return (128, 64, 8) if width <= 192 or is_a100 else (64, 64, 4)
 
 
 def hints(config: Config, shape: AttentionShape, device: Device) -> tuple[float, ...]:

@@ -50,6 +50,11 @@ def test_a_sweep_that_is_left_out_is_served_near_its_best(
     monkeypatch.setattr(served_regret, "leave_out", lambda of, results: found if of.name == "triton" else [])
     served_regret.main(["--sweeps"])
     text = capsys.readouterr().out
+    assert [f"{row.served:7.3f}x {row.expected:7.3f}x        -" in text for row in found] == [True] * 12
+    # What the three others of a class lost: 0.0207, 0 and 0 beside the worst, 1 % where all are 0.
+    assert {round(row.expected, 3) for row in found} == {1.01, 1.018}
+    assert "expected         1.011x the best in the geometric mean, 1.018x at most" in text
+    assert "2 of 12 take more, by 0.024 at most" in text
     assert f"served           {mean:.3f}x the best in the geometric mean, {worst:.3f}x at worst" in text
     assert "space's default  1.259x the best" in text
 
@@ -57,10 +62,17 @@ def test_a_sweep_that_is_left_out_is_served_near_its_best(
 @pytest.mark.parametrize("served", [[1.03, 1.03], [1.0, 1.06], [1.0, math.nan]], ids=str)
 def test_a_regret_beyond_the_limits_or_unknown_fails(served: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     why = Provenance("default", "of a test")
-    rows = [served_regret.LeftOut(sample.shape(), sample.FAST, why, ratio, 1.25, 1.3) for ratio in served]
+    rows = [served_regret.LeftOut(sample.shape(), sample.FAST, why, ratio, 1.25, 1.3, 1.01) for ratio in served]
     monkeypatch.setattr(served_regret, "leave_out", lambda of, results: rows if of.name == "triton" else [])
     with pytest.raises(SystemExit, match=r"wanted at most 1\.02x in the mean and 1\.05x at worst"):
         served_regret.main(["--sweeps"])
+
+
+def test_of_a_class_that_was_never_left_out_nothing_is_expected() -> None:
+    row = served_regret.LeftOut(sample.shape(), sample.FAST, Provenance("default", ""), 1.0, 1.25, 1.3, math.nan)
+    assert served_regret.expectation([row]) == "expected         of none: no other shape of the class was left out"
+    exceeded = [row._replace(served=1.05, expected=1.02), row._replace(expected=1.02), row]
+    assert served_regret.expectation(exceeded).endswith("1 of 2 take more, by 0.030 at most")
 
 
 def test_the_trials_of_a_store_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -161,7 +161,7 @@ def tables(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(warming, "CompilePool", Pool)
     monkeypatch.setattr(warming, "perf_counter", lambda: 0.0)
     monkeypatch.setattr(platforms, "toolchain", lambda: sample.TOOLCHAIN)
-    monkeypatch.setattr("autotune.dispatch.kernel.installed_version", lambda package: "3.9.0")
+    monkeypatch.setattr("autotune.dispatch.evidence.installed_version", lambda package: "3.9.0")
     for name, value in (("system", "Linux"), ("release", "6.1"), ("python_version", "3.11.7")):
         monkeypatch.setattr(platform, name, lambda value=value: value)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)

@@ -120,7 +120,7 @@ def test_only_an_assumed_device_is_said_to_be_one(run: Run, tuned: Machine, monk
 
 
 def test_lookup_tells_every_rung_and_note(run: Run, tuned: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.dispatch.kernel.installed_version", lambda package: "3.9.0")
+    monkeypatch.setattr("autotune.dispatch.evidence.installed_version", lambda package: "3.9.0")
     ran = run("lookup", "--seq", "512,700,65536", "--device", "NVIDIA H200")
     reasons = [line for line in ran.out.splitlines() if line.startswith("why")]
     assert [line.split()[1] for line in reasons] == ["exact:", "nearest:", "default:"]

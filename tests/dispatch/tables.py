@@ -14,7 +14,7 @@ import pytest
 
 from autotune import platforms
 from autotune.device import NVIDIA_H200
-from autotune.dispatch import kernel, reload
+from autotune.dispatch import evidence, reload
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape, PagedShape
 from autotune.space import Config
@@ -59,7 +59,7 @@ def served_from(tables: Tables) -> Iterator[Tables]:
     """Serve from these tables alone, by the toolchain of the sample's rows."""
     with pytest.MonkeyPatch.context() as patch:
         sample.serve_from(patch, tables.home, tables.results)
-        patch.setattr(kernel, "installed_version", lambda package: sample.TOOLCHAIN.triton)
+        patch.setattr(evidence, "installed_version", lambda package: sample.TOOLCHAIN.triton)
         patch.setattr(platforms, "current_index", lambda: 0)
         patch.setattr(platforms, "current_device", lambda index=0: NVIDIA_H200)
         reload()

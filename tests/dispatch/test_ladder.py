@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from autotune.dispatch import get_kernel
-from autotune.dispatch import kernel as kernel_module
+from autotune.dispatch import evidence, get_kernel
+from autotune.trial import Policy
 from tests import sample
 from tests.dispatch.tables import H200, SLOWER, THIRD, Tables, default_of
 
@@ -105,8 +105,29 @@ def test_of_two_shapes_equally_near_the_choice_does_not_hang_on_the_order_of_row
     assert len(picks) == 1
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"source_hash": "ab" * 32},
+        {"toolchain": replace(sample.TOOLCHAIN, triton="3.5.0")},
+        {"executor": "replay"},
+        {"policy": Policy("eager", "warm")},
+    ],
+    ids=str,
+)
+def test_nothing_is_expected_of_a_row_that_was_not_measured_as_it_is_served(
+    change: dict[str, Any], tables: Tables
+) -> None:
+    tables.tune(sample.trial())
+    assert get_kernel(sample.shape(), device=H200).provenance.expected_regret == 0.01
+    asked = sample.shape(512)
+    tables.tune(sample.trial(asked, **change))
+    why = get_kernel(asked, device=H200).provenance
+    assert (why.rung, why.expected_regret, why.evidence) == ("exact", None, 0)
+
+
 def test_accepted_differences_are_said(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_module, "installed_version", lambda package: "3.9.1")
+    monkeypatch.setattr(evidence, "installed_version", lambda package: "3.9.1")
     tables.ship(sample.trial(source_hash="ab" * 32))
     why = get_kernel(sample.shape(), device=H200).provenance
     assert why.rung == "exact"

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -52,6 +53,8 @@ def test_configs_are_valid_unique_and_hold_the_default(arch: str, dtype: str) ->
         (192, "sm_90", (128, 32, 8, 5, "pointer"), (128, 64, 8, 3, "descriptor")),
         (256, "sm_80", (128, 32, 4, 3, "pointer"), (128, 64, 8, 3, "pointer")),
         (256, "sm_90", (128, 32, 8, 5, "pointer"), (64, 64, 4, 3, "descriptor")),
+        (256, "sm_86", (128, 32, 4, 3, "pointer"), (64, 64, 4, 3, "pointer")),
+        (256, "sm_100", (128, 32, 4, 3, "pointer"), (64, 64, 4, 3, "descriptor")),
     ],
 )
 def test_what_people_write_by_hand(head_dim: int, arch: str, tutorial: object, flash_attention_2: object) -> None:
@@ -60,6 +63,27 @@ def test_what_people_write_by_hand(head_dim: int, arch: str, tutorial: object, f
     assert [tuple(config[name] for name in names) for config in found] == [tutorial, flash_attention_2]
     assert all(SPACE.why_outside(config, DEVICES[arch]) is None for config in found)
     assert SPACE.heuristics(shape_of(head_dim, dtype="float32"), DEVICES[arch]) == ()
+
+
+@pytest.mark.parametrize(
+    ("arch", "head_dim", "fields", "tile"),
+    [
+        *(("sm_86", head_dim, {"causal": True}, (64, 64, 4)) for head_dim in (96, 128)),
+        ("sm_89", 128, {"causal": True}, (64, 64, 4)),
+        ("sm_89", 128, {"causal": True, "window": 512}, (128, 32, 4)),  # it calls a window no causal mask
+        ("sm_89", 128, {}, (128, 32, 4)),
+        ("sm_89", 96, {}, (128, 64, 4)),
+        ("sm_89", 64, {"causal": True}, (128, 128, 4)),
+        ("sm_80", 128, {"causal": True}, (128, 64, 4)),
+        ("sm_120", 128, {"causal": True}, (128, 64, 4)),
+    ],
+)
+def test_consumer_gpus_have_tiles_of_their_own(
+    arch: str, head_dim: int, fields: dict[str, Any], tile: tuple[int, ...]
+) -> None:
+    """As ``is_sm8x`` of FlashAttention-2's launch template does."""
+    config = SPACE.heuristics(shape_of(head_dim, **fields), replace(NVIDIA_H200, name=arch, arch=arch))[1]
+    assert tuple(config[name] for name in ("BLOCK_Q", "BLOCK_K", "num_warps")) == tile
 
 
 def test_tiles_that_large_shared_memory_has_room_for() -> None:
