@@ -204,9 +204,8 @@ def _pick(
     no_rows = f"{DISABLE}=1 switches the tables off" if switches.is_disabled else ""
     hint = ""
     if (known := _find_device(place, operation.name, switches, generation)) is None:
-        no_rows = (
-            f"{no_rows}, and no list knows the device {place}" if no_rows else f"no table knows the device {place}"
-        )
+        no_rows = f"{no_rows}, and no list" if no_rows else "no table"
+        no_rows += f" knows the device {place}"
         hint = _did_you_mean(str(place), switches, generation)
     device = known or stranger(str(place))
     pin = pin or switches.pin(operation.name, among)
