@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.call_shapes import check_dense_ranks, decode_shape, dense_shape, prefill_shape
 from autotune.dispatch import pick_for_device
+from autotune.dispatch.events import watch_compiles
 from autotune.errors import InputMismatchError
 from autotune.registry import missing_package
 from autotune.shape import parse_layout
@@ -152,13 +153,14 @@ def append(
     """Compute ``autotune.append_kv``."""
     name = parse_layout(layout)
     require_packages("triton")
-    from autotune.kernels.paged_cache.append import append  # loads torch and triton
+    from autotune.kernels.paged_cache.append import PACKAGE, append  # loads torch and triton
     from autotune.kernels.paged_cache.call import check_append, check_slots
     from autotune.kernels.tensors import on_device_of
 
     check_append(k, v, k_cache, v_cache, slots, layout=name, k_scale=k_scale, v_scale=v_scale)
     if check:
         check_slots(slots, pages=k_cache.shape[0], page_size=k_cache.shape[1 if name == "NHD" else 2])
+    watch_compiles(PACKAGE)
     with on_device_of(k):
         append(k, v, k_cache, v_cache, slots, layout=name, k_scale=k_scale, v_scale=v_scale)
 

@@ -9,13 +9,13 @@ from typing import Any, Final
 from autotune import platforms
 from autotune.device import Device
 from autotune.dispatch import Rung, TunedKernel, device_by_name, pick_for_device
-from autotune.dispatch.events import ahead
-from autotune.dispatch.kernel import Alternative
+from autotune.dispatch.events import ahead, watch_compiles
+from autotune.dispatch.kernel import Alternative, load_binaries
 from autotune.errors import MissingDependencyError, UnknownNameError, is_toolchain_refusal, one_line
 from autotune.executor.compile_pool import COMPILE_SECONDS, SERVER_SECONDS, CompilePool
 from autotune.operation import Operation
 from autotune.registry import Workload, get_implementation, read_workloads
-from autotune.shape import Shape
+from autotune.shape import PagedShape, Shape
 from autotune.trial import Candidate, Status
 
 PATIENCE: Final = 2 * COMPILE_SECONDS + SERVER_SECONDS  # with a compile server that is replaced meanwhile
@@ -54,7 +54,8 @@ def warm(
 ) -> tuple[WarmedShape, ...]:
     """Pick, bind and compile ahead what calls of these shapes will launch, so that none of them compiles.
 
-    On the GPU here, the current one, kernels are compiled into this process and loaded. For another device, or without
+    On the GPU here, the current one, kernels are compiled into this process and loaded; of paged shapes ``append_kv``,
+    too, for a cache that lies as ``PagedKVCache``'s. For another device, or without
     a GPU, they are compiled into Triton's cache, by processes of their own: what runs there later with that cache
     (``$TRITON_CACHE_DIR``) and the same versions only loads them.
 
@@ -98,11 +99,21 @@ def _warm_here(work: Workload, device: Device, every_output: bool) -> WarmedShap
     try:
         if not kernel.warm(every_output=every_output):
             failure = LATER
+        elif isinstance(shape, PagedShape):
+            _warm_append(shape)
     except Exception as error:  # of the last candidate
         if not is_toolchain_refusal(error):
             raise
         failure = one_line(error)
     return _result(kernel, device, kernel.alternatives[0], started, failure)
+
+
+def _warm_append(shape: PagedShape) -> None:
+    """Compile ``append_kv`` for the caches of a shape."""
+    from autotune.kernels.paged_cache.append import PACKAGE, warmup  # loads torch and triton
+
+    watch_compiles(PACKAGE)
+    load_binaries(warmup(shape))
 
 
 def _warm_for(work: Workload, device: Device, every_output: bool, pool: CompilePool) -> WarmedShape:

@@ -333,6 +333,37 @@ def test_every_argument_is_documented_and_what_the_budget_leaves_out() -> None:
     assert "checking the winner come on top" in " ".join(text.split())
 
 
+@pytest.mark.parametrize("setting", ["", "AUTOTUNE_CONFIG", "invalid AUTOTUNE_CONFIG", "AUTOTUNE_DISABLE", "seal"])
+def test_a_search_on_a_gpu_begins_with_what_tables_alone_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    """Neither what is pinned, nor tables that are switched off, nor the seal of the process that tunes counts."""
+    shape, chosen = sample.shape(512), sample.config(num_stages=3)
+    write_portfolio([sample.assignment(shape, chosen)], results=tmp_path / "results")
+    winners = Path("nvidia_h200/flash_attention/triton.parquet")
+    write_shipped(winners, [sample.trial(sample.shape(512, batch=48))], results=tmp_path / "results")
+    pinned = sample.config(BLOCK_K=32)
+    blocks = "BLOCK_Q=256,BLOCK_K=256,num_stages=4" if setting.startswith("invalid") else "BLOCK_K=32"
+    if setting.endswith("AUTOTUNE_CONFIG"):
+        monkeypatch.setenv("AUTOTUNE_CONFIG", f"flash_attention/triton:{blocks}")
+    if setting == "AUTOTUNE_DISABLE":
+        monkeypatch.setenv(setting, "1")
+    monkeypatch.setattr(dispatch.events, "_counts", dispatch.events._Counts())
+    if setting == "seal":
+        dispatch.seal()
+    dispatch.reload()
+    executor = FakeExecutor(time_us=lambda config: 100.0 + config.integer("BLOCK_K") + config.integer("num_stages"))
+    monkeypatch.setattr(tuner, "open_executor", lambda device, settings: executor)
+    (near, untuned) = tune([shape, sample.shape(64, batch=7)], **{**QUICK, "trials": 8}).results
+    assert near.winner is not None
+    assert untuned.failure == ""
+    assert near.winner.default_config == chosen
+    assert {chosen, sample.FAST} <= set(executor.races[0])
+    assert executor.submitted[:2] == [chosen, sample.FAST]
+    assert pinned not in executor.submitted[:5]
+    assert (dispatch.stats().picks, dispatch.stats().misses) == ({}, ())
+
+
 def test_a_gpu_begins_with_what_is_served_and_measures_what_people_write_beside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ class Compiler:
     def __init__(self, too_large: Config | None = None) -> None:
         self.too_large = too_large
         self.binaries: dict[tuple[Config, Shape, bool], Binary] = {}
+        self.caches: list[Shape] = []  # for which ``append_kv`` was compiled
 
     def warmup(self, config: Config, shape: Shape, *, every_output: bool = False) -> list[Binary]:
         return [self._compile((config, shape, every_output), is_ahead=True)]
@@ -84,6 +85,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tables]:
 def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
     compiler = Compiler()
     monkeypatch.setattr(kernel_module, "load_kernel", lambda operation, implementation: compiler)
+    monkeypatch.setattr(warming, "_warm_append", compiler.caches.append)
     return compiler
 
 
@@ -100,6 +102,7 @@ def test_eight_threads_compile_nothing_after_warm_and_seal(tables: Tables, compi
     assert all(binary.is_loaded for binary in compiler.binaries.values())
     before = autotune.stats()
     assert (before.compiles, before.compile_seconds) == (8, 4.0)
+    assert compiler.caches == [PAGED]
     autotune.seal()
 
     def serve(number: int) -> None:
@@ -287,6 +290,66 @@ def test_triton_compiles_nothing_after_warm_and_seal_and_a_server_finds_what_a_c
     ]
 
 
+# The same server appends to paged caches. Tensors of the meta device have nowhere to be checked for.
+APPENDING: Final = """
+import autotune, torch
+from triton.compiler.compiler import CompiledKernel
+from triton.runtime import driver
+from autotune import eager_calls, platforms
+from autotune.device import NVIDIA_H200, architecture
+from autotune.executor.compiler import target_driver
+from autotune.kernels.paged_cache import call
+from autotune.kernels.paged_cache.layout import allocate_caches
+
+platforms.has_gpu, platforms.current_index, platforms.current_device = lambda: True, lambda: 0, lambda i=0: NVIDIA_H200
+call.check_device = lambda *given: None
+driver.set_active(target_driver(architecture("sm_90")))
+launched = []
+CompiledKernel._init_handles = lambda self: None
+CompiledKernel.run = property(lambda self: lambda *arguments: launched.append(self.name))
+
+def append(shape, tokens, slots_dtype):
+    k, v = (torch.empty(tokens, 4, shape.head_dim, dtype=torch.bfloat16, device="meta") for _ in range(2))
+    k_cache, v_cache = allocate_caches(shape, 8, "meta")
+    sizes = {"int8": k_cache.shape[:3], "float8_e5m2": (4,)}.get(shape.kv_dtype)
+    scale = None if sizes is None else torch.empty(sizes, device="meta")
+    slots = torch.empty(tokens, dtype=slots_dtype, device="meta")
+    options = {"layout": shape.layout, "k_scale": scale, "v_scale": scale, "check": False}
+    eager_calls.append(k, v, k_cache, v_cache, slots, **options)
+
+kinds = [("bfloat16", "NHD"), ("int8", "HND"), ("float8_e5m2", "NHD")]
+sizes = {"batch": 4, "heads": 8, "kv_heads": 4, "max_context": 256}
+shapes = [autotune.PagedShape(kv_dtype=kind, layout=layout, head_dim=64, **sizes) for kind, layout in kinds]
+print(*[each.failure for each in autotune.warm(shapes)])
+before = autotune.stats()
+autotune.seal()
+for shape in shapes:
+    for tokens in (1, 7, 16):
+        for slots_dtype in (torch.int32, torch.int64):
+            append(shape, tokens, slots_dtype)
+print(launched.count("store_tokens"), autotune.stats() == before)
+try:
+    append(autotune.PagedShape(head_dim=128, **sizes), 1, torch.int64)
+except autotune.SealedError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_appending_compiles_nothing_after_warm_and_seal(tmp_path: Path) -> None:
+    given = {"AUTOTUNE_HOME": str(tmp_path / "home"), "TRITON_CACHE_DIR": str(tmp_path / "cache")}
+    code = [sys.executable, "-c", APPENDING]
+    done = subprocess.run(code, env=os.environ | given, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.splitlines()) == (
+        0,
+        [
+            "  ",
+            "18 True",
+            "store_tokens would compile after seal(): warm the shape, its dtypes and every output before",
+        ],
+    ), done.stderr
+
+
 @pytest.mark.gpu
 def test_a_gpu_compiles_nothing_after_warm_and_seal(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
@@ -308,5 +371,34 @@ def test_a_gpu_compiles_nothing_after_warm_and_seal(monkeypatch: pytest.MonkeyPa
         assert autotune.stats() == before
         with pytest.raises(SealedError):
             autotune.attention(q.half(), k.half(), v.half(), causal=True)
+    finally:
+        autotune.unseal()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kv_dtype", ["bfloat16", "int8", "float8_e4m3fn"])
+@pytest.mark.parametrize("slots_dtype", ["int32", "int64"])
+def test_a_gpu_appends_after_warm_and_seal(monkeypatch: pytest.MonkeyPatch, kv_dtype: str, slots_dtype: str) -> None:
+    import torch
+
+    monkeypatch.setattr(events, "_counts", events._Counts())
+    sizes = {"page_size": 16, "kv_heads": 4, "head_dim": 128}
+    warmed = autotune.PagedShape(batch=4, heads=8, max_context=256, kv_dtype=kv_dtype, **sizes)
+    (found,) = autotune.warm(warmed)
+    assert found.failure == ""
+
+    def append(**changed: int) -> None:
+        cache = autotune.PagedKVCache(pages=8, dtype=kv_dtype, **{**sizes, **changed})
+        k, v = torch.randn(2, 7, *cache.k_cache.shape[2:], dtype=torch.bfloat16, device="cuda")
+        slots = torch.arange(7, dtype=getattr(torch, slots_dtype), device="cuda")
+        autotune.append_kv(k, v, cache.k_cache, cache.v_cache, slots, k_scale=cache.k_scale, v_scale=cache.v_scale)
+
+    autotune.seal()
+    try:
+        before = autotune.stats()
+        append()
+        assert autotune.stats() == before
+        with pytest.raises(SealedError, match="store_tokens would compile after seal"):
+            append(page_size=24)
     finally:
         autotune.unseal()

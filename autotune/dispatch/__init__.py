@@ -13,6 +13,7 @@ from autotune.dispatch.picks import (
     get_kernel,
     neighbour_configs,
     pick_for_device,
+    pick_for_tuning,
     reload,
 )
 from autotune.dispatch.portfolio import PortfolioChoice, choose
@@ -34,6 +35,7 @@ __all__ = [
     "get_kernel",
     "neighbour_configs",
     "pick_for_device",
+    "pick_for_tuning",
     "reload",
     "seal",
     "stats",

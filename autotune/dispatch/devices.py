@@ -25,6 +25,11 @@ def device_here() -> Device | None:
         return None
 
 
+def known_or_here(name: str) -> Device | None:
+    """Return the device that a name means without any table: the GPU here, or a known one; else None."""
+    return find_named(name, filter(None, [device_here()])) or platforms.known_device(name)
+
+
 def stranger(name: str) -> Device:
     """Make a device for a name that nobody knows: only defaults fit it."""
     here = device_here()

@@ -7,6 +7,7 @@ picked and compiled notes nothing.
 
 import logging
 import os
+import sys
 import threading
 import time
 from collections import Counter
@@ -37,8 +38,9 @@ class Stats:
     Attributes:
         picks: by rung, how many kernels were picked; a shape counts once on a device, and again where another candidate
             or another rung is served after ``reload()``.
-        misses: the operations and shapes for which no row was found, so that the default is served, in the order in
-            which they were first missed; ``autotune.tune(stats().misses)`` tunes them.
+        misses: the operations and shapes for which no row was found, so that the default is served on the GPU here, in
+            the order in which they were first missed; ``autotune.tune(stats().misses)`` tunes them. What is asked of a
+            device by its name serves no call here and is none.
         refusals: the candidates that this process's toolchain refused, each of which gave way to the next.
         compiles: the binaries that were compiled, or loaded from Triton's cache; of a kernel that another library
             compiles, its first call.
@@ -57,7 +59,10 @@ class Stats:
 
 
 class Pick(NamedTuple):
-    """A candidate that is served for a shape on a device, from one rung of the ladder; of a miss it is the default."""
+    """A candidate that is served for a shape on a device, from one rung of the ladder.
+
+    ``is_miss``: it is the default, and for the GPU here.
+    """
 
     operation: str
     shape: Shape
@@ -73,10 +78,21 @@ class _Counts:
     def __init__(self) -> None:
         self.picks: Counter[str] = Counter()
         self.noted: dict[Pick, None] = {}
+        self.picked: dict[tuple[str, Shape, Device], None] = {}  # on any rung; none of these is missed late
         self.misses: dict[tuple[str, Shape], None] = {}
         self.refusals = self.compiles = self.late_compiles = self.late_misses = 0
         self.compile_seconds = 0.0
         self.seal: OnLate | None = None
+
+    def remember(self, problem: tuple[str, Shape, Device], *, is_ahead: bool) -> None:
+        """Keep what was picked: the latest before the seal; after it all of these, and more as far as there is room."""
+        if problem in self.picked:
+            return
+        if len(self.picked) >= REMEMBERED and not is_ahead:
+            if self.seal is not None:
+                return
+            del self.picked[next(iter(self.picked))]
+        self.picked[problem] = None
 
 
 _counts: Final = _Counts()
@@ -119,6 +135,10 @@ def seal(*, late: OnLate = "error") -> None:
         late: ``"error"`` raises ``SealedError`` for the call that would compile, or be served a default for a shape
             that was not picked before; ``"count"`` lets it pass, logs a warning and counts it in ``stats()``.
 
+    A shape that was picked before is served whatever ``reload()`` no longer finds, and so is what is asked of a device
+    by its name. Compiles are seen by ``triton.knobs.runtime``'s hooks: whoever sets these after the seal, and does not
+    call those that were there, ends it for compiles.
+
     Raises:
         UsageError: another value of ``late``.
 
@@ -130,6 +150,10 @@ def seal(*, late: OnLate = "error") -> None:
         raise UsageError(f"late={late!r} is not allowed; expected {' or '.join(map(repr, ON_LATE))}")
     with _lock:
         _counts.seal = late
+    if "autotune.kernels.compiles" in sys.modules:
+        from autotune.kernels.compiles import watch_again
+
+        watch_again(begin_compile, note_compile)
 
 
 def unseal() -> None:
@@ -153,11 +177,13 @@ def note_pick(pick: Pick, reason: str) -> None:
     with _lock:
         if pick in _counts.noted:
             return
-        is_late = pick.is_miss and _counts.seal is not None and not _is_ahead.get()
+        asked, is_ahead = (pick.operation, pick.shape, pick.device), _is_ahead.get()
+        is_late = pick.is_miss and _counts.seal is not None and not is_ahead and asked not in _counts.picked
         if not (is_late and _counts.seal == "error"):
             if len(_counts.noted) >= REMEMBERED:
                 _counts.noted.clear()
             _counts.noted[pick] = None
+            _counts.remember(asked, is_ahead=is_ahead)
             _counts.picks[pick.rung] += 1
             if pick.is_miss and len(_counts.misses) < REMEMBERED:
                 _counts.misses[pick.operation, pick.shape] = None
@@ -195,6 +221,14 @@ def note_compile(kernel: str, seconds: float, is_ahead: bool = False) -> None:
         _counts.late_compiles += is_late
     after = " after seal()" if is_late else ""
     LOGGER.log(logging.WARNING if is_late else logging.INFO, "%s compiled in %.2f s%s", kernel, seconds, after)
+
+
+def watch_compiles(package: str) -> None:
+    """Note the compiles of a package of Triton's kernels from now on, and hold the seal against them."""
+    if "triton" in sys.modules:  # which a kernel of Triton has loaded
+        from autotune.kernels.compiles import watch
+
+        watch(package, begin_compile, note_compile)
 
 
 def noting_first_call(kernel: str, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,13 +1,12 @@
 """A served kernel: the candidate that is called, the ones behind it, and where each comes from."""
 
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from autotune.dispatch.events import begin_compile, note_compile, note_refusal, noting_first_call
+from autotune.dispatch.events import begin_compile, note_refusal, noting_first_call, watch_compiles
 from autotune.errors import BaselineUnavailableError, UnsupportedCallError, is_toolchain_refusal
 from autotune.operation import ServedBaseline, ServedDefinition
 from autotune.registry import get_implementation, load_baselines, load_definition, load_kernel
@@ -185,9 +184,7 @@ class TunedKernel:
         binaries = list(kernel.warmup(candidate.config, self.shape))
         if every_output:
             binaries += kernel.warmup(candidate.config, self.shape, every_output=True)
-        for binary in binaries:
-            getattr(binary, "run", None)  # of Triton's a property, which loads the binary as its first launch would
-        return len({id(binary) for binary in binaries})
+        return load_binaries(binaries)
 
     def _call_of(self, alternative: Alternative) -> Callable[..., Any]:
         call = self._calls.get(alternative.candidate)
@@ -205,10 +202,7 @@ class TunedKernel:
         call = self._calls[candidate] = _bind(self.operation, self.shape, alternative)
         if not implementation.compiles_ahead:
             return noting_first_call(implementation.title, call)
-        if "triton" in sys.modules:  # which a kernel of Triton has loaded
-            from autotune.kernels.compiles import watch
-
-            watch(implementation.kernel.partition(":")[0], begin_compile, note_compile)
+        watch_compiles(implementation.kernel.partition(":")[0])
         return call
 
     def _drop(self, refused: Alternative, error: Exception) -> None:
@@ -227,6 +221,13 @@ class TunedKernel:
 
     def __repr__(self) -> str:
         return f"<{self.operation} kernel for {self.shape}: {self.candidate} ({self.provenance.rung})>"
+
+
+def load_binaries(binaries: Sequence[Any]) -> int:
+    """Load compiled kernels onto the current GPU, as their first launches would; return how many there are."""
+    for binary in binaries:
+        getattr(binary, "run", None)  # of Triton's a property, which loads it
+    return len({id(binary) for binary in binaries})
 
 
 def _bind(operation: str, shape: Shape, alternative: Alternative) -> Callable[..., Any]:

@@ -4,19 +4,22 @@ import math
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
+from autotune.dispatch import table_reading
 from autotune.dispatch.alternatives import alternatives_for
-from autotune.dispatch.devices import device_here, find_named, is_torch_device, stranger
+from autotune.dispatch.arguments import check_arguments, not_a_name
+from autotune.dispatch.devices import known_or_here, stranger
 from autotune.dispatch.events import Pick, note_pick
 from autotune.dispatch.kernel import Alternative, TunedKernel, why_unserved
 from autotune.dispatch.ladder import SERVES_DEFAULT
 from autotune.dispatch.pins import DISABLE, Pin, Switches, make_pin, pinned_implementation, read_switches, serve_pin
 from autotune.dispatch.portfolio import choose
+from autotune.dispatch.table_reading import device_named, portfolios_of, rows_of, similar_names
 from autotune.errors import InvalidShapeError, MissingDependencyError, NoTunedKernelError, UnknownNameError, UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
@@ -28,13 +31,12 @@ from autotune.registry import (
     implementations_of,
     on_registered,
     operation_for,
-    operation_names,
 )
 from autotune.shape import Shape
 from autotune.space import Config, Value
 
 if TYPE_CHECKING:
-    from autotune.table import Assignment, Served
+    from autotune.table import Assignment
 
 OnMiss = Literal["default", "error", "record"]
 ON_MISS: Final = get_args(OnMiss)
@@ -88,13 +90,13 @@ def get_kernel(
         operation: the operation's name, where several take such shapes; the first that supports it by default.
         config: serve this config and no other, on the rung ``pinned``: nothing gives way where the toolchain refuses
             it. Parameters that it leaves out are those that would be served otherwise.
-        implementation: whose config it is, the first of ours by default; alone, pin the config that would be served
-            among that implementation's.
+        implementation: whose config it is, the first of ours by default; alone, serve what would be served among that
+            implementation's, on its own rung, and nothing else where the toolchain refuses it.
 
     Raises:
         InvalidConfigError: a pinned config that is not of the space, or invalid for the shape on the device.
         NoTunedKernelError: no row of rungs 1 to 3, with ``on_miss="error"``.
-        SealedError: the same after ``seal()``, for a shape that was not picked before it.
+        SealedError: the same after ``seal()``, on the GPU here, for a shape that was not picked before.
         MissingDependencyError: no ``device`` is named and there is no GPU.
         InvalidShapeError: no admitted implementation supports the shape; the message says why.
         UnknownNameError: no such operation, or no such implementation in ``among``.
@@ -122,10 +124,19 @@ def pick_for_device(shape: Shape, place: int | Device | None, operation: str, *,
     return _pick(shape, NVIDIA_H200.name if place is None else place, operation, among, _generation)
 
 
+def pick_for_tuning(shape: Shape, device: Device, operation: str, among: tuple[str, ...]) -> TunedKernel:
+    """Return what tables alone would serve for a shape, for a search to begin with.
+
+    Neither ``AUTOTUNE_CONFIG`` nor ``AUTOTUNE_DISABLE`` counts, nothing is noted, and the seal does not hold.
+    """
+    found = _alternatives(get_operation(operation), shape, device, among, _generation, here=True)
+    return TunedKernel(operation, shape, found)
+
+
 def default_config(implementation: Implementation[Any], shape: Shape, device: Device) -> Config:
-    """Return what is served for a shape that no row is for or near: the portfolio's choice, or the space's default."""
-    rows = _portfolios(implementation.operation, implementation.name, _generation)
-    choice = choose([row for row in rows if row.device.arch == device.arch], implementation, shape, device)
+    """Return what tables alone serve for a shape that no row is for or near: the portfolio's choice, or the space's
+    default. As with ``pick_for_tuning`` no switch counts."""
+    choice = choose(_portfolio(implementation, device, _generation), implementation, shape, device)
     return implementation.space.default(shape, device) if choice is None else choice.config
 
 
@@ -138,7 +149,7 @@ def neighbour_configs(
     """
     rows = [
         row.trial
-        for row in _rows(implementation.operation, _generation)
+        for row in rows_of(implementation.operation, _generation)
         if row.trial.implementation == implementation.name
         and (shipped or row.origin == "user")
         and row.trial.device.model == device.model
@@ -149,7 +160,8 @@ def neighbour_configs(
 
 def device_by_name(name: str) -> Device | None:
     """Return the device that ``get_kernel`` takes a name for; None for one that nobody knows."""
-    return _device_named(name, (), _generation)
+    is_disabled = _switches(_generation).is_disabled
+    return known_or_here(name) if is_disabled else device_named(name, _generation)
 
 
 def reload() -> None:
@@ -158,119 +170,111 @@ def reload() -> None:
     with _lock:
         _generation += 1  # a thread that is still reading the old tables must not hand its pick to later calls
     _pick.cache_clear()
-    _rows.cache_clear()
-    _portfolios.cache_clear()
+    table_reading.forget()
     _switches.cache_clear()
 
 
 on_registered.append(reload)
 
 
-@cache
-def _rows(operation: str, generation: int) -> "tuple[Served, ...]":
-    """Read the winners that may be served, once a generation; of one shape the best implementation comes first."""
-    from autotune.table import served_winners, warn_damaged  # pyarrow takes 0.1 s to import
-
-    return tuple(served_winners(operation, on_damaged=warn_damaged))
-
-
-@cache
-def _portfolios(operation: str, implementation: str, generation: int) -> "tuple[Assignment, ...]":
-    """Read the portfolios of an implementation on all architectures, once a generation."""
-    from autotune.table import shipped_portfolios, warn_damaged
-
-    return tuple(shipped_portfolios(operation, implementation=implementation, on_damaged=warn_damaged))
-
-
 def _checked_pick(
     shape: Shape, device: str | None, operation: str | None, among: Among, pin: Pin | None
 ) -> TunedKernel:
     if device is not None and not isinstance(device, str):
-        raise _not_a_name(device)
+        raise not_a_name(device)
     place = platforms.current_index() if device is None else device
     try:
         if pin is None:  # the key of ``pick_for_device``, too
             return _pick(shape, place, operation, among, _generation)
         return _pick(shape, place, operation, among, _generation, pin)
     except TypeError:  # an argument that cannot be hashed is neither a shape nor a name
-        _check_arguments(shape, place, among)
+        check_arguments(shape, place, among)
         raise
-
-
-def _check_arguments(shape: object, device: object, among: object) -> None:
-    if not isinstance(shape, Shape):
-        classes = sorted({get_operation(name).shape_class.__name__ for name in operation_names()})
-        raise UsageError(f"shape={shape!r} is of type {type(shape).__name__}; expected {' or '.join(classes)}")
-    is_name = isinstance(device, str) and device.strip() and not is_torch_device(device)
-    if not is_name and not isinstance(device, int | Device):
-        raise _not_a_name(device)
-    if among not in ("ours", "fastest") and not (
-        isinstance(among, tuple) and among and all(isinstance(name, str) for name in among)
-    ):
-        is_name = any(among in implementation_names(name) for name in operation_names())
-        example = (among,) if is_name else ("triton",)
-        raise UsageError(
-            f"among={among!r} is not allowed; expected 'ours', 'fastest' or a tuple of names such as {example}"
-        )
-
-
-def _not_a_name(device: object) -> UsageError:
-    return UsageError(
-        f"device={device!r} is not the name of a GPU; expected one such as {NVIDIA_H200.name!r}, or None for the "
-        "GPU here"
-    )
 
 
 @lru_cache(maxsize=CACHED_PICKS)
 def _pick(
     shape: Shape, place: int | str | Device, name: str | None, among: Among, generation: int, pin: Pin | None = None
 ) -> TunedKernel:
-    _check_arguments(shape, place, among)
+    """Pick by the tables and the switches, and note the pick."""
+    check_arguments(shape, place, among)
     operation = operation_for(shape) if name is None else get_operation(name)
     check_shape(operation, shape)
     switches = _switches(generation)
-    rows = () if switches.is_disabled else _rows(operation.name, generation)
-    known: Device | None
-    if isinstance(place, str):
-        known = _device_named(place, rows, generation)
-    else:
-        known = place if isinstance(place, Device) else platforms.current_device(place)
-    device = known or stranger(str(place))
-    if (pin := pin or switches.pin(operation.name, among)) is not None:
-        among = (pinned_implementation(pin, operation.name, shape, device).name,)
-    admitted = _admitted(operation, shape, device, among)
-    rows = tuple(row for row in rows if row.trial.implementation in {each.name for each in admitted})
     no_rows = f"{DISABLE}=1 switches the tables off" if switches.is_disabled else ""
-    if known is None:
-        no_rows = f"no table knows the device {device.name}"
-    arch = "" if no_rows else device.arch  # of a name that nothing knows the architecture is assumed
-    portfolio = [
-        row
-        for each in admitted
-        for row in _portfolios(operation.name, each.name, generation)
-        if row.device.arch == arch
-    ]
-    found = alternatives_for(
-        shape,
-        device,
-        rows,
-        admitted,
-        portfolio=portfolio,
-        with_baselines=among == "fastest",
-        can_serve=lambda each: _can_serve(each, operation.name, shape, here=not isinstance(place, str)),
-        no_rows=no_rows,
-        hint=_similar_names(device.name, generation) if known is None else "",
-    )
+    hint = ""
+    if (known := _find_device(place, operation.name, switches, generation)) is None:
+        no_rows = f"{no_rows}, and no list" if no_rows else "no table"
+        no_rows += f" knows the device {place}"
+        hint = _did_you_mean(str(place), switches, generation)
+    device = known or stranger(str(place))
+    pin = pin or switches.pin(operation.name, among)
+    pinned = None if pin is None else pinned_implementation(pin, operation.name, shape, device)
+    if pinned is not None:
+        among = (pinned.name,)
+    is_named = isinstance(place, str)
+    found = _alternatives(operation, shape, device, among, generation, here=not is_named, no_rows=no_rows, hint=hint)
     if known is None:
         warnings.warn(f"device={place!r}: {found[0].provenance.reason}", RuntimeWarning, stacklevel=4)
-    if pin is not None:
-        found = [serve_pin(pin, admitted[0], shape, device, found[0])]
+    if pin is not None and pinned is not None:
+        found = [serve_pin(pin, pinned, shape, device, found[0])]
     kernel = TunedKernel(operation.name, shape, found)
-    why, is_miss = kernel.provenance, kernel.is_untuned and not switches.is_disabled
-    note_pick(
-        Pick(operation.name, shape, device, kernel.candidate, why.rung, is_miss), f"{why.reason}; {why.expectation}"
-    )
+    is_miss = kernel.is_untuned and isinstance(place, int) and not switches.is_disabled
+    _note(kernel, device, is_miss)
     return kernel
+
+
+def _alternatives(
+    operation: Operation[Any],
+    shape: Shape,
+    device: Device,
+    among: Among,
+    generation: int,
+    *,
+    here: bool,
+    no_rows: str = "",
+    hint: str = "",
+) -> list[Alternative]:
+    """List what the tables have for a shape, best first; ``no_rows`` says why none is read."""
+    admitted = _admitted(operation, shape, device, among)
+    names = {each.name for each in admitted}
+    rows = () if no_rows else rows_of(operation.name, generation)
+    return alternatives_for(
+        shape,
+        device,
+        [row for row in rows if row.trial.implementation in names],
+        admitted,
+        portfolio=[] if no_rows else [row for each in admitted for row in _portfolio(each, device, generation)],
+        with_baselines=among == "fastest",
+        can_serve=lambda each: _can_serve(each, operation.name, shape, here=here),
+        no_rows=no_rows,
+        hint=hint,
+    )
+
+
+def _portfolio(implementation: Implementation[Any], device: Device, generation: int) -> "list[Assignment]":
+    """List the assignments of an implementation on a device's architecture."""
+    rows = portfolios_of(implementation.operation, implementation.name, generation)
+    return [row for row in rows if row.device.arch == device.arch]
+
+
+def _note(kernel: TunedKernel, device: Device, is_miss: bool) -> None:
+    why = kernel.provenance
+    pick = Pick(kernel.operation, kernel.shape, device, kernel.candidate, why.rung, is_miss)
+    note_pick(pick, f"{why.reason}; {why.expectation}")
+
+
+def _find_device(place: int | str | Device, operation: str, switches: Switches, generation: int) -> Device | None:
+    """Return the device of a place; None for a name that nobody knows."""
+    if isinstance(place, str):
+        return known_or_here(place) if switches.is_disabled else device_named(place, generation, operation)
+    return place if isinstance(place, Device) else platforms.current_device(place)
+
+
+def _did_you_mean(name: str, switches: Switches, generation: int) -> str:
+    if switches.is_disabled:
+        return platforms.did_you_mean(name, platforms.known_devices())
+    return similar_names(name, generation)
 
 
 @cache
@@ -308,26 +312,6 @@ def _admitted(operation: Operation[Any], shape: Shape, device: Device, among: Am
     if not admitted:
         raise InvalidShapeError("; ".join(reason for reason in reasons if reason))
     return admitted
-
-
-def _device_named(name: str, rows: "tuple[Served, ...]", generation: int) -> Device | None:
-    """Find the device that a name means: in these rows, or else in any table, with the highest power cap; the GPU here;
-    or a known one, of which nothing is recorded."""
-    found = find_named(name, _devices(rows)) or find_named(name, _devices(_all_rows(generation)))
-    return found or find_named(name, filter(None, [device_here()])) or platforms.known_device(name)
-
-
-def _all_rows(generation: int) -> "Iterator[Served]":
-    return (row for name in operation_names() for row in _rows(name, generation))
-
-
-def _devices(rows: "Iterable[Served]") -> list[Device]:
-    """List each device once, in the order of the rows: the same in every process."""
-    return list(dict.fromkeys(row.trial.device for row in rows))
-
-
-def _similar_names(name: str, generation: int) -> str:
-    return platforms.did_you_mean(name, [*platforms.known_devices(), *_devices(_all_rows(generation))])
 
 
 def _miss(kernel: TunedKernel, on_miss: OnMiss) -> None:

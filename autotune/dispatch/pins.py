@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from autotune.device import Device
@@ -113,9 +113,14 @@ def serve_pin(
 ) -> Alternative:
     """Return a pin as the one candidate that may be served; parameters that it leaves open are those ``served``.
 
+    A pin of an implementation alone is what is served of it, on its own rung and with its row.
+
     Raises:
         InvalidConfigError: a parameter or a value is not of the space, or the config is invalid for the shape.
     """
+    if not pin.values:
+        why = replace(served.provenance, reason=f"named by {pin.origin}: {served.provenance.reason}")
+        return Alternative(served.candidate, why)
     config = _complete(pin, implementation, shape, device, served.candidate.config)
     if (reason := implementation.space.why_invalid(config, shape, device)) is not None:
         raise InvalidConfigError(f"{pin.origin}: {config} is invalid for {shape} on {device.name}: {reason}")

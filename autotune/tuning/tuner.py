@@ -12,7 +12,7 @@ from typing import Any
 
 from autotune import platforms
 from autotune.device import Device
-from autotune.dispatch import default_config, neighbour_configs, pick_for_device, reload
+from autotune.dispatch import default_config, neighbour_configs, pick_for_tuning, reload
 from autotune.errors import AutotuneError, SearchError, TableError, UnknownNameError, UsageError
 from autotune.executor import Executor
 from autotune.executor.select import Settings, open_executor, open_gpu
@@ -271,7 +271,7 @@ class _Tuner:
 
 def _find_served(answer: Answer, device: Device, defaults: Mapping[str, Config]) -> Candidate | None:
     """Return the candidate that the tables serve for a shape today, if they know more than the default."""
-    kernel = pick_for_device(answer.shape, device, answer.operation.name, among=tuple(defaults))
+    kernel = pick_for_tuning(answer.shape, device, answer.operation.name, tuple(defaults))
     return None if kernel.config == defaults[kernel.implementation] else kernel.candidate
 
 

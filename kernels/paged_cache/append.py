@@ -5,11 +5,13 @@ from typing import Any, Final
 import torch
 import triton
 
-from autotune.kernels.paged_cache.layout import AXES, cache_strides, scale_strides
+from autotune.kernels.paged_cache.layout import AXES, allocate_caches, cache_strides, scale_strides
 from autotune.kernels.paged_cache.quantization import LARGEST
 from autotune.kernels.paged_cache.store import Slots, store_tokens
 from autotune.kernels.tiles.rows import Widths
+from autotune.shape import PagedShape
 
+PACKAGE: Final = "autotune.kernels.paged_cache"  # of what is launched here
 TILE: Final = 1024  # elements of a program's tile of keys, where a token has as many: 16 bytes of fp16 a thread
 ELEMENTS_PER_WARP: Final = 256
 
@@ -56,3 +58,25 @@ def append(
     if compile_only:
         return store_tokens.warmup(*arguments, **constants, grid=grid)
     return store_tokens[grid](*arguments, **constants)
+
+
+def warmup(shape: PagedShape) -> list[Any]:
+    """Compile for contiguous tokens of a shape's dtype, in caches and scales that lie as those of ``PagedKVCache``.
+
+    Any number of tokens runs the same binary; slots of int64 and of int32 have one each.
+    """
+    dtype, sizes = getattr(torch, shape.dtype), (shape.head_dim, shape.head_dim_v)
+    k, v = (torch.empty(1, shape.kv_heads, width, dtype=dtype, device="meta") for width in sizes)
+    caches = allocate_caches(shape, 2, "meta")
+    k_scale, v_scale = (_empty_scale(cache, shape.kv_heads) for cache in caches)
+    options: Any = {"layout": shape.layout, "k_scale": k_scale, "v_scale": v_scale, "compile_only": True}
+    slots = (torch.empty(1, dtype=each, device="meta") for each in (torch.int64, torch.int32))
+    return [append(k, v, *caches, each, **options) for each in slots]
+
+
+def _empty_scale(cache: torch.Tensor, kv_heads: int) -> torch.Tensor | None:
+    """Allocate the scales of a cache: one a slot and head of int8, one a head of 8-bit floats."""
+    if cache.dtype not in LARGEST:
+        return None
+    sizes = cache.shape[:3] if cache.dtype == torch.int8 else (kv_heads,)
+    return torch.empty(sizes, device=cache.device)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -58,8 +59,8 @@ def test_a_pick_is_logged_once_until_another_candidate_is_served(tables: Tables,
 
 def test_a_miss_is_told_the_command_that_tunes_it(tables: Tables, log: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
-        get_kernel(MISSED, device=H200)
-        get_kernel(sample.shape(batch=2), device=H200)
+        get_kernel(MISSED)
+        get_kernel(sample.shape(batch=2))
         reload()
     found = lines(log)
     assert [level for level, _ in found] == ["INFO", "INFO"]  # an untuned shape is nothing wrong
@@ -98,8 +99,9 @@ def test_a_process_that_picks_without_end_remembers_a_bounded_number(
 ) -> None:
     monkeypatch.setattr(events, "REMEMBERED", 3)
     for batch in range(1, 9):
-        get_kernel(sample.shape(batch=batch), device=H200)
+        get_kernel(sample.shape(batch=batch))
     assert len(events._counts.noted) <= 3
+    assert len(events._counts.picked) == 3
     assert len(stats().misses) == 3
     assert stats().picks == {"default": 8}
 
@@ -179,6 +181,48 @@ def test_after_the_seal_a_new_miss_is_an_error_and_an_old_one_is_served(tables: 
     assert get_kernel(missed).provenance.rung == "default"
 
 
+def test_after_the_seal_what_was_picked_is_served_though_its_row_is_gone(tables: Tables) -> None:
+    tables.tune(sample.trial())
+    assert get_kernel(sample.shape()).provenance.rung == "exact"
+    seal()
+    shutil.rmtree(tables.home)
+    reload()
+    assert get_kernel(sample.shape()).provenance.rung == "default"
+    assert stats().late_misses == 0
+
+
+def test_the_seal_remembers_what_was_picked_though_events_are_forgotten(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "REMEMBERED", 3)
+    tables.ship(sample.trial())
+    first = [sample.shape(batch=batch) for batch in (1, 2, 3)]
+    for shape in first:
+        get_kernel(shape)
+    seal()
+    get_kernel(sample.shape())  # no miss, for which no room is left; events are forgotten here
+    with events.ahead():
+        get_kernel(sample.shape(batch=4))
+    for shape in [*first, sample.shape(batch=4)]:
+        reload()
+        assert get_kernel(shape).provenance.rung == "default"
+    with pytest.raises(SealedError):
+        get_kernel(sample.shape(batch=5))
+
+
+def test_a_device_that_is_named_is_asked_about_and_not_served(tables: Tables, log: pytest.LogCaptureFixture) -> None:
+    for device in ("A100", H200):
+        get_kernel(MISSED, device=device)
+    seal()
+    for device in ("A100", H200):
+        get_kernel(sample.shape(batch=2), device=device)
+    assert (stats().misses, stats().late_misses, stats().picks) == ((), 0, {"default": 4})
+    assert [line for line in lines(log) if "tunes it" in line[1]] == []
+    unseal()
+    get_kernel(MISSED)
+    assert stats().misses == (("flash_attention", MISSED),)
+
+
 def test_a_seal_that_counts_lets_pass_and_warns(tables: Tables, log: pytest.LogCaptureFixture) -> None:
     get_kernel(MISSED)
     seal(late="count")
@@ -224,6 +268,41 @@ def test_triton_says_what_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compile_kernel("ours.attention.forward", is_ahead=True) == ["before", ("forward", True), "after"]
     assert compile_kernel("theirs.x") == ["before", "begin forward", ("forward", False), "after"]
     assert compile_kernel("ours.attention_of_others") == ["before", "after"]
+
+
+@pytest.mark.parametrize("calls_ours", [False, True])
+def test_the_seal_finds_hooks_that_were_set_after_ours(monkeypatch: pytest.MonkeyPatch, calls_ours: bool) -> None:
+    runtime = pytest.importorskip("triton.knobs").runtime
+    from autotune.kernels import compiles
+
+    monkeypatch.setattr(compiles, "_packages", set())
+    monkeypatch.setattr(runtime, "jit_cache_hook", None)
+    monkeypatch.setattr(runtime, "jit_post_compile_hook", None)
+    events.watch_compiles("ours")
+    seen: list[str] = []
+
+    def theirs(name: str) -> Callable[..., Any]:
+        before = getattr(runtime, name)
+
+        def hook(**given: Any) -> Any:
+            seen.append(name)
+            return before(**given) if calls_ours else None
+
+        return hook
+
+    names = ("jit_cache_hook", "jit_post_compile_hook")
+    for name in names:
+        setattr(runtime, name, theirs(name))
+    seal(late="count")
+    for _ in range(2):
+        seal(late="count")  # once is enough
+    given = {"fn": SimpleNamespace(module="ours", name="forward"), "is_manual_warmup": False}
+    for name in names:
+        getattr(runtime, name)(**given)
+    assert (seen, stats().compiles, stats().late_compiles) == (list(names), 1, 1)
+    seal()
+    with pytest.raises(SealedError, match="forward would compile after seal"):
+        runtime.jit_cache_hook(**given)
 
 
 QUIET: Final = """

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from autotune.device import NVIDIA_H200
-from autotune.dispatch import events, get_kernel, pick_for_device, reload, stats
+from autotune.dispatch import device_by_name, events, get_kernel, pick_for_device, reload, stats
 from autotune.dispatch import kernel as kernel_module
 from autotune.dispatch.pins import read_switches
 from autotune.errors import InvalidConfigError, InvalidShapeError, NoTunedKernelError, UnknownNameError, UsageError
@@ -67,7 +67,12 @@ def test_parameters_follow_a_pinned_one_that_decides_which_of_them_exist(tables:
 def test_an_implementation_alone_pins_what_is_served_of_it(tables: Tables) -> None:
     tables.ship(sample.trial())
     kernel = get_kernel(SHAPE, implementation="triton")
-    assert (kernel.config, kernel.provenance.rung) == (sample.FAST, "pinned")
+    why, served = kernel.provenance, get_kernel(SHAPE).provenance
+    assert why == replace(served, reason=f"named by implementation='triton': {served.reason}")
+    assert (kernel.config, why.rung, why.distance, len(kernel.alternatives)) == (sample.FAST, "exact", 0.0, 1)
+    assert why.row is not None
+    with pytest.raises(NoTunedKernelError, match="named by implementation='triton': no tuned shape of"):
+        get_kernel(sample.shape(batch=1), implementation="triton", on_miss="error")
     assert get_kernel(SHAPE, implementation="flex").implementation == "flex"
 
 
@@ -195,6 +200,25 @@ def test_tables_that_are_switched_off_answer_nothing(tables: Tables, environment
     environment.setenv("AUTOTUNE_DISABLE", "0")
     reload()
     assert get_kernel(SHAPE).provenance.rung == "exact"
+
+
+def test_tables_that_are_switched_off_are_not_read(tables: Tables, environment: pytest.MonkeyPatch) -> None:
+    other = replace(NVIDIA_H200, name="NVIDIA H200 of mine")
+    tables.tune(sample.trial(device=other))
+    for damaged in (tables.home, tables.results):
+        for path in damaged.rglob("*.parquet"):
+            path.write_bytes(b"no table")
+    environment.setattr("autotune.table.served_winners", None)
+    environment.setattr("autotune.table.shipped_portfolios", None)
+    environment.setenv("AUTOTUNE_DISABLE", "1")
+    reload()
+    for device in (None, H200, "A100", "sm_80"):
+        reason = get_kernel(SHAPE, device=device).provenance.reason
+        assert reason == "AUTOTUNE_DISABLE=1 switches the tables off: the space's default"
+    with pytest.warns(RuntimeWarning, match="AUTOTUNE_DISABLE=1 switches the tables off, and no list knows the device"):
+        get_kernel(SHAPE, device=other.name)
+    assert device_by_name("A100") is not None
+    assert device_by_name(other.name) is None
 
 
 def test_another_value_of_the_switch_is_refused() -> None:

@@ -1,0 +1,56 @@
+"""What is stored, each read once a generation: the rows that may be served, portfolios, and the devices they name."""
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING
+
+from autotune import platforms
+from autotune.device import Device
+from autotune.dispatch.devices import find_named, known_or_here
+from autotune.registry import operation_names
+
+if TYPE_CHECKING:
+    from autotune.table import Assignment, Served
+
+
+@cache
+def rows_of(operation: str, generation: int) -> "tuple[Served, ...]":
+    """Read the winners that may be served; of one shape the best implementation comes first."""
+    from autotune.table import served_winners, warn_damaged  # pyarrow takes 0.1 s to import
+
+    return tuple(served_winners(operation, on_damaged=warn_damaged))
+
+
+@cache
+def portfolios_of(operation: str, implementation: str, generation: int) -> "tuple[Assignment, ...]":
+    """Read the portfolios of an implementation on all architectures."""
+    from autotune.table import shipped_portfolios, warn_damaged
+
+    return tuple(shipped_portfolios(operation, implementation=implementation, on_damaged=warn_damaged))
+
+
+def forget() -> None:
+    """Read the tables anew when they are asked next."""
+    rows_of.cache_clear()
+    portfolios_of.cache_clear()
+
+
+def device_named(name: str, generation: int, operation: str = "") -> Device | None:
+    """Find the device that a name means: in the rows of an operation, or else in any, with the highest power cap; the
+    GPU here; or a known one, of which nothing is recorded."""
+    own = rows_of(operation, generation) if operation else ()
+    return find_named(name, _devices(own)) or find_named(name, _devices(_all_rows(generation))) or known_or_here(name)
+
+
+def similar_names(name: str, generation: int) -> str:
+    """Return the end of an error about a name that no table knows (``platforms.did_you_mean``)."""
+    return platforms.did_you_mean(name, [*platforms.known_devices(), *_devices(_all_rows(generation))])
+
+
+def _all_rows(generation: int) -> "Iterator[Served]":
+    return (row for name in operation_names() for row in rows_of(name, generation))
+
+
+def _devices(rows: "Iterable[Served]") -> list[Device]:
+    """List each device once, in the order of the rows: the same in every process."""
+    return list(dict.fromkeys(row.trial.device for row in rows))
