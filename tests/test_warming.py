@@ -238,12 +238,12 @@ import os
 import torch
 from triton.compiler.compiler import CompiledKernel
 from triton.runtime import driver
-from autotune import functional, platforms
+from autotune import eager_calls, functional, platforms
 from autotune.device import NVIDIA_H200, architecture
 from autotune.executor.compiler import target_driver
 {SHAPES}
 platforms.has_gpu, platforms.current_index, platforms.current_device = lambda: True, lambda: 0, lambda i=0: NVIDIA_H200
-functional.gpu_of = lambda tensor: 0
+functional.is_traced, eager_calls.gpu_of = lambda *tensors: False, lambda tensor: 0
 driver.set_active(target_driver(architecture("sm_90")))
 launched = []
 CompiledKernel._init_handles = lambda self: None
@@ -382,7 +382,7 @@ def test_a_gpu_appends_after_warm_and_seal(monkeypatch: pytest.MonkeyPatch, kv_d
     import torch
 
     monkeypatch.setattr(events, "_counts", events._Counts())
-    sizes = {"page_size": 16, "kv_heads": 4, "head_dim": 128}
+    sizes: dict[str, Any] = {"page_size": 16, "kv_heads": 4, "head_dim": 128}
     warmed = autotune.PagedShape(batch=4, heads=8, max_context=256, kv_dtype=kv_dtype, **sizes)
     (found,) = autotune.warm(warmed)
     assert found.failure == ""
