@@ -382,7 +382,7 @@ def test_a_gpu_appends_after_warm_and_seal(monkeypatch: pytest.MonkeyPatch, kv_d
     import torch
 
     monkeypatch.setattr(events, "_counts", events._Counts())
-    sizes = {"page_size": 16, "kv_heads": 4, "head_dim": 128}
+    sizes: dict[str, Any] = {"page_size": 16, "kv_heads": 4, "head_dim": 128}
     warmed = autotune.PagedShape(batch=4, heads=8, max_context=256, kv_dtype=kv_dtype, **sizes)
     (found,) = autotune.warm(warmed)
     assert found.failure == ""

@@ -81,9 +81,9 @@ def _with_portfolio(
 
 def _is_less(choice: PortfolioChoice, other: Provenance) -> bool:
     """Return True if both regrets are known and the choice's is less; nothing comes before a row of the very shape."""
-    if other.rung == "exact" or choice.expected_regret is None or other.expected_regret is None:
+    if other.rung == "exact" or other.expectation.recorded[0] is None or (least := choice.expectation.regret) is None:
         return False
-    return choice.expected_regret < other.expected_regret
+    return other.expected_regret is not None and least < other.expected_regret
 
 
 def _served(implementation: Implementation[Any], choice: PortfolioChoice, device: Device, why: str) -> Alternative:
@@ -92,7 +92,5 @@ def _served(implementation: Implementation[Any], choice: PortfolioChoice, device
     elsewhere = "" if near.device.model == device.model else f", recorded on {near.device.name}"
     keeps = f"the space's default, which the portfolio of {device.arch} keeps{elsewhere}"
     reason = f"{why}: {keeps if choice.is_default else has}"
-    provenance = Provenance(
-        "default", reason, expected_regret=choice.expected_regret, evidence=choice.evidence, notes=choice.notes
-    )
+    provenance = Provenance("default", reason, expectation=choice.expectation)
     return Alternative(Candidate(implementation.name, choice.config), provenance)

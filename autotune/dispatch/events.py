@@ -172,8 +172,8 @@ def ahead() -> Iterator[None]:
         _is_ahead.reset(token)
 
 
-def note_pick(pick: Pick, reason: str) -> None:
-    """Log and count a pick, once; raise SealedError for a miss that comes too late."""
+def note_pick(pick: Pick, reason: str, expectation: object) -> None:
+    """Log and count a pick, once, and log what is expected of it; raise SealedError for a miss that comes too late."""
     with _lock:
         if pick in _counts.noted:
             return
@@ -196,7 +196,9 @@ def note_pick(pick: Pick, reason: str) -> None:
     if LOGGER.isEnabledFor(level):
         hint = f"; `{tuning_command(pick.operation, pick.shape)}` tunes it" if pick.is_miss else ""
         after = "missed after seal(): " if is_late else ""
-        LOGGER.log(level, "%s: %s%s, %s: %s%s", problem, after, pick.candidate, pick.rung, reason, hint)
+        LOGGER.log(
+            level, "%s: %s%s, %s: %s; %s%s", problem, after, pick.candidate, pick.rung, reason, expectation, hint
+        )
 
 
 def note_refusal(operation: str, refused: Candidate, used: Candidate, error: Exception) -> None:

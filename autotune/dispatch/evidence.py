@@ -6,6 +6,7 @@ of the same features, with this source and this Triton. It is never less than wh
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from autotune.device import Device
@@ -23,35 +24,69 @@ EXACT_REGRET: Final = 0.01
 # With fewer measurements their mean says nothing, and the nearest of many say more than all.
 MIN_EVIDENCE, MAX_EVIDENCE = 3, 8
 
-# An expected regret, 0.02 for 2 %, and the number of measurements that it is the mean of; None and 0 where not known.
-Expectation = tuple[float | None, int]
-UNKNOWN: Final[Expectation] = (None, 0)
+# A recorded regret, 0.02 for 2 %, and the number of measurements that it is the mean of; None and 0 where not known.
+Recorded = tuple[float | None, int]
+UNKNOWN: Final[Recorded] = (None, 0)
 
 
-def changes_since(implementation: Implementation[Any], source_hash: str, triton: str) -> tuple[str, ...]:
-    """Name what differs here from what was measured: the source, and the Triton that is installed."""
-    notes = []
-    if source_hash != implementation.source_hash:
-        notes.append(f"{implementation.library or 'the kernel source'} has changed since it was tuned")
-    here = installed_version("triton")
-    if here and here != triton:
-        notes.append(f"tuned with triton {triton}, here is {here}")
-    return tuple(notes)
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """How near the best a pick is expected to be: what was recorded of it, and with which source and Triton.
+
+    Hashing today's source takes milliseconds, so that both are compared when they are asked for and not at a pick.
+    """
+
+    recorded: Recorded = UNKNOWN
+    implementation: Implementation[Any] | None = None
+    source_hash: str = ""
+    triton: str = ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The differences between what was measured and what is here: the source, and the Triton that is installed."""
+        if self.implementation is None:
+            return ()
+        notes = []
+        if self.source_hash != self.implementation.source_hash:
+            notes.append(f"{self.implementation.library or 'the kernel source'} has changed since it was tuned")
+        here = installed_version("triton")
+        if here and here != self.triton:
+            notes.append(f"tuned with triton {self.triton}, here is {here}")
+        return tuple(notes)
+
+    @property
+    def regret(self) -> float | None:
+        """The expected regret; None where nothing recorded tells, or something has changed since."""
+        return None if self.recorded[0] is None or self.notes else self.recorded[0]
+
+    @property
+    def evidence(self) -> int:
+        """The number of measurements behind the regret."""
+        return 0 if self.regret is None else self.recorded[1]
+
+    def __str__(self) -> str:
+        if (regret := self.regret) is None:
+            return "nothing recorded says how near the best"
+        count = f"{self.recorded[1]} measurement{'s' if self.recorded[1] != 1 else ''}"
+        return f"expected within {100 * regret:.2g} % of the best, {count}"
 
 
-def is_as_served(trial: Trial, notes: Sequence[str]) -> bool:
-    """True if a row was measured as it is served: on a GPU, by the usual policy, with this source and Triton."""
-    return trial.executor == "gpu" and trial.policy == Policy() and not notes
+NOTHING_RECORDED: Final = Expectation()
+
+
+def is_as_served(trial: Trial) -> bool:
+    """True if a row was measured as it is served: on a GPU, by the usual policy."""
+    return trial.executor == "gpu" and trial.policy == Policy()
 
 
 def transfer_regret(
     rows: "Iterable[Assignment]",
-    implementation: Implementation[Any],
+    trial: Trial,
     shape: Shape,
     device: Device,
     distance: float,
-) -> Expectation:
-    """Expect the regret of a row's config at a shape so far from its own, and count the pairs of shapes that say so.
+) -> Recorded:
+    """Expect the regret of a row at a shape so far from its own, and count the pairs of shapes that say so.
 
     Of each recorded shape the winner of the nearest other one of its family was timed there. The regret of these pairs
     is taken to grow in proportion to ``Shape.distance``: their summed regret over their summed distance, times this
@@ -59,7 +94,7 @@ def transfer_regret(
     """
     pairs = [
         (row.transfer_distance, row.transfer_regret)
-        for row in _comparable(rows, implementation, shape, device)
+        for row in _comparable(rows, (trial.source_hash, trial.toolchain.triton), shape, device)
         if row.transfer_distance is not None and row.transfer_regret is not None
     ]
     if len(pairs) < MIN_EVIDENCE:
@@ -68,9 +103,7 @@ def transfer_regret(
     return (max(EXACT_REGRET, distance * lost / far), len(pairs)) if lost < math.inf else UNKNOWN
 
 
-def left_out_regret(
-    rows: "Iterable[Assignment]", implementation: Implementation[Any], shape: Shape, device: Device
-) -> Expectation:
+def left_out_regret(rows: "Iterable[Assignment]", nearest: "Assignment", shape: Shape, device: Device) -> Recorded:
     """Expect of a portfolio's choice what the nearest recorded shapes lost when they were left out, and count them.
 
     Fewer than ``MIN_EVIDENCE`` say nothing, nor do shapes from which this one differs in a feature, or by more than a
@@ -79,14 +112,14 @@ def left_out_regret(
     here = likeness(shape, device)
     measured = [
         (likeness(row.shape, row.device), row.left_out_regret)
-        for row in _comparable(rows, implementation, shape, device)
+        for row in _comparable(rows, (nearest.source_hash, nearest.triton_version), shape, device)
         if row.left_out_regret is not None
     ]
     if len(measured) < MIN_EVIDENCE or not here.is_among(there for there, _ in measured):
         return UNKNOWN
     measured.sort(key=lambda item: (here.distance(item[0]), item[1]))
-    nearest = [regret for _, regret in measured[:MAX_EVIDENCE]]
-    return mean_regret(nearest), len(nearest)
+    regrets = [regret for _, regret in measured[:MAX_EVIDENCE]]
+    return mean_regret(regrets), len(regrets)
 
 
 def mean_regret(regrets: Sequence[float]) -> float:
@@ -95,14 +128,14 @@ def mean_regret(regrets: Sequence[float]) -> float:
 
 
 def _comparable(
-    rows: "Iterable[Assignment]", implementation: Implementation[Any], shape: Shape, device: Device
+    rows: "Iterable[Assignment]", measured: tuple[str, str], shape: Shape, device: Device
 ) -> "list[Assignment]":
-    """List the rows that speak for a shape: of its class and features, this model of device, source and Triton."""
+    """List the rows that speak for a shape: of its class and features, this model of device, one source and Triton."""
     here = likeness(shape, device)
     found = []
     for row in rows:
         there = likeness(row.shape, row.device)
         is_alike = (there.kind, there.features) == (here.kind, here.features) and row.device.model == device.model
-        if is_alike and not changes_since(implementation, row.source_hash, row.triton_version):
+        if is_alike and (row.source_hash, row.triton_version) == measured:
             found.append(row)
     return found

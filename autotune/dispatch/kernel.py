@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from autotune.dispatch.events import begin_compile, note_refusal, noting_first_call, watch_compiles
+from autotune.dispatch.evidence import NOTHING_RECORDED, Expectation
 from autotune.errors import BaselineUnavailableError, UnsupportedCallError, is_toolchain_refusal
 from autotune.operation import ServedBaseline, ServedDefinition
 from autotune.registry import get_implementation, load_baselines, load_definition, load_kernel
@@ -37,19 +38,19 @@ class Provenance:
     origin: Literal["user", "shipped", ""] = ""
     distance: float | None = None
     baseline: str = ""
-    expected_regret: float | None = None
-    evidence: int = 0
-    notes: tuple[str, ...] = ()
+    expectation: Expectation = NOTHING_RECORDED
 
     @property
-    def expectation(self) -> str:
-        """How near the best this is expected to be, in words."""
-        if self.expected_regret is None:
-            return "nothing recorded says how near the best"
-        return (
-            f"expected within {100 * self.expected_regret:.2g} % of the best, "
-            f"{self.evidence} measurement{'s' if self.evidence != 1 else ''}"
-        )
+    def expected_regret(self) -> float | None:
+        return self.expectation.regret
+
+    @property
+    def evidence(self) -> int:
+        return self.expectation.evidence
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return () if self.baseline else self.expectation.notes
 
     def __str__(self) -> str:
         return self.reason

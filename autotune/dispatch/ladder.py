@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from autotune.device import Device
-from autotune.dispatch.evidence import EXACT_REGRET, UNKNOWN, Expectation, changes_since, is_as_served, transfer_regret
+from autotune.dispatch.evidence import EXACT_REGRET, UNKNOWN, Expectation, Recorded, is_as_served, transfer_regret
 from autotune.dispatch.kernel import Alternative, Provenance, Rung
 from autotune.implementation import Implementation
 from autotune.shape import Shape
@@ -52,27 +52,25 @@ def climb(
         if implementation.space.why_invalid(trial.config, shape, device) is not None:
             continue
         rung, reason = _rung(distance, trial, device)
-        notes = changes_since(implementation, trial.source_hash, trial.toolchain.triton)
-        expected, evidence = UNKNOWN
-        if is_as_served(trial, notes):
-            expected, evidence = _expected(rung, distance, implementation, shape, device, portfolio)
+        recorded = _recorded(rung, distance, trial, shape, device, portfolio) if is_as_served(trial) else UNKNOWN
+        expected = Expectation(recorded, implementation, trial.source_hash, trial.toolchain.triton)
         if with_baselines and distance == 0.0 and (name := _faster_baseline(trial)):
             why = f"{name} won the race of the kernel {reason}"
-            found = Provenance(rung, why, trial, row.origin, distance, name, expected, evidence)
+            found = Provenance(rung, why, trial, row.origin, distance, name, expected)
             yield Alternative(Candidate(name, Config()), found)
-        found = Provenance(rung, reason, trial, row.origin, distance, "", expected, evidence, notes)
+        found = Provenance(rung, reason, trial, row.origin, distance, "", expected)
         yield Alternative(trial.candidate, found)
 
 
-def _expected(
+def _recorded(
     rung: Rung,
     distance: float,
-    implementation: Implementation[Any],
+    trial: Trial,
     shape: Shape,
     device: Device,
     portfolio: "Sequence[Assignment]",
-) -> Expectation:
-    """Return the expected regret of a row and the number of measurements behind it.
+) -> Recorded:
+    """Return the recorded regret of a row and the number of measurements behind it.
 
     That of an exact row is what its race cannot tell; of a nearest one what winners lost elsewhere on this model of
     device; of another power cap nothing is known.
@@ -81,8 +79,8 @@ def _expected(
         return EXACT_REGRET, 1
     if rung != "nearest":
         return UNKNOWN
-    own = [row for row in portfolio if row.implementation == implementation.name]
-    return transfer_regret(own, implementation, shape, device, distance)
+    own = [row for row in portfolio if row.implementation == trial.implementation]
+    return transfer_regret(own, trial, shape, device, distance)
 
 
 def _rung(distance: float, trial: Trial, device: Device) -> tuple[Rung, str]:

@@ -261,7 +261,7 @@ def _portfolio(implementation: Implementation[Any], device: Device, generation: 
 def _note(kernel: TunedKernel, device: Device, is_miss: bool) -> None:
     why = kernel.provenance
     pick = Pick(kernel.operation, kernel.shape, device, kernel.candidate, why.rung, is_miss)
-    note_pick(pick, f"{why.reason}; {why.expectation}")
+    note_pick(pick, why.reason, why.expectation)
 
 
 def _find_device(place: int | str | Device, operation: str, switches: Switches, generation: int) -> Device | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from autotune.device import Device
-from autotune.dispatch.evidence import changes_since, left_out_regret
+from autotune.dispatch.evidence import UNKNOWN, Expectation, left_out_regret
 from autotune.implementation import Implementation
 from autotune.likeness import Likeness, likeness
 from autotune.shape import Shape
@@ -23,17 +23,14 @@ NEARLY_ZERO: Final = 1e-3  # the distance of a recorded shape from itself, whose
 class PortfolioChoice(NamedTuple):
     """A config of a portfolio, or the space's default where that is its member (``is_default``).
 
-    ``nearest`` is the nearest recorded shape that was assigned it. ``expected_regret`` is None where nothing is known,
-    as of a choice that is not the first; ``evidence`` counts the left-out shapes that it is the mean of. ``notes`` say
-    in what source and toolchain differ from those that ``nearest`` was recorded with.
+    ``nearest`` is the nearest recorded shape that was assigned it. ``expectation`` is of the left-out shapes like this
+    one, and of nothing where the choice is not the first.
     """
 
     config: Config
     is_default: bool
     nearest: "Assignment"
-    expected_regret: float | None
-    evidence: int
-    notes: tuple[str, ...]
+    expectation: Expectation
 
 
 def choose(
@@ -65,11 +62,10 @@ def choose(
         config = space.default(shape, device) if member is None else member
         if space.why_invalid(config, shape, device) is None:
             nearest = next(voter.row for voter in kin if voter.member == member)
-            notes = changes_since(implementation, nearest.source_hash, nearest.triton_version)
-            is_as_left_out = place == 0 and not notes
-            known = [voter.row for voter in kin] if is_as_left_out else []
-            expected, evidence = left_out_regret(known, implementation, shape, device)
-            return PortfolioChoice(config, member is None, nearest, expected, evidence, notes)
+            rows = [voter.row for voter in kin]
+            recorded = left_out_regret(rows, nearest, shape, device) if place == 0 else UNKNOWN
+            expected = Expectation(recorded, implementation, nearest.source_hash, nearest.triton_version)
+            return PortfolioChoice(config, member is None, nearest, expected)
     return None
 
 

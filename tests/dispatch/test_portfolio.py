@@ -81,7 +81,7 @@ def expected(shape: AttentionShape, *rows: Assignment, device: Device = NVIDIA_H
     """What is expected, to a millionth, and the number of measurements."""
     found = choose(rows, IMPLEMENTATION, shape, device)
     assert found is not None
-    return rounded(found.expected_regret), found.evidence
+    return rounded(found.expectation.regret), found.expectation.evidence
 
 
 def rounded(regret: float | None) -> float | None:
@@ -169,7 +169,7 @@ def test_nothing_is_expected_beyond_what_was_recorded(shape: AttentionShape) -> 
     assert expected(sample.shape(256), *rows) == (0.01, 4)
     found = choose(rows, IMPLEMENTATION, shape, NVIDIA_H200)
     assert found is not None
-    assert (found.config, found.expected_regret, found.evidence) == (sample.FAST, None, 0)
+    assert (found.config, found.expectation.regret, found.expectation.evidence) == (sample.FAST, None, 0)
 
 
 def test_it_is_served_on_the_rung_default_and_says_why(tables: Tables) -> None:
@@ -185,7 +185,7 @@ def test_it_is_served_on_the_rung_default_and_says_why(tables: Tables) -> None:
         f"size); the nearest, {SHORT}, is {asked.distance(SHORT):.2f} away: the config that the portfolio of sm_90 has "
         f"for {sample.shape(4096)} on NVIDIA H200"
     )
-    assert why.expectation == "expected within 1 % of the best, 3 measurements"
+    assert str(why.expectation) == "expected within 1 % of the best, 3 measurements"
 
 
 def test_every_device_of_the_architecture_is_served_it_and_no_other(
@@ -263,7 +263,7 @@ def test_fewer_than_three_pairs_like_the_shape_say_nothing_of_a_near_winner(
     tables.cover(replace(first, **change), *others)
     why = get_kernel(sample.shape(), device=H200).provenance
     assert (why.rung, why.expected_regret, why.evidence) == ("nearest", None, 0)
-    assert why.expectation == "nothing recorded says how near the best"
+    assert str(why.expectation) == "nothing recorded says how near the best"
 
 
 def test_it_is_a_miss_still(tables: Tables) -> None:
