@@ -120,7 +120,8 @@ def _tile_of_flash_attention_2(shape: AttentionShape, device: Device) -> tuple[i
     if width <= 64:
         return 128, 128, 4
     if width <= 128:
-        has_less_memory = device.is_from("sm_86") and not device.is_from("sm_90")
+        is_ampere = device.has("async_copies") and not device.has("tensor_maps")  # or Ada
+        has_less_memory = is_ampere and device.shared_memory_bytes < 128 * 1024
         if has_less_memory and shape.causal and shape.window is None:
             return 64, 64, 4
         return 128, 32 if has_less_memory and width > 96 else 64, 4
