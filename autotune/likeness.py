@@ -1,4 +1,4 @@
-"""How alike two shapes are to a config: the classes, features and sizes by which a portfolio's choice is made.
+"""The likeness of two shapes to a config: the classes, features and sizes by which a portfolio's choice is made.
 
 ``Shape.distance`` asks whose winner may be borrowed, and never mixes families. Here the question is wider: which of all
 recorded shapes of a class says best what a new shape wants. So what a config hardly feels counts little, and a feature

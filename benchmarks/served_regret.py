@@ -1,4 +1,4 @@
-"""What a user who has tuned nothing is served, against the best: ``python -m benchmarks.served_regret --sweeps``.
+"""The regret of a user who has tuned nothing: ``python -m benchmarks.served_regret --sweeps``.
 
 Each recorded sweep is left out in turn, with the winners of its shape: the portfolios are computed anew without it, and
 what would be served for the shape is looked up in the sweep, which timed every config. No GPU. Beside that stands what

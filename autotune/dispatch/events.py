@@ -73,7 +73,7 @@ class Pick(NamedTuple):
 
 
 class _Counts:
-    """What was noted so far; every access holds the lock."""
+    """Counts of this process; every access holds the lock."""
 
     def __init__(self) -> None:
         self.picks: Counter[str] = Counter()

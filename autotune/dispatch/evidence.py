@@ -1,4 +1,4 @@
-"""What recordings say of how near the best a pick is, and where they say nothing.
+"""Evidence of how near the best a pick is, by recordings, and where there is none.
 
 An expected regret is a mean of measurements that were made as the pick is used: on the same model of device, on shapes
 of the same features, with this source and this Triton. It is never less than what a race can tell apart.
@@ -31,7 +31,7 @@ UNKNOWN: Final[Recorded] = (None, 0)
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """How near the best a pick is expected to be: what was recorded of it, and with which source and Triton.
+    """The expected regret of a pick: what was recorded of it, and with which source and Triton.
 
     Hashing today's source takes milliseconds, so that both are compared when they are asked for and not at a pick.
     """

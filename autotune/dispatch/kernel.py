@@ -114,7 +114,7 @@ class TunedKernel:
 
     @property
     def last_resort(self) -> Provenance:
-        """Why the candidate is served that is left when all others are refused."""
+        """The provenance of the candidate that is left when all others are refused."""
         return self._alternatives[-1].provenance
 
     def _allowed(self) -> tuple[Alternative, ...]:

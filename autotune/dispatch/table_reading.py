@@ -1,4 +1,4 @@
-"""What is stored, each read once a generation: the rows that may be served, portfolios, and the devices they name."""
+"""Stored rows that may be served, portfolios, and the devices that they name, each read once a generation."""
 
 from collections.abc import Iterable, Iterator
 from functools import cache

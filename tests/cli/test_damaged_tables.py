@@ -20,7 +20,7 @@ RESTORE = "`git checkout -- results` in the clone, or installing the package aga
 
 
 def told(part: Path) -> str:
-    """How a message names a part of the user's: by its folder and the start of its digest."""
+    """Name a part of the user's in a message, by its folder and the start of its digest."""
     return f"{part.parent.name}/{part.stem[:12]}...: damaged"
 
 
