@@ -1,6 +1,6 @@
 """Shapes of calls: the problem that the tensors and options of a public function pose."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +20,7 @@ def dense_shape(
     q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor", causal: bool, window: int | None, softcap: bool
 ) -> AttentionShape:
     """Return the shape of a call of ``attention`` over tensors of four dimensions, none of size 0."""
-    return _dense_shape(q.shape, k.shape, v.shape[3], str(q.dtype)[6:], causal, window, softcap)
+    return _dense_shape(q.shape, k.shape, v.shape[3], q.dtype, causal, window, softcap)
 
 
 def check_dense_ranks(q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor") -> None:
@@ -40,9 +40,9 @@ def decode_shape(
     options: Mapping[str, Any],
 ) -> PagedShape:
     """Return the shape of a call of ``paged_decode``; ``options`` are its others."""
-    check_paged_ranks(q, k_cache, v_cache, page_table, DECODE_QUERIES)
-    sizes = (q.shape[0], 1, *q.shape[1:]) if q.ndim == 3 else q.shape
-    return _shape_over_pages(sizes, q, k_cache, v_cache, page_table, layout, window, mean_context, options)
+    sizes = (q.shape, k_cache.shape, v_cache.shape, page_table.shape)
+    features = (window, *_features(options))
+    return _decode_shape(sizes, q.dtype, k_cache.dtype, features, parse_layout(layout), _round_mean(mean_context))
 
 
 def prefill_shape(
@@ -56,55 +56,72 @@ def prefill_shape(
     options: Mapping[str, Any],
 ) -> PagedShape:
     """Return the shape of a call of ``paged_prefill``; ``options`` are its others."""
-    check_paged_ranks(q, k_cache, v_cache, page_table, PREFILL_QUERIES)
+    check_paged_ranks(q.shape, k_cache.shape, v_cache.shape, page_table.shape, PREFILL_QUERIES)
     batch = page_table.shape[0]
     # Serving packs another number of queries in every step: few picks, and shapes that are found in a table, need a
     # mean that is rounded.
     mean_queries = max(1, -(-q.shape[0] // max(1, batch)))
     sizes = (batch, power_of_two(mean_queries), *q.shape[1:])
-    return _shape_over_pages(sizes, q, k_cache, v_cache, page_table, layout, window, mean_context, options)
+    pages = (*k_cache.shape[1:3], v_cache.shape[3], page_table.shape[1])
+    features = (window, *_features(options))
+    dtypes = (_name(q.dtype), _name(k_cache.dtype))
+    return _paged_shape(sizes, pages, dtypes, features, parse_layout(layout), _round_mean(mean_context))
 
 
 def check_paged_ranks(
-    q: "torch.Tensor",
-    k_cache: "torch.Tensor",
-    v_cache: "torch.Tensor",
-    page_table: "torch.Tensor",
+    q: Sequence[int],
+    k_cache: Sequence[int],
+    v_cache: Sequence[int],
+    page_table: Sequence[int],
     queries: Mapping[int, str],
 ) -> None:
-    """Validate the numbers of dimensions; the kernel checks the sizes against the shape it was picked for."""
-    if q.ndim not in queries or k_cache.ndim != 4 or v_cache.ndim != 4 or page_table.ndim != 2:
+    """Validate the dimensions, given all sizes; the kernel checks those against the shape it was picked for."""
+    ranks = [len(sizes) for sizes in (q, k_cache, v_cache, page_table)]
+    if ranks[0] not in queries or ranks[1:] != [4, 4, 2]:
         raise InputMismatchError(
-            f"q, k_cache, v_cache and page_table have {q.ndim}, {k_cache.ndim}, {v_cache.ndim} and {page_table.ndim} "
-            f"dimensions; expected {' or '.join(queries.values())}, two caches of 4, and [B, max_pages]"
+            f"q, k_cache, v_cache and page_table have {ranks[0]}, {ranks[1]}, {ranks[2]} and {ranks[3]} dimensions; "
+            f"expected {' or '.join(queries.values())}, two caches of 4, and [B, max_pages]"
         )
 
 
 @lru_cache(maxsize=CACHED_PICKS)
 def _dense_shape(
-    q: tuple[int, ...], k: tuple[int, ...], width: int, dtype: str, causal: bool, window: int | None, softcap: bool
+    q: tuple[int, ...],
+    k: tuple[int, ...],
+    width: int,
+    dtype: "torch.dtype",
+    causal: bool,
+    window: int | None,
+    softcap: bool,
 ) -> AttentionShape:
     sizes = {"batch": q[0], "heads": q[2], "kv_heads": k[2], "seq_q": q[1], "seq_kv": k[1]}
     widths = {"head_dim": q[3], "head_dim_v": width}
-    return AttentionShape(**sizes, **widths, dtype=dtype, causal=causal, window=window, softcap=softcap)
+    return AttentionShape(**sizes, **widths, dtype=_name(dtype), causal=causal, window=window, softcap=softcap)
 
 
-def _shape_over_pages(
-    sizes: tuple[int, ...],
-    q: "torch.Tensor",
-    k_cache: "torch.Tensor",
-    v_cache: "torch.Tensor",
-    page_table: "torch.Tensor",
+@lru_cache(maxsize=CACHED_PICKS)
+def _decode_shape(
+    sizes: tuple[Sequence[int], ...],
+    dtype: "torch.dtype",
+    kv_dtype: "torch.dtype",
+    features: tuple[int | bool | None, ...],
     layout: str,
-    window: int | None,
     mean_context: int | None,
-    options: Mapping[str, Any],
 ) -> PagedShape:
-    """Return a call's shape: ``sizes`` are batch, queries of a sequence, heads and width."""
-    pages = (*k_cache.shape[1:3], v_cache.shape[3], page_table.shape[1])
-    dtypes = (str(q.dtype)[6:], str(k_cache.dtype)[6:])
-    given = (options["softcap"] is not None, options["sinks"] is not None, options["alibi_slopes"] is not None)
-    return _paged_shape(sizes, pages, dtypes, (window, *given), parse_layout(layout), _round_mean(mean_context))
+    """Make the shape of a call over ``q``, ``k_cache``, ``v_cache`` and ``page_table`` of these sizes."""
+    q, k_cache, v_cache, page_table = sizes
+    check_paged_ranks(q, k_cache, v_cache, page_table, DECODE_QUERIES)
+    queries = (q[0], 1, *q[1:]) if len(q) == 3 else tuple(q)
+    pages = (*k_cache[1:3], v_cache[3], page_table[1])
+    return _paged_shape(queries, pages, (_name(dtype), _name(kv_dtype)), features, layout, mean_context)
+
+
+def _features(options: Mapping[str, Any]) -> tuple[bool, bool, bool]:
+    return options["softcap"] is not None, options["sinks"] is not None, options["alibi_slopes"] is not None
+
+
+def _name(dtype: "torch.dtype") -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _round_mean(mean_context: int | None) -> int | None:

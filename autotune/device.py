@@ -108,7 +108,7 @@ class Device:
         return _find(self.arch).warp_size
 
     def has(self, capability: str) -> bool:
-        """True if the architecture has one of the ``CAPABILITIES``.
+        """Return True if the architecture has one of the ``CAPABILITIES``.
 
         Example:
             >>> NVIDIA_H200.has("tensor_maps")
@@ -117,7 +117,7 @@ class Device:
         return check_capability(capability) in _find(self.arch).capabilities
 
     def is_from(self, name: str) -> bool:
-        """True if the architecture is the named one, or a newer one of the same vendor."""
+        """Return True if the architecture is the named one, or a newer one of the same vendor."""
         here, first = _find(self.arch), _find(name)
         return here.platform == first.platform and here.generation >= first.generation
 

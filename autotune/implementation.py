@@ -93,8 +93,13 @@ class Implementation(Generic[ShapeT]):
         return library_hash(self.library, version) if self.library and version else self.source_hash
 
     def is_source_of(self, trial: Trial) -> bool:
-        """True if a row is of this tree's source, or of the library version that the row itself names."""
+        """Return True if a row is of this tree's source, or of the library version that the row itself names."""
         return trial.source_hash == self.source_hash_under(trial.toolchain)
+
+    def is_current(self, trial: Trial, toolchain: Toolchain) -> bool:
+        """Return True if a row is of the kernel that a toolchain compiles now: of its source, Triton and ptxas."""
+        found = (trial.source_hash, trial.toolchain.triton, trial.toolchain.ptxas)
+        return found == (self.source_hash_under(toolchain), toolchain.triton, toolchain.ptxas)
 
 
 class Kernel(Protocol):

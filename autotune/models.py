@@ -48,6 +48,16 @@ class ModelShape:
         if self.head_dim_v is None:
             object.__setattr__(self, "head_dim_v", self.head_dim)
 
+    @property
+    def layer_windows(self) -> tuple[int | None, ...]:
+        """The window of each kind of its layers, None where they see all keys.
+
+        Example:
+            >>> get_model("gemma-2-9b").layer_windows
+            (4096, None)
+        """
+        return (self.window, None) if self.mixes_windows else (self.window,)
+
     def tensor_parallel(self, degree: int) -> "ModelShape":
         """Return the part that one of ``degree`` ranks computes: its share of the heads.
 

@@ -52,6 +52,20 @@ def rates(cost: Cost, microseconds: float) -> tuple[float, float]:
     return cost.flops / microseconds / 1e6, cost.bytes / microseconds / 1e3
 
 
+def least_us(cost: Cost, device: Device, dtype: str) -> float:
+    """Return the microseconds that no run takes less than, by the device's data sheet; 0 without one.
+
+    Example:
+        >>> least_us(Cost(flops=989.5e12, bytes=1), NVIDIA_H200, "bfloat16")
+        1000000.0
+    """
+    sheet = data_sheets().get(device.name)
+    if sheet is None:
+        return 0.0
+    limit = sheet.tflops.get(dtype)
+    return max(cost.bytes / sheet.gbps / 1e3, 0.0 if limit is None else cost.flops / limit / 1e6)
+
+
 def why_implausible(cost: Cost, microseconds: float, device: Device, dtype: str) -> str | None:
     """Return the reason why a time cannot be true on a device, or None; of an unknown one, only a time of zero cannot.
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from autotune.errors import InvalidShapeError, UnknownNameError
@@ -52,6 +53,8 @@ def parse_layout(layout: str) -> str:
 
 def _parse_name(field: str, given: object, aliases: dict[str, str], names: list[str]) -> str:
     """Resolve an alias; the error lists each name once, with its aliases."""
+    if type(given) is str and given in names:
+        return given
     spelled = str(given).removeprefix("torch.").lower()
     name = aliases.get(spelled, spelled)
     if name not in names:
@@ -59,6 +62,11 @@ def _parse_name(field: str, given: object, aliases: dict[str, str], names: list[
         allowed = ", ".join(name + (f" ({', '.join(short[name])})" if short[name] else "") for name in names)
         raise UnknownNameError(f"{field}={given!r} is unknown; allowed: {allowed}")
     return name
+
+
+@cache
+def _field_names(cls: type) -> dict[str, None]:
+    return dict.fromkeys(field.name for field in fields(cls))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +84,10 @@ class Shape:
 
     def __new__(cls, *_: object, **given: object) -> Self:
         """Refuse an unknown field by name; the generated ``__init__`` takes the values."""
-        names = [field.name for field in fields(cls)]
-        for name in given:
-            if name not in names:
-                raise InvalidShapeError(f"{name} is not a field of {cls.__name__}; allowed: {', '.join(names)}")
+        names = _field_names(cls)  # type: ignore[arg-type]  # a class can be hashed, whatever mypy says
+        if not names.keys() >= given.keys():
+            name = next(name for name in given if name not in names)
+            raise InvalidShapeError(f"{name} is not a field of {cls.__name__}; allowed: {', '.join(names)}")
         return object.__new__(cls)
 
     def as_dict(self) -> dict[str, int | str | bool | None]:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -114,7 +114,7 @@ class Parameter:
 
     @property
     def is_ordered(self) -> bool:
-        """True if a sampler should see the values as an ordered range rather than as categories."""
+        """Return True if a sampler should see the values as an ordered range rather than as categories."""
         return all(isinstance(value, int) for value in self.values)
 
     def exists_on(self, device: Device) -> bool:
@@ -139,15 +139,20 @@ def combinations(parameters: Sequence[Parameter], device: Device | None = None) 
         >>> list(combinations([Parameter("a", (1, 2)), Parameter("b", (3, 4), only=("a", 2))]))
         [Config(a=1, b=None), Config(a=2, b=3), Config(a=2, b=4)]
     """
+    found: Iterable[dict[str, Value]] = [{}]
+    for parameter in parameters:
+        found = _extend(found, parameter, device)
+    return map(Config, found)
 
-    def extend(chosen: dict[str, Value], left: Sequence[Parameter]) -> Iterator[Config]:
-        if not left:
-            yield Config(chosen)
-            return
-        for value in left[0].choices(device, chosen):
-            yield from extend({**chosen, left[0].name: value}, left[1:])
 
-    return extend({}, tuple(parameters))
+def _extend(
+    found: Iterable[dict[str, Value]], parameter: Parameter, device: Device | None
+) -> Iterator[dict[str, Value]]:
+    """Yield each of what was chosen so far with each value of one more parameter."""
+    fixed = parameter.choices(device) if parameter.only is None else None
+    for chosen in found:
+        for value in fixed or parameter.choices(device, chosen):
+            yield {**chosen, parameter.name: value}
 
 
 def _no_heuristics(shape: Shape, device: Device) -> tuple[Config, ...]:
@@ -156,6 +161,10 @@ def _no_heuristics(shape: Shape, device: Device) -> tuple[Config, ...]:
 
 def _no_hints(config: Config, shape: Shape, device: Device) -> tuple[float, ...]:
     return ()
+
+
+def _no_basis(device: Device) -> str:
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +177,8 @@ class Space(Generic[ShapeT]):
     search learns from them beside the parameters. ``removed`` names parameters that the space had once, each with the
     value that the kernel has in their place now: stored rows with that value are still rows of the space.
     ``heuristics(shape, device)`` returns what people write by hand, for a search to measure beside; one that is not
-    valid there is passed over.
+    valid there is passed over. ``default_basis(device)`` returns what chose the default where no time did, such as
+    ``"chosen by compiled resources"``; empty elsewhere.
     """
 
     parameters: tuple[Parameter, ...]
@@ -177,6 +187,7 @@ class Space(Generic[ShapeT]):
     hints: Callable[[Config, ShapeT, Device], tuple[float, ...]] = _no_hints
     removed: Mapping[str, Value] = field(default_factory=dict, hash=False)
     heuristics: Callable[[ShapeT, Device], tuple[Config, ...]] = _no_heuristics
+    default_basis: Callable[[Device], str] = _no_basis
 
     def size(self, device: Device) -> int:
         """Count the configs before validity."""

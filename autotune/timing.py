@@ -17,6 +17,7 @@ RESAMPLES: Final = 1000
 MIN_REPLAY_US: Final = 400.0  # a sample must dwarf the ~1 us resolution of events
 MAX_LED_US: Final = 5000.0  # a longer sample hardly depends on what ran before it
 MAX_WARMUP_SECONDS: Final = 0.2
+MIN_ROUNDS: Final = 15  # of a race: fewer samples separate nothing
 STEADY: Final = 0.01  # consecutive samples within 1 %: clocks and caches have settled
 FAR: Final = 2.0  # times the limit of a screening: so far behind that one rough pass is proof enough
 MIN_ROUGH_US: Final = 200.0  # a launch; a shorter one may have been spent in Python, issuing it
@@ -151,7 +152,7 @@ def race(
     contenders: int,
     seconds: float,
     on_turn: Callable[[int], object] = lambda index: None,
-    min_rounds: int = 15,
+    min_rounds: int = MIN_ROUNDS,
     max_rounds: int = 100,
 ) -> list[Timing]:
     """Measure all round-robin until the fastest contender stands out, or the time or the rounds end.

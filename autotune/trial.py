@@ -59,7 +59,7 @@ class Timing:
     samples: int
 
     def overlaps(self, other: "Timing") -> bool:
-        """True if the intervals share a point: the two cannot be told apart."""
+        """Return True if the intervals share a point: the two cannot be told apart."""
         return self.low_us <= other.high_us and other.low_us <= self.high_us
 
 
@@ -115,6 +115,20 @@ class Candidate:
         return f"{self.implementation} {self.config}".rstrip()
 
 
+@dataclass(frozen=True, slots=True)
+class PriorPick:
+    """The candidate that tables served for a shape before it was tuned, and the rung of the ladder that it stood on.
+
+    ``expected_regret`` is how much longer it was expected to take than the best, 0.02 for 2 %, by ``evidence``, a
+    number of measurements: None and 0 where nothing recorded told.
+    """
+
+    candidate: Candidate
+    rung: str
+    expected_regret: float | None = None
+    evidence: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """A verdict on one candidate; ``error`` is the largest absolute deviation, ``error_limit`` the allowed one.
@@ -149,7 +163,10 @@ class Trial:
     ``executor`` is ``gpu`` or ``replay``. Rows of one ``race_id`` were measured interleaved, together with the default
     of their implementation (``default_timing``), the fastest of what people write by hand (``heuristic_timing``) and
     the fastest of the usual baselines (``baseline``, ``baseline_timing``); only they are compared. The default is what
-    an untuned user was served then: ``default_config``, or the space's default in rows that do not name it.
+    no row is needed for: ``default_config``, or the space's default in rows that do not name it. What the tables served
+    for the shape then, by whatever implementation (``PriorPick``), took ``served_timing``, None if it failed, and stood
+    on ``served_rung``, with ``expected_regret`` by ``evidence``; its own row ``is_served``. All None in rows that do
+    not say.
     """
 
     operation: str
@@ -171,6 +188,11 @@ class Trial:
     default_timing: Timing | None = None
     default_config: Config | None = None
     heuristic_timing: Timing | None = None
+    served_timing: Timing | None = None
+    served_rung: str | None = None
+    is_served: bool | None = None
+    expected_regret: float | None = None
+    evidence: int | None = None
     baseline: str = ""
     baseline_timing: Timing | None = None
     tflops: float | None = None

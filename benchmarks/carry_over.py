@@ -2,10 +2,10 @@
 
 A row names the source that it was measured of by its hash. Where today's source compiles to the same as that of
 REVISION, the time is still true and the row gets today's hash: a winner by its machine code and launches, a row of a
-sweep by its intermediate code (``benchmarks.compiled_rows`` has the rules). So is the speed over the default, if that
-has not changed. All others stay as they are, of an older source, until they are recorded again; the output tells by how
-much the binaries of winners differ. Work of torch beside the launches is not compared. Foreign implementations, such as
-FlexAttention, have no source. ``--keep`` compares winners alone and writes nothing.
+sweep or a grid by its intermediate code (``benchmarks.compiled_rows`` has the rules). So is the speed over the default,
+if that has not changed. All others stay as they are, of an older source, until they are recorded again; the output
+tells by how much the binaries of winners differ. Work of torch beside the launches is not compared. Foreign
+implementations, such as FlexAttention, have no source. ``--keep`` compares winners alone and writes nothing.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from autotune.implementation import Implementation
 from autotune.registry import implementations_of, operation_names
-from autotune.table import shipped_sweeps, shipped_winners, write_shipped
+from autotune.table import grid_path, shipped_grid, shipped_sweeps, shipped_winners, write_shipped
 from autotune.trial import Trial
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -45,13 +45,21 @@ class CompiledTree(NamedTuple):
 
 
 def shipped_tables(implementation: Implementation[Any], results: Path) -> Tables:
-    """Return the winners of an implementation and the rows of its sweeps, winners first."""
+    """Return the winners of an implementation and the rows of its sweeps and grids, winners first."""
     operation, name = implementation.operation, implementation.name
     tables: Tables = {}
     for winner in shipped_winners(operation, implementation=name, results=results):
         tables.setdefault(Path(winner.device.slug) / operation / f"{name}.parquet", []).append(winner)
     sweeps = shipped_sweeps(operation, implementation=name, results=results)
-    return tables | {sweep.path: sweep.trials() for sweep in sweeps}
+    tables |= {sweep.path: sweep.trials() for sweep in sweeps}
+    for trial in shipped_grid(operation, implementation=name, results=results):
+        tables.setdefault(grid_path(trial), []).append(trial)
+    return tables
+
+
+def holds_winners(path: Path) -> bool:
+    """True for the place of a table of winners, False for that of a sweep or a grid."""
+    return len(path.parts) == len(("device", "operation", "implementation"))
 
 
 def as_request(trial: Trial, *, machine_code: bool) -> dict[str, Any]:
@@ -148,13 +156,11 @@ def carry(implementation: Implementation[Any], earlier: Path, results: Path, *, 
     """Compare the shipped rows of an implementation with the earlier tree's, and unless ``keep`` write them back."""
     tables, title = shipped_tables(implementation, results), implementation.title
     if keep:
-        tables = {path: rows for path, rows in tables.items() if "sweeps" not in path.parts}
+        tables = {path: rows for path, rows in tables.items() if holds_winners(path)}
     rows = [row for table in tables.values() for row in table]
     if not rows:
         return
-    requests = [
-        as_request(row, machine_code="sweeps" not in path.parts) for path, table in tables.items() for row in table
-    ]
+    requests = [as_request(row, machine_code=holds_winners(path)) for path, table in tables.items() for row in table]
     print(f"{title}: compiling {len(rows)} rows, with REVISION and with this tree", file=sys.stderr, flush=True)
     before, now = compile_in([earlier, ROOT], requests, title=title)
     for request, row, was, made in zip(requests, rows, before.rows, now.rows, strict=True):

@@ -1,7 +1,8 @@
 """Add the tables of several recordings to those that ship: ``python -m benchmarks.merge FOLDER...``; needs no GPU.
 
-A folder is one that ``benchmarks.record --results`` named. Of each problem the newest race decides, and of two sweeps
-of one problem the newer is kept: neither the order of the folders nor merging one twice makes a difference.
+A folder is one that ``benchmarks.record --results`` named. Of each problem the newest race decides, of two sweeps of
+one problem the newer is kept, and grids keep all trials: neither the order of the folders nor merging one twice makes a
+difference.
 """
 
 import argparse
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from autotune.errors import TableError
 from autotune.registry import operation_names
-from autotune.table import shipped_sweeps, shipped_winners, winners, write_shipped
+from autotune.table import grid_path, shipped_grid, shipped_sweeps, shipped_winners, winners, write_shipped
 from autotune.trial import Trial
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
@@ -38,6 +39,15 @@ def add_sweeps(operation: str, sources: Sequence[Path], results: Path) -> int:
     return len(found)
 
 
+def add_grid(operation: str, trials: Iterable[Trial], results: Path) -> None:
+    """Add trials to the grids of their devices and implementations below ``results``."""
+    rows = list(trials)
+    places = {grid_path(trial) for trial in rows}
+    every = [*shipped_grid(operation, results=results), *rows]
+    for path in sorted(places):
+        write_shipped(path, [trial for trial in every if grid_path(trial) == path], results=results)
+
+
 def merge(sources: Sequence[Path], results: Path) -> list[str]:
     """Add the tables of other folders, up to a damaged one (TableError); return a line for each operation found."""
     lines = []
@@ -45,8 +55,11 @@ def merge(sources: Sequence[Path], results: Path) -> list[str]:
         rows = [trial for source in sources for trial in shipped_winners(operation, results=source)]
         add_winners(operation, rows, results)
         swept = add_sweeps(operation, sources, results)
-        if rows or swept:
-            lines.append(f"{operation}: {len(rows)} winners, {swept} sweeps")
+        grid = [trial for source in sources for trial in shipped_grid(operation, results=source)]
+        add_grid(operation, grid, results)
+        if rows or swept or grid:
+            of_grid = f", a grid of {len({trial.shape for trial in grid})} problems" if grid else ""
+            lines.append(f"{operation}: {len(rows)} winners, {swept} sweeps{of_grid}")
     return lines
 
 

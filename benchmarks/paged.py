@@ -12,16 +12,12 @@ ladder: ``exact`` for the winner of that very shape, ``nearest`` for that of ano
 
 import argparse
 import math
-import os
 import statistics
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
-from unittest.mock import patch
 
-from autotune.dispatch import TunedKernel, get_kernel, reload
+from autotune.dispatch import TunedKernel, get_kernel
 from autotune.executor.gpu import GpuExecutor
 from autotune.registry import get_implementation, get_operation, load_definition, load_kernel
 from autotune.shape import PagedShape, Shape
@@ -41,6 +37,7 @@ from benchmarks.grids import (
     prefill_shape,
     ragged,
 )
+from benchmarks.user_tables import tables_in
 
 PEERS: Final = ("cudnn", "cudnn best plan", "flashinfer")
 COMMON: Final = paged_shape(LLAMA, 64, 4096)  # whose winner stands beside every other's, as one config for all
@@ -80,7 +77,7 @@ def main() -> None:
         "parts", nargs="*", type=parse_part, metavar="PART", help=f"{', '.join(ALL_PARTS)} [default: all]"
     )
     wanted = parser.parse_args().parts or ALL_PARTS
-    with shipped_tables():
+    with tables_in():
         with open_gpu("paged") as executor:
             for part in wanted:
                 if part in PARTS:
@@ -164,17 +161,6 @@ def compare_mixed() -> None:
 def launch_of(kernel: TunedKernel, inputs: Any) -> Callable[[], None]:
     outputs = load_definition(kernel.operation).empty_outputs(inputs)[:1]
     return partial(load_kernel(kernel.operation, kernel.implementation).launch, kernel.config, inputs, outputs)
-
-
-@contextmanager
-def shipped_tables() -> Iterator[None]:
-    """Let ``get_kernel`` serve from the shipped tables alone: the user's folder is an empty one."""
-    with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, {"AUTOTUNE_HOME": folder}):
-        reload()
-        try:
-            yield
-        finally:
-            reload()
 
 
 def rungs(*kernels: TunedKernel) -> str:

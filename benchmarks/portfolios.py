@@ -2,8 +2,8 @@
 
 Of each implementation and architecture: the fewest configs that come within 2 % of the best on every recorded shape,
 which of them each shape is assigned, what it loses there, and what it would lose if the portfolio did not know the
-shape. Shipped sweeps and winners count, and the trials of every ``--store``, which know far more than the winners that
-came of them: name the stores that ``benchmarks.record`` kept. Equal recordings give equal files.
+shape. Shipped sweeps, winners and grids count, and the trials of every ``--store``, which know far more than the
+winners that came of them: name the stores that ``benchmarks.record winners`` kept. Equal recordings give equal files.
 """
 
 import argparse
@@ -17,18 +17,19 @@ from autotune.errors import TableError
 from autotune.implementation import Implementation
 from autotune.likeness import likeness
 from autotune.registry import implementations_of, operation_names
-from autotune.table import Assignment, Store, shipped_sweeps, shipped_winners, write_portfolio
+from autotune.table import Assignment, Store, shipped_grid, shipped_sweeps, shipped_winners, write_portfolio
 from autotune.trial import Trial
 from autotune.tuning.set_cover import assign, read_recordings
 from benchmarks.merge import RESULTS
 
 
 def tables_of(implementation: Implementation[Any], results: Path, stores: Iterable[Path] = ()) -> list[list[Trial]]:
-    """Return all that is recorded of an implementation: sweeps, winners, and the trials of stores."""
+    """Return all that is recorded of an implementation: sweeps, winners, grids, and the trials of stores."""
     operation, name = implementation.operation, implementation.name
     sweeps = [sweep.trials() for sweep in shipped_sweeps(operation, implementation=name, results=results)]
     winners = shipped_winners(operation, implementation=name, results=results)
-    return [*sweeps, winners, *(Store(store).trials(operation, implementation=name) for store in stores)]
+    grid = shipped_grid(operation, implementation=name, results=results)
+    return [*sweeps, winners, grid, *(Store(store).trials(operation, implementation=name) for store in stores)]
 
 
 def portfolios_of(

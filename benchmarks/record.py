@@ -1,8 +1,13 @@
-"""Record the tables of ``results/`` on the GPU here: ``python -m benchmarks.record winners`` or ``sweeps``.
+"""Record the tables of ``results/`` on the GPU here: ``python -m benchmarks.record winners``, ``sweeps`` or ``grid``.
 
 The problems are those of ``benchmarks.grids``, of flash attention in Triton unless ``--operation`` and
 ``--implementation`` name others. A recording may be split over several runs by ``--only``, ``--head-dim``, ``--part``
 and ``--missing``: every result is written as it comes, and tables that are there already are merged with.
+
+``grid`` measures the model shapes of ``benchmarks.model_grid``, of all operations unless one is named, a second or two
+each: what portfolios and expected regrets are computed from. It stops in time and goes on where it stopped::
+
+    python -m benchmarks.record grid --missing --minutes 9 --store $OUT/store --results $OUT/results
 
 Runs at the same time need a GPU and a ``--results`` each, since a table has one writer; a ``--store`` they may share,
 and so learn from each other. ``benchmarks.merge`` then adds their tables to ``results/``. On four GPUs of one host::
@@ -15,19 +20,19 @@ and so learn from each other. ``benchmarks.merge`` then adds their tables to ``r
 """
 
 import argparse
-import os
+import contextlib
+import math
 import re
 import sys
-import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from autotune import platforms
 from autotune.errors import AutotuneError
-from autotune.executor.select import Settings
+from autotune.executor.select import Settings, open_gpu
 from autotune.implementation import Implementation
 from autotune.operation import Operation
 from autotune.registry import get_implementation, get_operation
@@ -37,9 +42,13 @@ from autotune.table import Store, home, shipped_winners
 from autotune.trial import Trial
 from autotune.tuning import TunedShape, tune
 from benchmarks.console import require_gpu
+from benchmarks.grid_recording import GridRecording, compiling_ahead
 from benchmarks.grids import OPERATION, SWEEPS, TRITON, WINNERS, Cell
 from benchmarks.merge import RESULTS, add_winners
+from benchmarks.model_grid import GridCell, in_order
+from benchmarks.user_tables import tables_in
 
+CellT = TypeVar("CellT", Cell, GridCell)
 WINNER_SECONDS = 20.0
 IN_PLACE_SECONDS = 240.0  # where the worker compiles, one config after the other: some 50 of 4 s and the race
 
@@ -149,13 +158,13 @@ def parse_part(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def cut(cells: Sequence[Cell], part: tuple[int, int]) -> list[Cell]:
-    """Return one of so many parts, as equal as can be; neighbours stay together and learn from each other."""
+def cut(cells: Sequence[CellT], part: tuple[int, int]) -> list[CellT]:
+    """Return one of the parts, as equal as can be; neighbours stay together and learn from each other."""
     number, count = part
     return list(cells[len(cells) * (number - 1) // count : len(cells) * number // count])
 
 
-def choose(cells: Sequence[Cell], only: Sequence[str], head_dims: Sequence[int]) -> list[Cell]:
+def choose(cells: Sequence[CellT], only: Sequence[str], head_dims: Sequence[int]) -> list[CellT]:
     """Return the problems whose text has one of these parts, and whose head dimension is one of these; of none, all."""
     return [
         cell
@@ -171,14 +180,14 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=("winners", "sweeps"))
+    parser.add_argument("what", choices=("winners", "sweeps", "grid"))
     operations, names = (sorted({title.split("/")[place] for title in WINNERS}) for place in (0, 1))
-    parser.add_argument("--operation", choices=operations, default=OPERATION)
+    parser.add_argument("--operation", choices=operations, help=f"[default: {OPERATION}; of a grid all]")
     parser.add_argument("--implementation", choices=names, default=TRITON)
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="problems with this in their text")
     parser.add_argument("--head-dim", type=int, action="append", default=[], help="problems of this head dimension")
     parser.add_argument("--part", type=parse_part, default=(1, 1), metavar="I/N", help="the I-th of N parts of these")
-    parser.add_argument("--missing", action="store_true", help="winners that are not there yet, of this source")
+    parser.add_argument("--missing", action="store_true", help="what is not there yet, of this source")
     parser.add_argument("--list", action="store_true", help="only list the problems; needs no GPU")
     parser.add_argument(
         "--seconds",
@@ -188,14 +197,51 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--sampler", choices=SAMPLERS, default=DEFAULT_SAMPLER, help="of winners; exhaustive where binaries are shared"
     )
-    parser.add_argument("--max-minutes", type=float, help="begin nothing that would end later; cuts a sweep short")
+    parser.add_argument(
+        "--max-minutes", "--minutes", type=float, help="begin nothing that would end later; cuts a sweep short"
+    )
     parser.add_argument("--store", type=Path, help="keep the trials here, and continue from them")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    if given.what == "grid" and given.implementation != TRITON:
+        parser.error(f"the grid is of {TRITON!r}, not of --implementation {given.implementation}")
+    if given.what != "grid":
+        given.operation = given.operation or OPERATION
+    return given
+
+
+def record_grid(arguments: argparse.Namespace, deadline: float) -> bool:
+    """Record the grid, or the part of it that was asked for; return True if none failed or is left."""
+    every = in_order(arguments.operation)
+    cells = cut(choose(every, arguments.only, arguments.head_dim), arguments.part)
+    if arguments.list or not cells:
+        print(*cells, f"{len(cells)} of {len(every)} problems", sep="\n")
+        sys.exit(0 if cells else 2)
+    require_gpu("record")
+    with (
+        contextlib.closing(open_gpu(Settings())) as executor,
+        compiling_ahead(executor) as ahead,
+        kept_in(arguments.store) as store,
+    ):
+        recording = GridRecording(executor, store, arguments.results, deadline, ahead=ahead)
+        return recording.record(recording.missing(cells) if arguments.missing else cells)
+
+
+@contextlib.contextmanager
+def kept_in(folder: Path | None) -> Iterator[Store]:
+    """Make a store in a folder, or in one for the time being, stand for the user's tables.
+
+    The winners of these are no neighbours of shipped ones.
+    """
+    with tables_in(folder):
+        yield Store(home())
 
 
 def main() -> None:
     started, arguments = time.monotonic(), parse()
+    deadline = None if arguments.max_minutes is None else started + 60 * arguments.max_minutes
+    if arguments.what == "grid":
+        sys.exit(0 if record_grid(arguments, math.inf if deadline is None else deadline) else 1)
     is_sweep = arguments.what == "sweeps"
     implementation = get_implementation(arguments.operation, arguments.implementation)
     every = (SWEEPS if is_sweep else WINNERS)[implementation.title]
@@ -204,15 +250,13 @@ def main() -> None:
         print(*cells, f"{len(cells)} of {len(every)} problems", sep="\n")
         sys.exit(0 if cells else 2)
     require_gpu("record")
-    with tempfile.TemporaryDirectory() as folder:
-        # The trials of this recording stand for the user's tables, whose own winners are no neighbours of shipped ones.
-        os.environ["AUTOTUNE_HOME"] = str(arguments.store or folder)
+    with kept_in(arguments.store):
         recording = TableRecording(
             implementation,
             arguments.results,
             seconds=seconds_of(implementation) if arguments.seconds is None else arguments.seconds,
             sampler=arguments.sampler,
-            deadline=None if arguments.max_minutes is None else started + 60 * arguments.max_minutes,
+            deadline=deadline,
         )
         if arguments.missing and not is_sweep:
             cells = recording.missing(cells)

@@ -9,7 +9,6 @@ import argparse
 import importlib
 import json
 import math
-import os
 import re
 import shutil
 import sys
@@ -21,12 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from autotune import platforms
 from autotune.registry import get_operation, implementations_of, load_definition, load_kernel, operation_names
 from autotune.shape import Shape
 from autotune.table import shipped_winners
 from autotune.timing import Stopwatch, race
 from autotune.trial import Policy, Timing
 from benchmarks.carry_over import extract
+from benchmarks.user_tables import tables_in
 
 BEFORE: Final = "autotune_before"
 PACKAGES: Final = ("kernels", "search_spaces", "results")
@@ -62,13 +63,15 @@ def install_before(tree: Path, folder: Path) -> None:
 
 
 def choose_shapes(count: int) -> list[tuple[str, Shape]]:
-    """Choose shipped winners of ours, spread evenly over all operations."""
+    """Choose shipped winners of ours on this model of device, spread evenly over all operations."""
+    model = platforms.current_device().model
     winners = [
         (name, winner.shape)
         for name in operation_names()
         for implementation in implementations_of(name)
         if implementation.is_ours
         for winner in shipped_winners(name, implementation=implementation.name)
+        if winner.device.model == model
     ]
     return [winners[index * (len(winners) - 1) // max(1, count - 1)] for index in range(count)]
 
@@ -106,8 +109,7 @@ def main() -> None:
     parser.add_argument("--shapes", type=int, default=8, help="how many shipped shapes [default: 8]")
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of each race [default: {SECONDS:g}]")
     given = parser.parse_args()
-    os.environ["AUTOTUNE_HOME"] = tempfile.mkdtemp()  # the shipped tables alone
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tables_in():
         tree = Path(given.before)
         if not tree.is_dir():
             tree = Path(folder) / "tree"

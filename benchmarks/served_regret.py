@@ -1,29 +1,45 @@
-"""The regret of a user who has tuned nothing: ``python -m benchmarks.served_regret --sweeps``.
+"""The regret of a user who has tuned nothing: ``python -m benchmarks.served_regret --sweeps``, or ``--drawn 60``.
 
-Each recorded sweep is left out in turn, with the winners of its shape: the portfolios are computed anew without it, and
-what would be served for the shape is looked up in the sweep, which timed every config. No GPU. Beside that stands what
-was to be expected without the sweep: the mean of what the other shapes of its class lost when each of them was left out
-as well, and what ``get_kernel`` said, which wants more measurements of shapes that are more alike. Wanted of dense
-attention's sweeps: at most 1.02 times the best in the geometric mean, and 1.05 at worst; exits with 1 beyond.
+``--sweeps``: each recorded sweep is left out in turn, with the winners of its shape: the portfolios are computed anew
+without it, and what would be served for the shape is looked up in the sweep, which timed every config. No GPU. Beside
+that stands what was to be expected without the sweep: the mean of what the other shapes of its class lost when each of
+them was left out as well, and what ``get_kernel`` said, which wants more measurements of shapes that are more alike.
+Wanted of dense attention's sweeps: at most 1.02 times the best in the geometric mean, and 1.05 at worst; exits with 1
+beyond.
+
+``--drawn N``: N shapes, drawn by ``--seed`` (``autotune.tuning.draw_shapes``), are served by the shipped tables alone
+and each raced with the finalists of a local search of ``--seconds``, on the GPU here (``benchmarks.drawn_regret``).
+Wanted: a median regret of at most 2 % and a 95th percentile of at most 8 %; a median of at most 4 % with the tables of
+other devices alone (``--only-other-device``). ``--store`` keeps what was measured: the same command continues, and
+``--minutes`` ends a run; exits with 1 beyond the limits, or while shapes are left.
+
+``--points N``: N points of ``benchmarks.coverage`` that an H100 can tune, instead of drawn shapes. Wanted: what
+was expected of 90 % of those of which something was expected is within 3 points of what is measured.
 """
 
 import argparse
 import math
 import sys
+import tempfile
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from autotune.dispatch import Provenance, alternatives_for
 from autotune.dispatch.evidence import EXACT_REGRET, mean_regret
+from autotune.errors import UsageError
 from autotune.implementation import Implementation
 from autotune.likeness import likeness
-from autotune.registry import implementations_of, operation_names
+from autotune.registry import get_operation, implementations_of, operation_names
 from autotune.shape import Shape
 from autotune.space import Config
-from autotune.table import Served, shipped_sweeps, shipped_winners, winners
+from autotune.table import Served, Store, shipped_grid, shipped_sweeps, shipped_winners, winners
 from autotune.tuning.set_cover import RecordedShape, assign, read_recordings
+from benchmarks import drawn_regret
+from benchmarks.console import open_gpu
 from benchmarks.merge import RESULTS
+from benchmarks.user_tables import tables_in
 
 MEAN_LIMIT, WORST_LIMIT = 1.02, 1.05
 OPERATION: Final = "flash_attention"
@@ -48,7 +64,9 @@ def leave_out(implementation: Implementation[Any], results: Path = RESULTS) -> l
     operation, name = implementation.operation, implementation.name
     sweeps = [sweep.trials() for sweep in shipped_sweeps(operation, implementation=name, results=results)]
     rows = shipped_winners(operation, implementation=name, results=results)
-    recordings = read_recordings(implementation, [*sweeps, rows])
+    recordings = read_recordings(
+        implementation, [*sweeps, rows, shipped_grid(operation, implementation=name, results=results)]
+    )
     served = [Served(trial, "shipped") for trial in winners(rows)]
     swept = {(trials[0].shape, trials[0].device) for trials in sweeps}
     return [
@@ -111,19 +129,11 @@ def expectation(found: Iterable[LeftOut]) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.served_regret",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--sweeps", action="store_true", required=True, help="leave out each recorded sweep; no GPU")
-    parser.add_argument("--operation", choices=operation_names(), default=OPERATION)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    given = parser.parse_args(arguments)
-    found = [row for each in implementations_of(given.operation) for row in leave_out(each, given.results)]
+def run_sweeps(operation: str, results: Path) -> None:
+    """Leave out each sweep of an operation, print what is served then, and exit beyond the limits."""
+    found = [row for each in implementations_of(operation) for row in leave_out(each, results)]
     if not found:
-        sys.exit(f"benchmarks.served_regret: no sweep of {given.operation} is recorded in {given.results}")
+        sys.exit(f"benchmarks.served_regret: no sweep of {operation} is recorded in {results}")
     columns = " ".join(f"{name:>8}" for name in ("served", "expected", "said", "default", "by hand"))
     print(f"{columns}  of the best, {len(found)} sweeps left out in turn")
     for row in found:
@@ -138,8 +148,66 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(expectation(found))
     for name, ratios_of in others.items():
         print("{:16} {:.3f}x the best in the geometric mean, {:.3f}x at worst".format(name, *summary(ratios_of)))
-    if given.operation == OPERATION and not (mean <= MEAN_LIMIT and worst <= WORST_LIMIT):
+    if operation == OPERATION and not (mean <= MEAN_LIMIT and worst <= WORST_LIMIT):
         sys.exit(f"benchmarks.served_regret: wanted at most {MEAN_LIMIT}x in the mean and {WORST_LIMIT}x at worst")
+
+
+def run_drawn(given: argparse.Namespace) -> None:
+    """Measure the regret of drawn shapes, print it, and exit beyond the limits or while shapes are left."""
+    started = time.monotonic()
+    operation = get_operation(given.operation)
+    try:
+        shapes = drawn_regret.draw(operation, given.drawn, given.points, given.seed)
+    except UsageError as error:
+        sys.exit(f"benchmarks.served_regret: {error}")
+    if given.list:
+        print(*shapes, sep="\n")
+        return
+    with tempfile.TemporaryDirectory() as folder, open_gpu("served_regret") as executor, tables_in():
+        picks = [
+            drawn_regret.pick(operation, shape, executor.device, only_other_device=given.only_other_device)
+            for shape in shapes
+        ]
+        print("  regret expected  of what is served untuned")
+        found = drawn_regret.measure_all(
+            operation,
+            picks,
+            executor,
+            Store(given.store or Path(folder)),
+            seconds=given.seconds,
+            deadline=math.inf if given.minutes is None else started + 60 * given.minutes,
+            say=lambda line: print(line, flush=True),
+        )
+    summarize = drawn_regret.summarize if given.points is None else drawn_regret.summarize_expected
+    lines, is_met = summarize(found, len(picks), only_other_device=given.only_other_device)
+    print(*lines, sep="\n")
+    sys.exit(0 if is_met else 1)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.served_regret",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    kinds = parser.add_mutually_exclusive_group(required=True)
+    kinds.add_argument("--sweeps", action="store_true", help="leave out each recorded sweep; no GPU")
+    kinds.add_argument("--drawn", type=int, metavar="N", help="N drawn shapes, on the GPU here")
+    kinds.add_argument("--points", type=int, metavar="N", help="N points of the named models, on the GPU here")
+    parser.add_argument("--operation", choices=operation_names(), default=OPERATION)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the tables that sweeps are read from")
+    drawn = parser.add_argument_group("of drawn shapes")
+    drawn.add_argument("--seed", type=int, default=0, help="of the drawing [default: 0]")
+    drawn.add_argument("--seconds", type=float, default=30.0, help="the budget of each search [default: 30]")
+    drawn.add_argument("--minutes", type=float, help="begin no search that would end later")
+    drawn.add_argument("--store", type=Path, metavar="FOLDER", help="keep the trials here, and continue from them")
+    drawn.add_argument("--only-other-device", action="store_true", help="serve by other devices' tables alone")
+    drawn.add_argument("--list", action="store_true", help="only list the shapes; needs no GPU")
+    given = parser.parse_args(arguments)
+    if given.sweeps:
+        run_sweeps(given.operation, given.results)
+    else:
+        run_drawn(given)
 
 
 if __name__ == "__main__":

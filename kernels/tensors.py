@@ -5,6 +5,7 @@ gradients, ``NotDifferentiableError``.
 """
 
 import inspect
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -84,14 +85,14 @@ def check_apart(out: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> None:
     if 0 in strides and any(size > 1 for size, stride in zip(out.shape, strides, strict=True) if stride == 0):
         raise InputMismatchError(f"out has the strides {strides}; expected memory of its own for each element")
     start = out.data_ptr()
-    end = start + _range_bytes(out)
+    end = start + range_bytes(out)
     for name, tensor in inputs.items():
         begin = tensor.data_ptr()
-        if begin < end and start < begin + _range_bytes(tensor) and _may_meet(out, tensor, begin - start):
+        if begin < end and start < begin + range_bytes(tensor) and _may_meet(out, tensor, begin - start):
             raise InputMismatchError(f"out shares memory with {name}; expected a buffer of its own")
 
 
-def _range_bytes(tensor: torch.Tensor) -> int:
+def range_bytes(tensor: torch.Tensor) -> int:
     """Return the bytes from a tensor's first element to the end of its last."""
     if tensor.numel() == 0:
         return 0
@@ -135,6 +136,18 @@ def check_device(device: torch.device, computed: torch.dtype | None = None) -> N
         )
 
 
+def require_context(device: torch.device) -> None:
+    """Make a CUDA context current in a thread that has none yet.
+
+    Triton's launcher does so itself, but encodes descriptors before, which cuTensorMapEncodeTiled refuses without a
+    context ("invalid device context", Triton 3.6.0); torch's allocator may answer a thread from what it holds, without
+    a call of CUDA's runtime.
+    """
+    if device.type == "cuda" and not getattr(_thread, "has_context", False):
+        torch.cuda.mem_get_info(device)
+        _thread.has_context = True
+
+
 def on_device_of(tensor: torch.Tensor) -> AbstractContextManager[object]:
     """Return a context in which Triton launches on a tensor's GPU: it launches on the current one.
 
@@ -149,6 +162,7 @@ def on_device_of(tensor: torch.Tensor) -> AbstractContextManager[object]:
 
 
 _CURRENT: AbstractContextManager[object] = nullcontext()
+_thread = threading.local()
 
 
 def launch_options(config: Config) -> dict[str, Any]:

@@ -7,11 +7,19 @@ from typing import Any, Final, cast
 
 import pytest
 
+from autotune import platforms
 from autotune.device import NVIDIA_H200
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape
 from autotune.space import Config
-from autotune.table import Assignment, shipped_outsiders, shipped_portfolios, shipped_sweeps, shipped_winners
+from autotune.table import (
+    Assignment,
+    shipped_grid,
+    shipped_outsiders,
+    shipped_portfolios,
+    shipped_sweeps,
+    shipped_winners,
+)
 from autotune.trial import Candidate, Outcome, Policy, Resources, Stage, Status, Timing, Toolchain, Trial
 
 START: Final = datetime(2026, 11, 21, 6, tzinfo=UTC)
@@ -136,8 +144,14 @@ def _recorded_us(chosen: Config) -> float:
     return 200.0 * (1.0 + 0.06 * sum(distance))
 
 
+def hide_gpu(patch: pytest.MonkeyPatch) -> None:
+    """From here on there is no GPU in this process, and no child is started for one where a driver is loaded."""
+    patch.setattr(platforms, "has_gpu", lambda: False)
+    patch.setattr(platforms, "has_driver", lambda: False)
+
+
 def serve_from(patch: pytest.MonkeyPatch, home: Path, results: Path) -> None:
     """Take the user's tables from ``home`` and the shipped ones from ``results``."""
     patch.setenv("AUTOTUNE_HOME", str(home))
-    for read in (shipped_winners, shipped_sweeps, shipped_outsiders, shipped_portfolios):
+    for read in (shipped_winners, shipped_sweeps, shipped_grid, shipped_outsiders, shipped_portfolios):
         patch.setitem(cast(dict[str, Any], read.__kwdefaults__), "results", results)

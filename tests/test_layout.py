@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -103,13 +104,18 @@ class Import(NamedTuple):
     is_lazy: bool
 
 
+@cache
+def parse(text: str, name: str) -> ast.Module:
+    return ast.parse(text, name)  # once for all rules
+
+
 def modules(root: Path) -> Iterator[Module]:
     for folder in SOURCES:
         for path in sorted((root / folder).rglob("*.py")):  # does not follow the links inside autotune
             parts = path.relative_to(root).with_suffix("").parts
             parts = parts if folder == "autotune" else ("autotune", *parts)
             parts = parts[:-1] if parts[-1] == "__init__" else parts
-            tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+            tree = parse(path.read_text(encoding="utf-8"), str(path))
             yield Module(path, ".".join(parts), parts[1] if len(parts) > 1 else "", tree)
 
 

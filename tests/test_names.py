@@ -13,7 +13,7 @@ FOLDERS: Final = ("autotune", "kernels", "search_spaces", "benchmarks")
 CLASSES: Final = {"CheckShape", "Features", "Inputs", "Tile"}
 # Modules that stand for the same in every folder that has one.
 MODULES: Final = {
-    *("definition", "forward", "inputs", "kernel", "launch", "operation", "reference"),  # of operations and kernels
+    *("definition", "forward", "inputs", "kernel", "launch", "operation", "reference", "repeat"),  # of operations
     *("command", "words"),  # of analyses
     *("__init__", "__main__"),
 }

@@ -7,7 +7,7 @@ import pytest
 from autotune.device import NVIDIA_H200
 from autotune.operation import Cost
 from autotune.platforms import data_sheets
-from autotune.roofline import Roof, product_dtype, rates, roof_of, why_implausible
+from autotune.roofline import Roof, least_us, product_dtype, rates, roof_of, why_implausible
 from autotune.shape import AttentionShape, PagedShape, Shape
 
 UNKNOWN = replace(NVIDIA_H200, name="Some GPU")
@@ -83,3 +83,24 @@ def test_products_are_of_the_queries_dtype_whatever_the_cache_holds() -> None:
     dense = AttentionShape(batch=1, heads=1, seq_q=64, head_dim=64, dtype="float32")
     paged = PagedShape(batch=1, heads=1, max_context=64, head_dim=64, dtype="float16", kv_dtype="int8")
     assert [product_dtype(shape) for shape in (dense, paged, Shape())] == ["float32", "float16", ""]
+
+
+@pytest.mark.parametrize(
+    ("flops", "bytes_", "dtype", "expected"),
+    [
+        (989.5e9, 1, "bfloat16", 1000.0),
+        (1, 4.8e9, "bfloat16", 1000.0),  # memory is the limit
+        (989.5e9, 1, "float32", 6000.0),
+        (989.5e9, 4.8e6, "int4", 1.0),  # no rate is known: by its bytes alone
+    ],
+)
+def test_the_least_time_is_one_that_is_just_plausible(flops: float, bytes_: float, dtype: str, expected: float) -> None:
+    cost = Cost(flops=int(flops), bytes=int(bytes_))
+    least = least_us(cost, NVIDIA_H200, dtype)
+    assert least == pytest.approx(expected)
+    assert why_implausible(cost, 1.001 * least, NVIDIA_H200, dtype) is None
+    assert why_implausible(cost, 0.999 * least, NVIDIA_H200, dtype) is not None
+
+
+def test_of_an_unknown_device_no_least_time_is_known() -> None:
+    assert least_us(Cost(flops=10**15, bytes=1), replace(NVIDIA_H200, name="NVIDIA X"), "bfloat16") == 0.0

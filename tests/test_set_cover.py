@@ -110,6 +110,18 @@ def test_a_winners_row_says_nothing_of_wrong_choices() -> None:
     assert [row.left_out_regret for row in assign(IMPLEMENTATION, found)] == [0.0, 0.0, None]
 
 
+def test_a_grid_that_did_not_time_the_choice_counts_it_as_the_worst_member() -> None:
+    """Or only choices that are good would be counted: what won elsewhere is left untried where it was hopeless."""
+    found = lengths(*[{A: 1.0, B: 1.2}] * 4, {B: 1.0, A: 1.4})
+    some = dict(list(found[1].ratios.items())[:9])  # a grid times few configs, and not A, which the others choose
+    some[found[1].default] = 1.3
+    grid = replace(found[1], shape=sample.shape(128), ratios=some | {B: 1.0})
+    assert (grid.timed, grid.is_broad) == (11, True)
+    for ratios, expected in (({B: 1.0}, 0.02), ({B: 1.25, C: 1.0}, 0.25)):
+        rows = assign(IMPLEMENTATION, [*found, replace(grid, ratios=some | ratios)])
+        assert {row.shape: row for row in rows}[grid.shape].left_out_regret == pytest.approx(expected)
+
+
 def test_a_class_whose_choices_do_not_beat_the_rule_keeps_it() -> None:
     found = lengths({A: 1.0, B: 1.5}, {A: 1.5, B: 1.0})
     rows = assign(IMPLEMENTATION, found)
@@ -133,6 +145,13 @@ def test_classes_have_members_of_their_own() -> None:
         (128, A),
         (256, narrow_tile),
     }
+
+
+def test_of_a_winner_that_a_grid_did_not_try_here_nothing_is_known() -> None:
+    found = lengths({A: 1.0}, {A: 1.1, B: 1.0})
+    untried = replace(found[0], ratios={config: ratio for config, ratio in found[0].ratios.items() if config != B})
+    rows = assign(IMPLEMENTATION, [untried, found[1]])
+    assert [row.transfer_regret for row in rows] == [None, pytest.approx(0.1)]
 
 
 def test_the_winner_of_the_nearest_of_the_family_is_timed_here() -> None:

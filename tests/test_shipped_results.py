@@ -16,7 +16,15 @@ from autotune.correctness import TOLERATED
 from autotune.registry import get_implementation
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape
-from autotune.table import Sweep, shipped_outsiders, shipped_portfolios, shipped_sweeps, shipped_winners
+from autotune.table import (
+    Sweep,
+    grid_path,
+    shipped_grid,
+    shipped_outsiders,
+    shipped_portfolios,
+    shipped_sweeps,
+    shipped_winners,
+)
 from autotune.table.comparisons import holds_comparisons
 from autotune.trial import Status, Trial
 from tests import flex_sample
@@ -54,6 +62,7 @@ def test_every_table_is_listed_whole_and_read() -> None:
     assert sorted(listed) == TABLES
     read = {f"{trial.device.slug}/{trial.operation}/{trial.implementation}.parquet" for trial in shipped()}
     read |= {sweep.path.as_posix() for sweep in sweeps()}
+    read |= {grid_path(trial).as_posix() for operation in SHIPPED for trial in shipped_grid(operation)}
     read |= {
         f"{row.device.arch}/{row.operation}/portfolios/{row.implementation}.parquet"
         for operation in SHIPPED

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from autotune import dispatch, platforms, registry
+from autotune import dispatch, registry
 from autotune.correctness import Verdict
 from autotune.device import Device
 from autotune.errors import (
@@ -25,6 +26,7 @@ from autotune.errors import (
     UnknownNameError,
     UsageError,
 )
+from autotune.executor.head_start import HeadStart
 from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import open_replay
 from autotune.registry import get_implementation, get_operation
@@ -46,7 +48,7 @@ QUICK: dict[str, Any] = {"trials": 6, "sampler": "random", "budget": None}
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A machine without a GPU, with two recorded lengths, and a compiler and interpreter that agree at once."""
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
-    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
+    sample.hide_gpu(monkeypatch)
     monkeypatch.setattr(tuner, "confirm", confirm_at_once)
     for seq in (64, 128):
         rows = sample.sweep(sample.shape(seq))
@@ -104,6 +106,29 @@ def test_what_is_found_reads_well() -> None:
     assert f"of {sample.shape(128)}, not of the shape asked for" in str(other)
     assert "checked numbers ok in Triton's interpreter, float16" in str(other)
     assert str(Tuning(())) == "nothing to tune"
+
+
+def test_a_replay_has_its_budget_from_the_call_whatever_was_begun_before() -> None:
+    begun = HeadStart(time.monotonic() - 1000.0)  # a driver is loaded, and the GPU is hidden or another is named
+    (found,) = tune(sample.shape(64), trials=6, sampler="random", budget=60.0, begun=begun).results
+    assert found.search is not None
+    assert found.search.measured == 6
+    assert found.search.seconds < 900.0
+
+
+def test_a_gpu_has_its_budget_from_what_was_begun_and_tells_the_steps_of_its_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = HeadStart(time.monotonic() - 1000.0)
+    assert begun.started is not None
+    executor = FakeExecutor()
+    executor.reached = {"gpu_opened": begun.started + 2.0, "before": begun.started - 1.0}
+    monkeypatch.setattr(tuner, "open_executor", lambda *_: executor)
+    (found,) = tune(sample.shape(64), **QUICK, begun=begun).results
+    assert found.search is not None
+    assert found.search.seconds > 1000.0
+    assert list(found.search.stages) == ["gpu_opened", "listed", "first_measured", "screened"]
+    assert found.search.stages["gpu_opened"] == pytest.approx(2.0)
 
 
 def test_several_shapes_have_a_result_each_in_their_order() -> None:
@@ -206,7 +231,7 @@ def test_wrong_arguments_are_refused_before_anything_is_searched(
 
 def test_what_must_be_measured_is_not_measured_on_another_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     executor = open_replay(None, Policy())
-    monkeypatch.setattr(tuner, "open_gpu", lambda settings: executor)
+    monkeypatch.setattr(tuner, "open_gpu", lambda *_: executor)
     wrong = "device='NVIDIA B200' is not allowed with must_measure=True; expected 'NVIDIA H200' or None"
     with pytest.raises(UsageError, match=wrong):
         tune(sample.shape(64), device="NVIDIA B200", must_measure=True, **QUICK)
@@ -322,7 +347,7 @@ def test_two_processes_tune_on_one_home_at_once(tmp_path: Path) -> None:
 def test_docstring_of_each_event_is_there() -> None:
     """The protocol of progress is documented where it is declared."""
     events = [name for name in vars(Observer) if name.startswith("on_")]
-    assert len(events) == 13
+    assert len(events) == 14
     assert all(getattr(Observer, name).__doc__ for name in events)
 
 
@@ -333,7 +358,16 @@ def test_every_argument_is_documented_and_what_the_budget_leaves_out() -> None:
     assert "checking the winner come on top" in " ".join(text.split())
 
 
-@pytest.mark.parametrize("setting", ["", "AUTOTUNE_CONFIG", "invalid AUTOTUNE_CONFIG", "AUTOTUNE_DISABLE", "seal"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("", "AUTOTUNE_CONFIG"),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("invalid AUTOTUNE_CONFIG", "AUTOTUNE_DISABLE", "seal")
+        ),
+    ],
+)
 def test_a_search_on_a_gpu_begins_with_what_tables_alone_serve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
@@ -353,13 +387,13 @@ def test_a_search_on_a_gpu_begins_with_what_tables_alone_serve(
         dispatch.seal()
     dispatch.reload()
     executor = FakeExecutor(time_us=lambda config: 100.0 + config.integer("BLOCK_K") + config.integer("num_stages"))
-    monkeypatch.setattr(tuner, "open_executor", lambda device, settings: executor)
+    monkeypatch.setattr(tuner, "open_executor", lambda *_: executor)
     (near, untuned) = tune([shape, sample.shape(64, batch=7)], **{**QUICK, "trials": 8}).results
     assert near.winner is not None
     assert untuned.failure == ""
     assert near.winner.default_config == chosen
     assert {chosen, sample.FAST} <= set(executor.races[0])
-    assert executor.submitted[:2] == [chosen, sample.FAST]
+    assert executor.submitted[:2] == [sample.FAST, chosen]
     assert pinned not in executor.submitted[:5]
     assert (dispatch.stats().picks, dispatch.stats().misses) == ({}, ())
 
@@ -373,13 +407,13 @@ def test_a_gpu_begins_with_what_is_served_and_measures_what_people_write_beside(
     write_shipped(winners, [sample.trial(sample.shape(512, batch=48))], results=tmp_path / "results")
     dispatch.reload()
     executor = FakeExecutor(time_us=lambda config: 100.0 + config.integer("BLOCK_K") + config.integer("num_stages"))
-    monkeypatch.setattr(tuner, "open_executor", lambda device, settings: executor)
+    monkeypatch.setattr(tuner, "open_executor", lambda *_: executor)
     (found,) = tune(shape, **{**QUICK, "trials": 8}).results
     space = get_implementation("flash_attention", "triton").space
     by_hand = space.heuristics(shape, executor.device)
-    # The served default, the near winner, the space's default, and what people write by hand.
+    # The near winner, which is served, the served default, the space's default, and what people write by hand.
     default = space.default(shape, executor.device)
-    assert executor.submitted[:5] == [chosen, sample.FAST, default, *by_hand]
+    assert executor.submitted[:5] == [sample.FAST, chosen, default, *by_hand]
     assert {chosen, sample.FAST, *by_hand} <= set(executor.races[0])
     assert found.winner is not None
     assert found.winner.default_config == chosen

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune import dispatch, platforms
+from autotune import dispatch
 from autotune.correctness import check_config, make_cases
 from autotune.registry import load_definition, load_kernel
 from autotune.search import Observer
@@ -33,7 +33,7 @@ def naive(monkeypatch: pytest.MonkeyPatch) -> None:
 def machine(naive: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Without a GPU; recorded are a length at which the added implementation is faster, and one at which it is not."""
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
-    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
+    sample.hide_gpu(monkeypatch)
     monkeypatch.setattr(tuner, "confirm", lambda *_: None)
     folder = Path("nvidia_h200/flash_attention/sweeps")
     for seq, microseconds in ((FASTER, 50.0), (SLOWER, 900.0)):
@@ -90,7 +90,7 @@ def test_without_recordings_of_it_a_replay_reports_it_and_tunes_ours(
             skipped.append(f"{implementation}: {reason}")
 
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
-    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
+    sample.hide_gpu(monkeypatch)
     monkeypatch.setattr(tuner, "confirm", lambda *_: None)
     path = Path("nvidia_h200/flash_attention/sweeps/triton_64.parquet")
     write_shipped(path, sample.sweep(sample.shape(64)), results=tmp_path / "results")

@@ -204,7 +204,7 @@ def test_another_device_is_compiled_for_by_processes_of_their_own(tables: Tables
 def test_without_a_gpu_the_next_candidate_is_compiled_where_one_is_refused(
     tables: Tables, pool: type[Pool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
+    sample.hide_gpu(monkeypatch)
     tables.ship(sample.trial())
     pool.refused.add(sample.FAST)
     (found,) = autotune.warm(SHAPE, device="h200")
@@ -220,7 +220,7 @@ def test_wrong_questions_are_refused(tables: Tables, monkeypatch: pytest.MonkeyP
         autotune.warm(SHAPE, device="Voodoo 2")
     with pytest.raises(UsageError, match="shapes='all' is of type str"):
         autotune.warm("all")  # type: ignore[arg-type]
-    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
+    sample.hide_gpu(monkeypatch)
     with pytest.raises(MissingDependencyError, match="no GPU is visible; name a device"):
         autotune.warm(SHAPE)
 

@@ -20,6 +20,9 @@ COMMANDS: Final = {
     "explain": Reference("autotune.cli.explain:explain", "Explain why a config won or lost.", is_reader=True),
     "bench": Reference("autotune.lab.bench.command:bench", "Race the served kernel against others."),
     "report": Reference("autotune.lab.report.command:report", "Write a table as an HTML report.", is_reader=True),
+    "verify": Reference(
+        "autotune.cli.verify:verify", "Measure how near the best served kernels are.", listens_later=True
+    ),
     "sweep": Reference("autotune.cli.search:sweep", "Measure every valid config of a shape.", listens_later=True),
     "export": Reference("autotune.cli.export:export", "Write winners in another format.", is_reader=True),
     "warmup": Reference("autotune.cli.warmup:warmup", "Compile ahead what a model or a shape is served."),

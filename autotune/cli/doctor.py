@@ -6,7 +6,7 @@ from autotune.console.options import json_option
 from autotune.console.output import make_console, print_json
 from autotune.errors import TableError
 from autotune.registry import operation_names
-from autotune.table import Store, home, shipped_portfolios, shipped_sweeps, shipped_winners
+from autotune.table import Store, home, shipped_grid, shipped_portfolios, shipped_sweeps, shipped_winners
 
 
 @command("doctor")
@@ -44,5 +44,6 @@ def _damaged_tables() -> list[str]:
             store.trials(name)
         shipped_winners(name, on_damaged=errors.append)
         shipped_sweeps(name, on_damaged=errors.append)
+        shipped_grid(name, on_damaged=errors.append)
         shipped_portfolios(name, on_damaged=errors.append)
     return list(dict.fromkeys(" ".join(str(error).split()) for error in errors))

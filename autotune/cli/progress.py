@@ -62,7 +62,7 @@ class Progress(Observer):
         self._console.print(*lines, sep="\n")
 
     def on_replay(self, device: Device, *, compiles: bool) -> None:
-        self._is_replay = True
+        self._is_replay, self._started = True, time.monotonic()  # nothing was begun for it before
         here = "; compiling and checking happen on this CPU" if compiles else ""
         self._print(f"no GPU here: times come from a sweep recorded on an {device.name}{here}")
 
@@ -74,6 +74,9 @@ class Progress(Observer):
 
     def on_skipped(self, implementation: str, reason: str) -> None:
         self._print(f"skipped   {reason}")
+
+    def on_short_budget(self, reason: str) -> None:
+        self._print(f"budget    {reason}")
 
     def on_start(
         self, operation: Operation[Any], shape: Shape, *, valid: Mapping[str, int], resumed: int, best: Trial | None

@@ -123,6 +123,7 @@ def result_data(result: "SearchResult", *, is_asked: bool = True) -> dict[str, A
         ],
         **_counts(result),
         "seconds": result.seconds,
+        "stages": dict(result.stages),
         "interrupted": result.interrupted,
         "ending": result.ending,
         "contended": result.contended,

@@ -13,22 +13,25 @@ from autotune.console.options import (
     implementation_option,
     json_option,
     parse_seconds,
+    parse_share,
     tables_option,
 )
 from autotune.console.output import make_console
 from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.console.shapes import Problem, Wanted, describe, describe_model, require_none
-from autotune.errors import UnknownNameError
-from autotune.executor.select import Settings
-from autotune.table import read_misses
+from autotune.errors import UnknownNameError, UsageError
+from autotune.executor.head_start import head_start
+from autotune.executor.settings import Settings
 from autotune.trial import Policy
 
 DEFAULT_TRIALS, DEFAULT_BUDGET = 120, "60s"
+DENSIFY_BUDGET, ABOVE = "10m", "5%"
 NO_MISSES: Final = "nothing to tune: no shape was noted by get_kernel(shape, on_miss='record')"
 
 USUAL: Final = Settings()
 
-# Imports of autotune.search stand inside the functions: it loads Optuna, which --help need not.
+# Imports of autotune.search and autotune.table stand inside the functions: they load Optuna and pyarrow, which --help
+# need not, and the GPU's children import torch meanwhile.
 
 
 def _make_settings(policy: str, cache: str, jobs: int | None, compile_timeout: float, timeout: float) -> Settings:
@@ -71,17 +74,19 @@ settings_options: Final = collected(
 )
 @option(
     "--budget",
-    default=DEFAULT_BUDGET,
     help=(
         "Time for each shape: 60, 60s, 2m. The race is included: 30 % are kept for it, 2 to 12 s. "
         "Where there is no GPU, compiling and checking the winner come on top."
     ),
+    default_text=f"{DEFAULT_BUDGET}; with --densify {DENSIFY_BUDGET} for all shapes",
 )
 @option("--sampler", help="Proposes configs: gp, tpe, random or exhaustive.", default_text="gp")
 @option("--seed", type=integer(0, 2**32 - 1), default=0, help="Seed of the study.")
 @implementation_option()
 @option("--target", help="Also compile the finalists for sm_80, gfx942, A100, ...")
 @option("--from-misses", is_flag=True, help="Tune the shapes that get_kernel noted as missed.")
+@option("--densify", is_flag=True, help="Tune only what is served far from the best, or nobody knows how near.")
+@option("--above", metavar="PERCENT", help="The regret that --densify tunes from.", default_text=ABOVE)
 @option("--dry-run", is_flag=True, help="Only say what would be tried and how long it would take.")
 @device_option()
 @tables_option
@@ -90,12 +95,14 @@ settings_options: Final = collected(
 @shape_options()
 def search(
     trials: int | None,
-    budget: str,
+    budget: str | None,
     sampler: str | None,
     seed: int,
     implementations: tuple[str, ...],
     target: str | None,
     from_misses: bool,
+    densify: bool,
+    above: str | None,
     dry_run: bool,
     device: str | None,
     tables: Path | None,
@@ -110,39 +117,63 @@ def search(
     With a GPU every config is compiled, checked and timed here. Without one, a sweep that was recorded on the named
     device answers the times, the finalists are compiled for it, and the winner's numbers are checked in Triton's
     interpreter. Press Ctrl-C to stop: what was measured is kept, and the next run continues.
-    """
-    from autotune.cli.studies import SearchRequest, preview, run
-    from autotune.search import DEFAULT_SAMPLER, SAMPLERS
 
-    if sampler is not None and sampler not in SAMPLERS:
-        raise UnknownNameError(f"sampler={sampler!r} is unknown; allowed: {', '.join(SAMPLERS)}")
+    With --densify the shapes, or without any the missed ones, are looked up first. Those whose expected regret, or that
+    of the same config in a race of a shape near by, is above --above are tuned, the largest first, then those of which
+    nothing is known, as many as --budget has a minute for.
+    """
+    if above is not None and not densify:
+        raise UsageError(f"above={above!r} is the bound of --densify; name both or neither")
+    bound = parse_share(ABOVE if above is None else above, "above")
     if from_misses:
         require_none(shape, beside="--from-misses")
+    if from_misses or (densify and not shape.given()):
+        from autotune.table import read_misses
+
         workloads = read_misses()
-        if not workloads:
-            print("[]" if as_json else NO_MISSES)
-            return
     else:
         workloads = _noted(describe_model(shape), as_json)
+    if not workloads:
+        print("[]" if as_json else NO_MISSES)
+        return
     if target is not None:
         platforms.target_device(target)  # refuses an unknown one before a GPU is looked for
-    chosen = next((name for name in SAMPLERS if name == sampler), DEFAULT_SAMPLER)
-    if trials is None and chosen != "exhaustive":
-        trials = DEFAULT_TRIALS
-    request = SearchRequest(
-        shapes=workloads,
-        implementations=implementations,
-        budget=parse_seconds(budget),
-        trials=trials,
-        sampler=chosen,
-        seed=seed,
-        device=device,
-        settings=settings,
-        target=target,
-        tables=tables,
-        as_json=as_json,
-    )
-    (preview if dry_run else run)(request)
+    usual = DENSIFY_BUDGET if densify else DEFAULT_BUDGET
+    seconds = parse_seconds(usual if budget is None else budget)
+    with head_start(settings, on_gpu=not (dry_run or densify)) as begun:  # --densify first looks all shapes up
+        from autotune.cli.studies import SearchRequest, preview, run
+        from autotune.search import DEFAULT_SAMPLER, SAMPLERS
+
+        if sampler is not None and sampler not in SAMPLERS:
+            raise UnknownNameError(f"sampler={sampler!r} is unknown; allowed: {', '.join(SAMPLERS)}")
+        chosen = next((name for name in SAMPLERS if name == sampler), DEFAULT_SAMPLER)
+        if trials is None and chosen != "exhaustive":
+            trials = DEFAULT_TRIALS
+        request = SearchRequest(
+            shapes=workloads,
+            implementations=implementations,
+            budget=seconds,
+            trials=trials,
+            sampler=chosen,
+            seed=seed,
+            device=device,
+            settings=settings,
+            target=target,
+            tables=tables,
+            as_json=as_json,
+        )
+        if densify:
+            from autotune.cli.densify import choose_sparse
+
+            request = choose_sparse(request, bound)
+            if not request.shapes:
+                if as_json:
+                    print("[]")
+                return
+        if dry_run:
+            preview(request)
+        else:
+            run(request, begun)
 
 
 @command("sweep")
@@ -161,21 +192,23 @@ def sweep(
     shape: ShapeOptions,
 ) -> None:
     """Measure every valid config of each shape on this GPU: the ground truth that searches are judged by."""
-    from autotune.cli.studies import SearchRequest, run
+    shapes, settings = _noted(describe(shape), as_json), replace(settings, early_stop=False)
+    with head_start(settings) as begun:
+        from autotune.cli.studies import SearchRequest, run
 
-    request = SearchRequest(
-        shapes=_noted(describe(shape), as_json),
-        implementations=implementations,
-        budget=None,
-        trials=None,
-        sampler="exhaustive",
-        settings=replace(settings, early_stop=False),
-        must_measure=True,
-        ship_to=results,
-        tables=tables,
-        as_json=as_json,
-    )
-    run(request)
+        request = SearchRequest(
+            shapes=shapes,
+            implementations=implementations,
+            budget=None,
+            trials=None,
+            sampler="exhaustive",
+            settings=settings,
+            must_measure=True,
+            ship_to=results,
+            tables=tables,
+            as_json=as_json,
+        )
+        run(request, begun)
 
 
 def _noted(wanted: Wanted, as_json: bool) -> list[Problem]:

@@ -35,8 +35,8 @@ def read_winners(
     known = implementations or [each.name for each in implementations_of(operation)]
     names = [get_implementation(operation, name).name for name in known]
     require_folder(tables)
-    served = served_winners(operation, root=tables, on_damaged=warn_damaged)
-    rows = [row.trial for row in served if row.trial.implementation in names]
+    served = served_winners(operation, implementations=names, root=tables, on_damaged=warn_damaged)
+    rows = [row.trial for row in served]
     if device is not None:
         name = find_device(device, rows, tables).name
         rows = [trial for trial in rows if trial.device.name == name]

@@ -1,7 +1,6 @@
 """Runs ``autotune search`` and ``autotune sweep``, or prints their plans: one call of ``tune``, and then as JSON."""
 
 import json
-import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +16,7 @@ from autotune.console.winners import config_data
 from autotune.dispatch import default_config
 from autotune.errors import AutotuneError, SearchError, UsageError
 from autotune.executor.compile_pool import limit_jobs
+from autotune.executor.head_start import HeadStart
 from autotune.executor.select import ExecutorInfo, Settings, describe_executor
 from autotune.search import Limits, Sampler
 from autotune.search.plan import SearchPlan, make_plan
@@ -83,19 +83,15 @@ def preview(request: SearchRequest) -> None:
         print(json.dumps(data, indent=2))
 
 
-def run(request: SearchRequest) -> Tuning:
+def run(request: SearchRequest, begun: HeadStart) -> Tuning:
     """Tune, and print each result as it comes; AutotuneError where a shape has no winner that ships and holds here."""
     interrupts.listen()
-    console, started = make_console(request.as_json), time.monotonic()
-    require_place(request.tables)
-    if (problem := why_unwritable(request.root)) is not None:
-        place = f"{name_of_place(request.tables)}={str(request.root)!r}"
-        raise UsageError(f"{place} cannot be written: {problem}; name a folder by --tables or AUTOTUNE_HOME")
+    console, store = make_console(request.as_json), open_store(request.tables)
     passed = {
         each.name: getattr(request, each.name) for each in fields(request) if each.name not in ("tables", "as_json")
     }
-    with Progress(console, request.budget, started) as progress:
-        found = tune(**passed, store=Store(request.root), observer=progress)
+    with Progress(console, request.budget, begun.started) as progress:
+        found = tune(**passed, store=store, observer=progress, begun=begun)
     if request.as_json:
         print(json.dumps(_data(found), indent=2))
     if found.interrupted:
@@ -105,6 +101,16 @@ def run(request: SearchRequest) -> Tuning:
     if not found.holds:
         raise AutotuneError("a winner does not hold on this machine: see the lines `compiled` and `checked`")
     return found
+
+
+def open_store(tables: Path | None) -> Store:
+    """Return the store in a folder that can be written, the usual one by default; UsageError for another place."""
+    require_place(tables)
+    root = tables or home()
+    if (problem := why_unwritable(root)) is not None:
+        place = f"{name_of_place(tables)}={str(root)!r}"
+        raise UsageError(f"{place} cannot be written: {problem}; name a folder by --tables or AUTOTUNE_HOME")
+    return Store(root)
 
 
 def _data(found: Tuning) -> list[dict[str, Any]]:

@@ -63,6 +63,19 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
+def parse_share(text: str, name: str) -> float:
+    """Parse the share of ``5%``, ``5`` or ``0.5 %``, all in percent; UsageError for any other text.
+
+    Example:
+        >>> parse_share("5%", "above")
+        0.05
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text.strip())
+    if match is None:
+        raise UsageError(f"{name}={text!r} is no share; expected percent, such as 5% or 2.5%")
+    return float(match[1]) / 100
+
+
 def parse_config(text: str, space: Space[Any], device: Device) -> Config:
     """Parse a config from ``BLOCK_Q=128 num_warps=8`` or a JSON object, in the order of its space.
 

@@ -150,7 +150,7 @@ def describe(options: ShapeOptions) -> Wanted:
     """
     operation = get_operation(OPERATION if options.operation is None else options.operation)
     _require_taken(options, [operation])
-    model = _find_model(options)
+    model = named_model(options)
     if model is not None and kind_of(operation).is_cached and (why := _why_not_cached(model)):
         raise UsageError(f"model={options.model!r} {why}: {operation.name} cannot serve it")
     return _describe(operation, options, model)
@@ -158,7 +158,7 @@ def describe(options: ShapeOptions) -> Wanted:
 
 def describe_model(options: ShapeOptions) -> Wanted:
     """Return what ``describe`` does, but of a model without an operation its prefill and its decode."""
-    model = _find_model(options)
+    model = named_model(options)
     if model is None or options.operation is not None:
         return describe(options)
     operations = {phase: get_operation(name) for phase, name in PHASES.items()}
@@ -256,8 +256,11 @@ def _require_taken(options: ShapeOptions, operations: Iterable[Operation[Any]]) 
             raise UsageError(f"{given} is not for {' or '.join(wanted)}; {flag} is for --operation {takers}")
 
 
-def _find_model(options: ShapeOptions) -> ModelShape | None:
-    """Return the named model's share of one of ``--tp`` GPUs, if a model is named."""
+def named_model(options: ShapeOptions) -> ModelShape | None:
+    """Return the named model's share of one of ``--tp`` GPUs; None where no model is named.
+
+    UsageError for ``--tp`` without a model, and for heads that do not fit those of the model.
+    """
     if options.model is None:
         if options.tp not in (None, 1):
             raise UsageError(f"tp={options.tp} splits a model's heads; name one with --model")

@@ -1,19 +1,20 @@
 """Dispatch: ``get_kernel(shape)`` reads the tables once and answers in microseconds."""
 
 from autotune.dispatch.alternatives import alternatives_for
+from autotune.dispatch.among import Among
 from autotune.dispatch.devices import find_named
 from autotune.dispatch.events import Stats, seal, stats, unseal
 from autotune.dispatch.kernel import Provenance, Rung, TunedKernel
 from autotune.dispatch.ladder import MAX_DISTANCE
 from autotune.dispatch.picks import (
     CACHED_PICKS,
-    Among,
     default_config,
     device_by_name,
     get_kernel,
     neighbour_configs,
     pick_for_device,
     pick_for_tuning,
+    portfolio_configs,
     reload,
 )
 from autotune.dispatch.portfolio import PortfolioChoice, choose
@@ -36,6 +37,7 @@ __all__ = [
     "neighbour_configs",
     "pick_for_device",
     "pick_for_tuning",
+    "portfolio_configs",
     "reload",
     "seal",
     "stats",

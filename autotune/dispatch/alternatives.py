@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autotune.device import Device
-from autotune.dispatch.kernel import Alternative, Provenance
+from autotune.dispatch.kernel import Alternative, DefaultName, Provenance
 from autotune.dispatch.ladder import SERVES_DEFAULT, climb, why_default
 from autotune.dispatch.portfolio import PortfolioChoice, choose
 from autotune.implementation import Implementation
@@ -51,12 +51,22 @@ def alternatives_for(
     else:
         reason = "all that was tuned for this shape or near it is refused"
     found = _with_portfolio(found, portfolio, admitted, shape, device, reason)
-    why = Provenance("default", f"{reason}{SERVES_DEFAULT}{hint}")
-    found += [Alternative(Candidate(each.name, each.space.default(shape, device)), why) for each in admitted]
+    found += [_spaces_default(each, shape, device, reason, hint, is_known=not no_rows) for each in admitted]
     best: dict[Candidate, Alternative] = {}  # a candidate that was refused once is not tried again for another row
     for each in found:
         best.setdefault(each.candidate, each)
     return list(best.values())
+
+
+def _spaces_default(
+    implementation: Implementation[Any], shape: Shape, device: Device, reason: str, hint: str, *, is_known: bool
+) -> Alternative:
+    """Return the default of a space, and what chose it; of a device that nobody knows that would be a guess."""
+    space = implementation.space
+    basis = space.default_basis(device) if is_known else ""
+    why = f"{reason}{SERVES_DEFAULT}{basis and f', {basis}'}{hint}"
+    provenance = Provenance("default", why, default="space's default")
+    return Alternative(Candidate(implementation.name, space.default(shape, device)), provenance)
 
 
 def _with_portfolio(
@@ -92,5 +102,6 @@ def _served(implementation: Implementation[Any], choice: PortfolioChoice, device
     elsewhere = "" if near.device.model == device.model else f", recorded on {near.device.name}"
     keeps = f"the space's default, which the portfolio of {device.arch} keeps{elsewhere}"
     reason = f"{why}: {keeps if choice.is_default else has}"
-    provenance = Provenance("default", reason, expectation=choice.expectation)
+    name: DefaultName = "space's default" if choice.is_default else "portfolio's default"
+    provenance = Provenance("default", reason, expectation=choice.expectation, default=name)
     return Alternative(Candidate(implementation.name, choice.config), provenance)

@@ -75,7 +75,7 @@ NOTHING_RECORDED: Final = Expectation()
 
 
 def is_as_served(trial: Trial) -> bool:
-    """True if a row was measured as it is served: on a GPU, by the usual policy."""
+    """Return True if a row was measured as it is served: on a GPU, by the usual policy."""
     return trial.executor == "gpu" and trial.policy == Policy()
 
 

@@ -16,6 +16,7 @@ from autotune.space import Config
 from autotune.trial import Candidate, Trial
 
 Rung = Literal["exact", "nearest", "same model", "default", "pinned"]
+DefaultName = Literal["portfolio's default", "space's default"]
 
 _lock: Final = threading.Lock()
 
@@ -27,9 +28,11 @@ class Provenance:
     ``row`` and ``distance`` are None on the rungs ``default`` and ``pinned``. ``origin`` says whose table has the row.
     ``distance`` is the shapes' (``Shape.distance``): 1 for a factor of two in one size, 0 for the very shape.
     ``baseline`` names the baseline that won the row's race and is served in place of its candidate
-    (``among="fastest"``). ``expected_regret`` is how much longer this is expected to take than the best, 0.02 for 2 %,
-    by ``evidence``, a number of measurements: None and 0 where nothing recorded tells. ``notes`` are the accepted
-    differences in source and toolchain between what was measured, a row or a portfolio, and this process.
+    (``among="fastest"``). ``default`` says whose choice is served on the rung ``default``: the portfolio's, or the
+    space's, also where a portfolio keeps that. ``expected_regret`` is how much longer this is expected to take than
+    the best, 0.02 for 2 %, by ``evidence``, a number of measurements: None and 0 where nothing recorded tells.
+    ``notes`` are the accepted differences in source and toolchain between what was measured, a row or a portfolio, and
+    this process.
     """
 
     rung: Rung
@@ -39,6 +42,7 @@ class Provenance:
     distance: float | None = None
     baseline: str = ""
     expectation: Expectation = NOTHING_RECORDED
+    default: DefaultName | None = None
 
     @property
     def expected_regret(self) -> float | None:
@@ -80,13 +84,13 @@ class TunedKernel:
         provenance: where the candidate comes from and why.
     """
 
-    __slots__ = ("_alternatives", "_calls", "_repeats", "operation", "shape")
+    __slots__ = ("_alternatives", "_calls", "_picked", "_repeats", "operation", "shape")
 
     def __init__(self, operation: str, shape: Shape, alternatives: Sequence[Alternative]) -> None:
         self.operation = operation
         self.shape = shape
-        self._alternatives = tuple(alternatives)
-        self._calls: dict[Candidate, Callable[..., Any]] = {}
+        self._picked = self._alternatives = tuple(alternatives)  # of these the refused are dropped, of those none
+        self._calls: dict[int, Callable[..., Any]] = {}  # by the identity of an alternative, in the least time
         self._repeats = all(each.is_deterministic(operation) for each in self._alternatives)
 
     @property
@@ -109,7 +113,7 @@ class TunedKernel:
 
     @property
     def is_untuned(self) -> bool:
-        """True if a default is served and no stored row, of this shape or near it, may be."""
+        """Return True if a default is served and no stored row, of this shape or near it, may be."""
         return all(each.provenance.rung == "default" for each in self._alternatives)
 
     @property
@@ -139,17 +143,18 @@ class TunedKernel:
         compile or launch (``autotune.errors.is_toolchain_refusal``) gives way for good, with a warning. Any other
         exception is the caller's, and so is that of the last candidate.
         """
-        *others, last = self._alternatives if self._repeats else self._allowed()
-        for each in others:
+        alternatives = self._alternatives if self._repeats else self._allowed()
+        for each in alternatives[:-1]:
             try:
-                return self._call_of(each)(*tensors, **options)
+                call = self._calls.get(id(each))
+                return (self._bind(each) if call is None else call)(*tensors, **options)
             except UnsupportedCallError:
                 continue
             except Exception as error:  # not only of the first call: other strides or options are other binaries
                 if not is_toolchain_refusal(error):
                     raise
                 self._drop(each, error)
-        return self._call_of(last)(*tensors, **options)
+        return self._call_of(alternatives[-1])(*tensors, **options)
 
     @property
     def alternatives(self) -> tuple[Alternative, ...]:
@@ -188,19 +193,19 @@ class TunedKernel:
         return load_binaries(binaries)
 
     def _call_of(self, alternative: Alternative) -> Callable[..., Any]:
-        call = self._calls.get(alternative.candidate)
+        call = self._calls.get(id(alternative))
         return self._bind(alternative) if call is None else call
 
     def _bind(self, alternative: Alternative) -> Callable[..., Any]:
         """Bind a candidate for all calls; return what makes the first of them, whose compiles are noted."""
         candidate = alternative.candidate
         if alternative.provenance.baseline:
-            call = self._calls[candidate] = _bind(self.operation, self.shape, alternative)
+            call = self._calls[id(alternative)] = _bind(self.operation, self.shape, alternative)
             return call
         implementation = get_implementation(self.operation, candidate.implementation)
         if not implementation.compiles_ahead:
             begin_compile(implementation.title)
-        call = self._calls[candidate] = _bind(self.operation, self.shape, alternative)
+        call = self._calls[id(alternative)] = _bind(self.operation, self.shape, alternative)
         if not implementation.compiles_ahead:
             return noting_first_call(implementation.title, call)
         watch_compiles(implementation.kernel.partition(":")[0])

@@ -4,7 +4,7 @@ import math
 import os
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -12,23 +12,21 @@ from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import table_reading
 from autotune.dispatch.alternatives import alternatives_for
+from autotune.dispatch.among import Among, admitted, named
 from autotune.dispatch.arguments import check_arguments, not_a_name
 from autotune.dispatch.devices import known_or_here, stranger
 from autotune.dispatch.events import Pick, note_pick
 from autotune.dispatch.kernel import Alternative, TunedKernel, why_unserved
-from autotune.dispatch.ladder import SERVES_DEFAULT
+from autotune.dispatch.ladder import without_default
 from autotune.dispatch.pins import DISABLE, Pin, Switches, make_pin, pinned_implementation, read_switches, serve_pin
-from autotune.dispatch.portfolio import choose
+from autotune.dispatch.portfolio import choose, choose_all
 from autotune.dispatch.table_reading import device_named, portfolios_of, rows_of, similar_names
-from autotune.errors import InvalidShapeError, MissingDependencyError, NoTunedKernelError, UnknownNameError, UsageError
+from autotune.errors import MissingDependencyError, NoTunedKernelError, UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
 from autotune.registry import (
     check_shape,
-    get_implementation,
     get_operation,
-    implementation_names,
-    implementations_of,
     on_registered,
     operation_for,
 )
@@ -40,8 +38,6 @@ if TYPE_CHECKING:
 
 OnMiss = Literal["default", "error", "record"]
 ON_MISS: Final = get_args(OnMiss)
-Among = Literal["ours", "fastest"] | tuple[str, ...]
-
 CACHED_PICKS: Final = 4096
 
 _generation = 0
@@ -107,11 +103,22 @@ def get_kernel(
         >>> get_kernel(shape, device="NVIDIA H200").provenance.rung
         'exact'
     """
-    pin = None if config is None and implementation is None else make_pin(config, implementation, among)
-    kernel = _checked_pick(shape, device, operation, among, pin)
+    if device is not None and not isinstance(device, str):
+        raise not_a_name(device)
+    place = platforms.current_index() if device is None else device
+    try:
+        if config is None and implementation is None:  # the key of ``pick_for_device``, too
+            kernel = _pick(shape, place, operation, among, _generation)
+        else:
+            kernel = _pick(shape, place, operation, among, _generation, make_pin(config, implementation, among))
+    except TypeError:  # an argument that cannot be hashed is neither a shape nor a name
+        check_arguments(shape, place, among)
+        raise
+    if on_miss == "default":
+        return kernel
     if on_miss not in ON_MISS:
         raise UsageError(f"on_miss={on_miss!r} is not allowed; expected {', '.join(map(repr, ON_MISS))}")
-    if kernel.is_untuned and on_miss != "default":
+    if kernel.is_untuned:
         _miss(kernel, on_miss)
     return kernel
 
@@ -140,6 +147,13 @@ def default_config(implementation: Implementation[Any], shape: Shape, device: De
     return implementation.space.default(shape, device) if choice is None else choice.config
 
 
+def portfolio_configs(implementation: Implementation[Any], shape: Shape, device: Device) -> list[Config]:
+    """List the members of the portfolio that are for shapes like this one, the likeliest first: ``default_config`` is
+    the first of them."""
+    choices = choose_all(_portfolio(implementation, device, _generation), implementation, shape, device)
+    return [choice.config for choice in choices]
+
+
 def neighbour_configs(
     implementation: Implementation[Any], shape: Shape, device: Device, *, count: int = 3, shipped: bool = True
 ) -> list[Config]:
@@ -149,10 +163,8 @@ def neighbour_configs(
     """
     rows = [
         row.trial
-        for row in rows_of(implementation.operation, _generation)
-        if row.trial.implementation == implementation.name
-        and (shipped or row.origin == "user")
-        and row.trial.device.model == device.model
+        for row in rows_of(implementation.operation, (implementation.name,), _generation)
+        if (shipped or row.origin == "user") and row.trial.device.model == device.model
     ]
     near = sorted(rows, key=lambda trial: (shape.distance(trial.shape), repr(trial.shape)))
     return list(dict.fromkeys(trial.config for trial in near if shape.distance(trial.shape) < math.inf))[:count]
@@ -177,21 +189,6 @@ def reload() -> None:
 on_registered.append(reload)
 
 
-def _checked_pick(
-    shape: Shape, device: str | None, operation: str | None, among: Among, pin: Pin | None
-) -> TunedKernel:
-    if device is not None and not isinstance(device, str):
-        raise not_a_name(device)
-    place = platforms.current_index() if device is None else device
-    try:
-        if pin is None:  # the key of ``pick_for_device``, too
-            return _pick(shape, place, operation, among, _generation)
-        return _pick(shape, place, operation, among, _generation, pin)
-    except TypeError:  # an argument that cannot be hashed is neither a shape nor a name
-        check_arguments(shape, place, among)
-        raise
-
-
 @lru_cache(maxsize=CACHED_PICKS)
 def _pick(
     shape: Shape, place: int | str | Device, name: str | None, among: Among, generation: int, pin: Pin | None = None
@@ -203,7 +200,7 @@ def _pick(
     switches = _switches(generation)
     no_rows = f"{DISABLE}=1 switches the tables off" if switches.is_disabled else ""
     hint = ""
-    if (known := _find_device(place, operation.name, switches, generation)) is None:
+    if (known := _find_device(place, operation, among, switches, generation)) is None:
         no_rows = f"{no_rows}, and no list" if no_rows else "no table"
         no_rows += f" knows the device {place}"
         hint = _did_you_mean(str(place), switches, generation)
@@ -215,7 +212,7 @@ def _pick(
     is_named = isinstance(place, str)
     found = _alternatives(operation, shape, device, among, generation, here=not is_named, no_rows=no_rows, hint=hint)
     if known is None:
-        warnings.warn(f"device={place!r}: {found[0].provenance.reason}", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"device={place!r}: {found[0].provenance.reason}", RuntimeWarning, stacklevel=3)
     if pin is not None and pinned is not None:
         found = [serve_pin(pin, pinned, shape, device, found[0])]
     kernel = TunedKernel(operation.name, shape, found)
@@ -236,15 +233,15 @@ def _alternatives(
     hint: str = "",
 ) -> list[Alternative]:
     """List what the tables have for a shape, best first; ``no_rows`` says why none is read."""
-    admitted = _admitted(operation, shape, device, among)
-    names = {each.name for each in admitted}
-    rows = () if no_rows else rows_of(operation.name, generation)
+    implementations = admitted(operation, shape, device, among)
+    names = _names(implementations)
+    rows = () if no_rows else rows_of(operation.name, _names(named(operation, among)), generation)
     return alternatives_for(
         shape,
         device,
         [row for row in rows if row.trial.implementation in names],
-        admitted,
-        portfolio=[] if no_rows else [row for each in admitted for row in _portfolio(each, device, generation)],
+        implementations,
+        portfolio=[] if no_rows else [row for each in implementations for row in _portfolio(each, device, generation)],
         with_baselines=among == "fastest",
         can_serve=lambda each: _can_serve(each, operation.name, shape, here=here),
         no_rows=no_rows,
@@ -264,11 +261,15 @@ def _note(kernel: TunedKernel, device: Device, is_miss: bool) -> None:
     note_pick(pick, why.reason, why.expectation)
 
 
-def _find_device(place: int | str | Device, operation: str, switches: Switches, generation: int) -> Device | None:
+def _find_device(
+    place: int | str | Device, operation: Operation[Any], among: Among, switches: Switches, generation: int
+) -> Device | None:
     """Return the device of a place; None for a name that nobody knows."""
-    if isinstance(place, str):
-        return known_or_here(place) if switches.is_disabled else device_named(place, generation, operation)
-    return place if isinstance(place, Device) else platforms.current_device(place)
+    if not isinstance(place, str):
+        return place if isinstance(place, Device) else platforms.current_device(place)
+    if switches.is_disabled:
+        return known_or_here(place)
+    return device_named(place, generation, operation.name, _names(named(operation, among)))
 
 
 def _did_you_mean(name: str, switches: Switches, generation: int) -> str:
@@ -292,31 +293,13 @@ def _can_serve(alternative: Alternative, operation: str, shape: Shape, *, here: 
         return not here
 
 
-def _admitted(operation: Operation[Any], shape: Shape, device: Device, among: Among) -> list[Implementation[Any]]:
-    """List the implementations that may be served for a shape on a device, ours first."""
-    if (problem := operation.unsupported(shape)) is not None:
-        raise InvalidShapeError(problem)
-    if isinstance(among, tuple):
-        known = implementation_names(operation.name)
-        for name in among:
-            if name not in known:
-                allowed = f"ours, fastest, or implementations of {operation.name}: {', '.join(known) or 'none'}"
-                raise UnknownNameError(f"among={name!r} is unknown; allowed: {allowed}")
-        found = [get_implementation(operation.name, name) for name in dict.fromkeys(among)]
-    else:
-        found = [each for each in implementations_of(operation.name) if each.is_ours or among == "fastest"]
-    if not found:
-        raise UnknownNameError(f"operation={operation.name!r} has no implementation that among={among!r} admits")
-    reasons = [each.supports(shape, device) for each in found]
-    admitted = [each for each, reason in zip(found, reasons, strict=True) if reason is None]
-    if not admitted:
-        raise InvalidShapeError("; ".join(reason for reason in reasons if reason))
-    return admitted
+def _names(implementations: Iterable[Implementation[Any]]) -> tuple[str, ...]:
+    return tuple(each.name for each in implementations)
 
 
 def _miss(kernel: TunedKernel, on_miss: OnMiss) -> None:
     if on_miss == "error":
-        reason = kernel.last_resort.reason.replace(SERVES_DEFAULT, "")  # which is not served
+        reason = without_default(kernel.last_resort.reason)
         raise NoTunedKernelError(f"{kernel.operation}: {reason}; shape: {kernel.shape}")
     if _switches(_generation).is_disabled:
         return  # tables may know the shape

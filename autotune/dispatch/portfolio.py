@@ -1,7 +1,7 @@
 """The portfolio's choice: which of an architecture's few good configs a shape gets, and how near the best that is."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from autotune.device import Device
@@ -41,12 +41,23 @@ def choose(
 ) -> PortfolioChoice | None:
     """Choose from a portfolio the member that the recorded shapes like this one were assigned; None if none is valid.
 
+    Args:
+        rows: the assignments of the implementation on the device's architecture.
+    """
+    return next(choose_all(rows, implementation, shape, device), None)
+
+
+def choose_all(
+    rows: "Iterable[Assignment]",
+    implementation: Implementation[Any],
+    shape: Shape,
+    device: Device,
+) -> Iterator[PortfolioChoice]:
+    """Yield the members that recorded shapes like this one were assigned and that are valid here, the likeliest first.
+
     Each recorded shape of the class votes for its member by the inverse square of its distance (``likeness``), so that
     a near one outweighs many far ones and two as near do not hang on their order (distance-weighted nearest neighbours;
     Dudani, IEEE Trans. Systems, Man, and Cybernetics 6, 1976). Votes for what cannot run here do not count.
-
-    Args:
-        rows: the assignments of the implementation on the device's architecture.
     """
     space, here = implementation.space, likeness(shape, device)
     kin = [
@@ -65,8 +76,7 @@ def choose(
             rows = [voter.row for voter in kin]
             recorded = left_out_regret(rows, nearest, shape, device) if place == 0 else UNKNOWN
             expected = Expectation(recorded, implementation, nearest.source_hash, nearest.triton_version)
-            return PortfolioChoice(config, member is None, nearest, expected)
-    return None
+            yield PortfolioChoice(config, member is None, nearest, expected)
 
 
 class _Voter(NamedTuple):

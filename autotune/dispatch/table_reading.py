@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from autotune import platforms
 from autotune.device import Device
 from autotune.dispatch.devices import find_named, known_or_here
-from autotune.registry import operation_names
+from autotune.registry import implementation_names, operation_names
 
 if TYPE_CHECKING:
     from autotune.table import Assignment, Served
 
 
 @cache
-def rows_of(operation: str, generation: int) -> "tuple[Served, ...]":
-    """Read the winners that may be served; of one shape the best implementation comes first."""
+def rows_of(operation: str, implementations: tuple[str, ...], generation: int) -> "tuple[Served, ...]":
+    """Read the winners of implementations that may be served; of one shape the best implementation comes first."""
     from autotune.table import served_winners, warn_damaged  # pyarrow takes 0.1 s to import
 
-    return tuple(served_winners(operation, on_damaged=warn_damaged))
+    return tuple(served_winners(operation, implementations=implementations, on_damaged=warn_damaged))
 
 
 @cache
@@ -35,10 +35,12 @@ def forget() -> None:
     portfolios_of.cache_clear()
 
 
-def device_named(name: str, generation: int, operation: str = "") -> Device | None:
-    """Find the device that a name means: in the rows of an operation, or else in any, with the highest power cap; the
-    GPU here; or a known one, of which nothing is recorded."""
-    own = rows_of(operation, generation) if operation else ()
+def device_named(
+    name: str, generation: int, operation: str = "", implementations: tuple[str, ...] = ()
+) -> Device | None:
+    """Find the device that a name means: in the rows of an operation's implementations, or else in any, with the
+    highest power cap; the GPU here; or a known one, of which nothing is recorded."""
+    own = rows_of(operation, implementations, generation) if implementations else ()
     return find_named(name, _devices(own)) or find_named(name, _devices(_all_rows(generation))) or known_or_here(name)
 
 
@@ -48,7 +50,7 @@ def similar_names(name: str, generation: int) -> str:
 
 
 def _all_rows(generation: int) -> "Iterator[Served]":
-    return (row for name in operation_names() for row in rows_of(name, generation))
+    return (row for name in operation_names() for row in rows_of(name, tuple(implementation_names(name)), generation))
 
 
 def _devices(rows: "Iterable[Served]") -> list[Device]:

@@ -18,7 +18,7 @@ Baselines = Choice | list[str] | tuple[str, ...] | Set[str] | Mapping[str, objec
 
 
 def is_comparison(baselines: Baselines) -> bool:
-    """True if a race with these compares systems, rather than ending a search with the fastest of the usual ones.
+    """Return True if a race with these compares systems, rather than ending a search with the fastest usual one.
 
     Then memory is measured too, and the seconds of the race begin once all in it are ready.
 
@@ -92,6 +92,10 @@ class Executor(Protocol):
     @property
     def worker(self) -> str:
         """The host and the process that measure, for the row."""
+
+    @property
+    def reached(self) -> Mapping[str, float]:
+        """``time.monotonic()`` at each step of its start that was reached, in order; empty where nothing starts."""
 
     def open(self, operation: Operation[Any], shape: Shape) -> None:
         """Turn to another problem; what was submitted and not collected is dropped."""

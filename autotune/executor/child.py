@@ -24,8 +24,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any, BinaryIO, Final, cast
 
+from autotune.executor.compiler_key import begin_hashing
+
 GRACE_SECONDS: Final = 2.0  # between closing a child's input and killing it
 POLL_SECONDS: Final = 0.005
+COMPILING: Final = ("autotune.executor.worker", "autotune.executor.compile_server")  # these make Triton compile
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
@@ -38,7 +41,7 @@ class ChildDiedError(RuntimeError):
 
     @property
     def is_from_outside(self) -> bool:
-        """True if another process ended it, as the host does where memory runs out: it says nothing of its work."""
+        """Return True if another process ended it, as the host does where memory runs out: no fault of its work."""
         return self.status in (-signal.SIGKILL, -signal.SIGTERM)
 
 
@@ -112,7 +115,7 @@ class Child:
 
     @property
     def has_message(self) -> bool:
-        """True if a message was read already and waits to be received."""
+        """Return True if a message was read already and waits to be received."""
         return b"\n" in self._buffer
 
     def receive(self, timeout: float) -> dict[str, Any] | None:
@@ -232,6 +235,8 @@ def main() -> None:
     parent, module, *arguments = sys.argv[1:]
     die_with_parent(int(parent))
     sys.argv = [module, *arguments]
+    if module in COMPILING:
+        begin_hashing()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -14,7 +14,7 @@ from autotune.device import Device
 from autotune.errors import MissingDependencyError
 from autotune.executor import messages
 from autotune.executor.child import Child, ChildDiedError
-from autotune.executor.messages import decode, encode, refer_to_problem, to_plain
+from autotune.executor.messages import decode, encode, refer_to_problem
 from autotune.operation import Operation
 from autotune.shape import Shape
 from autotune.trial import Candidate, Outcome
@@ -79,10 +79,14 @@ class CompilePool:
     """Compiles ahead in processes that never touch the GPU; finished outcomes come in any order.
 
     A compile server that dies or falls silent is replaced, and what was in flight is compiled again.
+
+    Args:
+        device: what is compiled for; None where it is not known yet, and ``use`` names it before a problem is opened.
     """
 
-    def __init__(self, device: Device, *, jobs: int, timeout: float) -> None:
-        self._settings = json.dumps({"device": to_plain(device), "jobs": jobs, "timeout": timeout})
+    def __init__(self, device: Device | None, *, jobs: int, timeout: float) -> None:
+        self._settings = json.dumps({"jobs": jobs, "timeout": timeout})
+        self._device = device
         self._timeout = timeout
         self._problem: messages.ProblemReference | None = None
         self._number = 0
@@ -90,6 +94,11 @@ class CompilePool:
         self._deaths = 0
         self._deadline = math.inf
         self._child = self._start()
+
+    def use(self, device: Device) -> None:
+        """Compile for this device from now on; the server has begun to import before it was known."""
+        self._device = device
+        self._send(messages.UseDevice(device))
 
     def open(self, operation: Operation[Any], shape: Shape) -> None:
         """Turn to another problem; compiles of the last one are stopped."""
@@ -159,7 +168,11 @@ class CompilePool:
 
     def _start(self) -> Child:
         single_threaded = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        return Child("autotune.executor.compile_server", self._settings, environment=single_threaded)
+        child = Child("autotune.executor.compile_server", self._settings, environment=single_threaded)
+        if self._device is not None:
+            with contextlib.suppress(ChildDiedError):  # found by ``receive``
+                child.send(encode(messages.UseDevice(self._device)))
+        return child
 
     def _send(self, message: messages.Message) -> None:
         with contextlib.suppress(ChildDiedError):  # found by ``receive``

@@ -33,7 +33,8 @@ from autotune.executor.compiler import (
     compile_candidate,
     use_target,
 )
-from autotune.executor.messages import decode, encode, from_plain
+from autotune.executor.compiler_key import hash_compiler
+from autotune.executor.messages import decode, encode
 from autotune.implementation import Kernel
 from autotune.operation import Operation
 from autotune.registry import load_kernel
@@ -66,8 +67,8 @@ class _Job:
 class CompileServer:
     """Reads requests, keeps up to ``jobs`` compilers running, writes an outcome for each."""
 
-    def __init__(self, device: Device, answers: BinaryIO, *, jobs: int, timeout: float) -> None:
-        self._device = device
+    def __init__(self, answers: BinaryIO, *, jobs: int, timeout: float) -> None:
+        self._device: Device
         self._answers = answers
         self._jobs = jobs
         self._timeout = timeout
@@ -107,6 +108,9 @@ class CompileServer:
 
     def _accept(self, request: messages.Message) -> None:
         match request:
+            case messages.UseDevice():
+                use_target(request.device.architecture)
+                self._device = request.device
             case messages.OpenProblem():
                 self._stop()
                 self._problem = request.problem.resolve()
@@ -249,13 +253,13 @@ def _verdict(job: _Job, status: Status, message: str) -> messages.Compiled:
 
 
 def main() -> None:
-    """Run the child: the device, jobs and timeout come as one JSON argument."""
+    """Run the child: jobs and timeout come as one JSON argument."""
     settings = json.loads(sys.argv[1])
-    device = from_plain(Device, settings["device"])
     answers = take_standard_output()
-    use_target(device.architecture)
+    hash_compiler()  # before the first fork, so that every compiler has it
     with contextlib.suppress(BrokenPipeError):  # the parent was killed while it was answered
-        CompileServer(device, answers, jobs=settings["jobs"], timeout=settings["timeout"]).serve()
+        CompileServer(answers, jobs=settings["jobs"], timeout=settings["timeout"]).serve()
+    os._exit(0)  # torch takes 0.6 s to take itself down, for which the parent would wait
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import sys
 import time
 import warnings
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from autotune import platforms
@@ -30,17 +30,17 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, MissingDependencyError
 from autotune.executor import Baselines, Race, is_comparison
 from autotune.executor.child import ChildDiedError
-from autotune.executor.compile_pool import COMPILE_SECONDS, CompilePool, Jobs, limit_jobs
+from autotune.executor.gpu_children import GpuChildren, start_children
 from autotune.executor.messages import Screen, WorkingOn
 from autotune.executor.recovery import SETUP_SECONDS, race_with_recovery
-from autotune.executor.worker_keeper import LOST, WorkerKeeper
+from autotune.executor.settings import Settings
+from autotune.executor.worker_keeper import LOST
 from autotune.operation import Operation
 from autotune.registry import get_implementation
 from autotune.shape import Shape
 from autotune.space import Config
-from autotune.trial import Candidate, Outcome, Policy, Status, Toolchain
+from autotune.trial import Candidate, Outcome, Status, Toolchain
 
-SCREEN_SECONDS: Final = 20.0  # numbers and time of one candidate; the problem's inputs are there already
 DROP_SECONDS: Final = 1.0  # what is left to a screening whose outcome is dropped
 # Parameters that reach a launch through the binary alone. Any other may change the grid or what the host does.
 COMPILE_OPTIONS: Final = frozenset(
@@ -54,59 +54,50 @@ SHARED_GPU: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The use of a GPU.
-
-    Attributes:
-        policy: how times are taken.
-        jobs: compilers to run at once; all cores but one by default, and never more than the free memory holds.
-        compile_seconds: after which a compiler is killed with what it started.
-        screen_seconds: after which a worker that is silent over one candidate hangs.
-        early_stop: cut a candidate short that is far behind the best so far (a sweep measures everything).
-        index: of the GPU as torch counts them; the current one by default.
-    """
-
-    policy: Policy = field(default_factory=Policy)
-    jobs: int | None = None
-    compile_seconds: float = COMPILE_SECONDS
-    screen_seconds: float = SCREEN_SECONDS
-    early_stop: bool = True
-    index: int | None = None
-
-
 class GpuExecutor:
     """Implements ``autotune.executor.Executor`` on a GPU; its children alone open it, so a caller need not.
 
+    Args:
+        settings: how the GPU is used.
+        children: those that ``start_children`` has started with the same settings, if it was called ahead.
+
     Raises:
-        MissingDependencyError: there is no GPU, or it cannot be opened.
+        MissingDependencyError: there is no GPU, or its worker ends before it has found the GPU. One that is found and
+            cannot be opened is an error of the first ``collect`` or ``race``.
     """
 
     name = "gpu"
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, children: GpuChildren | None = None) -> None:
         self._settings = settings or Settings()
-        if not platforms.has_gpu():
-            raise MissingDependencyError(platforms.NO_GPU)
-        torch = sys.modules.get("torch")
-        holds_context = torch is not None and torch.cuda.is_initialized()
-        if holds_context:
-            warnings.warn(SHARED_GPU, RuntimeWarning, stacklevel=2)
-        if (index := self._settings.index) is None:
-            index = torch.cuda.current_device() if torch is not None and holds_context else 0
-        self.policy = self._settings.policy
-        self.jobs: Jobs = limit_jobs(self._settings.jobs)
-        self._operation = ""
-        self._workers = WorkerKeeper(self.policy, index)
+        if children is None:
+            if not (platforms.has_driver() or platforms.has_gpu()):
+                raise MissingDependencyError(platforms.NO_GPU)
+            children = start_children(self._settings)
+        self._workers, self._pool, self.jobs = children.workers, children.pool, children.jobs
         try:
-            self._pool = CompilePool(self.device, jobs=self.jobs.count, timeout=self._settings.compile_seconds)
+            if not platforms.has_gpu():  # imports torch, as the children do meanwhile
+                raise MissingDependencyError(platforms.NO_GPU)
+            torch = sys.modules.get("torch")
+            if torch is not None and torch.cuda.is_initialized():
+                warnings.warn(SHARED_GPU, RuntimeWarning, stacklevel=2)
+            self._workers.identify()
+            self._pool.use(self.device)
         except BaseException:
-            self._workers.close()
+            children.close()
             raise
+        self.policy = self._settings.policy
+        self._operation = ""
         self._compiled: deque[Outcome] = deque()
         self._screening: Outcome | None = None
         self._screening_deadline = math.inf
         self._twins = Twins()
+        self._reached: dict[str, float] = {}
+
+    @property
+    def reached(self) -> dict[str, float]:
+        """Return ``time.monotonic()`` at each step of the start that was reached, in order."""
+        return {**self._workers.reached, **self._reached}
 
     @property
     def device(self) -> Device:
@@ -187,7 +178,7 @@ class GpuExecutor:
         return [outcome for outcome in found if outcome.status is not Status.OK]
 
     def _compiles_ahead(self, candidate: Candidate) -> bool:
-        """True if the pool compiles a candidate; the worker that measures it otherwise."""
+        """Return True if the pool compiles a candidate; the worker that measures it otherwise."""
         return get_implementation(self._operation, candidate.implementation).compiles_ahead
 
     def _patience(self, candidate: Candidate) -> float:
@@ -256,6 +247,7 @@ class GpuExecutor:
         """Return a candidate that did not compile, if one is known; one that did waits for the worker."""
         outcome = self._pool.receive(0.0) if self._pool.in_flight else None
         if outcome is not None and outcome.status is Status.OK:
+            self._reached.setdefault("first_compiled", time.monotonic())
             self._compiled.append(outcome)
             return None
         return outcome

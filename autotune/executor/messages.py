@@ -3,8 +3,8 @@
 ::
 
     to a worker          Start, OpenProblem, Screen, RunRace
-    from a worker        Started, Opened | Unopened, WorkingOn, Outcome, Race | RaceFailed, MachineFault
-    to a compile server  OpenProblem, Compile, StopCompiling
+    from a worker        Identified, Started, Opened | Unopened, WorkingOn, Outcome, Race | RaceFailed, MachineFault
+    to a compile server  UseDevice, OpenProblem, Compile, StopCompiling
     from a server        Compiled, MachineFault (from its compilers also CompileAgain)
     to an interpreter    Interpret
     from an interpreter  Verdict, MachineFault
@@ -60,9 +60,16 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class Identified:
+    """The GPU is this one; its context is opened next."""
+
     device: Device
     toolchain: Toolchain
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The GPU's context is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +125,13 @@ class RaceFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class UseDevice:
+    """Compile for this device; sent once, before all else."""
+
+    device: Device
+
+
+@dataclass(frozen=True, slots=True)
 class Compile:
     """Compile one candidate ahead: the binaries for its first output, or for all of them."""
 
@@ -156,8 +170,8 @@ class Interpret:
 
 
 ToWorker = Start | OpenProblem | Screen | RunRace
-FromWorker = Started | Opened | Unopened | WorkingOn | Outcome | Race | RaceFailed | MachineFault
-ToServer = OpenProblem | Compile | StopCompiling
+FromWorker = Identified | Started | Opened | Unopened | WorkingOn | Outcome | Race | RaceFailed | MachineFault
+ToServer = UseDevice | OpenProblem | Compile | StopCompiling
 FromServer = Compiled | CompileAgain | MachineFault
 FromInterpreter = Verdict | MachineFault
 Message = ToWorker | FromWorker | ToServer | FromServer | Interpret | FromInterpreter

@@ -4,7 +4,8 @@ import math
 import operator
 import socket
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from autotune.device import Device
@@ -26,6 +27,7 @@ class ReplayExecutor:
 
     name = "replay"
     capacity = 1
+    reached: Mapping[str, float] = MappingProxyType({})  # nothing is started
 
     def __init__(self, device: Device, trials: Sequence[Trial]) -> None:
         self._recorded = [trial for trial in trials if trial.device == device]

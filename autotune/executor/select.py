@@ -8,8 +8,9 @@ from autotune.device import NVIDIA_H200, Device
 from autotune.errors import MissingDependencyError, UnknownNameError, UsageError
 from autotune.executor import Executor
 from autotune.executor.gpu import GpuExecutor
-from autotune.executor.gpu import Settings as Settings
+from autotune.executor.gpu_children import GpuChildren, start_children
 from autotune.executor.replay import ReplayExecutor
+from autotune.executor.settings import Settings as Settings
 from autotune.registry import operation_names
 from autotune.table import shipped_sweeps
 from autotune.trial import Policy, Toolchain, Trial
@@ -29,21 +30,35 @@ class ExecutorInfo(NamedTuple):
         return self.toolchain
 
 
-def open_executor(device: str | None, settings: Settings) -> Executor:
-    """Open the GPU here if it is the one that was named, or none was; else that device's sweeps, by ``open_replay``."""
-    if platforms.has_gpu():
-        executor = open_gpu(settings)
-        if device is None or platforms.is_named(executor.device, device):
-            return executor
+def open_executor(device: str | None, settings: Settings, children: GpuChildren | None = None) -> Executor:
+    """Open the GPU here if it is the one that was named, or none was; else that device's sweeps, by ``open_replay``.
+
+    ``children`` are those that ``start_children`` has started with these settings; they are ended where they are not
+    needed.
+    """
+    executor = _find_gpu(settings, children)
+    if executor is not None and (device is None or platforms.is_named(executor.device, device)):
+        return executor
+    if executor is not None:
         executor.close()
     return open_replay(device, settings.policy)
 
 
-def open_gpu(settings: Settings) -> Executor:
+def open_gpu(settings: Settings, children: GpuChildren | None = None) -> Executor:
     """Open the GPU here, for what only measuring can answer; raise MissingDependencyError if there is none."""
-    if not platforms.has_gpu():
+    if (executor := _find_gpu(settings, children)) is None:
         raise MissingDependencyError(NO_GPU)
-    return GpuExecutor(settings)
+    return executor
+
+
+def _find_gpu(settings: Settings, children: GpuChildren | None) -> GpuExecutor | None:
+    if children is None and platforms.has_driver():
+        children = start_children(settings)  # before ``has_gpu`` imports torch, as they do
+    if platforms.has_gpu():
+        return GpuExecutor(settings, children)
+    if children is not None:
+        children.close()
+    return None
 
 
 def open_replay(device: str | None, policy: Policy) -> ReplayExecutor:

@@ -5,14 +5,17 @@ corrupts its CUDA context takes this process with it and nothing else. Run by ``
 ``python -m autotune.executor.worker SETTINGS``.
 """
 
+import contextlib
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import BinaryIO
 
 import torch
+import triton
 
 from autotune import platforms
 from autotune.errors import one_line
@@ -85,6 +88,12 @@ def _answer(answers: BinaryIO, answer: messages.FromWorker) -> None:
     send(answers, encode(answer))
 
 
+def load_driver() -> None:
+    """Let Triton build the C that it loads kernels by while the GPU opens: with a cold cache it is compiled here."""
+    with contextlib.suppress(Exception):  # met again, and told, by the first launch
+        _ = triton.runtime.driver.active.utils
+
+
 def main() -> None:
     """Run the child: the policy and the GPU's index come as one JSON argument; it answers until its input ends."""
     settings = json.loads(sys.argv[1])
@@ -94,9 +103,11 @@ def main() -> None:
     tools = platforms.toolchain()  # asks the assembler, so before there is haste
     if not sys.stdin.buffer.readline():
         return  # it was never needed
+    threading.Thread(target=load_driver, name="driver of Triton", daemon=True).start()
+    _answer(answers, messages.Identified(platforms.current_device(index), tools))  # what compilers wait for
     torch.cuda.set_device(index)
     own_pid = platforms.open_context(index)
-    _answer(answers, messages.Started(platforms.current_device(index), tools))
+    _answer(answers, messages.Started())
     harness: Harness | None = None
     with torch.no_grad():
         for line in sys.stdin.buffer:
@@ -110,6 +121,7 @@ def main() -> None:
                 answer_screening(harness, request, answers)
             elif isinstance(request, messages.RunRace):
                 answer_race(harness, request, answers)
+    os._exit(0)  # the driver tidies up after a process, which torch takes longer to do
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """The parent's side of the worker: one process that owns the GPU, and one on standby to take its place.
 
 Importing torch and triton takes 3.2 s on an H200 host, opening the GPU 0.4 s: the standby has done the first already.
+It is prepared once the first worker is ready, so that nothing shares the machine with a cold start.
 
 ::
 
-            promoted            Started             Opened
+            promoted    Identified, Started         Opened
     lost ------------> starting --------> opening ----------> ready
      ^                    |               |  ^ |                |
      |  died or silent    |               |  | | died, silent   | died, hung, broke its context
@@ -38,11 +39,7 @@ LOST: Final = (Status.WORKER_DIED, Status.HANG, Status.ILLEGAL_ACCESS)  # after 
 
 
 class WorkerKeeper:
-    """Keeps a worker that has the current problem open; replaces it when it is lost.
-
-    Raises:
-        MissingDependencyError: the GPU cannot be opened.
-    """
+    """Keeps a worker that has the current problem open; replaces it when it is lost. The first one starts at once."""
 
     def __init__(self, policy: Policy, index: int) -> None:
         self._settings = json.dumps({"policy": to_plain(policy), "index": index})
@@ -54,12 +51,10 @@ class WorkerKeeper:
         self._deadline = math.inf
         self.device: Device
         self.toolchain: Toolchain
-        self._worker = self._standby = self._prepare()
-        try:
-            self.await_ready()
-        except BaseException:
-            self.close()
-            raise
+        self.reached: dict[str, float] = {}  # ``time.monotonic()`` of the first worker's steps
+        self._is_identified = False
+        self._standby: Child | None = None
+        self._start(self._prepare())
 
     @property
     def pid(self) -> int:
@@ -82,6 +77,15 @@ class WorkerKeeper:
         if self._stage in ("opening", "ready"):
             self._open()
 
+    def identify(self) -> None:
+        """Wait until ``device`` and ``toolchain`` are known, which is before the GPU is open.
+
+        Raises:
+            MissingDependencyError: the GPU cannot be opened.
+        """
+        while not self._is_identified:
+            self._step(math.inf)
+
     def await_ready(self) -> None:
         """Wait until the worker can be asked; raises what ``is_ready`` does."""
         while not self.is_ready(math.inf):
@@ -91,22 +95,7 @@ class WorkerKeeper:
         """Return if the worker can be asked, after waiting at most that many seconds for it to start and to open."""
         until = time.monotonic() + timeout
         while self._stage != "ready":
-            if self._stage == "lost":
-                self._promote()
-            try:
-                message = self._worker.receive(max(0.0, min(until, self._deadline) - time.monotonic()))
-            except ChildDiedError as error:
-                may_retry = self._starts < MAX_STARTS if self._stage == "starting" else self._openings < MAX_OPENINGS
-                if not may_retry:
-                    raise self._failure(str(error)) from None
-                self.lose()
-                continue
-            if message is not None:
-                self._advance(decode(message))
-            elif time.monotonic() >= self._deadline:
-                patience = START_SECONDS if self._stage == "starting" else OPEN_SECONDS
-                raise self._failure(f"no answer within {patience:.0f} s")
-            else:
+            if not self._step(until):
                 return False
         return True
 
@@ -145,15 +134,41 @@ class WorkerKeeper:
         self._stage, self._deadline = "lost", math.inf
 
     def close(self) -> None:
-        self._standby.kill()
+        if self._standby is not None:
+            self._standby.kill()
         self._worker.close()
+
+    def _step(self, until: float) -> bool:
+        """Bring a worker that is not ready one message further, or replace it; False if it was silent until then."""
+        if self._stage == "lost":
+            self._promote()
+        try:
+            message = self._worker.receive(max(0.0, min(until, self._deadline) - time.monotonic()))
+        except ChildDiedError as error:
+            may_retry = self._starts < MAX_STARTS if self._stage == "starting" else self._openings < MAX_OPENINGS
+            if not may_retry:
+                raise self._failure(str(error)) from None
+            self.lose()
+            return True
+        if message is not None:
+            self._advance(decode(message))
+            return True
+        if time.monotonic() >= self._deadline:
+            patience = START_SECONDS if self._stage == "starting" else OPEN_SECONDS
+            raise self._failure(f"no answer within {patience:.0f} s")
+        return False
 
     def _prepare(self) -> Child:
         return Child("autotune.executor.worker", self._settings)
 
     def _promote(self) -> None:
         """Make the standby the worker, and prepare another."""
-        self._worker, self._standby = self._standby, self._prepare()
+        standby, self._standby = self._standby or self._prepare(), self._prepare()
+        self._start(standby)
+
+    def _start(self, worker: Child) -> None:
+        """Make this the worker: it opens the GPU once it has imported what it needs."""
+        self._worker = worker
         self._stage, self._deadline = "starting", time.monotonic() + START_SECONDS
         self._starts += 1
         try:
@@ -167,14 +182,23 @@ class WorkerKeeper:
     def _advance(self, message: Any) -> None:
         """Handle a message from a worker that is still starting or opening."""
         match message:
-            case messages.Started():
-                self._starts = 0
+            case messages.Identified():
+                self._note("gpu_identified")
                 self.device, self.toolchain = message.device, message.toolchain
+                self._is_identified = True
+            case messages.Started():
+                self._note("gpu_opened")
+                self._starts = 0
                 self._open()
             case messages.Unopened() if message.number == self._number:
                 raise self._failure(message.reason)
             case messages.Opened() if message.number == self._number:
+                self._note("problem_opened")
                 self._stage, self._deadline, self._openings = "ready", math.inf, 0
+                self._standby = self._standby or self._prepare()
+
+    def _note(self, step: str) -> None:
+        self.reached.setdefault(step, time.monotonic())
 
     def _open(self) -> None:
         if self._problem is None:

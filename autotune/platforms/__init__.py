@@ -28,7 +28,6 @@ from autotune.version import VERSION
 PLATFORMS: Final[Mapping[str, Platform]] = {vendor.name: vendor for vendor in (Nvidia(), Amd())}
 ASSUMED_ARCH: Final = "sm_80"  # of a device of which only the name is known
 NO_GPU: Final = "no GPU is visible; name a device (device='NVIDIA H200') or run `autotune doctor`"
-DRIVER_FILES: Final = tuple(file for vendor in PLATFORMS.values() for file in vendor.driver_files)  # on Linux
 TYPO_RATIO: Final = 0.9  # difflib's, of names with a letter missing, doubled or swapped
 SAMPLE_SECONDS: Final = 1.0  # drivers sample which processes compute about so often
 
@@ -138,10 +137,18 @@ def _device_of(found: Architecture) -> Device:
     return Device(name=found.name, arch=found.name, sm_count=sm_count, memory_mib=memory)
 
 
+def has_driver() -> bool:
+    """Return if there may be a GPU, without torch, whose import takes seconds: where a driver is loaded.
+
+    Elsewhere than on Linux that is not known without torch: then there is nothing to start ahead for.
+    """
+    return sys.platform == "linux" and any(vendor.has_driver() for vendor in PLATFORMS.values())
+
+
 def has_gpu() -> bool:
     """Return if torch can use a GPU; creates no context in this process."""
-    if sys.platform == "linux" and not any(map(os.path.exists, DRIVER_FILES)):
-        return False  # without torch, whose import takes a second or more
+    if sys.platform == "linux" and not has_driver():
+        return False
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     try:
         import torch
@@ -166,7 +173,10 @@ def current_device(index: int | None = None) -> Device:
 def current_index() -> int:
     """Return the index of torch's current GPU; 0 before this process uses one, which this call does not begin."""
     torch = sys.modules.get("torch")
-    return torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else 0
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    index: int = torch._C._cuda_getDevice()  # as current_device() does, which asks once more whether it may
+    return index
 
 
 @cache

@@ -40,6 +40,7 @@ class Amd(Platform):
 
     name = NAME
     driver_files = ("/dev/kfd", "/dev/dxg")
+    visibility = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
     binary = "hsaco"
     architectures = tuple(map(architecture_of, SHARED_KIB))
     # AMD Instinct MI300X (2023), whose products of float32 are IEEE's.

@@ -1,12 +1,17 @@
 """The interface to what vendors differ in; what ``torch.cuda`` does for all of them alike is written here, once."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from autotune.device import Architecture, Device
 from autotune.trial import Conditions
+
+# What no device is numbered: a process sees those that are named before it (CUDA C++ Programming Guide, "CUDA
+# Environment Variables"; torch counts those of ROCm alike, ``torch.cuda._parse_visible_devices``).
+HIDDEN: Final = frozenset({"", "-1"})
 
 
 class Target(NamedTuple):
@@ -29,20 +34,29 @@ class DataSheet:
 class Platform(ABC):
     """A vendor's GPUs. ROCm answers to ``torch.cuda`` too, so events, graphs and memory have one implementation.
 
-    ``driver_files`` exist where the vendor's driver is loaded. ``architectures`` are the listed ones.
+    ``driver_files`` exist on Linux where the vendor's driver is loaded; the first device that each of ``visibility``
+    names in the environment is the first that its processes see. ``architectures`` are the listed ones.
     ``memory_checker`` is the vendor's tool that finds wrong accesses of kernels; empty where we run none. ``binary`` is
     the key of the machine code in Triton's ``CompiledKernel.asm``. ``devices`` are known by name as the driver reports
-    it, each with other names that mean it; ``brands`` are words that any of these names may lack.
+    it, each with other names that mean it; ``brands`` are words that any of these names may lack. ``launcher`` is the
+    module of Triton's class that launches a binary, where its calls are known well enough to be made directly.
     """
 
     name: ClassVar[str]
     driver_files: ClassVar[tuple[str, ...]]
+    visibility: ClassVar[tuple[str, ...]]
     memory_checker: ClassVar[str] = ""
     binary: ClassVar[str]
+    launcher: ClassVar[str] = ""
     architectures: ClassVar[tuple[Architecture, ...]]
     data_sheets: ClassVar[tuple[DataSheet, ...]]
     brands: ClassVar[frozenset[str]]
     devices: ClassVar[Mapping[Device, tuple[str, ...]]]
+
+    def has_driver(self) -> bool:
+        """Return if the vendor's driver is loaded on this Linux, and the environment does not hide every GPU."""
+        first = (os.environ.get(name, "0").split(",")[0].strip() for name in self.visibility)
+        return not HIDDEN.intersection(first) and any(map(os.path.exists, self.driver_files))
 
     @abstractmethod
     def find_architecture(self, name: str) -> Architecture | None:

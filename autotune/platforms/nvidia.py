@@ -91,8 +91,10 @@ class Nvidia(Platform):
 
     name = NAME
     driver_files = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg")  # on servers, on Jetson, and in WSL
+    visibility = ("CUDA_VISIBLE_DEVICES",)
     memory_checker = "compute-sanitizer"
     binary = "cubin"
+    launcher = "triton.backends.nvidia.driver"
     architectures = tuple(map(architecture_of, SHARED_KIB))
     # A100 80GB SXM (2021), H100 SXM (2023), H200 SXM (2024); rates that are stated with sparsity are halved.
     data_sheets = (_data_sheet(A100, 312, 2039), _data_sheet(H100, 989.5, 3352), _data_sheet(NVIDIA_H200, 989.5, 4800))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from autotune.executor import Baselines
 from autotune.search.recorder import NO_VERDICT, Recorder, keep_race
 from autotune.table import tie_set
 from autotune.trial import Candidate, Status, Trial, median_us
@@ -10,20 +11,27 @@ from autotune.trial import Candidate, Status, Trial, median_us
 FINALISTS: Final = 5  # of each implementation
 SWEEP_FINALISTS: Final = 24  # a sweep is the ground truth of its shape: screening's order is not trusted far down
 FINALIST_RATIO: Final = 1.10  # screening errs by a few percent; what is 10 % behind the best does not win a race
+# The place, by screening, of the one whose time the ratio is taken of: a clock that had boosted after a pause, or a
+# disturbed sample, makes one config look faster than it is, and must not shut all others out of the race. Where one
+# config in 50 looked 25 % faster than it is, 12 of 60 searches from the space's default ended with that default, 1.153
+# times the best, with the ratio taken of the first, and 2 with that of the third (replays of the sweep that an H200
+# recorded of 2 x 8192, D = 128, full, 16 in flight, 2026-11-23; docs/search-efficiency.md).
+CUT_PLACE: Final = 2
 
 
 def choose_finalists(
     screened: Iterable[Trial],
-    defaults: Sequence[Candidate],
+    always: Sequence[Candidate],
     *,
     beside: Collection[Candidate] = (),
     count: int = FINALISTS,
     refuted: Collection[Candidate] = (),
 ) -> list[Candidate]:
-    """Choose the fastest few of each implementation that are close to the best of all, the defaults, and ``beside``.
+    """Choose the fastest few of each implementation that are close to the third best, ``always``, and ``beside``.
 
-    Defaults, and what is to be measured beside once it was screened, are in every race unless their screening failed:
-    what hangs or crashes would take the others along. Candidates that an earlier race ``refuted`` are not raced again;
+    What is served today and the defaults are ``always`` raced, with a verdict or without one, so that a search never
+    ends with less than them; what is ``beside`` them once it was screened. None is raced whose screening failed: what
+    hangs or crashes would take the others along. Candidates that an earlier race ``refuted`` are not raced again;
     where those are all of an implementation's fastest few, its next few are.
     """
     trials = list(screened)
@@ -31,11 +39,11 @@ def choose_finalists(
     names = dict.fromkeys(trial.implementation for trial in trials)
     standing = [trial for name in names for trial in _fastest_standing(trials, name, failed, count)]
     standing.sort(key=rank)
-    close = [trial.candidate for trial in standing if median_us(trial) <= FINALIST_RATIO * median_us(standing[0])]
-    always = list(defaults)
-    if standing:
-        always += [each for each in beside if each in {trial.candidate for trial in trials}]
-    return list(dict.fromkeys([*close, *(candidate for candidate in always if candidate not in failed)]))
+    limit_us = FINALIST_RATIO * median_us(standing[min(CUT_PLACE, len(standing) - 1)]) if standing else 0.0
+    close = [trial.candidate for trial in standing if median_us(trial) <= limit_us]
+    known = {trial.candidate for trial in trials}
+    others = [*always, *(each for each in beside if standing and each in known)]
+    return list(dict.fromkeys([*close, *(candidate for candidate in others if candidate not in failed)]))
 
 
 def _fastest_standing(trials: Sequence[Trial], name: str, failed: Collection[Candidate], count: int) -> list[Trial]:
@@ -51,11 +59,13 @@ def race_finalists(
     recorders: Mapping[str, Recorder],
     rows: list[Trial],
     *,
+    always: Sequence[Candidate],
     beside: Collection[Candidate],
     count: int,
     seconds_left: Callable[[], float],
     race_seconds: Callable[[], float],
     on_race: Callable[[Sequence[Candidate]], None],
+    baselines: Baselines = "fastest",
 ) -> bool:
     """Race the finalists of what was screened unless ``rows`` hold their race, and add it; True if it is decided.
 
@@ -63,21 +73,20 @@ def race_finalists(
     """
     executor = next(iter(recorders.values())).executor
     screened = [trial for recorder in recorders.values() for trial in recorder.screened.values()]
-    defaults = [recorder.candidate(recorder.default) for recorder in recorders.values()]
     known = -1
     while True:
         refuted = {row.candidate for row in rows if row.status not in (Status.OK, *NO_VERDICT)}
-        finalists = choose_finalists(screened, defaults, beside=beside, count=count, refuted=refuted)
+        finalists = choose_finalists(screened, always, beside=beside, count=count, refuted=refuted)
         decided = is_decided(last_race(rows), finalists)
         if decided or len(refuted) == known or (known >= 0 and seconds_left() <= 0.0):
             return decided
         known = len(refuted)
         on_race(finalists)
-        rows += keep_race(executor.race(finalists, seconds=race_seconds()), recorders)
+        rows += keep_race(executor.race(finalists, seconds=race_seconds(), baselines=baselines), recorders)
 
 
 def is_decided(race: Sequence[Trial], finalists: Sequence[Candidate]) -> bool:
-    """True if a race had all these finalists, the GPU to itself, and came to a result (not if it lost its worker)."""
+    """Return True if a race had these finalists and the GPU to itself, and came to a result (kept its worker)."""
     if any(trial.outcome.conditions.contended for trial in race):
         return False
     return {trial.candidate for trial in race} >= set(finalists) and (bool(tie_set(race)) or not finalists)

@@ -30,6 +30,9 @@ class Observer:
     def on_skipped(self, implementation: str, reason: str) -> None:
         """Nothing of an implementation can be tried for the shape whose search starts next."""
 
+    def on_short_budget(self, reason: str) -> None:
+        """The budget of the shape whose search starts next may not hold it; the reason says what would."""
+
     def on_start(
         self, operation: Operation[Any], shape: Shape, *, valid: Mapping[str, int], resumed: int, best: Trial | None
     ) -> None:

@@ -30,7 +30,7 @@ class Confirmation:
 
     @property
     def holds(self) -> bool:
-        """True if every finalist compiles and fits, and the winner's numbers are not wrong."""
+        """Return True if every finalist compiles and fits, and the winner's numbers are not wrong."""
         is_right = self.verdict is None or self.verdict.status is Status.OK
         return is_right and all(outcome.status is Status.OK for outcome in self.compiled)
 

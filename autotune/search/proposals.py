@@ -51,20 +51,22 @@ def make_proposals(
     seed: int,
     first: Iterable[Config] = (),
     past: Iterable[Outcome] = (),
+    valid: Sequence[Config] | None = None,
 ) -> Proposals:
     """Make the proposals of a sampler by name.
 
     Args:
         first: configs to try before the sampler is asked, in order; the space's default belongs at the head.
         past: outcomes of earlier runs: learned from, never proposed again.
+        valid: the space's valid configs, in order, where they are listed already.
     """
+    valid = list(space.configs(shape, device) if valid is None else valid)
     if sampler in LISTED:
-        valid = list(space.configs(shape, device))
         begin = [config for config in first if config in set(valid)]
         if sampler == "random":
             random.Random(seed).shuffle(valid)
         return Listed([*begin, *valid], seen=[outcome.config for outcome in past])
-    return StudyProposals(space, shape, device, sampler=sampler, seed=seed, first=first, past=past)
+    return StudyProposals(space, shape, device, sampler=sampler, seed=seed, first=first, past=past, valid=valid)
 
 
 class Listed:
@@ -98,7 +100,9 @@ class StudyProposals:
         seed: int,
         first: Iterable[Config] = (),
         past: Iterable[Outcome] = (),
+        valid: Sequence[Config] | None = None,
     ) -> None:
+        valid = list(space.configs(shape, device)) if valid is None else valid
         self._space = space
         self._random = random.Random(seed)
         known = [(outcome.config, _values(outcome)) for outcome in past]
@@ -107,8 +111,8 @@ class StudyProposals:
         encoding = Encoding(space, device)
         self._study = DistinctStudy(
             encoding,
-            space.configs(shape, device),
-            _optuna_sampler(sampler, encoding, space, shape, device, seed=seed),
+            valid,
+            _optuna_sampler(sampler, encoding, space, shape, device, valid, seed=seed),
             self._nearest_to_best,
             first=first,
             past=known,
@@ -133,12 +137,18 @@ class StudyProposals:
 
 
 def _optuna_sampler(
-    sampler: Sampler, encoding: Encoding, space: Space[Any], shape: Shape, device: Device, *, seed: int
+    sampler: Sampler,
+    encoding: Encoding,
+    space: Space[Any],
+    shape: Shape,
+    device: Device,
+    valid: Sequence[Config],
+    *,
+    seed: int,
 ) -> optuna.samplers.BaseSampler:
     if sampler == "gp":
-        configs = list(space.configs(shape, device))
-        features = feature_matrix(encoding, space, shape, device, configs)
-        params = [encoding.encode(config) for config in configs]
+        features = feature_matrix(encoding, space, shape, device, valid)
+        params = [encoding.encode(config) for config in valid]
         return FiniteSpaceSampler(params, features, encoding.distributions, seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

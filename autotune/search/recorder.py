@@ -1,7 +1,7 @@
 """The rows of a search: identity, number, date and rates of outcomes, kept in the store."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -13,7 +13,7 @@ from autotune.roofline import rates
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store
-from autotune.trial import Candidate, Outcome, Stage, Status, Toolchain, Trial
+from autotune.trial import Candidate, Outcome, PriorPick, Stage, Status, Toolchain, Trial
 
 # The machine's failure, not the config's: such a config is tried again by the next run.
 NO_VERDICT: Final = (Status.OUT_OF_MEMORY, Status.WORKER_DIED)
@@ -26,6 +26,7 @@ class Recorder:
     Attributes:
         served_default: what is served here as default; the space's default if None.
         heuristics: what people write by hand, where that is measured beside.
+        served: what the tables served for the shape before this search, where that is raced.
         number: that of the last row of the study.
         screened: the verdict on each config, of this run and of those before it.
     """
@@ -38,8 +39,13 @@ class Recorder:
     seed: int
     served_default: Config | None = None
     heuristics: Sequence[Config] = ()
+    served: PriorPick | None = None
     number: int = 0
     screened: dict[Config, Trial] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.implementation.name
 
     @property
     def study(self) -> str:
@@ -61,19 +67,22 @@ class Recorder:
     def default(self) -> Config:
         return self.served_default or self.implementation.space.default(self.shape, self.executor.device)
 
-    def resume(self, *, measured_fully: bool = False) -> list[Trial]:
+    def resume(self, known: Iterable[Trial] | None = None, *, measured_fully: bool = False) -> list[Trial]:
         """Take up the stored trials of this problem, source and toolchain; return the rows of its races.
 
-        With ``measured_fully`` a config that an earlier search stopped early is not known: a sweep measures it whole.
+        Trials that were read already are given as ``known``. With ``measured_fully`` a config that an earlier search
+        stopped early is not known: a sweep measures it whole.
         """
         tools, space = self.toolchain, self.implementation.space
         name, device = self.implementation.name, self.executor.device
+        if known is None:
+            known = self.store.trials(self.operation.name, device, implementation=name)
         past = [
             trial
-            for trial in self.store.trials(self.operation.name, device, implementation=name)
-            if (trial.shape, trial.policy) == (self.shape, self.executor.policy)
-            and (trial.executor, trial.source_hash) == (self.executor.name, self.source_hash)
-            and (trial.toolchain.triton, trial.toolchain.ptxas) == (tools.triton, tools.ptxas)
+            for trial in known
+            if (trial.shape, trial.device, trial.policy) == (self.shape, device, self.executor.policy)
+            and trial.executor == self.executor.name
+            and self.implementation.is_current(trial, tools)
             and space.why_invalid(trial.config, self.shape, device) is None  # the space may have changed
         ]
         unknown = (*NO_VERDICT, Status.SLOW) if measured_fully else NO_VERDICT
@@ -83,13 +92,18 @@ class Recorder:
         return [trial for trial in past if trial.stage is Stage.RACE]
 
     def candidate(self, config: Config) -> Candidate:
-        return Candidate(self.implementation.name, config)
+        return Candidate(self.name, config)
 
-    def keep_screened(self, outcome: Outcome) -> Trial:
-        trial = self._row(outcome, Stage.SCREEN)
-        self.store.append([trial])
-        self.screened[outcome.config] = trial
-        return trial
+    def is_valid(self, config: Config) -> bool:
+        """True if a config may run here."""
+        return self.implementation.space.why_invalid(config, self.shape, self.executor.device) is None
+
+    def keep_screened(self, *outcomes: Outcome) -> list[Trial]:
+        """Store verdicts as one batch."""
+        trials = [self._row(outcome, Stage.SCREEN) for outcome in outcomes]
+        self.store.append(trials)
+        self.screened |= {trial.config: trial for trial in trials}
+        return trials
 
     def race_rows(self, race: Race, race_id: str) -> list[Trial]:
         """Make the rows of a race that are of this implementation."""
@@ -104,7 +118,20 @@ class Recorder:
             "baseline": best.name,
             "baseline_timing": best.timing,
         }
-        return [self._row(self._with_resources(each), Stage.RACE, race_id=race_id, **shared) for each in outcomes]
+        if (served := self.served) is not None:  # of whatever implementation
+            times = {outcome.candidate: outcome.timing for outcome in race.outcomes}
+            shared |= {"served_timing": times.get(served.candidate), "served_rung": served.rung}
+            shared |= {"expected_regret": served.expected_regret, "evidence": served.evidence}
+        return [
+            self._row(
+                self._with_resources(each),
+                Stage.RACE,
+                race_id=race_id,
+                is_served=None if served is None else each.candidate == served.candidate,
+                **shared,
+            )
+            for each in outcomes
+        ]
 
     def _row(self, outcome: Outcome, stage: Stage, **race: Any) -> Trial:
         self.number += 1

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -68,7 +68,8 @@ class SearchResult:
     ``recorded`` are the verdicts that it rests on, one a candidate, and the winner's race; ``ties`` are those of that
     race that measurement cannot tell from it. ``is_decided``: the last race had the GPU to itself and all finalists of
     what was screened, and came to a result. ``contended`` counts the rows of this run that were timed while another
-    process used the GPU. Counts are over all ``implementations``.
+    process used the GPU. ``stages`` are the seconds of the budget that were gone at each step of this run, ``seconds``
+    at its end. Counts are over all ``implementations``.
     """
 
     operation: Operation[Any]
@@ -82,6 +83,7 @@ class SearchResult:
     recorded: tuple[Trial, ...] = ()
     is_decided: bool = True
     contended: int = 0
+    stages: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def statuses(self) -> dict[Status, int]:
@@ -105,7 +107,7 @@ class SearchResult:
 
     @property
     def interrupted(self) -> bool:
-        """True if the caller stopped it: what was found until then stands."""
+        """Return True if the caller stopped it: what was found until then stands."""
         return self.ending is Ending.INTERRUPTED
 
     @property

@@ -12,7 +12,7 @@ from autotune.search.observer import Observer
 from autotune.search.proposals import Proposals
 from autotune.search.recorder import Recorder
 from autotune.search.result import Ending, ImplementationResult, Limits
-from autotune.trial import Outcome, Status, Trial
+from autotune.trial import Candidate, Outcome, Status, Trial
 
 # A search that has a budget beyond its race waits so long past it for its first verdict: on a cold machine starting
 # took 15 s (an H100, 2026-11-22), and a search that ends before one config was measured is worth nothing.
@@ -47,7 +47,7 @@ class ImplementationStudy:
         return self.recorder.implementation.name
 
     def is_new(self, trial: Trial) -> bool:
-        """True if a trial is of this study and of this run."""
+        """Return True if a trial is of this study and of this run."""
         return trial.implementation == self.name and trial.number > self._resumed_number
 
     def result(self) -> ImplementationResult:
@@ -67,10 +67,17 @@ class Rotation:
 
     Args:
         started: ``time.monotonic()`` at which the budget began to run.
+        ahead: what was submitted already, in order: the candidates that their studies ask for first.
     """
 
     def __init__(
-        self, studies: Sequence[ImplementationStudy], limits: Limits, started: float, observer: Observer, room: float
+        self,
+        studies: Sequence[ImplementationStudy],
+        limits: Limits,
+        started: float,
+        observer: Observer,
+        room: float,
+        ahead: Sequence[Candidate] = (),
     ) -> None:
         self._studies = {study.name: study for study in studies}
         self._turns = deque(studies)
@@ -84,6 +91,9 @@ class Rotation:
         known = [trial for study in studies for trial in study.recorder.screened.values()]
         self._reached = sum(reached_device(trial.outcome) for trial in known)
         self._has_verdict = bool(known)
+        self.first_verdict: float | None = None  # ``time.monotonic()`` of this run's
+        for candidate in ahead:
+            self._claim(candidate)
 
     @property
     def in_flight(self) -> int:
@@ -99,6 +109,15 @@ class Rotation:
             if outcome is None:  # what is in flight was not acknowledged, and is asked again by the next run
                 return Ending.SECONDS
             self._keep(outcome)
+
+    def _claim(self, candidate: Candidate) -> None:
+        """Count a candidate that was submitted already as asked for, which was its study's turn."""
+        study = self._studies[candidate.implementation]
+        asked = study.proposals.ask()
+        assert asked == candidate.config, f"{study.name} asks for {asked} before {candidate.config}"
+        study.in_flight += 1
+        self._turns.remove(study)
+        self._turns.append(study)
 
     def _fill(self) -> None:
         while self.in_flight < self._room and (study := self._next_in_turn()) is not None:
@@ -121,7 +140,7 @@ class Rotation:
         return None
 
     def _is_over(self) -> bool:
-        """True if nothing is in flight, or nothing to wait for: a study that has converged does not wait."""
+        """Return True if nothing is in flight, or nothing to wait for: a study that has converged does not wait."""
         if any(study.ending is None for study in self._turns):
             return self.in_flight == 0
         return all(study.in_flight == 0 or study.ending is Ending.CONVERGED for study in self._turns)
@@ -137,13 +156,16 @@ class Rotation:
         study.in_flight -= 1
         self._reached += reached_device(outcome)
         self._has_verdict = True
+        if self.first_verdict is None:
+            self.first_verdict = time.monotonic()
         study.convergence.note(outcome)
-        self._observer.on_trial(study.recorder.keep_screened(outcome))
+        for trial in study.recorder.keep_screened(outcome):
+            self._observer.on_trial(trial)
         study.proposals.tell(outcome)
 
 
 def reached_device(outcome: Outcome) -> bool:
-    """True if a config was launched: only those count against a budget in trials."""
+    """Return True if a config was launched: only those count against a budget in trials."""
     refused = (Status.INVALID, Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.OUT_OF_RESOURCES)
     return outcome.status not in refused
 

@@ -14,16 +14,17 @@ from autotune.executor.select import ExecutorInfo
 from autotune.implementation import Implementation
 from autotune.operation import Operation
 from autotune.registry import our_implementations
+from autotune.search.budget import check_budget, least_search
 from autotune.search.finalists import FINALISTS, SWEEP_FINALISTS, last_race, race_finalists
 from autotune.search.observer import Observer
 from autotune.search.proposals import DEFAULT_SAMPLER, Sampler, make_proposals, most_in_flight
 from autotune.search.recorder import Recorder
 from autotune.search.result import MIN_RACE_SECONDS, Ending, ImplementationResult, Limits, SearchResult
-from autotune.search.rotation import ImplementationStudy, Rotation, best_of
+from autotune.search.rotation import START_UP_SECONDS, ImplementationStudy, Rotation, best_of, reached_device
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store, ranked, tie_set, winners
-from autotune.trial import Candidate, Trial
+from autotune.trial import Candidate, PriorPick, Trial
 
 
 def search(
@@ -35,7 +36,7 @@ def search(
     limits: Limits,
     implementations: Sequence[Implementation[Any]] = (),
     seed: int = 0,
-    served: Candidate | None = None,
+    served: PriorPick | None = None,
     neighbours: Mapping[str, Sequence[Config]] | None = None,
     defaults: Mapping[str, Config] | None = None,
     heuristics: Mapping[str, Sequence[Config]] | None = None,
@@ -45,15 +46,17 @@ def search(
 ) -> SearchResult:
     """Find the fastest correct candidate for a shape, and keep every trial in the store.
 
-    Each implementation has a study of its own: what is served as its default is tried first, then the winners of
-    neighbouring shapes, the space's default and what people write by hand, then what the study proposes. The studies
-    take turns with the executor. The best by screening of all are raced against the defaults in one race, and the
-    winner is chosen from the tie set. A second run resumes: what the store holds is not measured again.
+    Each implementation has a study of its own: what is served for the shape is tried first, then what is served as its
+    default, the winners of neighbouring shapes, the space's default and what people write by hand, then what the study
+    proposes. The studies take turns with the executor. The best by screening of all are raced in one race against what
+    is served and the defaults, which need no verdict for it, and the winner is chosen from the tie set. A second run
+    resumes: what the store holds is not measured again.
 
     Args:
         limits: when to stop; the search also stops when every valid config was tried.
         implementations: those to tune; all of ours by default. One that cannot be tuned here is reported and left out.
-        served: what the tables serve for this shape today; tried second, and raced like the defaults.
+        served: what the tables serve for this shape today; tried first, raced like the defaults, and noted in the rows
+            of the race.
         neighbours: winners of similar shapes by implementation, tried early.
         defaults: what is served as default by implementation; that of its space where none is given.
         heuristics: what people write by hand by implementation, raced like the defaults.
@@ -70,9 +73,6 @@ def search(
     executor.open(operation, shape)  # before resuming: a replay's toolchain is that of the sweep it opens
     wanted = list(implementations) or our_implementations(operation.name)
     skipped = _skip(operation, wanted, shape, executor)
-    first = {name: list(configs) for name, configs in (neighbours or {}).items()}
-    if served is not None:
-        first.setdefault(served.implementation, []).insert(0, served.config)
     for name, reason in skipped.items():
         observer.on_skipped(name, reason)
     recorders = [
@@ -80,24 +80,38 @@ def search(
             *(operation, each, shape, executor, store, seed),
             served_default=(defaults or {}).get(each.name),
             heuristics=(heuristics or {}).get(each.name, ()),
+            served=served,
         )
         for each in wanted
         if each.name not in skipped
     ]
+    always = _raced_always(recorders, served)
     beside = [each.candidate(config) for each in recorders for config in each.heuristics]
-    beside += [] if served is None else [served]
-    studies = [_open_study(each, sampler, first.get(each.implementation.name, [])) for each in recorders]
-    known = [trial for study in studies for trial in study.recorder.screened.values()]
+    races = [each.resume(measured_fully=sampler == "exhaustive") for each in recorders]
+    known = [trial for each in recorders for trial in each.screened.values()]
+    if not known and (short := _check_budget(recorders[0], limits, time.monotonic() - started, len(always))):
+        observer.on_short_budget(short)
+    room = min(executor.capacity, most_in_flight(sampler))
+    ahead = _submit_ahead(recorders, always, limits, room)
+    studies = [
+        _open_study(each, rows, sampler, always, (neighbours or {}).get(each.implementation.name, ()))
+        for each, rows in zip(recorders, races, strict=True)
+    ]
     valid = {study.name: study.valid for study in studies}
     observer.on_start(operation, shape, valid=valid, resumed=len(known), best=best_of(known))
     rows = [row for study in studies for row in study.races]
-    ending, is_decided = Ending.INTERRUPTED, False
+    ending, is_decided, reached = Ending.INTERRUPTED, False, {"listed": time.monotonic()}
     try:
-        room = min(executor.capacity, most_in_flight(sampler))
-        ending = Rotation(studies, limits, started, observer, room).run()
+        rotation = Rotation(studies, limits, started, observer, room, ahead)
+        ending = rotation.run()
+        if rotation.first_verdict is not None:
+            reached["first_measured"] = rotation.first_verdict
+        reached["screened"] = time.monotonic()
+        raced = _require_measured(studies, limits, served)
         is_decided = race_finalists(
-            _require_measured(studies, limits),
+            raced,
             rows,
+            always=[each for each in always if each.implementation in raced],
             beside=beside,
             count=SWEEP_FINALISTS if sampler == "exhaustive" else FINALISTS,
             seconds_left=lambda: _seconds_left(limits, started),
@@ -110,7 +124,8 @@ def search(
     left_out = (ImplementationResult(implementation=name, skipped=why, statuses={}) for name, why in skipped.items())
     parts = [*(study.result() for study in studies), *left_out]
     result = _conclude(operation, shape, studies, parts, rows, ending)
-    return replace(result, seconds=time.monotonic() - started, is_decided=is_decided)
+    stages = {name: moment - started for name, moment in reached.items()}
+    return replace(result, seconds=time.monotonic() - started, is_decided=is_decided, stages=stages)
 
 
 def _conclude(
@@ -168,25 +183,68 @@ def _skip(
     raise (InvalidShapeError if is_unsupported else SearchError)("; ".join(skipped.values()))
 
 
-def _open_study(recorder: Recorder, sampler: Sampler, first: Iterable[Config]) -> ImplementationStudy:
-    races = recorder.resume(measured_fully=sampler == "exhaustive")
+def _raced_always(recorders: Sequence[Recorder], served: PriorPick | None) -> list[Candidate]:
+    """Return what no search may end with less than: what is served, if it is tuned and valid here, and the defaults."""
+    defaults = [each.candidate(each.default) for each in recorders]
+    of = next((each for each in recorders if served and served.candidate.implementation == each.name), None)
+    if served is None or of is None or not of.is_valid(served.candidate.config):
+        return defaults
+    return list(dict.fromkeys([served.candidate, *defaults]))
+
+
+def _submit_ahead(
+    recorders: Sequence[Recorder], always: Sequence[Candidate], limits: Limits, room: float
+) -> list[Candidate]:
+    """Submit what is asked for first, so that it is compiled while a large space is listed; return what is not known.
+
+    As many as have room and count within the limits; of an implementation that nothing compiles ahead, one.
+    """
+    by_name = {each.name: each for each in recorders}
+    if limits.trials is not None:
+        known = [trial for each in recorders for trial in each.screened.values()]
+        room = min(room, limits.trials - sum(reached_device(trial.outcome) for trial in known))
+    ahead: list[Candidate] = []
+    for candidate in always:
+        of = by_name[candidate.implementation]
+        is_busy = not of.implementation.compiles_ahead and any(each.implementation == of.name for each in ahead)
+        if len(ahead) < room and not is_busy and of.is_valid(candidate.config) and candidate.config not in of.screened:
+            of.executor.submit(candidate)
+            ahead.append(candidate)
+    return ahead
+
+
+def _open_study(
+    recorder: Recorder, races: Sequence[Trial], sampler: Sampler, always: Iterable[Candidate], first: Iterable[Config]
+) -> ImplementationStudy:
     space, shape, device = recorder.implementation.space, recorder.shape, recorder.executor.device
-    first = list(dict.fromkeys([recorder.default, *first, space.default(shape, device), *recorder.heuristics]))
+    own = [each.config for each in always if each.implementation == recorder.name]
+    first = list(dict.fromkeys([*own, *first, space.default(shape, device), *recorder.heuristics]))
     past = [trial.outcome for trial in recorder.screened.values()]
-    proposals = make_proposals(sampler, space, shape, device, seed=recorder.seed, first=first, past=past)
-    return ImplementationStudy(recorder, proposals, races, valid=sum(1 for _ in space.configs(shape, device)))
+    valid = list(space.configs(shape, device))  # once: a large space takes a second
+    proposals = make_proposals(sampler, space, shape, device, seed=recorder.seed, first=first, past=past, valid=valid)
+    return ImplementationStudy(recorder, proposals, races, valid=len(valid))
 
 
-def _require_measured(studies: Iterable[ImplementationStudy], limits: Limits) -> dict[str, Recorder]:
-    found = {study.name: study.recorder for study in studies if study.recorder.screened}
+def _check_budget(recorder: Recorder, limits: Limits, elapsed: float, entrants: int) -> str:
+    """Return what is to be known of the budget before anything is measured, as ``check_budget`` does."""
+    operation, shape, executor = recorder.operation, recorder.shape, recorder.executor
+    if executor.name == "replay":
+        return check_budget(limits, None, elapsed)
+    return check_budget(limits, least_search(operation, shape, executor.device, defaults=entrants), elapsed)
+
+
+def _require_measured(
+    studies: Iterable[ImplementationStudy], limits: Limits, served: PriorPick | None
+) -> dict[str, Recorder]:
+    """Return the recorders to race, by name: of implementations with verdicts, and of what is served."""
+    found = {study.name for study in studies if study.recorder.screened}
     if found:
-        return found
+        found |= set() if served is None else {served.candidate.implementation}
+        return {study.name: study.recorder for study in studies if study.name in found}
     assert limits.seconds is not None
-    kept = min(limits.seconds, limits.race_seconds)
-    enough = math.ceil(3 * max(limits.seconds, MIN_RACE_SECONDS))  # leaves more than all of this one for measuring
     raise SearchError(
-        f"the budget of {limits.seconds:g} s ended before one config was measured, as {kept:g} s of it are kept for "
-        f"the race; give it at least {enough} s"
+        f"the budget of {limits.seconds:g} s, and {START_UP_SECONDS:g} s more, ended before one config was measured; "
+        f"give it at least {math.ceil(limits.seconds + 2 * START_UP_SECONDS)} s"
     )
 
 

@@ -6,33 +6,62 @@ from autotune.table.merge import Merged, merge
 from autotune.table.outsiders import Outsider
 from autotune.table.parts import raise_damaged
 from autotune.table.portfolios import Assignment, shipped_portfolios, write_portfolio
+from autotune.table.regrets import (
+    AS_EXPECTED,
+    AS_EXPECTED_SHARE,
+    ServedRegret,
+    as_expected,
+    races_of,
+    regret_of,
+    served_regrets,
+    undisturbed_times,
+)
 from autotune.table.served import Served, served_winners
-from autotune.table.shipped import Sweep, is_shipped, shipped_outsiders, shipped_sweeps, shipped_winners, write_shipped
+from autotune.table.shipped import (
+    Sweep,
+    grid_path,
+    is_shipped,
+    shipped_grid,
+    shipped_outsiders,
+    shipped_sweeps,
+    shipped_winners,
+    write_shipped,
+)
 from autotune.table.store import Store, home, read_misses, record_miss, warn_damaged
 from autotune.table.winners import ranked, tie_set, winners
 
 __all__ = [
+    "AS_EXPECTED",
+    "AS_EXPECTED_SHARE",
     "Assignment",
     "Merged",
     "Outsider",
     "Served",
+    "ServedRegret",
     "Store",
     "Sweep",
+    "as_expected",
     "export",
+    "grid_path",
     "home",
     "is_shipped",
     "merge",
+    "races_of",
     "raise_damaged",
     "ranked",
     "read_misses",
     "record_miss",
+    "regret_of",
+    "served_regrets",
     "served_winners",
+    "shipped_grid",
     "shipped_outsiders",
     "shipped_portfolios",
     "shipped_sweeps",
     "shipped_winners",
     "tie_set",
     "to_t4",
+    "undisturbed_times",
     "warn_damaged",
     "winners",
     "write_comparisons",

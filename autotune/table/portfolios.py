@@ -47,9 +47,11 @@ from autotune.table.shipped import RESULTS, read_listed, write_listed
 PORTFOLIOS: Final = "portfolios"
 VERSION: Final = "1"
 VERSION_KEY: Final = "autotune.portfolio_version"  # in the footer of a file, as a table of trials has its own
-# A winner's row times two configs, the winner and the default. What else was near it is not known there: only of shapes
-# with more timed configs than this is it known what a wrong choice costs.
-BROAD: Final = 16
+# A winner's row times the winner and the default. What else was near it is not known there: only of shapes with more
+# timed configs than this is it known what a wrong choice costs. A grid times about twelve, which hold the best: in each
+# of twelve sweeps of dense attention, left out in turn, the best of four to six of them was that of all 160 to 490
+# (NVIDIA H200, 2026-11-21 and 2026-11-22; ``autotune.tuning.knowledge``).
+BROAD: Final = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,7 @@ class Assignment:
 
     @property
     def is_broad(self) -> bool:
-        """True if enough configs have a time to say what a wrong choice costs."""
+        """Return True if enough configs have a time to say what a wrong choice costs."""
         return self.timed > BROAD
 
 

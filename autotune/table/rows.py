@@ -56,6 +56,7 @@ _TRIAL_PARTS: Final[Parts] = {
     "policy": (Policy, POLICY),
     "default_timing": (_timing, _fields(Timing, "default_")),
     "heuristic_timing": (_timing, _fields(Timing, "heuristic_")),
+    "served_timing": (_timing, _fields(Timing, "served_")),
     "baseline_timing": (_timing, _fields(Timing, "baseline_")),
 }
 _OUTCOME_PARTS: Final[Parts] = {
@@ -65,6 +66,7 @@ _OUTCOME_PARTS: Final[Parts] = {
 }
 _TRIAL: Final = (
     *("operation", "source_hash", "race_id", "is_default", "baseline", "tflops", "gbps"),
+    *("served_rung", "is_served", "expected_regret", "evidence"),
     *("executor", "study", "seed", "number", "worker"),
 )
 _OUTCOME: Final = ("error", "error_limit", "compile_seconds", "judge_seconds")

@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from autotune.errors import TableError, UnknownNameError
 from autotune.implementation import Implementation
+from autotune.operation import Operation
 from autotune.registry import get_implementation, get_operation
 from autotune.shape import Shape
 from autotune.space import Parameter
@@ -24,6 +26,7 @@ IMPLEMENTATION_KEY: Final = "autotune.implementation"
 OWNER_KEYS: Final = (OPERATION_KEY, IMPLEMENTATION_KEY)
 DEFAULT_PREFIX: Final = "default_"
 MAX_TEXT_LENGTH: Final = 4096  # characters of one string
+SCHEMAS: Final = 64  # that are kept; more are made anew
 
 
 class Domain(NamedTuple):
@@ -105,6 +108,11 @@ FIXED_COLUMNS: Final = (
     TableColumn("baseline", TEXT),
     *_timing("baseline_"),
     *_timing("heuristic_", optional=True),
+    *_timing("served_", optional=True),
+    TableColumn("served_rung", choice("exact", "nearest", "same model", "default"), nullable=True, optional=True),
+    TableColumn("is_served", BOOLEAN, nullable=True, optional=True),
+    TableColumn("expected_regret", AMOUNT, nullable=True, optional=True),
+    TableColumn("evidence", COUNT, nullable=True, optional=True),
     TableColumn("error", DEVIATION, nullable=True),
     *_columns(AMOUNT, "error_limit", "tflops", "gbps", nullable=True),
     *_columns(COUNT, "shared_bytes", "registers", "spill_bytes", nullable=True),
@@ -204,13 +212,17 @@ def table_schema(implementation: Implementation[Any]) -> TableSchema:
     for kind, name in (("operation", implementation.operation), ("implementation", implementation.name)):
         if not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]*", name):
             raise TableError(f"{kind}={name!r} cannot name a file; use letters, digits, '.', '_' and '-'")
-    shape_class = get_operation(implementation.operation).shape_class
-    shape = shape_columns(shape_class)
+    return _schema_of(implementation, get_operation(implementation.operation))
+
+
+@lru_cache(maxsize=SCHEMAS)
+def _schema_of(implementation: Implementation[Any], operation: Operation[Any]) -> TableSchema:
+    shape = shape_columns(operation.shape_class)
     config = tuple(  # null where a parameter does not apply; older files may have more values than listed
         TableColumn(parameter.name, INTEGER if parameter.is_ordered else TEXT, nullable=True, optional=True)
         for parameter in implementation.space.parameters
     )
-    schema = TableSchema(implementation, shape_class, shape, config)
+    schema = TableSchema(implementation, operation.shape_class, shape, config)
     names = [column.name for column in schema.columns]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise TableError(f"{implementation.title}: more than one column is named {', '.join(twice)}")

@@ -1,10 +1,11 @@
 """Winners as they are served, where several tables and implementations have one for a shape and device."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from autotune.errors import TableError, UsageError
-from autotune.registry import get_implementation
+from autotune.registry import get_implementation, implementation_names
 from autotune.table.parts import OnDamaged, raise_damaged
 from autotune.table.shipped import shipped_winners
 from autotune.table.store import Store, home
@@ -19,21 +20,32 @@ class Served(NamedTuple):
     origin: Literal["user", "shipped"]
 
 
-def served_winners(operation: str, *, root: Path | None = None, on_damaged: OnDamaged = raise_damaged) -> list[Served]:
+def served_winners(
+    operation: str,
+    *,
+    implementations: Sequence[str] | None = None,
+    root: Path | None = None,
+    on_damaged: OnDamaged = raise_damaged,
+) -> list[Served]:
     """Return a winner for each implementation, shape, device and policy; of one problem the best comes first.
 
     Of an implementation that is what the user measured, else what ships, else what was replayed. A row whose config is
-    not valid for its own shape is left out. ``root`` is the user's store, ``home()`` by default.
+    not valid for its own shape is left out. Nothing is read of other ``implementations`` than those named, of which
+    there are all registered ones by default. ``root`` is the user's store, ``home()`` by default.
     """
+    names = implementation_names(operation) if implementations is None else implementations
     try:
         store = Store(root or home())
     except TableError as error:  # an account without a home folder: what ships is served
         on_damaged(error)
         users = []
     else:
-        users = store.winners(operation, on_damaged=on_damaged)
+        users = store.winners(operation, implementations=names, on_damaged=on_damaged)
+    shipped = [
+        trial for name in names for trial in shipped_winners(operation, implementation=name, on_damaged=on_damaged)
+    ]
     rows = [Served(trial, "user") for trial in users]
-    rows += [Served(trial, "shipped") for trial in winners(shipped_winners(operation, on_damaged=on_damaged))]
+    rows += [Served(trial, "shipped") for trial in winners(shipped)]
     problems: dict[tuple[object, ...], dict[str, Served]] = {}
     for row in sorted(rows, key=_precedence):
         trial = row.trial

@@ -1,4 +1,4 @@
-"""The tables that ship with the package: winners and recorded sweeps, checked on every read."""
+"""The tables that ship with the package: winners, recorded sweeps and grids, checked on every read."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -16,6 +16,7 @@ from autotune.table.store import in_order
 from autotune.trial import Trial
 
 RESULTS: Final = Path(__file__).parents[1] / "results"
+GRIDS: Final = "grids"
 RESTORE: Final = "`git checkout -- results` in the clone, or installing the package again, brings it back"
 
 T = TypeVar("T")
@@ -74,11 +75,27 @@ def shipped_sweeps(
     return [sweep for sweep in sweeps if implementation in ("", sweep.implementation)]
 
 
+def shipped_grid(
+    operation: str, *, implementation: str = "*", results: Path = RESULTS, on_damaged: OnDamaged = raise_damaged
+) -> list[Trial]:
+    """Return every trial of the grids of an operation's implementations, or of one, on all devices, oldest first.
+
+    A grid has many shapes and a few configs of each: what portfolios and expected regrets are computed from.
+    """
+    tables = read_listed(results, f"*/{operation}/{GRIDS}/{implementation}.parquet", _decode_placed, on_damaged)
+    return in_order(trial for table in tables for trial in table.trials)
+
+
+def grid_path(trial: Trial) -> Path:
+    """Return the place below ``results`` of the grid that a trial belongs to."""
+    return Path(trial.device.slug) / trial.operation / GRIDS / f"{trial.implementation}.parquet"
+
+
 def shipped_outsiders(
     operation: str, *, results: Path = RESULTS, on_damaged: OnDamaged = raise_damaged
 ) -> list[Outsider]:
-    """Return the rows of an operation's shipped winners and sweeps that are not of today's spaces."""
-    patterns = (f"*/{operation}/*.parquet", f"*/{operation}/sweeps/*.parquet")
+    """Return the rows of an operation's shipped winners, sweeps and grids that are not of today's spaces."""
+    patterns = (f"*/{operation}/*.parquet", f"*/{operation}/sweeps/*.parquet", f"*/{operation}/{GRIDS}/*.parquet")
     tables = [table for each in patterns for table in read_listed(results, each, _decode_placed, on_damaged)]
     return [outsider for table in tables for outsider in table.outsiders]
 
@@ -100,8 +117,8 @@ def write_shipped(path: Path, trials: Iterable[Trial], *, results: Path = RESULT
     """Write or replace a table below ``results`` and list it in ``SHA256SUMS``; for one recorder at a time.
 
     ``path`` is relative to ``results``: ``<device slug>/<operation>/<implementation>.parquet`` for winners,
-    ``<device slug>/<operation>/sweeps/<implementation>_<sizes>.parquet`` for a sweep. A reader finds the old table or
-    the new one at any moment, and so does everyone after a crash.
+    ``<device slug>/<operation>/sweeps/<implementation>_<sizes>.parquet`` for a sweep, ``grid_path`` for a grid. A
+    reader finds the old table or the new one at any moment, and so does everyone after a crash.
 
     Raises:
         TableError: the path does not fit the trials, a value is impossible, or a file cannot be written.
@@ -156,7 +173,8 @@ def _decode_placed(results: Path, name: str, data: bytes) -> Table:
 def _require_place(name: str, table: Table, where: str) -> None:
     for slug, operation, implementation in table.places:
         folder = f"{slug}/{operation}"
-        allowed = [f"{folder}/{implementation}.parquet", f"{folder}/sweeps/{implementation}_*.parquet"]
+        own = f"{implementation}.parquet"
+        allowed = [f"{folder}/{own}", f"{folder}/{GRIDS}/{own}", f"{folder}/sweeps/{implementation}_*.parquet"]
         if not any(_fits(name, pattern) for pattern in allowed):
             found = f"{operation}/{implementation} on {slug}"
             raise TableError(f"{where}: holds {found}, which belongs at {' or '.join(allowed)}")

@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -132,18 +132,21 @@ class Store:
             TableError: by ``on_damaged``.
         """
         report = on_damaged or self._on_damaged
-        shelves = self._shelves(operation, device, implementation, report)
+        names = None if implementation is None else [implementation]
+        shelves = self._shelves(operation, device, names, report)
         tables = itertools.chain.from_iterable(shelf.read(report).values() for shelf in shelves)
         return in_order(trial for table in tables for trial in table.trials if device in (None, trial.device))
 
-    def winners(self, operation: str, *, on_damaged: OnDamaged | None = None) -> list[Trial]:
-        """Return ``winners(trials(operation))``, from snapshots as far as they reach.
+    def winners(
+        self, operation: str, *, implementations: Sequence[str] | None = None, on_damaged: OnDamaged | None = None
+    ) -> list[Trial]:
+        """Return ``winners(trials(operation))``, from snapshots as far as they reach, or of some implementations.
 
         Raises:
             TableError: by ``on_damaged``.
         """
         report = on_damaged or self._on_damaged
-        shelves = self._shelves(operation, None, None, report)
+        shelves = self._shelves(operation, None, implementations, report)
         return winners(trial for shelf in shelves for trial in shelf.read_races(report))
 
     def outsiders(self, operation: str | None = None, *, on_damaged: OnDamaged | None = None) -> list[Outsider]:
@@ -185,9 +188,9 @@ class Store:
                 remove(path)
 
     def _shelves(
-        self, operation: str, device: Device | None, implementation: str | None, on_damaged: OnDamaged
+        self, operation: str, device: Device | None, implementations: Sequence[str] | None, on_damaged: OnDamaged
     ) -> list[Shelf]:
-        names = implementation_names(operation) if implementation is None else [implementation]
+        names = implementation_names(operation) if implementations is None else implementations
         folders = _folders(self.root, on_damaged) if device is None else [self.root / device.slug]
         return [Shelf(folder, operation, name) for folder in folders for name in names]
 

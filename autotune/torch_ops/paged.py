@@ -48,7 +48,7 @@ def _fake(name: str, shape_of: Callable[..., PagedShape], queries: Mapping[int, 
         out: torch.Tensor | None,
         **options: Any,
     ) -> Any:
-        check_paged_ranks(q, k_cache, v_cache, page_table, queries)
+        check_paged_ranks(q.shape, k_cache.shape, v_cache.shape, page_table.shape, queries)
         sizes = (*q.shape[:-1], v_cache.shape[3])
         tensors = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "page_table": page_table}
         if is_known(tensors | options):

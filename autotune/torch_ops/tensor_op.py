@@ -75,11 +75,12 @@ class TensorOp:
         return lambda *values: function(**self._name(values))
 
     def _refuse_gradients(self, keys: torch._C.DispatchKeySet, *values: Any) -> Any:
-        tensors = _tensors_of(self._name(values))
-        check_gradients(tensors)
-        for name, tensor in tensors.items():
-            if forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
-                raise NotDifferentiableError(f"{name} has a tangent, and there is no forward derivative")
+        if torch.is_grad_enabled() or forward_ad._current_level >= 0:
+            tensors = _tensors_of(self._name(values))
+            check_gradients(tensors)
+            for name, tensor in tensors.items():
+                if forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
+                    raise NotDifferentiableError(f"{name} has a tangent, and there is no forward derivative")
         with torch._C._AutoDispatchBelowAutograd():
             return self._op.redispatch(keys & torch._C._after_autograd_keyset, *values)
 

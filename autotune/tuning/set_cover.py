@@ -47,7 +47,7 @@ class RecordedShape:
 
     @property
     def is_broad(self) -> bool:
-        """True if it times enough configs to say what a wrong one costs."""
+        """Return True if it times enough configs to say what a wrong one costs."""
         return self.timed > BROAD
 
     @property
@@ -66,6 +66,11 @@ class RecordedShape:
         Of one that failed otherwise, as by a wrong result, it is infinite, since nothing would stop it.
         """
         return self.regret(None if member in self.refused else member)
+
+    def worst_regret(self, members: Iterable[Member]) -> float:
+        """Return the most that one of these members loses that was timed, and at least ``TOLERANCE``."""
+        known = [regret for member in members if (regret := self.served_regret(member)) is not None]
+        return max([TOLERANCE, *(regret for regret in known if regret < math.inf)])
 
 
 def read_recordings(implementation: Implementation[Any], tables: Iterable[Sequence[Trial]]) -> list[RecordedShape]:
@@ -167,8 +172,12 @@ def assign(implementation: Implementation[Any], recordings: Iterable[RecordedSha
 
     Every class, of one type and padded head dims (``likeness``), has members of its own. A class has other members than
     the space's default only if these beat it on shapes that were left out: the class was then computed anew without the
-    shape, the nearest of the others chose, and what it chose took less time in the mean than the default. A choice that
-    was not timed there counts as the worst that the default did in the class.
+    shape, the nearest of the others chose, and what it chose took less time in the mean than the default, where a
+    choice that was not timed there is taken to lose twice what the default does.
+
+    What was lost where a shape was left out is known of shapes that time enough configs (``is_broad``). Sweeps time
+    all; of a grid, which times few, a choice that was not among them counts as the worst of the members that were, and
+    ``TOLERANCE`` at least, or only choices that are good would be counted.
     """
     classes: dict[tuple[object, ...], list[RecordedShape]] = {}
     for each in recordings:
@@ -179,8 +188,12 @@ def assign(implementation: Implementation[Any], recordings: Iterable[RecordedSha
 def _assign_class(implementation: Implementation[Any], recordings: Sequence[RecordedShape]) -> list[Assignment]:
     left_out = [_left_out_regret(implementation, each, recordings) for each in recordings]
     if _beats_default(recordings, left_out):
-        rows = _assigned(implementation, cover(implementation, recordings), recordings)
-        known = [regret if each.is_broad else None for each, regret in zip(recordings, left_out, strict=True)]
+        members = cover(implementation, recordings)
+        rows = _assigned(implementation, members, recordings)
+        known = [
+            (each.worst_regret(members) if regret is None else regret) if each.is_broad else None
+            for each, regret in zip(recordings, left_out, strict=True)
+        ]
     else:
         rows = _assigned(implementation, [None], recordings)
         known = [each.regret(None) for each in recordings]  # it depends on no other shape
@@ -192,7 +205,7 @@ def _assign_class(implementation: Implementation[Any], recordings: Sequence[Reco
 
 
 def _beats_default(recordings: Sequence[RecordedShape], left_out: Sequence[float | None]) -> bool:
-    """True if choices for shapes that were left out take less time than the default, in the mean.
+    """Return True if choices for shapes that were left out take less time than the default, in the mean.
 
     A choice that was not timed there is taken to lose twice what the default loses, and ``TOLERANCE`` at least. One
     that computed wrong results there, or broke the GPU, is worse than any default.
@@ -249,12 +262,16 @@ def _transfer(
 ) -> tuple[float | None, float | None]:
     """Return how far the nearest other broad recording of the family is, and the regret of serving its winner here.
 
-    A winner without a time here is not valid here, and gives way to that of the next recording, as the ladder's do.
+    A winner without a time here is not valid here, and gives way to that of the next recording, as the ladder's do; or
+    a grid did not try it here, and nothing is known of the pair.
     """
     others = [each for each in recordings if each.is_broad and each.device == recording.device and each != recording]
     near = sorted(others, key=lambda each: (recording.shape.distance(each.shape), repr(each.shape)))
     for each in near if recording.is_broad else ():
         distance, regret = recording.shape.distance(each.shape), recording.served_regret(each.best)
-        if 0.0 < distance < math.inf and regret is not None:
-            return distance, regret
+        if 0.0 < distance < math.inf:
+            if regret is not None:
+                return distance, regret
+            if implementation.space.why_invalid(each.best, recording.shape, recording.device) is None:
+                break
     return None, None

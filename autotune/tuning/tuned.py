@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from autotune.search import Confirmation, SearchResult
 from autotune.shape import Shape
-from autotune.trial import Timing, Trial
+from autotune.trial import PriorPick, Timing, Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +17,7 @@ class TunedShape:
         shape: the shape that was searched: in a replay the recorded one that is nearest to ``asked``.
         search: the result of its search; None where there was none, or it found nothing. Shapes that one recorded
             shape answers share it.
+        served: what the tables served for ``shape`` before this call; None where that was not asked.
         confirmation: what this machine confirmed of a replayed winner.
         failure: the reason why there is no winner, or why a sweep could not ship; empty otherwise.
     """
@@ -25,6 +26,7 @@ class TunedShape:
     asked: Shape
     shape: Shape
     search: SearchResult | None = None
+    served: PriorPick | None = None
     confirmation: Confirmation | None = None
     failure: str = ""
 

@@ -5,18 +5,17 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from autotune import platforms
 from autotune.device import Device
-from autotune.dispatch import default_config, neighbour_configs, pick_for_tuning, reload
+from autotune.dispatch import default_config, reload
 from autotune.errors import AutotuneError, SearchError, TableError, UnknownNameError, UsageError
 from autotune.executor import Executor
+from autotune.executor.head_start import HeadStart
 from autotune.executor.select import Settings, open_executor, open_gpu
-from autotune.implementation import Implementation
 from autotune.registry import Workload, get_implementation, read_workloads
 from autotune.search import (
     DEFAULT_SAMPLER,
@@ -34,7 +33,8 @@ from autotune.search.sweeps import ship_sweep
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store, home
-from autotune.trial import Candidate
+from autotune.trial import Candidate, PriorPick
+from autotune.tuning.beginnings import find_heuristics, find_neighbours, find_served
 from autotune.tuning.tuned import TunedShape, Tuning
 from autotune.tuning.workloads import Answer, find_answers, take_turns
 
@@ -53,8 +53,10 @@ def tune(
     store: Store | None = None,
     observer: Observer | None = None,
     must_measure: bool = False,
+    race_served: bool = False,
     target: str | None = None,
     ship_to: Path | None = None,
+    begun: HeadStart | None = None,
 ) -> Tuning:
     """Search the fastest correct candidate for each shape, keep every trial, and store the winners.
 
@@ -80,12 +82,16 @@ def tune(
         store: where trials are kept; ``$AUTOTUNE_HOME`` by default.
         observer: receives progress.
         must_measure: refuse to replay; ``device`` can then name the GPU here alone.
+        race_served: try and race in a replay, too, what the tables serve for each shape; on a GPU that always is.
         target: also compile the finalists for this architecture or device, such as ``"gfx942"`` or ``"A100"``; nothing
             of it is stored.
         ship_to: also write each complete sweep as tables that ship, below this folder.
+        begun: when the first budget began to run on a GPU, and processes of it that were started then with the same
+            ``settings`` (``autotune.executor.head_start``); with the call, as in a replay, and none, by default.
 
     Raises:
-        SearchError: the only shape has no valid and correct candidate. Of several, its result says so.
+        SearchError: the only shape has no valid and correct candidate, or its budget cannot hold a race. Of several,
+            its result says so.
         MissingDependencyError: there is neither a GPU nor a recording, or nothing is recorded like the only shape.
         UsageError: an argument is wrong, or a shape is not supported; nothing was searched.
         TableError: a stored table is damaged, or a trial cannot be written.
@@ -94,7 +100,7 @@ def tune(
         >>> shape = AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True)
         >>> print(autotune.tune(shape, budget=10))
     """
-    started = time.monotonic()
+    begun, called = begun or HeadStart(), time.monotonic()
     if sampler not in SAMPLERS:
         raise UnknownNameError(f"sampler={sampler!r} is unknown; allowed: {', '.join(SAMPLERS)}")
     _check_numbers(budget, trials, seed)
@@ -115,13 +121,14 @@ def tune(
         seed=seed,
         store=store,
         observer=observer or Observer(),
+        race_served=race_served,
         target=target_device,
         ship_to=ship_to,
         is_alone=len(workloads) == 1,
-        started=started,
     )
     try:
-        opened = open_gpu(settings) if must_measure else open_executor(device, settings)
+        children = begun.children
+        opened = open_gpu(settings, children) if must_measure else open_executor(device, settings, children)
         with contextlib.closing(opened) as executor:
             here = executor.device
             if must_measure and device is not None and not platforms.is_named(here, device):
@@ -129,7 +136,8 @@ def tune(
                 raise UsageError(f"device={device!r} is not allowed with must_measure=True; {expected}")
             for name in dict.fromkeys(each.name for each, _ in workloads):
                 store.trials(name, executor.device)  # refuses what is damaged before anything is searched
-            tuner.run(executor, find_answers(workloads, executor, names))
+            started = begun.started if executor.name == "gpu" else None  # a replay uses nothing of what was begun
+            tuner.run(executor, find_answers(workloads, executor, names), called if started is None else started)
     except KeyboardInterrupt:
         tuner.interrupted = True
         tuner.observer.on_interrupted(None)
@@ -166,21 +174,26 @@ class _Tuner:
     seed: int
     store: Store
     observer: Observer
+    race_served: bool
     target: Device | None
     ship_to: Path | None
     is_alone: bool
-    started: float
     interrupted: bool = False
     answers: list[Answer] = field(default_factory=list)
+    served: dict[tuple[str, Shape], PriorPick] = field(default_factory=dict)
     found: dict[tuple[str, Shape], TunedShape] = field(default_factory=dict)
 
-    def run(self, executor: Executor, answers: list[Answer]) -> None:
+    def run(self, executor: Executor, answers: list[Answer], started: float) -> None:
+        """Search them all; ``started`` is when the budget of the first began to run."""
         self.answers = answers
+        if executor.name == "gpu" or self.race_served:  # before anything is stored that would be served
+            found = {each.key: each for each in answers if each.missing is None}
+            self.served = {key: find_served(each, executor.device) for key, each in found.items()}
         for each in take_turns(answers, executor, self.observer):
             if each.missing is not None:
                 self._fail(each, each.missing)
             else:
-                self._tune(executor, each, self.started if not self.found else time.monotonic())
+                self._tune(executor, each, started if not self.found else time.monotonic())
             if self.interrupted:
                 return
 
@@ -201,9 +214,18 @@ class _Tuner:
         except SearchError as error:
             self._fail(answer, error)
             return
+        starting = {name: moment - started for name, moment in executor.reached.items() if moment >= started}
+        stages = dict(sorted({**starting, **result.stages}.items(), key=lambda item: item[1]))
+        result = replace(result, stages=stages)
         reload()  # the next shape begins with what this one found
         is_asked = any((each.operation, each.asked) == (answer.operation, result.shape) for each in self.answers)
-        found = TunedShape(operation=answer.operation.name, asked=answer.asked, shape=result.shape, search=result)
+        found = TunedShape(
+            operation=answer.operation.name,
+            asked=answer.asked,
+            shape=result.shape,
+            search=result,
+            served=self.served.get(answer.key),
+        )
         if result.winner is None:
             found = replace(found, failure="interrupted before its race")
         self.found[answer.key] = found
@@ -231,10 +253,10 @@ class _Tuner:
             limits=self.limits,
             implementations=chosen,
             seed=self.seed,
-            served=_find_served(answer, device, defaults) if measures else None,
-            neighbours={each.name: neighbour_configs(each, shape, device, shipped=measures) for each in chosen},
+            served=self.served.get(answer.key),
+            neighbours={each.name: find_neighbours(each, shape, device, measures=measures) for each in chosen},
             defaults=defaults,
-            heuristics=_find_heuristics(chosen, shape, device) if measures else {},
+            heuristics=find_heuristics(chosen, shape, device) if measures else {},
             sampler=self.sampler,
             observer=self.observer,
             started=started,
@@ -267,26 +289,6 @@ class _Tuner:
             self.interrupted = True
             self.observer.on_interrupted(result)
         return confirmation
-
-
-def _find_served(answer: Answer, device: Device, defaults: Mapping[str, Config]) -> Candidate | None:
-    """Return the candidate that the tables serve for a shape today, if they know more than the default."""
-    kernel = pick_for_tuning(answer.shape, device, answer.operation.name, tuple(defaults))
-    return None if kernel.config == defaults[kernel.implementation] else kernel.candidate
-
-
-def _find_heuristics(
-    implementations: Iterable[Implementation[Any]], shape: Shape, device: Device
-) -> dict[str, list[Config]]:
-    """Return what people write by hand for a shape, by implementation, as far as it is valid here."""
-    return {
-        each.name: [
-            config
-            for config in each.space.heuristics(shape, device)
-            if each.space.why_invalid(config, shape, device) is None
-        ]
-        for each in implementations
-    }
 
 
 def _translate(result: SearchResult, target: Device) -> list[Candidate]:

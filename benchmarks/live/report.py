@@ -21,7 +21,7 @@ class Goal:
 
     @property
     def is_met(self) -> bool:
-        """True if the value is within the limit; NaN never is."""
+        """Return True if the value is within the limit; NaN never is."""
         return self.value >= self.limit if self.at_least else self.value <= self.limit
 
     def __str__(self) -> str:

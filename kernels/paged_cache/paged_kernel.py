@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from autotune.errors import InputMismatchError
+from autotune.kernels.known_calls import KnownCalls, RepeatOf, Result
 from autotune.kernels.paged_cache.call import check_scale
 from autotune.kernels.tensors import (
     check_apart,
@@ -56,12 +57,19 @@ class PagedKernel(ABC):
         return self._launch(inputs, out, lse, options=launch_options(config), compile_only=True)
 
 
-class BoundPaged:
+class BoundPaged(ABC):
     """One shape with one config: the checks of a call, its outputs, its launch. A query's size of None may be any."""
 
     def __init__(
-        self, config: Config, shape: PagedShape, launch: Callable[..., Any], query_sizes: tuple[int | None, ...]
+        self,
+        config: Config,
+        shape: PagedShape,
+        launch: Callable[..., Any],
+        query_sizes: tuple[int | None, ...],
+        inputs: Sequence[str],
+        repeat_of: RepeatOf,
     ) -> None:
+        self._calls = KnownCalls(inputs, self._compute, repeat_of)
         self._launch = launch
         self._shape = shape
         self._options = launch_options(config)
@@ -75,6 +83,10 @@ class BoundPaged:
             "seq_lens": ((shape.batch,), torch.int32),
             "cu_seqlens_q": ((shape.batch + 1,), torch.int32),
         }
+
+    @abstractmethod
+    def _compute(self, *arguments: Any, check: bool = False) -> Result:
+        """Check a call and compute, given the inputs, ``scale``, ``softcap``, ``return_lse`` and ``out``."""
 
     def _check(
         self,

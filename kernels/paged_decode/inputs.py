@@ -15,7 +15,6 @@ from autotune.shape import PagedShape
 SOFTCAP: Final = 20.0  # a typical cap, for inputs of shapes that have one (Gemma-2 uses 50, Grok-1 30)
 SPARE_PAGES: Final = 5  # of a pool, that no sequence uses
 CHECK_CONTEXT: Final = 600  # beyond two tiles of the longest block, and a multiple of none
-MAX_TILED_HEADS: Final = 16
 # Programs that the schedule ``flat`` has for each KV head and block of rows, at one an SM in the smallest tiles: enough
 # to divide a sequence, and few enough to cross from one to the next; with more, fewer configs do both.
 CHECK_PROGRAMS: Final = 2
@@ -67,7 +66,8 @@ class CheckShape(PagedShape):
 
 
 def check_shapes(shape: PagedShape) -> Sequence[CheckShape]:
-    """Return two small problems of the same layout, which run the same binaries: no length or batch is specialized.
+    """Return two small problems of the same layout, which run the same binaries: no length or batch is specialized, but
+    the strides of caches are, and with them the number of heads.
 
     The first has few sequences of some hundred keys; the second the lengths at which something ends or is missing:
     keys, pages, tiles, and of more queries than keys. It runs as on a device of so few SMs, for its heads and queries,
@@ -76,9 +76,8 @@ def check_shapes(shape: PagedShape) -> Sequence[CheckShape]:
     context = min(shape.max_context, CHECK_CONTEXT + shape.page_size)
     page = shape.page_size
     edges = (0, 1, shape.seq_q, page - 1, page, page + 1, 63, 257, context, context - 1, 0)
-    kv_heads = min(shape.kv_heads, MAX_TILED_HEADS)  # any number of heads in a tile divides them
-    fields = shape.as_dict() | {"kv_heads": kv_heads, "heads": kv_heads * shape.group}
-    sm_count = CHECK_PROGRAMS * kv_heads * -(-shape.group * shape.seq_q // MIN_BLOCK_ROWS)
+    fields = shape.as_dict()
+    sm_count = CHECK_PROGRAMS * shape.kv_heads * -(-shape.group * shape.seq_q // MIN_BLOCK_ROWS)
 
     def small(lengths: tuple[int, ...], sm_count: int | None) -> CheckShape:
         lengths = tuple(min(length, context) for length in lengths)

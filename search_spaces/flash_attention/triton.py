@@ -5,7 +5,7 @@ from typing import Final
 
 from autotune.device import Device
 from autotune.implementation import Implementation
-from autotune.search_spaces import bounds
+from autotune.search_spaces import bounds, compiled_tiles
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import ITEM_BYTES, AttentionShape
 from autotune.space import Config, Parameter, Space
@@ -26,6 +26,23 @@ ROWS_PER_WARP: Final = 16
 ADDRESS_REGISTERS: Final = 40  # beside the live values: pointers, masks, row maxima; typical of the recorded sweeps
 
 
+# Where no recording ships, of 16 bits and of float32: chosen by what the binaries take, as
+# ``python -m benchmarks.architecture_defaults`` does (Triton 3.6.0, 2026-11-23); its rule chooses tiles that take 1.002
+# times the best on the sweeps of sm_90, and by pointers alone 1.017 times the best of those.
+TILES_OF_16_BITS: Final[compiled_tiles.Tiles] = {
+    "large": ((64, 128, 4, 3), (128, 64, 8, 3), (64, 16, 4, 3)),
+    "small": ((64, 32, 4, 3), (128, 64, 8, 3), (128, 16, 8, 2)),
+    "small with tensor maps": ((128, 64, 4, 3), (128, 64, 8, 3), (128, 16, 8, 2)),
+    "waves": ((128, 128, 4, 1), (64, 64, 4, 1), (64, 32, 4, 1)),
+}
+TILES_OF_FLOAT32: Final[compiled_tiles.Tiles] = {
+    "large": ((32, 16, 2, 3), (32, 16, 2, 1), (16, 16, 1, 1)),
+    "small": ((64, 16, 4, 3), (32, 16, 2, 1), (16, 16, 1, 1)),
+    "small with tensor maps": ((64, 16, 4, 3), (32, 16, 2, 1), (16, 16, 1, 1)),
+    "waves": ((64, 32, 4, 1), (64, 32, 4, 1), (64, 16, 4, 1)),
+}
+
+
 def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
     """Return why a config cannot pay for this shape on this device, by bounds that need no compiler, or None."""
     block_q, block_k, warps, stages = (
@@ -43,54 +60,53 @@ def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
 
 
 def default(shape: AttentionShape, device: Device) -> Config:
-    """Return a config that fits every GPU of its family, by the least shared memory that one has."""
+    """Return a config that fits every GPU of its family, by the least shared memory that one has.
+
+    It is what is served where no portfolio knows the architecture.
+    """
     width = max(bounds.padded_widths(shape.head_dim, shape.head_dim_v))
-    if shape.dtype == "float32":
-        block_q, block_k, stages = _tile_of_float32(width, device)
-    else:
-        block_q, block_k, stages = _tile_of_16_bits(width, device)
+    tiles = TILES_OF_FLOAT32 if shape.dtype == "float32" else TILES_OF_16_BITS
+    block_q, block_k, warps, stages = compiled_tiles.compiled_tile(tiles, width, device) or _usual_tile(
+        shape, width, device
+    )
     block_q, block_k = (
         min(block, bounds.padded_length(length)) for block, length in ((block_q, shape.seq_q), (block_k, shape.seq_kv))
     )
-    warps = 4 if block_q * width <= 128 * 64 else 8
     return Config(
         BLOCK_Q=block_q,
         BLOCK_K=block_k,
         num_warps=min(warps, block_q // ROWS_PER_WARP),
-        num_stages=stages if device.has("async_copies") else 1,
+        num_stages=stages,
         loads="pointer",
         **bounds.usual_wave_hints(device, waves=2),
     )
 
 
-def _tile_of_16_bits(width: int, device: Device) -> tuple[int, int, int]:
-    """Return rows of queries, rows of keys, and stages."""
-    has_large_memory = device.shared_memory_bytes >= bounds.LARGE_SHARED_MEMORY
-    block_q, block_k = (128, 64) if width <= 128 or has_large_memory else (64, 32)
-    return block_q, block_k, 3 if width <= 64 or (has_large_memory and width <= 128) else 2
+def _usual_tile(shape: AttentionShape, width: int, device: Device) -> compiled_tiles.Tile:
+    """Return the tile where recordings ship, which only those of float32 chose: the portfolio's come before it.
 
-
-def _tile_of_float32(width: int, device: Device) -> tuple[int, int, int]:
-    """Return small tiles, or registers spill: on NVIDIA three numbers of bfloat16 stand for each (``tiles.precision``).
-
-    Hopper multiplies by warp groups from 64 rows on, which leave keys and values in shared memory: 1.6 times as fast as
-    the best of 32 rows at heads of 64 (139.7 us), 1.7 at 128 (271.0), 1.5 at 256 (1012). One race each; batch 2, 16
-    heads, 1024 tokens, causal; NVIDIA H200, 2026-11-22; ``autotune sweep`` of these shapes times all of them. Elsewhere
-    more rows spill (compiled, not measured).
+    Three numbers of bfloat16 stand for each of float32 (``tiles.precision``), so that tiles are small, or registers
+    spill. Hopper multiplies by warp groups from 64 rows on, which leave keys and values in shared memory: 1.6 times as
+    fast as the best of 32 rows at heads of 64 (139.7 us), 1.7 at 128 (271.0), 1.5 at 256 (1012). One race each; batch
+    2, 16 heads, 1024 tokens, causal; NVIDIA H200, 2026-11-22; ``autotune sweep`` of these shapes times all of them.
     """
-    if device.has("float32_products"):
-        return 32, 32 if width <= 128 else 16, 1
-    if device.has("wgmma"):
-        return (64, 64, 2) if width <= 64 else (64, 32, 1) if width <= 128 else (128, 16, 1)
-    return (32, 32, 3) if width <= 64 else (32, 16, 1) if width <= 128 else (16, 16, 1)
+    if shape.dtype != "float32":
+        block_q, block_k, stages = 128, 64, 3 if width <= 128 else 2
+    elif device.has("wgmma"):
+        block_q, block_k, stages = (64, 64, 2) if width <= 64 else (64, 32, 1) if width <= 128 else (128, 16, 1)
+    else:
+        block_q, block_k, stages = (32, 32, 3) if width <= 64 else (32, 16, 1) if width <= 128 else (16, 16, 1)
+    rows = min(block_q, bounds.padded_length(shape.seq_q))
+    return block_q, block_k, 4 if rows * width <= 128 * 64 else 8, stages
 
 
 def heuristics(shape: AttentionShape, device: Device) -> tuple[Config, ...]:
     """Return the tiles of Triton's tutorial and of FlashAttention-2; none of float32, which neither has.
 
-    The tutorial's are those that it had for Hopper and for others before it tuned itself, as they are widely copied
-    (https://github.com/triton-lang/triton/blob/v2.2.0/python/tutorials/06-fused-attention.py): rows of queries
-    and of keys, warps, and stages as far as there are as many here. FlashAttention-2's are those of its forward pass
+    The tutorial's are those that it had for Hopper and for others before it tuned itself, as they are widely copied:
+    rows of queries and of keys, warps, and stages as far as there are as many here, of its 7 for Hopper
+    (https://github.com/triton-lang/triton/blob/release/2.2.x/python/tutorials/06-fused-attention.py; 2.2.0 has no tag,
+    triton-lang/triton#3339). FlashAttention-2's are those of its forward pass
     (``_tile_of_flash_attention_2``); it has no stages, so three, and tiles are loaded by descriptors on devices that
     copy them, as the tutorial does today.
     """
@@ -140,7 +156,7 @@ def hints(config: Config, shape: AttentionShape, device: Device) -> tuple[float,
 IMPLEMENTATION: Final = Implementation(
     name="triton",
     operation="flash_attention",
-    space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics),
+    space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics, default_basis=compiled_tiles.default_basis),
     kernel="autotune.kernels.flash_attention.triton:KERNEL",
     sources=(*kernel_files("flash_attention/triton", "forward", "launch"), *SHARED),
     entry=("launch",),

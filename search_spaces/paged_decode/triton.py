@@ -7,7 +7,7 @@ from autotune.device import Device
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.rounding import power_of_two
-from autotune.search_spaces import bounds
+from autotune.search_spaces import bounds, compiled_tiles
 from autotune.search_spaces.paged_decode.operation import unsupported
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import ITEM_BYTES, KV_ITEM_BYTES, PagedShape
@@ -41,6 +41,7 @@ MAX_SPLITS_LAST: Final = 8  # that one program merges: with 16 and more it took 
 MIN_SPLITS_HALF: Final = 8  # below, partial results are too few for their type to matter
 # Programs for each SM: fewer leave SMs idle, more only begin more often (NVIDIA H200, 2026-11-21, batch 1 to 128).
 MIN_PROGRAMS, MAX_PROGRAMS = 0.5, 16
+TILE_BYTES: Final = 16384  # of the keys of a tile, and as many of its values
 USUAL_PROGRAMS, USUAL_TILES = 2, 4  # programs an SM, and tiles of each: where splitting further no longer paid
 
 LOAD_REGISTERS: Final = 3  # of one load in flight: 64 bits of address, and its mask; typical of compiled configs
@@ -170,11 +171,15 @@ def default(shape: PagedShape, device: Device) -> Config:
         raise InvalidShapeError(problem)
     width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
     width, item_bytes = max(width_k, width_v), KV_ITEM_BYTES[shape.kv_dtype]
-    block_k = min(128, 16384 // width // item_bytes, power_of_two(shape.max_context))
+    is_small = device.shared_memory_bytes <= compiled_tiles.SMALL_SHARED_MEMORY and device.has("async_copies")
+    most_bytes, memory = TILE_BYTES, device.shared_memory_bytes
+    if is_small:  # two blocks an SM, or its four schedulers have one warp each (benchmarks.architecture_defaults)
+        most_bytes, memory = most_bytes // 2, memory // 2
+    block_k = min(128, most_bytes // width // item_bytes, power_of_two(shape.max_context))
     block_k = max(16 if _is_wide(shape) else MIN_BLOCK_K, block_k)
     rows = _most_rows(shape)
     # Beside the tiles in flight lie the queries and the weights of one tile.
-    room = device.shared_memory_bytes - rows * (width_k + block_k) * ITEM_BYTES[shape.dtype]
+    room = memory - rows * (width_k + block_k) * ITEM_BYTES[shape.dtype]
     stages = room // (block_k * (width_k + width_v) * item_bytes) + 1
     heads = 2 if shape.kv_heads % 2 == 0 and 2 * shape.group * shape.seq_q <= MIN_BLOCK_ROWS else 1
     flat = Config(
@@ -199,6 +204,12 @@ def default(shape: PagedShape, device: Device) -> Config:
         split = Config({**flat, "schedule": "split", "PROGRAMS_PER_SM": None, **amounts})
         candidates = [split, flat, few]
     return next((config for config in candidates if reject(config, shape, device) is None), few)
+
+
+def default_basis(device: Device) -> str:
+    """Return that the default was compiled and not timed, where no recording ships; empty elsewhere."""
+    basis = compiled_tiles.default_basis(device)
+    return basis and f"a formula over shared memory, {basis.replace('chosen', 'checked')}"
 
 
 def _usual_splits(config: Config, shape: PagedShape, device: Device) -> int:
@@ -259,7 +270,7 @@ _FILES: Final = ("forward", "combine", "fold", "queries", "packing", "tile_list"
 IMPLEMENTATION: Final = Implementation(
     name="triton",
     operation="paged_decode",
-    space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics),
+    space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics, default_basis=default_basis),
     kernel="autotune.kernels.paged_decode.triton:KERNEL",
     supports=lambda shape, device: unsupported(shape) or _lacks_type(shape, device),
     sources=(

@@ -6,7 +6,7 @@ from typing import Final
 from autotune.device import Device
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
-from autotune.search_spaces import bounds
+from autotune.search_spaces import bounds, compiled_tiles
 from autotune.search_spaces.paged_prefill.operation import unsupported
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import ITEM_BYTES, PagedShape
@@ -31,6 +31,21 @@ MAX_LOADS: Final = 64
 ROWS_PER_WARP: Final = 4
 
 ADDRESS_REGISTERS: Final = 72  # beside the live values; typical of compiled configs
+
+# As in ``search_spaces.flash_attention.triton``, by the same rule.
+TILES_OF_16_BITS: Final[compiled_tiles.Tiles] = {
+    "large": ((64, 64, 4, 3), (64, 32, 4, 3), (64, 16, 4, 3)),
+    "small": ((64, 64, 4, 3), (128, 64, 8, 3), (128, 16, 8, 2)),
+    "small with tensor maps": ((64, 64, 4, 3), (128, 32, 8, 3), (128, 16, 8, 2)),
+    "waves": ((128, 64, 8, 1), (128, 32, 8, 1), (128, 64, 8, 1)),
+}
+TILES_OF_FLOAT32: Final[compiled_tiles.Tiles] = {
+    "large": ((32, 16, 2, 3), (32, 16, 2, 1), (16, 16, 1, 1)),
+    "small": ((64, 16, 4, 1), (32, 16, 2, 1), (16, 16, 1, 1)),
+    "small with tensor maps": ((64, 16, 4, 3), (32, 16, 2, 1), (32, 16, 2, 1)),
+    "waves": ((64, 32, 4, 1), (64, 32, 4, 1), (32, 16, 2, 1)),
+}
+MAX_COMPILED_WIDTH: Final = 256  # of heads
 
 
 def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
@@ -62,33 +77,45 @@ def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
 
 
 def default(shape: PagedShape, device: Device) -> Config:
-    """Return a config that fits every GPU of its family, by the least shared memory that one has."""
+    """Return a config that fits every GPU of its family, by the least shared memory that one has.
+
+    It is what is served where no portfolio knows the architecture.
+    """
     if (problem := unsupported(shape)) is not None:
         raise InvalidShapeError(problem)
-    width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
-    width, item_bytes = max(width_k, width_v), ITEM_BYTES[shape.dtype]
-    is_large = device.shared_memory_bytes >= bounds.LARGE_SHARED_MEMORY
-    block_q = 128 if width <= 128 or (width <= 256 and is_large) else 64 if width <= 256 else 32
-    block_k = 64 if width <= 128 else 32
-    if item_bytes == 4:  # of which an element takes more registers: small tiles, or they spill
-        block_q, block_k = 32, 16
-    warps = 4 if block_q * width <= 128 * 64 and item_bytes == 2 else 8
+    width = max(bounds.padded_widths(shape.head_dim, shape.head_dim_v))
+    tiles = TILES_OF_FLOAT32 if shape.dtype == "float32" else TILES_OF_16_BITS
+    compiled = compiled_tiles.compiled_tile(tiles, width, device) if width <= MAX_COMPILED_WIDTH else None
+    block_q, block_k, warps, stages = compiled or _usual_tile(shape, width, device)
     block_q = min(block_q, bounds.padded_length(shape.batch * shape.seq_q * shape.group))
-    block_k = min(block_k, bounds.padded_length(shape.max_context))
-    # Beside the tiles in flight lie the queries. Instructions that read a tile where it lies (wgmma) hold one buffer
-    # a stage, others one less.
-    room = device.shared_memory_bytes - block_q * width_k * item_bytes
-    buffers = room // (block_k * (width_k + width_v) * item_bytes)
-    stages = min(3, buffers) if is_large else min(2, buffers + 1)
     return Config(
         BLOCK_Q=block_q,
         SMALL_Q=16 if block_q > 16 and shape.batch > 1 else 0,
-        BLOCK_K=block_k,
+        BLOCK_K=min(block_k, bounds.padded_length(shape.max_context)),
         order="head",
         num_warps=min(warps, block_q // ROWS_PER_WARP),
-        num_stages=max(1, stages) if device.has("async_copies") else 1,
+        num_stages=stages,
         **bounds.usual_wave_hints(device),
     )
+
+
+def _usual_tile(shape: PagedShape, width: int, device: Device) -> compiled_tiles.Tile:
+    """Return the tile where recordings ship, and of heads wider than any tile is chosen for elsewhere."""
+    item_bytes = ITEM_BYTES[shape.dtype]
+    block_q, block_k = (128, 64) if width <= 128 else (128 if width <= MAX_COMPILED_WIDTH else 32, 32)
+    if item_bytes == 4:  # of which an element takes more registers: small tiles, or they spill
+        block_q, block_k = 32, 16
+    warps = 4 if block_q * width <= 128 * 64 and item_bytes == 2 else 8
+    # Beside the tiles in flight lie the queries. Instructions that read a tile where it lies (wgmma) hold one buffer
+    # a stage, others one less.
+    width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
+    rows = min(block_q, bounds.padded_length(shape.batch * shape.seq_q * shape.group))
+    keys = min(block_k, bounds.padded_length(shape.max_context))
+    room = device.shared_memory_bytes - rows * width_k * item_bytes
+    buffers = room // (keys * (width_k + width_v) * item_bytes)
+    is_large = device.shared_memory_bytes >= bounds.LARGE_SHARED_MEMORY
+    stages = max(1, min(3, buffers) if is_large else min(2, buffers + 1))
+    return block_q, block_k, warps, stages if device.has("async_copies") else 1
 
 
 def heuristics(shape: PagedShape, device: Device) -> tuple[Config, ...]:
@@ -121,7 +148,7 @@ def hints(config: Config, shape: PagedShape, device: Device) -> tuple[float, ...
 IMPLEMENTATION: Final = Implementation(
     name="triton",
     operation="paged_prefill",
-    space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics),
+    space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics, default_basis=compiled_tiles.default_basis),
     kernel="autotune.kernels.paged_prefill.triton:KERNEL",
     supports=lambda shape, device: unsupported(shape),
     sources=(

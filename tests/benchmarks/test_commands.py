@@ -5,17 +5,22 @@ import sys
 
 import pytest
 
-from autotune import platforms
 from benchmarks import paged
+from tests import sample
 
 
 @pytest.mark.parametrize(
-    "arguments", [("paged",), ("prefill",), ("stream_read",), ("record", "winners")], ids=lambda found: found[0]
+    "arguments",
+    [
+        *(("compiled_model",), ("host_time",), ("paged",), ("prefill",), ("record", "winners"), ("small_budgets",)),
+        ("stream_read",),
+    ],
+    ids=lambda found: found[0],
 )
 def test_without_a_gpu_a_benchmark_says_so_in_one_line(
     arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
+    sample.hide_gpu(monkeypatch)
     monkeypatch.setattr(sys, "argv", list(arguments))
     with pytest.raises(SystemExit) as ended:  # a text: printed on standard error, with exit code 1
         importlib.import_module(f"benchmarks.{arguments[0]}").main()

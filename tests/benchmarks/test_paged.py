@@ -14,7 +14,8 @@ from autotune.dispatch import get_kernel, reload
 from autotune.table import Store
 from benchmarks import paged
 from benchmarks.grids import LLAMA, mixed_shape, paged_shape, prefill_shape
-from benchmarks.paged import PARTS, ROUNDS, rungs, shipped_tables, take_turns
+from benchmarks.paged import PARTS, ROUNDS, rungs, take_turns
+from benchmarks.user_tables import tables_in
 from tests import sample
 
 HOME: Final = "AUTOTUNE_HOME"
@@ -33,7 +34,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_winners_are_those_that_ship_whatever_the_user_has_tuned(home: Path) -> None:
-    with shipped_tables():
+    with tables_in():
         shipped = get_kernel(sample.shape(1024))
     assert (shipped.provenance.rung, shipped.provenance.origin) == ("exact", "shipped")
     tuned = sample.config(BLOCK_K=32)
@@ -41,7 +42,7 @@ def test_winners_are_those_that_ship_whatever_the_user_has_tuned(home: Path) -> 
     Store(home).append([sample.trial(sample.shape(1024), tuned)])
     reload()
     assert get_kernel(sample.shape(1024)).config == tuned
-    with shipped_tables():
+    with tables_in():
         assert get_kernel(sample.shape(1024)).config == shipped.config
     assert os.environ[HOME] == str(home)
     assert get_kernel(sample.shape(1024)).config == tuned

@@ -51,10 +51,10 @@ def test_a_sweep_that_is_left_out_is_served_near_its_best(
     served_regret.main(["--sweeps"])
     text = capsys.readouterr().out
     assert [f"{row.served:7.3f}x {row.expected:7.3f}x        -" in text for row in found] == [True] * 12
-    # What the three others of a class lost: 0.0207, 0 and 0 beside the worst, 1 % where all are 0.
-    assert {round(row.expected, 3) for row in found} == {1.01, 1.018}
-    assert "expected         1.011x the best in the geometric mean, 1.018x at most" in text
-    assert "2 of 12 take more, by 0.024 at most" in text
+    # The mean of what the others of a class lost, 1 % where that is less: of heads of 128 two lost something.
+    assert {round(row.expected, 3) for row in found} == {1.01, 1.015, 1.017}
+    assert "expected         1.012x the best in the geometric mean, 1.017x at most" in text
+    assert "1 of 12 take more, by 0.005 at most" in text
     assert f"served           {mean:.3f}x the best in the geometric mean, {worst:.3f}x at worst" in text
     assert "space's default  1.259x the best" in text
 

@@ -1,6 +1,5 @@
 """TableRecording what ships: which problems, one table after each of them, and an end before the time is up."""
 
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,7 +28,9 @@ from benchmarks.merge import merge
 from benchmarks.record import TableRecording, choose, cut, parse, seconds_of
 from tests import flex_sample, sample
 
-GPU: Final[Any] = SimpleNamespace(name="gpu", device=NVIDIA_H200, toolchain=sample.TOOLCHAIN, close=lambda: None)
+GPU: Final[Any] = SimpleNamespace(
+    name="gpu", device=NVIDIA_H200, toolchain=sample.TOOLCHAIN, close=lambda: None, reached={}
+)
 CELLS: Final = [Cell("causal", grid_shape(128, True, seq)) for seq in (512, 1024, 2048)]
 
 
@@ -165,7 +166,7 @@ def searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Search
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "shipped")
     made = Searches()
     monkeypatch.setattr(tuner, "search", made)
-    monkeypatch.setattr(tuner, "open_gpu", lambda settings: GPU)
+    monkeypatch.setattr(tuner, "open_gpu", lambda *_: GPU)
     monkeypatch.setattr(platforms, "current_device", lambda: NVIDIA_H200)
     monkeypatch.setattr(platforms, "toolchain", lambda: sample.TOOLCHAIN)
     yield made
@@ -199,7 +200,7 @@ def test_a_default_that_time_left_alone_is_not_called_the_best(
         return ended(operation, replace(sample.trial(shape), is_default=True))
 
     monkeypatch.setattr(tuner, "search", find)
-    monkeypatch.setattr(tuner, "open_gpu", lambda settings: GPU)
+    monkeypatch.setattr(tuner, "open_gpu", lambda *_: GPU)
     assert recording(tmp_path / "results").record(CELLS[:1])
     printed = capsys.readouterr().out
     assert "\n  3 of 362 configs tried in 1 s, until only the race's part" in printed
@@ -320,7 +321,7 @@ def test_the_command_records_the_missing_over_a_store_of_its_own(
     assert {trial.shape for trial in recorded(results)} == {grid_shape(128, True, 1024)}
     assert len(closed) == 2
     assert store.is_dir()
-    assert os.environ["AUTOTUNE_HOME"] == str(store)  # undone by the fixture
+    assert home() == users  # again
     assert not users.exists()
 
 

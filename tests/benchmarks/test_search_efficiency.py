@@ -133,7 +133,16 @@ def test_regret_at_a_moment_is_that_of_the_verdicts_known(recordings: list[Recor
     assert [regret_at_seconds(recording, judged, second) for second in (0, 2, 5)] == pytest.approx([most, most, 0])
 
 
-@pytest.mark.parametrize("sampler", [*OURS, "optuna-tpe", "optuna-nsga2"])
+QUICK = ("gp", "random", "optuna-nsga2")  # the others take seconds
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
+        for name in (*OURS, "optuna-tpe", "optuna-nsga2")
+    ],
+)
 def test_a_replay_never_asks_twice(recordings: list[Recording], sampler: str) -> None:
     recording = min(recordings, key=lambda recording: recording.size)
     trace = replay(open_source(sampler, recording, seed=1), REPLAYED)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from autotune import dispatch, platforms, registry
+from autotune import dispatch, registry
 from autotune.cli.app import main
 from autotune.console import interrupts
 from autotune.correctness import Verdict
@@ -92,7 +92,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         yield here
         return
     sample.serve_from(monkeypatch, here.home, here.results)
-    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
+    sample.hide_gpu(monkeypatch)
     for registered in ("_operations", "_implementations"):  # none that other tests registered in this process
         ours = {name: path for name, path in getattr(registry, registered).items() if path.startswith("autotune.")}
         monkeypatch.setattr(registry, registered, ours)

@@ -17,7 +17,7 @@ from tests.cli.conftest import Machine, Ran
 
 Run = Callable[..., Ran]
 
-SHAPED: Final = ("search", "lookup", "warmup", "bench", "sweep")  # the commands that take a shape
+SHAPED: Final = ("search", "verify", "lookup", "warmup", "bench", "sweep")  # the commands that take a shape
 COMMANDS: Final = (*SHAPED, "explain", "show", "export", "doctor")
 
 # arguments: what the line must name
@@ -107,8 +107,21 @@ def assert_refused(ran: Ran, code: int, *words: str) -> None:
         assert word in ran.err
 
 
-@pytest.mark.parametrize("command", SHAPED)
-@pytest.mark.parametrize(("arguments", "words"), BAD_SHAPES.items(), ids=lambda value: " ".join(value)[:30] or "empty")
+QUICK = 4  # of the commands beside the first two, one bad shape in so many is in the quick suite
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "command"),
+    [
+        pytest.param(
+            *(arguments, words, command),
+            id=f"{command} {' '.join(arguments)[:30]}",
+            marks=[] if command in SHAPED[:2] or (number + place) % QUICK == 0 else [pytest.mark.slow],
+        )
+        for number, (arguments, words) in enumerate(BAD_SHAPES.items())
+        for place, command in enumerate(SHAPED)
+    ],
+)
 def test_a_bad_shape_is_refused(
     run: Run, machine: Machine, command: str, arguments: tuple[str, ...], words: tuple[str, ...]
 ) -> None:

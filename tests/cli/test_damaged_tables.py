@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.table import Store
+from autotune.table import Store, grid_path, write_shipped
 from tests import sample
 from tests.cli.conftest import Machine, Ran
 
@@ -128,6 +128,15 @@ def test_the_doctor_names_a_damaged_sweep(run: Run, machine: Machine) -> None:
     assert (ran.code, ran.err) == (1, "autotune: 1 table cannot be read: see `shipped tables`\n")
     assert f"{sweep}: damaged" in ran.out
     assert RESTORE in ran.out
+
+
+def test_the_doctor_names_a_damaged_grid(run: Run, machine: Machine) -> None:
+    rows = sample.sweep(sample.shape())[:9]
+    write_shipped(grid_path(rows[0]), rows, results=machine.results)
+    grid = halve(machine.results / "nvidia_h200" / "flash_attention" / "grids" / "triton.parquet")
+    ran = run("doctor")
+    assert ran.code == 1
+    assert f"{grid}: damaged" in ran.out
 
 
 def test_only_the_damaged_sweep_itself_cannot_be_exported(run: Run, machine: Machine) -> None:

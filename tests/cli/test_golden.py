@@ -98,6 +98,16 @@ COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("search", "--trials", "0"),
         ("search", "--budget", "soon"),
     ),
+    "verify": (
+        ("verify", "--help"),
+        ("verify", "--seq", "64,96", "--trials", "5"),
+        ("verify", "--shapes", "2", "--trials", "5", "--seed", "1"),
+        ("verify", "--seq", "64,80,96", "--shapes", "1", "--trials", "5"),
+        ("verify", "--shapes", "0"),
+        ("verify", "--model", "gpt-5"),
+        ("verify", "--head-dim", "96"),
+        ("verify", "--operation", "paged_prefill", "--trials", "5"),
+    ),
     "warmup": (
         ("warmup", "--help"),
         ("warmup", "--model", "llama-3.1-8b", "--tp", "2", "--device", "A100"),

@@ -91,7 +91,7 @@ def test_an_absent_baseline_comes_with_the_command_that_installs_it(monkeypatch:
 
 
 def test_no_gpu_is_no_obstacle_to_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
+    sample.hide_gpu(monkeypatch)
     found = finding("gpu")
     assert (found.ok, found.text) == (False, "none visible")
     assert "none needed to replay sweeps" in found.fix
@@ -186,7 +186,7 @@ def test_a_sanitizer_that_does_not_work_is_told_and_nobody_asks_for_one_without_
     monkeypatch.setattr(cuda_tools, "why_no_sanitizer", lambda: "compute-sanitizer cannot watch a program here: no")
     found = finding("memory checker")
     assert (found.ok, found.text) == (False, "compute-sanitizer cannot watch a program here: no")
-    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
+    sample.hide_gpu(monkeypatch)
     assert finding("memory checker").text == "compute-sanitizer needs an NVIDIA GPU"
 
 

@@ -13,6 +13,7 @@ from autotune.cli import studies
 from autotune.device import NVIDIA_H200
 from autotune.errors import SearchError
 from autotune.executor import BaselineResult, Baselines, Race
+from autotune.executor.head_start import HeadStart
 from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import Settings
 from autotune.search import DEFAULT_SAMPLER
@@ -42,8 +43,8 @@ def open_gpu(monkeypatch: pytest.MonkeyPatch, *lengths: int) -> None:
     executor = FakeGPU(NVIDIA_H200, [row for seq in lengths for row in sample.sweep(sample.shape(seq))])
     monkeypatch.setattr(platforms, "has_gpu", lambda: True)
     for opener in ("tuning.tuner.open_gpu", "lab.bench.each_shape.open_gpu"):
-        monkeypatch.setattr(f"autotune.{opener}", lambda settings: executor)
-    monkeypatch.setattr(tuner, "open_executor", lambda device, settings: executor)
+        monkeypatch.setattr(f"autotune.{opener}", lambda *_: executor)
+    monkeypatch.setattr(tuner, "open_executor", lambda *_: executor)
 
 
 @pytest.fixture
@@ -173,7 +174,7 @@ def test_options_of_measuring_reach_the_executor(
 ) -> None:
     asked: list[tuple[Settings, str]] = []
 
-    def note(task: studies.SearchRequest) -> list[Any]:
+    def note(task: studies.SearchRequest, begun: HeadStart) -> list[Any]:
         asked.append((task.settings, task.sampler))
         return []
 

@@ -24,7 +24,7 @@ class Executor(ReplayExecutor):
     name = "gpu"
 
 executor = Executor(NVIDIA_H200, sample.sweep(sample.shape(64)))
-with patch.object(tuner, "open_executor", lambda device, settings: executor):
+with patch.object(tuner, "open_executor", lambda *_: executor):
     main()
 """
 CLOSED = "autotune: standard output was closed: the rest is not printed, the command still does its work\n"

@@ -66,7 +66,7 @@ def cover(
         drawing = _draw(rng, rules.drawn or factors, begin, goal)
         fitting = (row for row in drawing if rules.accepts(row, goal) and row not in rows)
         drawn = list(itertools.islice(fitting, rules.candidates))
-        best = max(drawn, key=lambda row: rules.score(sum(pair in missing for pair in rules.tested(row)), row))
+        best = max(drawn, key=lambda row: rules.score(len(missing.keys() & rules.tested(row)) if missing else 0, row))
         rows.append({name: best[name] for name in factors})
         for pair in rules.tested(rows[-1]):
             missing.pop(pair, None)

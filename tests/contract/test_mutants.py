@@ -11,7 +11,7 @@ from tests.contract.interpreting import interpret
 from tests.contract.planting import Mutant, judge_copy
 from tests.contract.suite import OURS, each_of_ours, planted_in
 
-QUICK = 6  # mutants of an implementation that are interpreted in the quick suite
+QUICK = 3  # mutants of an implementation that are interpreted in the quick suite
 Found = tuple[str, str]  # operation and implementation
 
 MUTANTS = [

@@ -5,7 +5,8 @@ import pytest
 from autotune import platforms
 from autotune.executor import worker_keeper
 from autotune.executor.child import Child
-from autotune.executor.gpu import GpuExecutor, Settings
+from autotune.executor.gpu import GpuExecutor
+from autotune.executor.settings import Settings
 from autotune.trial import Candidate, Outcome, Resources, Status
 from tests.executor.fake_worker import timing
 from tests.executor.faulty import candidate, config

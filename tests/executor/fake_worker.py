@@ -16,6 +16,7 @@ from autotune.executor import BaselineResult, Race
 from autotune.executor.child import send, take_standard_output
 from autotune.executor.messages import (
     FromWorker,
+    Identified,
     MachineFault,
     Opened,
     OpenProblem,
@@ -155,7 +156,8 @@ def main() -> None:
             sys.exit("killed for its memory")
         case "hang":
             time.sleep(600)
-    answer(messages, Started(NVIDIA_H200, Toolchain("0", triton="3.6.0")))
+    answer(messages, Identified(NVIDIA_H200, Toolchain("0", triton="3.6.0")))
+    answer(messages, Started())
     is_open = False
     for line in sys.stdin.buffer:
         request = decode(json.loads(line))

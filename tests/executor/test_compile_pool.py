@@ -107,6 +107,7 @@ def test_another_problem_ends_what_was_compiling(pool: CompilePool, processes: P
     processes.wait_for(1)
 
 
+@pytest.mark.slow
 def test_an_answer_to_the_last_problem_is_dropped(pool: CompilePool, processes: Processes, tmp_path: Path) -> None:
     pool.open(OPERATION, SHAPE)
     pool.submit(candidate())
@@ -241,6 +242,7 @@ def test_a_server_that_was_killed_is_replaced_and_compiles_again(pool: CompilePo
     }
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_is_the_machines(pool: CompilePool) -> None:
     pool.open(OPERATION, SHAPE)
     pool.submit(candidate(compile="unwritable"))

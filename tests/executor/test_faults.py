@@ -15,7 +15,8 @@ import pytest
 from autotune import platforms
 from autotune.device import NVIDIA_H200
 from autotune.executor.compile_pool import CompilePool
-from autotune.executor.gpu import GpuExecutor, Settings
+from autotune.executor.gpu import GpuExecutor
+from autotune.executor.settings import Settings
 from autotune.executor.worker_keeper import LOST
 from autotune.operation import Operation
 from autotune.search import Limits, search
@@ -119,6 +120,7 @@ def test_the_real_kernel_compiles_as_its_faults_say(compiled: dict[str, Outcome]
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:the GPU is shared")  # with this process, where another test ran on the GPU
 def test_a_gpu_survives_a_hundred_faults(processes: Processes, capsys: pytest.CaptureFixture[str]) -> None:
     if not platforms.has_gpu():
         pytest.skip(platforms.NO_GPU)

@@ -44,10 +44,13 @@ def test_caches_and_partial_results_are_of_float16_too() -> None:
 @pytest.mark.parametrize(
     ("run", "status", "message"),
     [
-        ("print", Status.OK, ""),
+        pytest.param("print", Status.OK, "", marks=pytest.mark.slow),
         ("wrong", Status.WRONG_RESULT, "largest error"),
-        ("nan", Status.NAN_RESULT, "512 of 512 elements are NaN"),
-        ("raise", Status.LAUNCH_ERROR, "exit status 1: RuntimeError: the launch was refused"),
+        pytest.param("nan", Status.NAN_RESULT, "512 of 512 elements are NaN", marks=pytest.mark.slow),
+        pytest.param(
+            *("raise", Status.LAUNCH_ERROR, "exit status 1: RuntimeError: the launch was refused"),
+            marks=pytest.mark.slow,
+        ),
         ("die", Status.LAUNCH_ERROR, "exit status 9: last words"),
     ],
 )

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from autotune.device import NVIDIA_H200
 from autotune.executor import BaselineResult, Race
 from autotune.executor.messages import (
+    Identified,
     Message,
     RunRace,
     Started,
     Unopened,
+    UseDevice,
     WorkingOn,
     decode,
     encode,
@@ -58,7 +60,9 @@ def test_a_race_arrives_as_it_left(race: Race) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        Started(NVIDIA_H200, Toolchain("1.0", triton="3.6.0")),
+        Identified(NVIDIA_H200, Toolchain("1.0", triton="3.6.0")),
+        Started(),
+        UseDevice(NVIDIA_H200),
         *(WorkingOn(entrant) for entrant in (None, 0, "sdpa")),
         *(Unopened("no memory", number) for number in (None, 3)),
         *(RunRace((faulty.candidate(),), 1.5, baselines, ("x",)) for baselines in ("fastest", (), ("a", "b"))),

@@ -1,5 +1,6 @@
 """Opens executors: the GPU here where it is the one that was named, else a replay of that device's sweeps."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from autotune import platforms
 from autotune.device import NVIDIA_H200
 from autotune.errors import MissingDependencyError, UnknownNameError, UsageError
 from autotune.executor import select
+from autotune.executor.gpu_children import GpuChildren
 from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import ExecutorInfo, Settings, describe_executor, open_executor, open_gpu, open_replay
 from autotune.table import write_shipped
@@ -24,7 +26,7 @@ SETTINGS = Settings(
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No GPU, and one sweep of the H200 at each of two power caps."""
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
-    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
+    sample.hide_gpu(monkeypatch)
     for watts in (700, 500):
         rows = [replace(t, device=replace(t.device, power_cap_watts=watts)) for t in sample.sweep(sample.shape(64))]
         write_shipped(
@@ -38,8 +40,9 @@ class FakeGpu:
 
     opened: list["FakeGpu"]
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, children: GpuChildren | None) -> None:
         self.settings = settings
+        self.children = children
         self.device = NVIDIA_H200
         self.is_closed = False
         FakeGpu.opened.append(self)
@@ -102,6 +105,21 @@ def test_a_replay_answers_with_the_policy_that_was_asked_for(results: Path) -> N
     write_shipped(Path("nvidia_h200/flash_attention/sweeps/triton_warm.parquet"), rows, results=results)
     assert open_replay(None, warm).policy == warm
     assert open_replay(None, Policy()).policy == Policy()
+
+
+@pytest.mark.parametrize("hides", ["the environment", "another system", "the tests"])
+def test_a_replay_starts_no_process_where_the_gpu_is_hidden(monkeypatch: pytest.MonkeyPatch, hides: str) -> None:
+    """A driver is loaded; a worker and a compile server would be started and ended at once."""
+    monkeypatch.undo()
+    for vendor in platforms.PLATFORMS.values():
+        monkeypatch.setattr(type(vendor), "driver_files", ("/dev/null",))
+        for variable in vendor.visibility if hides == "the environment" else ():
+            monkeypatch.setenv(variable, "")
+    monkeypatch.setattr(sys, "platform", "win32" if hides == "another system" else "linux")
+    if hides == "the tests":
+        sample.hide_gpu(monkeypatch)
+    monkeypatch.setattr(select, "start_children", lambda _: pytest.fail("processes of a GPU were started"))
+    assert select._find_gpu(Settings(), None) is None
 
 
 def test_measuring_without_a_gpu_is_refused() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import triton
 
 from autotune.executor import Race, worker
 from autotune.executor.harness import Harness
@@ -86,3 +87,18 @@ def test_the_worker_tells_a_fault_of_the_machine_from_a_verdict(
     fault = MachineFault("OSError: [Errno 28] No space left on device")
     assert ask(worker.answer_screening, harness, Screen(candidate(), early_stop=True))[1] == [fault]
     assert ask(worker.answer_race, harness, RunRace((candidate(),), 0.0, "none"))[1][-1] == fault
+
+
+def test_a_driver_that_cannot_be_built_is_left_to_the_first_launch_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        asked = False
+
+        @property
+        def active(self) -> Any:
+            self.asked = True
+            raise RuntimeError("0 active drivers ([]). There should only be one.")
+
+    broken = Broken()
+    monkeypatch.setattr(triton.runtime, "driver", broken)
+    worker.load_driver()
+    assert broken.asked

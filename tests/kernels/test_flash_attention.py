@@ -17,7 +17,7 @@ FEATURES = {**PROGRAM, **PROBLEM}
 
 
 INTERPRETED = [  # every fourth is quick; the contract suite interprets pairs of all features, too
-    pytest.param(case, marks=[pytest.mark.slow] if number % 4 or case in slow_cases() else [])
+    pytest.param(case, marks=[pytest.mark.slow] if number % 8 or case in slow_cases() else [])
     for number, case in enumerate(interpreted_cases())
 ]
 

@@ -1,5 +1,6 @@
 """Kernels are launched on the GPU of their tensors; and what every call refuses."""
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from autotune.errors import InputMismatchError
-from autotune.kernels.tensors import check_device, on_device_of
+from autotune.kernels.tensors import check_device, on_device_of, require_context
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,21 @@ def test_bfloat16_is_not_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     check_device(torch.device("cpu"), torch.float16)
     with pytest.raises(InputMismatchError, match="the tensors are bfloat16 on the CPU"):
         check_device(torch.device("cpu"), torch.bfloat16)
+
+
+def test_a_context_is_made_once_a_thread_on_a_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: made.append(str(device)))
+
+    def ask() -> None:
+        for place in ("meta", "cpu", "cuda:1", "cuda:1"):
+            require_context(torch.device(place))
+
+    for count in (1, 2):
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        assert made == ["cuda:1"] * count
 
 
 @pytest.mark.gpu

@@ -151,19 +151,69 @@ def test_an_amd_device_is_named_by_its_architecture(monkeypatch: pytest.MonkeyPa
     assert platforms.Watch(None).end() == Conditions()
 
 
+def load_driver(monkeypatch: pytest.MonkeyPatch, file: str = "/dev/null", *vendors: str) -> None:
+    """On a Linux where these vendors' drivers, NVIDIA's by default, are loaded if the file exists, and hide nothing."""
+    monkeypatch.setattr(sys, "platform", "linux")
+    for name, vendor in platforms.PLATFORMS.items():
+        monkeypatch.setattr(type(vendor), "driver_files", (file,) if name in (vendors or ("nvidia",)) else ())
+        for variable in vendor.visibility:
+            monkeypatch.delenv(variable, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "variable", "value", "expected"),
+    [
+        ("nvidia", "CUDA_VISIBLE_DEVICES", "", False),
+        ("nvidia", "CUDA_VISIBLE_DEVICES", "-1", False),
+        ("nvidia", "CUDA_VISIBLE_DEVICES", " ,0", False),
+        ("nvidia", "CUDA_VISIBLE_DEVICES", "1", True),
+        ("nvidia", "CUDA_VISIBLE_DEVICES", "GPU-8932f937", True),
+        ("nvidia", "HIP_VISIBLE_DEVICES", "", True),
+        ("amd", "HIP_VISIBLE_DEVICES", "", False),
+        ("amd", "ROCR_VISIBLE_DEVICES", "", False),
+        ("amd", "ROCR_VISIBLE_DEVICES", "0,1", True),
+    ],
+)
+def test_a_driver_whose_gpus_are_all_hidden_is_none(
+    monkeypatch: pytest.MonkeyPatch, vendor: str, variable: str, value: str, expected: bool
+) -> None:
+    load_driver(monkeypatch, "/dev/null", vendor)
+    assert platforms.has_driver()
+    monkeypatch.setenv(variable, value)
+    assert platforms.has_driver() == expected
+
+
+def test_a_hidden_gpu_beside_another_vendors_hides_that_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_driver(monkeypatch, "/dev/null", "nvidia", "amd")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert platforms.has_driver()
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "")
+    assert not platforms.has_driver()
+
+
+def test_elsewhere_than_on_linux_torch_alone_says_if_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_driver(monkeypatch)
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert not platforms.has_driver()
+    install(monkeypatch, torch=fake_torch(), pynvml=None)
+    assert platforms.has_gpu()
+    install(monkeypatch, torch=fake_torch(available=False))
+    assert not platforms.has_gpu()
+
+
 def test_without_a_driver_torch_is_not_even_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(platforms, "DRIVER_FILES", ("/nowhere/nvidiactl",))
+    load_driver(monkeypatch, "/nowhere/nvidiactl")
     monkeypatch.setitem(sys.modules, "torch", None)
     assert not platforms.has_gpu()
     install(monkeypatch, torch=fake_torch(), pynvml=None)
     assert not platforms.has_gpu()
-    monkeypatch.setattr(platforms, "DRIVER_FILES", ("/dev/null",))
+    load_driver(monkeypatch)
     assert platforms.has_gpu()
 
 
 def test_no_torch_and_no_gpu_are_missing_dependencies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platforms, "DRIVER_FILES", ("/dev/null",))
+    load_driver(monkeypatch)
     install(monkeypatch, torch=None)
     assert not platforms.has_gpu()
     with pytest.raises(MissingDependencyError, match="torch is not installed"):
@@ -190,7 +240,8 @@ def test_every_gpu_of_a_process_is_a_device_of_its_own(monkeypatch: pytest.Monke
         )
 
     torch.cuda.get_device_properties = properties
-    torch.cuda.is_initialized, torch.cuda.current_device = (lambda: True), (lambda: 1)
+    torch.cuda.is_initialized = lambda: True
+    torch._C = SimpleNamespace(_cuda_getDevice=lambda: 1)
     install(monkeypatch, torch=torch, pynvml=None)
     first, second = platforms.current_device(0), platforms.current_device(1)
     assert [(first.name, first.arch), (second.name, second.arch)] == [
@@ -199,7 +250,7 @@ def test_every_gpu_of_a_process_is_a_device_of_its_own(monkeypatch: pytest.Monke
     ]
     asked = len(read)
     assert platforms.current_device() is second
-    torch.cuda.current_device = lambda: 0
+    torch._C._cuda_getDevice = lambda: 0
     assert platforms.current_device() is first
     assert platforms.current_device(1) is second
     assert len(read) == asked
@@ -207,7 +258,7 @@ def test_every_gpu_of_a_process_is_a_device_of_its_own(monkeypatch: pytest.Monke
 
 def test_asking_for_the_device_here_does_not_start_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = fake_torch()
-    torch.cuda.current_device = lambda: pytest.fail("initialises CUDA")
+    torch._C = SimpleNamespace(_cuda_getDevice=lambda: pytest.fail("initialises CUDA"))
     install(monkeypatch, torch=torch, pynvml=FakeNVML())
     assert platforms.current_device() == NVIDIA_H200
 

@@ -11,7 +11,8 @@ from typing import Any, Final
 from autotune import platforms
 from autotune.device import Device
 from autotune.executor.child import Child
-from autotune.executor.gpu import GpuExecutor, Settings
+from autotune.executor.gpu import GpuExecutor
+from autotune.executor.settings import Settings
 from autotune.implementation import Implementation
 from autotune.operation import Cost, Operation
 from autotune.registry import register, register_implementation

@@ -154,6 +154,7 @@ class FakeExecutor:
         self.capacity = capacity
         self.toolchain = toolchain or Toolchain("0.1.0", triton="3.6.0", ptxas="12.8.93", driver="580")
         self.policy = policy or Policy()
+        self.reached: dict[str, float] = {}
         self.candidates: list[Candidate] = []
         self.collected: list[Config] = []
         self.raced: list[list[Candidate]] = []

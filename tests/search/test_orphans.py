@@ -145,10 +145,10 @@ def _open(child: str, number: int, module: str) -> dict[str, Any]:
     ("arguments", "opened", "endless"),
     [
         (("autotune.executor.worker", "{}"), (), "torch"),
-        (COMPILE_SERVER, (), "triton"),
+        pytest.param(COMPILE_SERVER, (), "triton", marks=pytest.mark.slow),
         ((INTERPRETER,), ("kernel",), "kernel"),
-        (COMPILE_SERVER, ("kernel",), "kernel"),
-        (COMPILE_SERVER, ("quick", "kernel"), "kernel"),
+        pytest.param(COMPILE_SERVER, ("kernel",), "kernel", marks=pytest.mark.slow),
+        pytest.param(COMPILE_SERVER, ("quick", "kernel"), "kernel", marks=pytest.mark.slow),
     ],
     ids=["worker", "compile server", "interpreter opens", "compile server opens", "compile server opens another"],
 )

@@ -90,7 +90,7 @@ def test_same_seed_asks_the_same() -> None:
     assert first != other
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_sampler_turns_to_what_is_good(seed: int) -> None:
     """Of 1600 points it finds one of the best 8, which 80 draws at random do in a third of the cases."""
     axes = (Parameter("a", tuple(range(40))), Parameter("b", tuple(range(40))))

@@ -7,10 +7,10 @@ from tests.torch_ops import traces
 from tests.torch_ops.calls import OPS
 
 SLOW = [pytest.mark.slow]  # each takes seconds, of which Dynamo takes most
-QUICK = ("attention_with_lse", "append_kv")
+QUICK = "append_kv"
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else SLOW) for name in OPS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name == QUICK else SLOW) for name in OPS])
 def test_torch_finds_no_fault_with_an_op(name: str) -> None:
     assert interpret(traces.opcheck_failure, name) is None
 
@@ -37,6 +37,7 @@ def test_derivatives_are_refused_by_their_name() -> None:
     assert interpret(traces.derivatives_failure) is None
 
 
+@pytest.mark.slow
 def test_mapped_attention_is_a_batch() -> None:
     assert interpret(traces.mapped_failure) is None
 

@@ -1,5 +1,6 @@
 """The systems of a race in this process: their preparation, check and times, and the race as a comparison."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -179,8 +180,9 @@ def served_notes(kernels: "Mapping[str, TunedKernel | None]") -> tuple[str, ...]
         return tuple(f"served: {kernel.candidate} ({kernel.provenance.reason})" for kernel in served.values())
     alike: dict[str, list[str]] = {}
     for label, kernel in served.items():
-        why = "untuned default" if kernel.provenance.rung == "default" else kernel.provenance.reason
+        why = kernel.provenance.default or kernel.provenance.reason
         alike.setdefault(f"{kernel.candidate} ({why})", []).append(label)
-    untuned = sum(kernel.provenance.rung == "default" for kernel in served.values())
-    count = f"{untuned} of {len(served)} served configs are the untuned default"
-    return (count, *(f"served at {'; '.join(labels)}: {text}" for text, labels in alike.items()))
+    defaults = Counter(name for kernel in served.values() if (name := kernel.provenance.default) is not None)
+    whose = ", ".join(f"the {name} ({count})" for name, count in sorted(defaults.items()))
+    untuned = f"{defaults.total()} of {len(served)} served configs are untuned{': ' if whose else ''}{whose}"
+    return (untuned, *(f"served at {'; '.join(labels)}: {text}" for text, labels in alike.items()))

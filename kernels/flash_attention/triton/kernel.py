@@ -7,10 +7,16 @@ import torch
 
 from autotune.kernels.flash_attention.checks import BoundDense
 from autotune.kernels.flash_attention.definition import SOFTCAP, Inputs
+from autotune.kernels.flash_attention.triton.forward import flash_attention_forward
 from autotune.kernels.flash_attention.triton.launch import launch
-from autotune.kernels.tensors import check_device, launch_options, on_device_of
+from autotune.kernels.flash_attention.triton.repeat import NAMES, repeat_of
+from autotune.kernels.known_calls import KnownCalls, Result
+from autotune.kernels.relaunch import observe
+from autotune.kernels.tensors import check_device, launch_options, on_device_of, refuse_options, require_context
 from autotune.shape import AttentionShape
 from autotune.space import Config
+
+observe(flash_attention_forward)
 
 
 class BoundAttention(BoundDense):
@@ -20,6 +26,39 @@ class BoundAttention(BoundDense):
         >>> kernel = autotune.get_kernel(AttentionShape(batch=2, heads=16, seq_q=1024, head_dim=128, causal=True))
         >>> out = kernel(q, k, v)  # all [2, 1024, 16, 128], bfloat16
     """
+
+    def __init__(self, shape: AttentionShape, options: dict[str, Any]) -> None:
+        super().__init__(shape, options)
+        self._calls = KnownCalls(NAMES, self._compute, repeat_of)
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        *,
+        scale: float | None = None,
+        softcap: float | None = None,
+        return_lse: bool = False,
+        out: torch.Tensor | None = None,
+        **unknown: object,
+    ) -> Result:
+        """Compute as ``BoundDense`` says. A call whose signature is known is not checked again."""
+        if unknown:
+            refuse_options(self.__call__, self._shape, unknown)
+        return self._calls.call((q, k, v), (scale, softcap, return_lse), out)
+
+    def _compute(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        scale: float | None,
+        softcap: float | None,
+        return_lse: bool,
+        out: torch.Tensor | None,
+    ) -> Result:
+        return super().__call__(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, out=out)
 
     def _attend(
         self,
@@ -41,6 +80,8 @@ class BoundAttention(BoundDense):
         lse = torch.empty(sizes, dtype=torch.float32, device=q.device) if return_lse else None
         options: dict[str, Any] = {"scale": scale, "softcap": softcap, "options": self._options}
         with on_device_of(q):
+            if self._options["loads"] == "descriptor":
+                require_context(q.device)
             launch(q, k, v, out, lse, causal=shape.causal, window=shape.window, **options)
         return out if lse is None else (out, lse)
 

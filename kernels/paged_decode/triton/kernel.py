@@ -5,13 +5,21 @@ from typing import Any, Final
 
 import torch
 
+from autotune.kernels.known_calls import Result
 from autotune.kernels.paged_cache.call import check_pages
 from autotune.kernels.paged_cache.paged_kernel import BoundPaged, PagedKernel
 from autotune.kernels.paged_decode.inputs import Inputs, empty_inputs
+from autotune.kernels.paged_decode.triton.combine import combine_partials
+from autotune.kernels.paged_decode.triton.forward import paged_decode_flat, paged_decode_split
 from autotune.kernels.paged_decode.triton.launch import launch
+from autotune.kernels.paged_decode.triton.repeat import NAMES, repeat_of
+from autotune.kernels.relaunch import observe
 from autotune.kernels.tensors import refuse_options
 from autotune.shape import PagedShape
 from autotune.space import Config
+
+for _function in (paged_decode_split, paged_decode_flat, combine_partials):
+    observe(_function)
 
 
 class BoundDecode(BoundPaged):
@@ -24,7 +32,8 @@ class BoundDecode(BoundPaged):
     """
 
     def __init__(self, config: Config, shape: PagedShape) -> None:
-        super().__init__(config, shape, launch, (shape.batch, shape.seq_q, shape.heads, shape.head_dim))
+        sizes = (shape.batch, shape.seq_q, shape.heads, shape.head_dim)
+        super().__init__(config, shape, launch, sizes, NAMES, repeat_of)
         short = ((shape.batch, shape.heads, shape.head_dim), getattr(torch, shape.dtype))
         self._expected_short = self._expected | {"q": short}
 
@@ -46,20 +55,28 @@ class BoundDecode(BoundPaged):
         out: torch.Tensor | None = None,
         check: bool = False,
         **unknown: object,
-    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    ) -> Result:
         """Compute the output ``[B, H, D_v]`` or ``[B, S_q, H, D_v]``, as ``q`` is, in its dtype, or fill ``out``.
 
         With ``return_lse`` also return the natural logarithm of the softmax's denominator, fp32, of the output's shape
         without the last axis. ``check`` also reads lengths and pages, which waits for the GPU. See
-        ``autotune.paged_decode`` for the rest.
+        ``autotune.paged_decode`` for the rest. A call whose signature is known is not checked again.
 
         Raises:
             InputMismatchError: a tensor or an option does not fit the shape.
             NotDifferentiableError: gradients are required.
         """
-        shape = self._shape
         if unknown:
-            refuse_options(self.__call__, shape, unknown)
+            refuse_options(self.__call__, self._shape, unknown)
+        inputs = (q, k_cache, v_cache, page_table, seq_lens, sinks, alibi_slopes, k_scale, v_scale)
+        if check:
+            return self._compute(*inputs, scale, softcap, return_lse, out, check=True)
+        return self._calls.call(inputs, (scale, softcap, return_lse), out)
+
+    def _compute(self, *arguments: Any, check: bool = False) -> Result:
+        q, k_cache, v_cache, page_table, seq_lens, sinks, alibi_slopes, k_scale, v_scale, *options = arguments
+        scale, softcap, return_lse, out = options
+        shape = self._shape
         tensors = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "page_table": page_table, "seq_lens": seq_lens}
         has_no_axis = shape.seq_q == 1 and getattr(q, "ndim", 0) == 3  # of queries
         features = {"sinks": sinks, "alibi_slopes": alibi_slopes, "k_scale": k_scale, "v_scale": v_scale}

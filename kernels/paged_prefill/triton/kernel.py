@@ -6,14 +6,20 @@ from typing import Any, Final
 import torch
 
 from autotune.errors import InvalidShapeError
+from autotune.kernels.known_calls import Result
 from autotune.kernels.paged_cache.call import check_offsets, check_pages
 from autotune.kernels.paged_cache.paged_kernel import BoundPaged, PagedKernel
 from autotune.kernels.paged_prefill.inputs import Inputs, empty_inputs
+from autotune.kernels.paged_prefill.triton.forward import paged_prefill_forward
 from autotune.kernels.paged_prefill.triton.launch import launch
+from autotune.kernels.paged_prefill.triton.repeat import NAMES, repeat_of
+from autotune.kernels.relaunch import observe
 from autotune.kernels.tensors import refuse_options
 from autotune.search_spaces.paged_prefill.operation import unsupported
 from autotune.shape import PagedShape
 from autotune.space import Config
+
+observe(paged_prefill_forward)
 
 
 class BoundPrefill(BoundPaged):
@@ -28,7 +34,7 @@ class BoundPrefill(BoundPaged):
     """
 
     def __init__(self, config: Config, shape: PagedShape) -> None:
-        super().__init__(config, shape, launch, (None, shape.heads, shape.head_dim))
+        super().__init__(config, shape, launch, (None, shape.heads, shape.head_dim), NAMES, repeat_of)
 
     def __call__(
         self,
@@ -47,20 +53,28 @@ class BoundPrefill(BoundPaged):
         out: torch.Tensor | None = None,
         check: bool = False,
         **unknown: object,
-    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    ) -> Result:
         """Compute the output ``[T, H, D_v]`` in the dtype of ``q [T, H, D]``, or fill ``out``.
 
         With ``return_lse`` also return the natural logarithm of the softmax's denominator, fp32 ``[T, H]``. ``check``
         also reads lengths, pages and ``cu_seqlens_q``, which waits for the GPU. See ``autotune.paged_prefill`` for the
-        rest.
+        rest. A call whose signature is known is not checked again.
 
         Raises:
             InputMismatchError: a tensor or an option does not fit the shape.
             NotDifferentiableError: gradients are required.
         """
-        shape = self._shape
         if unknown:
-            refuse_options(self.__call__, shape, unknown)
+            refuse_options(self.__call__, self._shape, unknown)
+        inputs = (q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q, sinks, alibi_slopes)
+        if check:
+            return self._compute(*inputs, scale, softcap, return_lse, out, check=True)
+        return self._calls.call(inputs, (scale, softcap, return_lse), out)
+
+    def _compute(self, *arguments: Any, check: bool = False) -> Result:
+        q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q, sinks, alibi_slopes, *options = arguments
+        scale, softcap, return_lse, out = options
+        shape = self._shape
         paging = {"k_cache": k_cache, "v_cache": v_cache, "page_table": page_table}
         tensors = {"q": q, **paging, "seq_lens": seq_lens, "cu_seqlens_q": cu_seqlens_q}
         features = {"sinks": sinks, "alibi_slopes": alibi_slopes}

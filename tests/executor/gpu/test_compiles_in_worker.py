@@ -10,7 +10,8 @@ import pytest
 
 from autotune.executor import BaselineResult
 from autotune.executor.compile_pool import CompilePool
-from autotune.executor.gpu import GpuExecutor, Settings
+from autotune.executor.gpu import GpuExecutor
+from autotune.executor.settings import Settings
 from autotune.search import Limits, search
 from autotune.table import Store
 from autotune.trial import Candidate, Outcome, Resources, Status

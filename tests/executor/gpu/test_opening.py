@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from autotune import platforms
 from autotune.errors import MissingDependencyError, SearchError
-from autotune.executor import compile_pool, gpu, worker_keeper
+from autotune.executor import compile_pool, gpu_children, worker_keeper
 from autotune.executor.child import Child
 from autotune.executor.compile_pool import CompilePool, Jobs
-from autotune.executor.gpu import GpuExecutor, Settings
+from autotune.executor.gpu import GpuExecutor
+from autotune.executor.gpu_children import start_children
+from autotune.executor.settings import Settings
 from autotune.trial import Status
+from tests import sample
 from tests.executor.driving import answer, assert_works, start_executor
 from tests.executor.fake_worker import TROUBLE
 from tests.executor.faulty import OPERATION, SHAPE, candidate
@@ -30,7 +32,7 @@ def trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_no_gpu_is_an_error_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
+    sample.hide_gpu(monkeypatch)
     with pytest.raises(MissingDependencyError, match="no GPU is visible"):
         GpuExecutor()
 
@@ -39,7 +41,9 @@ def test_no_gpu_is_an_error_with_the_way_out(monkeypatch: pytest.MonkeyPatch) ->
     ("word", "message"),
     [
         ("die", "the GPU cannot be opened: exit status 1: the driver is gone; run `autotune doctor`"),
-        ("hang", "the GPU cannot be opened: no answer within 1 s; run `autotune doctor`"),
+        pytest.param(
+            *("hang", "the GPU cannot be opened: no answer within 1 s; run `autotune doctor`"), marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_gpu_that_does_not_open_is_an_error(
@@ -116,9 +120,25 @@ def test_a_worker_that_died_once_while_starting_is_forgiven(own_processes: Proce
     executor.close()
 
 
+def test_children_that_were_started_ahead_are_used_and_tell_when_they_were_ready(own_processes: Processes) -> None:
+    settings = Settings(jobs=2, screen_seconds=2.0, compile_seconds=20.0)
+    children = start_children(settings)
+    ahead = own_processes.living()
+    executor = GpuExecutor(settings, children)
+    executor.open(OPERATION, SHAPE)
+    assert_works(executor)
+    assert len(ahead) == 2
+    assert ahead <= own_processes.living()
+    steps = executor.reached
+    assert list(steps) == ["gpu_identified", "gpu_opened", "problem_opened", "first_compiled"]
+    assert steps["gpu_identified"] <= steps["gpu_opened"] <= steps["problem_opened"]
+    executor.close()
+    children.close()
+
+
 @pytest.mark.slow
 def test_the_limit_of_compilers_is_told(own_processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "limit_jobs", lambda wanted: Jobs(1, "900 MiB of free memory"))
+    monkeypatch.setattr(gpu_children, "limit_jobs", lambda wanted: Jobs(1, "900 MiB of free memory"))
     executor = start_executor()
     assert (executor.jobs.reason, executor.capacity) == ("900 MiB of free memory", 2)
     executor.close()
@@ -162,7 +182,7 @@ def test_a_process_that_holds_a_context_is_warned_and_measures_on_its_current_gp
 
     monkeypatch.setattr(worker_keeper, "Child", note)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 1, raising=False)
     with pytest.warns(
         RuntimeWarning, match="the GPU is shared with this process, which holds a CUDA context"
     ) as warned:

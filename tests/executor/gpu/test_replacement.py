@@ -13,6 +13,12 @@ from tests.executor.faulty import OPERATION, SHAPE, candidate
 from tests.executor.processes import Processes
 
 
+def standby_of(executor: GpuExecutor) -> int:
+    standby = executor._workers._standby
+    assert standby is not None
+    return standby.pid
+
+
 def test_a_worker_that_died_while_idle_is_no_candidates_fault(executor: GpuExecutor) -> None:
     def die_idle() -> None:
         assert answer(executor, candidate(run="die_idle")).status is Status.OK
@@ -29,17 +35,17 @@ def test_a_worker_that_died_while_idle_is_no_candidates_fault(executor: GpuExecu
 
 def test_a_standby_takes_over_and_another_stands_by(executor: GpuExecutor, shared_processes: Processes) -> None:
     assert_works(executor)
-    standby = executor._workers._standby.pid
+    standby = standby_of(executor)
     assert answer(executor, candidate(run="die")).status is Status.WORKER_DIED
     assert_works(executor)
     assert executor._workers.pid == standby
-    assert {standby, executor._workers._standby.pid} <= shared_processes.living()
-    assert executor._workers._standby.pid != standby
+    assert {standby, standby_of(executor)} <= shared_processes.living()
+    assert standby_of(executor) != standby
 
 
 def test_a_standby_that_died_is_replaced_by_a_fresh_start(executor: GpuExecutor) -> None:
     assert_works(executor)
-    standby = executor._workers._standby.pid
+    standby = standby_of(executor)
     os.kill(standby, signal.SIGKILL)
     os.waitid(os.P_PID, standby, os.WEXITED | os.WNOWAIT)
     assert answer(executor, candidate(run="die")).status is Status.WORKER_DIED

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[3]
 
 
 INTERPRETED = [
-    pytest.param(case, marks=[pytest.mark.slow] if number % 4 else []) for number, case in enumerate(make_cases())
+    pytest.param(case, marks=[pytest.mark.slow] if number % 8 else []) for number, case in enumerate(make_cases())
 ]
 
 

@@ -44,7 +44,17 @@ def gpu_cases() -> list[Case]:
     return [*cases(), *(replace(case, dtype="bfloat16") for case in cases() if case.dtype == "float16")]
 
 
-@pytest.mark.parametrize("case", cases(), ids=str)
+QUICK = 3  # one case in so many is in the quick suite
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[] if number % QUICK == 0 else [pytest.mark.slow])
+        for number, case in enumerate(cases())
+    ],
+    ids=str,
+)
 def test_interpreted_case(case: Case) -> None:
     assert interpret(case_failure, case, "cpu") is None
 

@@ -172,9 +172,10 @@ def live_elements(case: Case) -> int:
     return case.block_rows * (padded_widths(case.head_dim, case.head_dim_v)[1] + case.block_k)
 
 
-def rows() -> list[Row]:
+@cache
+def rows() -> tuple[Row, ...]:
     """The covering list."""
-    return cover(FACTORS, RULES, at_least=MIN_CASES)
+    return tuple(cover(FACTORS, RULES, at_least=MIN_CASES))
 
 
 def case_of(row: Row) -> Case:

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from autotune.kernels.paged_cache.layout import allocate_caches
 from autotune.kernels.paged_decode.definition import DEFINITION
 from autotune.kernels.paged_decode.inputs import NO_PAGE, SPARE_PAGES, CheckShape
+from autotune.registry import load_definition
 from autotune.shape import PagedShape
 
 
@@ -72,6 +74,17 @@ def test_checks_hold_the_lengths_at_which_something_ends(page_size: int) -> None
     assert edges.window == 9
 
 
+@pytest.mark.parametrize("operation", ["paged_decode", "paged_prefill"])
+@pytest.mark.parametrize("layout", ["NHD", "HND"])
+@pytest.mark.parametrize("heads", [(8, 1), (32, 8), (32, 32)])
+def test_checks_run_the_binaries_of_the_shape(operation: str, layout: str, heads: tuple[int, int]) -> None:
+    shape = PagedShape(batch=2, heads=heads[0], kv_heads=heads[1], max_context=1024, head_dim=64, layout=layout)
+    own = allocate_caches(shape, 4, "meta")[0].stride()  # which a binary has in its code
+    for check in load_definition(operation).check_shapes(shape):
+        assert allocate_caches(check, 4, "meta")[0].stride() == own
+        assert check.group == shape.group
+
+
 # Query heads, KV heads, queries; HEADS, BLOCK_ROWS, BLOCK_K and PROGRAMS_PER_SM.
 FLAT = [
     ((32, 8, 1), (1, 16, 64, 1)),
@@ -80,7 +93,7 @@ FLAT = [
     ((32, 8, 1), (4, 16, 64, 1)),
     ((32, 32, 1), (1, 16, 32, 1)),
     ((32, 32, 1), (4, 16, 64, 2)),
-    ((64, 64, 1), (16, 16, 256, 1)),  # of which 16 are checked
+    ((64, 64, 1), (16, 16, 256, 1)),
     ((8, 1, 1), (1, 16, 64, 2)),
     ((71, 1, 8), (1, 16, 64, 1)),
     ((71, 1, 8), (1, 64, 64, 1)),

@@ -15,7 +15,12 @@ def test_gpu_rows_before_the_first_offset_stay() -> None:
     assert first_offset_failure("cuda") is None
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+QUICK = "offsets that fall"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == QUICK else [pytest.mark.slow]) for name in HOSTILE]
+)
 def test_interpreted_launch_stays_within_its_tensors(name: str) -> None:
     assert interpret(hostile_failure, *HOSTILE[name], "cpu") is None
 

@@ -259,6 +259,7 @@ class Laboratory:
     policy: Policy = field(default_factory=Policy)
     capacity: int = 2
     worker: str = "here"
+    reached: dict[str, float] = field(default_factory=dict)
     opened: list[Shape] = field(default_factory=list)
     races: list[tuple[list[Candidate], list[str]]] = field(default_factory=list)
     flying: list[Candidate] = field(default_factory=list)

@@ -8,6 +8,7 @@ from autotune import platforms
 from autotune.errors import MissingDependencyError, UnknownNameError
 from autotune.lab.machine import processor
 from autotune.lab.machine.processor import Processor, choose_kind, read_processor, usable_bytes
+from tests import sample
 
 MEMINFO = "MemTotal:       24596744 kB\nMemFree:        21000000 kB\nMemAvailable:   20000000 kB\n"
 
@@ -19,7 +20,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, texts: dict[str, str]) -> None:
 def test_the_device_is_what_is_here_unless_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platforms, "has_gpu", lambda: True)
     assert (choose_kind(None), choose_kind("cpu"), choose_kind("cuda")) == ("cuda", "cpu", "cuda")
-    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
+    sample.hide_gpu(monkeypatch)
     assert choose_kind(None) == "cpu"
     with pytest.raises(MissingDependencyError, match="no GPU is visible"):
         choose_kind("cuda")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from autotune import platforms
 from autotune.kernels.baselines.naive import kernel_traffic
 from autotune.lab.formulas import product_flops, works
 from autotune.lab.machine.ceilings import Ceilings, Rate
@@ -30,6 +29,7 @@ from autotune.lab.roofline.words import point_sheet
 from autotune.shape import AttentionShape
 from autotune.timing import summarize
 from autotune.trial import Timing
+from tests import sample
 
 PROCESSOR = Processor("cpu", "a CPU", 2**16, 4)
 CEILINGS = Ceilings(PROCESSOR, "float32", (Rate("copy", 100.0),), (Rate("product", 1.0),))  # ridge at 10 FLOP/B
@@ -212,7 +212,7 @@ def test_a_mask_that_a_backend_lacks_is_named() -> None:
 
 
 def test_what_is_served_needs_a_gpu_and_calls_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
+    sample.hide_gpu(monkeypatch)
     assert "GPU" in (ServedKernel().available() or "")
     calls: list[dict[str, Any]] = []
 

@@ -102,10 +102,10 @@ def test_the_exercise_says_which_configs_flash_had(monkeypatch: pytest.MonkeyPat
     right = exercise._ways
     monkeypatch.setattr(exercise, "_ways", lambda machine, shape: (on_an_h200(shape), right(machine, shape)[1]))
     for table in exercise.measure_exercise(FakeMachine(), ((2, 2, 33, 16), (1, 3, 40, 8))):
-        assert "2 of 2 served configs are the untuned default" in table.notes
+        assert "2 of 2 served configs are untuned: the space's default (2)" in table.notes
         (note,) = (note for note in table.notes if note.startswith("served at "))
         assert note.startswith("served at 2, 2, 33, 16; 1, 3, 40, 8: triton BLOCK_Q=")
-        assert note.endswith(" (untuned default)")
+        assert note.endswith(" (space's default)")  # no portfolio is of float32
 
 
 def test_the_assignment_says_which_configs_ours_had(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_the_assignment_says_which_configs_ours_had(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(assignment, "_entrants", lambda shape, served, device: right(shape, served, "cpu"))
     _, kernels, fusion = assignment.measure_assignment(FakeMachine(kind="cuda"), (40, 50))
     for table in (kernels, fusion):
-        assert "2 of 2 served configs are the untuned default" in table.notes
+        assert "2 of 2 served configs are untuned: the space's default (2)" in table.notes
         (note,) = (note for note in table.notes if note.startswith("served at "))
         assert note.startswith("served at S 40; S 50: triton BLOCK_Q=")
     assert len(kernels.failures) == 4

@@ -74,11 +74,17 @@ def test_threads_are_put_back(fails: bool) -> None:
 def test_what_was_served_is_told_and_equal_ones_together() -> None:
     tuned = AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True)
     untuned = [AttentionShape(batch=1, heads=1, seq_q=seq, head_dim=64, dtype="float16") for seq in (40, 50)]
-    first, second, third = (get_kernel(shape, device="NVIDIA H200") for shape in (tuned, *untuned))
-    assert [kernel.provenance.rung for kernel in (first, second, third)] == ["exact", "default", "default"]
+    unlike = AttentionShape(batch=1, heads=1, seq_q=40, head_dim=16)
+    kernels = [get_kernel(shape, device="NVIDIA H200") for shape in (tuned, *untuned, unlike)]
+    assert [kernel.provenance.rung for kernel in kernels] == ["exact", "default", "default", "default"]
+    first, second, _, last = kernels
     assert served_notes({"": None}) == ()
     assert served_notes({"": first}) == (f"served: {first.candidate} (tuned for this shape on NVIDIA H200)",)
-    count, one, others = served_notes({"a": first, "b": second, "c": third, "d": None})
-    assert count == "2 of 3 served configs are the untuned default"
-    assert one == f"served at a: {first.candidate} (tuned for this shape on NVIDIA H200)"
-    assert others == f"served at b; c: {second.candidate} (untuned default)"
+    count, *lines = served_notes({**dict(zip("abce", kernels, strict=True)), "d": None})
+    assert count == "3 of 4 served configs are untuned: the portfolio's default (2), the space's default (1)"
+    assert lines == [
+        f"served at a: {first.candidate} (tuned for this shape on NVIDIA H200)",
+        f"served at b; c: {second.candidate} (portfolio's default)",
+        f"served at e: {last.candidate} (space's default)",
+    ]
+    assert served_notes({"a": first, "b": first})[0] == "0 of 2 served configs are untuned"

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from autotune import platforms
 from autotune.errors import MissingDependencyError, UnknownNameError, UsageError
 from autotune.kernels.flash_attention.definition import DEFINITION
 from autotune.lab.trace import profiling
@@ -21,6 +20,7 @@ from autotune.lab.trace.operator_times import STEP, top_operators
 from autotune.lab.trace.profiling import Schedule, choose_trace_device, move, trace_all, trace_call
 from autotune.registry import get_operation
 from autotune.shape import AttentionShape
+from tests import sample
 from tests.kernels.baselines.gaudi.habana import Gaudi, install
 
 SHAPE = AttentionShape(batch=1, heads=2, seq_q=16, head_dim=8, dtype="float32")
@@ -149,7 +149,7 @@ def test_a_gaudi_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_devices_that_are_not_here_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
+    sample.hide_gpu(monkeypatch)
     assert choose_trace_device(None) == "cpu"
     with pytest.raises(UnknownNameError, match=r"device='tpu'.*cpu, cuda, hpu"):
         choose_trace_device("tpu")

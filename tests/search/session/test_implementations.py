@@ -13,8 +13,9 @@ from autotune.implementation import Implementation
 from autotune.operation import Operation
 from autotune.search import Ending, Limits, Observer, SearchResult, rotation, search, session
 from autotune.shape import Shape
+from autotune.space import Config
 from autotune.table import Store, winners
-from autotune.trial import Candidate, Stage, Status, Trial
+from autotune.trial import Candidate, PriorPick, Stage, Status, Trial
 from tests.search.synthetic import LINE, PAIR, SHAPE, SYNTHETIC_PAIR, VALLEY, FakeExecutor, default, median_us, valid
 
 BEST_LINE, BEST_VALLEY = (min(valid(each), key=median_us) for each in (LINE, VALLEY))
@@ -138,9 +139,63 @@ def test_an_implementation_that_joins_is_raced_with_what_is_known(store: Store) 
 def test_what_is_served_today_is_raced(store: Store) -> None:
     served = max(valid(VALLEY), key=median_us)
     executor = FakeExecutor()
-    run(executor, store, served=Candidate("valley", served))
+    run(executor, store, served=PriorPick(Candidate("valley", served), "nearest", 0.03, 4))
     assert Candidate("valley", served) in executor.raced[0]
-    assert [each.config for each in executor.candidates if each.implementation == "valley"][1] == served
+    assert executor.candidates[0] == Candidate("valley", served)
+    raced = [row for row in store.trials(SYNTHETIC_PAIR.name) if row.stage is Stage.RACE]
+    (its_own,) = (row for row in raced if row.candidate == Candidate("valley", served))
+    assert {row.implementation for row in raced} == {"line", "valley"}
+    assert {row.served_timing for row in raced} == {its_own.timing}  # of the rows of both
+    assert {(row.served_rung, row.expected_regret, row.evidence) for row in raced} == {("nearest", 0.03, 4)}
+    assert [row.is_served for row in raced] == [row is its_own for row in raced]
+
+
+@pytest.mark.parametrize("capacity", [1, 8])
+@pytest.mark.parametrize("seconds", [2.5, 6.0])
+def test_what_is_served_is_raced_whatever_implementation_it_is_of(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capacity: int, seconds: float
+) -> None:
+    """No verdict of its implementation came in time: the first one's configs took all of it, or it is the last."""
+    executor = FakeExecutor(capacity=capacity, order=1, trial_seconds=1.0)
+    for module in (session, rotation):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
+    served = Candidate("line", Config(STEP=5))  # the fastest of all
+    result = run(executor, store, limits=Limits(seconds=seconds), served=PriorPick(served, "exact"))
+    assert executor.candidates[0] == served
+    assert served in executor.raced[-1]
+    assert result.winner is not None
+    assert result.winner.candidate == served
+    assert result.winner.served_timing == result.winner.timing
+
+
+def test_what_is_served_and_not_valid_here_is_neither_tried_nor_raced(store: Store) -> None:
+    outside = Candidate("line", Config(STEP=99))
+    executor = FakeExecutor(capacity=8)
+    run(executor, store, served=PriorPick(outside, "nearest"))
+    run(executor, store, served=PriorPick(Candidate("gone", Config(STEP=5)), "nearest"))
+    assert {each.config for each in executor.candidates} <= {*valid(VALLEY), *valid(LINE)}
+    assert outside not in executor.raced[0]
+
+
+@pytest.mark.parametrize(("trials", "ahead"), [(1, 1), (2, 2), (9, 2)])
+def test_what_is_submitted_ahead_is_within_the_limits_and_one_of_what_nothing_compiles_ahead(
+    store: Store, monkeypatch: pytest.MonkeyPatch, trials: int, ahead: int
+) -> None:
+    in_place = replace(LINE, compiles_ahead=False)
+    executor, submitted = FakeExecutor(capacity=8), []
+    open_study = session._open_study
+
+    def note(*arguments: Any) -> Any:
+        submitted.append(list(executor.candidates))
+        return open_study(*arguments)
+
+    monkeypatch.setattr(session, "_open_study", note)
+    served = Candidate("line", Config(STEP=3))
+    known = PriorPick(served, "nearest")
+    result = run(executor, store, [VALLEY, in_place], limits=Limits(trials=trials), served=known)
+    first = [served, Candidate("valley", default(VALLEY))]  # and not the default of the same implementation
+    assert submitted[0] == submitted[-1] == first[:ahead]
+    assert (len(executor.candidates), result.measured) == (trials, trials)
 
 
 def test_one_that_cannot_be_tuned_here_is_reported_and_left_out(store: Store) -> None:

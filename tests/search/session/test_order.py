@@ -21,7 +21,7 @@ def test_the_default_comes_first_and_then_the_neighbours(store: Store) -> None:
     assert invalid not in executor.submitted
 
 
-@pytest.mark.parametrize("capacity", [1, 4])
+@pytest.mark.parametrize("capacity", [pytest.param(1, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_nothing_is_measured_twice(store: Store, capacity: int, sampler: Sampler) -> None:
     executor = FakeExecutor(capacity=capacity)

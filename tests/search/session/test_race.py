@@ -11,7 +11,7 @@ from autotune.search import rotation, session
 from autotune.search.finalists import FINALIST_RATIO, FINALISTS
 from autotune.space import Config
 from autotune.table import Store
-from autotune.trial import Candidate, Stage, Status
+from autotune.trial import Candidate, PriorPick, Stage, Status
 from tests.search.session.searching import SPACE, rows, run, winner_of
 from tests.search.synthetic import SMALL, FakeExecutor, default, median_us, timing
 
@@ -114,7 +114,7 @@ def test_no_race_follows_when_the_budget_is_spent(store: Store, monkeypatch: pyt
     executor = FakeExecutor(race_failures=dict.fromkeys(SPACE[:-1], Status.WRONG_RESULT), time_us=_close)
     for module in (session, rotation):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
-    run(executor, store, SMALL, trials=None, seconds=10.0, served=Candidate("valley", SPACE[-1]))
+    run(executor, store, SMALL, trials=None, seconds=10.0, served=PriorPick(Candidate("valley", SPACE[-1]), "nearest"))
     spent = len(executor.races)
     assert executor.elapsed >= 10.0
     assert 1 <= spent < len(SPACE) / FINALISTS

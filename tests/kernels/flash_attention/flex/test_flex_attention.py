@@ -5,6 +5,7 @@ and has no use for the options. Compiled it runs in one slow test, and on a GPU.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -169,6 +170,17 @@ def test_a_config_reaches_torch_whole(given: list[dict[str, Any]]) -> None:
     launch(CONFIG, inputs)
     assert given[1]["falls_back"]  # nothing compiles any more, and the setting is its user's again
     assert torch.is_grad_enabled()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_log_sum_exp_is_of_queries_that_nothing_rounded(given: list[dict[str, Any]]) -> None:
+    inputs = DEFINITION.make_inputs(SMALL, seed=0, device="cpu")
+    options = {**OPTIONS, "PRESCALE_QK": True}
+    for with_lse in (False, True):
+        with suppress(AttributeError):  # the recorder's result has no log-sum-exp
+            compiled.attend(inputs, options, with_lse=with_lse)
+    assert [call["kernel_options"]["PRESCALE_QK"] for call in given] == [True, False]
+    assert options["PRESCALE_QK"]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -1,0 +1,189 @@
+"""A recording of the grid of model shapes on the GPU here, resumable, that stops in time: ``benchmarks.record grid``.
+
+Each problem has a second or two (``autotune.tuning.recording``): the members of its class's portfolio, the defaults,
+what people write by hand, the winners of like shapes and some neighbours are checked, screened and raced, and a search
+goes on only where it gained more than 3 % at like shapes. Every verdict is in the store before the next problem begins;
+all of them ship as the grid's table, and the winners with the others.
+"""
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from autotune.errors import AutotuneError, MissingDependencyError
+from autotune.executor import Executor
+from autotune.executor.compile_ahead import CompileAhead
+from autotune.registry import get_implementation, get_operation
+from autotune.shape import Shape
+from autotune.table import Store, shipped_grid, shipped_sweeps, shipped_winners
+from autotune.trial import Candidate, Trial
+from autotune.tuning.knowledge import Knowledge
+from autotune.tuning.recording import RACE_SECONDS, SEARCH_SECONDS, Recorded, is_recorded, record_problem
+from benchmarks.merge import RESULTS, add_grid, add_winners
+from benchmarks.model_grid import GridCell, device_seconds
+
+LOOK_AHEAD: Final = 6  # problems whose binaries are compiled while another is measured
+SHIP_SECONDS: Final = 8.0  # kept for writing the tables
+SAFETY: Final = 1.5  # a problem begins if its expected seconds times this are left
+
+
+@dataclass
+class Part:
+    """The problems of one implementation: what is known of them, before and by this recording."""
+
+    title: str
+    knowledge: Knowledge
+    known: dict[Shape, list[Trial]] = field(default_factory=dict)
+
+    @property
+    def operation(self) -> str:
+        return self.knowledge.implementation.operation
+
+
+@dataclass
+class GridRecording:
+    """Records problems of any operations over one executor; ``deadline`` is as of ``time.monotonic()``."""
+
+    executor: Executor
+    store: Store
+    results: Path
+    deadline: float = math.inf
+    race_seconds: float = RACE_SECONDS
+    search_seconds: float = SEARCH_SECONDS
+    ahead: CompileAhead | None = None
+    parts: dict[str, Part] = field(default_factory=dict)
+    expected: float = 0.0  # seconds of what was recorded, by the grid's estimate, and as it was
+    taken: float = 0.0
+
+    def part(self, title: str) -> Part:
+        """Return what is known of an implementation; read once."""
+        if title not in self.parts:
+            folders = list(dict.fromkeys([RESULTS, self.results]))
+            self.parts[title] = _read_part(title, self.executor, self.store, folders)
+        return self.parts[title]
+
+    def missing(self, cells: Sequence[GridCell]) -> list[GridCell]:
+        """Return the problems that have no winner of this source and Triton on this device, in store or results."""
+        triton = self.executor.toolchain.triton
+        return [
+            each
+            for each in cells
+            if not is_recorded(
+                self.part(each.title).known.get(each.shape, []),
+                self.part(each.title).knowledge.implementation.source_hash,
+                triton,
+            )
+        ]
+
+    def record(self, cells: Sequence[GridCell]) -> bool:
+        """Record problems in order until the deadline, then ship; return True if none failed or is left."""
+        failures, done, wanted = 0, 0, 0
+        try:
+            for done, each in enumerate(cells):
+                if time.monotonic() + self._seconds_of(each) > self.deadline:
+                    print(f"time is up: {len(cells) - done} of {len(cells)} are left")
+                    return False
+                while self.ahead is not None and wanted < min(len(cells), done + LOOK_AHEAD):
+                    wanted += 1
+                    self._compile_ahead(self.ahead, cells[wanted - 1])
+                failures += not self._record_one(each, f"{done + 1}/{len(cells)}")
+        finally:
+            self.ship()
+        return failures == 0
+
+    def ship(self) -> None:
+        """Add the rows to the grid's tables below ``results``, and the winners to theirs."""
+        for part in self.parts.values():
+            rows = [row for trials in part.known.values() for row in trials]
+            if rows:
+                add_grid(part.operation, rows, self.results)
+                add_winners(part.operation, rows, self.results)
+
+    def _record_one(self, each: GridCell, place: str) -> bool:
+        part, started = self.part(each.title), time.monotonic()
+        try:
+            found = record_problem(
+                get_operation(part.operation),
+                each.shape,
+                self.executor,
+                self.store,
+                part.knowledge,
+                known=part.known.get(each.shape, []),
+                race_seconds=self.race_seconds,
+                search_seconds=self.search_seconds,
+                between=self._advance,
+            )
+        except MissingDependencyError:  # the machine's fault, whatever the problem
+            raise
+        except AutotuneError as error:
+            print(f"{place} {each}: failed, {error}", flush=True)
+            return False
+        part.known[each.shape] = list(found.rows)
+        self.expected += device_seconds(each.title, each.shape)
+        self.taken += time.monotonic() - started
+        print(f"{place} {each}\n  {_summary(found)}", flush=True)
+        return True
+
+    def _advance(self) -> None:
+        if self.ahead is not None:
+            self.ahead.advance()
+
+    def _seconds_of(self, each: GridCell) -> float:
+        """Expect how long a problem takes, and shipping after it, by the estimate and by how far that was off."""
+        off = max(1.0, self.taken / self.expected) if self.expected else 1.0
+        return SHIP_SECONDS + SAFETY * off * device_seconds(each.title, each.shape)
+
+    def _compile_ahead(self, ahead: CompileAhead, each: GridCell) -> None:
+        knowledge, shape = self.part(each.title).knowledge, each.shape
+        implementation = knowledge.implementation
+        if implementation.supports(shape, self.executor.device) is None:
+            configs = knowledge.first(shape)
+            candidates = [Candidate(implementation.name, config) for config in configs]
+            ahead.want(get_operation(implementation.operation), shape, candidates)
+
+
+def _read_part(title: str, executor: Executor, store: Store, folders: Sequence[Path]) -> Part:
+    """Read what folders of results have of an implementation, of any device of the architecture, and what the store has
+    of this one, measured as this executor measures."""
+    operation, name = title.split("/")
+    implementation: Any = get_implementation(operation, name)
+    part, known = Part(title, Knowledge(implementation, executor.device)), []
+    for results in folders:
+        sweeps = [sweep.trials() for sweep in shipped_sweeps(operation, implementation=name, results=results)]
+        grid = shipped_grid(operation, implementation=name, results=results)
+        part.knowledge.learn([*sweeps, shipped_winners(operation, implementation=name, results=results), grid])
+        known += grid
+    stored = store.trials(operation, executor.device, implementation=name)
+    known += [row for row in stored if (row.executor, row.policy) == (executor.name, executor.policy)]
+    part.knowledge.learn([known])
+    for trial in dict.fromkeys(known):
+        if trial.device == executor.device:
+            part.known.setdefault(trial.shape, []).append(trial)
+    return part
+
+
+def _summary(found: Recorded) -> str:
+    winner = found.winner
+    assert winner.timing is not None
+    times = {"served": winner.default_timing, "by hand": winner.heuristic_timing}
+    ratios = [f"{name} {timing.median_us / winner.timing.median_us:.3f}x" for name, timing in times.items() if timing]
+    gain = "not searched" if found.gain is None else f"a search gained {100 * found.gain:.1f} %"
+    return (
+        f"{winner.timing.median_us:.1f} us, {', '.join(ratios)}; {found.measured} configs in {found.seconds:.1f} s, "
+        f"{gain}: {winner.config}"
+    )
+
+
+@contextlib.contextmanager
+def compiling_ahead(executor: Executor) -> Iterator[CompileAhead | None]:
+    """Open a pool beside that of a GPU's executor; a replay needs none."""
+    ahead = CompileAhead(executor.device) if executor.name == "gpu" else None
+    try:
+        yield ahead
+    finally:
+        if ahead is not None:
+            ahead.close()

@@ -1,0 +1,260 @@
+"""The grid of model shapes that portfolios learn from, the most telling first; ``benchmarks.record grid`` measures it.
+
+The list is a spread subset of a product, over which the models of a class take turns. Their heads and head dims, of 64,
+96, 128, 192 over 128, and 256, are those of models (``autotune.models``, each sourced there, and two named here). Dense
+attention: causal, full, and causal windows of 128, 512, 1024 and 4096, 512 to 32,768 tokens, batches of 1 to 32. Paged
+decode: contexts of 1,024 to 131,072 tokens, even and ragged, pages of 16, 64 and 256, caches of bfloat16 and
+float8_e4m3fn. Paged prefill: chunks of 512 to 8,192 tokens at the end of such contexts; its kernel reads no 8-bit
+cache. Head dims of 192 over 128 are paged as MiMo-V2-Flash has them; MLA caches latents of 576 over 512, which no shape
+here has. To these classes come small ones: of each head dim every other combination of features that a named model has
+(softcap, sinks, ALiBi, and windows over pages), since a regret is expected only of shapes with the same features.
+
+Of each class so many problems are taken: the first is the most usual; then in turn one that lies farthest from all
+taken by ``likeness`` (farthest-first traversal; Gonzalez, Theoretical Computer Science 38, 1985), so that the ends of
+every size are there early, and one drawn from the rest, so that what lies between is there as often as in the product.
+Of the small classes none is drawn. Classes take turns, those of heads of 128, which most models have, two at a time: a
+recording that ends early is spread as well. A problem that would take more than ``MAX_SECONDS`` of the device
+(``device_seconds``), or more than ``MAX_CACHE_BYTES``, is not in the product: 32,768 tokens are measured on the heads
+of one rank where those of the whole model take too long, since batch and heads count by how many tiles they make.
+"""
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from autotune.device import NVIDIA_H200
+from autotune.likeness import likeness
+from autotune.models import MODELS as NAMED
+from autotune.models import ModelShape, get_model
+from autotune.registry import get_operation
+from autotune.shape import AttentionShape, PagedShape, Shape
+from benchmarks.grids import Cell
+
+Fields = dict[str, Any]
+Widths = tuple[int, int]
+
+DENSE, DECODE, PREFILL = (f"{name}/triton" for name in ("flash_attention", "paged_decode", "paged_prefill"))
+USUAL: Final = (128, 128)  # head dims of the classes that have two turns
+COUNTS: Final = {DENSE: 120, DECODE: 60, PREFILL: 30}  # without the small classes
+FEATURED: Final = 4  # problems of a small class
+
+LLAMA: Final = get_model("llama-3.1-8b")
+QWEN_3B: Final = ModelShape("qwen2.5-3b", 16, 2, 128, source="Qwen/Qwen2.5-3B")
+MIMO: Final = ModelShape("mimo-v2-flash", 64, 4, 192, head_dim_v=128, source="XiaomiMiMo/MiMo-V2-Flash")
+# By head dim, the most usual first.
+MODELS: Final = (
+    *(LLAMA, get_model("qwen2.5-7b"), get_model("qwen2.5-32b"), get_model("llama-3.1-70b"), QWEN_3B),
+    *(get_model("llama-3.1-70b").tensor_parallel(8), get_model("flux.1")),
+    *(get_model("llama-3.2-1b"), get_model("falcon-40b"), get_model("whisper-large-v3")),
+    get_model("falcon-7b"),
+    get_model("phi-3-mini-4k"),
+    *(get_model("deepseek-v3").tensor_parallel(8), MIMO),
+    *(get_model("qwen3-next-80b-a3b"), get_model("gemma-3-12b"), get_model("gemma-3-4b")),
+)
+BATCHES: Final = (4, 1, 2, 8, 16, 32)
+LENGTHS: Final = (2048, 512, 1024, 1536, 3000, 4096, 8192, 12288, 16384, 32768)
+WINDOWS: Final = (1024, 128, 512, 4096)
+DECODE_BATCHES: Final = (32, 1, 2, 4, 8, 16, 64, 128)
+PREFILL_BATCHES: Final = (1, 2, 4, 8, 16, 32)
+CONTEXTS: Final = (4096, 1024, 2048, 8192, 16384, 32768, 65536, 131072)
+CHUNKS: Final = (2048, 512, 8192)
+PAGES: Final = (16, 64, 256)
+CACHES: Final = ("bfloat16", "float8_e4m3fn")
+RAGGED: Final = 4  # the longest of a ragged batch over its mean
+
+SEED: Final = 18  # of what is drawn
+MAX_SECONDS: Final = 7.0
+MAX_CACHE_BYTES: Final = 6 * 2**30  # one input set; making it takes a few times that
+# What the estimate assumes of a device: an H100's half of 989 TFLOP/s and 3.35 TB/s, and three quarters of the latter.
+FLOPS, BYTES = 0.45e15, 2.5e12
+# Recorded sweeps judge a config of 0.2 ms in 12 to 16 ms and one of 4.7 ms in 107 ms (medians of 160 to 490; NVIDIA
+# H200, 2026-11-21, ``judge_seconds``): that is 12 ms and 20 launches.
+SCREEN_SECONDS, SCREEN_LAUNCHES = 0.012, 20
+SCREENED, RACED = 14, 8  # configs of a shape
+RACE_LAUNCHES: Final = 34  # of each: 15 rounds, each behind another replay, and warming up
+SHAPE_SECONDS: Final = 1.2  # opening it, finding binaries in the cache twice, numbers of the race (assumed)
+# The reference in fp64 and the eager one pass some 25 times over every score (counted in ``reference.py``), 8 bytes and
+# 2 bytes each, and multiply at a tenth of the device's speed.
+REFERENCE_BYTES: Final = 25 * 10
+
+
+class GridCell(NamedTuple):
+    """One problem of the grid, and the implementation whose configs are measured for it."""
+
+    title: str
+    group: str
+    shape: Shape
+
+    def __str__(self) -> str:
+        return f"{self.title} {self.group}: {self.shape}"
+
+
+def launch_seconds(title: str, shape: Shape) -> float:
+    """Estimate one launch from the formula of the cost."""
+    cost = get_operation(title.split("/")[0]).cost(shape)
+    return max(cost.flops / FLOPS, cost.bytes / BYTES) + 5e-6
+
+
+def device_seconds(title: str, shape: Shape) -> float:
+    """Estimate how long the device takes to measure a shape, without a search beyond the portfolio."""
+    sample = max(launch_seconds(title, shape), 2e-4)
+    scores = _scores(shape)
+    screened = SCREENED * (SCREEN_SECONDS + SCREEN_LAUNCHES * launch_seconds(title, shape))
+    return SHAPE_SECONDS + screened + RACED * RACE_LAUNCHES * sample + scores * REFERENCE_BYTES / BYTES
+
+
+def _scores(shape: Shape) -> float:
+    """Count the scores that the reference computes, masked or not."""
+    if isinstance(shape, PagedShape):
+        return shape.batch * shape.heads * shape.seq_q * shape.mean_context
+    assert isinstance(shape, AttentionShape)
+    return shape.batch * shape.heads * shape.seq_q * shape.seq_kv
+
+
+class Class(NamedTuple):
+    """Problems that are alike but for their sizes: the models that take turns, with their features, and the sizes."""
+
+    group: str
+    models: Sequence[tuple[ModelShape, Fields]]
+    points: Sequence[Fields]
+    turns: int
+    most: int | None = None
+
+    def shapes(self, title: str) -> list[Shape]:
+        """Return a problem for each point; a model with which it is beyond the budget gives way to the next one."""
+        found: dict[Shape, None] = {}
+        for place, fields in enumerate(self.points):
+            turn = place + place // len(self.models)  # or one model would have all problems of a batch
+            for step in range(len(self.models)):
+                model, features = self.models[(turn + step) % len(self.models)]
+                shape = _shape(title, model, fields | features)
+                if _is_within_budget(title, shape):
+                    found[shape] = None
+                    break
+        return list(found)
+
+
+def _shape(title: str, model: ModelShape, fields: Fields) -> Shape:
+    shape_class: type[Shape] = get_operation(title.split("/")[0]).shape_class
+    heads = {name: getattr(model, name) for name in ("heads", "kv_heads", "head_dim", "head_dim_v")}
+    return shape_class(**heads, **fields)
+
+
+def _classes(title: str) -> Iterator[Class]:
+    """Yield the classes of an implementation, those of all models first."""
+    is_dense = title == DENSE
+    widths: dict[Widths, list[ModelShape]] = {}
+    for model in MODELS:
+        if is_dense or (model.causal and not model.latent):
+            widths.setdefault((model.head_dim, model.head_dim_v), []).append(model)
+    for width, models in widths.items():
+        for group, points in _points(title).items():
+            yield Class(group, [(model, {}) for model in models], points, turns=2 if width == USUAL else 1)
+    featured: dict[tuple[Widths, tuple[str, ...]], list[tuple[ModelShape, Fields]]] = {}
+    for model in NAMED.values():
+        for window in dict.fromkeys((model.window, None) if model.mixes_windows else (model.window,)):
+            fields: Fields = {"window": window, "softcap": model.softcap is not None}
+            fields |= {} if is_dense else {"sinks": model.sinks, "alibi": model.alibi}
+            named = tuple(name for name, value in fields.items() if value)
+            if model.causal and not model.latent and named and not (is_dense and named == ("window",)):
+                featured.setdefault(((model.head_dim, model.head_dim_v), named), []).append((model, fields))
+    usual = next(iter(_points(title).values()))
+    for (_, named), models_of in featured.items():
+        yield Class(" ".join(named), models_of, usual, turns=1, most=FEATURED)
+
+
+def _points(title: str) -> dict[str, list[Fields]]:
+    """Return the sizes of the main classes, by mask or by what is cached."""
+    groups: dict[str, list[Fields]] = {}
+    if title == DENSE:
+        for group, windows in (("causal", (None,)), ("full", (None,)), ("window", WINDOWS)):
+            groups[group] = [
+                {"batch": batch, "seq_q": length, "causal": group != "full", "window": window}
+                for length, window, batch in itertools.product(LENGTHS, windows, BATCHES)
+                if window is None or window < length
+            ]
+        return groups
+    pages = itertools.cycle(PAGES)
+    if title == PREFILL:
+        chunks = itertools.product(CONTEXTS, CHUNKS, PREFILL_BATCHES)
+        groups["chunk"] = [
+            {"batch": batch, "seq_q": chunk, "max_context": context, "page_size": next(pages)}
+            for context, chunk, batch in chunks
+            if chunk <= context
+        ]
+        return groups
+    for kept in CACHES:
+        groups[kept] = [
+            {"batch": batch, "kv_dtype": kept, "page_size": next(pages)}
+            | {"max_context": context, "mean_context": context // ragged}
+            for context, ragged, batch in itertools.product(CONTEXTS, (1, RAGGED), DECODE_BATCHES)
+            if batch >= ragged
+        ]
+    return groups
+
+
+def _cache_bytes(shape: PagedShape) -> int:
+    item = 2 if shape.kv_dtype == shape.dtype else 3  # quantized ones are drawn in 16 bits
+    return shape.batch * shape.mean_context * shape.kv_heads * (shape.head_dim + shape.head_dim_v) * item
+
+
+def _is_within_budget(title: str, shape: Shape) -> bool:
+    if isinstance(shape, PagedShape) and _cache_bytes(shape) > MAX_CACHE_BYTES:
+        return False
+    return device_seconds(title, shape) <= MAX_SECONDS
+
+
+def spread(shapes: Sequence[Shape], count: int, *, draws: bool = True) -> list[Shape]:
+    """Return the first shape, then the one that is farthest from all taken, of equals the first, in turn with one that
+    is drawn from the rest; without ``draws`` only the former."""
+    places = [likeness(shape, NVIDIA_H200) for shape in shapes]
+    nearest, left = [math.inf] * len(shapes), list(range(len(shapes)))
+    draw, taken = random.Random(SEED), list[int]()
+    while left and len(taken) < count:
+        if not taken:
+            place = left[0]
+        elif len(taken) % 2 or not draws:
+            place = max(left, key=lambda each: (nearest[each], -each))
+        else:
+            place = draw.choice(left)
+        taken.append(place)
+        left.remove(place)
+        nearest = [min(known, each.distance(places[place])) for known, each in zip(nearest, places, strict=True)]
+    return [shapes[place] for place in taken]
+
+
+def _take_turns(title: str) -> tuple[Cell, ...]:
+    """Return the problems of an implementation: classes in turn, each of them ``spread``."""
+    classes = list(_classes(title))
+    main = [each for each in classes if each.most is None]
+    rounds = -(-COUNTS[title] // sum(each.turns for each in main))
+    queues = [
+        (each.turns, iter([Cell(each.group, shape) for shape in _problems(each, title, rounds)])) for each in classes
+    ]
+    return tuple(cell for _ in range(rounds) for turns, queue in queues for cell in itertools.islice(queue, turns))
+
+
+def _problems(each: Class, title: str, rounds: int) -> list[Shape]:
+    if each.most is None:
+        return spread(each.shapes(title), rounds * each.turns)
+    return spread(each.shapes(title), each.most, draws=False)
+
+
+@cache
+def grid() -> dict[str, tuple[Cell, ...]]:
+    """Return the problems of each implementation, the most telling first."""
+    return {title: _take_turns(title) for title in COUNTS}
+
+
+def in_order(operation: str | None = None) -> list[GridCell]:
+    """Return the problems of all operations, or of one, so that each has its part of any beginning of the list."""
+    places = [
+        ((number + 0.5) / len(cells), GridCell(title, *cell))
+        for title, cells in grid().items()
+        if operation in (None, title.split("/")[0])
+        for number, cell in enumerate(cells)
+    ]
+    return [found for _, found in sorted(places, key=lambda item: (item[0], item[1].title))]

@@ -1,0 +1,134 @@
+"""Calls that can be repeated: of every kernel, in every form of arguments that a launch takes."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from unittest import mock
+
+import torch
+
+from autotune.kernels import known_calls
+from autotune.kernels.flash_attention.triton import kernel as dense
+from autotune.kernels.paged_decode.triton import kernel as decode
+from autotune.kernels.paged_prefill.triton import kernel as prefill
+from autotune.shape import AttentionShape, PagedShape
+from autotune.space import Config
+
+HALF: Final = torch.float16
+TILES: Final[dict[str, Any]] = {"BLOCK_Q": 16, "BLOCK_K": 16, "num_warps": 4, "num_stages": 1}
+DENSE: Final = AttentionShape(
+    batch=2, heads=4, kv_heads=2, seq_q=20, seq_kv=40, head_dim=16, head_dim_v=32, causal=True, dtype="float16"
+)
+SQUARE: Final = replace(DENSE, head_dim_v=16)  # whose output is like its queries
+PAGED: Final = PagedShape(
+    batch=3, heads=4, kv_heads=2, max_context=64, head_dim=16, head_dim_v=32, page_size=8, dtype="float16"
+)
+PAGES, COLUMNS = 9, 5  # of a cache, and of its table
+PREFILL_TILES: Final[dict[str, Any]] = {**TILES, "SMALL_Q": 0, "order": "head"}
+DECODE_TILES: Final[dict[str, Any]] = {"BLOCK_ROWS": 16, "HEADS": 1, "BLOCK_K": 16, "num_warps": 4, "num_stages": 1}
+SPLIT: Final[dict[str, Any]] = {
+    **DECODE_TILES,
+    "schedule": "split",
+    "NUM_SPLITS": 2,
+    "COMBINE": "kernel",
+    "PARTIALS": "float16",
+}
+FLAT: Final[dict[str, Any]] = {**DECODE_TILES, "schedule": "flat", "PROGRAMS_PER_SM": 1}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A bound kernel, what makes its tensors, and the options of a call."""
+
+    call: Any
+    draw: Callable[[], dict[str, torch.Tensor]]
+    options: dict[str, Any]
+
+    def checked(self, tensors: dict[str, torch.Tensor], **options: Any) -> Any:
+        """Call the ordinary way."""
+        with mock.patch.object(known_calls, "is_direct", return_value=False):
+            return self.call(**tensors, **self.options | options)
+
+
+def draw_dense(shape: AttentionShape = DENSE) -> dict[str, torch.Tensor]:
+    dtype = getattr(torch, shape.dtype)
+    q = torch.randn(shape.batch, shape.seq_q, shape.heads, shape.head_dim, dtype=dtype)
+    k = torch.randn(shape.batch, shape.seq_kv, shape.kv_heads, shape.head_dim, dtype=dtype)
+    return {"q": q, "k": k, "v": torch.randn(*k.shape[:3], shape.head_dim_v, dtype=dtype)}
+
+
+def draw_padded(shape: AttentionShape = DENSE) -> dict[str, torch.Tensor]:
+    """Draw tensors of one head more, of which the first is left out: other strides, other addresses."""
+    wider = replace(shape, heads=shape.heads + shape.group, kv_heads=shape.kv_heads + 1)
+    first = {"q": shape.group, "k": 1, "v": 1}
+    return {name: each[:, :, first[name] :] for name, each in draw_dense(wider).items()}
+
+
+def draw_shifted(shape: AttentionShape = DENSE) -> dict[str, torch.Tensor]:
+    """Draw tensors of which the values begin at no multiple of 16 bytes."""
+    drawn = draw_dense(shape)
+    room = torch.zeros(drawn["v"].numel() + 1, dtype=drawn["v"].dtype)[1:].view(drawn["v"].shape)
+    return drawn | {"v": room.copy_(drawn["v"])}
+
+
+def draw_paged(shape: PagedShape = PAGED, **extra: torch.Tensor) -> dict[str, torch.Tensor]:
+    kv = getattr(torch, shape.kv_dtype)
+    sizes = (PAGES, shape.page_size, shape.kv_heads)
+    sizes = sizes if shape.layout == "NHD" else (PAGES, shape.kv_heads, shape.page_size)
+    queries = (shape.heads, shape.head_dim) if shape.seq_q == 1 else (shape.seq_q, shape.heads, shape.head_dim)
+    return {
+        "q": torch.randn(shape.batch, *queries, dtype=getattr(torch, shape.dtype)),
+        "k_cache": torch.randn(*sizes, shape.head_dim).to(kv),
+        "v_cache": torch.randn(*sizes, shape.head_dim_v).to(kv),
+        "page_table": torch.randint(PAGES, (shape.batch, COLUMNS), dtype=torch.int32),
+        "seq_lens": torch.randint(shape.seq_q, COLUMNS * shape.page_size, (shape.batch,), dtype=torch.int32),
+    } | {name: values.clone() for name, values in extra.items()}
+
+
+def draw_packed() -> dict[str, torch.Tensor]:
+    tensors = draw_paged()
+    offsets = torch.tensor([0, 4, 4, 11], dtype=torch.int32)
+    return tensors | {"q": torch.randn(11, PAGED.heads, PAGED.head_dim, dtype=HALF), "cu_seqlens_q": offsets}
+
+
+def attend(
+    shape: AttentionShape = DENSE,
+    *,
+    loads: str = "descriptor",
+    draw: Callable[[AttentionShape], dict[str, torch.Tensor]] = draw_dense,
+    **options: Any,
+) -> Problem:
+    call = dense.KERNEL.bind(Config(**TILES, loads=loads), shape)
+    return Problem(call, lambda: draw(shape), options)
+
+
+def decode_with(config: dict[str, Any], shape: PagedShape = PAGED, **options: Any) -> Problem:
+    features = {name: value for name, value in options.items() if isinstance(value, torch.Tensor)}
+    rest = {name: value for name, value in options.items() if name not in features}
+    return Problem(decode.KERNEL.bind(Config(**config), shape), lambda: draw_paged(shape, **features), rest)
+
+
+def prefill_with(**options: Any) -> Problem:
+    return Problem(prefill.KERNEL.bind(Config(**PREFILL_TILES), replace(PAGED, seq_q=4)), draw_packed, options)
+
+
+def problems() -> Iterator[Problem]:
+    """Yield calls of all kernels, of all forms of arguments that their launches take."""
+    heads = torch.zeros(PAGED.heads)
+    for loads in ("descriptor", "pointer"):
+        yield attend(loads=loads)
+        yield attend(SQUARE, loads=loads, return_lse=True, scale=0.3)
+        yield attend(loads=loads, draw=draw_padded)
+        yield attend(loads=loads, draw=draw_shifted)
+    yield attend(replace(DENSE, causal=False, window=7, softcap=True, dtype="bfloat16"), softcap=20.0)
+    yield attend(replace(DENSE, causal=False, dtype="float32"), scale=0.25)
+    for config in (SPLIT, FLAT, {**SPLIT, "NUM_SPLITS": 1}, {**SPLIT, "COMBINE": "last"}):
+        yield decode_with(config)
+    yield decode_with(SPLIT, replace(PAGED, sinks=True, alibi=True), sinks=heads, alibi_slopes=heads, return_lse=True)
+    yield decode_with(FLAT, replace(PAGED, seq_q=2, window=9, softcap=True, layout="HND"), softcap=30.0)
+    scale = torch.ones(())
+    yield decode_with(SPLIT, replace(PAGED, kv_dtype="float8_e4m3fn"), k_scale=scale, v_scale=scale)
+    per_slot = torch.ones(9, PAGED.page_size, PAGED.kv_heads)
+    yield decode_with(FLAT, replace(PAGED, kv_dtype="int8"), k_scale=per_slot, v_scale=per_slot)
+    yield prefill_with()
+    yield prefill_with(return_lse=True, scale=0.1)
