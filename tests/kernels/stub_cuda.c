@@ -2,8 +2,9 @@
 
    A launch is logged as its grid, threads, shared memory, stream, function and number of attributes, 64 bits each, and
    behind them its parameters, byte by byte, by the layout that the test has set for the function. A tensor map holds
-   what it was encoded from. */
+   what it was encoded from. Triton launches without Python's lock, so a mutex keeps the launches of threads whole. */
 #include "cuda.h"
+#include <pthread.h>
 #include <string.h>
 
 #define FUNCTIONS 256
@@ -12,6 +13,7 @@
 static struct { int count; int sizes[PARAMETERS]; } layouts[FUNCTIONS];
 static unsigned char text[1 << 20];
 static size_t used;
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static int loaded;
 
 void stub_layout(unsigned long long function, int count, const int *sizes) {
@@ -20,9 +22,11 @@ void stub_layout(unsigned long long function, int count, const int *sizes) {
 }
 
 size_t stub_read(void *into) {
+  pthread_mutex_lock(&log_lock);
   size_t found = used;
   memcpy(into, text, used);
   used = 0;
+  pthread_mutex_unlock(&log_lock);
   return found;
 }
 
@@ -36,11 +40,13 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
                                config->sharedMemBytes, (unsigned long long)config->hStream,
                                (unsigned long long)function, config->numAttrs};
   (void)extra;
-  if (layouts[head[6]].count == 0 || used + LAUNCH > sizeof(text))
-    return CUDA_SUCCESS;
-  put(head, sizeof(head));
-  for (int i = 0; i < layouts[head[6]].count; ++i)
-    put(parameters[i], layouts[head[6]].sizes[i]);
+  pthread_mutex_lock(&log_lock);
+  if (layouts[head[6]].count != 0 && used + LAUNCH <= sizeof(text)) {
+    put(head, sizeof(head));
+    for (int i = 0; i < layouts[head[6]].count; ++i)
+      put(parameters[i], layouts[head[6]].sizes[i]);
+  }
+  pthread_mutex_unlock(&log_lock);
   return CUDA_SUCCESS;
 }
 
