@@ -14,14 +14,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from autotune.dispatch import Rung, get_kernel
-from autotune.models import MODELS, ModelShape
+from autotune.models import MODELS
 from autotune.registry import operation_names
 from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.table import AS_EXPECTED, AS_EXPECTED_SHARE, Store, as_expected, served_regrets
-from autotune.tuning import is_cached
 from benchmarks.user_tables import tables_in
 
 # Batches and lengths with which, at commit 9a7cf18, 1,510 and 1,183 of the points were served the space's default on an
@@ -33,29 +32,17 @@ NEAR: Final = 0.05
 WANTED: Final = 0.95
 
 
-def _features(model: ModelShape) -> dict[str, Any]:
-    """Return a model's heads and what all its layers have; of those that mix windows, layers without one."""
-    return {
-        "heads": model.heads,
-        "kv_heads": model.kv_heads,
-        "head_dim": model.head_dim,
-        "head_dim_v": model.head_dim_v,
-        "window": None if model.mixes_windows else model.window,
-        "softcap": model.softcap is not None,
-    }
-
-
 def dense_points() -> Iterator[AttentionShape]:
-    """Yield prompts of the named models."""
+    """Yield prompts of the named models; of those that mix windows, of layers without one."""
     for model, batch, length in itertools.product(MODELS.values(), *PROMPTS):
-        yield AttentionShape(batch=batch, seq_q=length, causal=model.causal, **_features(model))
+        yield model.shape(AttentionShape, batch=batch, seq_q=length)
 
 
 def decode_points() -> Iterator[PagedShape]:
     """Yield decode steps of the named models that keep keys and values, pages of 16 tokens, lengths all alike."""
-    for model, batch, length in itertools.product(filter(is_cached, MODELS.values()), *DECODES):
-        fields = {**_features(model), "sinks": model.sinks, "alibi": model.alibi}
-        yield PagedShape(batch=batch, max_context=length, **fields)
+    cached = [model for model in MODELS.values() if model.has_cache]
+    for model, batch, length in itertools.product(cached, *DECODES):
+        yield model.shape(PagedShape, batch=batch, max_context=length)
 
 
 def points() -> dict[str, list[Shape]]:

@@ -48,13 +48,9 @@ def grid_shape(head_dim: int, causal: bool, seq: int) -> AttentionShape:
     return AttentionShape(batch=TOKENS // seq, heads=WIDTH // head_dim, seq_q=seq, head_dim=head_dim, causal=causal)
 
 
-def _heads(model: ModelShape) -> dict[str, Any]:
-    return {"heads": model.heads, "kv_heads": model.kv_heads, "head_dim": model.head_dim}
-
-
 def paged_shape(model: ModelShape, batch: int, context: int, **fields: Any) -> PagedShape:
     """Return a decode step of a model's layers that have no window."""
-    return PagedShape(batch=batch, max_context=context, sinks=model.sinks, **_heads(model), **fields)
+    return model.shape(PagedShape, batch=batch, max_context=context, **fields)
 
 
 def ragged(model: ModelShape) -> PagedShape:
@@ -76,8 +72,8 @@ def mixed_shape() -> PagedShape:
 
 
 def dense_shape(model: ModelShape, seq: int, **fields: Any) -> AttentionShape:
-    """Return causal attention of a model's layers that have no window, without pages."""
-    return AttentionShape(**{"batch": 1, "seq_q": seq, "causal": True} | _heads(model) | fields)
+    """Return attention of a model's layers that have no window, without pages."""
+    return model.shape(AttentionShape, **{"batch": 1, "seq_q": seq} | fields)
 
 
 def dense_chunk(cached: int) -> AttentionShape:
@@ -121,7 +117,7 @@ WINNERS: Final = {
         Cell("full", grid_shape(128, False, 4096)),
         *_cells("causal", (grid_shape(head_dim, True, 2048) for head_dim in (64, 256))),
         Cell("window", replace(dense_prefill(8192), window=1024)),
-        Cell("softcap", dense_shape(GEMMA, 4096, softcap=True)),
+        Cell("softcap", dense_shape(GEMMA, 4096)),
         Cell("encoder", AttentionShape(batch=32, heads=12, seq_q=512, head_dim=64)),  # BERT base's heads and length
     ),
     "paged_decode/triton": (

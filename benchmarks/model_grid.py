@@ -22,6 +22,7 @@ import itertools
 import math
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -39,6 +40,7 @@ Widths = tuple[int, int]
 DENSE, DECODE, PREFILL = (f"{name}/triton" for name in ("flash_attention", "paged_decode", "paged_prefill"))
 USUAL: Final = (128, 128)  # head dims of the classes that have two turns
 COUNTS: Final = {DENSE: 120, DECODE: 60, PREFILL: 30}  # without the small classes
+FEATURES: Final = ("window", "softcap", "sinks", "alibi")
 FEATURED: Final = 4  # problems of a small class
 
 LLAMA: Final = get_model("llama-3.1-8b")
@@ -115,10 +117,10 @@ def _scores(shape: Shape) -> float:
 
 
 class Class(NamedTuple):
-    """Problems that are alike but for their sizes: the models that take turns, with their features, and the sizes."""
+    """Problems that are alike but for their sizes: the models that take turns, and the sizes."""
 
     group: str
-    models: Sequence[tuple[ModelShape, Fields]]
+    models: Sequence[ModelShape]
     points: Sequence[Fields]
     turns: int
     most: int | None = None
@@ -129,18 +131,16 @@ class Class(NamedTuple):
         for place, fields in enumerate(self.points):
             turn = place + place // len(self.models)  # or one model would have all problems of a batch
             for step in range(len(self.models)):
-                model, features = self.models[(turn + step) % len(self.models)]
-                shape = _shape(title, model, fields | features)
+                model = self.models[(turn + step) % len(self.models)]
+                shape = model.shape(_shape_class(title), **fields)
                 if _is_within_budget(title, shape):
                     found[shape] = None
                     break
         return list(found)
 
 
-def _shape(title: str, model: ModelShape, fields: Fields) -> Shape:
-    shape_class: type[Shape] = get_operation(title.split("/")[0]).shape_class
-    heads = {name: getattr(model, name) for name in ("heads", "kv_heads", "head_dim", "head_dim_v")}
-    return shape_class(**heads, **fields)
+def _shape_class(title: str) -> type[Shape]:
+    return get_operation(title.split("/")[0]).shape_class
 
 
 def _classes(title: str) -> Iterator[Class]:
@@ -148,22 +148,28 @@ def _classes(title: str) -> Iterator[Class]:
     is_dense = title == DENSE
     widths: dict[Widths, list[ModelShape]] = {}
     for model in MODELS:
-        if is_dense or (model.causal and not model.latent):
-            widths.setdefault((model.head_dim, model.head_dim_v), []).append(model)
+        if is_dense or model.has_cache:
+            # Its heads alone: windows are among the sizes.
+            widths.setdefault((model.head_dim, model.head_dim_v), []).append(replace(model, window=None))
     for width, models in widths.items():
         for group, points in _points(title).items():
-            yield Class(group, [(model, {}) for model in models], points, turns=2 if width == USUAL else 1)
-    featured: dict[tuple[Widths, tuple[str, ...]], list[tuple[ModelShape, Fields]]] = {}
-    for model in NAMED.values():
-        for window in dict.fromkeys((model.window, None) if model.mixes_windows else (model.window,)):
-            fields: Fields = {"window": window, "softcap": model.softcap is not None}
-            fields |= {} if is_dense else {"sinks": model.sinks, "alibi": model.alibi}
-            named = tuple(name for name, value in fields.items() if value)
-            if model.causal and not model.latent and named and not (is_dense and named == ("window",)):
-                featured.setdefault(((model.head_dim, model.head_dim_v), named), []).append((model, fields))
+            yield Class(group, models, points, turns=2 if width == USUAL else 1)
     usual = next(iter(_points(title).values()))
-    for (_, named), models_of in featured.items():
-        yield Class(" ".join(named), models_of, usual, turns=1, most=FEATURED)
+    featured: dict[tuple[Widths, tuple[str, ...]], list[ModelShape]] = {}
+    for layer in _layers():
+        values = layer.shape(_shape_class(title), **usual[0]).as_dict()
+        named = tuple(name for name in FEATURES if values.get(name))
+        if layer.has_cache and named and not (is_dense and named == ("window",)):
+            featured.setdefault(((layer.head_dim, layer.head_dim_v), named), []).append(layer)
+    for (_, named), layers in featured.items():
+        yield Class(" ".join(named), layers, usual, turns=1, most=FEATURED)
+
+
+def _layers() -> Iterator[ModelShape]:
+    """Yield each kind of layers of the named models as a model of its own."""
+    for model in NAMED.values():
+        for window in model.layer_windows:
+            yield replace(model, window=window, mixes_windows=False)
 
 
 def _points(title: str) -> dict[str, list[Fields]]:
@@ -172,7 +178,7 @@ def _points(title: str) -> dict[str, list[Fields]]:
     if title == DENSE:
         for group, windows in (("causal", (None,)), ("full", (None,)), ("window", WINDOWS)):
             groups[group] = [
-                {"batch": batch, "seq_q": length, "causal": group != "full", "window": window}
+                {"batch": batch, "seq_q": length, "causal": group != "full"} | ({"window": window} if window else {})
                 for length, window, batch in itertools.product(LENGTHS, windows, BATCHES)
                 if window is None or window < length
             ]

@@ -1,6 +1,7 @@
 """Named models are valid shapes, configs of every family are read, and every wrong one is refused in one line."""
 
 import doctest
+import importlib
 import json
 import os
 from dataclasses import replace
@@ -9,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import autotune.models
 from autotune.errors import InvalidShapeError, UnknownNameError, UsageError
 from autotune.models import MODELS, ModelShape, find_model, get_model, load_config
 from autotune.shape import AttentionShape, PagedShape
@@ -226,6 +226,25 @@ def test_named_model_with_a_cache_is_a_valid_paged_shape(model: ModelShape) -> N
     assert shape.group * model.kv_heads == model.heads
 
 
+def test_shapes_of_a_model_have_its_heads_and_features_and_what_is_given() -> None:
+    gemma, oss = get_model("gemma-2-9b"), get_model("gpt-oss-20b").tensor_parallel(4)
+    heads: dict[str, Any] = {"heads": 16, "kv_heads": 8, "head_dim": 256}
+    dense = AttentionShape(batch=2, seq_q=512, causal=True, softcap=True, **heads)
+    assert gemma.shape(AttentionShape, batch=2, seq_q=512) == dense
+    assert gemma.shape(AttentionShape, batch=2, seq_q=512, window=4096) == replace(dense, window=4096)
+    paged = PagedShape(batch=3, heads=16, kv_heads=2, max_context=700, head_dim=64, page_size=64, sinks=True)
+    assert oss.shape(PagedShape, batch=3, max_context=700, page_size=64) == paged
+    assert oss.shape(PagedShape, batch=3, max_context=700, page_size=64, sinks=False) == replace(paged, sinks=False)
+    every_layer = get_model("phi-3-mini-4k").shape(PagedShape, batch=1, max_context=8192)
+    assert (every_layer.window, every_layer.alibi) == (2047, False)
+    assert get_model("mpt-7b").shape(PagedShape, batch=1, max_context=8192).alibi
+    latent = get_model("kimi-k2").shape(AttentionShape, batch=1, seq_q=512)
+    assert (latent.head_dim, latent.head_dim_v) == (192, 128)
+    assert not get_model("bert-base").shape(AttentionShape, batch=1, seq_q=512).causal
+    with pytest.raises(InvalidShapeError, match="pages is not a field of AttentionShape"):
+        gemma.shape(AttentionShape, batch=1, seq_q=512, pages=1)
+
+
 def test_what_no_size_tells_of_a_model() -> None:
     def having(feature: str) -> list[str]:
         return [name for name, model in MODELS.items() if getattr(model, feature)]
@@ -347,7 +366,13 @@ def test_tensor_parallel_lists_what_is_allowed() -> None:
 
 
 def test_docstring_examples() -> None:
-    assert doctest.testmod(autotune.models).failed == 0
+    names = {"get_model": get_model, "AttentionShape": AttentionShape}
+    results = [
+        doctest.testmod(importlib.import_module(f"autotune.models.{name}"), extraglobs=names)
+        for name in ("model", "named", "config_file")
+    ]
+    assert all(failed == 0 for failed, _ in results)
+    assert sum(attempted for _, attempted in results) > 5
 
 
 def test_a_name_of_the_hub_suggests_named_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

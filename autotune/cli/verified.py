@@ -27,7 +27,6 @@ from autotune.tuning import (
     VerifiedShape,
     draw_shapes,
     find_answers,
-    is_cached,
     is_drawn,
     nearest_rank,
     verify,
@@ -97,7 +96,7 @@ def choose(request: VerifyRequest, here: ExecutorInfo | ReplayExecutor) -> Wante
     model = named_model(options)
     models = [] if model is None else [model]
     operations = [get_operation(name) for name in PHASES.values()] if operation is None else [operation]
-    if operation is None and models and not is_cached(models[0]):
+    if operation is None and models and not models[0].has_cache:
         operations = [each for each in operations if not kind_of(each).is_cached]
     return _draw(operations, models, request, here)
 

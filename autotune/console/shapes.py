@@ -3,7 +3,7 @@
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple
 
 from autotune.console.command import flag_of
@@ -25,8 +25,6 @@ from autotune.models import ModelShape, find_model
 from autotune.operation import Operation
 from autotune.registry import get_operation, operation_names
 from autotune.shape import AttentionShape, PagedShape, Shape
-
-DTYPE: Final = "bfloat16"
 
 
 class Kind(NamedTuple):
@@ -54,44 +52,31 @@ def _dense(options: ShapeOptions, base: ModelShape, _: Usual) -> Iterator[Attent
     given = options.given()
     for seq in parse_sizes(given.get("seq", SEQ), "seq"):
         for batch in parse_sizes(given.get("batch", str(max(1, TOKENS // max(1, seq)))), "batch"):
-            lengths = {"seq_kv": seq, "causal": base.causal}
-            yield AttentionShape(batch=batch, seq_q=seq, **_chosen(given, base, lengths))
+            chosen = {"seq_kv": seq, **_chosen(given, AttentionShape), "batch": batch, "seq_q": seq}
+            yield base.shape(AttentionShape, **chosen)
 
 
 def _paged(options: ShapeOptions, base: ModelShape, usual: Usual) -> Iterator[PagedShape]:
     if options.ragged and options.mean_context is not None:
         raise UsageError(f"--ragged and mean_context={options.mean_context} exclude each other; name one")
     given = options.given()
-    cache = {"page_size": PAGE_SIZE, "kv_dtype": given.get("dtype", DTYPE), "layout": "NHD"}
     for context in parse_sizes(given.get("context", CONTEXT), "context"):
         if options.queries is not None and options.queries > context > 0:
             raise UsageError(f"queries={options.queries} is more than context={context}, whose last tokens they are")
         for batch in parse_sizes(given.get("batch", usual.batch), "batch"):
             # One sequence is as long as the longest.
             mean = max(1, context // 2) if options.ragged and batch > 1 else context
-            yield PagedShape(
-                batch=batch,
-                seq_q=given.get("queries", max(1, min(usual.queries, context))),
-                max_context=context,
-                **_chosen(given, base, {**cache, "mean_context": mean, "sinks": base.sinks, "alibi": base.alibi}),
-            )
+            queries = given.get("queries", max(1, min(usual.queries, context)))
+            sizes = {"batch": batch, "seq_q": queries, "max_context": context}
+            chosen = {"page_size": PAGE_SIZE, "mean_context": mean, **_chosen(given, PagedShape), **sizes}
+            yield base.shape(PagedShape, **chosen)
 
 
-def _chosen(given: Mapping[str, Any], base: ModelShape, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields of a shape: what was given, else the values of its class or those that all attention has."""
-    usual = {
-        "heads": base.heads,
-        "kv_heads": base.kv_heads,
-        "head_dim": base.head_dim,
-        "dtype": DTYPE,
-        "window": None if base.mixes_windows else base.window,
-        "softcap": base.softcap is not None,
-        **own,
-    }
-    return {
-        **{name: given.get(name, value) for name, value in usual.items()},
-        "head_dim_v": given.get("head_dim", base.head_dim_v),
-    }
+def _chosen(given: Mapping[str, Any], shape_class: type[Shape]) -> dict[str, Any]:
+    """Return the fields that options of the same name give; values are as wide as keys where a width is given."""
+    names = {field.name for field in fields(shape_class)}
+    widths = {"head_dim_v": given["head_dim"]} if "head_dim" in given else {}
+    return widths | {name: value for name, value in given.items() if name in names}
 
 
 KINDS: Final[Mapping[type[Shape], Kind]] = {

@@ -5,7 +5,7 @@ It is the library behind ``autotune search``, ``sweep`` and ``verify``. ``autotu
 
 from autotune.registry import Workload
 from autotune.search import Observer
-from autotune.tuning.drawn_shapes import draw_shapes, is_cached, is_drawn, is_measurable
+from autotune.tuning.drawn_shapes import draw_shapes, is_drawn, is_measurable
 from autotune.tuning.sparse import SparseShape, find_sparse
 from autotune.tuning.tuned import TunedShape, Tuning
 from autotune.tuning.tuner import tune, why_unwritable
@@ -23,7 +23,6 @@ __all__ = [
     "draw_shapes",
     "find_answers",
     "find_sparse",
-    "is_cached",
     "is_drawn",
     "is_measurable",
     "nearest_rank",

@@ -46,7 +46,7 @@ def draw_shapes(
     if count < 1:
         raise UsageError(f"count={count!r} is not allowed; expected 1 or more shapes")
     is_dense = operation.shape_class is AttentionShape
-    wanted = [each for each in models or MODELS.values() if is_dense or is_cached(each)]
+    wanted = [each for each in models or MODELS.values() if is_dense or each.has_cache]
     if not wanted:
         names = ", ".join(each.name for each in models)
         raise UsageError(f"operation={operation.name!r}: no keys and values are cached by {names}")
@@ -72,44 +72,24 @@ def is_drawn(operation: Operation[Any]) -> bool:
     return operation.shape_class in _MAKERS and operation.query_counts is None
 
 
-def is_cached(model: ModelShape) -> bool:
-    """Return True if decoding with the model reads keys and values."""
-    return model.causal and not model.latent
-
-
 def _dense(source: random.Random, model: ModelShape) -> AttentionShape:
     batch = _between(source, 1, MAX_BATCH)
     seq = _odd_length(source, SEQS[0], min(SEQS[1], MAX_TOKENS // batch))
     is_causal = source.random() < 0.5
-    return AttentionShape(
-        batch=batch,
-        heads=model.heads,
-        kv_heads=model.kv_heads,
-        seq_q=seq,
-        head_dim=model.head_dim,
-        head_dim_v=model.head_dim_v,
-        causal=is_causal,
-        window=source.choice(model.layer_windows) if is_causal else None,
-        softcap=model.softcap is not None,
-    )
+    window = source.choice(model.layer_windows) if is_causal else None
+    return model.shape(AttentionShape, batch=batch, seq_q=seq, causal=is_causal, window=window)
 
 
 def _decode(source: random.Random, model: ModelShape) -> PagedShape:
     batch, context = _between(source, 1, MAX_BATCH), _odd_length(source, *CONTEXTS)
     is_ragged = source.random() < 0.5 and batch > 1
-    return PagedShape(
+    return model.shape(
+        PagedShape,
         batch=batch,
-        heads=model.heads,
-        kv_heads=model.kv_heads,
         max_context=context,
         mean_context=context // 2 if is_ragged else context,
-        head_dim=model.head_dim,
-        head_dim_v=model.head_dim_v,
         page_size=source.choice(PAGE_SIZES),
         window=source.choice(model.layer_windows),
-        softcap=model.softcap is not None,
-        sinks=model.sinks,
-        alibi=model.alibi,
     )
 
 

@@ -1,0 +1,155 @@
+"""Attention sizes read from a Hugging Face ``config.json``."""
+
+import json
+import reprlib
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from autotune.errors import InvalidShapeError, UsageError
+from autotune.models.model import ModelShape
+
+
+def load_config(path: Path) -> ModelShape:
+    """Read the attention sizes of a Hugging Face ``config.json``.
+
+    It reads the field names of Llama and its descendants, GPT-2, BLOOM, Falcon, MPT, ChatGLM, DeepSeek's latent
+    attention, and a ``text_config`` nested in a multimodal model's. A window that the model never applies is left out:
+    ``use_sliding_window`` is false (Qwen 2), no layer is of the kind ``sliding_attention``, or the window is at least
+    as long as the longest sequence (Phi 3.5). A model mixes windows where ``layer_types`` says so, or a pattern, or the
+    number of its first layers without one.
+
+    Raises:
+        UsageError: the file is absent, no file, unreadable or no JSON object.
+        InvalidShapeError: a field is missing or has a value that no attention can have.
+    """
+    return _ConfigFile(path).model()
+
+
+_HEADS: Final = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+
+
+class _ConfigFile:
+    """Checked reads of one file's fields; every error names the file, the field, its value and what is allowed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fields = self._read()
+        nested = self._fields.get("text_config")
+        if isinstance(nested, dict) and any(name in nested for name in _HEADS):
+            self._fields = nested
+        inner = self._fields.get("attn_config")
+        self._inner: dict[str, Any] = inner if isinstance(inner, dict) else {}  # MPT
+
+    def model(self) -> ModelShape:
+        heads = self._integer(*_HEADS)
+        if heads is None:
+            raise self._error("has no num_attention_heads; expected the number of query heads")
+        kv_heads = self._kv_heads(heads)
+        if heads % kv_heads:
+            raise self._error(f"has {heads} heads, which is not a multiple of its {kv_heads} KV heads")
+        head_dim, head_dim_v = self._head_dims(heads)
+        window, kind = self._window(), self._fields.get("model_type")  # the kind says what only the model's code does
+        return ModelShape(
+            name=str(self._path),
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            head_dim_v=head_dim_v,
+            window=window,
+            softcap=self._softcap(),
+            mixes_windows=window is not None and self._mixes_windows(),
+            sinks=kind == "gpt_oss",
+            alibi=kind == "bloom" or any(each.get("alibi") is True for each in (self._fields, self._inner)),
+            latent=self._fields.get("qk_nope_head_dim") is not None,
+            source=str(self._path),
+        )
+
+    def _read(self) -> dict[str, Any]:
+        path = self._path
+        try:
+            if path.is_dir():
+                raise self._error("is a directory; expected the config.json in it", UsageError)
+            if not path.exists():
+                raise self._error("does not exist; expected a Hugging Face config.json", UsageError)
+            if not path.is_file():
+                raise self._error("is not a regular file; expected a config.json", UsageError)
+            fields = json.loads(path.read_bytes())
+        except OSError as error:
+            raise self._error(f"cannot be read: {error.strerror}", UsageError) from None
+        except UsageError:
+            raise
+        except (ValueError, RecursionError) as error:  # ValueError: syntax, encoding, or a number beyond all bounds
+            raise self._error(f"is not JSON: {error}", UsageError) from None
+        if not isinstance(fields, dict):
+            raise self._error(f"holds a JSON {type(fields).__name__}; expected an object of fields", UsageError)
+        return fields
+
+    def _kv_heads(self, heads: int) -> int:
+        # Falcon 7B says multi_query beside a number of KV heads that counts only in its newer architecture.
+        if self._fields.get("multi_query") is True and self._fields.get("new_decoder_architecture") is not True:
+            return 1
+        names = ["num_key_value_heads", "num_kv_heads", "n_head_kv"]
+        if self._fields.get("multi_query_attention") is not False:
+            names.append("multi_query_group_num")  # ChatGLM
+        return self._integer(*names) or self._integer("kv_n_heads", of=self._inner) or heads
+
+    def _head_dims(self, heads: int) -> tuple[int, int]:
+        latent = self._integer("qk_nope_head_dim")
+        if latent is not None:  # DeepSeek: such configs may also have a head_dim, of the rotary part alone
+            return latent + (self._integer("qk_rope_head_dim") or 0), self._integer("v_head_dim") or latent
+        head_dim = self._integer("head_dim", "kv_channels", "attention_head_dim")
+        if head_dim is None:
+            hidden = self._integer("hidden_size", "n_embd", "d_model")
+            if hidden is None:
+                raise self._error("has neither head_dim nor hidden_size; expected one of them")
+            if hidden % heads:
+                raise self._error(f"has no head_dim, and hidden_size={hidden} is not a multiple of {heads} heads")
+            head_dim = hidden // heads
+        return head_dim, head_dim
+
+    def _window(self) -> int | None:
+        window, longest = self._integer("sliding_window"), self._integer("max_position_embeddings")
+        layers = self._fields.get("layer_types")
+        unused = (
+            self._fields.get("use_sliding_window") is False
+            or (isinstance(layers, list) and "sliding_attention" not in layers)
+            or (window is not None and longest is not None and window >= longest)
+        )
+        return None if unused else window
+
+    def _mixes_windows(self) -> bool:
+        layers = self._fields.get("layer_types")
+        if isinstance(layers, list):
+            return any(kind != "sliding_attention" for kind in layers)
+        patterns = [self._fields.get(name) for name in ("sliding_window_pattern", "_sliding_window_pattern")]
+        return (
+            any(pattern not in (None, 1) for pattern in patterns)  # Gemma 3, Cohere 2, EXAONE 4
+            or self._fields.get("max_window_layers") not in (None, 0)  # Qwen 2: the layers below it have none
+            or self._fields.get("model_type") == "gemma2"  # every second layer, by its code alone
+        )
+
+    def _softcap(self) -> float | None:
+        value = self._fields.get("attn_logit_softcapping")
+        if value is None:
+            return None
+        if type(value) not in (int, float) or not 0 < value <= sys.float_info.max:
+            raise self._wrong("attn_logit_softcapping", value, "a positive number or null")
+        return float(value)
+
+    def _integer(self, *names: str, of: dict[str, Any] | None = None) -> int | None:
+        """Return the first of these fields that is present and not null."""
+        fields = self._fields if of is None else of
+        for name in names:
+            value = fields.get(name)
+            if value is not None:
+                if type(value) is not int or value < 1:
+                    raise self._wrong(name, value, "a positive integer")
+                return value
+        return None
+
+    def _wrong(self, name: str, value: object, allowed: str) -> UsageError:
+        return self._error(f"has {name}={reprlib.repr(value)}; expected {allowed}")
+
+    def _error(self, message: str, kind: type[UsageError] = InvalidShapeError) -> UsageError:
+        return kind(f"model={str(self._path)!r} {message}")
