@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.device import Device
 from autotune.dispatch.kernel import Alternative, DefaultName, Provenance
-from autotune.dispatch.ladder import SERVES_DEFAULT, climb, why_default
+from autotune.dispatch.ladder import climb, why_default
 from autotune.dispatch.portfolio import PortfolioChoice, choose
 from autotune.implementation import Implementation
 from autotune.shape import Shape
@@ -64,8 +64,8 @@ def _spaces_default(
     """Return the default of a space, and what chose it; of a device that nobody knows that would be a guess."""
     space = implementation.space
     basis = space.default_basis(device) if is_known else ""
-    why = f"{reason}{SERVES_DEFAULT}{basis and f', {basis}'}{hint}"
-    provenance = Provenance("default", why, default="space's default")
+    served = f"the space's default{basis and f', {basis}'}"
+    provenance = Provenance("default", reason, default="space's default", served=served, hint=hint)
     return Alternative(Candidate(implementation.name, space.default(shape, device)), provenance)
 
 
@@ -101,7 +101,7 @@ def _served(implementation: Implementation[Any], choice: PortfolioChoice, device
     has = f"the config that the portfolio of {device.arch} has for {near.shape} on {near.device.name}"
     elsewhere = "" if near.device.model == device.model else f", recorded on {near.device.name}"
     keeps = f"the space's default, which the portfolio of {device.arch} keeps{elsewhere}"
-    reason = f"{why}: {keeps if choice.is_default else has}"
+    served = keeps if choice.is_default else has
     name: DefaultName = "space's default" if choice.is_default else "portfolio's default"
-    provenance = Provenance("default", reason, expectation=choice.expectation, default=name)
+    provenance = Provenance("default", why, expectation=choice.expectation, default=name, served=served)
     return Alternative(Candidate(implementation.name, choice.config), provenance)

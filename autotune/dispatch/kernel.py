@@ -25,7 +25,9 @@ _lock: Final = threading.Lock()
 class Provenance:
     """Why a candidate is served: the rung of the ladder, the row it came from, and what differs from here.
 
-    ``row`` and ``distance`` are None on the rungs ``default`` and ``pinned``. ``origin`` says whose table has the row.
+    ``reason`` says it in a line: its ``cause``, what is ``served`` on the rung ``default``, and a ``hint`` to a name
+    that was perhaps meant. ``row`` and ``distance`` are None on the rungs ``default`` and ``pinned``. ``origin`` says
+    whose table has the row.
     ``distance`` is the shapes' (``Shape.distance``): 1 for a factor of two in one size, 0 for the very shape.
     ``baseline`` names the baseline that won the row's race and is served in place of its candidate
     (``among="fastest"``). ``default`` says whose choice is served on the rung ``default``: the portfolio's, or the
@@ -36,13 +38,19 @@ class Provenance:
     """
 
     rung: Rung
-    reason: str
+    cause: str
     row: Trial | None = None
     origin: Literal["user", "shipped", ""] = ""
     distance: float | None = None
     baseline: str = ""
     expectation: Expectation = NOTHING_RECORDED
     default: DefaultName | None = None
+    served: str = ""
+    hint: str = ""
+
+    @property
+    def reason(self) -> str:
+        return f"{self.cause}: {self.served}{self.hint}" if self.served else f"{self.cause}{self.hint}"
 
     @property
     def expected_regret(self) -> float | None:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 MAX_DISTANCE: Final = 1.0  # log2 units: a factor of two in one size; until transfer regret has been measured
 BASELINE_GAIN: Final = 1.01  # a baseline within 1 % of ours is no reason to serve it
-SERVES_DEFAULT: Final = ": the space's default"  # near the end of a reason: its basis, or a hint, may follow
-HINT: Final = ";"  # begins a hint
 
 
 def climb(
@@ -130,17 +128,6 @@ def why_default(admitted: Sequence[Implementation[Any]], shape: Shape, device: D
     else:
         text = f"{where} has a config that is valid here; the nearest, {near}, is {distance:.2f} away"
     return text
-
-
-def without_default(reason: str) -> str:
-    """Return a reason without the default that it ends with, which is not served then; a hint stays.
-
-    Example:
-        >>> without_default("no table knows the device H20: the space's default; did you mean 'H200'?")
-        "no table knows the device H20; did you mean 'H200'?"
-    """
-    found, _, rest = reason.partition(SERVES_DEFAULT)
-    return found + "".join(rest.partition(HINT)[1:])
 
 
 def _unlikeness(shape: Shape, other: Shape) -> tuple[int, float]:

@@ -17,7 +17,6 @@ from autotune.dispatch.arguments import check_arguments, not_a_name
 from autotune.dispatch.devices import known_or_here, stranger
 from autotune.dispatch.events import Pick, note_pick
 from autotune.dispatch.kernel import Alternative, TunedKernel, why_unserved
-from autotune.dispatch.ladder import without_default
 from autotune.dispatch.pins import DISABLE, Pin, Switches, make_pin, pinned_implementation, read_switches, serve_pin
 from autotune.dispatch.portfolio import choose, choose_all
 from autotune.dispatch.table_reading import device_named, portfolios_of, rows_of, similar_names
@@ -299,8 +298,8 @@ def _names(implementations: Iterable[Implementation[Any]]) -> tuple[str, ...]:
 
 def _miss(kernel: TunedKernel, on_miss: OnMiss) -> None:
     if on_miss == "error":
-        reason = without_default(kernel.last_resort.reason)
-        raise NoTunedKernelError(f"{kernel.operation}: {reason}; shape: {kernel.shape}")
+        why = kernel.last_resort  # without the default, which is not served
+        raise NoTunedKernelError(f"{kernel.operation}: {why.cause}{why.hint}; shape: {kernel.shape}")
     if _switches(_generation).is_disabled:
         return  # tables may know the shape
     from autotune.table import record_miss

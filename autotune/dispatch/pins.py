@@ -119,7 +119,7 @@ def serve_pin(
         InvalidConfigError: a parameter or a value is not of the space, or the config is invalid for the shape.
     """
     if not pin.values:
-        why = replace(served.provenance, reason=f"named by {pin.origin}: {served.provenance.reason}")
+        why = replace(served.provenance, cause=f"named by {pin.origin}: {served.provenance.cause}")
         return Alternative(served.candidate, why)
     config = _complete(pin, implementation, shape, device, served.candidate.config)
     if (reason := implementation.space.why_invalid(config, shape, device)) is not None:

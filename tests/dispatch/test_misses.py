@@ -22,6 +22,16 @@ def test_on_miss_error_raises_only_for_a_miss(tables: Tables) -> None:
     assert "default" not in message  # it was not served
 
 
+def test_a_miss_on_an_unknown_device_hints_at_the_name_that_was_meant(tables: Tables) -> None:
+    with (
+        pytest.warns(RuntimeWarning, match="space's default; did you mean"),
+        pytest.raises(NoTunedKernelError) as caught,
+    ):
+        get_kernel(sample.shape(), device="NVDIA H200", on_miss="error")
+    expected = "flash_attention: no table knows the device NVDIA H200; did you mean 'NVIDIA H200'?; shape: batch 16"
+    assert str(caught.value).startswith(expected)
+
+
 def test_on_miss_record_notes_each_missed_shape_once(tables: Tables) -> None:
     tables.ship(sample.trial())
     missed = [sample.shape(batch=1), sample.shape(window=256)]

@@ -68,7 +68,8 @@ def test_an_implementation_alone_pins_what_is_served_of_it(tables: Tables) -> No
     tables.ship(sample.trial())
     kernel = get_kernel(SHAPE, implementation="triton")
     why, served = kernel.provenance, get_kernel(SHAPE).provenance
-    assert why == replace(served, reason=f"named by implementation='triton': {served.reason}")
+    assert why == replace(served, cause=f"named by implementation='triton': {served.cause}")
+    assert why.reason == f"named by implementation='triton': {served.reason}"
     assert (kernel.config, why.rung, why.distance, len(kernel.alternatives)) == (sample.FAST, "exact", 0.0, 1)
     assert why.row is not None
     with pytest.raises(NoTunedKernelError, match="named by implementation='triton': no tuned shape of"):
