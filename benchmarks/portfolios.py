@@ -19,8 +19,8 @@ from autotune.likeness import likeness
 from autotune.registry import implementations_of, operation_names
 from autotune.table import Assignment, Store, shipped_grid, shipped_sweeps, shipped_winners, write_portfolio
 from autotune.trial import Trial
-from autotune.tuning.set_cover import assign, read_recordings
 from benchmarks.merge import RESULTS
+from benchmarks.set_cover import assign, read_recordings
 
 
 def tables_of(implementation: Implementation[Any], results: Path, stores: Iterable[Path] = ()) -> list[list[Trial]]:

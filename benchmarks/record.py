@@ -42,10 +42,10 @@ from autotune.table import Store, home, shipped_winners
 from autotune.trial import Trial
 from autotune.tuning import TunedShape, tune
 from benchmarks.console import require_gpu
-from benchmarks.grid_recording import GridRecording, compiling_ahead
 from benchmarks.grids import OPERATION, SWEEPS, TRITON, WINNERS, Cell
 from benchmarks.merge import RESULTS, add_winners
-from benchmarks.model_grid import GridCell, in_order
+from benchmarks.model_grid.problems import GridCell, in_order
+from benchmarks.model_grid.recording import GridRecording, compiling_ahead
 from benchmarks.user_tables import tables_in
 
 CellT = TypeVar("CellT", Cell, GridCell)

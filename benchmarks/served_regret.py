@@ -35,10 +35,10 @@ from autotune.registry import get_operation, implementations_of, operation_names
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Served, Store, shipped_grid, shipped_sweeps, shipped_winners, winners
-from autotune.tuning.set_cover import RecordedShape, assign, read_recordings
 from benchmarks import drawn_regret
 from benchmarks.console import open_gpu
 from benchmarks.merge import RESULTS
+from benchmarks.set_cover import RecordedShape, assign, read_recordings
 from benchmarks.user_tables import tables_in
 
 MEAN_LIMIT, WORST_LIMIT = 1.02, 1.05

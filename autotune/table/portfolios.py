@@ -50,7 +50,7 @@ VERSION_KEY: Final = "autotune.portfolio_version"  # in the footer of a file, as
 # A winner's row times the winner and the default. What else was near it is not known there: only of shapes with more
 # timed configs than this is it known what a wrong choice costs. A grid times about twelve, which hold the best: in each
 # of twelve sweeps of dense attention, left out in turn, the best of four to six of them was that of all 160 to 490
-# (NVIDIA H200, 2026-11-21 and 2026-11-22; ``autotune.tuning.knowledge``).
+# (NVIDIA H200, 2026-11-21 and 2026-11-22; ``benchmarks.model_grid.knowledge``).
 BROAD: Final = 7
 
 

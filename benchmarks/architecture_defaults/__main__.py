@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from autotune.registry import get_implementation, operation_names
 from autotune.space import Config
 from autotune.table import shipped_sweeps
-from autotune.tuning.set_cover import read_recordings
 from benchmarks.architecture_defaults.classes import (
     DTYPES,
     FAMILIES,
@@ -26,6 +25,7 @@ from benchmarks.architecture_defaults.classes import (
 )
 from benchmarks.architecture_defaults.compiling import Compiler
 from benchmarks.architecture_defaults.rule import Ranked, RuleCost, cost
+from benchmarks.set_cover import read_recordings
 
 
 def costs_on_sweeps(loads: Sequence[str]) -> list[RuleCost]:

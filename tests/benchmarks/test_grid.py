@@ -18,8 +18,6 @@ from autotune.device import NVIDIA_H200
 from autotune.dispatch.evidence import left_out_regret
 from autotune.errors import SearchError
 from autotune.executor import Baselines, Race
-from autotune.executor import compile_ahead as compile_ahead_module
-from autotune.executor.compile_ahead import CompileAhead
 from autotune.likeness import likeness
 from autotune.models import MODELS, ModelShape
 from autotune.operation import Operation
@@ -28,12 +26,14 @@ from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.space import Config
 from autotune.table import Store, grid_path, shipped_grid, shipped_portfolios, shipped_winners
 from autotune.trial import Candidate, Outcome, Policy, Stage, Status, Toolchain
-from autotune.tuning import recording as one_problem
-from autotune.tuning.knowledge import ENOUGH, FIRST, Knowledge, neighbours
-from autotune.tuning.recording import record_problem
-from benchmarks import grid_recording, merge, model_grid, portfolios, record
-from benchmarks.grid_recording import GridRecording
-from benchmarks.model_grid import GridCell, device_seconds, grid, in_order, launch_seconds, spread
+from benchmarks import merge, portfolios, record
+from benchmarks.model_grid import compile_ahead, one_problem, problems
+from benchmarks.model_grid import recording as grid_recording
+from benchmarks.model_grid.compile_ahead import CompileAhead
+from benchmarks.model_grid.knowledge import ENOUGH, FIRST, Knowledge, neighbours
+from benchmarks.model_grid.one_problem import record_problem
+from benchmarks.model_grid.problems import GridCell, device_seconds, grid, in_order, launch_seconds, spread
+from benchmarks.model_grid.recording import GridRecording
 from tests import sample
 
 H100: Final = replace(NVIDIA_H200, name="NVIDIA H100 80GB HBM3", memory_mib=81559)
@@ -75,7 +75,7 @@ def test_the_dense_problems_are_those_of_models() -> None:
 
 
 def test_the_paged_problems_are_those_of_models() -> None:
-    paged = {title: [cell.shape for cell in grid()[title]] for title in (model_grid.DECODE, model_grid.PREFILL)}
+    paged = {title: [cell.shape for cell in grid()[title]] for title in (problems.DECODE, problems.PREFILL)}
     decode, prefill = ([each for each in found if isinstance(each, PagedShape)] for found in paged.values())
     assert (len(decode), len(prefill)) == (100, 70)
     assert {shape.kv_dtype for shape in decode} == {"bfloat16", "float8_e4m3fn"}
@@ -112,7 +112,7 @@ def test_any_beginning_has_a_part_of_all_classes() -> None:
 
 
 def test_no_problem_takes_long_by_the_estimate() -> None:
-    assert all(device_seconds(cell.title, cell.shape) <= model_grid.MAX_SECONDS for cell in every())
+    assert all(device_seconds(cell.title, cell.shape) <= problems.MAX_SECONDS for cell in every())
     assert max(launch_seconds(cell.title, cell.shape) for cell in every()) < 0.04
     assert 500 < sum(device_seconds(cell.title, cell.shape) for cell in every()) < 800
 
@@ -133,14 +133,14 @@ def points_of(model: ModelShape, title: str) -> Iterator[Shape]:
     for window in dict.fromkeys((model.window, None) if model.mixes_windows else (model.window,)):
         features: dict[str, Any] = {**heads, "window": window, "softcap": model.softcap is not None}
         for batch, length in itertools.product((1, 2, 4, 8, 16, 32), (512, 1024, 2048, 4096, 8192, 16384)):
-            if title == model_grid.DENSE:
+            if title == problems.DENSE:
                 yield AttentionShape(batch=batch, seq_q=length, causal=model.causal, **features)
             elif model.causal and not model.latent:
                 yield PagedShape(batch=batch, max_context=length, sinks=model.sinks, alibi=model.alibi, **features)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("title", "begin"), [(model_grid.DENSE, 200), (model_grid.DECODE, 240)])
+@pytest.mark.parametrize(("title", "begin"), [(problems.DENSE, 200), (problems.DECODE, 240)])
 def test_once_recorded_it_speaks_for_nearly_all_shapes_of_named_models(title: str, begin: int) -> None:
     """Of at least 95 % an expected regret is known, after a good part of the list already."""
     implementation = get_implementation(*title.split("/"))
@@ -505,7 +505,7 @@ class Pool:
 
 
 def test_what_comes_next_is_compiled_ahead_problem_by_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compile_ahead_module, "CompilePool", Pool)
+    monkeypatch.setattr(compile_ahead, "CompilePool", Pool)
     ahead = CompileAhead(H100, jobs=2)
     pool: Any = ahead._pool
     first, second = (cell.shape for cell in cells(2))

@@ -1,8 +1,8 @@
 """A recording of the grid of model shapes on the GPU here, resumable, that stops in time: ``benchmarks.record grid``.
 
-Each problem has a second or two (``autotune.tuning.recording``): the members of its class's portfolio, the defaults,
-what people write by hand, the winners of like shapes and some neighbours are checked, screened and raced, and a search
-goes on only where it gained more than 3 % at like shapes. Every verdict is in the store before the next problem begins;
+Each problem has a second or two (``one_problem``): the members of its class's portfolio, the defaults, what people
+write by hand, the winners of like shapes and some neighbours are checked, screened and raced, and a search goes on only
+where it gained more than 3 % at like shapes. Every verdict is in the store before the next problem begins;
 all of them ship as the grid's table, and the winners with the others.
 """
 
@@ -16,15 +16,15 @@ from typing import Any, Final
 
 from autotune.errors import AutotuneError, MissingDependencyError
 from autotune.executor import Executor
-from autotune.executor.compile_ahead import CompileAhead
 from autotune.registry import get_implementation, get_operation
 from autotune.shape import Shape
 from autotune.table import Store, shipped_grid, shipped_sweeps, shipped_winners
 from autotune.trial import Candidate, Trial
-from autotune.tuning.knowledge import Knowledge
-from autotune.tuning.recording import RACE_SECONDS, SEARCH_SECONDS, Recorded, is_recorded, record_problem
 from benchmarks.merge import RESULTS, add_grid, add_winners
-from benchmarks.model_grid import GridCell, device_seconds
+from benchmarks.model_grid.compile_ahead import CompileAhead
+from benchmarks.model_grid.knowledge import Knowledge
+from benchmarks.model_grid.one_problem import RACE_SECONDS, SEARCH_SECONDS, RecordedProblem, is_recorded, record_problem
+from benchmarks.model_grid.problems import GridCell, device_seconds
 
 LOOK_AHEAD: Final = 6  # problems whose binaries are compiled while another is measured
 SHIP_SECONDS: Final = 8.0  # kept for writing the tables
@@ -166,7 +166,7 @@ def _read_part(title: str, executor: Executor, store: Store, folders: Sequence[P
     return part
 
 
-def _summary(found: Recorded) -> str:
+def _summary(found: RecordedProblem) -> str:
     winner = found.winner
     assert winner.timing is not None
     times = {"served": winner.default_timing, "by hand": winner.heuristic_timing}

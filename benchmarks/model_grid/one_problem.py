@@ -16,7 +16,7 @@ from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store, ranked, winners
 from autotune.trial import Outcome, Trial, median_us
-from autotune.tuning.knowledge import Knowledge, neighbours
+from benchmarks.model_grid.knowledge import Knowledge, neighbours
 
 RACE_SECONDS: Final = 1.0
 SEARCH_SECONDS: Final = 4.0
@@ -24,7 +24,7 @@ RACED: Final = 6  # beside the defaults and what people write by hand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedProblem:
     """A problem that was recorded.
 
     Attributes:
@@ -54,7 +54,7 @@ def record_problem(
     race_seconds: float = RACE_SECONDS,
     search_seconds: float = SEARCH_SECONDS,
     between: Callable[[], None] = lambda: None,
-) -> Recorded:
+) -> RecordedProblem:
     """Measure the first configs of a problem, search on where that is expected to pay, and race the best.
 
     Every config is compiled, checked for correct numbers and screened as in a search, and every finalist is checked on
@@ -107,7 +107,7 @@ def record_problem(
     knowledge.learn([everything])
     if gain is not None:
         knowledge.note_gain(shape, gain)
-    return Recorded(
+    return RecordedProblem(
         shape=shape,
         rows=everything,
         winner=found[0],

@@ -13,7 +13,7 @@ from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.trial import Conditions, Policy, Stage, Status
-from autotune.tuning.set_cover import RecordedShape, assign, cover, read_recordings
+from benchmarks.set_cover import RecordedShape, assign, cover, read_recordings
 from tests import sample
 
 A, B, C, D = sample.FAST, *(sample.config(num_stages=stages) for stages in (3, 4, 5))
