@@ -28,11 +28,11 @@ from autotune.executor.compile_pool import COMPILE_SECONDS, CompilePool
 from autotune.registry import get_implementation, get_operation
 from autotune.space import Config
 from autotune.trial import Candidate, Outcome
-from benchmarks.grids import grid_shape
+from benchmarks.shipped_problems import benchmark_shape
 
 OPERATION: Final = get_operation("flash_attention")
 IMPLEMENTATION: Final = get_implementation("flash_attention", "triton")
-SHAPE: Final = grid_shape(128, True, 4096)
+SHAPE: Final = benchmark_shape(128, True, 4096)
 SEED: Final = 0
 WATCH_SECONDS: Final = 1.0
 

@@ -38,7 +38,7 @@ from autotune.table import (
 from autotune.trial import Candidate, Policy, PriorPick, Stage, Status, Trial
 from autotune.tuning import draw_shapes, is_measurable, nearest_rank
 from autotune.tuning.beginnings import find_heuristics, find_neighbours
-from benchmarks import coverage
+from benchmarks import expected_regret
 
 MEMORY_MIB: Final = 81559  # of an H100 80GB HBM3: all GPUs are asked for the same shapes
 MEDIAN_LIMIT, TAIL_LIMIT = 0.02, 0.08
@@ -81,7 +81,7 @@ def draw(operation: Operation[Any], drawn: int | None, points: int | None, seed:
     """Draw shapes as users have them; or, of ``points``, that many of the named models' that an H100 can tune."""
     if points is None:
         return draw_shapes(operation, drawn or 0, seed, memory_mib=MEMORY_MIB)
-    every = coverage.points().get(operation.name, [])
+    every = expected_regret.points().get(operation.name, [])
     known = [each for each in dict.fromkeys(every) if is_measurable(operation, each, memory_mib=MEMORY_MIB)]
     if not 1 <= points <= len(known):
         can = f"{operation.name} has {len(known)} that an H100 can tune"

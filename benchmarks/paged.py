@@ -24,7 +24,7 @@ from autotune.shape import PagedShape, Shape
 from autotune.timing import Stopwatch
 from autotune.trial import Candidate, Policy
 from benchmarks.console import open_gpu, print_head, print_row
-from benchmarks.grids import (
+from benchmarks.shipped_problems import (
     BESIDE_SHORT,
     CACHED,
     CHUNK,

@@ -1,6 +1,6 @@
 """Compare the shipped winners with torch's SDPA backends on the GPU here: ``python -m benchmarks.prefill``.
 
-Print a Markdown table over the 16 cells of FlashAttention's grid (head_dim 64 and 128, causal or not, four lengths;
+Print a Markdown table over 16 cells of FlashAttention's benchmark (head_dim 64 and 128, causal or not, four lengths;
 batch x seq = 16,384, heads x head_dim = 2048, bf16), in TFLOP/s; each row is one interleaved race, so its ratios were
 taken in one run.
 """
@@ -14,7 +14,7 @@ from autotune.registry import get_operation
 from autotune.roofline import rates
 from autotune.table import shipped_winners
 from benchmarks.console import open_gpu, print_head, print_row
-from benchmarks.grids import OPERATION, TRITON, grid_shape
+from benchmarks.shipped_problems import OPERATION, TRITON, benchmark_shape
 
 LENGTHS = (512, 1024, 4096, 16384)
 SECONDS = 4.0
@@ -29,7 +29,7 @@ def main() -> None:
         columns = ("D", "causal", "S", *PEERS.values(), "autotune", "of cuDNN", "of flash")
         print_head(*columns, "BLOCK_Q x BLOCK_K / warps / stages")
         for head_dim, causal, seq in itertools.product((64, 128), (False, True), LENGTHS):
-            shape = grid_shape(head_dim, causal, seq)
+            shape = benchmark_shape(head_dim, causal, seq)
             kernel = get_kernel(shape, device=executor.device.name)
             executor.open(operation, shape)
             race = executor.race([kernel.candidate], seconds=SECONDS, baselines="every")

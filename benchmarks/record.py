@@ -1,6 +1,6 @@
 """Record the tables of ``results/`` on the GPU here: ``python -m benchmarks.record winners``, ``sweeps`` or ``grid``.
 
-The problems are those of ``benchmarks.grids``, of flash attention in Triton unless ``--operation`` and
+The problems are those of ``benchmarks.shipped_problems``, of flash attention in Triton unless ``--operation`` and
 ``--implementation`` name others. A recording may be split over several runs by ``--only``, ``--head-dim``, ``--part``
 and ``--missing``: every result is written as it comes, and tables that are there already are merged with.
 
@@ -42,10 +42,10 @@ from autotune.table import Store, home, shipped_winners
 from autotune.trial import Trial
 from autotune.tuning import TunedShape, tune
 from benchmarks.console import require_gpu
-from benchmarks.grids import OPERATION, SWEEPS, TRITON, WINNERS, Cell
 from benchmarks.merge import RESULTS, add_winners
 from benchmarks.model_grid.problems import GridCell, in_order
 from benchmarks.model_grid.recording import GridRecording, compiling_ahead
+from benchmarks.shipped_problems import OPERATION, SWEEPS, TRITON, WINNERS, Cell
 from benchmarks.user_tables import tables_in
 
 CellT = TypeVar("CellT", Cell, GridCell)

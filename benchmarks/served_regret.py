@@ -13,7 +13,7 @@ Wanted: a median regret of at most 2 % and a 95th percentile of at most 8 %; a m
 other devices alone (``--only-other-device``). ``--store`` keeps what was measured: the same command continues, and
 ``--minutes`` ends a run; exits with 1 beyond the limits, or while shapes are left.
 
-``--points N``: N points of ``benchmarks.coverage`` that an H100 can tune, instead of drawn shapes. Wanted: what
+``--points N``: N points of ``benchmarks.expected_regret`` that an H100 can tune, instead of drawn shapes. Wanted: what
 was expected of 90 % of those of which something was expected is within 3 points of what is measured.
 """
 

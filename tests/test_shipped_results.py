@@ -1,4 +1,4 @@
-"""What really ships: whole tables, measured with this source, complete over the grid, found from any folder."""
+"""What really ships: whole tables, measured with this source, complete over the benchmark, found from any folder."""
 
 import json
 import os
@@ -37,7 +37,7 @@ COMPARISONS: Final = sorted(RESULTS.glob("*/bench/*.parquet"))
 TABLES: Final = sorted(
     path.relative_to(RESULTS).as_posix() for path in RESULTS.rglob("*.parquet") if path not in COMPARISONS
 )
-GRID: Final = [
+BENCHMARK: Final = [
     AttentionShape(
         batch=16384 // seq, heads=2048 // head_dim, seq_q=seq, head_dim=head_dim, dtype="bfloat16", causal=causal
     )
@@ -145,10 +145,10 @@ def test_no_winner_loses_to_the_default_of_its_race() -> None:
             assert trial.timing.median_us <= 1.01 * trial.default_timing.median_us, trial
 
 
-def test_the_grid_is_complete() -> None:
+def test_the_benchmark_of_flash_attention_is_complete() -> None:
     rows = shipped_winners("flash_attention", implementation="triton")
     found = {trial.shape for trial in rows if trial.device.name == DEVICE}
-    missing = [str(shape) for shape in GRID if shape not in found]
+    missing = [str(shape) for shape in BENCHMARK if shape not in found]
     assert not missing, f"no winner on {DEVICE} for {'; '.join(missing)}; on that device, run `{REGENERATE}`"
 
 
@@ -164,7 +164,7 @@ def test_flex_ships_for_all_its_problems_measured_with_one_torch() -> None:
 
 @pytest.mark.parametrize("seq", [1024, 4096])
 def test_the_replayed_sweeps_cover_their_space(seq: int) -> None:
-    shape = next(cell for cell in GRID if (cell.head_dim, cell.causal, cell.seq_q) == (128, True, seq))
+    shape = next(cell for cell in BENCHMARK if (cell.head_dim, cell.causal, cell.seq_q) == (128, True, seq))
     trials = [trial for sweep in sweeps() for trial in sweep.trials() if trial.shape == shape]
     assert trials, f"no sweep of {shape}; on that device, run `python benchmarks/record.py sweeps`"
     assert set(IMPLEMENTATION.space.configs(shape, trials[0].device)) <= {trial.config for trial in trials}

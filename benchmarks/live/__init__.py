@@ -1,10 +1,11 @@
 """The project's targets for a search, measured on the GPU here: ``python -m benchmarks.live PART... --json FILE``.
 
 Each part prints a summary and one line ``target ...: met`` or ``missed`` for every promise, and adds both to the JSON
-file as it ends; a part that fails is recorded and the next one runs. The main shape is ``grid_shape(128, True, 4096)``
-of ``benchmarks.record``: batch 4, 16 heads, 4096 causal bf16 queries of 128. Nothing here reads the user's store, and
-only ``ladder_shipped`` and ``contention`` may begin from shipped winners. This process holds no CUDA context, so that
-it contends with nobody. Seconds behind a part are a guess of what it takes on an H200 host with 16 cores.
+file as it ends; a part that fails is recorded and the next one runs. The main shape is
+``benchmark_shape(128, True, 4096)`` of ``benchmarks.shipped_problems``: batch 4, 16 heads, 4096 causal bf16 queries of
+128. Nothing here reads the user's store, and only ``ladder_shipped`` and ``contention`` may begin from shipped winners.
+This process holds no CUDA context, so that it contends with nobody. Seconds behind a part are a guess of what it takes
+on an H200 host with 16 cores.
 
 search (45 s)
     A process of its own searches the main shape with the default limits (120 trials, 60 s, ends when converged), an

@@ -15,8 +15,8 @@ from triton.runtime.errors import OutOfResources, PTXASError
 from autotune.kernels.flash_attention.triton import KERNEL
 from autotune.registry import load_definition
 from autotune.space import Config
-from benchmarks.grids import OPERATION
 from benchmarks.live.problem import MAIN, from_plain, make_tensors
+from benchmarks.shipped_problems import OPERATION
 
 
 def ask(config: Config, inputs: Any, outputs: tuple[torch.Tensor, ...]) -> dict[str, Any]:

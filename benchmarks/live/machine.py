@@ -10,10 +10,10 @@ from typing import Any, Final
 from autotune.search import compile_all
 from autotune.table import Store
 from autotune.trial import Candidate, Outcome, Status
-from benchmarks.grids import OPERATION, TRITON
 from benchmarks.live import processes
 from benchmarks.live.problem import ATTENTION, MAIN, from_plain, optimum, valid_configs, write_configs
 from benchmarks.live.report import Findings, Goal
+from benchmarks.shipped_problems import OPERATION, TRITON
 
 PREDICTIONS: Final = {
     Status.OK: "fits",

@@ -14,9 +14,9 @@ from autotune.search import Limits
 from autotune.space import Config
 from autotune.table import shipped_sweeps
 from autotune.trial import Candidate, Stage, Status, Timing, Trial, median_us
-from benchmarks.grids import OPERATION, TRITON, grid_shape
+from benchmarks.shipped_problems import OPERATION, TRITON, benchmark_shape
 
-MAIN: Final = grid_shape(128, True, 4096)
+MAIN: Final = benchmark_shape(128, True, 4096)
 ATTENTION: Final = get_operation(OPERATION)
 IMPLEMENTATION: Final = get_implementation(OPERATION, TRITON)
 LIMITS: Final = Limits(trials=120, seconds=60, converge=True)  # those of `autotune search`

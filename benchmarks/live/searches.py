@@ -14,10 +14,10 @@ from autotune.space import Config
 from autotune.table import Store
 from autotune.trial import median_us
 from autotune.units import timing_text
-from benchmarks.grids import grid_shape
 from benchmarks.live import processes
 from benchmarks.live.problem import ATTENTION, LIMITS, MAIN, from_plain, optimum, race, race_main, to_plain
 from benchmarks.live.report import Findings, Goal
+from benchmarks.shipped_problems import benchmark_shape
 
 LENGTHS: Final = "128,...,16384"
 SEEDS: Final = (1, 2)
@@ -117,7 +117,7 @@ def run_repeat(work: Path) -> Findings:
             started = time.monotonic()
             row: dict[str, Any] = {"cell": cell, "difference": None}
             try:
-                row |= _search_twice(executor, grid_shape(*cell), work / "repeat" / "_".join(map(str, cell)))
+                row |= _search_twice(executor, benchmark_shape(*cell), work / "repeat" / "_".join(map(str, cell)))
             except (AutotuneError, RuntimeError) as error:
                 row["error"] = str(error)
             rows.append({**row, "seconds": time.monotonic() - started})

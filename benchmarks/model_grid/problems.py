@@ -32,7 +32,7 @@ from autotune.models import MODELS as NAMED
 from autotune.models import ModelShape, get_model
 from autotune.registry import get_operation
 from autotune.shape import AttentionShape, PagedShape, Shape
-from benchmarks.grids import Cell
+from benchmarks.shipped_problems import Cell
 
 Fields = dict[str, Any]
 Widths = tuple[int, int]

@@ -17,7 +17,6 @@ from autotune.registry import load_definition
 from autotune.space import Config
 from autotune.table import served, served_winners, shipped_winners
 from autotune.trial import Candidate, Outcome, Resources, Status, Timing
-from benchmarks.grids import OPERATION, grid_shape
 from benchmarks.live import processes
 from benchmarks.live.__main__ import AFTER_SEARCH, PARTS, run_part
 from benchmarks.live.helion_tuner import to_config, tunables
@@ -27,6 +26,7 @@ from benchmarks.live.problem import IMPLEMENTATION, MAIN, from_plain, optimum, v
 from benchmarks.live.report import Findings, Goal, Report
 from benchmarks.live.searches import CELLS, apart, describe_overhead
 from benchmarks.live.triton_tuner import OPTIONS, Clock, by_kind, capture_launch, choose, grid, shape_descriptors
+from benchmarks.shipped_problems import OPERATION, benchmark_shape
 
 DEFINITION = load_definition(OPERATION)
 SMALL = DEFINITION.check_shapes(MAIN)[0]
@@ -168,12 +168,12 @@ def test_a_part_that_compares_with_a_search_that_failed_says_so(
     assert "target overhead: not measured, RuntimeError: the part `search` failed" in capsys.readouterr().out
 
 
-def test_the_shapes_that_are_searched_twice_span_the_grid() -> None:
+def test_the_shapes_that_are_searched_twice_span_the_benchmark() -> None:
     assert len(set(CELLS)) == 10
     assert {cell[:2] for cell in CELLS} == {(dim, causal) for dim in (64, 128, 256) for causal in (False, True)}
     assert (min(cell[2] for cell in CELLS), max(cell[2] for cell in CELLS)) == (512, 16384)
     for cell in CELLS:
-        grid_shape(*cell)
+        benchmark_shape(*cell)
 
 
 def test_the_optimum_is_a_valid_config(valid: list[Config]) -> None:

@@ -13,8 +13,8 @@ from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel, reload
 from autotune.table import Store
 from benchmarks import paged
-from benchmarks.grids import LLAMA, mixed_shape, paged_shape, prefill_shape
 from benchmarks.paged import PARTS, ROUNDS, rungs, take_turns
+from benchmarks.shipped_problems import LLAMA, mixed_shape, paged_shape, prefill_shape
 from benchmarks.user_tables import tables_in
 from tests import sample
 

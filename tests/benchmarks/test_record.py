@@ -23,19 +23,19 @@ from autotune.table import Store, home, shipped_winners
 from autotune.trial import Status, Trial
 from autotune.tuning import tuner
 from benchmarks import record
-from benchmarks.grids import SWEEPS, WINNERS, Cell, grid_shape
 from benchmarks.merge import merge
 from benchmarks.record import TableRecording, choose, cut, parse, seconds_of
+from benchmarks.shipped_problems import SWEEPS, WINNERS, Cell, benchmark_shape
 from tests import flex_sample, sample
 
 GPU: Final[Any] = SimpleNamespace(
     name="gpu", device=NVIDIA_H200, toolchain=sample.TOOLCHAIN, close=lambda: None, reached={}
 )
-CELLS: Final = [Cell("causal", grid_shape(128, True, seq)) for seq in (512, 1024, 2048)]
+CELLS: Final = [Cell("causal", benchmark_shape(128, True, seq)) for seq in (512, 1024, 2048)]
 
 
 @pytest.mark.parametrize("title", WINNERS)
-def test_a_grid_names_each_problem_once_and_its_implementation_supports_all(title: str) -> None:
+def test_each_problem_is_named_once_and_its_implementation_supports_it(title: str) -> None:
     operation, name = title.split("/")
     found = get_implementation(operation, name)
     for cells in (WINNERS[title], SWEEPS[title]):
@@ -46,19 +46,19 @@ def test_a_grid_names_each_problem_once_and_its_implementation_supports_all(titl
             assert found.space.why_invalid(default, cell.shape, NVIDIA_H200) is None
 
 
-def test_the_grid_of_flash_attention_is_that_of_its_authors() -> None:
-    grid = [cell for cell in WINNERS["flash_attention/triton"] if cell.group in ("full", "causal")]
-    assert len(grid) == 36
-    for cell in grid:
+def test_the_problems_of_flash_attention_are_its_authors_benchmark() -> None:
+    cells = [cell for cell in WINNERS["flash_attention/triton"] if cell.group in ("full", "causal")]
+    assert len(cells) == 36
+    for cell in cells:
         shape = cell.shape
         assert isinstance(shape, AttentionShape)
         assert (shape.batch * shape.seq_q, shape.heads * shape.head_dim) == (16384, 2048)
-    shapes = {cell.shape for cell in grid}
+    shapes = {cell.shape for cell in cells}
     assert len(SWEEPS["flash_attention/triton"]) == 12
     assert {cell.shape for cell in SWEEPS["flash_attention/triton"]} <= shapes
 
 
-def test_the_grid_of_paged_decode_covers_what_is_served() -> None:
+def test_the_problems_of_paged_decode_include_what_is_served() -> None:
     shapes = [cell.shape for cell in WINNERS["paged_decode/triton"] if isinstance(cell.shape, PagedShape)]
     assert {(s.heads, s.kv_heads, s.head_dim) for s in shapes} == {
         *((32, 8, 128), (8, 1, 128), (28, 4, 128), (32, 32, 128), (64, 8, 64), (32, 8, 256)),
@@ -70,7 +70,7 @@ def test_the_grid_of_paged_decode_covers_what_is_served() -> None:
     assert {s.sinks for s in shapes if s.head_dim == 64} == {True}
 
 
-def test_the_grid_of_flex_attention_is_what_its_users_run() -> None:
+def test_the_problems_of_flex_attention_are_what_its_users_run() -> None:
     assert SWEEPS["flash_attention/flex"] == ()
     assert tuple(cell.shape for cell in WINNERS["flash_attention/flex"]) == flex_sample.SHAPES
     for shape in flex_sample.SHAPES:
@@ -318,7 +318,7 @@ def test_the_command_records_the_missing_over_a_store_of_its_own(
         with pytest.raises(SystemExit) as ended:
             record.main()
         assert (ended.value.code, len(searches.asked)) == (0, expected)
-    assert {trial.shape for trial in recorded(results)} == {grid_shape(128, True, 1024)}
+    assert {trial.shape for trial in recorded(results)} == {benchmark_shape(128, True, 1024)}
     assert len(closed) == 2
     assert store.is_dir()
     assert home() == users  # again

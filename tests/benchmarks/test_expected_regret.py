@@ -14,7 +14,7 @@ from autotune.shape import AttentionShape
 from autotune.table import Store, as_expected, home, served_regrets
 from autotune.trial import Trial
 from autotune.tuning import is_measurable
-from benchmarks import coverage, drawn_regret
+from benchmarks import drawn_regret, expected_regret
 from tests import sample
 
 
@@ -27,7 +27,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_the_points_are_as_many_as_were_measured() -> None:
-    found = coverage.points()
+    found = expected_regret.points()
     assert {name: len(shapes) for name, shapes in found.items()} == {"flash_attention": 1620, "paged_decode": 1332}
     for name, shapes in found.items():
         assert all(get_operation(name).unsupported(shape) is None for shape in shapes)
@@ -57,7 +57,7 @@ def test_only_what_has_evidence_and_is_near_counts(results: Path, monkeypatch: p
     Store(results.parent / "home").append([sample.trial(sample.shape(1024))])
     dispatch.reload()
     shapes = [sample.shape(1024), sample.shape(1024), sample.shape(1024, head_dim=64), sample.shape(2048)]
-    found = coverage.cover("flash_attention", shapes, NVIDIA_H200.name)
+    found = expected_regret.count_points("flash_attention", shapes, NVIDIA_H200.name)
     assert (found.count, found.near, found.unknown) == (4, 2, 2)
     assert found.rungs == {"exact": 2, "default": 2}
     assert found.share == 0.5
@@ -69,22 +69,22 @@ def test_only_what_has_evidence_and_is_near_counts(results: Path, monkeypatch: p
 def test_the_command_fails_below_what_is_wanted(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(coverage, "points", lambda: {"flash_attention": [sample.shape(1024)]})
+    monkeypatch.setattr(expected_regret, "points", lambda: {"flash_attention": [sample.shape(1024)]})
     store = Store(tmp_path / "store")
     for number in range(1, 11):
         store.append([raced(number, 0.01, 0.0 if number < 10 else 0.2)])
     store.append([raced(11, 0.01, 0.9, executor="replay")])
     with pytest.raises(SystemExit, match="wanted 95% of points, and 90% of races as expected"):
-        coverage.main(["--store", str(tmp_path / "store")])
+        expected_regret.main(["--store", str(tmp_path / "store")])
     assert " 90.0%  of 10 races: expected within 3 points" in capsys.readouterr().out
-    monkeypatch.setattr(coverage, "WANTED", 0.0)
-    coverage.main(["--store", str(tmp_path / "store")])
+    monkeypatch.setattr(expected_regret, "WANTED", 0.0)
+    expected_regret.main(["--store", str(tmp_path / "store")])
     store.append([raced(12, 0.01, 0.2)])
     with pytest.raises(SystemExit):
-        coverage.main(["--store", str(tmp_path / "store")])
+        expected_regret.main(["--store", str(tmp_path / "store")])
     assert home() == tmp_path / "home"  # the user's tables stand again
     with pytest.raises(SystemExit, match="no folder: /nonexistent"):
-        coverage.main(["--store", "/nonexistent"])
+        expected_regret.main(["--store", "/nonexistent"])
 
 
 def test_points_to_measure_are_drawn_by_a_seed_and_can_be_tuned() -> None:
@@ -92,7 +92,7 @@ def test_points_to_measure_are_drawn_by_a_seed_and_can_be_tuned() -> None:
     drawn = drawn_regret.draw(operation, None, 40, 2)
     assert drawn == drawn_regret.draw(operation, None, 40, 2)
     assert len(set(drawn)) == 40
-    assert set(drawn) <= set(coverage.points()["flash_attention"])
+    assert set(drawn) <= set(expected_regret.points()["flash_attention"])
     assert all(isinstance(each, AttentionShape) and is_measurable(operation, each, memory_mib=81559) for each in drawn)
 
 

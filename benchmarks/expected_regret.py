@@ -1,4 +1,4 @@
-"""The share of points of the named models served near the best, and as expected: ``python -m benchmarks.coverage``.
+"""Points of the named models served near the best, and as expected: ``python -m benchmarks.expected_regret``.
 
 The points are 45 models in 6 batches and 6 lengths each: 1,620 of dense attention, and of the 37 models that keep keys
 and values 1,332 of a paged decode. Each is looked up by the shipped tables alone, as on each ``--device``; no GPU.
@@ -51,7 +51,7 @@ def points() -> dict[str, list[Shape]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
+class PointCounts:
     """Counts of the points of one operation on one device: those served near the best, and all by rung."""
 
     operation: str
@@ -72,13 +72,13 @@ class Coverage:
         return f"{self.share:6.1%}  {where}: {near}, {self.unknown} without evidence; {rungs}"
 
 
-def cover(operation: str, shapes: Sequence[Shape], device: str) -> Coverage:
+def count_points(operation: str, shapes: Sequence[Shape], device: str) -> PointCounts:
     """Look up each shape by the tables as they are."""
     served = {
         shape: get_kernel(shape, device=device, operation=operation).provenance for shape in dict.fromkeys(shapes)
     }
     expected = [(served[shape].expected_regret, served[shape].evidence) for shape in shapes]
-    return Coverage(
+    return PointCounts(
         operation,
         device,
         count=len(shapes),
@@ -90,7 +90,7 @@ def cover(operation: str, shapes: Sequence[Shape], device: str) -> Coverage:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.coverage",
+        prog="python -m benchmarks.expected_regret",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -99,15 +99,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--store", type=Path, action="append", default=[], metavar="FOLDER", help="races to compare")
     given = parser.parse_args(arguments)
     if absent := [str(folder) for folder in given.store if not folder.is_dir()]:
-        sys.exit(f"benchmarks.coverage: no folder: {', '.join(absent)}")
+        sys.exit(f"benchmarks.expected_regret: no folder: {', '.join(absent)}")
     with tables_in():
-        covered = [
-            cover(operation, shapes, device)
+        counted = [
+            count_points(operation, shapes, device)
             for device in given.device or DEVICES
             for operation, shapes in points().items()
         ]
-    print(*covered, sep="\n")
-    is_met = all(each.share >= WANTED for each in covered)
+    print(*counted, sep="\n")
+    is_met = all(each.share >= WANTED for each in counted)
     if given.store:
         rows = [row for store in given.store for name in operation_names() for row in Store(store).trials(name)]
         near, known = as_expected(served_regrets(row for row in rows if row.executor == "gpu"))
@@ -115,9 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{share:6.1%}  of {known} races: expected within {100 * AS_EXPECTED:.0f} points of what was measured")
         is_met = is_met and share >= AS_EXPECTED_SHARE
     if not is_met:
-        sys.exit(
-            f"benchmarks.coverage: wanted {WANTED:.0%} of points, and {AS_EXPECTED_SHARE:.0%} of races as expected"
-        )
+        wanted = f"{WANTED:.0%} of points, and {AS_EXPECTED_SHARE:.0%} of races as expected"
+        sys.exit(f"benchmarks.expected_regret: wanted {wanted}")
 
 
 if __name__ == "__main__":

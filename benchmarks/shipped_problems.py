@@ -43,8 +43,8 @@ class Cell(NamedTuple):
         return f"{self.group}: {self.shape}"
 
 
-def grid_shape(head_dim: int, causal: bool, seq: int) -> AttentionShape:
-    """Return one cell of flash attention's grid."""
+def benchmark_shape(head_dim: int, causal: bool, seq: int) -> AttentionShape:
+    """Return one cell of FlashAttention's benchmark."""
     return AttentionShape(batch=TOKENS // seq, heads=WIDTH // head_dim, seq_q=seq, head_dim=head_dim, causal=causal)
 
 
@@ -97,7 +97,7 @@ def _pages(group: str, model: ModelShape, *sizes: tuple[int, int], **fields: Any
 WINNERS: Final = {
     "flash_attention/triton": (
         *(
-            Cell("causal" if causal else "full", grid_shape(head_dim, causal, seq))
+            Cell("causal" if causal else "full", benchmark_shape(head_dim, causal, seq))
             for head_dim in HEAD_DIMS
             for causal in (False, True)
             for seq in LENGTHS
@@ -114,8 +114,8 @@ WINNERS: Final = {
     ),
     "flash_attention/flex": (
         *_cells("llama", map(dense_prefill, (1024, 4096))),
-        Cell("full", grid_shape(128, False, 4096)),
-        *_cells("causal", (grid_shape(head_dim, True, 2048) for head_dim in (64, 256))),
+        Cell("full", benchmark_shape(128, False, 4096)),
+        *_cells("causal", (benchmark_shape(head_dim, True, 2048) for head_dim in (64, 256))),
         Cell("window", replace(dense_prefill(8192), window=1024)),
         Cell("softcap", dense_shape(GEMMA, 4096)),
         Cell("encoder", AttentionShape(batch=32, heads=12, seq_q=512, head_dim=64)),  # BERT base's heads and length
@@ -144,7 +144,7 @@ WINNERS: Final = {
 }
 SWEEPS: Final = {
     "flash_attention/triton": tuple(  # a short and a long one of each kind
-        Cell("causal" if causal else "full", grid_shape(head_dim, causal, seq))
+        Cell("causal" if causal else "full", benchmark_shape(head_dim, causal, seq))
         for head_dim in HEAD_DIMS
         for causal, at_128, at_others in ((False, (1024, 8192), (1024, 16384)), (True, (1024, 4096), (512, 4096)))
         for seq in (at_128 if head_dim == 128 else at_others)
