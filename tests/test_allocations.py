@@ -1,4 +1,4 @@
-"""What a call holds of memory: the CPU's by torch's own profiler, a GPU's by a stand-in that counts."""
+"""The memory that a call holds: the CPU's by torch's own profiler, a GPU's by a stand-in that counts."""
 
 from collections.abc import Callable
 from typing import Any

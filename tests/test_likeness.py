@@ -1,4 +1,4 @@
-"""How alike shapes are to a config: what counts as a factor of two, what counts little, what parts kinds."""
+"""Likeness of shapes to a config: what counts as a factor of two, what counts little, what parts kinds."""
 
 import math
 from dataclasses import dataclass, replace

@@ -48,7 +48,7 @@ class Environment:
 
 
 def sources(folder: str) -> set[str]:
-    """What the wheel must hold of a linked folder, by name inside the wheel."""
+    """The files that the wheel must hold of a linked folder, by name inside the wheel."""
     patterns = ["*.parquet", "SHA256SUMS"] if folder == "results" else ["*.py"]
     return {
         f"autotune/{path.relative_to(ROOT).as_posix()}"

@@ -44,14 +44,14 @@ def tokens(count: int, seed: int = 0, head_dim_v: int = 16) -> tuple[torch.Tenso
 
 
 def read(cache: PagedKVCache, sequence: int) -> list[torch.Tensor]:
-    """What a kernel would read of a sequence."""
+    """The tokens that a kernel would read of a sequence."""
     (pages,), (length,) = cache.page_table([sequence]), cache.seq_lens([sequence]).tolist()
     pools = ((cache.k_cache, cache.k_scale), (cache.v_cache, cache.v_scale))
     return [gather_keys(x, pages, length, layout=cache.layout, scale=y, dtype=torch.float32) for x, y in pools]
 
 
 def stored(rows: torch.Tensor, cache: PagedKVCache, scale: torch.Tensor | None) -> torch.Tensor:
-    """What tokens are once the cache has quantized them."""
+    """Tokens as they are once the cache has quantized them."""
     if scale is None:
         return rows
     values, scale = quantize(rows, cache.k_cache.dtype, None if scale.ndim == 3 else scale)

@@ -1,4 +1,4 @@
-"""What really ships: whole tables, measured with this source, complete over the benchmark, found from any folder."""
+"""The tables that really ship: whole, measured with this source, complete over the benchmark, found from any folder."""
 
 import json
 import os
@@ -78,7 +78,7 @@ def test_every_row_is_of_todays_spaces() -> None:
 
 
 def test_no_measurement_is_lost() -> None:
-    """What the first release shipped, beside what joined since."""
+    """The tables of the first release, beside what joined since."""
     assert len(shipped()) >= 88
     assert len(sweeps()) >= 14
 

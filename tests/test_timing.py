@@ -119,7 +119,7 @@ def test_a_slow_first_pass_shortens_no_sample(cuda: FakeCuda) -> None:
 
 @pytest.mark.parametrize(("microseconds", "replays"), [(20.0, 2), (4000.0, 2), (6000.0, 1)])
 def test_a_short_sample_is_taken_behind_a_replay_of_its_own(cuda: FakeCuda, microseconds: float, replays: int) -> None:
-    """What another left behind, here a slow first launch after it, is in none."""
+    """Traces of another replay, here a slow first launch after it, are in none."""
     with stopwatch(cuda, microseconds) as watch:
         watch.warm_up()
         before = cuda.now

@@ -33,7 +33,7 @@ def by_shape(results: Path) -> dict[object, Trial]:
 
 @pytest.fixture
 def parts(tmp_path: Path) -> list[Path]:
-    """What four GPUs recorded of two problems each."""
+    """Recordings of four GPUs, of two problems each."""
     rows, folders = flex_sample.winners(), [tmp_path / f"gpu{number}" for number in range(4)]
     for number, folder in enumerate(folders):
         flex_sample.ship(folder, rows[2 * number : 2 * number + 2])

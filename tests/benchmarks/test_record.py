@@ -128,7 +128,7 @@ def test_listing_needs_no_gpu(capsys: pytest.CaptureFixture[str], monkeypatch: p
 
 
 def ended(operation: Operation[Any], winner: Trial, ending: Ending = Ending.SECONDS) -> SearchResult:
-    """How a search ends that tried 3 configs of 362."""
+    """The end of a search that tried 3 configs of 362."""
     part = ImplementationResult(
         implementation=winner.implementation, statuses={Status.OK: 3}, valid=362, measured=3, best_screened=winner
     )

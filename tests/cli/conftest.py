@@ -30,7 +30,7 @@ from tests import sample
 
 
 class Ran(NamedTuple):
-    """How a command ended and what it printed."""
+    """The exit of a command and what it printed."""
 
     code: int
     out: str

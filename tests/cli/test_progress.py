@@ -1,4 +1,4 @@
-"""What a search shows while it runs."""
+"""Progress that a search shows while it runs."""
 
 import io
 import time
@@ -23,7 +23,7 @@ def shown(
     best: Trial | None = None,
     valid: Mapping[str, int] | None = None,
 ) -> str:
-    """What is printed of these trials of a search with a budget of 60 s."""
+    """Return what is printed of these trials of a search with a budget of 60 s."""
     console = Console(file=io.StringIO(), width=200)
     with Progress(console, 60.0, started) as progress:
         progress.on_start(OPERATION, SHAPE, valid=valid or {"triton": 7}, resumed=resumed, best=best)

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def compile_sample(module: str, arch: str, folder: Path) -> dict[str, Any]:
-    """What the script ``module`` prints of an architecture, as JSON; Triton's cache is in the folder."""
+    """Return what the script ``module`` prints of an architecture, as JSON; Triton's cache is in the folder."""
     result = subprocess.run(
         [sys.executable, "-m", module, arch],
         env={**os.environ, "TRITON_CACHE_DIR": str(folder)},

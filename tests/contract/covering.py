@@ -33,7 +33,7 @@ def _accept_all(row: Row, goal: Row) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How rows are drawn and chosen.
+    """Rules by which rows are drawn and chosen.
 
     Attributes:
         score: the worth of a row, of the missing pairs that it holds and the row.

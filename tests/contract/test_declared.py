@@ -1,4 +1,4 @@
-"""What an implementation declares is so: its defaults, its sources, and the binaries that it compiles ahead."""
+"""The declarations of an implementation hold: its defaults, its sources, and the binaries that it compiles ahead."""
 
 from typing import Any
 

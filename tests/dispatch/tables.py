@@ -72,7 +72,7 @@ def default_of(shape: AttentionShape) -> Config:
 
 
 def in_fresh_process(code: str, home: Path, **environment: str) -> str:
-    """What a new interpreter prints that stands in another folder and serves from this home."""
+    """Return what a new interpreter prints that stands in another folder and serves from this home."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "AUTOTUNE"))}
     result = subprocess.run(
         [sys.executable, "-c", code],

@@ -1,4 +1,4 @@
-"""What is no question is refused, with the argument, its value and what is allowed."""
+"""Input that is no question is refused, with the argument, its value and what is allowed."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a miss does as ``on_miss`` says: raise, or note the shape."""
+"""A miss raises or notes the shape, as ``on_miss`` says."""
 
 import pytest
 

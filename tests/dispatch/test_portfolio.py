@@ -1,4 +1,4 @@
-"""What is served as default: the choice of the architecture's portfolio, with what is expected of it."""
+"""The default that is served: the choice of the architecture's portfolio, with what is expected of it."""
 
 import math
 import shutil
@@ -88,7 +88,7 @@ def test_what_a_config_hardly_feels_does_not_part_shapes(change: dict[str, Any])
 
 
 def expected(shape: AttentionShape, *rows: Assignment, device: Device = NVIDIA_H200) -> tuple[float | None, int]:
-    """What is expected, to a millionth, and the number of measurements."""
+    """The expected regret, to a millionth, and the number of measurements."""
     found = choose(rows, IMPLEMENTATION, shape, device)
     assert found is not None
     return rounded(found.expectation.regret), found.expectation.evidence

@@ -1,4 +1,4 @@
-"""How uneven lengths are decides a decode's schedule: even batches and ragged ones are not served each other's config.
+"""Unevenness of lengths decides a decode's schedule: even batches and ragged ones are not served each other's config.
 
 The truth is what ships: winners, and a sweep that timed every config of a ragged batch.
 """

@@ -17,7 +17,7 @@ from tests.dispatch.tables import H200, SLOWER, Tables, default_of
 
 
 class RefusalError(Exception):
-    """What Triton raises for a config that it cannot launch, as far as dispatch can see."""
+    """Triton's error for a config that it cannot launch, as far as dispatch can see."""
 
 
 RefusalError.__module__ = "triton.runtime.errors"

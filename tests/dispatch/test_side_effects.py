@@ -1,4 +1,4 @@
-"""What a lookup must never do: write, make folders, load heavy libraries."""
+"""Side effects that a lookup must never have: write, make folders, load heavy libraries."""
 
 from pathlib import Path
 from typing import Final

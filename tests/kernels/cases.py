@@ -117,7 +117,7 @@ def gpu_cases() -> tuple[Case, ...]:
 
 
 def compiles_quickly(case: Case) -> bool:
-    """Whether a thread runs few instructions: Triton unrolls dots in fp32, and loads what is not aligned one by one.
+    """True if a thread runs few instructions: Triton unrolls dots in fp32, and loads what is not aligned one by one.
 
     Beyond these bounds a binary took 10 to 30 s (Triton 3.6, sm_90, one core, 2026-11-21).
     """
@@ -203,7 +203,7 @@ def launch_options(block_q: int, block_k: int, num_stages: int, loads: str) -> d
 
 
 def is_possible(row: Row) -> bool:
-    """Whether the space allows the config for long sequences on an H200, and the tiles fit memory and registers."""
+    """True if the space allows the config for long sequences on an H200, and the tiles fit memory and registers."""
     block_q, block_k = row["tile"]
     head_dim, head_dim_v = row["head_dims"]
     shape = AttentionShape(batch=1, heads=1, seq_q=4096, head_dim=head_dim, head_dim_v=head_dim_v, dtype=row["dtype"])

@@ -37,7 +37,7 @@ def too_large(device: Device) -> Config:
 
 
 def problems(device: Device) -> list[tuple[str, AttentionShape, Config]]:
-    """What is compiled: the default of four shapes, a random few of the space, one config that does not fit."""
+    """Return what to compile: the default of four shapes, a random few of the space, one config that does not fit."""
     found = []
     for shape in (shape_of(64), shape_of(128), shape_of(256), shape_of(64, "float32")):
         found.append((f"default {shape.head_dim} {shape.dtype}", shape, IMPLEMENTATION.space.default(shape, device)))

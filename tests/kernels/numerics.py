@@ -109,7 +109,7 @@ def case_failure(case: Case, device: str) -> str | None:
 
 
 def compare(actual: torch.Tensor, expected: torch.Tensor, limit: float) -> str | None:
-    """How an output misses its truth, or None: NaN, infinities in the wrong place, or an error above the limit."""
+    """Say how an output misses its truth, or None: NaN, infinities in the wrong place, or an error above the limit."""
     if actual.isnan().any():
         return f"{actual.isnan().sum().item()} of {actual.numel()} elements are NaN"
     if not torch.equal(actual.isinf(), expected.isinf()):

@@ -39,7 +39,7 @@ by_shape = pytest.mark.parametrize("fields", SHAPES.values(), ids=list(SHAPES))
 
 
 def sees(shape: AttentionShape, query: int, key: int) -> bool:
-    """Whether a query sees a key: the last query and the last key are aligned."""
+    """True if a query sees a key: the last query and the last key are aligned."""
     ahead = key - (query + shape.seq_kv - shape.seq_q)
     if shape.causal and ahead > 0:
         return False

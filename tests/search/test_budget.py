@@ -1,4 +1,4 @@
-"""What a budget cannot hold is said before a search begins, and nothing is refused that could be held."""
+"""A budget that is too short is said so before a search begins, and nothing is refused that could be held."""
 
 import pytest
 

@@ -37,7 +37,7 @@ every_signal = pytest.mark.parametrize(
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
-    """What the test starts; whoever outlives it is ended."""
+    """The processes that the test starts; whoever outlives it is ended."""
     mark = os.urandom(8).hex()
     monkeypatch.setenv(MARK, mark)
     processes = Processes(mark)

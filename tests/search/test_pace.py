@@ -1,4 +1,4 @@
-"""How long configs take to compile: the nearest sweep tells, and its cold cache alone."""
+"""The time that configs take to compile: the nearest sweep tells, and its cold cache alone."""
 
 from dataclasses import replace
 

@@ -106,7 +106,7 @@ def test_front_is_of_what_was_told_here_and_in_the_past() -> None:
 
 @pytest.fixture
 def notices() -> Iterator[list[str]]:
-    """What Optuna says; its level is as before when the test ends."""
+    """Optuna's messages; its level is as before when the test ends."""
     logger, said = logging.getLogger("optuna"), list[str]()
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]

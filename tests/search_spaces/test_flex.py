@@ -245,7 +245,7 @@ def test_the_space_and_the_hash_need_neither_torch_nor_triton() -> None:
 
 
 def runs(counts: Any, indices: Any) -> bool:
-    """Whether the blocks of keys that each block of queries has in a list follow one another."""
+    """True if the blocks of keys that each block of queries has in a list follow one another."""
     return all(
         index[: int(count)].diff().eq(1).all()
         for count, index in zip(counts.flatten(), indices.flatten(end_dim=-2), strict=True)

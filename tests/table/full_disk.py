@@ -43,7 +43,7 @@ class FullDisk:
         return call
 
     def _take(self, wanted: int) -> int:
-        """How many bytes a call gets, of those it wants."""
+        """Return the bytes that a call gets, of those it wants."""
         room_calls, room_size = self._room
         self.calls += 1
         over = self.calls - room_calls

@@ -106,7 +106,7 @@ def test_readers_and_writers_during_compaction_see_every_row(tmp_path: Path) -> 
 def test_a_listing_that_misses_both_the_old_parts_and_the_merged_one_is_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What ``readdir`` may do while a folder changes: here the first listing is blind to everything new."""
+    """A liberty that ``readdir`` has while a folder changes: here the first listing is blind to everything new."""
     store = Store(tmp_path)
     for number in range(3):
         store.append(_trials(number))

@@ -74,7 +74,7 @@ def new_tokens(count: int) -> dict[str, Any]:
 
 
 def dense_failure(found: tuple[torch.Tensor, ...], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> str | None:
-    """How output, and log-sum-exp if there is one, of causal attention miss their truth in fp64."""
+    """Say how output, and log-sum-exp if there is one, of causal attention miss their truth in fp64."""
     features: dict[str, Any] = {"causal": True, "scale": q.shape[3] ** -0.5}
     expected, eager = (dense_attention(q, k, v, **features, dtype=dtype) for dtype in (torch.float64, q.dtype))
     failures = [compare(found[0], expected[0], error_limit(expected[0], eager[0], q.dtype))]
@@ -83,14 +83,14 @@ def dense_failure(found: tuple[torch.Tensor, ...], q: torch.Tensor, k: torch.Ten
 
 
 def decode_failure(found: torch.Tensor, tensors: dict[str, Any]) -> str | None:
-    """How the output of decode misses its truth in fp64."""
+    """Say how the output of decode misses its truth in fp64."""
     given = tensors | {"q": tensors["q"][:, None]}
     expected, eager = (paged_decode_reference(**given, dtype=dtype)[0][:, 0] for dtype in (torch.float64, HALF))
     return compare(found, expected, error_limit(expected, eager, HALF))
 
 
 def prefill_failure(found: torch.Tensor, tensors: dict[str, Any]) -> str | None:
-    """How the output of prefill misses its truth in fp64."""
+    """Say how the output of prefill misses its truth in fp64."""
     expected, eager = (paged_prefill_reference(**tensors, dtype=dtype)[0] for dtype in (torch.float64, HALF))
     return compare(found, expected, error_limit(expected, eager, HALF))
 

@@ -1,4 +1,4 @@
-"""What torch traces of the public functions, run, compared and counted; each returns what is wrong, or None.
+"""Traces that torch makes of the public functions, run, compared and counted; each returns what is wrong, or None.
 
 These need Triton's interpreter, or a GPU: ``tests.contract.interpreting`` runs them in a process of their own.
 """

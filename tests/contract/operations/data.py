@@ -1,4 +1,4 @@
-"""What the contract asks of an operation: values of its shapes' fields, small problems of them, and the truth."""
+"""Data that the contract asks of an operation: values of its shapes' fields, small problems of them, and the truth."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -329,7 +329,7 @@ Launched = list[tuple[str, Problem, dict[int, torch.Tensor]]]
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
-    """What would have been launched, with which operands; nothing is refused."""
+    """The launches that would have been made, with their operands; nothing is refused."""
     found: Launched = []
     monkeypatch.setattr(calls, "find_refusal", lambda problem, tensors: None)
     monkeypatch.setattr(Cudnn, "available", lambda self: None)

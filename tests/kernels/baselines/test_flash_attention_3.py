@@ -117,7 +117,7 @@ def prefill(shape: PagedShape, *, device: str = "cpu") -> Any:
 
 
 def failure(version: int, kernel: Any, shape: Any, inputs: Any) -> str | None:
-    """How far the prepared call is from fp64, by the framework's own limit, or None."""
+    """Say how far the prepared call is from fp64, by the framework's own limit, or None."""
     out = BASELINES[version].prepare(shape, inputs)()
     expected, rounded = (kernel.reference(inputs, dtype=dtype)[0] for dtype in (None, inputs.q.dtype))
     if (out.shape, out.dtype) != (expected.shape, inputs.q.dtype):

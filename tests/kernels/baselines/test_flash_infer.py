@@ -116,7 +116,7 @@ def reference(kernel: Any, inputs: Any) -> list[torch.Tensor]:
 
 
 def failure(kernel: Any, shape: Any, inputs: Any) -> str | None:
-    """How far the prepared call is from fp64, by the framework's own limit, or None."""
+    """Say how far the prepared call is from fp64, by the framework's own limit, or None."""
     out = FlashInfer().prepare(shape, inputs)()
     expected, rounded = reference(kernel, inputs)
     if (out.shape, out.dtype) != (expected.shape, inputs.q.dtype):

@@ -44,7 +44,7 @@ def fresh() -> Iterator[None]:
 
 @pytest.fixture
 def counter(monkeypatch: pytest.MonkeyPatch) -> CompileCounter:
-    """What counts how often torch compiles; it runs what dynamo traced, and compiles nothing."""
+    """A counter of torch's compiles; it runs what dynamo traced, and compiles nothing."""
     counter = CompileCounter()
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
     return counter

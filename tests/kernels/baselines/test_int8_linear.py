@@ -118,7 +118,7 @@ def test_weights_are_a_byte_each() -> None:
 
 
 def standard_attention(module: ProjectedAttention, hidden_states: torch.Tensor, kv_heads: int) -> torch.Tensor:
-    """What the float module is meant to be, in fp64, head by head."""
+    """The truth of the float module, in fp64, head by head."""
     projections: list[Any] = [module.q_proj, module.k_proj, module.v_proj, module.o_proj]
     q, k, v = (exact_projection(hidden_states, projection) for projection in projections[:3])
     width, length = module.head_dim, hidden_states.shape[1]

@@ -211,7 +211,7 @@ def test_queries_without_keys_are_0_whatever_torch_makes_of_them(monkeypatch: py
 
 
 def passed_to_torch(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What torch's attention is called with from now on."""
+    """The arguments that torch's attention is called with from now on."""
     attention: Any = torch.nn.functional.scaled_dot_product_attention
     found: list[dict[str, Any]] = []
 

@@ -40,7 +40,7 @@ class Case:
 
 
 def differing(actual: torch.Tensor, expected: torch.Tensor) -> int:
-    """How many elements differ in a bit; all NaN are one."""
+    """Count the elements that differ in a bit; all NaN are one."""
     kind = BITS[actual.itemsize]
     same = actual.view(kind) == expected.view(kind)
     if actual.is_floating_point():

@@ -139,7 +139,7 @@ def quick_cases() -> frozenset[Case]:
 
 
 def has_float8(case: Case) -> bool:
-    """Whether its caches hold 8-bit floats."""
+    """True if its caches hold 8-bit floats."""
     return case.kv_dtype is not None and case.kv_dtype.startswith("float8")
 
 
@@ -197,7 +197,7 @@ def lengths_of(row: Row) -> tuple[int, ...]:
 
 
 def work(row: Row) -> float:
-    """What a case costs the interpreter, in tiles of keys: those, and rows that a second kernel finishes."""
+    """The cost of a case in the interpreter, in tiles of keys: those, and rows that a second kernel finishes."""
     rows = row["group"] * row["seq_q"]
     blocks = -(-rows // row["block_rows"])
     tiles = sum(-(-length // row["block_k"]) for length in lengths_of(row))

@@ -54,7 +54,7 @@ def problems(device: Device) -> list[tuple[str, PagedShape, Config]]:
 
 
 def count_buffers(config: Config, shape: PagedShape) -> list[int]:
-    """How many tiles of keys, and of values, the compiled loop holds: the first sizes of its buffers."""
+    """The tiles of keys, and of values, that the compiled loop holds: the first sizes of its buffers."""
     text = KERNEL.warmup(config, shape)[0].asm["ttgir"]
     tile = rf"memdesc<(\d+)x{config['BLOCK_K']}x{shape.head_dim}x"
     return [int(count) for count in re.findall(rf"ttg.local_alloc : \(\) -> !ttg.{tile}", text)]

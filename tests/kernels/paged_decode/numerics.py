@@ -202,7 +202,7 @@ def case_failure(case: Case, device: str) -> str | None:
 
 
 def query_rounding(problem: Problem, scale: float) -> float:
-    """How far scores may be off because int8 keys are multiplied by queries of 16 bits (docs/paged-attention.md)."""
+    """Error of scores allowed because int8 keys are multiplied by queries of 16 bits (docs/paged-attention.md)."""
     most = max((keys.abs().sum(-1).max().item() for keys in problem.keys if keys.numel()), default=0.0)
     return problem.q.abs().max().item() / HALF_STEPS * most * scale
 

@@ -22,7 +22,7 @@ BYTES = 4  # of a counter
 
 @dataclass
 class FakeGpu:
-    """What counters ask torch for, in the memory of the CPU."""
+    """The part of torch that counters ask for, in the memory of the CPU."""
 
     stream: int = 0
     is_capturing: bool = False
@@ -63,7 +63,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
 
 
 def share_memory(*blocks: torch.Tensor) -> bool:
-    """Whether a counter lies in two of them."""
+    """True if a counter lies in two of them."""
     places = [range(block.data_ptr(), block.data_ptr() + block.numel() * BYTES) for block in blocks]
     ordered = sorted(places, key=lambda place: place.start)
     return any(place.stop > following.start for place, following in pairwise(ordered))

@@ -167,7 +167,7 @@ def sequences_of(row: Row) -> list[tuple[int, int]]:
 
 
 def work(row: Row) -> float:
-    """What a case costs the interpreter, in tiles of scores."""
+    """The cost of a case in the interpreter, in tiles of scores."""
     step = 1 + (row["block_k"] + row["block_q"]) * sum(row["head_dims"]) / 16384
     tiles = sum(
         -(-queries * row["group"] // row["block_q"]) * -(-length // row["block_k"])

@@ -1,4 +1,4 @@
-"""What a study finds, against counting; points on a CPU; and what is asked of a GPU's executor."""
+"""The findings of a study, against counting; points on a CPU; and what is asked of a GPU's executor."""
 
 import itertools
 import math

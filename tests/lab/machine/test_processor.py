@@ -1,4 +1,4 @@
-"""What is read of a machine, from texts as Linux writes them."""
+"""Facts of a machine, read from texts as Linux writes them."""
 
 from pathlib import Path
 

@@ -89,7 +89,7 @@ class Tab:
         path.write_bytes(base64.b64decode(found["data"]))
 
     def complaints(self) -> list[str]:
-        """What the console, the page and its policy complained of so far."""
+        """Complaints of the console, the page and its policy so far."""
         kinds = {"Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"}
         return [json.dumps(event["params"]) for event in self.events if event.get("method") in kinds]
 

@@ -79,7 +79,7 @@ def test_a_sequence_of_operations_takes_the_sum_of_their_ceilings() -> None:
 
 
 def far_from_both(name: str, microseconds: float, processor: Processor = PROCESSOR) -> str:
-    """What is said of a kernel by eager's numbers, behind these words; its operations take 328 us at their ceilings."""
+    """The text on a kernel by eager's numbers, behind these words; its operations take 328 us at their ceilings."""
     slow = Ceilings(processor, "float32", (Rate("copy", 1.0),), (Rate("product", 1.0),))
     return place(point(10**5, 10**5, microseconds, name), slow).why.partition("Far from both: ")[2]
 

@@ -1,4 +1,4 @@
-"""What all suites share: their names, results, threads, and what was served."""
+"""Parts that all suites share: their names, results, threads, and what was served."""
 
 from dataclasses import replace
 

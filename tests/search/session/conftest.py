@@ -1,4 +1,4 @@
-"""What the tests of one search share: a store of their own."""
+"""A store of its own for each test of a search."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a search leaves on disk, before it tells an observer: rows that say where they come from."""
+"""Rows that a search leaves on disk before it tells an observer: they say where they come from."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

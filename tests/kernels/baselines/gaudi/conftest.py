@@ -1,4 +1,4 @@
-"""What all these tests need: one thread, since pytest's workers take the cores and the tensors are small."""
+"""One thread for all these tests, since pytest's workers take the cores and the tensors are small."""
 
 from collections.abc import Iterator
 

@@ -112,7 +112,7 @@ def attention(tensors: Tensors) -> Expected:
 
 
 def error_limit(expected: Expected, dtype: torch.dtype) -> torch.Tensor:
-    """What rounding may cost an element whose logits are exact.
+    """The error that rounding may cost an element whose logits are exact.
 
     Weights, a page's result, its factor, their product and the output are rounded to the inputs' type, each by at most
     half an epsilon of what is summed. In fp32 the sums count too, over up to 300 terms in an order of the library's.

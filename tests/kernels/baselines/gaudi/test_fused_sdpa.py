@@ -101,7 +101,7 @@ def test_each_call_is_a_step(gaudi: Install, lazy: bool, graphs: bool, before: l
 
 
 def options_of(device: Gaudi) -> tuple[Any, ...]:
-    """What the last call was given behind the tensors; absent arguments have the class's defaults."""
+    """The arguments of the last call behind the tensors; absent arguments have the class's defaults."""
     return device.arguments[-1][3:]
 
 

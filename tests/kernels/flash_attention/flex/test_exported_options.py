@@ -1,4 +1,4 @@
-"""What ``autotune export --format kernel_options`` writes, handed to torch as a user would: all problems that ship.
+"""Options that ``autotune export --format kernel_options`` writes, handed to torch as a user would: all that ship.
 
 On the CPU dynamo traces what a user would compile, and torch's own code computes it uncompiled: what is traced shows
 the options, which a GPU's kernel alone has a use for.
