@@ -1,7 +1,7 @@
 """Searches: the next trial, the races, and the winner."""
 
 from autotune.search.observer import Observer
-from autotune.search.offline import Confirmation, compile_all, confirm
+from autotune.search.offline import Confirmation, compile_all, confirm, finalists_for
 from autotune.search.proposals import DEFAULT_SAMPLER, SAMPLERS, Sampler
 from autotune.search.result import Ending, ImplementationResult, Limits, SearchResult
 from autotune.search.session import search
@@ -18,5 +18,6 @@ __all__ = [
     "SearchResult",
     "compile_all",
     "confirm",
+    "finalists_for",
     "search",
 ]

@@ -1,4 +1,4 @@
-"""Confirm a replayed winner without a GPU: it compiles, it fits, and its numbers are right."""
+"""Without a GPU: a replayed winner is confirmed, compiled and its numbers right; finalists compile for any device."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,9 @@ from autotune.executor.interpreter import check_interpreted
 from autotune.executor.select import Settings
 from autotune.operation import Operation
 from autotune.registry import get_implementation
+from autotune.search.result import SearchResult
 from autotune.shape import Shape
+from autotune.space import Config
 from autotune.trial import Candidate, Outcome, Status
 
 
@@ -107,3 +109,16 @@ def compile_all(
     return [
         found.get(each) or Outcome(candidate=each, status=Status.COMPILE_TIMEOUT, message=silent) for each in wanted
     ]
+
+
+def finalists_for(result: SearchResult, target: Device) -> list[Candidate]:
+    """Return the finalists of a search as candidates of another device, after its defaults."""
+    found: list[Candidate] = []
+    for name in dict.fromkeys(candidate.implementation for candidate in result.finalists):
+        default = get_implementation(result.operation.name, name).space.default(result.shape, target)
+        configs = [default]
+        for config in (each.config for each in result.finalists if each.implementation == name):
+            shared = {key: value for key, value in config.items() if None not in (value, default[key])}
+            configs.append(Config({**default, **shared}))
+        found += [Candidate(name, config) for config in dict.fromkeys(configs)]
+    return found

@@ -16,7 +16,7 @@ from autotune.errors import AutotuneError, SearchError, TableError, UnknownNameE
 from autotune.executor import Executor
 from autotune.executor.head_start import HeadStart
 from autotune.executor.select import Settings, open_executor, open_gpu
-from autotune.registry import Workload, get_implementation, read_workloads
+from autotune.registry import Workload, read_workloads
 from autotune.search import (
     DEFAULT_SAMPLER,
     SAMPLERS,
@@ -27,13 +27,13 @@ from autotune.search import (
     SearchResult,
     compile_all,
     confirm,
+    finalists_for,
     search,
 )
 from autotune.search.sweeps import ship_sweep
 from autotune.shape import Shape
-from autotune.space import Config
 from autotune.table import Store, home
-from autotune.trial import Candidate, PriorPick
+from autotune.trial import PriorPick
 from autotune.tuning.beginnings import find_heuristics, find_neighbours, find_served
 from autotune.tuning.tuned import TunedShape, Tuning
 from autotune.tuning.workloads import Answer, find_answers, take_turns
@@ -282,23 +282,10 @@ class _Tuner:
                 confirmation = confirm(*problem, result.finalists, winner.candidate, self.settings)
                 self.observer.on_confirmed(result, confirmation)
             if self.target is not None:
-                wanted = _translate(result, self.target)
+                wanted = finalists_for(result, self.target)
                 outcomes = compile_all(result.operation, result.shape, self.target, wanted, self.settings)
                 self.observer.on_compiled(result, self.target, outcomes)
         except KeyboardInterrupt:
             self.interrupted = True
             self.observer.on_interrupted(result)
         return confirmation
-
-
-def _translate(result: SearchResult, target: Device) -> list[Candidate]:
-    """Return the finalists as candidates of another target, after its defaults."""
-    found: list[Candidate] = []
-    for name in dict.fromkeys(candidate.implementation for candidate in result.finalists):
-        default = get_implementation(result.operation.name, name).space.default(result.shape, target)
-        configs = [default]
-        for config in (each.config for each in result.finalists if each.implementation == name):
-            shared = {key: value for key, value in config.items() if None not in (value, default[key])}
-            configs.append(Config({**default, **shared}))
-        found += [Candidate(name, config) for config in dict.fromkeys(configs)]
-    return found
