@@ -1,0 +1,80 @@
+"""Arguments of repeated launches: each stands where the kernel has its name, which no launch checks."""
+
+import importlib
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple
+
+import pytest
+import torch
+
+from autotune.kernels.flash_attention.triton.forward import flash_attention_forward
+from autotune.kernels.paged_decode.triton.combine import combine_partials
+from autotune.kernels.paged_decode.triton.forward import paged_decode_flat, paged_decode_split
+from autotune.kernels.paged_prefill.triton.forward import paged_prefill_forward
+from autotune.kernels.relaunch import PastLaunch
+from autotune.kernels.tiles.partials import Partials
+
+PARTIALS: Final = Partials(torch.empty(2, 4, 8), torch.empty(2, 2, 4), None)
+
+
+class Repeated(NamedTuple):
+    """An operation, its launches, and what stands for each of their parameters that are no constants."""
+
+    operation: str
+    kernels: tuple[Any, ...]
+    varying: tuple[dict[str, Any], ...]
+
+
+OUTPUTS: Final = ("out", "log_sum_exp")
+PAGED: Final = {
+    **{name: name for name in ("q", "page_table", "seq_lens")},
+    "per_head": ("sinks", "alibi_slopes"),
+    "outputs": OUTPUTS,
+}
+DECODE: Final = PAGED | {"partials": "partials", "cache": ("k_cache", "v_cache", "k_scale", "v_scale")}
+MERGE: Final = {**{name: name for name in ("partials", "seq_lens", "sinks")}, "outputs": OUTPUTS}
+PREFILL: Final = PAGED | {"cu_seqlens_q": "cu_seqlens_q", "cache": ("k_cache", "v_cache", None, None)}
+DENSE: Final = {name: name for name in ("q", "k", "v", *OUTPUTS)}
+CASES: Final = {
+    "flash_attention": Repeated("flash_attention", (flash_attention_forward,), (DENSE,)),
+    "paged_decode split": Repeated("paged_decode", (paged_decode_split, combine_partials), (DECODE, MERGE)),
+    "paged_decode flat": Repeated("paged_decode", (paged_decode_flat, combine_partials), (DECODE, MERGE)),
+    "paged_prefill": Repeated("paged_prefill", (paged_prefill_forward,), (PREFILL,)),
+}
+
+
+def arguments_of(case: Repeated, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Repeat launches whose constants are their names; return what each is given, addresses by the tensors' names."""
+    repeat = importlib.import_module(f"autotune.kernels.{case.operation}.triton.repeat")
+    given: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(repeat, "relaunch_of", lambda launch: lambda stream, arguments: given.append(arguments))
+    monkeypatch.setattr(repeat, "stream_of", lambda device: 0)
+    if case.operation == "paged_decode":
+        monkeypatch.setattr(repeat.Workspace, "allocate", lambda self, q: (None, "partials"))
+    tensors = {name: torch.empty(1) for name in (*repeat.NAMES, *OUTPUTS)}
+    results: Any = SimpleNamespace(take=lambda q, inputs, out: tuple(tensors[name] for name in OUTPUTS))
+    launches = [PastLaunch(None, (1,), tuple(map(first_argument, kernel.arg_names))) for kernel in case.kernels]
+    made = repeat.repeat_of(launches, results, torch.device("cuda", 0))
+    made([tensors[name] for name in repeat.NAMES], None)
+    names = {tensor.data_ptr(): name for name, tensor in tensors.items()}
+    return [named(arguments, names.get) for arguments in given]
+
+
+def first_argument(name: str) -> Any:
+    return PARTIALS if name == "partials" else f"constant {name}"
+
+
+def named(value: Any, name_of: Callable[[Any], str | None]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(named(each, name_of) for each in value)
+    return name_of(value) or value
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_argument_stands_where_the_kernel_has_it(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = arguments_of(CASES[case], monkeypatch)
+    for kernel, arguments, varying in zip(CASES[case].kernels, found, CASES[case].varying, strict=True):
+        expected = {name: varying.get(name, f"constant {name}") for name in kernel.arg_names}
+        assert varying.keys() <= expected.keys()
+        assert dict(zip(kernel.arg_names, arguments, strict=True)) == expected
