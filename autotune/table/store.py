@@ -154,7 +154,8 @@ class Store:
         """
         report = on_damaged or self._on_damaged
         shelves = self._shelves(operation, slug, implementations, report)
-        return winners(trial for shelf in shelves for trial in shelf.read_races(report))
+        found = [rows for shelf in shelves if (rows := shelf.winners(report))]
+        return found[0] if len(found) == 1 else winners(itertools.chain.from_iterable(found))
 
     def outsiders(self, operation: str | None = None, *, on_damaged: OnDamaged | None = None) -> list[Outsider]:
         """Return the rows that are not of today's spaces, and those of what is not registered here.
