@@ -25,7 +25,8 @@ from autotune.tuning import tuner
 from benchmarks import record
 from benchmarks.grids import SWEEPS, WINNERS, Cell, grid_shape
 from benchmarks.merge import merge
-from benchmarks.record import TableRecording, choose, cut, parse, seconds_of
+from benchmarks.parts import cut
+from benchmarks.record import TableRecording, choose, parse, seconds_of
 from tests import flex_sample, sample
 
 GPU: Final[Any] = SimpleNamespace(
