@@ -133,7 +133,12 @@ class Device:
     @property
     def slug(self) -> str:
         """The name as a folder: ``"NVIDIA H200"`` -> ``"nvidia_h200"``."""
-        return re.sub(r"[^a-z0-9]+", "_", self.name.lower()).strip("_")
+        return slug_of(self.name)
+
+
+def slug_of(name: str) -> str:
+    """Return a device's name as a folder."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
 def check_capability(name: str) -> str:

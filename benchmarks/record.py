@@ -10,19 +10,15 @@ each: what portfolios and expected regrets are computed from. It stops in time a
     python -m benchmarks.record grid --missing --minutes 9 --store $OUT/store --results $OUT/results
 
 Runs at the same time need a GPU and a ``--results`` each, since a table has one writer; a ``--store`` they may share,
-and so learn from each other. ``benchmarks.merge`` then adds their tables to ``results/``. On four GPUs of one host::
+and so learn from each other. ``benchmarks.merge`` then adds their tables to ``results/``. On all GPUs of a host::
 
-    for i in 1 2 3 4; do
-        CUDA_VISIBLE_DEVICES=$((i - 1)) python -m benchmarks.record winners --implementation flex \\
-            --part $i/4 --results $OUT/$i --store $OUT/store &
-    done; wait
-    python -m benchmarks.merge $OUT/1 $OUT/2 $OUT/3 $OUT/4
+    python -m benchmarks.every_gpu record winners --implementation flex --results $OUT/{gpu} --store $OUT/store
+    python -m benchmarks.merge $OUT/*
 """
 
 import argparse
 import contextlib
 import math
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,6 +41,7 @@ from benchmarks.console import require_gpu
 from benchmarks.merge import RESULTS, add_winners
 from benchmarks.model_grid.problems import GridCell, in_order
 from benchmarks.model_grid.recording import GridRecording, compiling_ahead
+from benchmarks.parts import cut, deal, parse_part
 from benchmarks.shipped_problems import OPERATION, SWEEPS, TRITON, WINNERS, Cell
 from benchmarks.user_tables import tables_in
 
@@ -150,20 +147,6 @@ def seconds_of(implementation: Implementation[Any]) -> float:
     return WINNER_SECONDS if implementation.compiles_ahead else IN_PLACE_SECONDS
 
 
-def parse_part(text: str) -> tuple[int, int]:
-    """Parse ``2/4``, the second part of four; raise ArgumentTypeError for another form, or if there is no such part."""
-    found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; expected a part and their number, such as 2/4")
-    return int(found[1]), int(found[2])
-
-
-def cut(cells: Sequence[CellT], part: tuple[int, int]) -> list[CellT]:
-    """Return one of the parts, as equal as can be; neighbours stay together and learn from each other."""
-    number, count = part
-    return list(cells[len(cells) * (number - 1) // count : len(cells) * number // count])
-
-
 def choose(cells: Sequence[CellT], only: Sequence[str], head_dims: Sequence[int]) -> list[CellT]:
     """Return the problems whose text has one of these parts, and whose head dimension is one of these; of none, all."""
     return [
@@ -213,7 +196,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def record_grid(arguments: argparse.Namespace, deadline: float) -> bool:
     """Record the grid, or the part of it that was asked for; return True if none failed or is left."""
     every = in_order(arguments.operation)
-    cells = cut(choose(every, arguments.only, arguments.head_dim), arguments.part)
+    cells = deal(choose(every, arguments.only, arguments.head_dim), arguments.part)
     if arguments.list or not cells:
         print(*cells, f"{len(cells)} of {len(every)} problems", sep="\n")
         sys.exit(0 if cells else 2)

@@ -38,6 +38,7 @@ from autotune.table import Served, Store, shipped_grid, shipped_sweeps, shipped_
 from benchmarks import drawn_regret
 from benchmarks.console import open_gpu
 from benchmarks.merge import RESULTS
+from benchmarks.parts import deal, parse_part
 from benchmarks.set_cover import RecordedShape, assign, read_recordings
 from benchmarks.user_tables import tables_in
 
@@ -160,6 +161,7 @@ def run_drawn(given: argparse.Namespace) -> None:
         shapes = drawn_regret.draw(operation, given.drawn, given.points, given.seed)
     except UsageError as error:
         sys.exit(f"benchmarks.served_regret: {error}")
+    shapes = deal(shapes, given.part)
     if given.list:
         print(*shapes, sep="\n")
         return
@@ -201,6 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     drawn.add_argument("--seconds", type=float, default=30.0, help="the budget of each search [default: 30]")
     drawn.add_argument("--minutes", type=float, help="begin no search that would end later")
     drawn.add_argument("--store", type=Path, metavar="FOLDER", help="keep the trials here, and continue from them")
+    drawn.add_argument("--part", type=parse_part, default=(1, 1), metavar="I/N", help="every N-th shape, from the I-th")
     drawn.add_argument("--only-other-device", action="store_true", help="serve by other devices' tables alone")
     drawn.add_argument("--list", action="store_true", help="only list the shapes; needs no GPU")
     given = parser.parse_args(arguments)

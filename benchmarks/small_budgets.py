@@ -27,7 +27,7 @@ from autotune.space import Config
 from autotune.trial import Candidate
 from benchmarks.console import print_head, print_row, require_gpu
 from benchmarks.live import processes
-from benchmarks.record import parse_part
+from benchmarks.parts import cut, parse_part
 
 SHAPES: Final[Mapping[str, tuple[str, ...]]] = {
     "llama prefill, D 128": ("--batch=1", "--heads=32", "--kv-heads=8", "--seq=5000"),
@@ -161,10 +161,10 @@ def main() -> None:
     options = parse()
     require_gpu("small_budgets")
     names = [name for name in SHAPES if not options.only or any(part in name for part in options.only)]
-    (part, parts), missed = options.part, False
+    missed = False
     print_head("shape", "seed", "s", "first s", "configs", "ratio", "winner", "")
     with tempfile.TemporaryDirectory() as folder:
-        for name in names[len(names) * (part - 1) // parts : len(names) * part // parts]:
+        for name in cut(names, options.part):
             for each in measure(name, Path(folder), budget=options.budget, long=options.long, seeds=options.seeds):
                 misses = each.misses(options.budget, options.within)
                 print_judged(each, misses)

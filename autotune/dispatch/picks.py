@@ -162,7 +162,7 @@ def neighbour_configs(
     """
     rows = [
         row.trial
-        for row in rows_of(implementation.operation, (implementation.name,), _generation)
+        for row in rows_of(implementation.operation, (implementation.name,), device.slug, _generation)
         if (shipped or row.origin == "user") and row.trial.device.model == device.model
     ]
     near = sorted(rows, key=lambda trial: (shape.distance(trial.shape), repr(trial.shape)))
@@ -234,7 +234,7 @@ def _alternatives(
     """List what the tables have for a shape, best first; ``no_rows`` says why none is read."""
     implementations = admitted(operation, shape, device, among)
     names = _names(implementations)
-    rows = () if no_rows else rows_of(operation.name, _names(named(operation, among)), generation)
+    rows = () if no_rows else rows_of(operation.name, _names(named(operation, among)), device.slug, generation)
     return alternatives_for(
         shape,
         device,

@@ -5,7 +5,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from autotune import platforms
-from autotune.device import Device
+from autotune.device import Device, slug_of
 from autotune.dispatch.devices import find_named, known_or_here
 from autotune.registry import implementation_names, operation_names
 
@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
 
 @cache
-def rows_of(operation: str, implementations: tuple[str, ...], generation: int) -> "tuple[Served, ...]":
-    """Read the winners of implementations that may be served; of one shape the best implementation comes first."""
+def rows_of(operation: str, implementations: tuple[str, ...], slug: str, generation: int) -> "tuple[Served, ...]":
+    """Read the winners of implementations that may be served, on devices of a slug, or on all with ``""``.
+
+    Of one shape the best implementation comes first.
+    """
     from autotune.table import served_winners, warn_damaged  # pyarrow takes 0.1 s to import
 
-    return tuple(served_winners(operation, implementations=implementations, on_damaged=warn_damaged))
+    return tuple(served_winners(operation, implementations=implementations, slug=slug, on_damaged=warn_damaged))
 
 
 @cache
@@ -39,9 +42,16 @@ def device_named(
     name: str, generation: int, operation: str = "", implementations: tuple[str, ...] = ()
 ) -> Device | None:
     """Find the device that a name means: in the rows of an operation's implementations, or else in any, with the
-    highest power cap; the GPU here; or a known one, of which nothing is recorded."""
-    own = rows_of(operation, implementations, generation) if implementations else ()
-    return find_named(name, _devices(own)) or find_named(name, _devices(_all_rows(generation))) or known_or_here(name)
+    highest power cap; the GPU here; or a known one, of which nothing is recorded.
+
+    The folder that has the name is read first, and mostly alone.
+    """
+    known = platforms.known_device(name)
+    for slug in (slug_of(name if known is None else known.name), ""):
+        own = rows_of(operation, implementations, slug, generation) if implementations else ()
+        if (found := find_named(name, _devices(own))) is not None:
+            return found
+    return find_named(name, _devices(_all_rows(generation))) or known_or_here(name)
 
 
 def similar_names(name: str, generation: int) -> str:
@@ -50,7 +60,9 @@ def similar_names(name: str, generation: int) -> str:
 
 
 def _all_rows(generation: int) -> "Iterator[Served]":
-    return (row for name in operation_names() for row in rows_of(name, tuple(implementation_names(name)), generation))
+    return (
+        row for name in operation_names() for row in rows_of(name, tuple(implementation_names(name)), "", generation)
+    )
 
 
 def _devices(rows: "Iterable[Served]") -> list[Device]:

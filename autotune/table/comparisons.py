@@ -33,7 +33,7 @@ _COLUMNS: Final = {
 
 
 def write_comparisons(path: Path, comparisons: Sequence[Mapping[str, Any]]) -> None:
-    """Write the results of ``lab.bench.comparison.comparison_data``, zstd-compressed, in place of the file.
+    """Write the results of ``lab.bench.comparison.comparison_data``, compressed, in place of the file.
 
     Columns are the ``table`` of a suite that a race belongs to (null where there is no suite), those of the problem, of
     where, when and under which conditions it ran, of the system and its time, then the parameters of the

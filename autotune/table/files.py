@@ -156,8 +156,9 @@ def _named_errors(path: Path, done: str) -> Iterator[None]:
 def read_checksums(folder: Path) -> dict[str, frozenset[str]]:
     """Return the digests of each listed file, by its path relative to the folder; nothing where there is no list."""
     path = folder / SUMS_NAME
-    if not path.exists() and not path.is_symlink():
-        return {}
+    with _named_errors(path, "looked at"):
+        if not path.exists() and not path.is_symlink():
+            return {}
     checksums: dict[str, frozenset[str]] = {}
     for number, line in enumerate(read_bytes(path).decode("utf-8", "replace").splitlines(), start=1):
         digest, name = _parse(line, f"{path}: line {number}")

@@ -141,11 +141,12 @@ class Shelf:
         except TableError as error:
             raise TableError(_advice(path, error)) from error
 
-    def read_races(self, on_damaged: OnDamaged) -> list[Trial]:
-        """Return the rows that may win: those of the snapshot, and of the parts that it does not cover."""
+    def winners(self, on_damaged: OnDamaged) -> list[Trial]:
+        """Return the winners: those of the snapshot, unless parts that it does not cover have rows beside them."""
         covered, found = self._read_snapshot()
         tables = self.read(on_damaged, known=dict.fromkeys(covered, _NOTHING), races_only=True)
-        return [*found, *(trial for table in tables.values() for trial in table.trials)]
+        more = [trial for table in tables.values() for trial in table.trials]
+        return winners([*found, *more]) if more else found
 
     def write_snapshot(self, going: Collection[Path] = ()) -> None:
         """Replace the snapshot by one that covers all sound parts but those that will be removed.

@@ -216,18 +216,21 @@ def build_shapes(schema: TableSchema, columns: Columns, count: int) -> list[Shap
         {value for value in set(values) if not allows(column, value)}
         for column, values in zip(schema.shape, given, strict=True)
     ]
+    any_refused = any(refused)
 
     def build(*values: Any) -> Shape | str:
-        for column, value, bad in zip(schema.shape, values, refused, strict=True):
-            if value in bad:
-                return _not_allowed(column.name, value, column.domain.words)
+        if any_refused:
+            for column, value, bad in zip(schema.shape, values, refused, strict=True):
+                if value in bad:
+                    return _not_allowed(column.name, value, column.domain.words)
         try:
             shape = schema.shape_class(**dict(zip(names, values, strict=True)))
         except UsageError as error:
             return str(error)
-        for name, value in zip(names, values, strict=True):
-            if value != getattr(shape, name):  # an alias, which would give one shape two keys
-                return _not_allowed(name, value, repr(getattr(shape, name)))
+        kept = [getattr(shape, name) for name in names]
+        if kept != list(values):  # an alias, which would give one shape two keys
+            where = next(place for place, value in enumerate(values) if value != kept[place])
+            return _not_allowed(names[where], values[where], repr(kept[where]))
         return shape
 
     return list(map(cache(build), *given))

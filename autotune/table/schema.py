@@ -196,7 +196,10 @@ def allows(column: TableColumn, value: object) -> object:
 
 def check_column(column: TableColumn, values: Sequence[object], where: str) -> None:
     """Refuse a column that holds an impossible value."""
-    if all(allows(column, value) for value in set(values)):  # most columns hold few distinct values
+    distinct = set(values)  # mostly few
+    if column.nullable:
+        distinct.discard(None)
+    if all(map(column.domain.allows, distinct)):
         return
     row = next(row for row, value in enumerate(values) if not allows(column, value))
     raise bad_value(where, row, column.name, values[row], column.domain.words)

@@ -24,6 +24,7 @@ def served_winners(
     operation: str,
     *,
     implementations: Sequence[str] | None = None,
+    slug: str = "",
     root: Path | None = None,
     on_damaged: OnDamaged = raise_damaged,
 ) -> list[Served]:
@@ -31,7 +32,8 @@ def served_winners(
 
     Of an implementation that is what the user measured, else what ships, else what was replayed. A row whose config is
     not valid for its own shape is left out. Nothing is read of other ``implementations`` than those named, of which
-    there are all registered ones by default. ``root`` is the user's store, ``home()`` by default.
+    there are all registered ones by default, nor of devices with another ``slug``, where one is given. ``root`` is the
+    user's store, ``home()`` by default.
     """
     names = implementation_names(operation) if implementations is None else implementations
     try:
@@ -40,9 +42,11 @@ def served_winners(
         on_damaged(error)
         users = []
     else:
-        users = store.winners(operation, implementations=names, on_damaged=on_damaged)
+        users = store.winners(operation, implementations=names, slug=slug, on_damaged=on_damaged)
     shipped = [
-        trial for name in names for trial in shipped_winners(operation, implementation=name, on_damaged=on_damaged)
+        trial
+        for name in names
+        for trial in shipped_winners(operation, implementation=name, slug=slug or "*", on_damaged=on_damaged)
     ]
     rows = [Served(trial, "user") for trial in users]
     rows += [Served(trial, "shipped") for trial in winners(shipped)]
@@ -58,7 +62,7 @@ def served_winners(
 def _is_valid(trial: Trial) -> bool:
     space = get_implementation(trial.operation, trial.implementation).space
     try:
-        return space.why_invalid(trial.config, trial.shape, trial.device) is None
+        return space.reject(trial.config, trial.shape, trial.device) is None  # reading has checked names and values
     except UsageError:  # the architecture belongs to no vendor that is known here
         return False
 

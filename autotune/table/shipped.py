@@ -49,9 +49,15 @@ class Sweep:
 
 
 def shipped_winners(
-    operation: str, *, implementation: str = "*", results: Path = RESULTS, on_damaged: OnDamaged = raise_damaged
+    operation: str,
+    *,
+    implementation: str = "*",
+    slug: str = "*",
+    results: Path = RESULTS,
+    on_damaged: OnDamaged = raise_damaged,
 ) -> list[Trial]:
-    """Return the winners of an operation's implementations, or of one, on all devices that tables are shipped for.
+    """Return the winners of an operation's implementations, or of one, on all devices that tables are shipped for, or
+    on those of one slug.
 
     Here and below ``on_damaged`` is called with the error of each table that is refused; where it returns, the others
     are still read.
@@ -59,7 +65,7 @@ def shipped_winners(
     Raises:
         TableError: by ``on_damaged``.
     """
-    tables = read_listed(results, f"*/{operation}/{implementation}.parquet", _decode_placed, on_damaged)
+    tables = read_listed(results, f"{slug}/{operation}/{implementation}.parquet", _decode_placed, on_damaged)
     return in_order(trial for table in tables for trial in table.trials)
 
 

@@ -133,21 +133,29 @@ class Store:
         """
         report = on_damaged or self._on_damaged
         names = None if implementation is None else [implementation]
-        shelves = self._shelves(operation, device, names, report)
+        shelves = self._shelves(operation, "" if device is None else device.slug, names, report)
         tables = itertools.chain.from_iterable(shelf.read(report).values() for shelf in shelves)
         return in_order(trial for table in tables for trial in table.trials if device in (None, trial.device))
 
     def winners(
-        self, operation: str, *, implementations: Sequence[str] | None = None, on_damaged: OnDamaged | None = None
+        self,
+        operation: str,
+        *,
+        implementations: Sequence[str] | None = None,
+        slug: str = "",
+        on_damaged: OnDamaged | None = None,
     ) -> list[Trial]:
         """Return ``winners(trials(operation))``, from snapshots as far as they reach, or of some implementations.
+
+        With ``slug`` only those on devices that have it (``Device.slug``).
 
         Raises:
             TableError: by ``on_damaged``.
         """
         report = on_damaged or self._on_damaged
-        shelves = self._shelves(operation, None, implementations, report)
-        return winners(trial for shelf in shelves for trial in shelf.read_races(report))
+        shelves = self._shelves(operation, slug, implementations, report)
+        found = [rows for shelf in shelves if (rows := shelf.winners(report))]
+        return found[0] if len(found) == 1 else winners(itertools.chain.from_iterable(found))
 
     def outsiders(self, operation: str | None = None, *, on_damaged: OnDamaged | None = None) -> list[Outsider]:
         """Return the rows that are not of today's spaces, and those of what is not registered here.
@@ -175,7 +183,7 @@ class Store:
         Raises:
             TableError: a part is damaged, or a file cannot be written or removed; nothing is lost.
         """
-        for shelf in self._shelves(operation, device, None, raise_damaged):
+        for shelf in self._shelves(operation, device.slug, None, raise_damaged):
             sweep_temporaries(shelf.folder)
             tables = {path: table for path in shelf.small_parts() if (table := shelf.read_part(path)) is not None}
             trials = {path: table.trials for path, table in tables.items() if not table.outsiders}
@@ -188,10 +196,10 @@ class Store:
                 remove(path)
 
     def _shelves(
-        self, operation: str, device: Device | None, implementations: Sequence[str] | None, on_damaged: OnDamaged
+        self, operation: str, slug: str, implementations: Sequence[str] | None, on_damaged: OnDamaged
     ) -> list[Shelf]:
         names = implementation_names(operation) if implementations is None else implementations
-        folders = _folders(self.root, on_damaged) if device is None else [self.root / device.slug]
+        folders = [self.root / slug] if slug else _folders(self.root, on_damaged)
         return [Shelf(folder, operation, name) for folder in folders for name in names]
 
 

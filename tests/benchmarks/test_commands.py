@@ -12,7 +12,15 @@ from tests import sample
 @pytest.mark.parametrize(
     "arguments",
     [
-        *(("compiled_model",), ("host_time",), ("paged",), ("prefill",), ("record", "winners"), ("small_budgets",)),
+        *(
+            ("compiled_model",),
+            ("every_gpu", "record"),
+            ("host_time",),
+            ("paged",),
+            ("prefill",),
+            ("record", "winners"),
+            ("small_budgets",),
+        ),
         ("stream_read",),
     ],
     ids=lambda found: found[0],

@@ -54,6 +54,18 @@ def test_a_damaged_users_table_is_warned_of_once_and_the_shipped_one_serves(tabl
         assert get_kernel(sample.shape(), device=H200).provenance.origin == "shipped"
 
 
+@pytest.mark.parametrize("device", [H200, "h200", None])
+def test_tables_of_other_devices_are_not_read(tables: Tables, device: str | None) -> None:
+    tables.tune(sample.trial())
+    part = tables.home / "nvidia_l40s" / "flash_attention" / "triton" / f"{'0' * 64}.parquet"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"PAR1")
+    with warnings.catch_warnings(action="error"):
+        assert get_kernel(sample.shape(), device=device).provenance.rung == "exact"
+    with pytest.warns(RuntimeWarning, match="nvidia_l40s"):
+        get_kernel(sample.shape(), device="NVIDIA L40S")
+
+
 @pytest.fixture
 def unprivileged() -> Iterator[Tables]:
     """Tables in a folder that anyone may enter, read by one for whom permissions count, even in root's tests."""
