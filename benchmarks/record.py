@@ -41,7 +41,7 @@ from benchmarks.console import require_gpu
 from benchmarks.merge import RESULTS, add_winners
 from benchmarks.model_grid.problems import GridCell, in_order
 from benchmarks.model_grid.recording import GridRecording, compiling_ahead
-from benchmarks.parts import cut, deal, parse_part
+from benchmarks.problem_parts import cut, deal, parse_part
 from benchmarks.shipped_problems import OPERATION, SWEEPS, TRITON, WINNERS, Cell
 from benchmarks.user_tables import tables_in
 

@@ -38,7 +38,7 @@ from autotune.table import Served, Store, shipped_grid, shipped_sweeps, shipped_
 from benchmarks import drawn_regret
 from benchmarks.console import open_gpu
 from benchmarks.merge import RESULTS
-from benchmarks.parts import deal, parse_part
+from benchmarks.problem_parts import deal, parse_part
 from benchmarks.set_cover import RecordedShape, assign, read_recordings
 from benchmarks.user_tables import tables_in
 

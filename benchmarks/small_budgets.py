@@ -27,7 +27,7 @@ from autotune.space import Config
 from autotune.trial import Candidate
 from benchmarks.console import print_head, print_row, require_gpu
 from benchmarks.live import processes
-from benchmarks.parts import cut, parse_part
+from benchmarks.problem_parts import cut, parse_part
 
 SHAPES: Final[Mapping[str, tuple[str, ...]]] = {
     "llama prefill, D 128": ("--batch=1", "--heads=32", "--kv-heads=8", "--seq=5000"),

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from benchmarks.every_gpu import run_all, visible_gpus
-from benchmarks.parts import cut, deal
+from benchmarks.problem_parts import cut, deal
 
 TELL: Final = """
 import os, sys

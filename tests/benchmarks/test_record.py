@@ -24,7 +24,7 @@ from autotune.trial import Status, Trial
 from autotune.tuning import tuner
 from benchmarks import record
 from benchmarks.merge import merge
-from benchmarks.parts import cut
+from benchmarks.problem_parts import cut
 from benchmarks.record import TableRecording, choose, parse, seconds_of
 from benchmarks.shipped_problems import SWEEPS, WINNERS, Cell, benchmark_shape
 from tests import flex_sample, sample
