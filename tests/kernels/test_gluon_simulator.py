@@ -91,7 +91,8 @@ def test_a_slot_that_is_handed_back_too_early_gives_wrong_numbers() -> None:
     assert not np.allclose(out, expected, atol=1e-3)
 
 
-def test_a_product_that_may_still_run_is_not_used() -> None:
+def test_a_product_that_may_still_run_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gluon_simulator, "SECONDS", 0.2)  # the producer waits on
     with pytest.raises(AssertionError, match="may still run"):
         run(left=1)
 

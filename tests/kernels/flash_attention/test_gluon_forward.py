@@ -64,6 +64,7 @@ def test_lengths(seq_q: int, seq_kv: int, causal: bool) -> None:
     check(SMALL, seq_q, seq_kv, causal=causal)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [1, 60, 128, 1000])
 def test_windows(window: int, causal: bool) -> None:
@@ -76,6 +77,7 @@ def test_softcap_and_scores_far_apart() -> None:
     check(SMALL, 200, 333, large=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("consumers", "ping_pong"),
     [(1, "off"), *((consumers, ping_pong) for consumers in (2, 3) for ping_pong in ("off", "issue", "complete"))],
@@ -86,6 +88,7 @@ def test_turns_of_consumers(consumers: int, ping_pong: str, values_early: bool) 
     check(schedule, 400, 400, causal=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows_first", [False, True])
 @pytest.mark.parametrize("row_order", ["natural", "reversed", "alternating"])
 @pytest.mark.parametrize("workers", [0, 1, 3])
