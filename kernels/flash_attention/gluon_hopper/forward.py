@@ -1,0 +1,305 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
+"""Flash attention forward in Gluon for Hopper: a warp copies tiles in, groups of four warps compute 64 rows each.
+
+Algorithm: FlashAttention-3 (Shah et al., arXiv 2407.08608, algorithms 1 and 2). The scores of one block of keys are
+multiplied beside the values of the block before it, whose exponentials so run under matrix instructions. Keys are taken
+from the last block backwards: those on the diagonal first, then those that every row sees.
+"""
+
+from typing import Any, NamedTuple
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from autotune.kernels.flash_attention.gluon_hopper.rings import begin_ring, fill, hand_back, take
+from autotune.kernels.flash_attention.gluon_hopper.schedule import Problem, block_bounds, locate_tile
+from autotune.kernels.gluon import (
+    GROUP_THREADS,
+    barrier_arrive,
+    barrier_sync,
+    copy_out,
+    fence_async_shared,
+    product_layout,
+    wait_copies_out,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from autotune.kernels.tiles import masks, softmax
+from autotune.kernels.tiles.softmax import LOG2_E
+
+ROWS = gl.constexpr(64)  # of queries a consumer: those of one instruction of a warp group
+TURN_THREADS = gl.constexpr(2 * GROUP_THREADS.value)  # one consumer waits for its turn, the one before it comes
+PRODUCER_REGISTERS = gl.constexpr(24)  # the least that a warp may keep
+FIRST_TURN = gl.constexpr(9)  # named barriers; Triton takes its own from 0 up
+
+hide_keys = gluon.jit(masks.hide_keys.fn)
+shift_of = gluon.jit(softmax.shift_of.fn)
+end_rows = gluon.jit(softmax.end_rows.fn)
+
+_NUMBERS = ["heads", "group", "seq_q", "seq_kv", "window", "tiles"]  # no binary of its own for any of them
+
+
+class Descriptors(NamedTuple):
+    """Tensor descriptors of ``[B, S, H, D]``, in tiles of one head."""
+
+    q: Any
+    k: Any
+    v: Any
+    out: Any
+
+
+class State(NamedTuple):
+    """The softmax of a consumer's rows over the keys seen so far; the last block's weights are not multiplied yet."""
+
+    accumulator: Any
+    weights: Any
+    row_max: Any
+    row_sum: Any
+
+
+@gluon.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=_NUMBERS)
+def flash_attention_forward(
+    q, k, v, out, log_sum_exp, heads, group, seq_q, seq_kv, window, score_scale, softcap, tiles,
+    FEATURES: gl.constexpr, SCHEDULE: gl.constexpr,
+):  # fmt: skip
+    """Compute ``out = softmax(q k^T) v`` over descriptors of ``[B, S, H, D]``; every program takes each N-th tile.
+
+    ``log_sum_exp`` is fp32 ``[B, H, S]`` or None.
+    """
+    CONSUMERS: gl.constexpr = SCHEDULE.consumers
+    SLOTS: gl.constexpr = SCHEDULE.slots
+    REGISTERS: gl.constexpr = SCHEDULE.registers
+    problem = Problem(heads, group, seq_q, seq_kv, window, score_scale, softcap, tiles)
+    tensors = Descriptors(q, k, v, out)
+    rings = (begin_ring(q, CONSUMERS, 1), begin_ring(k, SLOTS, CONSUMERS), begin_ring(v, SLOTS, CONSUMERS))
+    out_tiles = rings[0].tiles
+    if not SCHEDULE.out_in_queries:
+        out_tiles = gl.allocate_shared_memory(out.dtype, [CONSUMERS] + out.block_shape, out.layout)  # noqa: RUF005 (Triton's language)
+    if CONSUMERS == 1:
+        gl.warp_specialize(
+            [
+                (consume, (0, rings, out_tiles, out, log_sum_exp, problem, FEATURES, SCHEDULE)),
+                (produce, (rings, tensors, problem, FEATURES, SCHEDULE)),
+            ],
+            [1],
+            [PRODUCER_REGISTERS],
+        )
+    elif CONSUMERS == 2:
+        gl.warp_specialize(
+            [
+                (consume, (0, rings, out_tiles, out, log_sum_exp, problem, FEATURES, SCHEDULE)),
+                (consume, (1, rings, out_tiles, out, log_sum_exp, problem, FEATURES, SCHEDULE)),
+                (produce, (rings, tensors, problem, FEATURES, SCHEDULE)),
+            ],
+            [4, 1],
+            [REGISTERS, PRODUCER_REGISTERS],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (consume, (0, rings, out_tiles, out, log_sum_exp, problem, FEATURES, SCHEDULE)),
+                (consume, (1, rings, out_tiles, out, log_sum_exp, problem, FEATURES, SCHEDULE)),
+                (consume, (2, rings, out_tiles, out, log_sum_exp, problem, FEATURES, SCHEDULE)),
+                (produce, (rings, tensors, problem, FEATURES, SCHEDULE)),
+            ],
+            [4, 4, 1],
+            [REGISTERS, REGISTERS, PRODUCER_REGISTERS],
+        )
+
+
+@gluon.jit
+def produce(rings, tensors, problem, FEATURES: gl.constexpr, SCHEDULE: gl.constexpr):
+    """Copy the queries of each tile, and the keys and values that it sees, into the rings."""
+    q_ring, k_ring, v_ring = rings
+    CONSUMERS: gl.constexpr = SCHEDULE.consumers
+    BLOCK_Q: gl.constexpr = ROWS * CONSUMERS
+    BLOCK_K: gl.constexpr = SCHEDULE.block_k
+    SLOTS: gl.constexpr = SCHEDULE.slots
+    q_turn = 0
+    turn = 0
+    for number in range(gl.program_id(0), problem.tiles, gl.num_programs(0)):
+        tile = locate_tile(number, problem, BLOCK_Q, SCHEDULE)
+        bounds = block_bounds(tile.row, problem, BLOCK_Q, BLOCK_K, FEATURES)
+        for consumer in gl.static_range(CONSUMERS):
+            row = tile.row + consumer * ROWS
+            fill(q_ring, tensors.q, tile.batch, row, tile.head, q_turn + consumer, CONSUMERS)
+        q_turn += CONSUMERS
+        kv_head = tile.head // problem.group
+        for step in range(bounds.low, bounds.high):
+            key = (bounds.high - 1 - (step - bounds.low)) * BLOCK_K
+            fill(k_ring, tensors.k, tile.batch, key, kv_head, turn, SLOTS)
+            fill(v_ring, tensors.v, tile.batch, key, kv_head, turn, SLOTS)
+            turn += 1
+
+
+@gluon.jit
+def consume(
+    CONSUMER: gl.constexpr, rings, out_tiles, out, log_sum_exp, problem, FEATURES: gl.constexpr, SCHEDULE: gl.constexpr
+):  # fmt: skip
+    """Compute the rows of one consumer, of every tile."""
+    q_ring, k_ring, v_ring = rings
+    CONSUMERS: gl.constexpr = SCHEDULE.consumers
+    BLOCK_Q: gl.constexpr = ROWS * CONSUMERS
+    BLOCK_K: gl.constexpr = SCHEDULE.block_k
+    SLOTS: gl.constexpr = SCHEDULE.slots
+    WIDTH: gl.constexpr = out.block_shape[3]
+    SCORES: gl.constexpr = product_layout(BLOCK_K)
+    VALUES: gl.constexpr = product_layout(WIDTH)
+    if CONSUMER == CONSUMERS - 1:
+        end_turn(CONSUMER, SCHEDULE)  # so that the first one begins
+    q_turn = CONSUMER
+    turn = 0
+    for number in range(gl.program_id(0), problem.tiles, gl.num_programs(0)):
+        tile = locate_tile(number, problem, BLOCK_Q, SCHEDULE)
+        bounds = block_bounds(tile.row, problem, BLOCK_Q, BLOCK_K, FEATURES)
+        row = tile.row + CONSUMER * ROWS
+        rows = row + gl.arange(0, ROWS, gl.SliceLayout(1, SCORES))
+        q_tile = take(q_ring, q_turn, CONSUMERS)
+        last = bounds.high - 1
+        state = begin(q_tile, k_ring, last * BLOCK_K, turn, rows, problem, WIDTH, CONSUMER, FEATURES, SCHEDULE)
+        turn += 1
+        full_high = gl.minimum(bounds.full_high, last)
+        full_low = gl.minimum(bounds.full_low, last)
+        fixed = (q_tile, k_ring, v_ring, rows, problem)
+        # Keys on the diagonal, or in the last partial block.
+        state, turn = fold(state, turn, last, full_high, fixed, CONSUMER, FEATURES, SCHEDULE, True)
+        # Keys that every row sees: no mask.
+        state, turn = fold(state, turn, full_high, full_low, fixed, CONSUMER, FEATURES, SCHEDULE, False)
+        if FEATURES.window:
+            # Keys that enter the window of some rows only.
+            state, turn = fold(state, turn, full_low, bounds.low, fixed, CONSUMER, FEATURES, SCHEDULE, True)
+        if not SCHEDULE.out_in_queries:
+            hand_back(q_ring, q_turn, CONSUMERS)
+        v_tile = take(v_ring, turn - 1, SLOTS)
+        accumulator = warpgroup_mma(state.weights, v_tile, state.accumulator, is_async=True)
+        row_sum, row_log_sum_exp = end_rows(state.row_max, state.row_sum)
+        if log_sum_exp is not None:
+            first = gl.cast(tile.batch * problem.heads + tile.head, gl.int64) * problem.seq_q
+            gl.store(log_sum_exp + first + rows, row_log_sum_exp, mask=rows < problem.seq_q)
+        accumulator = warpgroup_mma_wait(0, deps=[accumulator])
+        hand_back(v_ring, turn - 1, SLOTS)
+        divisor = gl.convert_layout(row_sum, gl.SliceLayout(1, VALUES))
+        out_tile = out_tiles.index(CONSUMER)
+        wait_copies_out(0)  # of the tile before
+        out_tile.reshape([ROWS, WIDTH]).store((accumulator / divisor[:, None]).to(out.dtype))
+        fence_async_shared()
+        copy_out(out, [tile.batch, row, tile.head, 0], out_tile)
+        if SCHEDULE.out_in_queries:
+            wait_copies_out(0)
+            hand_back(q_ring, q_turn, CONSUMERS)
+        q_turn += CONSUMERS
+    wait_copies_out(0)
+
+
+@gluon.jit
+def begin(
+    q_tile, k_ring, key, turn, rows, problem, WIDTH: gl.constexpr, CONSUMER: gl.constexpr, FEATURES: gl.constexpr,
+    SCHEDULE: gl.constexpr,
+):  # fmt: skip
+    """Return the state of rows after one block of keys, which some of them may not see."""
+    BLOCK_K: gl.constexpr = SCHEDULE.block_k
+    SLOTS: gl.constexpr = SCHEDULE.slots
+    SCORES: gl.constexpr = product_layout(BLOCK_K)
+    VALUES: gl.constexpr = product_layout(WIDTH)
+    k_tile = take(k_ring, turn, SLOTS)
+    begin_turn(CONSUMER, SCHEDULE)
+    zeros = gl.zeros([ROWS, BLOCK_K], gl.float32, SCORES)
+    scores = warpgroup_mma(q_tile, k_tile.permute((1, 0)), zeros, use_acc=False, is_async=True)
+    scores = warpgroup_mma_wait(0, deps=[scores])
+    end_turn(CONSUMER, SCHEDULE)
+    hand_back(k_ring, turn, SLOTS)
+    row_max = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, SCORES))
+    row_sum = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, SCORES))
+    weights, row_max, row_sum, _ = weigh(scores, row_max, row_sum, key, rows, problem, FEATURES, True)
+    return State(
+        gl.zeros([ROWS, WIDTH], gl.float32, VALUES), as_factor(weights, k_tile.dtype, VALUES), row_max, row_sum
+    )
+
+
+@gluon.jit
+def fold(
+    state, turn, start, stop, fixed, CONSUMER: gl.constexpr, FEATURES: gl.constexpr, SCHEDULE: gl.constexpr,
+    MASKED: gl.constexpr,
+):  # fmt: skip
+    """Fold the blocks of keys ``start > block >= stop`` into the state, the last first; return it and the next turn."""
+    q_tile, k_ring, v_ring, rows, problem = fixed
+    BLOCK_K: gl.constexpr = SCHEDULE.block_k
+    SLOTS: gl.constexpr = SCHEDULE.slots
+    VALUES: gl.constexpr = state.accumulator.type.layout
+    zeros = gl.zeros([ROWS, BLOCK_K], gl.float32, product_layout(BLOCK_K))
+    for step in range(stop, start):
+        key = (start - 1 - (step - stop)) * BLOCK_K
+        k_tile = take(k_ring, turn, SLOTS)
+        begin_turn(CONSUMER, SCHEDULE)
+        scores = warpgroup_mma(q_tile, k_tile.permute((1, 0)), zeros, use_acc=False, is_async=True)
+        if SCHEDULE.ping_pong == "issue":
+            end_turn(CONSUMER, SCHEDULE)
+        if not SCHEDULE.values_early:
+            scores = warpgroup_mma_wait(0, deps=[scores])
+        v_tile = take(v_ring, turn - 1, SLOTS)
+        accumulator = warpgroup_mma(state.weights, v_tile, state.accumulator, is_async=True)
+        if SCHEDULE.values_early:
+            scores = warpgroup_mma_wait(1, deps=[scores])
+        if SCHEDULE.ping_pong == "complete":
+            end_turn(CONSUMER, SCHEDULE)
+        hand_back(k_ring, turn, SLOTS)
+        weights, row_max, row_sum, rescale = weigh(
+            scores, state.row_max, state.row_sum, key, rows, problem, FEATURES, MASKED
+        )  # fmt: skip
+        accumulator = warpgroup_mma_wait(0, deps=[accumulator])
+        hand_back(v_ring, turn - 1, SLOTS)
+        rescale = gl.convert_layout(rescale, gl.SliceLayout(1, VALUES))
+        # As narrow as the values already here: three consumers would spill the weights in fp32 across the loop's end.
+        weights = as_factor(weights, k_tile.dtype, VALUES)
+        state = State(accumulator * rescale[:, None], weights, row_max, row_sum)
+        turn += 1
+    return state, turn
+
+
+@gluon.jit
+def weigh(scores, row_max, row_sum, key, rows, problem, FEATURES: gl.constexpr, MASKED: gl.constexpr):
+    """Return the weights of a block's scores, the new maxima and sums of rows, and the factor of what came before."""
+    CAUSAL: gl.constexpr = FEATURES.causal
+    WINDOW: gl.constexpr = FEATURES.window
+    factor = problem.score_scale
+    if FEATURES.softcap:  # score_scale is scale / softcap here; the capped scores are taken to base 2 below
+        scores = problem.softcap * tanh(scores * problem.score_scale)
+        factor = LOG2_E
+    if MASKED:
+        columns = key + gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
+        present = (columns < problem.seq_kv)[None, :]
+        ahead = columns[None, :] - rows[:, None] - (problem.seq_kv - problem.seq_q)
+        scores = hide_keys(scores, present, ahead, problem.window, CAUSAL, WINDOW)
+    new_max = gl.maximum(row_max, gl.max(scores, 1) * factor)
+    shift = shift_of(new_max) if MASKED else new_max
+    weights = gl.exp2(scores * factor - shift[:, None])
+    rescale = gl.exp2(row_max - shift)
+    return weights, new_max, row_sum * rescale + gl.sum(weights, 1), rescale
+
+
+@gluon.jit
+def tanh(x):
+    """Compute tanh by exp2, as ``tiles.softmax`` does for 16 bits."""
+    decay = gl.exp2(gl.abs(x) * (-2.0 * LOG2_E))
+    magnitude = (1.0 - decay) / (1.0 + decay)
+    return gl.where(x < 0, -magnitude, magnitude)
+
+
+@gluon.jit
+def as_factor(weights, DTYPE: gl.constexpr, VALUES: gl.constexpr):
+    """Return weights as the left factor of a product with this layout, which takes it from registers."""
+    return gl.convert_layout(weights.to(DTYPE), gl.DotOperandLayout(operand_index=0, parent=VALUES, k_width=2))
+
+
+@gluon.jit
+def begin_turn(CONSUMER: gl.constexpr, SCHEDULE: gl.constexpr):
+    """Wait until the consumer before this one has ended its turn."""
+    if SCHEDULE.ping_pong != "off":
+        barrier_sync(FIRST_TURN + CONSUMER, TURN_THREADS)
+
+
+@gluon.jit
+def end_turn(CONSUMER: gl.constexpr, SCHEDULE: gl.constexpr):
+    """Let the next consumer begin its turn."""
+    if SCHEDULE.ping_pong != "off":
+        barrier_arrive(FIRST_TURN + (CONSUMER + 1) % SCHEDULE.consumers, TURN_THREADS)

@@ -1,0 +1,89 @@
+"""Launches flash attention in Gluon over checked tensors: descriptors, constants, grid."""
+
+import math
+from typing import Any, Final
+
+import torch
+import triton
+from triton.experimental.gluon import language as gl
+
+from autotune.errors import UnsupportedCallError
+from autotune.kernels.flash_attention.gluon_hopper.forward import ROWS, flash_attention_forward
+from autotune.kernels.flash_attention.gluon_hopper.schedule import Features, Schedule
+from autotune.kernels.gluon import TensorDescriptor
+from autotune.search_spaces.bounds import padded_widths
+
+LOG2_E: Final = math.log2(math.e)
+ALIGNMENT: Final = 16  # bytes, of base and strides: CUDA driver API, cuTensorMapEncodeTiled
+MAX_STRIDE: Final = 2**40  # bytes: the same
+DTYPES: Final = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16}
+
+
+def launch(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor | None,
+    *,
+    causal: bool,
+    window: int | None,
+    softcap: float | None,
+    scale: float,
+    schedule: Schedule,
+    workers: int,
+    compile_only: bool = False,
+) -> Any:
+    """Launch one forward pass over checked tensors ``[B, S, H, D]`` of 16 bits with unit last strides.
+
+    Args:
+        workers: programs that share all tiles; 0 for a program a tile.
+        compile_only: run nothing; the tensors may be on the meta device, and the compiled kernel is returned.
+
+    Raises:
+        UnsupportedCallError: an address or a stride of a tensor is no multiple of 16 bytes, which TMA copies need.
+    """
+    batches, seq_q, heads, head_dim = q.shape
+    seq_kv, kv_heads, head_dim_v = k.shape[1], k.shape[2], v.shape[3]
+    if out.numel() == 0:
+        return None
+    if seq_kv == 0:
+        out.zero_()
+        return lse.fill_(-math.inf) if lse is not None else None
+    for name, tensor in {"q": q, "k": k, "v": v, "out": out}.items():
+        if (reason := _unfit(tensor)) is not None:
+            raise UnsupportedCallError(f"{name}: {reason}; tensor-map copies need multiples of {ALIGNMENT} bytes")
+    width, width_v = padded_widths(head_dim, head_dim_v)
+    rows: int = ROWS.value
+    tiles = triton.cdiv(seq_q, rows * schedule.consumers) * batches * heads
+    arguments = (
+        *(_describe(q, rows, width), _describe(k, schedule.block_k, width), _describe(v, schedule.block_k, width_v)),
+        *(_describe(out, rows, width_v), lse),
+        # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
+        *(heads, heads // kv_heads, seq_q, seq_kv, min(window or 0, seq_q + seq_kv)),
+        scale / softcap if softcap else scale * LOG2_E,
+        softcap or 0.0,
+        tiles,
+        Features(causal, window is not None, softcap is not None),
+        schedule,
+    )
+    grid = (min(workers, tiles) or tiles,)
+    if compile_only:
+        return flash_attention_forward.warmup(*arguments, grid=grid)
+    return flash_attention_forward[grid](*arguments)
+
+
+def _unfit(tensor: torch.Tensor) -> str | None:
+    """Return why TMA cannot copy tiles of a tensor, or None."""
+    if tensor.data_ptr() % ALIGNMENT:
+        return "it begins at an odd address"
+    strides = [stride * tensor.element_size() for stride in tensor.stride()[:3]]
+    if all(0 < stride < MAX_STRIDE and stride % ALIGNMENT == 0 for stride in strides):
+        return None
+    return f"its strides are {strides} bytes"
+
+
+def _describe(tensor: torch.Tensor, rows: int, width: int) -> TensorDescriptor:
+    block = [1, rows, 1, width]
+    layout = gl.NVMMASharedLayout.get_default_for(block, DTYPES[tensor.dtype])
+    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block, layout)

@@ -1,0 +1,98 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
+"""The work of a program: which tiles of queries it computes, in what order, and which blocks of keys each sees."""
+
+from typing import Any, NamedTuple
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from autotune.kernels.tiles import masks
+from autotune.kernels.tiles.masks import Bounds
+
+bound_keys = gluon.jit(masks.bound_keys.fn)
+
+
+class Features(NamedTuple):
+    """The features of a problem that a binary is compiled for."""
+
+    causal: bool
+    window: bool
+    softcap: bool
+
+
+class Schedule(NamedTuple):
+    """The parameters of a config.
+
+    Consumers have 64 rows of queries each and take turns where ``ping_pong`` is not "off": the next may issue its
+    scores once this one has issued its own ("issue"), or has them ("complete"). With ``values_early`` the values of the
+    last block are multiplied while the scores still are. ``rows_first`` computes all tiles of a head before the next
+    head's; ``row_order`` is "natural", "reversed", or "alternating" from head to head. With ``out_in_queries`` a tile's
+    results leave through the memory of its queries, which are as wide, and the next tile's queries wait for that.
+    """
+
+    consumers: int
+    block_k: int
+    slots: int
+    registers: int
+    ping_pong: str
+    values_early: bool
+    rows_first: bool
+    row_order: str
+    out_in_queries: bool
+
+
+class Problem(NamedTuple):
+    """The numbers of a problem: no binary of its own for any of them."""
+
+    heads: Any
+    group: Any
+    seq_q: Any
+    seq_kv: Any
+    window: Any
+    score_scale: Any
+    softcap: Any
+    tiles: Any
+
+
+class Tile(NamedTuple):
+    """A tile of queries: its sequence, its head and its first row."""
+
+    batch: Any
+    head: Any
+    row: Any
+
+
+@gluon.jit
+def locate_tile(number, problem, BLOCK_Q: gl.constexpr, SCHEDULE: gl.constexpr):
+    """Return the tile of a number below ``problem.tiles``."""
+    blocks = gl.cdiv(problem.seq_q, BLOCK_Q)
+    all_heads = problem.tiles // blocks
+    if SCHEDULE.rows_first:
+        block = number % blocks
+        batch_head = number // blocks
+    else:
+        block = number // all_heads
+        batch_head = number % all_heads
+    if SCHEDULE.row_order == "reversed":
+        block = blocks - 1 - block
+    if SCHEDULE.row_order == "alternating":
+        block = gl.where(batch_head % 2 == 0, blocks - 1 - block, block)
+    return Tile(batch_head // problem.heads, batch_head % problem.heads, block * BLOCK_Q)
+
+
+@gluon.jit
+def block_bounds(row, problem, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, FEATURES: gl.constexpr):
+    """Return the bounds of the keys that a tile sees, in blocks, rounded outward and inward (``masks.Bounds``).
+
+    There is one block at least, which rows that see nothing mask. ``low <= full_low <= full_high <= high``.
+    """
+    CAUSAL: gl.constexpr = FEATURES.causal
+    WINDOW: gl.constexpr = FEATURES.window
+    last_row = gl.minimum(row + BLOCK_Q, problem.seq_q) - 1
+    diagonal = problem.seq_kv - problem.seq_q
+    keys = bound_keys(row, last_row, diagonal, problem.seq_kv, problem.window, CAUSAL, WINDOW)
+    low = gl.minimum(keys.low // BLOCK_K, gl.maximum(gl.cdiv(keys.high, BLOCK_K) - 1, 0))
+    high = gl.maximum(gl.cdiv(keys.high, BLOCK_K), low + 1)
+    full_low = gl.minimum(gl.maximum(gl.cdiv(keys.full_low, BLOCK_K), low), high)
+    full_high = gl.minimum(gl.maximum(gl.maximum(keys.full_high, 0) // BLOCK_K, full_low), high)
+    return Bounds(low, full_low, full_high, high)

@@ -1,0 +1,61 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
+"""Gluon for Hopper, by the names that Triton 3.6 to 3.9 share: copies by TMA, barriers, products of warp groups.
+
+Later releases rename some of what 3.6 has. Named barriers have no call in any of them: they are PTX's ``bar.sync`` and
+``bar.arrive`` (PTX ISA 8.5, 9.7.13.1).
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+__all__ = [
+    "GROUP_THREADS",
+    "TensorDescriptor",
+    "barrier_arrive",
+    "barrier_sync",
+    "copy_in",
+    "copy_out",
+    "fence_async_shared",
+    "mbarrier",
+    "product_layout",
+    "wait_copies_out",
+    "warpgroup_mma",
+    "warpgroup_mma_wait",
+]
+
+GROUP_THREADS = gl.constexpr(128)  # of a warp group: four warps
+
+copy_in = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+copy_out = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
+wait_copies_out = tma.store_wait
+
+
+@gluon.constexpr_function
+def product_layout(width):
+    """Return how the four warps of a group hold a product of 64 rows and so many columns."""
+    return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, width, 16])
+
+
+@gluon.constexpr_function
+def _barrier(verb, number, threads):
+    return f"bar.{verb} {number}, {threads}; mov.u32 $0, 0;"
+
+
+@gluon.jit
+def barrier_sync(NUMBER: gl.constexpr, THREADS: gl.constexpr):
+    """Wait at a named barrier until so many threads have come to it, those that did not wait included."""
+    gl.inline_asm_elementwise(_barrier("sync", NUMBER, THREADS), "=r", [], gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def barrier_arrive(NUMBER: gl.constexpr, THREADS: gl.constexpr):
+    """Come to a named barrier of so many threads, and go on."""
+    gl.inline_asm_elementwise(_barrier("arrive", NUMBER, THREADS), "=r", [], gl.int32, is_pure=False, pack=1)

@@ -1,0 +1,128 @@
+"""The Gluon kernel, simulated over NumPy against the reference in fp64, and compiled for sm_90; neither needs a GPU."""
+
+import math
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import torch
+
+from autotune.errors import UnsupportedCallError
+from autotune.kernels.flash_attention.gluon_hopper.forward import ROWS, flash_attention_forward
+from autotune.kernels.flash_attention.gluon_hopper.launch import launch
+from autotune.kernels.flash_attention.gluon_hopper.schedule import Features, Schedule
+from autotune.kernels.flash_attention.reference import attention_reference
+from tests.contract.compiling import compile_sample
+from tests.kernels.flash_attention.gluon_cases import CAUSAL, PLAIN, SCHEDULES
+from tests.kernels.gluon_simulator import Descriptor, Pointer, simulate
+
+SHARED_BYTES: Final = 232_448  # that a block of sm_90 may use
+HEADS, KV_HEADS, WIDTH = 2, 1, 32
+SMALL: Final = PLAIN._replace(block_k=64)  # blocks enough in short problems
+
+
+def check(
+    schedule: Schedule,
+    seq_q: int,
+    seq_kv: int,
+    *,
+    causal: bool = False,
+    window: int | None = None,
+    softcap: float | None = None,
+    workers: int = 2,
+    large: bool = False,
+) -> None:
+    """Simulate a problem of two heads and compare with the reference."""
+    generator = torch.Generator().manual_seed(seq_q + seq_kv)
+    lengths, heads = (seq_q, seq_kv, seq_kv), (HEADS, KV_HEADS, KV_HEADS)
+    q, k, v = (
+        torch.randn(2, length, count, WIDTH, generator=generator).half()
+        for length, count in zip(lengths, heads, strict=True)
+    )
+    if large:
+        q = 6.0 * q
+    out, lse = torch.full_like(q, math.nan), torch.full((2, HEADS, seq_q), math.nan)
+    scale = WIDTH**-0.5
+    tiles = -(-seq_q // (ROWS.value * schedule.consumers)) * 2 * HEADS
+    simulate(
+        flash_attention_forward,
+        min(workers, tiles) or tiles,
+        *(Descriptor(q.numpy(), ROWS.value), Descriptor(k.numpy(), schedule.block_k)),
+        *(Descriptor(v.numpy(), schedule.block_k), Descriptor(out.numpy(), ROWS.value), Pointer(lse.numpy())),
+        *(HEADS, HEADS // KV_HEADS, seq_q, seq_kv, window or 0),
+        *(scale / softcap if softcap else scale * math.log2(math.e), softcap or 0.0, tiles),
+        *(Features(causal, window is not None, softcap is not None), schedule),
+    )
+    expected = attention_reference(q, k, v, causal=causal, window=window, softcap=softcap, scale=scale)
+    torch.testing.assert_close(out.double(), expected[0], atol=2e-3, rtol=0)
+    torch.testing.assert_close(lse.double(), expected[1], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("seq_q", "seq_kv"), [(1, 1), (1, 700), (64, 64), (200, 333), (333, 200), (500, 513)])
+def test_lengths(seq_q: int, seq_kv: int, causal: bool) -> None:
+    check(SMALL, seq_q, seq_kv, causal=causal)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [1, 60, 128, 1000])
+def test_windows(window: int, causal: bool) -> None:
+    check(SMALL, 333, 457, causal=causal, window=window)
+    check(SMALL, 457, 333, causal=causal, window=window)
+
+
+def test_softcap_and_scores_far_apart() -> None:
+    check(SMALL, 200, 333, causal=True, softcap=5.0)
+    check(SMALL, 200, 333, large=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("consumers", "ping_pong"),
+    [(1, "off"), *((consumers, ping_pong) for consumers in (2, 3) for ping_pong in ("off", "issue", "complete"))],
+)
+@pytest.mark.parametrize("values_early", [False, True])
+def test_turns_of_consumers(consumers: int, ping_pong: str, values_early: bool) -> None:
+    schedule = SMALL._replace(consumers=consumers, ping_pong=ping_pong, values_early=values_early)
+    check(schedule, 400, 400, causal=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows_first", [False, True])
+@pytest.mark.parametrize("row_order", ["natural", "reversed", "alternating"])
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_orders_of_tiles(rows_first: bool, row_order: str, workers: int) -> None:
+    check(SMALL._replace(rows_first=rows_first, row_order=row_order), 400, 300, causal=True, workers=workers)
+
+
+@pytest.mark.parametrize("slots", [2, 3, 4])
+@pytest.mark.parametrize("out_in_queries", [False, True])
+def test_memory_is_used_again(slots: int, out_in_queries: bool) -> None:
+    check(CAUSAL._replace(block_k=64, slots=slots, out_in_queries=out_in_queries), 600, 600, causal=True, workers=1)
+
+
+def tensors(**strides: tuple[int, ...]) -> dict[str, Any]:
+    own = {name: strides.get(name, (64 * 4 * 128, 4 * 128, 128, 1)) for name in ("q", "k", "v", "out")}
+    return {
+        name: torch.empty_strided((1, 64, 4, 128), each, dtype=torch.bfloat16, device="meta")
+        for name, each in own.items()
+    }
+
+
+def test_what_tma_cannot_copy_is_refused_by_name() -> None:
+    options: dict[str, Any] = {"causal": False, "window": None, "softcap": None, "scale": 1.0, "workers": 0}
+    for name, strides in {"k": (64 * 512, 515, 128, 1), "v": (0, 512, 128, 1)}.items():
+        with pytest.raises(UnsupportedCallError, match=f"^{name}: its strides are .*multiples of 16 bytes"):
+            launch(**tensors(**{name: strides}), lse=None, schedule=PLAIN, **options)
+
+
+@pytest.mark.slow
+def test_schedules_compile_for_hopper(tmp_path: Path) -> None:
+    found = compile_sample("tests.kernels.flash_attention.gluon_sample", "sm_90", tmp_path)
+    assert found.keys() == SCHEDULES.keys()
+    for name, binary in found.items():
+        assert binary["shared"] <= SHARED_BYTES, name
+        assert binary["spills"] == 0, name
+        is_overlapped = not SCHEDULES[name][2].values_early  # ptxas 12.8 waits for values before it takes exponentials
+        assert binary["overlapped"] >= 8 or not is_overlapped, f"{name}: {binary}"

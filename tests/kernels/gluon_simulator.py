@@ -1,0 +1,358 @@
+"""Gluon kernels for Hopper on the CPU, over NumPy: what no interpreter of Triton's runs.
+
+Each warp partition of a program is a thread. Whatever is asynchronous happens as late as it may: a product reads its
+operands when it is waited for, and a store reads its tile when that is. A slot that is handed back too early, a wrong
+phase of a barrier or a missing wait then gives wrong numbers, and a hang ends with ``HangError``.
+"""
+
+import itertools
+import random
+import re
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, Final
+
+import numpy as np
+import triton.language as tl
+from triton.experimental.gluon import language as gl
+from triton.runtime.jit import JITFunction
+
+from autotune.kernels import gluon as ours
+
+SECONDS: Final = 20.0  # until a wait counts as a hang; the slowest takes milliseconds
+WARP_THREADS: Final = 32
+GROUP_THREADS: Final = 128
+DTYPES: Final = {gl.float16: np.float16, gl.float32: np.float32, gl.int32: np.int32, gl.int64: np.int64}
+
+
+class HangError(AssertionError):
+    """A wait that nothing ends."""
+
+
+class Tensor(np.ndarray[Any, Any]):
+    """An array with what kernels ask of a tensor."""
+
+    @property
+    def type(self) -> SimpleNamespace:
+        return SimpleNamespace(layout=None)
+
+    def to(self, dtype: Any) -> "Tensor":
+        return self.astype(DTYPES.get(dtype, dtype)).view(Tensor)
+
+
+class Barrier:
+    """An mbarrier: a phase ends when all have arrived and all expected bytes have."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.count = self.pending = self.bytes = self.phase = 0
+
+    def arrive(self, count: int = 1, expected: int = 0, received: int = 0) -> None:
+        with self.changed:
+            self.pending -= count
+            self.bytes += expected - received
+            assert self.pending >= 0, "more arrivals than the barrier was made for"
+            if self.pending == 0 and self.bytes == 0:
+                self.phase ^= 1
+                self.pending = self.count
+                self.changed.notify_all()
+
+    def wait(self, parity: int) -> None:
+        with self.changed:
+            if not self.changed.wait_for(lambda: self.phase != parity, SECONDS):
+                raise HangError(f"a barrier of {self.count} stays in its phase {self.phase}")
+
+
+class Named:
+    """A named barrier of the block, by PTX's rules: all that sync or arrive count, and those that sync wait."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.present = self.rounds = 0
+
+    def come(self, threads: int, total: int, *, waits: bool) -> None:
+        with self.changed:
+            self.present += threads
+            assert self.present <= total, "more threads than the barrier is of"
+            mine = self.rounds
+            if self.present == total:
+                self.present, self.rounds = 0, self.rounds + 1
+                self.changed.notify_all()
+            elif waits and not self.changed.wait_for(lambda: self.rounds > mine, SECONDS):
+                raise HangError(f"{self.present} of {total} threads came")
+
+
+class Shared:
+    """A view of shared memory."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    @property
+    def shape(self) -> list[int]:
+        return list(self.array.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return self.array.dtype.type
+
+    def index(self, place: int) -> Any:
+        found = self.array[place]
+        return found[0] if isinstance(found[0], Barrier) else Shared(found)
+
+    def reshape(self, shape: Sequence[int]) -> "Shared":
+        view = self.array.reshape(tuple(shape))
+        assert np.shares_memory(view, self.array)
+        return Shared(view)
+
+    def permute(self, order: Sequence[int]) -> "Shared":
+        return Shared(self.array.transpose(tuple(order)))
+
+    def store(self, value: Any) -> None:
+        self.array[...] = value
+
+
+class Descriptor:
+    """A tensor descriptor of an array ``[B, S, H, D]``; what lies outside is read as 0 and not written."""
+
+    def __init__(self, array: Any, rows: int, width: int | None = None, column: int = 0) -> None:
+        self.array, self.layout = array, None
+        self.block_shape = [1, rows, 1, width or array.shape[3]]
+        self.dtype = array.dtype.type
+        self.block_type = SimpleNamespace(nbytes=int(np.prod(self.block_shape)) * array.dtype.itemsize)
+
+    def read(self, place: Sequence[int]) -> Any:
+        found = np.zeros(self.block_shape, self.array.dtype)
+        inner = self.array[tuple(map(slice, place, map(sum, zip(place, self.block_shape, strict=True))))]
+        found[tuple(map(slice, inner.shape))] = inner
+        return found
+
+    def write(self, place: Sequence[int], tile: Any) -> None:
+        inner = self.array[tuple(map(slice, place, map(sum, zip(place, self.block_shape, strict=True))))]
+        inner[...] = tile[tuple(map(slice, inner.shape))]
+
+
+class Product:
+    """A product that has been issued; it reads its factors when it is waited for."""
+
+    def __init__(self, a: Any, b: Any, before: Any, add: bool) -> None:
+        self.a, self.b, self.before, self.add = a, b, before, add
+        self.done: Any = None
+        self.type = SimpleNamespace(layout=None)
+
+    def finish(self) -> Any:
+        if self.done is None:
+            a, b = (
+                np.asarray(each.array if isinstance(each, Shared) else each, np.float32) for each in (self.a, self.b)
+            )
+            self.done = (a @ b + (np.asarray(self.before) if self.add else 0)).astype(np.float32).view(Tensor)
+        return self.done
+
+
+class Program:
+    """One block of the grid: its threads, its named barriers, and stores that are under way."""
+
+    def __init__(self, number: int, count: int) -> None:
+        self.number, self.count = number, count
+        self.named: dict[int, Named] = {}
+        self.local = threading.local()
+        self.lock = threading.Lock()
+        self.seeds = random.Random(number)
+
+    def jitter(self) -> None:
+        if self.seeds.random() < 0.3:
+            time.sleep(self.seeds.random() * 2e-4)
+
+    def specialize(self, parts: Any, warps: Sequence[int], registers: Sequence[int]) -> None:
+        failures: list[BaseException] = []
+
+        def work(part: Any, count: int) -> None:
+            self.local.threads, self.local.stores, self.local.products = count * WARP_THREADS, [], []
+            try:
+                part[0](*part[1])
+                assert not self.local.stores, "the block ends under a store that reads its memory"
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [
+            threading.Thread(target=work, args=each, daemon=True) for each in zip(parts, (4, *warps), strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    def multiply(self, a: Any, b: Any, acc: Any, *, use_acc: bool = True, is_async: bool = False) -> Any:
+        assert is_async
+        product = Product(a, b, acc.finish() if isinstance(acc, Product) else acc, use_acc)
+        self.local.products.append(product)
+        self.jitter()
+        return product
+
+    def wait_products(self, left: int, deps: Sequence[Any]) -> Any:
+        self.jitter()
+        while len(self.local.products) > left:
+            self.local.products.pop(0).finish()
+        found = [each.done if isinstance(each, Product) else each for each in deps]
+        assert all(each is not None for each in found), "a product is used that may still run"
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def copy_in(self, desc: Descriptor, place: Sequence[int], barrier: Barrier, tile: Shared) -> None:
+        tile.array[...] = np.nan  # until it is there
+
+        def arrive() -> None:
+            time.sleep(self.seeds.random() * 3e-4)
+            tile.array[...] = desc.read(place)
+            barrier.arrive(0, received=desc.block_type.nbytes)
+
+        threading.Thread(target=arrive, daemon=True).start()
+
+    def copy_out(self, desc: Descriptor, place: Sequence[int], tile: Shared) -> None:
+        self.local.stores.append((desc, tuple(place), tile))
+
+    def wait_copies_out(self, left: int) -> None:
+        while len(self.local.stores) > left:
+            desc, place, tile = self.local.stores.pop(0)
+            desc.write(place, tile.array)
+
+    def assembly(self, text: str, *_: Any, **__: Any) -> None:
+        found = re.match(r"bar\.(sync|arrive) (\d+), (\d+);", text)
+        assert found, text
+        with self.lock:
+            barrier = self.named.setdefault(int(found[2]), Named())
+        self.jitter()
+        barrier.come(self.local.threads, int(found[3]), waits=found[1] == "sync")
+
+
+def _allocate(dtype: Any, shape: Sequence[int], layout: Any) -> Shared:
+    if layout == "barrier":
+        array = np.empty(tuple(shape), object)
+        for place in itertools.product(*map(range, shape)):
+            array[place] = Barrier()
+        return Shared(array)
+    return Shared(np.full(tuple(shape), np.nan, DTYPES.get(dtype, dtype)))
+
+
+def _init(barrier: Barrier, count: int) -> None:
+    barrier.count = barrier.pending = count
+
+
+def _expect(barrier: Barrier, size: int) -> None:
+    barrier.arrive(1, expected=size)
+
+
+class Pointer:
+    """The address of an array, or of some of its elements."""
+
+    def __init__(self, array: Any, offsets: Any = 0) -> None:
+        self.array, self.offsets = array, offsets
+
+    def __add__(self, offsets: Any) -> "Pointer":
+        return Pointer(self.array, self.offsets + offsets)
+
+
+def _store(pointer: Pointer, value: Any, mask: Any) -> None:
+    pointer.array.reshape(-1)[np.asarray(pointer.offsets)[mask]] = np.asarray(value)[mask]
+
+
+def _language(program: Program) -> SimpleNamespace:
+    def tensor(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given, **named: np.asarray(function(*given, **named)).view(Tensor)
+
+    def same(kind: Any, low: Any, high: Any) -> Any:
+        return kind(low, high) if np.ndim(low) == np.ndim(high) == 0 else np.asarray(kind(low, high)).view(Tensor)
+
+    return SimpleNamespace(
+        arange=lambda low, high, layout: np.arange(low, high).view(Tensor),
+        zeros=lambda shape, dtype, layout: np.zeros(shape, DTYPES[dtype]).view(Tensor),
+        full=lambda shape, value, dtype, layout: np.full(shape, value, DTYPES[dtype]).view(Tensor),
+        exp2=tensor(np.exp2),
+        log2=tensor(np.log2),
+        abs=tensor(np.abs),
+        where=tensor(np.where),
+        max=lambda value, axis: np.max(value, axis),
+        sum=lambda value, axis: np.sum(value, axis, dtype=np.float32),
+        maximum=lambda a, b: same(np.maximum, a, b) if np.ndim(a) or np.ndim(b) else max(a, b),
+        minimum=lambda a, b: same(np.minimum, a, b) if np.ndim(a) or np.ndim(b) else min(a, b),
+        cdiv=lambda a, b: -(-a // b),
+        cast=lambda value, dtype: value,
+        constexpr=lambda value: value,
+        convert_layout=lambda value, layout: value,
+        static_range=range,
+        program_id=lambda axis: program.number,
+        num_programs=lambda axis: program.count,
+        allocate_shared_memory=_allocate,
+        warp_specialize=program.specialize,
+        inline_asm_elementwise=program.assembly,
+        store=_store,
+        SliceLayout=lambda *given: None,
+        DotOperandLayout=lambda **given: None,
+        **{name: getattr(gl, name) for name in ("float32", "float16", "int32", "int64")},
+    )
+
+
+def simulate(kernel: JITFunction[Any], grid: int, *arguments: Any) -> None:
+    """Run a kernel's programs, one after another."""
+    for number in range(grid):
+        program = Program(number, grid)
+        _Rebuilt(program).function(kernel)(*arguments)
+
+
+class _Rebuilt:
+    """The functions of a kernel over the simulated language, for one program."""
+
+    def __init__(self, program: Program) -> None:
+        self._language = _language(program)
+        self._functions: dict[int, Callable[..., Any]] = {}
+        self._known = {
+            id(ours.warpgroup_mma): program.multiply,
+            id(ours.warpgroup_mma_wait): program.wait_products,
+            id(ours.copy_in): program.copy_in,
+            id(ours.copy_out): program.copy_out,
+            id(ours.wait_copies_out): program.wait_copies_out,
+            id(ours.fence_async_shared): lambda: None,
+            id(ours.product_layout): lambda width: None,
+            id(ours.mbarrier): SimpleNamespace(
+                init=_init,
+                expect=_expect,
+                wait=lambda barrier, phase: barrier.wait(phase),
+                arrive=lambda barrier, count: barrier.arrive(count),
+                MBarrierLayout=lambda: "barrier",
+            ),
+        }
+
+    def function(self, jitted: Any) -> Callable[..., Any]:
+        """Return a function that was decorated, with the globals that it names replaced."""
+        original = jitted.fn
+        if id(jitted) not in self._functions:
+            own: dict[str, Any] = {"__builtins__": __builtins__}
+            made = types.FunctionType(original.__code__, own, original.__name__, original.__defaults__)
+            made.__kwdefaults__ = original.__kwdefaults__
+            self._functions[id(jitted)] = made
+            for name in _names(original.__code__):
+                if name in original.__globals__:
+                    own[name] = self._replace(original.__globals__[name])
+        return self._functions[id(jitted)]
+
+    def _replace(self, value: Any) -> Any:
+        if id(value) in self._known:
+            return self._known[id(value)]
+        if value is gl or value is tl:
+            return self._language
+        if isinstance(value, JITFunction):
+            return self.function(value)
+        if hasattr(value, "fn") and hasattr(value, "__triton_builtin__"):
+            return value.fn
+        return value.value if isinstance(value, tl.constexpr) else value
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _names(inner)

@@ -1,0 +1,108 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
+"""The simulator of Gluon sees what a GPU would: reads before a wait, slots handed back too early, phases that hang."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from autotune.kernels.flash_attention.gluon_hopper.rings import begin_ring, fill, hand_back, take
+from autotune.kernels.gluon import (
+    barrier_arrive,
+    barrier_sync,
+    copy_out,
+    wait_copies_out,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from tests.kernels import gluon_simulator
+from tests.kernels.gluon_simulator import Descriptor, HangError, simulate
+
+SLOTS = gl.constexpr(2)
+TILES = gl.constexpr(6)
+
+
+@gluon.jit
+def _produce(source, ring, FIRST: gl.constexpr):
+    for turn in range(TILES):
+        fill(ring, source, 0, turn * 16, 0, turn + FIRST, SLOTS)
+
+
+@gluon.jit
+def _consume(source, ring, out, out_tile, EARLY: gl.constexpr, LEFT: gl.constexpr):
+    accumulator = gl.zeros([16, 16], gl.float32, None)
+    for turn in range(TILES):
+        tile = take(ring, turn, SLOTS)
+        product = warpgroup_mma(tile, tile.permute((1, 0)), accumulator, is_async=True)
+        if EARLY:
+            hand_back(ring, turn, SLOTS)
+        accumulator = warpgroup_mma_wait(LEFT, deps=[product])
+        if not EARLY:
+            hand_back(ring, turn, SLOTS)
+    out_tile.reshape([16, 16]).store(accumulator)
+    copy_out(out, [0, 0, 0, 0], out_tile)
+    wait_copies_out(0)
+
+
+@gluon.jit
+def _kernel(source, out, FIRST: gl.constexpr, EARLY: gl.constexpr, LEFT: gl.constexpr):
+    ring = begin_ring(source, SLOTS, 1)
+    out_tile = gl.allocate_shared_memory(gl.float32, [1, 16, 1, 16], None)
+    gl.warp_specialize(
+        [(_consume, (source, ring, out, out_tile, EARLY, LEFT)), (_produce, (source, ring, FIRST))], [1], [24]
+    )
+
+
+@gluon.jit
+def _meet(ROUNDS: gl.constexpr):
+    for _ in gl.static_range(ROUNDS):
+        barrier_sync(9, 160)
+
+
+@gluon.jit
+def _come(ROUNDS: gl.constexpr):
+    for _ in gl.static_range(ROUNDS):
+        barrier_arrive(9, 160)
+
+
+@gluon.jit
+def _meeting(SYNCS: gl.constexpr, ARRIVALS: gl.constexpr):
+    gl.warp_specialize([(_meet, (SYNCS,)), (_come, (ARRIVALS,))], [1], [24])
+
+
+def run(first: int = 0, early: bool = False, left: int = 0) -> tuple[Any, Any]:
+    source = np.random.default_rng(0).standard_normal((1, 96, 1, 16)).astype(np.float16)
+    out = np.zeros((1, 16, 1, 16), np.float32)
+    simulate(_kernel, 1, Descriptor(source, 16), Descriptor(out, 16), first, early, left)
+    rows = source[0, :, 0].astype(np.float64).reshape(6, 16, 16)
+    return out[0, :, 0], (rows @ rows.transpose(0, 2, 1)).sum(0)
+
+
+def test_a_sound_kernel_is_right() -> None:
+    out, expected = run()
+    np.testing.assert_allclose(out, expected, atol=1e-3)
+
+
+def test_a_slot_that_is_handed_back_too_early_gives_wrong_numbers() -> None:
+    out, expected = run(early=True)
+    assert not np.allclose(out, expected, atol=1e-3)
+
+
+def test_a_product_that_may_still_run_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gluon_simulator, "SECONDS", 0.2)  # the producer waits on
+    with pytest.raises(AssertionError, match="may still run"):
+        run(left=1)
+
+
+@pytest.mark.parametrize("hang", [lambda: run(first=1), lambda: simulate(_meeting, 1, 3, 2)], ids=["phase", "barrier"])
+def test_a_hang_ends(hang: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gluon_simulator, "SECONDS", 0.2)
+    with pytest.raises(HangError):
+        hang()
+
+
+def test_threads_that_go_on_count_at_a_named_barrier() -> None:
+    simulate(_meeting, 1, 3, 3)
