@@ -22,6 +22,7 @@ PLAIN: Final = frozenset({type(None), bool, int, float})  # types of options
 current_device: Final[Callable[[], int]] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 
 Inputs = tuple[torch.Tensor | None, ...]
+Addresses = list[int | None]
 Result = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 Signature = tuple[Any, ...]
 
@@ -31,8 +32,11 @@ class Repeat(Protocol):
 
     device: int
 
-    def __call__(self, inputs: Inputs, out: torch.Tensor | None) -> Result:
-        """Compute without checks, into ``out`` or tensors of its own."""
+    def __call__(self, inputs: Inputs, addresses: Addresses, out: torch.Tensor | None) -> Result:
+        """Compute without checks, into ``out`` or tensors of its own.
+
+        ``addresses`` are those of the inputs, None for None, and of ``out`` where it is given.
+        """
 
 
 RepeatOf = Callable[[Sequence[PastLaunch], ResultBuffers, torch.device], Repeat | None]
@@ -51,21 +55,25 @@ class KnownCalls:
         self._compute = compute
         self._repeat_of = repeat_of
         self._repeats: dict[Signature, Repeat] = {}
-        self._last: tuple[Signature | None, Repeat | None] = (None, None)  # to compare takes less time than to hash
+        # To compare takes less time than to hash.
+        self._last: tuple[list[Any] | None, Repeat | None] = (None, None)
 
     def call(self, inputs: Inputs, options: tuple[Any, ...], out: torch.Tensor | None) -> Result:
         """Compute, by a repetition where the signature is known and launches can be made again."""
-        if not is_direct() or (signature := _sign(inputs, options, out)) is None:
+        if not is_direct() or (signed := _sign(inputs, options, out)) is None:
             return self._compute(*inputs, *options, out)
+        parts, addresses = signed
         last, repeat = self._last
-        if signature != last:
-            repeat = self._repeats.get(signature)
-            self._last = (signature, repeat)
+        if parts != last:
+            if not PLAIN.issuperset(map(type, options)):
+                return self._compute(*inputs, *options, out)
+            repeat = self._repeats.get(tuple(parts))
+            self._last = (parts, repeat)
         if repeat is not None:
             if repeat.device == current_device():
-                return repeat(inputs, out)
+                return repeat(inputs, addresses, out)
             with torch.cuda.device(repeat.device):
-                return repeat(inputs, out)
+                return repeat(inputs, addresses, out)
         with recording() as launches:
             result = self._compute(*inputs, *options, out)
         found, lse = result if isinstance(result, tuple) else (result, None)
@@ -75,37 +83,36 @@ class KnownCalls:
         if (repeat := self._repeat_of(launches, results, queries.device)) is not None:
             if len(self._repeats) >= KEPT:
                 self._repeats.clear()  # in one step: other threads may be here, and a lock would not outlive a fork
-            self._repeats[signature] = repeat
-            self._last = (signature, repeat)
+            self._repeats[tuple(parts)] = repeat
+            self._last = (parts, repeat)
         return result
 
     def __len__(self) -> int:
         return len(self._repeats)
 
 
-def _sign(inputs: Inputs, options: tuple[Any, ...], out: torch.Tensor | None) -> Signature | None:
-    """Return the signature of a call; None of what is no tensor, or has no address, and for options that are not plain.
+def _sign(inputs: Inputs, options: tuple[Any, ...], out: torch.Tensor | None) -> tuple[list[Any], Addresses] | None:
+    """Return the parts of a call's signature, and the addresses of its tensors; None of what is no tensor or has none.
 
-    Those are for the checks. Options equal only those of their type: True is no scale, and 1.0 is one.
+    Options equal only those of their type: True is no scale, and 1.0 is one. Types are compared first, so that options
+    which are not plain, and never known, are not compared at all.
     """
-    kinds = tuple(map(type, options))
-    if not PLAIN.issuperset(kinds):
-        return None
+    parts: list[Any] = [tuple(map(type, options)), options]
+    addresses: Addresses = []
+    bits = 0
     try:
-        tensors = [  # written out: a function for each takes a tenth of the call
-            None
-            if tensor is None
-            else (
-                type(tensor),
-                tensor.shape,
-                tensor.stride(),
-                tensor.dtype,
-                tensor.device,
-                tensor.data_ptr() % ALIGNMENT == 0,
-                tensor.requires_grad and torch.is_grad_enabled(),
-            )
-            for tensor in (inputs if out is None else (*inputs, out))
-        ]
+        for tensor in inputs if out is None else (*inputs, out):
+            if tensor is None:
+                parts.append(None)
+                addresses.append(None)
+                continue
+            gradient = tensor.requires_grad and torch.is_grad_enabled()
+            parts.append((type(tensor), tensor.shape, tensor.stride(), tensor.dtype, tensor.device, gradient))
+            address = tensor.data_ptr()
+            addresses.append(address)
+            bits |= address
     except (AttributeError, RuntimeError):
         return None
-    return (out is None, kinds, options, *tensors)
+    if bits % ALIGNMENT:
+        parts.append(tuple([address is None or address % ALIGNMENT == 0 for address in addresses]))
+    return parts, addresses

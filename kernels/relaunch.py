@@ -31,7 +31,7 @@ IS_KNOWN: Final = VERSION in FLAT + BUNDLED and LAUNCHER != ""
 ENCODED: Final = 128  # combinations of addresses; the layers of a model, or the buffers of a few batches in flight
 BINARIES: Final = 1024  # whose launchers are kept; few processes load more
 
-Relaunch = Callable[[int, tuple[Any, ...]], None]  # of a stream and the arguments, descriptors encoded
+Relaunch = Callable[[int, tuple[Any, ...]], None]  # of a stream and the first arguments, descriptors encoded
 
 _RUN: Final = JITFunction.run
 _recordings: Final = threading.local()
@@ -84,35 +84,35 @@ def is_direct() -> bool:
     if torch.compiler.is_compiling() or not IS_KNOWN:  # first: Dynamo reads no further
         return False
     runtime = knobs.runtime
-    return not (
-        getattr(runtime.launch_enter_hook, "calls", True)
-        or getattr(runtime.launch_exit_hook, "calls", True)
-        or JITFunction.run is not _RUN
-        or runtime.debug
-        or knobs.compilation.instrumentation_mode
-    )
+    try:
+        is_hooked = runtime.launch_enter_hook.calls or runtime.launch_exit_hook.calls
+    except AttributeError:  # a function in place of Triton's chain of hooks
+        return False
+    return not (is_hooked or JITFunction.run is not _RUN or runtime.debug or knobs.compilation.instrumentation_mode)
 
 
-def relaunch_of(launch: PastLaunch) -> Relaunch | None:
-    """Return what makes a launch again; None where this toolchain has no known launcher, or the launch needs scratch.
+def relaunch_of(launch: PastLaunch, varying: int) -> Relaunch | None:
+    """Return what makes a launch again with other first arguments, of which so many vary, and the others as they were.
 
-    The arguments are those of the launch, in their tuples: an address may stand for a tensor, and what
-    ``Descriptors.of`` returns must stand for a descriptor.
+    None where this toolchain has no known launcher, or the launch needs scratch. The first arguments are those of the
+    launch, in their tuples: an address may stand for a tensor, and what ``Descriptors.of`` returns must stand for a
+    descriptor.
     """
     call = _launcher_of(launch.binary)
     if call is None:
         return None
     x, y, z = (*launch.grid, 1, 1)[:3]
     launcher, fixed = call
+    constants = launch.arguments[varying:]
     if VERSION in FLAT:
 
         def relaunch(stream: int, arguments: tuple[Any, ...]) -> None:
-            launcher(x, y, z, stream, *fixed, *arguments)
+            launcher(x, y, z, stream, *fixed, *arguments, *constants)
 
     else:
 
         def relaunch(stream: int, arguments: tuple[Any, ...]) -> None:
-            launcher(x, y, z, stream, *fixed, arguments)
+            launcher(x, y, z, stream, *fixed, (*arguments, *constants))
 
     return relaunch
 
@@ -159,9 +159,8 @@ class Descriptors:
         self._metadata = tuple(metadata)
         self._encoded: dict[tuple[int, ...], tuple[Any, ...]] = {}
 
-    def of(self, *tensors: torch.Tensor) -> tuple[Any, ...]:
+    def of(self, tensors: Sequence[torch.Tensor], addresses: tuple[int, ...]) -> tuple[Any, ...]:
         """Return what a launcher takes for descriptors of tensors: of each the descriptor, its sizes, its strides."""
-        addresses = tuple([tensor.data_ptr() for tensor in tensors])
         found = self._encoded.get(addresses)
         return self._encode(addresses, tensors) if found is None else found
 
@@ -186,6 +185,7 @@ def descriptors_of(launch: PastLaunch, arguments: Sequence[Any]) -> Descriptors 
     return None if None in metadata else Descriptors(arguments, metadata)
 
 
-def stream_of(device: int) -> int:
-    """Return the handle of a GPU's current stream."""
-    return int(driver.active.get_current_stream(device))
+def stream_reader() -> Callable[[int], int]:
+    """Return what gives the handle of a GPU's current stream, by the driver that launches."""
+    reader: Callable[[int], int] = driver.active.get_current_stream
+    return reader

@@ -30,9 +30,15 @@ class ResultBuffers:
         self._bytes = [0 if each is None else range_bytes(each) for each in (*inputs.values(), found)]
 
     def take(
-        self, like: torch.Tensor, inputs: Sequence[torch.Tensor | None], out: torch.Tensor | None
+        self,
+        like: torch.Tensor,
+        inputs: Sequence[torch.Tensor | None],
+        addresses: Sequence[int | None],
+        out: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the output, ``out`` where it is given, and the log-sum-exp or None; uninitialized.
+
+        ``addresses`` are those of the inputs, and of ``out`` where it is given.
 
         Raises:
             InputMismatchError: ``out`` shares memory with an input.
@@ -41,19 +47,19 @@ class ResultBuffers:
             # The former takes the least time, and keeps strides.
             out = torch.empty_like(like) if self._is_like else like.new_empty(self._sizes)
         else:
-            self._check_apart(inputs, out)
+            self._check_apart(inputs, addresses, out)
             torch.autograd.graph.increment_version(out)  # written behind torch's back
         return out, None if self._lse_sizes is None else like.new_empty(self._lse_sizes, dtype=torch.float32)
 
-    def _check_apart(self, inputs: Sequence[torch.Tensor | None], out: torch.Tensor) -> None:
+    def _check_apart(
+        self, inputs: Sequence[torch.Tensor | None], addresses: Sequence[int | None], out: torch.Tensor
+    ) -> None:
         """Raise as ``check_apart`` does; it is asked only where ranges of addresses meet."""
-        start = out.data_ptr()
+        *begins, start = addresses
+        assert start is not None
         end = start + self._bytes[-1]
-        for tensor, size in zip(inputs, self._bytes[:-1], strict=True):
-            if tensor is None:
-                continue
-            begin = tensor.data_ptr()
-            if begin < end and start < begin + size:
+        for begin, size in zip(begins, self._bytes[:-1], strict=True):
+            if begin is not None and begin < end and start < begin + size:
                 pairs = zip(self._names, inputs, strict=True)
                 return check_apart(out, {name: each for name, each in pairs if each is not None})
         return None

@@ -152,17 +152,18 @@ class TunedKernel:
         exception is the caller's, and so is that of the last candidate.
         """
         alternatives = self._alternatives if self._repeats else self._allowed()
-        for each in alternatives[:-1]:
+        for each in alternatives:
             try:
                 call = self._calls.get(id(each))
                 return (self._bind(each) if call is None else call)(*tensors, **options)
             except UnsupportedCallError:
-                continue
+                if each is alternatives[-1]:
+                    raise
             except Exception as error:  # not only of the first call: other strides or options are other binaries
-                if not is_toolchain_refusal(error):
+                if each is alternatives[-1] or not is_toolchain_refusal(error):
                     raise
                 self._drop(each, error)
-        return self._call_of(alternatives[-1])(*tensors, **options)
+        raise AssertionError("no candidate is left")  # the last always is
 
     @property
     def alternatives(self) -> tuple[Alternative, ...]:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from autotune.device import ARCHITECTURES, Architecture, Device, add_architectures, architecture
 from autotune.errors import MissingDependencyError
@@ -172,11 +172,26 @@ def current_device(index: int | None = None) -> Device:
 
 def current_index() -> int:
     """Return the index of torch's current GPU; 0 before this process uses one, which this call does not begin."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return 0
-    index: int = torch._C._cuda_getDevice()  # as current_device() does, which asks once more whether it may
+    global _bindings
+    if _bindings is None:
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.cuda.is_initialized():
+            return 0
+        _bindings = torch._C
+    index: int = _bindings._cuda_getDevice()  # as current_device() does, which asks once more whether it may
     return index
+
+
+_bindings: Any = None  # of torch, once this process uses a GPU, which it does until its end
+
+
+def _forget_bindings() -> None:
+    global _bindings
+    _bindings = None  # a fork cannot use the GPU that its parent used
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_bindings)
 
 
 @cache

@@ -39,9 +39,11 @@ class _Repeat:
     def __init__(self, kernel: Kernel, results: Any) -> None:
         self.kernel, self.results = kernel, results
 
-    def __call__(self, inputs: Any, out: torch.Tensor | None) -> torch.Tensor:
+    def __call__(self, inputs: Any, addresses: Any, out: torch.Tensor | None) -> torch.Tensor:
         self.kernel.repeated += 1
-        found, _ = self.results.take(inputs[0], inputs, out)
+        given = inputs if out is None else (*inputs, out)
+        assert addresses == [None if each is None else each.data_ptr() for each in given]
+        found, _ = self.results.take(inputs[0], inputs, addresses, out)
         return found  # type: ignore[no-any-return]
 
 

@@ -48,15 +48,20 @@ def arguments_of(case: Repeated, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
     """Repeat launches whose constants are their names; return what each is given, addresses by the tensors' names."""
     repeat = importlib.import_module(f"autotune.kernels.{case.operation}.triton.repeat")
     given: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(repeat, "relaunch_of", lambda launch: lambda stream, arguments: given.append(arguments))
-    monkeypatch.setattr(repeat, "stream_of", lambda device: 0)
+
+    def relaunch_of(launch: PastLaunch, varying: int) -> Callable[[int, tuple[Any, ...]], None]:
+        return lambda stream, arguments: given.append((*arguments, *launch.arguments[varying:]))
+
+    monkeypatch.setattr(repeat, "relaunch_of", relaunch_of)
+    monkeypatch.setattr(repeat, "stream_reader", lambda: lambda device: 0)
     if case.operation == "paged_decode":
         monkeypatch.setattr(repeat.Workspace, "allocate", lambda self, q: (None, "partials"))
     tensors = {name: torch.empty(1) for name in (*repeat.NAMES, *OUTPUTS)}
-    results: Any = SimpleNamespace(take=lambda q, inputs, out: tuple(tensors[name] for name in OUTPUTS))
+    results: Any = SimpleNamespace(take=lambda *_: tuple(tensors[name] for name in OUTPUTS))
     launches = [PastLaunch(None, (1,), tuple(map(first_argument, kernel.arg_names))) for kernel in case.kernels]
     made = repeat.repeat_of(launches, results, torch.device("cuda", 0))
-    made([tensors[name] for name in repeat.NAMES], None)
+    inputs = [tensors[name] for name in repeat.NAMES]
+    made(inputs, [each.data_ptr() for each in inputs], None)
     names = {tensor.data_ptr(): name for name, tensor in tensors.items()}
     return [named(arguments, names.get) for arguments in given]
 

@@ -11,7 +11,8 @@ CACHES = (platforms._read_device, platforms.toolchain, nvidia._nvml_handle)
 
 
 @pytest.fixture(autouse=True)
-def forget() -> Iterator[None]:
+def forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(platforms, "_bindings", None)
     for cached in CACHES:
         cached.cache_clear()
     yield

@@ -1,9 +1,11 @@
 """The GPU is read as tables identify it, and whatever cannot be read is left out; is there one at all?"""
 
 import os
+import subprocess
 import sys
 from functools import partial
 from types import SimpleNamespace
+from typing import Final
 
 import pytest
 
@@ -167,6 +169,30 @@ def test_asking_for_the_device_here_does_not_start_cuda(monkeypatch: pytest.Monk
     torch._C = SimpleNamespace(_cuda_getDevice=lambda: pytest.fail("initialises CUDA"))
     install(monkeypatch, torch=torch, pynvml=FakeNVML())
     assert platforms.current_device() == NVIDIA_H200
+
+
+FORK: Final = """
+import os, sys
+from types import SimpleNamespace
+from autotune import platforms
+first = os.getpid()
+initialized = False
+cuda = SimpleNamespace(is_initialized=lambda: initialized and os.getpid() == first)  # as torch says of a bad fork
+sys.modules["torch"] = SimpleNamespace(cuda=cuda, _C=SimpleNamespace(_cuda_getDevice=lambda: 3))
+found = [platforms.current_index()]
+initialized = True
+found += [platforms.current_index(), platforms.current_index()]
+if os.fork() == 0:
+    os._exit(10 + platforms.current_index())
+found += [os.waitstatus_to_exitcode(os.wait()[1]) - 10, platforms.current_index()]
+print(found)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_the_current_gpu_is_asked_for_once_torch_uses_one_and_not_in_a_fork() -> None:
+    ran = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=False)
+    assert ran.stdout.strip() == "[0, 3, 3, 0, 3]", ran.stderr
 
 
 def test_the_processor_is_named_with_the_cores_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,33 +5,35 @@ from typing import Any, Final
 
 import torch
 
-from autotune.kernels.relaunch import PastLaunch, Relaunch, relaunch_of, stream_of
+from autotune.kernels.relaunch import PastLaunch, Relaunch, relaunch_of, stream_reader
 from autotune.kernels.result_buffers import ResultBuffers
 
 NAMES: Final = ("q", "k_cache", "v_cache", "page_table", "seq_lens", "cu_seqlens_q", "sinks", "alibi_slopes")
-CONSTANTS: Final = 7  # where they begin among the launch's arguments
+VARYING: Final = 7  # of the launch's arguments; constants follow
 
 
 class RepeatedPrefill:
     """One call of ``BoundPrefill`` without its checks; returns what that returns."""
 
-    def __init__(self, launch: PastLaunch, relaunch: Relaunch, results: ResultBuffers, device: int) -> None:
+    def __init__(self, relaunch: Relaunch, results: ResultBuffers, device: int) -> None:
         self._relaunch = relaunch
-        self._constants = launch.arguments[CONSTANTS:]
         self._results = results
+        self._stream_of = stream_reader()
         self.device = device
 
-    def __call__(self, inputs: Any, out: torch.Tensor | None) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-        found, lse = self._results.take(inputs[0], inputs, out)
-        q, k, v, table, lengths, offsets, sinks, slopes = [None if each is None else each.data_ptr() for each in inputs]
+    def __call__(
+        self, inputs: Any, addresses: list[Any], out: torch.Tensor | None
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        found, lse = self._results.take(inputs[0], inputs, addresses, out)
+        q, k, v, table, lengths, offsets, sinks, slopes, *_ = addresses
         outputs = (found.data_ptr(), None if lse is None else lse.data_ptr())
-        arguments = (q, (k, v, None, None), table, lengths, offsets, (sinks, slopes), outputs, *self._constants)
-        self._relaunch(stream_of(self.device), arguments)
+        arguments = (q, (k, v, None, None), table, lengths, offsets, (sinks, slopes), outputs)
+        self._relaunch(self._stream_of(self.device), arguments)
         return found if lse is None else (found, lse)
 
 
 def repeat_of(launches: Sequence[PastLaunch], results: ResultBuffers, device: torch.device) -> RepeatedPrefill | None:
     """Return what repeats a call that has made these launches; None where none can be made again."""
-    if len(launches) != 1 or (relaunch := relaunch_of(launches[0])) is None:
+    if len(launches) != 1 or (relaunch := relaunch_of(launches[0], VARYING)) is None:
         return None
-    return RepeatedPrefill(launches[0], relaunch, results, device.index)
+    return RepeatedPrefill(relaunch, results, device.index)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from autotune import platforms
 from autotune.errors import MissingDependencyError, SearchError
 from autotune.executor import compile_pool, gpu_children, worker_keeper
 from autotune.executor.child import Child
@@ -181,6 +182,7 @@ def test_a_process_that_holds_a_context_is_warned_and_measures_on_its_current_gp
         return child
 
     monkeypatch.setattr(worker_keeper, "Child", note)
+    monkeypatch.setattr(platforms, "_bindings", None)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 1, raising=False)
     with pytest.warns(
