@@ -148,7 +148,7 @@ def test_rows_of_one_operation_never_serve_another(monkeypatch: pytest.MonkeyPat
     trial = sample.trial(chosen=config, operation="paged_prefill", shape=SHAPE)
     rows = {"paged_prefill": (Served(trial, "user"),)}
     with monkeypatch.context() as patch:
-        patch.setattr(dispatch.picks, "rows_of", lambda operation, *_: rows.get(operation, ()))
+        patch.setattr(dispatch.answers, "rows_of", lambda operation, *_: rows.get(operation, ()))
         assert get_kernel(SHAPE).provenance.rung == "default"
         served = get_kernel(SHAPE, operation="paged_prefill")
     assert served.provenance.rung == "exact"

@@ -5,23 +5,23 @@ import os
 import threading
 import warnings
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import table_reading
-from autotune.dispatch.alternatives import alternatives_for
-from autotune.dispatch.among import Among, admitted, named
+from autotune.dispatch.among import Among, named
+from autotune.dispatch.answers import names_of, portfolio_of, stored_alternatives
 from autotune.dispatch.arguments import check_arguments, not_a_name
 from autotune.dispatch.devices import known_or_here, stranger
 from autotune.dispatch.events import Pick, note_pick
-from autotune.dispatch.kernel import Alternative, TunedKernel, why_unserved
+from autotune.dispatch.kernel import TunedKernel
 from autotune.dispatch.pins import DISABLE, Pin, Switches, make_pin, pinned_implementation, read_switches, serve_pin
 from autotune.dispatch.portfolio import choose, choose_all
-from autotune.dispatch.table_reading import device_named, portfolios_of, rows_of, similar_names
-from autotune.errors import MissingDependencyError, NoTunedKernelError, UsageError
+from autotune.dispatch.table_reading import device_named, rows_of, similar_names
+from autotune.errors import NoTunedKernelError, UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
 from autotune.registry import (
@@ -34,7 +34,7 @@ from autotune.shape import Shape
 from autotune.space import Config, Value
 
 if TYPE_CHECKING:
-    from autotune.table import Assignment
+    pass
 
 OnMiss = Literal["default", "error", "record"]
 ON_MISS: Final = get_args(OnMiss)
@@ -153,21 +153,21 @@ def pick_for_tuning(shape: Shape, device: Device, operation: str, among: tuple[s
 
     Neither ``AUTOTUNE_CONFIG`` nor ``AUTOTUNE_DISABLE`` counts, nothing is noted, and the seal does not hold.
     """
-    found = _alternatives(get_operation(operation), shape, device, among, _generation, here=True)
+    found = stored_alternatives(get_operation(operation), shape, device, among, _generation, here=True)
     return TunedKernel(operation, shape, found)
 
 
 def default_config(implementation: Implementation[Any], shape: Shape, device: Device) -> Config:
     """Return what tables alone serve for a shape that no row is for or near: the portfolio's choice, or the space's
     default. As with ``pick_for_tuning`` no switch counts."""
-    choice = choose(_portfolio(implementation, device, _generation), implementation, shape, device)
+    choice = choose(portfolio_of(implementation, device, _generation), implementation, shape, device)
     return implementation.space.default(shape, device) if choice is None else choice.config
 
 
 def portfolio_configs(implementation: Implementation[Any], shape: Shape, device: Device) -> list[Config]:
     """List the members of the portfolio that are for shapes like this one, the likeliest first: ``default_config`` is
     the first of them."""
-    choices = choose_all(_portfolio(implementation, device, _generation), implementation, shape, device)
+    choices = choose_all(portfolio_of(implementation, device, _generation), implementation, shape, device)
     return [choice.config for choice in choices]
 
 
@@ -235,7 +235,9 @@ def _pick(
     if pinned is not None:
         among = (pinned.name,)
     is_named = isinstance(place, str)
-    found = _alternatives(operation, shape, device, among, generation, here=not is_named, no_rows=no_rows, hint=hint)
+    found = stored_alternatives(
+        operation, shape, device, among, generation, here=not is_named, no_rows=no_rows, hint=hint
+    )
     if known is None:
         warnings.warn(f"device={place!r}: {found[0].provenance.reason}", RuntimeWarning, stacklevel=3)
     if pin is not None and pinned is not None:
@@ -244,40 +246,6 @@ def _pick(
     is_miss = kernel.is_untuned and isinstance(place, int) and not switches.is_disabled
     _note(kernel, device, is_miss)
     return kernel
-
-
-def _alternatives(
-    operation: Operation[Any],
-    shape: Shape,
-    device: Device,
-    among: Among,
-    generation: int,
-    *,
-    here: bool,
-    no_rows: str = "",
-    hint: str = "",
-) -> list[Alternative]:
-    """List what the tables have for a shape, best first; ``no_rows`` says why none is read."""
-    implementations = admitted(operation, shape, device, among)
-    names = _names(implementations)
-    rows = () if no_rows else rows_of(operation.name, _names(named(operation, among)), device.slug, generation)
-    return alternatives_for(
-        shape,
-        device,
-        [row for row in rows if row.trial.implementation in names],
-        implementations,
-        portfolio=[] if no_rows else [row for each in implementations for row in _portfolio(each, device, generation)],
-        with_baselines=among == "fastest",
-        can_serve=lambda each: _can_serve(each, operation.name, shape, here=here),
-        no_rows=no_rows,
-        hint=hint,
-    )
-
-
-def _portfolio(implementation: Implementation[Any], device: Device, generation: int) -> "list[Assignment]":
-    """List the assignments of an implementation on a device's architecture."""
-    rows = portfolios_of(implementation.operation, implementation.name, generation)
-    return [row for row in rows if row.device.arch == device.arch]
 
 
 def _note(kernel: TunedKernel, device: Device, is_miss: bool) -> None:
@@ -294,7 +262,7 @@ def _find_device(
         return place if isinstance(place, Device) else platforms.current_device(place)
     if switches.is_disabled:
         return known_or_here(place)
-    return device_named(place, generation, operation.name, _names(named(operation, among)))
+    return device_named(place, generation, operation.name, names_of(named(operation, among)))
 
 
 def _did_you_mean(name: str, switches: Switches, generation: int) -> str:
@@ -307,19 +275,6 @@ def _did_you_mean(name: str, switches: Switches, generation: int) -> str:
 def _switches(generation: int) -> Switches:
     """Read the environment, once a generation."""
     return read_switches(os.environ)
-
-
-def _can_serve(alternative: Alternative, operation: str, shape: Shape, *, here: bool) -> bool:
-    """Return False for a baseline that cannot be served: here, or, of a named device, where its library is."""
-    name = alternative.provenance.baseline
-    try:
-        return not name or why_unserved(operation, shape, name, here=here) is None
-    except MissingDependencyError:  # torch, which is not needed to ask about a named device
-        return not here
-
-
-def _names(implementations: Iterable[Implementation[Any]]) -> tuple[str, ...]:
-    return tuple(each.name for each in implementations)
 
 
 def _miss(kernel: TunedKernel, on_miss: OnMiss) -> None:

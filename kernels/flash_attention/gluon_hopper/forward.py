@@ -12,7 +12,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from autotune.kernels.flash_attention.gluon_hopper.rings import begin_ring, fill, hand_back, take
-from autotune.kernels.flash_attention.gluon_hopper.schedule import Problem, block_bounds, locate_tile
+from autotune.kernels.flash_attention.gluon_hopper.schedule import Numbers, block_bounds, locate_tile
 from autotune.kernels.gluon import (
     GROUP_THREADS,
     barrier_arrive,
@@ -39,7 +39,7 @@ end_rows = gluon.jit(softmax.end_rows.fn)
 _NUMBERS = ["heads", "group", "seq_q", "seq_kv", "window", "tiles"]  # no binary of its own for any of them
 
 
-class Descriptors(NamedTuple):
+class Operands(NamedTuple):
     """Tensor descriptors of ``[B, S, H, D]``, in tiles of one head."""
 
     q: Any
@@ -48,7 +48,7 @@ class Descriptors(NamedTuple):
     out: Any
 
 
-class State(NamedTuple):
+class RowState(NamedTuple):
     """The softmax of a consumer's rows over the keys seen so far; the last block's weights are not multiplied yet."""
 
     accumulator: Any
@@ -69,8 +69,8 @@ def flash_attention_forward(
     CONSUMERS: gl.constexpr = SCHEDULE.consumers
     SLOTS: gl.constexpr = SCHEDULE.slots
     REGISTERS: gl.constexpr = SCHEDULE.registers
-    problem = Problem(heads, group, seq_q, seq_kv, window, score_scale, softcap, tiles)
-    tensors = Descriptors(q, k, v, out)
+    numbers = Numbers(heads, group, seq_q, seq_kv, window, score_scale, softcap, tiles)
+    tensors = Operands(q, k, v, out)
     rings = (begin_ring(q, CONSUMERS, 1), begin_ring(k, SLOTS, CONSUMERS), begin_ring(v, SLOTS, CONSUMERS))
     out_tiles = rings[0].tiles
     if not SCHEDULE.out_in_queries:
@@ -78,8 +78,8 @@ def flash_attention_forward(
     if CONSUMERS == 1:
         gl.warp_specialize(
             [
-                (consume, (0, rings, out_tiles, out, log_sum_exp, problem, FEATURES, SCHEDULE)),
-                (produce, (rings, tensors, problem, FEATURES, SCHEDULE)),
+                (consume, (0, rings, out_tiles, out, log_sum_exp, numbers, FEATURES, SCHEDULE)),
+                (produce, (rings, tensors, numbers, FEATURES, SCHEDULE)),
             ],
             [1],
             [PRODUCER_REGISTERS],
@@ -87,9 +87,9 @@ def flash_attention_forward(
     elif CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (consume, (0, rings, out_tiles, out, log_sum_exp, problem, FEATURES, SCHEDULE)),
-                (consume, (1, rings, out_tiles, out, log_sum_exp, problem, FEATURES, SCHEDULE)),
-                (produce, (rings, tensors, problem, FEATURES, SCHEDULE)),
+                (consume, (0, rings, out_tiles, out, log_sum_exp, numbers, FEATURES, SCHEDULE)),
+                (consume, (1, rings, out_tiles, out, log_sum_exp, numbers, FEATURES, SCHEDULE)),
+                (produce, (rings, tensors, numbers, FEATURES, SCHEDULE)),
             ],
             [4, 1],
             [REGISTERS, PRODUCER_REGISTERS],
@@ -97,10 +97,10 @@ def flash_attention_forward(
     else:
         gl.warp_specialize(
             [
-                (consume, (0, rings, out_tiles, out, log_sum_exp, problem, FEATURES, SCHEDULE)),
-                (consume, (1, rings, out_tiles, out, log_sum_exp, problem, FEATURES, SCHEDULE)),
-                (consume, (2, rings, out_tiles, out, log_sum_exp, problem, FEATURES, SCHEDULE)),
-                (produce, (rings, tensors, problem, FEATURES, SCHEDULE)),
+                (consume, (0, rings, out_tiles, out, log_sum_exp, numbers, FEATURES, SCHEDULE)),
+                (consume, (1, rings, out_tiles, out, log_sum_exp, numbers, FEATURES, SCHEDULE)),
+                (consume, (2, rings, out_tiles, out, log_sum_exp, numbers, FEATURES, SCHEDULE)),
+                (produce, (rings, tensors, numbers, FEATURES, SCHEDULE)),
             ],
             [4, 4, 1],
             [REGISTERS, REGISTERS, PRODUCER_REGISTERS],
@@ -108,7 +108,7 @@ def flash_attention_forward(
 
 
 @gluon.jit
-def produce(rings, tensors, problem, FEATURES: gl.constexpr, SCHEDULE: gl.constexpr):
+def produce(rings, tensors, numbers, FEATURES: gl.constexpr, SCHEDULE: gl.constexpr):
     """Copy the queries of each tile, and the keys and values that it sees, into the rings."""
     q_ring, k_ring, v_ring = rings
     CONSUMERS: gl.constexpr = SCHEDULE.consumers
@@ -117,14 +117,14 @@ def produce(rings, tensors, problem, FEATURES: gl.constexpr, SCHEDULE: gl.conste
     SLOTS: gl.constexpr = SCHEDULE.slots
     q_turn = 0
     turn = 0
-    for number in range(gl.program_id(0), problem.tiles, gl.num_programs(0)):
-        tile = locate_tile(number, problem, BLOCK_Q, SCHEDULE)
-        bounds = block_bounds(tile.row, problem, BLOCK_Q, BLOCK_K, FEATURES)
+    for number in range(gl.program_id(0), numbers.tiles, gl.num_programs(0)):
+        tile = locate_tile(number, numbers, BLOCK_Q, SCHEDULE)
+        bounds = block_bounds(tile.row, numbers, BLOCK_Q, BLOCK_K, FEATURES)
         for consumer in gl.static_range(CONSUMERS):
             row = tile.row + consumer * ROWS
             fill(q_ring, tensors.q, tile.batch, row, tile.head, q_turn + consumer, CONSUMERS)
         q_turn += CONSUMERS
-        kv_head = tile.head // problem.group
+        kv_head = tile.head // numbers.group
         for step in range(bounds.low, bounds.high):
             key = (bounds.high - 1 - (step - bounds.low)) * BLOCK_K
             fill(k_ring, tensors.k, tile.batch, key, kv_head, turn, SLOTS)
@@ -134,7 +134,7 @@ def produce(rings, tensors, problem, FEATURES: gl.constexpr, SCHEDULE: gl.conste
 
 @gluon.jit
 def consume(
-    CONSUMER: gl.constexpr, rings, out_tiles, out, log_sum_exp, problem, FEATURES: gl.constexpr, SCHEDULE: gl.constexpr
+    CONSUMER: gl.constexpr, rings, out_tiles, out, log_sum_exp, numbers, FEATURES: gl.constexpr, SCHEDULE: gl.constexpr
 ):  # fmt: skip
     """Compute the rows of one consumer, of every tile."""
     q_ring, k_ring, v_ring = rings
@@ -149,18 +149,18 @@ def consume(
         end_turn(CONSUMER, SCHEDULE)  # so that the first one begins
     q_turn = CONSUMER
     turn = 0
-    for number in range(gl.program_id(0), problem.tiles, gl.num_programs(0)):
-        tile = locate_tile(number, problem, BLOCK_Q, SCHEDULE)
-        bounds = block_bounds(tile.row, problem, BLOCK_Q, BLOCK_K, FEATURES)
+    for number in range(gl.program_id(0), numbers.tiles, gl.num_programs(0)):
+        tile = locate_tile(number, numbers, BLOCK_Q, SCHEDULE)
+        bounds = block_bounds(tile.row, numbers, BLOCK_Q, BLOCK_K, FEATURES)
         row = tile.row + CONSUMER * ROWS
         rows = row + gl.arange(0, ROWS, gl.SliceLayout(1, SCORES))
         q_tile = take(q_ring, q_turn, CONSUMERS)
         last = bounds.high - 1
-        state = begin(q_tile, k_ring, last * BLOCK_K, turn, rows, problem, WIDTH, CONSUMER, FEATURES, SCHEDULE)
+        state = begin(q_tile, k_ring, last * BLOCK_K, turn, rows, numbers, WIDTH, CONSUMER, FEATURES, SCHEDULE)
         turn += 1
         full_high = gl.minimum(bounds.full_high, last)
         full_low = gl.minimum(bounds.full_low, last)
-        fixed = (q_tile, k_ring, v_ring, rows, problem)
+        fixed = (q_tile, k_ring, v_ring, rows, numbers)
         # Keys on the diagonal, or in the last partial block.
         state, turn = fold(state, turn, last, full_high, fixed, CONSUMER, FEATURES, SCHEDULE, True)
         # Keys that every row sees: no mask.
@@ -174,8 +174,8 @@ def consume(
         accumulator = warpgroup_mma(state.weights, v_tile, state.accumulator, is_async=True)
         row_sum, row_log_sum_exp = end_rows(state.row_max, state.row_sum)
         if log_sum_exp is not None:
-            first = gl.cast(tile.batch * problem.heads + tile.head, gl.int64) * problem.seq_q
-            gl.store(log_sum_exp + first + rows, row_log_sum_exp, mask=rows < problem.seq_q)
+            first = gl.cast(tile.batch * numbers.heads + tile.head, gl.int64) * numbers.seq_q
+            gl.store(log_sum_exp + first + rows, row_log_sum_exp, mask=rows < numbers.seq_q)
         accumulator = warpgroup_mma_wait(0, deps=[accumulator])
         hand_back(v_ring, turn - 1, SLOTS)
         divisor = gl.convert_layout(row_sum, gl.SliceLayout(1, VALUES))
@@ -193,7 +193,7 @@ def consume(
 
 @gluon.jit
 def begin(
-    q_tile, k_ring, key, turn, rows, problem, WIDTH: gl.constexpr, CONSUMER: gl.constexpr, FEATURES: gl.constexpr,
+    q_tile, k_ring, key, turn, rows, numbers, WIDTH: gl.constexpr, CONSUMER: gl.constexpr, FEATURES: gl.constexpr,
     SCHEDULE: gl.constexpr,
 ):  # fmt: skip
     """Return the state of rows after one block of keys, which some of them may not see."""
@@ -210,8 +210,8 @@ def begin(
     hand_back(k_ring, turn, SLOTS)
     row_max = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, SCORES))
     row_sum = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, SCORES))
-    weights, row_max, row_sum, _ = weigh(scores, row_max, row_sum, key, rows, problem, FEATURES, True)
-    return State(
+    weights, row_max, row_sum, _ = weigh(scores, row_max, row_sum, key, rows, numbers, FEATURES, True)
+    return RowState(
         gl.zeros([ROWS, WIDTH], gl.float32, VALUES), as_factor(weights, k_tile.dtype, VALUES), row_max, row_sum
     )
 
@@ -222,7 +222,7 @@ def fold(
     MASKED: gl.constexpr,
 ):  # fmt: skip
     """Fold the blocks of keys ``start > block >= stop`` into the state, the last first; return it and the next turn."""
-    q_tile, k_ring, v_ring, rows, problem = fixed
+    q_tile, k_ring, v_ring, rows, numbers = fixed
     BLOCK_K: gl.constexpr = SCHEDULE.block_k
     SLOTS: gl.constexpr = SCHEDULE.slots
     VALUES: gl.constexpr = state.accumulator.type.layout
@@ -244,32 +244,32 @@ def fold(
             end_turn(CONSUMER, SCHEDULE)
         hand_back(k_ring, turn, SLOTS)
         weights, row_max, row_sum, rescale = weigh(
-            scores, state.row_max, state.row_sum, key, rows, problem, FEATURES, MASKED
+            scores, state.row_max, state.row_sum, key, rows, numbers, FEATURES, MASKED
         )  # fmt: skip
         accumulator = warpgroup_mma_wait(0, deps=[accumulator])
         hand_back(v_ring, turn - 1, SLOTS)
         rescale = gl.convert_layout(rescale, gl.SliceLayout(1, VALUES))
         # As narrow as the values already here: three consumers would spill the weights in fp32 across the loop's end.
         weights = as_factor(weights, k_tile.dtype, VALUES)
-        state = State(accumulator * rescale[:, None], weights, row_max, row_sum)
+        state = RowState(accumulator * rescale[:, None], weights, row_max, row_sum)
         turn += 1
     return state, turn
 
 
 @gluon.jit
-def weigh(scores, row_max, row_sum, key, rows, problem, FEATURES: gl.constexpr, MASKED: gl.constexpr):
+def weigh(scores, row_max, row_sum, key, rows, numbers, FEATURES: gl.constexpr, MASKED: gl.constexpr):
     """Return the weights of a block's scores, the new maxima and sums of rows, and the factor of what came before."""
     CAUSAL: gl.constexpr = FEATURES.causal
     WINDOW: gl.constexpr = FEATURES.window
-    factor = problem.score_scale
+    factor = numbers.score_scale
     if FEATURES.softcap:  # score_scale is scale / softcap here; the capped scores are taken to base 2 below
-        scores = problem.softcap * tanh(scores * problem.score_scale)
+        scores = numbers.softcap * tanh(scores * numbers.score_scale)
         factor = LOG2_E
     if MASKED:
         columns = key + gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
-        present = (columns < problem.seq_kv)[None, :]
-        ahead = columns[None, :] - rows[:, None] - (problem.seq_kv - problem.seq_q)
-        scores = hide_keys(scores, present, ahead, problem.window, CAUSAL, WINDOW)
+        present = (columns < numbers.seq_kv)[None, :]
+        ahead = columns[None, :] - rows[:, None] - (numbers.seq_kv - numbers.seq_q)
+        scores = hide_keys(scores, present, ahead, numbers.window, CAUSAL, WINDOW)
     new_max = gl.maximum(row_max, gl.max(scores, 1) * factor)
     shift = shift_of(new_max) if MASKED else new_max
     weights = gl.exp2(scores * factor - shift[:, None])

@@ -9,7 +9,7 @@ from triton.experimental.gluon import language as gl
 
 from autotune.errors import UnsupportedCallError
 from autotune.kernels.flash_attention.gluon_hopper.forward import ROWS, flash_attention_forward
-from autotune.kernels.flash_attention.gluon_hopper.schedule import Features, Schedule
+from autotune.kernels.flash_attention.gluon_hopper.schedule import Features, WarpSchedule
 from autotune.kernels.gluon import TensorDescriptor
 from autotune.search_spaces.bounds import padded_widths
 
@@ -30,7 +30,7 @@ def launch(
     window: int | None,
     softcap: float | None,
     scale: float,
-    schedule: Schedule,
+    schedule: WarpSchedule,
     workers: int,
     compile_only: bool = False,
 ) -> Any:

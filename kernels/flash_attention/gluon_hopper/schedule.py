@@ -20,7 +20,7 @@ class Features(NamedTuple):
     softcap: bool
 
 
-class Schedule(NamedTuple):
+class WarpSchedule(NamedTuple):
     """The parameters of a config.
 
     Consumers have 64 rows of queries each and take turns where ``ping_pong`` is not "off": the next may issue its
@@ -41,7 +41,7 @@ class Schedule(NamedTuple):
     out_in_queries: bool
 
 
-class Problem(NamedTuple):
+class Numbers(NamedTuple):
     """The numbers of a problem: no binary of its own for any of them."""
 
     heads: Any
@@ -63,10 +63,10 @@ class Tile(NamedTuple):
 
 
 @gluon.jit
-def locate_tile(number, problem, BLOCK_Q: gl.constexpr, SCHEDULE: gl.constexpr):
-    """Return the tile of a number below ``problem.tiles``."""
-    blocks = gl.cdiv(problem.seq_q, BLOCK_Q)
-    all_heads = problem.tiles // blocks
+def locate_tile(number, numbers, BLOCK_Q: gl.constexpr, SCHEDULE: gl.constexpr):
+    """Return the tile of a number below ``numbers.tiles``."""
+    blocks = gl.cdiv(numbers.seq_q, BLOCK_Q)
+    all_heads = numbers.tiles // blocks
     if SCHEDULE.rows_first:
         block = number % blocks
         batch_head = number // blocks
@@ -77,20 +77,20 @@ def locate_tile(number, problem, BLOCK_Q: gl.constexpr, SCHEDULE: gl.constexpr):
         block = blocks - 1 - block
     if SCHEDULE.row_order == "alternating":
         block = gl.where(batch_head % 2 == 0, blocks - 1 - block, block)
-    return Tile(batch_head // problem.heads, batch_head % problem.heads, block * BLOCK_Q)
+    return Tile(batch_head // numbers.heads, batch_head % numbers.heads, block * BLOCK_Q)
 
 
 @gluon.jit
-def block_bounds(row, problem, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, FEATURES: gl.constexpr):
+def block_bounds(row, numbers, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, FEATURES: gl.constexpr):
     """Return the bounds of the keys that a tile sees, in blocks, rounded outward and inward (``masks.Bounds``).
 
     There is one block at least, which rows that see nothing mask. ``low <= full_low <= full_high <= high``.
     """
     CAUSAL: gl.constexpr = FEATURES.causal
     WINDOW: gl.constexpr = FEATURES.window
-    last_row = gl.minimum(row + BLOCK_Q, problem.seq_q) - 1
-    diagonal = problem.seq_kv - problem.seq_q
-    keys = bound_keys(row, last_row, diagonal, problem.seq_kv, problem.window, CAUSAL, WINDOW)
+    last_row = gl.minimum(row + BLOCK_Q, numbers.seq_q) - 1
+    diagonal = numbers.seq_kv - numbers.seq_q
+    keys = bound_keys(row, last_row, diagonal, numbers.seq_kv, numbers.window, CAUSAL, WINDOW)
     low = gl.minimum(keys.low // BLOCK_K, gl.maximum(gl.cdiv(keys.high, BLOCK_K) - 1, 0))
     high = gl.maximum(gl.cdiv(keys.high, BLOCK_K), low + 1)
     full_low = gl.minimum(gl.maximum(gl.cdiv(keys.full_low, BLOCK_K), low), high)

@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
-from autotune.kernels.flash_attention.gluon_hopper.schedule import Schedule
+from autotune.kernels.flash_attention.gluon_hopper.schedule import WarpSchedule
 
-PLAIN: Final = Schedule(
+PLAIN: Final = WarpSchedule(
     consumers=2,
     block_k=128,
     slots=2,
@@ -17,7 +17,7 @@ PLAIN: Final = Schedule(
 )
 CAUSAL: Final = PLAIN._replace(row_order="reversed", ping_pong="issue")
 # By name: the heads' width, features beside none, and a schedule that is compiled for it.
-SCHEDULES: Final[dict[str, tuple[int, dict[str, Any], Schedule]]] = {
+SCHEDULES: Final[dict[str, tuple[int, dict[str, Any], WarpSchedule]]] = {
     "64": (64, {}, PLAIN),
     "128": (128, {}, PLAIN),
     "128 causal": (128, {"causal": True}, CAUSAL),

@@ -10,7 +10,7 @@ import torch
 from autotune.errors import UnsupportedCallError
 from autotune.kernels.flash_attention.gluon_hopper.forward import ROWS, flash_attention_forward
 from autotune.kernels.flash_attention.gluon_hopper.launch import launch
-from autotune.kernels.flash_attention.gluon_hopper.schedule import Features, Schedule
+from autotune.kernels.flash_attention.gluon_hopper.schedule import Features, WarpSchedule
 from autotune.kernels.flash_attention.reference import attention_reference
 from tests.contract.compiling import compile_sample
 from tests.kernels.flash_attention.gluon_cases import CAUSAL, PLAIN, SCHEDULES
@@ -22,7 +22,7 @@ SMALL: Final = PLAIN._replace(block_k=64)  # blocks enough in short problems
 
 
 def check(
-    schedule: Schedule,
+    schedule: WarpSchedule,
     seq_q: int,
     seq_kv: int,
     *,
