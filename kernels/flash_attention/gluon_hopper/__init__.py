@@ -1,4 +1,9 @@
 """Flash attention in Gluon for Hopper: a warp that loads beside groups of warps that compute.
 
-It is no implementation that is searched or served yet: it was compiled and simulated, and no GPU has run it.
+It was compiled and simulated, and no GPU has run it: it is not registered with the package, so that nothing searches or
+serves it unasked.
 """
+
+from autotune.kernels.flash_attention.gluon_hopper.kernel import KERNEL
+
+__all__ = ["KERNEL"]

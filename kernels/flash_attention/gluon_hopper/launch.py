@@ -1,6 +1,7 @@
 """Launches flash attention in Gluon over checked tensors: descriptors, constants, grid."""
 
 import math
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
@@ -12,6 +13,7 @@ from autotune.kernels.flash_attention.gluon_hopper.forward import ROWS, flash_at
 from autotune.kernels.flash_attention.gluon_hopper.schedule import Features, WarpSchedule
 from autotune.kernels.gluon import TensorDescriptor
 from autotune.search_spaces.bounds import padded_widths
+from autotune.search_spaces.flash_attention.gluon_hopper import REGISTERS
 
 LOG2_E: Final = math.log2(math.e)
 ALIGNMENT: Final = 16  # bytes, of base and strides: CUDA driver API, cuTensorMapEncodeTiled
@@ -30,15 +32,13 @@ def launch(
     window: int | None,
     softcap: float | None,
     scale: float,
-    schedule: WarpSchedule,
-    workers: int,
+    options: Mapping[str, Any],
     compile_only: bool = False,
 ) -> Any:
     """Launch one forward pass over checked tensors ``[B, S, H, D]`` of 16 bits with unit last strides.
 
-    Args:
-        workers: programs that share all tiles; 0 for a program a tile.
-        compile_only: run nothing; the tensors may be on the meta device, and the compiled kernel is returned.
+    ``options`` are the parameters of a config. With ``compile_only`` nothing runs and the tensors may be on the meta
+    device; the compiled kernel is returned.
 
     Raises:
         UnsupportedCallError: an address or a stride of a tensor is no multiple of 16 bytes, which TMA copies need.
@@ -53,6 +53,7 @@ def launch(
     for name, tensor in {"q": q, "k": k, "v": v, "out": out}.items():
         if (reason := _unfit(tensor)) is not None:
             raise UnsupportedCallError(f"{name}: {reason}; tensor-map copies need multiples of {ALIGNMENT} bytes")
+    schedule = _schedule(options)
     width, width_v = padded_widths(head_dim, head_dim_v)
     rows: int = ROWS.value
     tiles = triton.cdiv(seq_q, rows * schedule.consumers) * batches * heads
@@ -67,10 +68,32 @@ def launch(
         Features(causal, window is not None, softcap is not None),
         schedule,
     )
-    grid = (min(workers, tiles) or tiles,)
+    grid = (min(tiles, _workers(options["workers"], q, tiles)),)
     if compile_only:
         return flash_attention_forward.warmup(*arguments, grid=grid)
     return flash_attention_forward[grid](*arguments)
+
+
+def _schedule(options: Mapping[str, Any]) -> WarpSchedule:
+    return WarpSchedule(
+        consumers=options["consumers"],
+        block_k=options["BLOCK_K"],
+        slots=options["slots"],
+        registers=REGISTERS[options["consumers"]],
+        ping_pong=options["ping_pong"],
+        values_early=options["values"] == "early",
+        rows_first=options["tile_order"] == "rows",
+        row_order=options["row_order"],
+        out_in_queries=options["results"] == "queries",
+    )
+
+
+def _workers(name: str, q: torch.Tensor, tiles: int) -> int:
+    """Return how many programs share the tiles."""
+    if name == "tiles" or q.device.type != "cuda":
+        return tiles
+    count = torch.cuda.get_device_properties(q.device).multi_processor_count
+    return {"sm": count, "sm-1": count - 1, "sm-3": count - 3, "2sm": 2 * count}[name]
 
 
 def _unfit(tensor: torch.Tensor) -> str | None:

@@ -1,6 +1,6 @@
-"""Compiles schedules of the Gluon kernel for one architecture without a GPU; a process, since Triton has one target.
+"""Compiles configs of the Gluon kernel for sm_90 without a GPU; a process of its own, since Triton has one target.
 
-The first argument names the architecture; what the binaries take, and the order of the steady loop, is printed as JSON.
+What the binaries take, and how their products and exponentials are mixed, is printed as JSON.
 """
 
 import itertools
@@ -12,30 +12,53 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-import torch
 import triton
 
-from autotune.device import architecture
+from autotune.device import NVIDIA_H200, architecture
 from autotune.executor.child import take_standard_output
 from autotune.executor.compiler import read_resources, use_target
-from autotune.kernels.flash_attention.gluon_hopper.launch import launch
-from tests.kernels.flash_attention.gluon_cases import SCHEDULES
+from autotune.kernels.flash_attention.gluon_hopper import KERNEL
+from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION, shared_bytes
+from autotune.shape import AttentionShape
+from autotune.space import Config
 
 MARKS: Final = {"HGMMA": "product", "MUFU.EX2": "exponential"}
 
 
-def compile_one(name: str) -> dict[str, Any]:
-    width, features, schedule = SCHEDULES[name]
-    q, k, v, out = (torch.empty(2, 4096, 16, width, dtype=torch.bfloat16, device="meta") for _ in range(4))
-    given: dict[str, Any] = {"causal": False, "window": None, "softcap": None} | features
-    compiled = launch(
-        q, k, v, out, None, **given, scale=width**-0.5, schedule=schedule, workers=132, compile_only=True
-    )  # fmt: skip
+def shape_of(head_dim: int, **features: Any) -> AttentionShape:
+    return AttentionShape(batch=2, heads=16, seq_q=4096, head_dim=head_dim, **features)
+
+
+def samples() -> dict[str, tuple[AttentionShape, Config]]:
+    """Name shapes and configs: the default of each, and some that differ from it."""
+    shapes = {
+        "default 64": shape_of(64),
+        "default 128": shape_of(128),
+        "default 128 causal": shape_of(128, causal=True),
+        "default 128 window and softcap": shape_of(128, causal=True, window=512, softcap=True),
+        "default 256": shape_of(256),
+    }
+    found = {name: (shape, IMPLEMENTATION.space.default(shape, NVIDIA_H200)) for name, shape in shapes.items()}
+    turns = {"ping_pong": "issue", "slots": 3}
+    changes: dict[str, dict[str, Any]] = {
+        "three consumers": {"consumers": 3, "BLOCK_K": 64, **turns},
+        "one consumer": {"consumers": 1, "values": "early", "tile_order": "heads"},
+    }
+    causal = shape_of(64, causal=True)
+    default = IMPLEMENTATION.space.default(causal, NVIDIA_H200)
+    return found | {name: (causal, Config({**default, **change})) for name, change in changes.items()}
+
+
+def compile_one(shape: AttentionShape, config: Config) -> dict[str, Any]:
+    assert IMPLEMENTATION.space.why_invalid(config, shape, NVIDIA_H200) is None
+    (compiled,) = KERNEL.warmup(config, shape)
     resources = read_resources((compiled,), architecture(sys.argv[1]))
     return {
         "shared": resources.shared_bytes,
+        "expected": shared_bytes(config, shape),
         "spills": resources.spill_bytes,
         "overlapped": overlapped(compiled.asm["cubin"]),
+        "values": config["values"],
     }
 
 
@@ -53,7 +76,7 @@ def overlapped(cubin: bytes) -> int:
 def main() -> None:
     messages = take_standard_output()
     use_target(architecture(sys.argv[1]))
-    messages.write(json.dumps({name: compile_one(name) for name in SCHEDULES}).encode())
+    messages.write(json.dumps({name: compile_one(*sample) for name, sample in samples().items()}).encode())
 
 
 if __name__ == "__main__":
