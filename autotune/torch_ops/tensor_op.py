@@ -88,12 +88,13 @@ class TensorOp:
             return self._op.redispatch(keys & torch._C._after_autograd_keyset, *values)
 
     def _refuse_derivatives(self, values: tuple[Any, ...]) -> None:
-        tensors = {name: tensor for name, place in self._tensors if (tensor := values[place]) is not None}
-        check_gradients(tensors)
-        if forward_ad._current_level < 0:
-            return
-        for name, tensor in tensors.items():
-            if forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
+        is_dual = forward_ad._current_level >= 0
+        for name, place in self._tensors:
+            if (tensor := values[place]) is None:
+                continue
+            if tensor.requires_grad:
+                check_gradients({name: tensor})
+            if is_dual and forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
                 raise NotDifferentiableError(f"{name} has a tangent, and there is no forward derivative")
 
     def _casting(self, cast: Cast, device_type: str, key: str) -> Callable[..., Any]:

@@ -146,8 +146,9 @@ def is_same(one: object, other: object) -> bool:
     return one is other if isinstance(other, torch.Tensor) else one == other
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("name", OPS)
-def test_an_op_dispatches_once(name: str, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_op_dispatches_once(name: str, device: str, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over plain tensors, in every mode of autograd; a view that is negated when it is read is dispatched again."""
     again = []
 
@@ -158,11 +159,12 @@ def test_an_op_dispatches_once(name: str, answer: Answer, monkeypatch: pytest.Mo
     monkeypatch.setattr(op_of(name), "redispatch", note)
     monkeypatch.setattr("autotune.kernels.paged_cache.append.append", lambda *tensors, **options: None)
     monkeypatch.setattr("triton.knobs.runtime.interpret", True)
+    given = [each.to(device) if isinstance(each, torch.Tensor) else each for each in arguments_of(name)]
     for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
         with mode():
-            op_of(name)(*arguments_of(name))
+            op_of(name)(*given)
     assert not again
-    named = {each.name: value for each, value in zip(op_of(name)._schema.arguments, arguments_of(name), strict=True)}
+    named = {each.name: value for each, value in zip(op_of(name)._schema.arguments, given, strict=True)}
     read = "k" if name == "append_kv" else "q"
     op_of(name)(**named | {read: torch._neg_view(named[read])})
     assert len(again) == 1
