@@ -1,6 +1,7 @@
 """Calls over real tensors: each picks a kernel for the shape of its tensors, and launches it.
 
-Public functions come straight here, and so do their ops (``autotune.torch_ops``) when a traced graph runs.
+Public functions come straight here, and so do their ops (``autotune.torch_ops``) when a traced graph runs. An op passes
+the parameters of its schema by position: to name them takes a dictionary a call.
 """
 
 import math
@@ -47,11 +48,11 @@ def attend(
     q: "torch.Tensor",
     k: "torch.Tensor",
     v: "torch.Tensor",
-    *,
     causal: bool,
     window: int | None,
     softcap: float | None,
     scale: float | None,
+    *,
     return_lse: bool,
     out: "torch.Tensor | None",
 ) -> Any:
@@ -101,14 +102,23 @@ def decode(
     v_cache: "torch.Tensor",
     page_table: "torch.Tensor",
     seq_lens: "torch.Tensor",
-    *,
+    sinks: "torch.Tensor | None",
+    alibi_slopes: "torch.Tensor | None",
+    k_scale: "torch.Tensor | None",
+    v_scale: "torch.Tensor | None",
     layout: str,
+    scale: float | None,
     window: int | None,
+    softcap: float | None,
     mean_context: int | None,
+    check: bool,
+    *,
+    return_lse: bool,
     out: "torch.Tensor | None",
-    **options: Any,
 ) -> Any:
-    """Compute ``autotune.paged_decode``; ``options`` are those that a bound kernel takes, too."""
+    """Compute ``autotune.paged_decode``."""
+    options: dict[str, Any] = {"sinks": sinks, "alibi_slopes": alibi_slopes, "k_scale": k_scale, "v_scale": v_scale}
+    options |= {"scale": scale, "softcap": softcap, "check": check, "return_lse": return_lse}
     shape = decode_shape(q, k_cache, v_cache, page_table, layout, window, mean_context, options)
     kernel = pick_for_device(shape, gpu_of(q), "paged_decode")
     if out is not None:
@@ -123,14 +133,21 @@ def prefill(
     page_table: "torch.Tensor",
     seq_lens: "torch.Tensor",
     cu_seqlens_q: "torch.Tensor",
-    *,
+    sinks: "torch.Tensor | None",
+    alibi_slopes: "torch.Tensor | None",
     layout: str,
+    scale: float | None,
     window: int | None,
+    softcap: float | None,
     mean_context: int | None,
+    check: bool,
+    *,
+    return_lse: bool,
     out: "torch.Tensor | None",
-    **options: Any,
 ) -> Any:
-    """Compute ``autotune.paged_prefill``; ``options`` are those that a bound kernel takes, too."""
+    """Compute ``autotune.paged_prefill``."""
+    options: dict[str, Any] = {"sinks": sinks, "alibi_slopes": alibi_slopes, "scale": scale, "softcap": softcap}
+    options |= {"check": check, "return_lse": return_lse}
     shape = prefill_shape(q, k_cache, v_cache, page_table, layout, window, mean_context, options)
     kernel = pick_for_device(shape, gpu_of(q), "paged_prefill")
     if out is not None:
@@ -144,10 +161,9 @@ def append(
     k_cache: "torch.Tensor",
     v_cache: "torch.Tensor",
     slots: "torch.Tensor",
-    *,
-    layout: str,
     k_scale: "torch.Tensor | None",
     v_scale: "torch.Tensor | None",
+    layout: str,
     check: bool,
 ) -> None:
     """Compute ``autotune.append_kv``."""

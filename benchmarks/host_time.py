@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import torch
 
-import autotune
+import autotune.torch_ops
 from autotune import AttentionShape, PagedShape, platforms
 from autotune.dispatch.pins import CONFIG
 from benchmarks.console import require_gpu
@@ -83,13 +83,14 @@ def dense_entrants() -> dict[str, HostCall]:
     q, k, v = (torch.randn(sizes, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     out, (queries, keys, values) = torch.empty_like(q), (each.transpose(1, 2) for each in (q, k, v))
     sdpa, attention = torch.nn.functional.scaled_dot_product_attention, autotune.attention
-    kernel = autotune.get_kernel(DENSE)
+    kernel, op = autotune.get_kernel(DENSE), torch.ops.autotune.attention.default
     print(f"attention: {kernel.candidate}")
     return {
         SDPA: HostCall(lambda: sdpa(queries, keys, values, is_causal=True)),
         "torch.empty_like": HostCall(lambda: torch.empty_like(q)),
         "attention": HostCall(lambda: attention(q, k, v, causal=True), 1.2),
         "attention(out=)": HostCall(lambda: attention(q, k, v, causal=True, out=out)),
+        "its op, as compiled graphs call it": HostCall(lambda: op(q, k, v, True, None, None, None)),
         "a bound kernel": HostCall(lambda: kernel(q, k, v), 0.8),
     }
 

@@ -44,7 +44,7 @@ def _fold(op: Callable[..., Any], arguments: Arguments, mapped: Mapping[str, int
         tensor, dimension = arguments[name], mapped[name]
         spread = tensor.expand(size, *tensor.shape) if dimension is None else tensor.movedim(dimension, 0)
         folded[name] = spread.flatten(0, 1)
-    found = op(**arguments | folded)
+    found = op(*(arguments | folded).values())
     batch = (size, folded["q"].shape[0] // size)
     if isinstance(found, torch.Tensor):
         return found.reshape(*batch, *found.shape[1:]), 0

@@ -1,6 +1,7 @@
 """The ops behind one function of attention: one for each form of its result."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,8 +20,8 @@ class OpFamily:
         name: that of the function.
         tensors: the names of its tensors.
         options: the types of its other parameters, but for ``return_lse`` and ``out``.
-        compute: the function over real tensors.
-        fake: the function over fake ones.
+        compute: the function over real tensors, which takes tensors and options by position, in this order.
+        fake: the function over fake ones, which takes all by name.
         cast, fold: rules for autocast and vmap, see ``TensorOp``.
     """
 
@@ -36,11 +37,15 @@ class OpFamily:
         fold: Fold | None = None,
     ) -> None:
         self._tensors = tuple(tensors)
+        self._options = tuple(options)
         inputs = dict.fromkeys(tensors, "Tensor") | dict(options)
         with_buffer = {"out": "Tensor(a!)"} | inputs
 
+        def make_results(*values: Any, **form: Any) -> Any:
+            return fake(**dict(zip(inputs, values, strict=True)), **form)
+
         def define(suffix: str, parameters: Mapping[str, str], returns: str, form: Form, fold: Fold | None) -> TensorOp:
-            rules = {"compute": form(compute), "fake": form(fake)}
+            rules = {"compute": form(compute), "fake": form(make_results)}
             return TensorOp(name + suffix, parameters, returns, **rules, cast=cast, fold=fold)
 
         self._plain = define("", inputs, "Tensor", _plain, fold)
@@ -56,28 +61,29 @@ class OpFamily:
         arguments = dict(zip(self._tensors, tensors, strict=True)) | options
         buffer = {} if out is None else {"out": out}
         check_traced(self._tensors, buffer | arguments)
+        values = (*tensors, *[options[name] for name in self._options])
         if out is None:
-            return (self._with_lse if return_lse else self._plain)(**arguments)  # type: ignore[no-any-return]
+            return (self._with_lse if return_lse else self._plain)(*values)  # type: ignore[no-any-return]
         if return_lse:
-            return out, self._out_with_lse(out=out, **arguments)
-        self._out(out=out, **arguments)
+            return out, self._out_with_lse(out, *values)
+        self._out(out, *values)
         return out
 
 
 def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda **arguments: function(**arguments, return_lse=False, out=None)
+    return partial(function, return_lse=False, out=None)
 
 
 def _with_lse(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda **arguments: function(**arguments, return_lse=True, out=None)
+    return partial(function, return_lse=True, out=None)
 
 
 def _into(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(**arguments: Any) -> None:
-        function(**arguments, return_lse=False)
+    def call(out: torch.Tensor, *values: Any) -> None:
+        function(*values, return_lse=False, out=out)
 
     return call
 
 
 def _into_with_lse(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda **arguments: function(**arguments, return_lse=True)[1]
+    return lambda out, *values: function(*values, return_lse=True, out=out)[1]

@@ -23,6 +23,17 @@ from autotune.torch_ops.tensor_op import Arguments, TensorOp, check_traced, is_k
 DECODE_TENSORS: Final = ("q", "k_cache", "v_cache", "page_table", "seq_lens")
 PREFILL_TENSORS: Final = (*DECODE_TENSORS, "cu_seqlens_q")
 APPEND_TENSORS: Final = ("k", "v", "k_cache", "v_cache", "slots")
+APPEND_PARAMETERS: Final = {
+    "k": "Tensor",
+    "v": "Tensor",
+    "k_cache": "Tensor(a!)",
+    "v_cache": "Tensor(b!)",
+    "slots": "Tensor",
+    "k_scale": "Tensor(c!)?",
+    "v_scale": "Tensor(d!)?",
+    "layout": "str",
+    "check": "bool",
+}
 PER_HEAD: Final = {"sinks": "Tensor?", "alibi_slopes": "Tensor?"}
 SCALES: Final = {"k_scale": "Tensor?", "v_scale": "Tensor?"}
 NUMBERS: Final = {
@@ -96,20 +107,10 @@ PAGED_PREFILL: Final = OpFamily(
 )
 _APPEND_KV: Final = TensorOp(
     "append_kv",
-    {
-        "k": "Tensor",
-        "v": "Tensor",
-        "k_cache": "Tensor(a!)",
-        "v_cache": "Tensor(b!)",
-        "slots": "Tensor",
-        "k_scale": "Tensor(c!)?",
-        "v_scale": "Tensor(d!)?",
-        "layout": "str",
-        "check": "bool",
-    },
+    APPEND_PARAMETERS,
     "()",
     compute=append,
-    fake=lambda **arguments: None,
+    fake=lambda *values: None,
     cast=_cast_tokens,
 )
 
@@ -118,4 +119,4 @@ def append_kv(*tensors: torch.Tensor, **options: Any) -> None:
     """Call the op of ``autotune.append_kv``, as part of what is traced."""
     arguments = dict(zip(APPEND_TENSORS, tensors, strict=True)) | options
     check_traced(APPEND_TENSORS, arguments)
-    _APPEND_KV(**arguments)
+    _APPEND_KV(*[arguments[name] for name in APPEND_PARAMETERS])

@@ -15,6 +15,11 @@ LIBRARY: Final = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no
 TAGS: Final = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides)
 AUTOCAST_KEYS: Final = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}  # a ROCm GPU is of the type "cuda", too
 
+# Bits of a set of dispatch keys: below autograd there is more to do than to compute on the CPU or a GPU. Tensors are
+# fake, traced, functionalized or transformed, or of a class, a layout or a device of their own.
+PLAIN: Final = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU) | torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+INDIRECT: Final = torch._C._after_autograd_keyset.raw_repr() & ~PLAIN.raw_repr()
+
 Arguments = dict[str, Any]  # of a call, by name, in the order of the schema
 Cast = Callable[[Arguments, torch.dtype], Arguments]
 
@@ -29,7 +34,7 @@ class Fold(Protocol):
 
 
 class TensorOp:
-    """An op; call it with all of its arguments by name.
+    """An op; call it with all of its arguments by position, as its rules are.
 
     Args:
         name: unique in the namespace.
@@ -58,31 +63,39 @@ class TensorOp:
         LIBRARY.define(f"{name}({schema}) -> {returns}", tags=TAGS)  # type: ignore[no-untyped-call]
         self._op = getattr(getattr(torch.ops, NAMESPACE), name).default
         implement: Callable[..., None] = partial(LIBRARY.impl, name)
-        implement(self._by_name(compute), "CompositeExplicitAutograd")
-        implement(self._refuse_gradients, "Autograd", with_keyset=True)
+        self._compute = compute
+        self._tensors = [(each, i) for i, each in enumerate(parameters) if parameters[each].startswith("Tensor")]
+        implement(compute, "CompositeExplicitAutograd")
+        implement(self._compute_without_gradients, "Autograd", with_keyset=True)
         for device_type, key in AUTOCAST_KEYS.items():
             implement(self._casting(cast, device_type, key), key)
-        torch.library.register_fake(self.name, self._by_name(fake), lib=LIBRARY)
+        torch.library.register_fake(self.name, fake, lib=LIBRARY)
         torch.library.register_vmap(self.name, self._folding(fold), lib=LIBRARY)
 
-    def __call__(self, **arguments: Any) -> Any:
-        return self._op(**arguments)
+    def __call__(self, *values: Any) -> Any:
+        return self._op(*values)
 
     def _name(self, values: tuple[Any, ...]) -> Arguments:
         return dict(zip(self._parameters, values, strict=True))
 
-    def _by_name(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *values: function(**self._name(values))
-
-    def _refuse_gradients(self, keys: torch._C.DispatchKeySet, *values: Any) -> Any:
+    def _compute_without_gradients(self, keys: torch._C.DispatchKeySet, *values: Any) -> Any:
+        """Compute; through another dispatch, half an eager call's time, only where more than that is left to do."""
         if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-            tensors = _tensors_of(self._name(values))
-            check_gradients(tensors)
-            for name, tensor in tensors.items():
-                if forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
-                    raise NotDifferentiableError(f"{name} has a tangent, and there is no forward derivative")
+            self._refuse_derivatives(values)
+        if not keys.raw_repr() & INDIRECT:
+            return self._compute(*values)
         with torch._C._AutoDispatchBelowAutograd():
             return self._op.redispatch(keys & torch._C._after_autograd_keyset, *values)
+
+    def _refuse_derivatives(self, values: tuple[Any, ...]) -> None:
+        is_dual = forward_ad._current_level >= 0
+        for name, place in self._tensors:
+            if (tensor := values[place]) is None:
+                continue
+            if tensor.requires_grad:
+                check_gradients({name: tensor})
+            if is_dual and forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
+                raise NotDifferentiableError(f"{name} has a tangent, and there is no forward derivative")
 
     def _casting(self, cast: Cast, device_type: str, key: str) -> Callable[..., Any]:
         """Return the op under autocast. ``torch.library.register_autocast`` knows one dtype, and not autocast's own."""

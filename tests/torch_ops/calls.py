@@ -1,14 +1,15 @@
 """Calls of the public functions on small tensors, their truth in fp64, and the same as arguments of the ops."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+import pytest
 import torch
 
-import autotune.torch_ops  # noqa: F401 - defines the ops
+import autotune.torch_ops
 from autotune.correctness import error_limit
 from autotune.kernels.paged_decode.reference import paged_decode_reference
 from autotune.kernels.paged_prefill.reference import paged_prefill_reference
@@ -93,6 +94,14 @@ def prefill_failure(found: torch.Tensor, tensors: dict[str, Any]) -> str | None:
     """Say how the output of prefill misses its truth in fp64."""
     expected, eager = (paged_prefill_reference(**tensors, dtype=dtype)[0] for dtype in (torch.float64, HALF))
     return compare(found, expected, error_limit(expected, eager, HALF))
+
+
+FUNCTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "attention": (autotune.attention, dict(zip("qkv", dense(9), strict=True))),
+    "paged_decode": (autotune.paged_decode, paged((33, 20))),
+    "paged_prefill": (autotune.paged_prefill, packed((3, 5), (33, 20))),
+}
+each_function = pytest.mark.parametrize("name", FUNCTIONS)
 
 
 def op_of(name: str) -> Any:

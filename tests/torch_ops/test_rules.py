@@ -1,9 +1,9 @@
-"""Rules of the ops: results without values, gradients, what a call may not be; and calls that need no op."""
+"""Rules of the ops: results without values, gradients, what a call may not be."""
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any, assert_type
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,23 +11,21 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
 import autotune
-from autotune import dispatch, torch_ops
 from autotune.errors import InputMismatchError, InvalidShapeError, NotDifferentiableError, UsageError
-from tests.torch_ops.calls import HALF, OPS, WIDTH, arguments_of, dense, new_tokens, op_of, packed, paged, untuned
+from tests.torch_ops.calls import (
+    FUNCTIONS,
+    HALF,
+    OPS,
+    WIDTH,
+    arguments_of,
+    dense,
+    each_function,
+    new_tokens,
+    op_of,
+)
 
-FUNCTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-    "attention": (autotune.attention, dict(zip("qkv", dense(9), strict=True))),
-    "paged_decode": (autotune.paged_decode, paged((33, 20))),
-    "paged_prefill": (autotune.paged_prefill, packed((3, 5), (33, 20))),
-}
+pytestmark = pytest.mark.usefixtures("serving")
 LSE_SIZES = {"attention": (2, 4, 9), "paged_decode": (2, 4), "paged_prefill": (8, 4)}
-each_function = pytest.mark.parametrize("name", FUNCTIONS)
-
-
-@pytest.fixture(autouse=True)
-def serving() -> Iterator[None]:
-    with untuned():
-        yield
 
 
 def moved(tensors: dict[str, Any], device: str) -> dict[str, Any]:
@@ -123,6 +121,20 @@ def test_tangents_are_refused() -> None:
             autotune.attention(dual, k, v)
 
 
+def test_derivatives_of_functorch_are_refused_by_an_op() -> None:
+    """Below the gradients of a transform there are plain tensors, of which the kernel alone would take notice."""
+    q, k, v = dense(9)
+
+    def attend(q: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = op_of("attention")(q, k, v, True, None, None, None)
+        return found
+
+    with pytest.raises(NotDifferentiableError, match="q requires gradients"):
+        torch.func.grad(lambda q: attend(q).sum())(q)
+    with pytest.raises(NotDifferentiableError, match="q has a tangent"):
+        torch.func.jvp(attend, (q,), (q,))
+
+
 @pytest.mark.parametrize("name", ["attention_out", "paged_decode", "paged_prefill", "append_kv"])
 def test_what_cannot_be_mapped_says_so(name: str) -> None:
     arguments = arguments_of(name)
@@ -130,85 +142,6 @@ def test_what_cannot_be_mapped_says_so(name: str) -> None:
     stacked = [torch.stack([each, each]) if isinstance(each, torch.Tensor) else each for each in arguments]
     with pytest.raises(UsageError, match=f"autotune::{name} has no rule for torch.vmap; give it all problems as one"):
         torch.vmap(op_of(name), tuple(places))(*stacked)
-
-
-class Answer:
-    """A kernel that answers with zeros, and notes which class of tensors it was given."""
-
-    def __init__(self) -> None:
-        self.given: list[dict[str, Any]] = []
-
-    def bind(self, config: object, shape: object) -> Callable[..., object]:
-        def call(*tensors: torch.Tensor, return_lse: bool, **options: Any) -> object:
-            self.given.append(options)
-            out = options.get("out", tensors[0])
-            return (out, out) if return_lse else out
-
-        return call
-
-
-@pytest.fixture
-def answer(monkeypatch: pytest.MonkeyPatch) -> Answer:
-    answer = Answer()
-    monkeypatch.setattr(dispatch.kernel, "load_kernel", lambda operation, implementation: answer)
-    return answer
-
-
-@each_function
-def test_eager_calls_go_straight_to_the_kernel(name: str, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
-    for op in ("ATTENTION", "PAGED_DECODE", "PAGED_PREFILL"):
-        monkeypatch.setattr(torch_ops, op, None)
-    function, tensors = FUNCTIONS[name]
-    out = torch.empty_like(tensors["q"])
-    assert function(**tensors) is tensors["q"]
-    assert function(**tensors, out=out) is out
-    assert "out" not in answer.given[0]
-    assert answer.given[1]["out"] is out
-    with torch.autocast("cpu", dtype=HALF), pytest.raises(TypeError, match="'NoneType' object is not callable"):
-        function(**tensors)
-
-
-@each_function
-def test_a_class_of_tensors_of_its_own_sees_the_op(name: str, answer: Answer) -> None:
-    seen = []
-
-    class Watched(torch.Tensor):
-        @classmethod
-        def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
-            seen.append(str(op))
-            return args[0]
-
-    function, tensors = FUNCTIONS[name]
-    with torch._C._DisableTorchDispatch():
-        watched = torch.Tensor._make_subclass(Watched, tensors["q"])
-    function(**tensors | {"q": watched})
-    assert f"autotune.{name}.default" in seen
-
-
-def test_a_parameter_is_a_tensor(answer: Answer) -> None:
-    q, k, v = dense(9)
-    with torch.no_grad():
-        assert autotune.attention(torch.nn.Parameter(q), k, v, out=v.new_empty(q.shape)).shape == q.shape
-
-
-def test_the_type_of_a_result_follows_return_lse(answer: Answer) -> None:
-    q, k, v = dense(9)
-    decode, prefill = paged((33, 20)), packed((3, 5), (33, 20))
-    tensors = [*decode.values()]
-    offsets = prefill["cu_seqlens_q"]
-    for return_lse in (True, False):  # mypy knows no more than that it is one of these
-        assert_type(
-            autotune.attention(q, k, v, return_lse=return_lse), torch.Tensor | tuple[torch.Tensor, torch.Tensor]
-        )
-    assert_type(autotune.attention(q, k, v, causal=True), torch.Tensor)
-    assert_type(autotune.attention(q, k, v, return_lse=True, out=q), tuple[torch.Tensor, torch.Tensor])
-    q, k, v, table, lengths = tensors
-    assert_type(autotune.paged_decode(q, k, v, table, lengths, return_lse=False), torch.Tensor)
-    assert_type(autotune.paged_decode(q, k, v, table, lengths, return_lse=True), tuple[torch.Tensor, torch.Tensor])
-    q = prefill["q"]
-    assert_type(autotune.paged_prefill(q, k, v, table, lengths, offsets, window=4), torch.Tensor)
-    pair = autotune.paged_prefill(q, k, v, table, lengths, offsets, return_lse=True)
-    assert_type(pair, tuple[torch.Tensor, torch.Tensor])
 
 
 @each_function

@@ -1,0 +1,13 @@
+"""What the ops serve in all tests of theirs that run in this process."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.torch_ops.calls import untuned
+
+
+@pytest.fixture
+def serving() -> Iterator[None]:
+    with untuned():
+        yield
