@@ -23,7 +23,10 @@ LINKS: Final = ("kernels", "search_spaces", "results")
 # From the bottom. A floor is a tuple of rooms, a room one string of modules of autotune. A module imports what lies on
 # the floors below and in its own room; rooms of one floor do not know each other. A new module needs a room here.
 FLOORS: Final = (
-    ("version errors rounding shape device space trial likeness operation implementation platforms units sheets",),
+    (
+        "version errors rounding shape device space trial likeness operation implementation platforms units sheets "
+        "tuning_command",
+    ),
     ("models",),
     ("search_spaces",),
     ("kernels",),
