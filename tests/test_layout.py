@@ -56,7 +56,7 @@ KNOWS_OURS: Final = {
     "autotune.paged_cache": "the cache of a user, laid out as the kernels read it",
     "autotune.dispatch.events": "Triton's compiles, which are noted as they happen",
     "autotune.executor.compiler": "keys in Triton's cache, which all processes must agree on",
-    "autotune.executor.worker": "the same",
+    "autotune.executor.worker_answers": "the same",
     "autotune.executor.worker_race": "OverCopies, by which any baseline says what it has copied",
     "autotune.lab": "analyses of ours and of the baselines",
     "autotune.kernels": "ours",
