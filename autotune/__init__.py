@@ -8,16 +8,16 @@ tables; ``warm`` compiles ahead, ``stats`` and the logger ``autotune`` tell what
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from autotune.dispatch import Provenance, Stats, TunedKernel, get_kernel, reload, seal, stats, unseal
 from autotune.errors import AutotuneError, OutOfPagesError, SealedError
-from autotune.functional import attention, merge_attention
-from autotune.paged import append_kv, paged_decode, paged_prefill
-from autotune.paged_cache import PagedKVCache
 from autotune.registry import register, register_implementation
 from autotune.shape import AttentionShape, PagedShape
 from autotune.version import VERSION as __version__  # noqa: N811 - the name that everyone asks for
 
 if TYPE_CHECKING:
+    from autotune.dispatch import Provenance, Stats, TunedKernel, get_kernel, reload, seal, stats, unseal
+    from autotune.functional import attention, merge_attention
+    from autotune.paged import append_kv, paged_decode, paged_prefill
+    from autotune.paged_cache import PagedKVCache
     from autotune.tuning import TunedShape, Tuning, tune
     from autotune.warming import WarmedShape, warm
 
@@ -51,18 +51,26 @@ __all__ = [
     "warm",
 ]
 
-# By their modules, which are imported on first use: a serving process does without Optuna and the compile server.
+# By their modules, which are imported on first use. A serving process does without Optuna and the compile server, and
+# what starts a search without what serves: every process of it imports this package before torch.
 _LATER = {
+    **dict.fromkeys(
+        ("Provenance", "Stats", "TunedKernel", "get_kernel", "reload", "seal", "stats", "unseal"), "autotune.dispatch"
+    ),
+    **dict.fromkeys(("attention", "merge_attention"), "autotune.functional"),
+    **dict.fromkeys(("append_kv", "paged_decode", "paged_prefill"), "autotune.paged"),
+    "PagedKVCache": "autotune.paged_cache",
     **dict.fromkeys(("TunedShape", "Tuning", "tune"), "autotune.tuning"),
     **dict.fromkeys(("WarmedShape", "warm"), "autotune.warming"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import what tunes or compiles ahead on first use."""
-    if name in _LATER:
-        return getattr(importlib.import_module(_LATER[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import what serves, tunes or compiles ahead on first use, and keep it: a later use costs no call."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -24,5 +24,19 @@ def test_what_tunes_is_imported_on_first_use() -> None:
         _ = autotune.tuned
 
 
+def test_what_starts_a_search_is_imported_without_what_serves_or_prints() -> None:
+    """The command reaches its GPU's children through these imports, and each child imports them before torch."""
+    heavy = ("torch", "triton", "numpy", "optuna", "pyarrow", "rich", "autotune.dispatch", "autotune.search")
+    code = f"import autotune.cli.app, autotune.cli.search, sys; print(*{{*{heavy}}} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_what_serves_is_kept_once_it_was_imported() -> None:
+    code = "import autotune; autotune.get_kernel; print('get_kernel' in vars(autotune), 'tune' in vars(autotune))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
+
+
 def test_everything_public_is_documented() -> None:
     assert [name for name in autotune.__all__ if not getattr(autotune, name).__doc__] == []

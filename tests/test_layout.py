@@ -23,7 +23,10 @@ LINKS: Final = ("kernels", "search_spaces", "results")
 # From the bottom. A floor is a tuple of rooms, a room one string of modules of autotune. A module imports what lies on
 # the floors below and in its own room; rooms of one floor do not know each other. A new module needs a room here.
 FLOORS: Final = (
-    ("version errors rounding shape device space trial likeness operation implementation platforms units sheets",),
+    (
+        "version errors rounding shape device space trial likeness operation implementation platforms units sheets "
+        "tuning_command",
+    ),
     ("models",),
     ("search_spaces",),
     ("kernels",),
@@ -53,7 +56,7 @@ KNOWS_OURS: Final = {
     "autotune.paged_cache": "the cache of a user, laid out as the kernels read it",
     "autotune.dispatch.events": "Triton's compiles, which are noted as they happen",
     "autotune.executor.compiler": "keys in Triton's cache, which all processes must agree on",
-    "autotune.executor.worker": "the same",
+    "autotune.executor.worker_answers": "the same",
     "autotune.executor.worker_race": "OverCopies, by which any baseline says what it has copied",
     "autotune.lab": "analyses of ours and of the baselines",
     "autotune.kernels": "ours",

@@ -16,7 +16,6 @@ from autotune.console.options import (
     parse_share,
     tables_option,
 )
-from autotune.console.output import make_console
 from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.console.shapes import Problem, Wanted, describe, describe_model, require_none
 from autotune.errors import UnknownNameError, UsageError
@@ -30,8 +29,8 @@ NO_MISSES: Final = "nothing to tune: no shape was noted by get_kernel(shape, on_
 
 USUAL: Final = Settings()
 
-# Imports of autotune.search and autotune.table stand inside the functions: they load Optuna and pyarrow, which --help
-# need not, and the GPU's children import torch meanwhile.
+# Imports of autotune.search, autotune.table and what prints stand inside the functions: they load Optuna, pyarrow and
+# rich, which --help need not, and the GPU's children import torch meanwhile.
 
 
 def _make_settings(policy: str, cache: str, jobs: int | None, compile_timeout: float, timeout: float) -> Settings:
@@ -213,6 +212,8 @@ def sweep(
 
 def _noted(wanted: Wanted, as_json: bool) -> list[Problem]:
     """Print the notes on problems, and return the problems."""
-    for note in wanted.notes:
-        make_console(as_json).print(note)
+    if wanted.notes:
+        from autotune.console.output import make_console
+
+        make_console(as_json).print(*wanted.notes, sep="\n")
     return list(wanted.problems)

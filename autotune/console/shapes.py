@@ -19,12 +19,12 @@ from autotune.console.shape_options import (
     own_options,
     parse_sizes,
 )
-from autotune.dispatch.tuning_command import OPTIONS
 from autotune.errors import InvalidShapeError, UsageError
 from autotune.models import ModelShape, find_model
 from autotune.operation import Operation
 from autotune.registry import get_operation, operation_names
 from autotune.shape import AttentionShape, PagedShape, Shape
+from autotune.tuning_command import OPTIONS
 
 
 class Kind(NamedTuple):

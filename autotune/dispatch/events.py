@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from autotune.device import Device
-from autotune.dispatch.tuning_command import tuning_command
 from autotune.errors import SealedError, UsageError
 from autotune.shape import Shape
 from autotune.trial import Candidate
+from autotune.tuning_command import tuning_command
 
 LOGGER: Final = logging.getLogger("autotune")
 LOGGER.addHandler(logging.NullHandler())

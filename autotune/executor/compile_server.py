@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, Final
 from autotune.device import Device
 from autotune.errors import one_line
 from autotune.executor import messages
-from autotune.executor.child import die_with_parent, outlive_parent, send, take_standard_output
+from autotune.executor.child import die_with_parent, end_imports, outlive_parent, send, take_standard_output
 from autotune.executor.compiler import (
     PROBE,
     PROBE_KERNEL,
@@ -256,6 +256,7 @@ def main() -> None:
     """Run the child: jobs and timeout come as one JSON argument."""
     settings = json.loads(sys.argv[1])
     answers = take_standard_output()
+    end_imports()
     hash_compiler()  # before the first fork, so that every compiler has it
     with contextlib.suppress(BrokenPipeError):  # the parent was killed while it was answered
         CompileServer(answers, jobs=settings["jobs"], timeout=settings["timeout"]).serve()

@@ -1,7 +1,7 @@
 """The parent's side of the worker: one process that owns the GPU, and one on standby to take its place.
 
 Importing torch and triton takes 3.2 s on an H200 host, opening the GPU 0.4 s: the standby has done the first already.
-It is prepared once the first worker is ready, so that nothing shares the machine with a cold start.
+It is prepared once the first worker is asked, so that nothing shares the machine with a cold start and a first compile.
 
 ::
 
@@ -106,6 +106,7 @@ class WorkerKeeper:
         except ChildDiedError:
             self.lose()
             return False
+        self._standby = self._standby or self._prepare()
         return True
 
     def receive(self, timeout: float) -> messages.FromWorker | None:
@@ -195,7 +196,6 @@ class WorkerKeeper:
             case messages.Opened() if message.number == self._number:
                 self._note("problem_opened")
                 self._stage, self._deadline, self._openings = "ready", math.inf, 0
-                self._standby = self._standby or self._prepare()
 
     def _note(self, step: str) -> None:
         self.reached.setdefault(step, time.monotonic())

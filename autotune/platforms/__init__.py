@@ -20,8 +20,9 @@ from typing import Any, Final
 from autotune.device import ARCHITECTURES, Architecture, Device, add_architectures, architecture
 from autotune.errors import MissingDependencyError
 from autotune.platforms.amd import Amd
-from autotune.platforms.interface import DataSheet, Platform
+from autotune.platforms.interface import DataSheet, FoundGpu, Platform, own_pid
 from autotune.platforms.nvidia import Nvidia, ptxas_version
+from autotune.platforms.without_torch import torch_targets
 from autotune.trial import Conditions, Toolchain
 from autotune.version import VERSION
 
@@ -146,9 +147,13 @@ def has_driver() -> bool:
 
 
 def has_gpu() -> bool:
-    """Return if torch can use a GPU; creates no context in this process."""
+    """Return if torch can use a GPU; creates no context in this process, and imports no torch where it need not."""
     if sys.platform == "linux" and not has_driver():
         return False
+    if "torch" not in sys.modules and sys.platform == "linux":  # its import takes seconds
+        counts = [vendor.count_gpus() for vendor in PLATFORMS.values() if vendor.has_driver()]
+        if (count := next((each for each in counts if each is not None), None)) is not None:
+            return count > 0
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     try:
         import torch
@@ -205,18 +210,19 @@ def _read_device(index: int) -> Device:
     return platform_here().read_device(index)
 
 
-def open_context(index: int = 0) -> int | None:
-    """Create this process's context on a GPU; returns the pid by which the driver lists it, or None if it does not.
+def find_gpu(index: int) -> FoundGpu | None:
+    """Return the GPU of that index as ``current_device`` does, without torch; None where torch must be asked."""
+    found = (vendor.find_gpu(index) for vendor in PLATFORMS.values() if vendor.has_driver())
+    return next(filter(None, found), None) if sys.platform == "linux" else None
 
-    In a container the driver's numbers are the host's: ours is the one that appears as the context does.
-    """
+
+def open_context(index: int = 0) -> int | None:
+    """Create this process's context on a GPU; returns the pid by which the driver lists it, or None if it does not."""
     import torch
 
     before = platform_here().processes()
     torch.zeros(1, device=f"cuda:{index}")
-    now = platform_here().processes(index)
-    appeared = now - before
-    return appeared.pop() if len(appeared) == 1 else os.getpid() if os.getpid() in now else None
+    return own_pid(before, platform_here().processes(index))
 
 
 def is_context_alive(index: int = 0) -> bool:
@@ -305,8 +311,5 @@ def _version(package: str) -> str:
 
 def _runtime_version() -> str:
     """Return the version of CUDA or ROCm that torch is built for."""
-    try:
-        import torch
-    except ImportError:
-        return ""
-    return torch.version.cuda or torch.version.hip or ""
+    torch = sys.modules.get("torch")
+    return next(filter(None, (torch.version.cuda, torch.version.hip) if torch else torch_targets()), "")

@@ -31,6 +31,22 @@ class DataSheet:
     gbps: float
 
 
+class FoundGpu(NamedTuple):
+    """A GPU that was found without torch, and what opens this process's context on it, as ``open_context`` does."""
+
+    device: Device
+    open: Callable[[], int | None]
+
+
+def own_pid(before: set[int], now: set[int]) -> int | None:
+    """Return the pid by which the driver lists this process, of those before and after its context; None if unknown.
+
+    In a container the driver's numbers are the host's: ours is the one that appears as the context does.
+    """
+    appeared = now - before
+    return appeared.pop() if len(appeared) == 1 else os.getpid() if os.getpid() in now else None
+
+
 class Platform(ABC):
     """A vendor's GPUs. ROCm answers to ``torch.cuda`` too, so events, graphs and memory have one implementation.
 
@@ -81,6 +97,14 @@ class Platform(ABC):
             sm_count=properties.multi_processor_count,
             memory_mib=properties.total_memory // 2**20,
         )
+
+    def count_gpus(self) -> int | None:
+        """Return how many GPUs torch would count, without torch; None where it must be asked."""
+        return None
+
+    def find_gpu(self, index: int) -> FoundGpu | None:
+        """Return the GPU of that index, as ``read_device`` describes it, without torch; None where it must be asked."""
+        return None
 
     def read_conditions(self, index: int) -> Conditions:
         """Read clocks, temperature, throttling, and if another process holds a context; empty where it is unknown."""

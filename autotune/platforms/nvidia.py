@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from autotune.device import NVIDIA_H200, Architecture, Device
-from autotune.platforms.interface import DataSheet, Platform, Target
+from autotune.platforms.interface import DataSheet, FoundGpu, Platform, Target, own_pid
+from autotune.platforms.without_torch import DriverError, DriverGpu, count_visible, torch_targets
 from autotune.trial import Conditions
 
 NAME: Final = "nvidia"
@@ -112,7 +113,35 @@ class Nvidia(Platform):
         return f"sm_{properties.major}{properties.minor}"
 
     def read_device(self, index: int) -> Device:
-        device, handle = super().read_device(index), _handle(index)
+        return self._complete(super().read_device(index), _handle(index))
+
+    def count_gpus(self) -> int | None:
+        cuda, _ = torch_targets()
+        installed = None if cuda is None else _ask("DeviceGetCount")
+        return None if installed is None else count_visible(installed, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+    def find_gpu(self, index: int) -> FoundGpu | None:
+        try:
+            gpu = DriverGpu(index)
+        except (DriverError, OSError, AttributeError, ValueError):  # met again, and told, by torch
+            return None
+        handle = _nvml_handle(gpu.uuid)
+
+        def open_context() -> int | None:
+            before = self.processes()
+            gpu.open()
+            return own_pid(before, _pids(handle))
+
+        device = Device(
+            name=gpu.name,
+            arch=self.read_arch(gpu),
+            sm_count=gpu.multi_processor_count,
+            memory_mib=gpu.memory_bytes // 2**20,
+        )
+        return FoundGpu(self._complete(device, handle), open_context)
+
+    def _complete(self, device: Device, handle: Any) -> Device:
+        """Return a device with what NVML says of its memory and power cap."""
         cap, memory = _ask("DeviceGetPowerManagementLimit", handle), _ask("DeviceGetMemoryInfo", handle)
         return replace(
             device,
@@ -133,12 +162,10 @@ class Nvidia(Platform):
         )
 
     def processes(self, index: int | None = None) -> set[int]:
-        if index is None:  # every GPU: torch may be shown but one of them
-            handles = [_ask("DeviceGetHandleByIndex", number) for number in range(_ask("DeviceGetCount") or 0)]
-        else:
-            handles = [_handle(index)]
-        found = [_ask("DeviceGetComputeRunningProcesses", handle) or [] for handle in handles]
-        return {process.pid for processes in found for process in processes}
+        if index is not None:
+            return _pids(_handle(index))
+        numbers = range(_ask("DeviceGetCount") or 0)  # every GPU: torch may be shown but one of them
+        return set().union(*(_pids(_ask("DeviceGetHandleByIndex", number)) for number in numbers))
 
     def others_computed(self, index: int, own_pid: int, since: float) -> bool | None:
         if (handle := _handle(index)) is None:
@@ -192,6 +219,11 @@ def _handle(index: int) -> Any:
     import torch
 
     return _nvml_handle(str(torch.cuda.get_device_properties(index).uuid))
+
+
+def _pids(handle: Any) -> set[int]:
+    """Return the pids that hold a context on a GPU, as the driver numbers them."""
+    return {process.pid for process in _ask("DeviceGetComputeRunningProcesses", handle) or []}
 
 
 @cache

@@ -14,10 +14,10 @@ import pytest
 
 from autotune.dispatch import events, get_kernel, pick_for_device, reload, seal, stats, unseal
 from autotune.dispatch import kernel as kernel_module
-from autotune.dispatch.tuning_command import tuning_command
 from autotune.errors import SealedError, UsageError
 from autotune.shape import Shape
 from autotune.space import Config
+from autotune.tuning_command import tuning_command
 from tests import sample
 from tests.dispatch.tables import H200, SLOWER, Tables, default_of
 

@@ -21,7 +21,7 @@ from autotune.device import NVIDIA_H200
 from autotune.executor.messages import Interpret, OpenProblem, ProblemReference, encode
 from autotune.space import Config
 from autotune.table import Store
-from autotune.trial import Candidate
+from autotune.trial import Candidate, Policy
 from tests.executor.processes import MARK, Processes
 from tests.search.family import GRANDCHILD, OPERATION, SHAPE
 
@@ -127,6 +127,7 @@ Path(__file__).with_name("begun").touch()
 time.sleep(600)
 """
 INTERPRETER: Final = "autotune.executor.interpreter"
+WORKER: Final = ("autotune.executor.worker", json.dumps({"policy": asdict(Policy()), "index": 0}))
 COMPILE_SERVER: Final = (
     "autotune.executor.compile_server",
     json.dumps({"device": asdict(NVIDIA_H200), "jobs": 1, "timeout": 1.0}),
@@ -144,7 +145,7 @@ def _open(child: str, number: int, module: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("arguments", "opened", "endless"),
     [
-        (("autotune.executor.worker", "{}"), (), "torch"),
+        (WORKER, (), "torch"),
         pytest.param(COMPILE_SERVER, (), "triton", marks=pytest.mark.slow),
         ((INTERPRETER,), ("kernel",), "kernel"),
         pytest.param(COMPILE_SERVER, ("kernel",), "kernel", marks=pytest.mark.slow),

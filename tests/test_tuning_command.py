@@ -12,10 +12,10 @@ import pytest
 from autotune.console.command import command
 from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.console.shapes import describe
-from autotune.dispatch.tuning_command import tuning_command
 from autotune.errors import InvalidShapeError
 from autotune.registry import operation_for
 from autotune.shape import AttentionShape, PagedShape, Shape
+from autotune.tuning_command import tuning_command
 
 
 def described(text: str) -> list[tuple[str, Shape]]:
