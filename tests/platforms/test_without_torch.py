@@ -14,7 +14,7 @@ import torch
 from autotune import platforms
 from autotune.device import NVIDIA_H200
 from autotune.platforms import nvidia, without_torch
-from tests.platforms.test_machine import FakeNVML, install, running
+from tests.platforms.fake_machine import FakeNVML, install, running
 
 NUMBER = uuid.UUID("12345678-1234-5678-1234-567812345678")
 FACTS = {16: 132, 75: 9, 76: 0}  # as cuda.h numbers them
