@@ -37,8 +37,8 @@ MIN_HEAD_DIM, MAX_HEAD_DIM = 16, 256  # of one product of a warp group
 
 def supports(shape: AttentionShape, device: Device) -> str | None:
     """Return why the kernel does not compute a shape on a device, or None."""
-    if device.arch != "sm_90":
-        return f"flash_attention/gluon_hopper is for sm_90, not {device.arch}"
+    if not device.has("wgmma"):
+        return f"flash_attention/gluon_hopper needs products of warp groups, which {device.arch} does not have"
     if ITEM_BYTES[shape.dtype] != 2:
         return f"flash_attention/gluon_hopper computes 16 bits, not {shape.dtype}"
     return None
