@@ -39,6 +39,7 @@ def test_every_recorded_shape_has_a_member_within_two_percent_where_a_portfolio_
     assert all(row.regret is not None and row.regret <= 0.02 for row in rows)
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_left_out_is_served_near_its_best(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

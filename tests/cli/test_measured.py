@@ -89,6 +89,7 @@ def test_bench_fails_where_the_served_kernel_does(run: Run, machine: Machine, mo
     assert ran.err.splitlines()[-1] == f"autotune: 1 of 1 shapes failed: {failure}"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gpu")
 def test_a_sweep_tries_every_config_and_can_be_shipped(
     run: Run, machine: Machine, tmp_path: Path, confirmed: list[list[Candidate]]

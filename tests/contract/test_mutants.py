@@ -46,6 +46,7 @@ def test_interpreted_mutant_is_caught(owner: Found, mutant: Mutant, tmp_path: Pa
     assert verdict.status in mutant.statuses, verdict.message
 
 
+@pytest.mark.slow
 @each_gate
 def test_interpreted_kernel_passes_its_gate(owner: Found, gate: str, tmp_path: Path) -> None:
     verdict = interpret(judge_copy, *owner, gate_of(owner, gate), None, tmp_path, "cpu")

@@ -64,6 +64,7 @@ def test_a_worker_that_was_never_needed_touches_no_gpu(monkeypatch: pytest.Monke
     assert (beginning.is_wanted, told) == (False, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "heavy"),
     [

@@ -85,6 +85,7 @@ def test_what_the_interpreter_gets_wrong_is_refused(monkeypatch: pytest.MonkeyPa
         call(x, x, x)
 
 
+@pytest.mark.slow
 def test_interpreted_call() -> None:
     assert interpret(call_failure, "cpu") is None
 

@@ -15,6 +15,7 @@ def test_torch_finds_no_fault_with_an_op(name: str) -> None:
     assert interpret(traces.opcheck_failure, name) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", *(pytest.param(name, marks=SLOW) for name in ("aot_eager", "inductor"))])
 def test_six_lengths_need_two_compiles_at_most_and_get_their_own_kernels(backend: str) -> None:
     assert interpret(traces.lengths_failure, backend) is None

@@ -71,6 +71,11 @@ def check(
     torch.testing.assert_close(lse.double(), expected[1], atol=1e-4, rtol=0)
 
 
+def test_a_causal_problem_of_odd_lengths() -> None:
+    check(SMALL, 200, 333, causal=True)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("seq_q", "seq_kv"), [(1, 1), (1, 700), (64, 64), (200, 333), (333, 200), (500, 513)])
 def test_lengths(seq_q: int, seq_kv: int, causal: bool) -> None:
@@ -109,6 +114,7 @@ def test_orders_of_tiles(rows_first: bool, row_order: str, workers: int) -> None
     check(SMALL._replace(rows_first=rows_first, row_order=row_order), 400, 300, causal=True, workers=workers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [2, 3, 4])
 @pytest.mark.parametrize("out_in_queries", [False, True])
 def test_memory_is_used_again(slots: int, out_in_queries: bool) -> None:

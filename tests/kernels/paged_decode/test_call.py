@@ -190,6 +190,7 @@ def test_only_of_several_elements_the_stride_is_judged(changed: dict[str, torch.
         call(**tensors(**changed))
 
 
+@pytest.mark.slow
 def test_interpreted_call() -> None:
     assert interpret(call_failure, "cpu") is None
 

@@ -91,6 +91,7 @@ def test_offsets_are_read_on_demand(offsets: list[int], message: str | None) -> 
         check_offsets(given, tokens=7)
 
 
+@pytest.mark.slow
 def test_interpreted_call() -> None:
     assert interpret(call_failure, "cpu") is None
 

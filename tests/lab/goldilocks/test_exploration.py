@@ -152,6 +152,7 @@ def test_report_names_evaluators_failures_and_the_reference_point() -> None:
     assert data["axes"]["precision"] == ["float32", "float16"]
 
 
+@pytest.mark.slow
 def test_sensitivity_is_of_each_objective_and_the_front() -> None:
     class Wide(Made):
         parameters = (*Made.parameters[:2], replace(Made.parameters[2], values=(8, 16, 32, 64, 128, 256)))

@@ -172,6 +172,7 @@ def right(out: torch.Tensor, inputs: Inputs) -> None:
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "cases"),
     [
