@@ -8,6 +8,7 @@ tables; ``warm`` compiles ahead, ``stats`` and the logger ``autotune`` tell what
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from autotune import platforms as _platforms  # noqa: F401 (adds the vendors' architectures, which devices ask for)
 from autotune.errors import AutotuneError, OutOfPagesError, SealedError
 from autotune.registry import register, register_implementation
 from autotune.shape import AttentionShape, PagedShape
