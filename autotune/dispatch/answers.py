@@ -1,4 +1,4 @@
-"""What the tables have for a shape on a device, among the implementations that may be served."""
+"""The tables' answers for a shape on a device, among the implementations that may be served."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ def stored_alternatives(
     no_rows: str = "",
     hint: str = "",
 ) -> list[Alternative]:
-    """List what the tables have for a shape, best first; ``no_rows`` says why none is read."""
+    """List the candidates that the tables have for a shape, best first; ``no_rows`` says why none is read."""
     implementations = admitted(operation, shape, device, among)
     names = names_of(implementations)
     rows = () if no_rows else rows_of(operation.name, names_of(named(operation, among)), device.slug, generation)

@@ -7,7 +7,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
@@ -32,9 +32,6 @@ from autotune.registry import (
 )
 from autotune.shape import Shape
 from autotune.space import Config, Value
-
-if TYPE_CHECKING:
-    pass
 
 OnMiss = Literal["default", "error", "record"]
 ON_MISS: Final = get_args(OnMiss)

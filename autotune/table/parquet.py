@@ -70,8 +70,8 @@ def encode_columns(
 def to_parquet(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
     """Return a table as Parquet bytes; equal tables give equal bytes.
 
-    Compressed by LZ4: as small as by zstd, and a table of 45 rows in 74 columns is read in 1.4 ms instead of 2.9, since
-    zstd sets up a decoder for every page (pyarrow 25, one core of a Xeon, 2026-11-23, least of 60).
+    Compressed by LZ4: zstd sets up a decoder for every page, which a small table has as many of as a large one, and a
+    first look-up waits for (``benchmarks.first_lookup``).
     """
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(

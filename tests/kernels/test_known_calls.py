@@ -1,4 +1,4 @@
-"""Which calls a bound kernel takes for known, by a kernel that only says how it was called."""
+"""Calls that a bound kernel takes for known, by a kernel that only says how it was called."""
 
 from collections.abc import Callable
 from typing import Any

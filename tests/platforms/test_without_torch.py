@@ -1,4 +1,4 @@
-"""What the driver says of a GPU before torch is imported is what torch would say, or nothing."""
+"""Answers of the driver before torch is imported: those that torch would give, or none."""
 
 import ctypes
 import os

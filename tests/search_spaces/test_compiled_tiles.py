@@ -1,4 +1,4 @@
-"""Which devices have tiles by compiled resources: those of whose architectures no recording ships."""
+"""Devices that have tiles by compiled resources: those of whose architectures no recording ships."""
 
 import pytest
 

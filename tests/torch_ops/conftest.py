@@ -1,4 +1,4 @@
-"""What the ops serve in all tests of theirs that run in this process."""
+"""Untuned kernels for all tests of the ops that run in this process."""
 
 from collections.abc import Iterator
 

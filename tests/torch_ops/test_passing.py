@@ -1,4 +1,4 @@
-"""What reaches a kernel from the functions and through their ops: which of them is called, and with what."""
+"""Arguments on their way from the functions, and through their ops, to a kernel."""
 
 from collections.abc import Callable
 from typing import Any, assert_type
