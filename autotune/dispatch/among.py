@@ -1,4 +1,4 @@
-"""The implementations that may be served: those that ``among`` names, and of these the ones that support the problem."""
+"""The implementations that may be served: of those that ``among`` names the ones that support the problem."""
 
 from typing import Any, Literal
 

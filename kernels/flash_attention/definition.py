@@ -11,6 +11,7 @@ from autotune.kernels.flash_attention.reference import attention_reference
 from autotune.shape import AttentionShape
 
 SOFTCAP: Final = 20.0  # a typical cap, for inputs of shapes that have one (Gemma-2 uses 50, Grok-1 30)
+MetaTensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 CHECK_SEQ: Final = 512  # two tiles of the longest block
 ODD_SEQ: Final = (333, 457)  # multiples of no block size
 
@@ -90,6 +91,21 @@ class Attention:
         check_fit(shape, q, k, v, scale=scale, softcap=softcap)
         scale = shape.head_dim**-0.5 if scale is None else scale
         return Inputs(q, k, v, causal=shape.causal, window=shape.window, softcap=softcap, scale=scale)
+
+
+def meta_tensors(shape: AttentionShape) -> MetaTensors:
+    """Return queries, keys, values, output and log-sum-exp of a shape on the meta device, to compile for."""
+
+    def empty(length: int, heads: int, width: int) -> torch.Tensor:
+        return torch.empty(shape.batch, length, heads, width, dtype=getattr(torch, shape.dtype), device="meta")
+
+    return (
+        empty(shape.seq_q, shape.heads, shape.head_dim),
+        empty(shape.seq_kv, shape.kv_heads, shape.head_dim),
+        empty(shape.seq_kv, shape.kv_heads, shape.head_dim_v),
+        empty(shape.seq_q, shape.heads, shape.head_dim_v),
+        torch.empty(shape.batch, shape.heads, shape.seq_q, device="meta"),
+    )
 
 
 DEFINITION: Final = Attention()

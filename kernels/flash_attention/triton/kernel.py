@@ -6,7 +6,7 @@ from typing import Any, Final
 import torch
 
 from autotune.kernels.flash_attention.checks import BoundDense
-from autotune.kernels.flash_attention.definition import SOFTCAP, Inputs
+from autotune.kernels.flash_attention.definition import SOFTCAP, Inputs, meta_tensors
 from autotune.kernels.flash_attention.triton.forward import flash_attention_forward
 from autotune.kernels.flash_attention.triton.launch import launch
 from autotune.kernels.flash_attention.triton.repeat import NAMES, repeat_of
@@ -96,17 +96,13 @@ class FlashAttention:
 
     def warmup(self, config: Config, shape: AttentionShape, *, every_output: bool = False) -> Sequence[Any]:
         """Compile over tensors of the meta device; strides are those of contiguous tensors."""
-
-        def empty(length: int, heads: int, width: int) -> torch.Tensor:
-            return torch.empty(shape.batch, length, heads, width, dtype=getattr(torch, shape.dtype), device="meta")
-
-        lse = torch.empty(shape.batch, shape.heads, shape.seq_q, device="meta") if every_output else None
+        q, k, v, out, lse = meta_tensors(shape)
         compiled = launch(
-            empty(shape.seq_q, shape.heads, shape.head_dim),
-            empty(shape.seq_kv, shape.kv_heads, shape.head_dim),
-            empty(shape.seq_kv, shape.kv_heads, shape.head_dim_v),
-            empty(shape.seq_q, shape.heads, shape.head_dim_v),
-            lse,
+            q,
+            k,
+            v,
+            out,
+            lse if every_output else None,
             causal=shape.causal,
             window=shape.window,
             softcap=SOFTCAP if shape.softcap else None,
