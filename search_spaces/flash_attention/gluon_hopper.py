@@ -21,15 +21,16 @@ PARAMETERS: Final = (
     Parameter("values", ("late", "early")),
     Parameter("results", ("own", "queries")),  # the memory that they leave through
     Parameter("workers", ("tiles", "sm", "sm-1", "sm-3", "2sm")),  # programs: one a tile, or so many in all
-    Parameter("tile_order", ("rows", "heads")),
+    Parameter("section", (1, 4, 16, 64, 4096)),  # heads whose tiles of the same rows come one after the other
     Parameter("row_order", ("natural", "reversed", "alternating")),
+    Parameter("fma_share", (0, 1, 2)),  # of eight exponentials, by multiply-adds
 )
 
 ROWS: Final = 64  # of a consumer
 # A thread's registers by the number of consumers: with the 24 of the producer's they fill an SM's 65,536, in steps of
 # 8 (PTX ISA 8.5, setmaxnreg).
 REGISTERS: Final = {1: 240, 2: 240, 3: 160}
-OTHER_REGISTERS: Final = 40  # row maxima and sums, addresses, the loop: typical of the compiled sample
+OTHER_REGISTERS: Final = 32  # row maxima and sums, addresses, the loop: typical of the compiled sample
 GROUP_THREADS: Final = 128
 BARRIER_BYTES: Final = 512  # and more than the alignment of tiles takes
 MIN_HEAD_DIM, MAX_HEAD_DIM = 16, 256  # of one product of a warp group
@@ -84,8 +85,9 @@ def default(shape: AttentionShape, device: Device) -> Config:
         values="late",
         results="queries" if is_wide and shape.head_dim == shape.head_dim_v else "own",
         workers="tiles" if shape.causal else "sm",
-        tile_order="rows",
+        section=1,
         row_order="reversed" if shape.causal else "natural",
+        fma_share=0,
     )
 
 
@@ -95,7 +97,7 @@ IMPLEMENTATION: Final = Implementation(
     space=Space(PARAMETERS, reject, default),
     kernel="autotune.kernels.flash_attention.gluon_hopper:KERNEL",
     sources=(
-        *kernel_files("flash_attention/gluon_hopper", "forward", "launch", "rings", "schedule"),
+        *kernel_files("flash_attention/gluon_hopper", "forward", "launch", "rings", "schedule", "weights"),
         *kernel_files("", "gluon"),
         *SHARED,
     ),

@@ -42,6 +42,9 @@ class Tensor(np.ndarray[Any, Any]):
     def to(self, dtype: Any) -> "Tensor":
         return self.astype(DTYPES.get(dtype, dtype)).view(Tensor)
 
+    def split(self) -> "tuple[Tensor, Tensor]":
+        return self[..., 0], self[..., 1]
+
 
 class Barrier:
     """An mbarrier: a phase ends when all have arrived and all expected bytes have."""
@@ -260,6 +263,16 @@ def _store(pointer: Pointer, value: Any, mask: Any) -> None:
     pointer.array.reshape(-1)[np.asarray(pointer.offsets)[mask]] = np.asarray(value)[mask]
 
 
+def _pack_pairs(low: Any, high: Any, dtype: Any) -> Any:
+    pairs = np.stack([low, high], -1).astype(DTYPES.get(dtype, dtype))
+    return pairs.view(np.int32)[..., 0].view(Tensor)
+
+
+def _unpack_pairs(pairs: Any, dtype: Any) -> Any:
+    halves = np.ascontiguousarray(pairs)[..., None].view(DTYPES.get(dtype, dtype))
+    return halves[..., 0].view(Tensor), halves[..., 1].view(Tensor)
+
+
 def _language(program: Program) -> SimpleNamespace:
     def tensor(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *given, **named: np.asarray(function(*given, **named)).view(Tensor)
@@ -275,6 +288,7 @@ def _language(program: Program) -> SimpleNamespace:
         log2=tensor(np.log2),
         abs=tensor(np.abs),
         where=tensor(np.where),
+        join=tensor(lambda low, high: np.stack([low, high], -1)),
         max=lambda value, axis: np.max(value, axis),
         sum=lambda value, axis: np.sum(value, axis, dtype=np.float32),
         maximum=lambda a, b: same(np.maximum, a, b) if np.ndim(a) or np.ndim(b) else max(a, b),
@@ -317,6 +331,9 @@ class _Rebuilt:
             id(ours.wait_copies_out): program.wait_copies_out,
             id(ours.fence_async_shared): lambda: None,
             id(ours.product_layout): lambda width: None,
+            id(ours.pack_pairs): _pack_pairs,
+            id(ours.unpack_pairs): _unpack_pairs,
+            id(ours.exp2_on_fma): lambda x, share: np.exp2(x),
             id(ours.mbarrier): SimpleNamespace(
                 init=_init,
                 expect=_expect,

@@ -12,7 +12,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from autotune.kernels.flash_attention.gluon_hopper.rings import begin_ring, fill, hand_back, take
-from autotune.kernels.flash_attention.gluon_hopper.schedule import Numbers, block_bounds, locate_tile
+from autotune.kernels.flash_attention.gluon_hopper.schedule import Numbers, block_bounds, block_bounds_of, locate_tile
+from autotune.kernels.flash_attention.gluon_hopper.weights import as_factor, pack, visible_keys, weigh
 from autotune.kernels.gluon import (
     GROUP_THREADS,
     barrier_arrive,
@@ -24,19 +25,16 @@ from autotune.kernels.gluon import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from autotune.kernels.tiles import masks, softmax
-from autotune.kernels.tiles.softmax import LOG2_E
+from autotune.kernels.tiles import softmax
 
 ROWS = gl.constexpr(64)  # of queries a consumer: those of one instruction of a warp group
 TURN_THREADS = gl.constexpr(2 * GROUP_THREADS.value)  # one consumer waits for its turn, the one before it comes
 PRODUCER_REGISTERS = gl.constexpr(24)  # the least that a warp may keep
 FIRST_TURN = gl.constexpr(9)  # named barriers; Triton takes its own from 0 up
 
-hide_keys = gluon.jit(masks.hide_keys.fn)
-shift_of = gluon.jit(softmax.shift_of.fn)
 end_rows = gluon.jit(softmax.end_rows.fn)
 
-_NUMBERS = ["heads", "group", "seq_q", "seq_kv", "window", "tiles"]  # no binary of its own for any of them
+_NUMBERS = ["heads", "group", "seq_q", "seq_kv", "window", "tiles", "section", "flips"]  # no binary of its own for any of them
 
 
 class Operands(NamedTuple):
@@ -59,7 +57,7 @@ class RowState(NamedTuple):
 
 @gluon.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=_NUMBERS)
 def flash_attention_forward(
-    q, k, v, out, log_sum_exp, heads, group, seq_q, seq_kv, window, score_scale, softcap, tiles,
+    q, k, v, out, log_sum_exp, heads, group, seq_q, seq_kv, window, score_scale, softcap, tiles, section, flips,
     FEATURES: gl.constexpr, SCHEDULE: gl.constexpr,
 ):  # fmt: skip
     """Compute ``out = softmax(q k^T) v`` over descriptors of ``[B, S, H, D]``; every program takes each N-th tile.
@@ -69,7 +67,7 @@ def flash_attention_forward(
     CONSUMERS: gl.constexpr = SCHEDULE.consumers
     SLOTS: gl.constexpr = SCHEDULE.slots
     REGISTERS: gl.constexpr = SCHEDULE.registers
-    numbers = Numbers(heads, group, seq_q, seq_kv, window, score_scale, softcap, tiles)
+    numbers = Numbers(heads, group, seq_q, seq_kv, window, score_scale, softcap, tiles, section, flips)
     tensors = Operands(q, k, v, out)
     rings = (begin_ring(q, CONSUMERS, 1), begin_ring(k, SLOTS, CONSUMERS), begin_ring(v, SLOTS, CONSUMERS))
     out_tiles = rings[0].tiles
@@ -118,7 +116,7 @@ def produce(rings, tensors, numbers, FEATURES: gl.constexpr, SCHEDULE: gl.conste
     q_turn = 0
     turn = 0
     for number in range(gl.program_id(0), numbers.tiles, gl.num_programs(0)):
-        tile = locate_tile(number, numbers, BLOCK_Q, SCHEDULE)
+        tile = locate_tile(number, numbers, BLOCK_Q)
         bounds = block_bounds(tile.row, numbers, BLOCK_Q, BLOCK_K, FEATURES)
         for consumer in gl.static_range(CONSUMERS):
             row = tile.row + consumer * ROWS
@@ -150,38 +148,41 @@ def consume(
     q_turn = CONSUMER
     turn = 0
     for number in range(gl.program_id(0), numbers.tiles, gl.num_programs(0)):
-        tile = locate_tile(number, numbers, BLOCK_Q, SCHEDULE)
+        tile = locate_tile(number, numbers, BLOCK_Q)
         bounds = block_bounds(tile.row, numbers, BLOCK_Q, BLOCK_K, FEATURES)
         row = tile.row + CONSUMER * ROWS
         rows = row + gl.arange(0, ROWS, gl.SliceLayout(1, SCORES))
-        q_tile = take(q_ring, q_turn, CONSUMERS)
-        last = bounds.high - 1
-        state = begin(q_tile, k_ring, last * BLOCK_K, turn, rows, numbers, WIDTH, CONSUMER, FEATURES, SCHEDULE)
-        turn += 1
-        full_high = gl.minimum(bounds.full_high, last)
-        full_low = gl.minimum(bounds.full_low, last)
-        fixed = (q_tile, k_ring, v_ring, rows, numbers)
+        visible = visible_keys(rows, numbers, FEATURES)
+        own = block_bounds_of(row, bounds, numbers, ROWS, BLOCK_K, CONSUMERS, FEATURES)
+        fixed = (take(q_ring, q_turn, CONSUMERS), k_ring, v_ring, visible, numbers)
+        turn = skip(turn, bounds.high - own.high, fixed, CONSUMER, SCHEDULE)
+        state, turn = begin(turn, own.high - 1, fixed, WIDTH, CONSUMER, FEATURES, SCHEDULE)
+        full_high = gl.minimum(own.full_high, own.high - 1)
+        full_low = gl.minimum(own.full_low, own.high - 1)
         # Keys on the diagonal, or in the last partial block.
-        state, turn = fold(state, turn, last, full_high, fixed, CONSUMER, FEATURES, SCHEDULE, True)
+        state, turn = fold(state, turn, own.high - 1, full_high, fixed, CONSUMER, FEATURES, SCHEDULE, True)
         # Keys that every row sees: no mask.
         state, turn = fold(state, turn, full_high, full_low, fixed, CONSUMER, FEATURES, SCHEDULE, False)
         if FEATURES.window:
             # Keys that enter the window of some rows only.
-            state, turn = fold(state, turn, full_low, bounds.low, fixed, CONSUMER, FEATURES, SCHEDULE, True)
+            state, turn = fold(state, turn, full_low, own.low, fixed, CONSUMER, FEATURES, SCHEDULE, True)
         if not SCHEDULE.out_in_queries:
             hand_back(q_ring, q_turn, CONSUMERS)
         v_tile = take(v_ring, turn - 1, SLOTS)
-        accumulator = warpgroup_mma(state.weights, v_tile, state.accumulator, is_async=True)
+        factor = as_factor(state.weights, v_tile.dtype, VALUES)
+        accumulator = warpgroup_mma(factor, v_tile, state.accumulator, is_async=True)
         row_sum, row_log_sum_exp = end_rows(state.row_max, state.row_sum)
         if log_sum_exp is not None:
             first = gl.cast(tile.batch * numbers.heads + tile.head, gl.int64) * numbers.seq_q
             gl.store(log_sum_exp + first + rows, row_log_sum_exp, mask=rows < numbers.seq_q)
         accumulator = warpgroup_mma_wait(0, deps=[accumulator])
         hand_back(v_ring, turn - 1, SLOTS)
-        divisor = gl.convert_layout(row_sum, gl.SliceLayout(1, VALUES))
+        if FEATURES.window:
+            turn = skip(turn, own.low - bounds.low, fixed, CONSUMER, SCHEDULE)
+        factor = gl.convert_layout(1.0 / row_sum, gl.SliceLayout(1, VALUES))
         out_tile = out_tiles.index(CONSUMER)
         wait_copies_out(0)  # of the tile before
-        out_tile.reshape([ROWS, WIDTH]).store((accumulator / divisor[:, None]).to(out.dtype))
+        out_tile.reshape([ROWS, WIDTH]).store((accumulator * factor[:, None]).to(out.dtype))
         fence_async_shared()
         copy_out(out, [tile.batch, row, tile.head, 0], out_tile)
         if SCHEDULE.out_in_queries:
@@ -192,11 +193,26 @@ def consume(
 
 
 @gluon.jit
+def skip(turn, count, fixed, CONSUMER: gl.constexpr, SCHEDULE: gl.constexpr):
+    """Hand back blocks of keys that no row of this consumer sees; return the next turn."""
+    _, k_ring, v_ring, _, _ = fixed
+    for _ in range(count):
+        take(k_ring, turn, SCHEDULE.slots)
+        begin_turn(CONSUMER, SCHEDULE)
+        end_turn(CONSUMER, SCHEDULE)
+        hand_back(k_ring, turn, SCHEDULE.slots)
+        take(v_ring, turn, SCHEDULE.slots)
+        hand_back(v_ring, turn, SCHEDULE.slots)
+        turn += 1
+    return turn
+
+
+@gluon.jit
 def begin(
-    q_tile, k_ring, key, turn, rows, numbers, WIDTH: gl.constexpr, CONSUMER: gl.constexpr, FEATURES: gl.constexpr,
-    SCHEDULE: gl.constexpr,
+    turn, block, fixed, WIDTH: gl.constexpr, CONSUMER: gl.constexpr, FEATURES: gl.constexpr, SCHEDULE: gl.constexpr
 ):  # fmt: skip
-    """Return the state of rows after one block of keys, which some of them may not see."""
+    """Return the state of rows after one block of keys, which some of them may not see, and the next turn."""
+    q_tile, k_ring, _, visible, numbers = fixed
     BLOCK_K: gl.constexpr = SCHEDULE.block_k
     SLOTS: gl.constexpr = SCHEDULE.slots
     SCORES: gl.constexpr = product_layout(BLOCK_K)
@@ -210,10 +226,11 @@ def begin(
     hand_back(k_ring, turn, SLOTS)
     row_max = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, SCORES))
     row_sum = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, SCORES))
-    weights, row_max, row_sum, _ = weigh(scores, row_max, row_sum, key, rows, numbers, FEATURES, True)
-    return RowState(
-        gl.zeros([ROWS, WIDTH], gl.float32, VALUES), as_factor(weights, k_tile.dtype, VALUES), row_max, row_sum
-    )
+    weights, row_max, row_sum, _ = weigh(
+        scores, row_max, row_sum, block * BLOCK_K, visible, numbers, FEATURES, SCHEDULE.fma_share, True
+    )  # fmt: skip
+    accumulator = gl.zeros([ROWS, WIDTH], gl.float32, VALUES)
+    return RowState(accumulator, pack(weights, k_tile.dtype), row_max, row_sum), turn + 1
 
 
 @gluon.jit
@@ -222,7 +239,7 @@ def fold(
     MASKED: gl.constexpr,
 ):  # fmt: skip
     """Fold the blocks of keys ``start > block >= stop`` into the state, the last first; return it and the next turn."""
-    q_tile, k_ring, v_ring, rows, numbers = fixed
+    q_tile, k_ring, v_ring, visible, numbers = fixed
     BLOCK_K: gl.constexpr = SCHEDULE.block_k
     SLOTS: gl.constexpr = SCHEDULE.slots
     VALUES: gl.constexpr = state.accumulator.type.layout
@@ -237,58 +254,23 @@ def fold(
         if not SCHEDULE.values_early:
             scores = warpgroup_mma_wait(0, deps=[scores])
         v_tile = take(v_ring, turn - 1, SLOTS)
-        accumulator = warpgroup_mma(state.weights, v_tile, state.accumulator, is_async=True)
+        factor = as_factor(state.weights, k_tile.dtype, VALUES)
+        accumulator = warpgroup_mma(factor, v_tile, state.accumulator, is_async=True)
         if SCHEDULE.values_early:
             scores = warpgroup_mma_wait(1, deps=[scores])
         if SCHEDULE.ping_pong == "complete":
             end_turn(CONSUMER, SCHEDULE)
         hand_back(k_ring, turn, SLOTS)
         weights, row_max, row_sum, rescale = weigh(
-            scores, state.row_max, state.row_sum, key, rows, numbers, FEATURES, MASKED
+            scores, state.row_max, state.row_sum, key, visible, numbers, FEATURES, SCHEDULE.fma_share, MASKED
         )  # fmt: skip
         accumulator = warpgroup_mma_wait(0, deps=[accumulator])
         hand_back(v_ring, turn - 1, SLOTS)
         rescale = gl.convert_layout(rescale, gl.SliceLayout(1, VALUES))
-        # As narrow as the values already here: three consumers would spill the weights in fp32 across the loop's end.
-        weights = as_factor(weights, k_tile.dtype, VALUES)
+        weights = pack(weights, k_tile.dtype)
         state = RowState(accumulator * rescale[:, None], weights, row_max, row_sum)
         turn += 1
     return state, turn
-
-
-@gluon.jit
-def weigh(scores, row_max, row_sum, key, rows, numbers, FEATURES: gl.constexpr, MASKED: gl.constexpr):
-    """Return the weights of a block's scores, the new maxima and sums of rows, and the factor of what came before."""
-    CAUSAL: gl.constexpr = FEATURES.causal
-    WINDOW: gl.constexpr = FEATURES.window
-    factor = numbers.score_scale
-    if FEATURES.softcap:  # score_scale is scale / softcap here; the capped scores are taken to base 2 below
-        scores = numbers.softcap * tanh(scores * numbers.score_scale)
-        factor = LOG2_E
-    if MASKED:
-        columns = key + gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
-        present = (columns < numbers.seq_kv)[None, :]
-        ahead = columns[None, :] - rows[:, None] - (numbers.seq_kv - numbers.seq_q)
-        scores = hide_keys(scores, present, ahead, numbers.window, CAUSAL, WINDOW)
-    new_max = gl.maximum(row_max, gl.max(scores, 1) * factor)
-    shift = shift_of(new_max) if MASKED else new_max
-    weights = gl.exp2(scores * factor - shift[:, None])
-    rescale = gl.exp2(row_max - shift)
-    return weights, new_max, row_sum * rescale + gl.sum(weights, 1), rescale
-
-
-@gluon.jit
-def tanh(x):
-    """Compute tanh by exp2, as ``tiles.softmax`` does for 16 bits."""
-    decay = gl.exp2(gl.abs(x) * (-2.0 * LOG2_E))
-    magnitude = (1.0 - decay) / (1.0 + decay)
-    return gl.where(x < 0, -magnitude, magnitude)
-
-
-@gluon.jit
-def as_factor(weights, DTYPE: gl.constexpr, VALUES: gl.constexpr):
-    """Return weights as the left factor of a product with this layout, which takes it from registers."""
-    return gl.convert_layout(weights.to(DTYPE), gl.DotOperandLayout(operand_index=0, parent=VALUES, k_width=2))
 
 
 @gluon.jit

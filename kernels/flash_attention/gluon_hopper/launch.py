@@ -18,6 +18,7 @@ from autotune.search_spaces.flash_attention.gluon_hopper import REGISTERS
 LOG2_E: Final = math.log2(math.e)
 ALIGNMENT: Final = 16  # bytes, of base and strides: CUDA driver API, cuTensorMapEncodeTiled
 MAX_STRIDE: Final = 2**40  # bytes: the same
+FLIPS: Final = {"natural": 0, "reversed": 3, "alternating": 1}  # 1: of even heads, 2: of odd ones
 DTYPES: Final = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16}
 
 
@@ -64,7 +65,7 @@ def launch(
         *(heads, heads // kv_heads, seq_q, seq_kv, min(window or 0, seq_q + seq_kv)),
         scale / softcap if softcap else scale * LOG2_E,
         softcap or 0.0,
-        tiles,
+        *(tiles, options["section"], FLIPS[options["row_order"]]),
         Features(causal, window is not None, softcap is not None),
         schedule,
     )
@@ -82,8 +83,7 @@ def _schedule(options: Mapping[str, Any]) -> WarpSchedule:
         registers=REGISTERS[options["consumers"]],
         ping_pong=options["ping_pong"],
         values_early=options["values"] == "early",
-        rows_first=options["tile_order"] == "rows",
-        row_order=options["row_order"],
+        fma_share=options["fma_share"],
         out_in_queries=options["results"] == "queries",
     )
 

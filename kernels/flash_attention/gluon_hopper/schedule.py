@@ -25,9 +25,9 @@ class WarpSchedule(NamedTuple):
 
     Consumers have 64 rows of queries each and take turns where ``ping_pong`` is not "off": the next may issue its
     scores once this one has issued its own ("issue"), or has them ("complete"). With ``values_early`` the values of the
-    last block are multiplied while the scores still are. ``rows_first`` computes all tiles of a head before the next
-    head's; ``row_order`` is "natural", "reversed", or "alternating" from head to head. With ``out_in_queries`` a tile's
-    results leave through the memory of its queries, which are as wide, and the next tile's queries wait for that.
+    last block are multiplied while the scores still are. Of every eight exponentials ``fma_share`` are computed by
+    multiply-adds. With ``out_in_queries`` a tile's results leave through the memory of its queries, which are as wide,
+    and the next tile's queries wait for that.
     """
 
     consumers: int
@@ -36,13 +36,16 @@ class WarpSchedule(NamedTuple):
     registers: int
     ping_pong: str
     values_early: bool
-    rows_first: bool
-    row_order: str
+    fma_share: int
     out_in_queries: bool
 
 
 class Numbers(NamedTuple):
-    """The numbers of a problem: no binary of its own for any of them."""
+    """The numbers of a problem: no binary of its own for any of them.
+
+    Tiles come by sections of so many heads: the same rows of each of its heads, then the next rows. ``flips`` is 1 where
+    even heads begin with their last rows, plus 2 where odd ones do.
+    """
 
     heads: Any
     group: Any
@@ -52,6 +55,8 @@ class Numbers(NamedTuple):
     score_scale: Any
     softcap: Any
     tiles: Any
+    section: Any
+    flips: Any
 
 
 class Tile(NamedTuple):
@@ -63,21 +68,17 @@ class Tile(NamedTuple):
 
 
 @gluon.jit
-def locate_tile(number, numbers, BLOCK_Q: gl.constexpr, SCHEDULE: gl.constexpr):
+def locate_tile(number, numbers, BLOCK_Q: gl.constexpr):
     """Return the tile of a number below ``numbers.tiles``."""
     blocks = gl.cdiv(numbers.seq_q, BLOCK_Q)
-    all_heads = numbers.tiles // blocks
-    if SCHEDULE.rows_first:
-        block = number % blocks
-        batch_head = number // blocks
-    else:
-        block = number // all_heads
-        batch_head = number % all_heads
-    if SCHEDULE.row_order == "reversed":
-        block = blocks - 1 - block
-    if SCHEDULE.row_order == "alternating":
-        block = gl.where(batch_head % 2 == 0, blocks - 1 - block, block)
-    return Tile(batch_head // numbers.heads, batch_head % numbers.heads, block * BLOCK_Q)
+    first = number // (numbers.section * blocks) * numbers.section
+    heads = gl.minimum(numbers.section, numbers.tiles // blocks - first)
+    inside = number - first * blocks
+    head = first + inside % heads
+    block = inside // heads
+    is_flipped = (numbers.flips >> (head % 2)) & 1
+    block += is_flipped * (blocks - 1 - 2 * block)
+    return Tile(head // numbers.heads, head % numbers.heads, block * BLOCK_Q)
 
 
 @gluon.jit
@@ -96,3 +97,18 @@ def block_bounds(row, numbers, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, FEA
     full_low = gl.minimum(gl.maximum(gl.cdiv(keys.full_low, BLOCK_K), low), high)
     full_high = gl.minimum(gl.maximum(gl.maximum(keys.full_high, 0) // BLOCK_K, full_low), high)
     return Bounds(low, full_low, full_high, high)
+
+
+@gluon.jit
+def block_bounds_of(
+    row, tile, numbers, ROWS: gl.constexpr, BLOCK_K: gl.constexpr, CONSUMERS: gl.constexpr, FEATURES: gl.constexpr
+):  # fmt: skip
+    """Return the bounds of the keys that one consumer's rows see, within those of its tile; one block at least."""
+    bounds = tile
+    if CONSUMERS > 1 and (FEATURES.causal or FEATURES.window):
+        own = block_bounds(row, numbers, ROWS, BLOCK_K, FEATURES)
+        high = gl.maximum(gl.minimum(own.high, tile.high), tile.low + 1)
+        low = gl.maximum(gl.minimum(own.low, high - 1), tile.low)
+        full_high = gl.maximum(gl.minimum(own.full_high, high), low)
+        bounds = Bounds(low, gl.maximum(gl.minimum(own.full_low, full_high), low), full_high, high)
+    return bounds

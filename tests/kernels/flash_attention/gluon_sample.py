@@ -41,8 +41,8 @@ def samples() -> dict[str, tuple[AttentionShape, Config]]:
     found = {name: (shape, IMPLEMENTATION.space.default(shape, NVIDIA_H200)) for name, shape in shapes.items()}
     turns = {"ping_pong": "issue", "slots": 3}
     changes: dict[str, dict[str, Any]] = {
-        "three consumers": {"consumers": 3, "BLOCK_K": 64, **turns},
-        "one consumer": {"consumers": 1, "values": "early", "tile_order": "heads"},
+        "three consumers": {"consumers": 3, **turns},
+        "one consumer": {"consumers": 1, "values": "early", "fma_share": 2},
     }
     causal = shape_of(64, causal=True)
     default = IMPLEMENTATION.space.default(causal, NVIDIA_H200)

@@ -11,7 +11,7 @@ import torch
 from autotune.device import NVIDIA_H200
 from autotune.errors import UnsupportedCallError
 from autotune.kernels.flash_attention.gluon_hopper.forward import ROWS, flash_attention_forward
-from autotune.kernels.flash_attention.gluon_hopper.launch import launch
+from autotune.kernels.flash_attention.gluon_hopper.launch import FLIPS, launch
 from autotune.kernels.flash_attention.gluon_hopper.schedule import Features, WarpSchedule
 from autotune.kernels.flash_attention.reference import attention_reference
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION
@@ -28,8 +28,7 @@ SMALL: Final = WarpSchedule(
     registers=240,
     ping_pong="off",
     values_early=False,
-    rows_first=True,
-    row_order="natural",
+    fma_share=0,
     out_in_queries=False,
 )
 
@@ -43,6 +42,8 @@ def check(
     window: int | None = None,
     softcap: float | None = None,
     workers: int = 2,
+    section: int = 1,
+    row_order: str = "natural",
     large: bool = False,
 ) -> None:
     """Simulate a problem of two heads and compare with the reference."""
@@ -63,7 +64,7 @@ def check(
         *(Descriptor(q.numpy(), ROWS.value), Descriptor(k.numpy(), schedule.block_k)),
         *(Descriptor(v.numpy(), schedule.block_k), Descriptor(out.numpy(), ROWS.value), Pointer(lse.numpy())),
         *(HEADS, HEADS // KV_HEADS, seq_q, seq_kv, window or 0),
-        *(scale / softcap if softcap else scale * math.log2(math.e), softcap or 0.0, tiles),
+        *(scale / softcap if softcap else scale * math.log2(math.e), softcap or 0.0, tiles, section, FLIPS[row_order]),
         *(Features(causal, window is not None, softcap is not None), schedule),
     )
     expected = attention_reference(q, k, v, causal=causal, window=window, softcap=softcap, scale=scale)
@@ -107,11 +108,11 @@ def test_turns_of_consumers(consumers: int, ping_pong: str, values_early: bool) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows_first", [False, True])
+@pytest.mark.parametrize("section", [1, 3, 4096])
 @pytest.mark.parametrize("row_order", ["natural", "reversed", "alternating"])
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_orders_of_tiles(rows_first: bool, row_order: str, workers: int) -> None:
-    check(SMALL._replace(rows_first=rows_first, row_order=row_order), 400, 300, causal=True, workers=workers)
+def test_orders_of_tiles(section: int, row_order: str, workers: int) -> None:
+    check(SMALL, 400, 300, causal=True, section=section, row_order=row_order, workers=workers)
 
 
 @pytest.mark.slow
@@ -119,11 +120,12 @@ def test_orders_of_tiles(rows_first: bool, row_order: str, workers: int) -> None
 @pytest.mark.parametrize("out_in_queries", [False, True])
 def test_memory_is_used_again(slots: int, out_in_queries: bool) -> None:
     check(
-        SMALL._replace(row_order="reversed", ping_pong="issue", slots=slots, out_in_queries=out_in_queries),
+        SMALL._replace(ping_pong="issue", slots=slots, out_in_queries=out_in_queries),
         600,
         600,
         causal=True,
         workers=1,
+        row_order="reversed",
     )
 
 
@@ -149,7 +151,7 @@ def test_configs_compile_for_hopper_without_a_spill(tmp_path: Path) -> None:
     assert len(found) == 7
     for name, binary in found.items():
         assert binary["shared"] <= binary["expected"] <= NVIDIA_H200.shared_memory_bytes, name
-        assert binary["spills"] <= 8, name  # of a stack: one barrier's place
+        assert binary["spills"] <= (40 if "softcap" in name else 8), name  # of a stack: addresses that loops begin with
         # ptxas 12.8 moves the wait for early values before the exponentials.
         assert binary["overlapped"] >= 8 or binary["values"] == "early", f"{name}: {binary}"
 
