@@ -23,7 +23,6 @@ __all__ = [
     "barrier_sync",
     "copy_in",
     "copy_out",
-    "exp2_on_fma",
     "fence_async_shared",
     "mbarrier",
     "pack_pairs",
@@ -34,10 +33,6 @@ __all__ = [
     "warpgroup_mma_wait",
 ]
 
-# Of 2^x for -0.5 <= x <= 0.5, by descending powers, in PTX's hexadecimal fp32: 0.0095701, 0.05591786, 0.24024745,
-# 0.69312181, 0.99999926.
-POLYNOMIAL = ("0f3C1CCBE9", "0f3D650A20", "0f3E76036D", "0f3F31706E", "0f3F7FFFF4")
-EIGHT_OF_EIGHT = gl.constexpr(",".join(["=f"] * 8 + ["f"] * 8))  # results and operands of assembly
 GROUP_THREADS = gl.constexpr(128)  # of a warp group: four warps
 
 copy_in = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
@@ -86,31 +81,3 @@ def unpack_pairs(pairs, DTYPE: gl.constexpr):
     low = pairs.to(gl.int16).to(DTYPE, bitcast=True)
     high = (pairs >> 16).to(gl.int16).to(DTYPE, bitcast=True)
     return low, high
-
-
-@gluon.jit
-def exp2_on_fma(x, SHARE: gl.constexpr):
-    """Return 2 to the power of ``x <= 0``; of every eight ``SHARE`` by a polynomial, those below 2^-126 as that.
-
-    The others are left to the units for it, of which there are eight times fewer than for multiply-adds on Hopper. The
-    polynomial is off by 2.6e-6 at most, relatively: the best of degree 4 over half a unit around 0. (FlashAttention-4,
-    Tri Dao et al. 2025, computes a share of the exponentials so on Blackwell.)
-    """
-    return gl.inline_asm_elementwise(_exponentials(SHARE), EIGHT_OF_EIGHT, [x], gl.float32, is_pure=True, pack=8)
-
-
-@gluon.constexpr_function
-def _exponentials(share):
-    lines = ["{ .reg .f32 t, n, p; .reg .s32 i, j;"]
-    for index in range(8):
-        result, x = f"${index}", f"${index + 8}"
-        if index * share // 8 == (index + 1) * share // 8:
-            lines.append(f"ex2.approx.ftz.f32 {result}, {x};")
-            continue
-        lines.append(f"max.ftz.f32 t, {x}, 0fC2FC0000;")  # -126
-        lines.append("add.rn.ftz.f32 n, t, 0f4B400000;")  # 1.5 * 2^23: the nearest whole number, in the last bits
-        lines.append("mov.b32 i, n; shl.b32 i, i, 23; sub.rn.ftz.f32 n, n, 0f4B400000; sub.rn.ftz.f32 t, t, n;")
-        lines.append(f"mov.f32 p, {POLYNOMIAL[0]};")
-        lines += [f"fma.rn.ftz.f32 p, p, t, {coefficient};" for coefficient in POLYNOMIAL[1:]]
-        lines.append(f"mov.b32 j, p; add.s32 i, i, j; mov.b32 {result}, i;")
-    return " ".join([*lines, "}"])

@@ -17,13 +17,13 @@ PARAMETERS: Final = (
     Parameter("consumers", (1, 2, 3)),  # groups of four warps, of 64 rows of queries each
     Parameter("BLOCK_K", (64, 128)),
     Parameter("slots", (2, 3, 4)),  # of the rings of keys and of values
+    Parameter("query_slots", (1, 2)),  # tiles whose queries are held at once
     Parameter("ping_pong", ("off", "issue", "complete")),
     Parameter("values", ("late", "early")),
     Parameter("results", ("own", "queries")),  # the memory that they leave through
     Parameter("workers", ("tiles", "sm", "sm-1", "sm-3", "2sm")),  # programs: one a tile, or so many in all
-    Parameter("section", (1, 4, 16, 64, 4096)),  # heads whose tiles of the same rows come one after the other
+    Parameter("section", (1, 4, 16)),  # heads whose tiles of the same rows come one after the other
     Parameter("row_order", ("natural", "reversed", "alternating")),
-    Parameter("fma_share", (0, 1, 2)),  # of eight exponentials, by multiply-adds
 )
 
 ROWS: Final = 64  # of a consumer
@@ -68,7 +68,8 @@ def shared_bytes(config: Config, shape: AttentionShape) -> int:
     """Return the bytes of shared memory that a config's tiles and barriers take."""
     width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
     rows = ROWS * config.integer("consumers")
-    columns = config.integer("slots") * config.integer("BLOCK_K") * (width_k + width_v) + rows * width_k
+    queries = rows * width_k * config.integer("query_slots")
+    columns = config.integer("slots") * config.integer("BLOCK_K") * (width_k + width_v) + queries
     if config["results"] == "own":
         columns += rows * width_v
     return columns * ITEM_BYTES[shape.dtype] + BARRIER_BYTES
@@ -81,13 +82,13 @@ def default(shape: AttentionShape, device: Device) -> Config:
         consumers=min(2, math.ceil(shape.seq_q / ROWS)),
         BLOCK_K=64 if is_wide or shape.seq_kv <= 64 else 128,
         slots=2,
+        query_slots=1,
         ping_pong="off",
         values="late",
         results="queries" if is_wide and shape.head_dim == shape.head_dim_v else "own",
         workers="tiles" if shape.causal else "sm",
         section=1,
         row_order="reversed" if shape.causal else "natural",
-        fma_share=0,
     )
 
 

@@ -333,7 +333,6 @@ class _Rebuilt:
             id(ours.product_layout): lambda width: None,
             id(ours.pack_pairs): _pack_pairs,
             id(ours.unpack_pairs): _unpack_pairs,
-            id(ours.exp2_on_fma): lambda x, share: np.exp2(x),
             id(ours.mbarrier): SimpleNamespace(
                 init=_init,
                 expect=_expect,

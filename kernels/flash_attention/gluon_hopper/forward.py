@@ -13,7 +13,7 @@ from triton.experimental.gluon import language as gl
 
 from autotune.kernels.flash_attention.gluon_hopper.rings import begin_ring, fill, hand_back, take
 from autotune.kernels.flash_attention.gluon_hopper.schedule import Numbers, block_bounds, block_bounds_of, locate_tile
-from autotune.kernels.flash_attention.gluon_hopper.weights import as_factor, pack, visible_keys, weigh
+from autotune.kernels.flash_attention.gluon_hopper.weights import as_factor, cap, hide_keys, pack, visible_keys, weigh
 from autotune.kernels.gluon import (
     GROUP_THREADS,
     barrier_arrive,
@@ -69,7 +69,8 @@ def flash_attention_forward(
     REGISTERS: gl.constexpr = SCHEDULE.registers
     numbers = Numbers(heads, group, seq_q, seq_kv, window, score_scale, softcap, tiles, section, flips)
     tensors = Operands(q, k, v, out)
-    rings = (begin_ring(q, CONSUMERS, 1), begin_ring(k, SLOTS, CONSUMERS), begin_ring(v, SLOTS, CONSUMERS))
+    Q_SLOTS: gl.constexpr = CONSUMERS * SCHEDULE.query_slots
+    rings = (begin_ring(q, Q_SLOTS, 1), begin_ring(k, SLOTS, CONSUMERS), begin_ring(v, SLOTS, CONSUMERS))
     out_tiles = rings[0].tiles
     if not SCHEDULE.out_in_queries:
         out_tiles = gl.allocate_shared_memory(out.dtype, [CONSUMERS] + out.block_shape, out.layout)  # noqa: RUF005 (Triton's language)
@@ -113,6 +114,7 @@ def produce(rings, tensors, numbers, FEATURES: gl.constexpr, SCHEDULE: gl.conste
     BLOCK_Q: gl.constexpr = ROWS * CONSUMERS
     BLOCK_K: gl.constexpr = SCHEDULE.block_k
     SLOTS: gl.constexpr = SCHEDULE.slots
+    Q_SLOTS: gl.constexpr = CONSUMERS * SCHEDULE.query_slots
     q_turn = 0
     turn = 0
     for number in range(gl.program_id(0), numbers.tiles, gl.num_programs(0)):
@@ -120,7 +122,7 @@ def produce(rings, tensors, numbers, FEATURES: gl.constexpr, SCHEDULE: gl.conste
         bounds = block_bounds(tile.row, numbers, BLOCK_Q, BLOCK_K, FEATURES)
         for consumer in gl.static_range(CONSUMERS):
             row = tile.row + consumer * ROWS
-            fill(q_ring, tensors.q, tile.batch, row, tile.head, q_turn + consumer, CONSUMERS)
+            fill(q_ring, tensors.q, tile.batch, row, tile.head, q_turn + consumer, Q_SLOTS)
         q_turn += CONSUMERS
         kv_head = tile.head // numbers.group
         for step in range(bounds.low, bounds.high):
@@ -140,6 +142,7 @@ def consume(
     BLOCK_Q: gl.constexpr = ROWS * CONSUMERS
     BLOCK_K: gl.constexpr = SCHEDULE.block_k
     SLOTS: gl.constexpr = SCHEDULE.slots
+    Q_SLOTS: gl.constexpr = CONSUMERS * SCHEDULE.query_slots
     WIDTH: gl.constexpr = out.block_shape[3]
     SCORES: gl.constexpr = product_layout(BLOCK_K)
     VALUES: gl.constexpr = product_layout(WIDTH)
@@ -147,16 +150,17 @@ def consume(
         end_turn(CONSUMER, SCHEDULE)  # so that the first one begins
     q_turn = CONSUMER
     turn = 0
+    tile = locate_tile(gl.program_id(0), numbers, BLOCK_Q)
     for number in range(gl.program_id(0), numbers.tiles, gl.num_programs(0)):
-        tile = locate_tile(number, numbers, BLOCK_Q)
         bounds = block_bounds(tile.row, numbers, BLOCK_Q, BLOCK_K, FEATURES)
         row = tile.row + CONSUMER * ROWS
         rows = row + gl.arange(0, ROWS, gl.SliceLayout(1, SCORES))
         visible = visible_keys(rows, numbers, FEATURES)
         own = block_bounds_of(row, bounds, numbers, ROWS, BLOCK_K, CONSUMERS, FEATURES)
-        fixed = (take(q_ring, q_turn, CONSUMERS), k_ring, v_ring, visible, numbers)
+        fixed = (take(q_ring, q_turn, Q_SLOTS), k_ring, v_ring, visible, numbers)
         turn = skip(turn, bounds.high - own.high, fixed, CONSUMER, SCHEDULE)
-        state, turn = begin(turn, own.high - 1, fixed, WIDTH, CONSUMER, FEATURES, SCHEDULE)
+        is_partial = own.full_high < own.high or own.full_low == own.high
+        state, turn = begin(turn, own.high - 1, is_partial, fixed, WIDTH, CONSUMER, FEATURES, SCHEDULE)
         full_high = gl.minimum(own.full_high, own.high - 1)
         full_low = gl.minimum(own.full_low, own.high - 1)
         # Keys on the diagonal, or in the last partial block.
@@ -167,7 +171,7 @@ def consume(
             # Keys that enter the window of some rows only.
             state, turn = fold(state, turn, full_low, own.low, fixed, CONSUMER, FEATURES, SCHEDULE, True)
         if not SCHEDULE.out_in_queries:
-            hand_back(q_ring, q_turn, CONSUMERS)
+            hand_back(q_ring, q_turn, Q_SLOTS)
         v_tile = take(v_ring, turn - 1, SLOTS)
         factor = as_factor(state.weights, v_tile.dtype, VALUES)
         accumulator = warpgroup_mma(factor, v_tile, state.accumulator, is_async=True)
@@ -175,20 +179,23 @@ def consume(
         if log_sum_exp is not None:
             first = gl.cast(tile.batch * numbers.heads + tile.head, gl.int64) * numbers.seq_q
             gl.store(log_sum_exp + first + rows, row_log_sum_exp, mask=rows < numbers.seq_q)
+        following = gl.minimum(number + gl.num_programs(0), numbers.tiles - 1)
+        next_tile = locate_tile(following, numbers, BLOCK_Q)  # under the product: some seven divisions
         accumulator = warpgroup_mma_wait(0, deps=[accumulator])
         hand_back(v_ring, turn - 1, SLOTS)
         if FEATURES.window:
             turn = skip(turn, own.low - bounds.low, fixed, CONSUMER, SCHEDULE)
         factor = gl.convert_layout(1.0 / row_sum, gl.SliceLayout(1, VALUES))
-        out_tile = out_tiles.index(CONSUMER)
+        out_tile = out_tiles.index(q_turn % Q_SLOTS if SCHEDULE.out_in_queries else CONSUMER)
         wait_copies_out(0)  # of the tile before
         out_tile.reshape([ROWS, WIDTH]).store((accumulator * factor[:, None]).to(out.dtype))
         fence_async_shared()
         copy_out(out, [tile.batch, row, tile.head, 0], out_tile)
         if SCHEDULE.out_in_queries:
             wait_copies_out(0)
-            hand_back(q_ring, q_turn, CONSUMERS)
+            hand_back(q_ring, q_turn, Q_SLOTS)
         q_turn += CONSUMERS
+        tile = next_tile
     wait_copies_out(0)
 
 
@@ -209,9 +216,10 @@ def skip(turn, count, fixed, CONSUMER: gl.constexpr, SCHEDULE: gl.constexpr):
 
 @gluon.jit
 def begin(
-    turn, block, fixed, WIDTH: gl.constexpr, CONSUMER: gl.constexpr, FEATURES: gl.constexpr, SCHEDULE: gl.constexpr
+    turn, block, is_partial, fixed, WIDTH: gl.constexpr, CONSUMER: gl.constexpr, FEATURES: gl.constexpr,
+    SCHEDULE: gl.constexpr,
 ):  # fmt: skip
-    """Return the state of rows after one block of keys, which some of them may not see, and the next turn."""
+    """Return the state of rows after one block of keys, which some may not see all of, and the next turn."""
     q_tile, k_ring, _, visible, numbers = fixed
     BLOCK_K: gl.constexpr = SCHEDULE.block_k
     SLOTS: gl.constexpr = SCHEDULE.slots
@@ -226,9 +234,10 @@ def begin(
     hand_back(k_ring, turn, SLOTS)
     row_max = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, SCORES))
     row_sum = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, SCORES))
-    weights, row_max, row_sum, _ = weigh(
-        scores, row_max, row_sum, block * BLOCK_K, visible, numbers, FEATURES, SCHEDULE.fma_share, True
-    )  # fmt: skip
+    scores = cap(scores, numbers, FEATURES)
+    if is_partial:
+        scores = hide_keys(scores, block * BLOCK_K, visible, FEATURES)
+    weights, row_max, row_sum, _ = weigh(scores, row_max, row_sum, numbers, FEATURES, True)
     accumulator = gl.zeros([ROWS, WIDTH], gl.float32, VALUES)
     return RowState(accumulator, pack(weights, k_tile.dtype), row_max, row_sum), turn + 1
 
@@ -261,9 +270,10 @@ def fold(
         if SCHEDULE.ping_pong == "complete":
             end_turn(CONSUMER, SCHEDULE)
         hand_back(k_ring, turn, SLOTS)
-        weights, row_max, row_sum, rescale = weigh(
-            scores, state.row_max, state.row_sum, key, visible, numbers, FEATURES, SCHEDULE.fma_share, MASKED
-        )  # fmt: skip
+        scores = cap(scores, numbers, FEATURES)
+        if MASKED:
+            scores = hide_keys(scores, key, visible, FEATURES)
+        weights, row_max, row_sum, rescale = weigh(scores, state.row_max, state.row_sum, numbers, FEATURES, MASKED)
         accumulator = warpgroup_mma_wait(0, deps=[accumulator])
         hand_back(v_ring, turn - 1, SLOTS)
         rescale = gl.convert_layout(rescale, gl.SliceLayout(1, VALUES))

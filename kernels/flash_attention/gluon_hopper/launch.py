@@ -80,10 +80,10 @@ def _schedule(options: Mapping[str, Any]) -> WarpSchedule:
         consumers=options["consumers"],
         block_k=options["BLOCK_K"],
         slots=options["slots"],
+        query_slots=options["query_slots"],
         registers=REGISTERS[options["consumers"]],
         ping_pong=options["ping_pong"],
         values_early=options["values"] == "early",
-        fma_share=options["fma_share"],
         out_in_queries=options["results"] == "queries",
     )
 

@@ -25,18 +25,17 @@ class WarpSchedule(NamedTuple):
 
     Consumers have 64 rows of queries each and take turns where ``ping_pong`` is not "off": the next may issue its
     scores once this one has issued its own ("issue"), or has them ("complete"). With ``values_early`` the values of the
-    last block are multiplied while the scores still are. Of every eight exponentials ``fma_share`` are computed by
-    multiply-adds. With ``out_in_queries`` a tile's results leave through the memory of its queries, which are as wide,
-    and the next tile's queries wait for that.
+    last block are multiplied while the scores still are. The queries of ``query_slots`` tiles are held at once. With
+    ``out_in_queries`` a tile's results leave through the memory of its queries, which are as wide.
     """
 
     consumers: int
     block_k: int
     slots: int
+    query_slots: int
     registers: int
     ping_pong: str
     values_early: bool
-    fma_share: int
     out_in_queries: bool
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from autotune.kernels.gluon import exp2_on_fma, pack_pairs, unpack_pairs
+from autotune.kernels.gluon import pack_pairs, unpack_pairs
 from autotune.kernels.tiles import softmax
 from autotune.kernels.tiles.softmax import LOG2_E
 
@@ -34,29 +34,34 @@ def visible_keys(rows, numbers, FEATURES: gl.constexpr):
 
 
 @gluon.jit
-def weigh(
-    scores, row_max, row_sum, key, visible, numbers, FEATURES: gl.constexpr, FMA_SHARE: gl.constexpr,
-    MASKED: gl.constexpr,
-):  # fmt: skip
-    """Return the weights of a block's scores, the new maxima and sums of rows, and the factor of what came before.
+def hide_keys(scores, key, visible, FEATURES: gl.constexpr):
+    """Set to -inf the scores of the keys from ``key`` on that a row does not see."""
+    columns = gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
+    scores = gl.where(columns[None, :] <= (visible.last - key)[:, None], scores, float("-inf"))
+    if FEATURES.window:
+        scores = gl.where(columns[None, :] >= (visible.first - key)[:, None], scores, float("-inf"))
+    return scores
 
-    Of every eight exponentials ``FMA_SHARE`` are computed by multiply-adds, but where keys may be masked.
+
+@gluon.jit
+def weigh(scores, row_max, row_sum, numbers, FEATURES: gl.constexpr, MASKED: gl.constexpr):
+    """Return the weights of scores, the new maxima and sums of rows, and the factor of what came before.
+
+    Only MASKED ones may leave a row without a key.
     """
-    factor = numbers.score_scale
-    if FEATURES.softcap:  # score_scale is scale / softcap here; the capped scores are taken to base 2 below
-        scores = numbers.softcap * tanh(scores * numbers.score_scale)
-        factor = LOG2_E
-    if MASKED:
-        columns = gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
-        scores = gl.where(columns[None, :] <= (visible.last - key)[:, None], scores, float("-inf"))
-        if FEATURES.window:
-            scores = gl.where(columns[None, :] >= (visible.first - key)[:, None], scores, float("-inf"))
+    # Capped scores are taken to base 2 here, others by their scale.
+    factor = LOG2_E if FEATURES.softcap else numbers.score_scale
     new_max = gl.maximum(row_max, gl.max(scores, 1) * factor)
     shift = shift_of(new_max) if MASKED else new_max
-    weights = scores * factor - shift[:, None]
-    weights = gl.exp2(weights) if MASKED or FMA_SHARE == 0 else exp2_on_fma(weights, FMA_SHARE)
+    weights = gl.exp2(scores * factor - shift[:, None])
     rescale = gl.exp2(row_max - shift)
     return weights, new_max, row_sum * rescale + gl.sum(weights, 1), rescale
+
+
+@gluon.jit
+def cap(scores, numbers, FEATURES: gl.constexpr):
+    """Return scores capped where the problem has a softcap, by which ``score_scale`` is divided then."""
+    return numbers.softcap * tanh(scores * numbers.score_scale) if FEATURES.softcap else scores
 
 
 @gluon.jit
