@@ -66,13 +66,12 @@ def barrier_arrive(NUMBER: gl.constexpr, THREADS: gl.constexpr):
 @gluon.jit
 def pack_pairs(low, high, DTYPE: gl.constexpr):
     """Round two fp32 tensors to 16 bits, and return them side by side in int32."""
-    NAME: gl.constexpr = "bf16x2" if DTYPE == gl.bfloat16 else "f16x2"
-    return gl.inline_asm_elementwise(_convert(NAME), "=r,f,f", [low, high], gl.int32, is_pure=True, pack=1)
+    return gl.inline_asm_elementwise(_convert(DTYPE), "=r,f,f", [low, high], gl.int32, is_pure=True, pack=1)
 
 
 @gluon.constexpr_function
-def _convert(name):
-    return f"cvt.rn.{name}.f32 $0, $2, $1;"
+def _convert(dtype):
+    return f"cvt.rn.{'bf16x2' if dtype == gl.bfloat16 else 'f16x2'}.f32 $0, $2, $1;"
 
 
 @gluon.jit

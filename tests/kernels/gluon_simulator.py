@@ -43,7 +43,7 @@ class Tensor(np.ndarray[Any, Any]):
         return self.astype(DTYPES.get(dtype, dtype)).view(Tensor)
 
     def split(self) -> "tuple[Tensor, Tensor]":
-        return self[..., 0], self[..., 1]
+        return self[..., 0].view(Tensor), self[..., 1].view(Tensor)
 
 
 class Barrier:

@@ -34,7 +34,8 @@ FIRST_TURN = gl.constexpr(9)  # named barriers; Triton takes its own from 0 up
 
 end_rows = gluon.jit(softmax.end_rows.fn)
 
-_NUMBERS = ["heads", "group", "seq_q", "seq_kv", "window", "tiles", "section", "flips"]  # no binary of its own for any of them
+# No binary of its own for any of them.
+_NUMBERS = ["heads", "group", "seq_q", "seq_kv", "window", "tiles", "section", "flips"]
 
 
 class Operands(NamedTuple):

@@ -42,8 +42,8 @@ class WarpSchedule(NamedTuple):
 class Numbers(NamedTuple):
     """The numbers of a problem: no binary of its own for any of them.
 
-    Tiles come by sections of so many heads: the same rows of each of its heads, then the next rows. ``flips`` is 1 where
-    even heads begin with their last rows, plus 2 where odd ones do.
+    Tiles come by sections of so many heads: the same rows of each of its heads, then the next rows. ``flips`` is 1
+    where even heads begin with their last rows, plus 2 where odd ones do.
     """
 
     heads: Any
