@@ -7,10 +7,13 @@ from unittest import mock
 
 import torch
 
+from autotune.device import NVIDIA_H200
 from autotune.kernels import known_calls
+from autotune.kernels.flash_attention.gluon_hopper import kernel as gluon
 from autotune.kernels.flash_attention.triton import kernel as dense
 from autotune.kernels.paged_decode.triton import kernel as decode
 from autotune.kernels.paged_prefill.triton import kernel as prefill
+from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION as GLUON
 from autotune.shape import AttentionShape, PagedShape
 from autotune.space import Config
 
@@ -102,6 +105,11 @@ def attend(
     return Problem(call, lambda: draw(shape), options)
 
 
+def attend_in_gluon(shape: AttentionShape = DENSE, **options: Any) -> Problem:
+    config = GLUON.space.default(shape, NVIDIA_H200)
+    return Problem(gluon.KERNEL.bind(config, shape), lambda: draw_dense(shape), options)
+
+
 def decode_with(config: dict[str, Any], shape: PagedShape = PAGED, **options: Any) -> Problem:
     features = {name: value for name, value in options.items() if isinstance(value, torch.Tensor)}
     rest = {name: value for name, value in options.items() if name not in features}
@@ -122,6 +130,8 @@ def problems() -> Iterator[Problem]:
         yield attend(loads=loads, draw=draw_shifted)
     yield attend(replace(DENSE, causal=False, window=7, softcap=True, dtype="bfloat16"), softcap=20.0)
     yield attend(replace(DENSE, causal=False, dtype="float32"), scale=0.25)
+    yield attend_in_gluon()
+    yield attend_in_gluon(replace(SQUARE, dtype="bfloat16"), return_lse=True, scale=0.3)
     for config in (SPLIT, FLAT, {**SPLIT, "NUM_SPLITS": 1}, {**SPLIT, "COMBINE": "last"}):
         yield decode_with(config)
     yield decode_with(SPLIT, replace(PAGED, sinks=True, alibi=True), sinks=heads, alibi_slopes=heads, return_lse=True)

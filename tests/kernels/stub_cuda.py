@@ -23,6 +23,7 @@ LOG_BYTES: Final = 1 << 20
 FUNCTION: Final = 6  # its place in the head
 WIDTHS: Final = {"u64": 8, "s64": 8, "b64": 8, "u32": 4, "s32": 4, "b32": 4, "f32": 4}
 POINTER: Final = 8
+TENSOR_MAP: Final = 128
 
 
 class Launched(NamedTuple):
@@ -94,6 +95,8 @@ def read_parameters(launches: list[Launched], names: dict[str, torch.Tensor]) ->
     others: dict[int, str] = {}
 
     def describe(parameter: bytes) -> object:
+        if len(parameter) == TENSOR_MAP:  # as the stub encodes it
+            return describe(parameter[:POINTER]), parameter[POINTER:]
         if len(parameter) != POINTER:
             return parameter
         (value,) = struct.unpack("Q", parameter)

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 import torch
 
+from autotune.kernels.flash_attention.gluon_hopper import forward as gluon
 from autotune.kernels.flash_attention.triton.forward import flash_attention_forward
 from autotune.kernels.paged_decode.triton.combine import combine_partials
 from autotune.kernels.paged_decode.triton.forward import paged_decode_flat, paged_decode_split
@@ -19,9 +20,9 @@ PARTIALS: Final = Partials(torch.empty(2, 4, 8), torch.empty(2, 2, 4), None)
 
 
 class Repeated(NamedTuple):
-    """An operation, its launches, and what stands for each of their parameters that are no constants."""
+    """A module that repeats, its launches, and what stands for each of their parameters that are no constants."""
 
-    operation: str
+    repeat: str
     kernels: tuple[Any, ...]
     varying: tuple[dict[str, Any], ...]
 
@@ -37,16 +38,19 @@ MERGE: Final = {**{name: name for name in ("partials", "seq_lens", "sinks")}, "o
 PREFILL: Final = PAGED | {"cu_seqlens_q": "cu_seqlens_q", "cache": ("k_cache", "v_cache", None, None)}
 DENSE: Final = {name: name for name in ("q", "k", "v", *OUTPUTS)}
 CASES: Final = {
-    "flash_attention": Repeated("flash_attention", (flash_attention_forward,), (DENSE,)),
-    "paged_decode split": Repeated("paged_decode", (paged_decode_split, combine_partials), (DECODE, MERGE)),
-    "paged_decode flat": Repeated("paged_decode", (paged_decode_flat, combine_partials), (DECODE, MERGE)),
-    "paged_prefill": Repeated("paged_prefill", (paged_prefill_forward,), (PREFILL,)),
+    "flash_attention": Repeated("flash_attention.repeat", (flash_attention_forward,), (DENSE,)),
+    "flash_attention in Gluon": Repeated("flash_attention.repeat", (gluon.flash_attention_forward,), (DENSE,)),
+    "paged_decode split": Repeated(
+        "paged_decode.triton.repeat", (paged_decode_split, combine_partials), (DECODE, MERGE)
+    ),
+    "paged_decode flat": Repeated("paged_decode.triton.repeat", (paged_decode_flat, combine_partials), (DECODE, MERGE)),
+    "paged_prefill": Repeated("paged_prefill.triton.repeat", (paged_prefill_forward,), (PREFILL,)),
 }
 
 
 def arguments_of(case: Repeated, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Repeat launches whose constants are their names; return what each is given, addresses by the tensors' names."""
-    repeat = importlib.import_module(f"autotune.kernels.{case.operation}.triton.repeat")
+    repeat = importlib.import_module(f"autotune.kernels.{case.repeat}")
     given: list[tuple[Any, ...]] = []
 
     def relaunch_of(launch: PastLaunch, varying: int) -> Callable[[int, tuple[Any, ...]], None]:
@@ -54,7 +58,7 @@ def arguments_of(case: Repeated, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
 
     monkeypatch.setattr(repeat, "relaunch_of", relaunch_of)
     monkeypatch.setattr(repeat, "stream_reader", lambda: lambda device: 0)
-    if case.operation == "paged_decode":
+    if "paged_decode" in case.repeat:
         monkeypatch.setattr(repeat.Workspace, "allocate", lambda self, q: (None, "partials"))
     tensors = {name: torch.empty(1) for name in (*repeat.NAMES, *OUTPUTS)}
     results: Any = SimpleNamespace(take=lambda *_: tuple(tensors[name] for name in OUTPUTS))

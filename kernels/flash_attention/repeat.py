@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from autotune.kernels.relaunch import Descriptors, PastLaunch, Relaunch, descriptors_of, relaunch_of, stream_reader
 from autotune.kernels.result_buffers import ResultBuffers
@@ -14,13 +13,20 @@ VARYING: Final = len(NAMES) + 2
 
 
 class RepeatedAttention:
-    """One call of ``BoundAttention`` without its checks; returns what that returns."""
+    """One call of bound dense attention without its checks; returns what that returns."""
 
     def __init__(
-        self, relaunch: Relaunch, descriptors: Descriptors | None, results: ResultBuffers, device: int
+        self,
+        relaunch: Relaunch,
+        descriptors: Descriptors | None,
+        results: ResultBuffers,
+        device: int,
+        *,
+        describes_output: bool,
     ) -> None:
         self._relaunch = relaunch
         self._descriptors = descriptors  # none where the kernel takes pointers
+        self._describes_output = describes_output
         self._results = results
         self._stream_of = stream_reader()
         self.device = device
@@ -30,10 +36,13 @@ class RepeatedAttention:
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         found, lse = self._results.take(inputs[0], inputs, addresses, out)
         loaded: tuple[Any, ...] = tuple(addresses if out is None else addresses[:-1])
-        if self._descriptors is not None:
-            loaded = self._descriptors.of(inputs, loaded)
-        results = (found.data_ptr(), None if lse is None else lse.data_ptr())
-        self._relaunch(self._stream_of(self.device), loaded + results)
+        if not self._describes_output:
+            if self._descriptors is not None:
+                loaded = self._descriptors.of(inputs, loaded)
+            loaded += (found.data_ptr(),)
+        elif self._descriptors is not None:
+            loaded = self._descriptors.of((*inputs, found), (*loaded, found.data_ptr()))
+        self._relaunch(self._stream_of(self.device), (*loaded, None if lse is None else lse.data_ptr()))
         return found if lse is None else (found, lse)
 
 
@@ -41,9 +50,9 @@ def repeat_of(launches: Sequence[PastLaunch], results: ResultBuffers, device: to
     """Return what repeats a call that has made these launches; None where none can be made again."""
     if len(launches) != 1 or (relaunch := relaunch_of(launches[0], VARYING)) is None:
         return None
-    inputs = launches[0].arguments[: len(NAMES)]
-    has_descriptors = isinstance(inputs[0], TensorDescriptor)
-    descriptors = descriptors_of(launches[0], inputs) if has_descriptors else None
-    if has_descriptors and descriptors is None:
+    described = [argument for argument in launches[0].arguments[:VARYING] if hasattr(argument, "block_shape")]
+    descriptors = descriptors_of(launches[0], described) if described else None
+    if described and descriptors is None:
         return None
-    return RepeatedAttention(relaunch, descriptors, results, device.index)
+    describes_output = len(described) > len(NAMES)
+    return RepeatedAttention(relaunch, descriptors, results, device.index, describes_output=describes_output)
