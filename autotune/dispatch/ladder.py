@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from autotune.device import Device
 from autotune.dispatch.evidence import EXACT_REGRET, UNKNOWN, Expectation, Recorded, is_as_served, transfer_regret
 from autotune.dispatch.kernel import Alternative, Provenance, Rung
+from autotune.dispatch.table_reading import served_of
 from autotune.implementation import Implementation
 from autotune.shape import Shape
 from autotune.space import Config
@@ -31,18 +32,21 @@ def climb(
     """Yield the candidates of rungs 1 to 3, best first.
 
     Args:
-        rows: the winners of the operation; of one shape the best implementation comes first.
+        rows: the stored winners of the operation; of those near the shape the valid ones are served.
         admitted: the implementations that may be served.
         with_baselines: also serve the baseline that was faster than the winner in the race of this very shape.
         portfolio: recordings of the device's architecture, by which the regret of a nearest row is expected.
     """
     implementations = {implementation.name: implementation for implementation in admitted}
-    near = [
-        (distance, row)
+    candidates = [
+        row
         for row in rows
+        if shape.distance(row.trial.shape) <= MAX_DISTANCE and row.trial.device.model == device.model
+    ]
+    near = [
+        (shape.distance(row.trial.shape), row)
+        for row in served_of(candidates)
         if row.trial.implementation in implementations
-        and row.trial.device.model == device.model
-        and (distance := shape.distance(row.trial.shape)) <= MAX_DISTANCE
     ]
     near.sort(key=lambda item: _remoteness(item[0], item[1], device))
     for distance, row in near:
@@ -115,7 +119,9 @@ def why_default(admitted: Sequence[Implementation[Any]], shape: Shape, device: D
     What is served instead is left for the caller to add.
     """
     where = f"no tuned shape of {' or '.join(each.title for each in admitted)} on {device.name}"
-    tuned = [row.trial.shape for row in rows if row.trial.device.model == device.model]
+    names = {each.name for each in admitted}
+    alike = served_of(row for row in rows if row.trial.device.model == device.model)
+    tuned = [row.trial.shape for row in alike if row.trial.implementation in names]
     if not tuned:
         return where + (", an architecture and no device" if device.name == device.arch else f" ({device.arch})")
     distance, near = min(((shape.distance(other), other) for other in tuned), key=lambda item: item[0])

@@ -20,7 +20,7 @@ from autotune.dispatch.events import Pick, note_pick
 from autotune.dispatch.kernel import TunedKernel
 from autotune.dispatch.pins import DISABLE, Pin, Switches, make_pin, pinned_implementation, read_switches, serve_pin
 from autotune.dispatch.portfolio import choose, choose_all
-from autotune.dispatch.table_reading import device_named, rows_of, similar_names
+from autotune.dispatch.table_reading import device_named, rows_of, served_of, similar_names
 from autotune.errors import NoTunedKernelError, UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
@@ -177,7 +177,7 @@ def neighbour_configs(
     """
     rows = [
         row.trial
-        for row in rows_of(implementation.operation, (implementation.name,), device.slug, _generation)
+        for row in served_of(rows_of(implementation.operation, (implementation.name,), device.slug, _generation))
         if (shipped or row.origin == "user") and row.trial.device.model == device.model
     ]
     near = sorted(rows, key=lambda trial: (shape.distance(trial.shape), repr(trial.shape)))

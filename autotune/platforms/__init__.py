@@ -127,7 +127,8 @@ def plain_name(name: str) -> str:
         'rtx4090'
     """
     brands = frozenset().union(*(vendor.brands for vendor in PLATFORMS.values()))
-    return "".join(word for word in re.split(r"[\s_-]+", name.casefold()) if word not in brands)
+    words = name.casefold().replace("_", " ").replace("-", " ").split()
+    return "".join(word for word in words if word not in brands)
 
 
 def _device_of(found: Architecture) -> Device:
