@@ -66,8 +66,8 @@ def _parse_name(field: str, given: object, aliases: dict[str, str], names: list[
 
 
 @cache
-def _field_names(cls: type) -> dict[str, None]:
-    return dict.fromkeys(field.name for field in fields(cls))
+def _field_names(cls: type) -> frozenset[str]:
+    return frozenset(field.name for field in fields(cls))
 
 
 @cache
@@ -94,9 +94,10 @@ class Shape:
     def __new__(cls, *_: object, **given: object) -> Self:
         """Refuse an unknown field by name; the generated ``__init__`` takes the values."""
         names = _field_names(cls)  # type: ignore[arg-type]  # a class can be hashed, whatever mypy says
-        if not names.keys() >= given.keys():
+        if not names.issuperset(given):
             name = next(name for name in given if name not in names)
-            raise InvalidShapeError(f"{name} is not a field of {cls.__name__}; allowed: {', '.join(names)}")
+            allowed = ", ".join(field.name for field in fields(cls))
+            raise InvalidShapeError(f"{name} is not a field of {cls.__name__}; allowed: {allowed}")
         return object.__new__(cls)
 
     def as_dict(self) -> dict[str, int | str | bool | None]:
