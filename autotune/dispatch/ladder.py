@@ -1,13 +1,13 @@
 """The ladder: which stored rows may answer for a shape on a device, best first."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from autotune.device import Device
 from autotune.dispatch.evidence import EXACT_REGRET, UNKNOWN, Expectation, Recorded, is_as_served, transfer_regret
 from autotune.dispatch.kernel import Alternative, Provenance, Rung
-from autotune.dispatch.table_reading import served_of
+from autotune.dispatch.table_reading import is_valid, served_of
 from autotune.implementation import Implementation
 from autotune.shape import Shape
 from autotune.space import Config
@@ -120,13 +120,11 @@ def why_default(admitted: Sequence[Implementation[Any]], shape: Shape, device: D
     """
     where = f"no tuned shape of {' or '.join(each.title for each in admitted)} on {device.name}"
     names = {each.name for each in admitted}
-    alike = served_of(row for row in rows if row.trial.device.model == device.model)
-    tuned = [row.trial.shape for row in alike if row.trial.implementation in names]
-    if not tuned:
+    own = [row for row in rows if row.trial.implementation in names and row.trial.device.model == device.model]
+    if (near := _first_valid(own, shape.distance)) is None:
         return where + (", an architecture and no device" if device.name == device.arch else f" ({device.arch})")
-    distance, near = min(((shape.distance(other), other) for other in tuned), key=lambda item: item[0])
-    if distance == math.inf:
-        near = min(tuned, key=lambda other: _unlikeness(shape, other))
+    if (distance := shape.distance(near)) == math.inf:
+        near = _first_valid(own, lambda other: _unlikeness(shape, other)) or near
         text = f"{where} is like it; the nearest, {near}, differs in {shape.differences(near)}"
     elif distance > MAX_DISTANCE:
         bound = f"within a distance of {MAX_DISTANCE:g} (a factor of two in one size)"
@@ -134,6 +132,12 @@ def why_default(admitted: Sequence[Implementation[Any]], shape: Shape, device: D
     else:
         text = f"{where} has a config that is valid here; the nearest, {near}, is {distance:.2f} away"
     return text
+
+
+def _first_valid(rows: "Iterable[Served]", key: Callable[[Shape], Any]) -> Shape | None:
+    """Return the shape of the valid row that comes first by this key of its shape; None where no row is valid."""
+    in_order = sorted(rows, key=lambda row: key(row.trial.shape))
+    return next((row.trial.shape for row in in_order if is_valid(row)), None)
 
 
 def _unlikeness(shape: Shape, other: Shape) -> tuple[int, float]:

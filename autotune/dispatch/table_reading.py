@@ -30,6 +30,13 @@ def served_of(rows: "Iterable[Served]") -> "list[Served]":
     return served_of(found)
 
 
+def is_valid(row: "Served") -> bool:
+    """Return True if a stored winner may be served at all (``autotune.table.is_valid``)."""
+    from autotune.table import is_valid
+
+    return is_valid(row.trial)
+
+
 @cache
 def portfolios_of(operation: str, implementation: str, generation: int) -> "tuple[Assignment, ...]":
     """Read the portfolios of an implementation on all architectures."""
@@ -75,12 +82,6 @@ def _devices(rows: "Iterable[Served]") -> list[Device]:
     """List each device that has a valid row once, in the order of the rows: the same in every process."""
     found: dict[Device, None] = {}
     for row in rows:
-        if row.trial.device not in found and _is_valid(row):
+        if row.trial.device not in found and is_valid(row):
             found[row.trial.device] = None
     return list(found)
-
-
-def _is_valid(row: "Served") -> bool:
-    from autotune.table import is_valid
-
-    return is_valid(row.trial)
