@@ -38,10 +38,9 @@ def climb(
         portfolio: recordings of the device's architecture, by which the regret of a nearest row is expected.
     """
     implementations = {implementation.name: implementation for implementation in admitted}
+    model = device.model
     candidates = [
-        row
-        for row in rows
-        if shape.distance(row.trial.shape) <= MAX_DISTANCE and row.trial.device.model == device.model
+        row for row in rows if shape.distance(row.trial.shape) <= MAX_DISTANCE and row.trial.device.model == model
     ]
     near = [
         (shape.distance(row.trial.shape), row)
