@@ -1,9 +1,9 @@
 """Devices as plain data: identity of what a row was measured on, and facts that spaces and compilers ask for."""
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from string import ascii_lowercase, digits
 from typing import Final
 
 from autotune.errors import UnknownNameError
@@ -19,6 +19,7 @@ CAPABILITIES: Final = {
     "wave_hints": "the compiler options waves_per_eu, matrix_instr_nonkdim and kpack",
     "wgmma": "products by warp groups, which read their factors from shared memory",
 }
+SLUG_LETTERS: Final = ascii_lowercase + digits
 MEMORY_STEP_MIB: Final = 4096  # more than drivers of one model differ by, less than models of one name do
 
 
@@ -90,7 +91,7 @@ class Device:
         return self.power_cap_watts == other.power_cap_watts and self.model == other.model
 
     def __hash__(self) -> int:
-        return hash((self.name, self.arch, self.sm_count, self.power_cap_watts))
+        return hash(self.name)  # few devices share one, and each row of a table is hashed by its device
 
     @property
     def architecture(self) -> Architecture:
@@ -138,7 +139,7 @@ class Device:
 
 def slug_of(name: str) -> str:
     """Return a device's name as a folder."""
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    return "_".join("".join(each if each in SLUG_LETTERS else " " for each in name.lower()).split())
 
 
 def check_capability(name: str) -> str:

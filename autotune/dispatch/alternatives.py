@@ -33,7 +33,7 @@ def alternatives_for(
     expected regrets are known and the portfolio's is less.
 
     Args:
-        rows: the winners of the admitted implementations; of one shape the best implementation comes first.
+        rows: the stored winners of the operation (``autotune.table.stored_winners``).
         admitted: the implementations that may be served, in order.
         portfolio: the assignments on the device's architecture, of all admitted implementations.
         with_baselines: see ``climb``.

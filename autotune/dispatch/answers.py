@@ -30,12 +30,11 @@ def stored_alternatives(
 ) -> list[Alternative]:
     """List the candidates that the tables have for a shape, best first; ``no_rows`` says why none is read."""
     implementations = admitted(operation, shape, device, among)
-    names = names_of(implementations)
     rows = () if no_rows else rows_of(operation.name, names_of(named(operation, among)), device.slug, generation)
     return alternatives_for(
         shape,
         device,
-        [row for row in rows if row.trial.implementation in names],
+        rows,
         implementations,
         portfolio=[]
         if no_rows

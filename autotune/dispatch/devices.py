@@ -1,6 +1,5 @@
 """Devices by name, for asking off-GPU: the known ones, and names that nobody knows."""
 
-import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -8,7 +7,7 @@ from autotune import platforms
 from autotune.device import Device
 from autotune.errors import MissingDependencyError
 
-TORCH_DEVICE: Final = r"(cpu|cuda|hip|hpu|mps|xpu)(:\d+)?"  # torch's words for devices, which name no GPU
+TORCH_DEVICES: Final = ("cpu", "cuda", "hip", "hpu", "mps", "xpu")  # torch's words for devices, which name no GPU
 
 
 def find_named(name: str, devices: Iterable[Device]) -> Device | None:
@@ -38,7 +37,8 @@ def stranger(name: str) -> Device:
 
 def is_torch_device(name: str) -> bool:
     """True for torch's words such as ``"cuda:0"``, which name no model of GPU."""
-    return re.fullmatch(TORCH_DEVICE, plain(name)) is not None
+    kind, colon, index = plain(name).partition(":")
+    return kind in TORCH_DEVICES and (not colon or index.isdecimal())
 
 
 def plain(name: str) -> str:

@@ -131,11 +131,12 @@ def _comparable(
     rows: "Iterable[Assignment]", measured: tuple[str, str], shape: Shape, device: Device
 ) -> "list[Assignment]":
     """List the rows that speak for a shape: of its class and features, this model of device, one source and Triton."""
-    here = likeness(shape, device)
-    found = []
-    for row in rows:
-        there = likeness(row.shape, row.device)
-        is_alike = (there.kind, there.features) == (here.kind, here.features) and row.device.model == device.model
-        if is_alike and (row.source_hash, row.triton_version) == measured:
-            found.append(row)
-    return found
+    here, model = likeness(shape, device), device.model
+    return [
+        row
+        for row in rows
+        if (row.source_hash, row.triton_version) == measured
+        and (there := likeness(row.shape, row.device)).kind == here.kind
+        and there.features == here.features
+        and (row.device is device or row.device.model == model)
+    ]

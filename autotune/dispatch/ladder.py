@@ -1,12 +1,13 @@
 """The ladder: which stored rows may answer for a shape on a device, best first."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from autotune.device import Device
 from autotune.dispatch.evidence import EXACT_REGRET, UNKNOWN, Expectation, Recorded, is_as_served, transfer_regret
 from autotune.dispatch.kernel import Alternative, Provenance, Rung
+from autotune.dispatch.table_reading import is_valid, served_of
 from autotune.implementation import Implementation
 from autotune.shape import Shape
 from autotune.space import Config
@@ -31,18 +32,20 @@ def climb(
     """Yield the candidates of rungs 1 to 3, best first.
 
     Args:
-        rows: the winners of the operation; of one shape the best implementation comes first.
+        rows: the stored winners of the operation; of those near the shape the valid ones are served.
         admitted: the implementations that may be served.
         with_baselines: also serve the baseline that was faster than the winner in the race of this very shape.
         portfolio: recordings of the device's architecture, by which the regret of a nearest row is expected.
     """
     implementations = {implementation.name: implementation for implementation in admitted}
+    model = device.model
+    candidates = [
+        row for row in rows if shape.distance(row.trial.shape) <= MAX_DISTANCE and row.trial.device.model == model
+    ]
     near = [
-        (distance, row)
-        for row in rows
+        (shape.distance(row.trial.shape), row)
+        for row in served_of(candidates)
         if row.trial.implementation in implementations
-        and row.trial.device.model == device.model
-        and (distance := shape.distance(row.trial.shape)) <= MAX_DISTANCE
     ]
     near.sort(key=lambda item: _remoteness(item[0], item[1], device))
     for distance, row in near:
@@ -115,12 +118,12 @@ def why_default(admitted: Sequence[Implementation[Any]], shape: Shape, device: D
     What is served instead is left for the caller to add.
     """
     where = f"no tuned shape of {' or '.join(each.title for each in admitted)} on {device.name}"
-    tuned = [row.trial.shape for row in rows if row.trial.device.model == device.model]
-    if not tuned:
+    names = {each.name for each in admitted}
+    own = [row for row in rows if row.trial.implementation in names and row.trial.device.model == device.model]
+    if (near := _first_valid(own, shape.distance)) is None:
         return where + (", an architecture and no device" if device.name == device.arch else f" ({device.arch})")
-    distance, near = min(((shape.distance(other), other) for other in tuned), key=lambda item: item[0])
-    if distance == math.inf:
-        near = min(tuned, key=lambda other: _unlikeness(shape, other))
+    if (distance := shape.distance(near)) == math.inf:
+        near = _first_valid(own, lambda other: _unlikeness(shape, other)) or near
         text = f"{where} is like it; the nearest, {near}, differs in {shape.differences(near)}"
     elif distance > MAX_DISTANCE:
         bound = f"within a distance of {MAX_DISTANCE:g} (a factor of two in one size)"
@@ -128,6 +131,12 @@ def why_default(admitted: Sequence[Implementation[Any]], shape: Shape, device: D
     else:
         text = f"{where} has a config that is valid here; the nearest, {near}, is {distance:.2f} away"
     return text
+
+
+def _first_valid(rows: "Iterable[Served]", key: Callable[[Shape], Any]) -> Shape | None:
+    """Return the shape of the valid row that comes first by this key of its shape; None where no row is valid."""
+    in_order = sorted(rows, key=lambda row: key(row.trial.shape))
+    return next((row.trial.shape for row in in_order if is_valid(row)), None)
 
 
 def _unlikeness(shape: Shape, other: Shape) -> tuple[int, float]:

@@ -5,9 +5,9 @@ import os
 import threading
 import warnings
 from collections import defaultdict
-from collections.abc import Hashable, Mapping
-from functools import cache, lru_cache
-from typing import Any, Final, Literal, get_args
+from collections.abc import Callable, Hashable, Mapping
+from functools import cache, lru_cache, wraps
+from typing import Any, Final, Literal, ParamSpec, get_args
 
 from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
@@ -20,7 +20,7 @@ from autotune.dispatch.events import Pick, note_pick
 from autotune.dispatch.kernel import TunedKernel
 from autotune.dispatch.pins import DISABLE, Pin, Switches, make_pin, pinned_implementation, read_switches, serve_pin
 from autotune.dispatch.portfolio import choose, choose_all
-from autotune.dispatch.table_reading import device_named, rows_of, similar_names
+from autotune.dispatch.table_reading import device_named, rows_of, served_of, similar_names
 from autotune.errors import NoTunedKernelError, UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
@@ -45,7 +45,25 @@ _lock = threading.Lock()
 _Recent = dict[int, tuple[TunedKernel, Shape]]
 _recent = defaultdict[Hashable, _Recent](dict)
 
+_Asked = ParamSpec("_Asked")
 
+
+def _recalling(pick: Callable[_Asked, TunedKernel]) -> Callable[_Asked, TunedKernel]:
+    """Answer what names nothing but a shape that was picked for the GPU here, before any option gets its default."""
+
+    @wraps(pick)
+    def recall(*shape: _Asked.args, **options: _Asked.kwargs) -> TunedKernel:
+        if not options:
+            try:
+                return _recent[platforms.current_index()][id(*shape)][0]
+            except (KeyError, TypeError):  # not yet, or more than a shape
+                pass
+        return pick(*shape, **options)
+
+    return recall
+
+
+@_recalling
 def get_kernel(
     shape: Shape,
     *,
@@ -108,11 +126,8 @@ def get_kernel(
     if device is not None and not isinstance(device, str):
         raise not_a_name(device)
     place = platforms.current_index() if device is None else device
-    recent = None
-    if device is None and operation is None and among == "ours" and config is None and implementation is None:
-        recent = _recent[place]
-        if (found := recent.get(id(shape))) is not None and on_miss == "default":
-            return found[0]
+    is_plain = device is None and operation is None and among == "ours" and config is None and implementation is None
+    recent = _recent[place] if is_plain else None  # before the generation is read, see ``reload``
     try:
         if config is None and implementation is None:  # the key of ``pick_for_device``, too
             kernel = _pick(shape, place, operation, among, _generation)
@@ -177,7 +192,7 @@ def neighbour_configs(
     """
     rows = [
         row.trial
-        for row in rows_of(implementation.operation, (implementation.name,), device.slug, _generation)
+        for row in served_of(rows_of(implementation.operation, (implementation.name,), device.slug, _generation))
         if (shipped or row.origin == "user") and row.trial.device.model == device.model
     ]
     near = sorted(rows, key=lambda trial: (shape.distance(trial.shape), repr(trial.shape)))
@@ -236,7 +251,7 @@ def _pick(
         operation, shape, device, among, generation, here=not is_named, no_rows=no_rows, hint=hint
     )
     if known is None:
-        warnings.warn(f"device={place!r}: {found[0].provenance.reason}", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"device={place!r}: {found[0].provenance.reason}", RuntimeWarning, stacklevel=4)
     if pin is not None and pinned is not None:
         found = [serve_pin(pin, pinned, shape, device, found[0])]
     kernel = TunedKernel(operation.name, shape, found)

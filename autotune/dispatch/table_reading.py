@@ -15,13 +15,26 @@ if TYPE_CHECKING:
 
 @cache
 def rows_of(operation: str, implementations: tuple[str, ...], slug: str, generation: int) -> "tuple[Served, ...]":
-    """Read the winners of implementations that may be served, on devices of a slug, or on all with ``""``.
+    """Read the stored winners of implementations, on devices of a slug, or on all with ``""``; see ``served_of``."""
+    from autotune.table import stored_winners, warn_damaged  # pyarrow takes 0.1 s to import
 
-    Of one shape the best implementation comes first.
-    """
-    from autotune.table import served_winners, warn_damaged  # pyarrow takes 0.1 s to import
+    return tuple(stored_winners(operation, implementations=implementations, slug=slug, on_damaged=warn_damaged))
 
-    return tuple(served_winners(operation, implementations=implementations, slug=slug, on_damaged=warn_damaged))
+
+def served_of(rows: "Iterable[Served]") -> "list[Served]":
+    """Return those of stored winners that are served, of one problem the best first (``autotune.table.served_of``)."""
+    if not (found := tuple(rows)):
+        return []  # and import nothing
+    from autotune.table import served_of
+
+    return served_of(found)
+
+
+def is_valid(row: "Served") -> bool:
+    """Return True if a stored winner may be served at all (``autotune.table.is_valid``)."""
+    from autotune.table import is_valid
+
+    return is_valid(row.trial)
 
 
 @cache
@@ -66,5 +79,9 @@ def _all_rows(generation: int) -> "Iterator[Served]":
 
 
 def _devices(rows: "Iterable[Served]") -> list[Device]:
-    """List each device once, in the order of the rows: the same in every process."""
-    return list(dict.fromkeys(row.trial.device for row in rows))
+    """List each device that has a valid row once, in the order of the rows: the same in every process."""
+    found: dict[Device, None] = {}
+    for row in rows:
+        if row.trial.device not in found and is_valid(row):
+            found[row.trial.device] = None
+    return list(found)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Literal
 
 from autotune.device import ARCHITECTURES, Architecture, Device, add_architectures, architecture
 from autotune.errors import MissingDependencyError
@@ -127,7 +127,8 @@ def plain_name(name: str) -> str:
         'rtx4090'
     """
     brands = frozenset().union(*(vendor.brands for vendor in PLATFORMS.values()))
-    return "".join(word for word in re.split(r"[\s_-]+", name.casefold()) if word not in brands)
+    words = name.casefold().replace("_", " ").replace("-", " ").split()
+    return "".join(word for word in words if word not in brands)
 
 
 def _device_of(found: Architecture) -> Device:
@@ -177,26 +178,27 @@ def current_device(index: int | None = None) -> Device:
 
 def current_index() -> int:
     """Return the index of torch's current GPU; 0 before this process uses one, which this call does not begin."""
-    global _bindings
-    if _bindings is None:
+    global _ask_index
+    if _ask_index is None:
         torch = sys.modules.get("torch")
         if torch is None or not torch.cuda.is_initialized():
             return 0
-        _bindings = torch._C
-    index: int = _bindings._cuda_getDevice()  # as current_device() does, which asks once more whether it may
-    return index
+        is_alone = torch._C._cuda_getDeviceCount() == 1
+        _ask_index = 0 if is_alone else torch._C._cuda_getDevice  # as current_device(), which asks first if it may
+    return _ask_index() if _ask_index else 0
 
 
-_bindings: Any = None  # of torch, once this process uses a GPU, which it does until its end
+# Once this process uses a GPU, which it does until its end: what asks torch, or 0 where there is no other GPU to use.
+_ask_index: Callable[[], int] | Literal[0] | None = None
 
 
-def _forget_bindings() -> None:
-    global _bindings
-    _bindings = None  # a fork cannot use the GPU that its parent used
+def _forget_torch() -> None:
+    global _ask_index
+    _ask_index = None  # a fork cannot use the GPU that its parent used
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_bindings)
+    os.register_at_fork(after_in_child=_forget_torch)
 
 
 @cache

@@ -103,8 +103,9 @@ class Nvidia(Platform):
     devices = DEVICES
 
     def find_architecture(self, name: str) -> Architecture | None:
-        found = re.fullmatch(r"sm_([1-9]\d{1,2})", name)
-        return architecture_of(int(found[1])) if found else None
+        number = name.removeprefix("sm_")
+        is_number = number.isascii() and number.isdecimal() and len(number) in (2, 3) and number[0] != "0"
+        return architecture_of(int(number)) if is_number and name != number else None
 
     def target(self, architecture: Architecture) -> Target:
         return Target("cuda", architecture.generation, architecture.warp_size)

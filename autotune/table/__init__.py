@@ -16,7 +16,7 @@ from autotune.table.regrets import (
     served_regrets,
     undisturbed_times,
 )
-from autotune.table.served import Served, served_winners
+from autotune.table.served import Served, is_valid, served_of, served_winners, stored_winners
 from autotune.table.shipped import (
     Sweep,
     grid_path,
@@ -45,6 +45,7 @@ __all__ = [
     "grid_path",
     "home",
     "is_shipped",
+    "is_valid",
     "merge",
     "races_of",
     "raise_damaged",
@@ -52,6 +53,7 @@ __all__ = [
     "read_misses",
     "record_miss",
     "regret_of",
+    "served_of",
     "served_regrets",
     "served_winners",
     "shipped_grid",
@@ -59,6 +61,7 @@ __all__ = [
     "shipped_portfolios",
     "shipped_sweeps",
     "shipped_winners",
+    "stored_winners",
     "tie_set",
     "to_t4",
     "undisturbed_times",

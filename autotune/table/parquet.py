@@ -152,7 +152,8 @@ def read_table(data: bytes, file: pq.FileMetaData, check: Callable[[pa.Schema], 
         found = file.schema.to_arrow_schema()
         check(found)
         # Texts stay dictionaries, so that one long text repeated a million times costs its length once.
-        texts = [name for name in found.names if found.field(name).type == pa.string()]
+        string = pa.string()
+        texts = [name for name, kind in zip(found.names, found.types, strict=True) if kind == string]
         reader = pq.ParquetFile(
             pa.BufferReader(data), metadata=file, read_dictionary=texts, page_checksum_verification=True
         )
@@ -164,7 +165,8 @@ def read_table(data: bytes, file: pq.FileMetaData, check: Callable[[pa.Schema], 
 def to_python(table: pa.Table, where: str) -> dict[str, list[Any]]:
     """Return the columns of a table as Python values; moments as microseconds since 1970."""
     with refused(where, "read"):
-        return {name: _python_values(table[name]) for name in table.column_names}
+        columns = zip(table.column_names, table.itercolumns(), strict=True)
+        return {name: _python_values(column) for name, column in columns}
 
 
 def _check_columns(found: pa.Schema, footer: _Footer, schema: TableSchema | Stranger, where: str) -> None:
@@ -208,7 +210,11 @@ def _texts(column: pa.ChunkedArray) -> list[str | None]:
     texts: list[str | None] = []
     for chunk in column.chunks:
         words = chunk.dictionary.to_pylist()
-        texts += [None if index is None else words[index] for index in chunk.indices.to_pylist()]
+        indices = chunk.indices.to_pylist()
+        if chunk.null_count:
+            texts += [None if index is None else words[index] for index in indices]
+        else:
+            texts += map(words.__getitem__, indices)
     return texts
 
 

@@ -182,7 +182,8 @@ class Shelf:
             prefix = self._snapshot_prefix()
             (path,) = (path for path in listed if path.name.startswith(prefix) and path.suffix == SNAPSHOT_SUFFIX)
             (digest,) = listed.pop(path)
-            is_current = listed.keys() <= set(list_folder(self.folder)) and self._are_unchanged(listed, path)
+            said = path.name.removeprefix(prefix)
+            is_current = listed.keys() <= set(list_folder(self.folder)) and _are_unchanged(listed, path, said)
             if is_current and sha256(data := read_bytes(path)) == digest:
                 table = decode(data, str(path))
                 if not table.outsiders:
@@ -191,18 +192,18 @@ class Shelf:
             pass
         return frozenset(), []
 
-    def _are_unchanged(self, covered: Collection[Path], snapshot: Path) -> bool:
-        """Return True if parts are as long as a snapshot's name says, and none was changed after it was written."""
-        seen = [size_and_change(path) for path in covered]
-        is_as_long = snapshot.name.startswith(f"{self._snapshot_prefix()}{sum(size for size, _ in seen)}-")
-        newest = size_and_change(snapshot)[1]
-        return is_as_long and all(changed <= newest for _, changed in seen)
-
     def _snapshot_prefix(self) -> str:
         """Return how the name of a snapshot of today's space and rule begins."""
         schema = schema_named(self.operation, self.implementation)
         fingerprint = schema.fingerprint if isinstance(schema, TableSchema) else ""
         return f"winners-{fingerprint}-{TIE_RATIO}-"
+
+
+def _are_unchanged(covered: Collection[Path], snapshot: Path, said: str) -> bool:
+    """Return True if parts are as long as a snapshot's name, after its prefix, says, and none was changed after it."""
+    seen = [size_and_change(path) for path in covered]
+    newest = size_and_change(snapshot)[1]
+    return said.startswith(f"{sum(size for size, _ in seen)}-") and all(changed <= newest for _, changed in seen)
 
 
 def _advice(path: Path, error: TableError) -> str:

@@ -4,12 +4,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from functools import cache
 from typing import Any, Final, TypeVar
 
 from autotune.device import Device
 from autotune.errors import TableError, UsageError
-from autotune.shape import Shape
+from autotune.shape import Shape, values_getter
 from autotune.space import Config, Parameter
 from autotune.table.outsiders import Outsider, Table
 from autotune.table.schema import (
@@ -153,13 +154,14 @@ def to_table(schema: TableSchema | Stranger, columns: Columns, where: str) -> Ta
     else:
         shapes, candidates = build_shapes(schema, columns, len(devices)), build_candidates(schema, columns, devices)
         reasons = reasons_outside(schema, columns, shapes, candidates)
-        statuses, stages = (list(map(kind, columns[name])) for kind, name in ((Status, "status"), (Stage, "stage")))
+        statuses, stages = (_members(kind, columns[name]) for kind, name in ((Status, "status"), (Stage, "stage")))
         outcomes |= {"candidate": candidates, "status": statuses, "message": columns["message"]}
         outcomes |= {name: columns[name] for name in _OUTCOME}
         trials |= {"shape": shapes, "stage": stages, "started_at": list(map(moment_of, columns["started_at"]))}
-        trials |= {name: columns[name] for name in _TRIAL} | {"outcome": _rows(Outcome, outcomes)}
+        trials |= {name: columns[name] for name in _TRIAL} | {"outcome": _rows(Outcome, outcomes, len(devices))}
         trials["default_config"] = _build_defaults(schema, columns, devices)
-        found = [trial for trial, reason in zip(_rows(Trial, trials), reasons, strict=True) if reason is None]
+        rows = _rows(Trial, trials, len(devices))
+        found = [trial for trial, reason in zip(rows, reasons, strict=True) if reason is None]
     outsiders = [
         Outsider(where, row, *schema.owner, devices[row], reason, {name: columns[name][row] for name in columns})
         for row, reason in enumerate(reasons)
@@ -168,8 +170,24 @@ def to_table(schema: TableSchema | Stranger, columns: Columns, where: str) -> Ta
     return Table(found, outsiders)
 
 
-def _rows(kind: Callable[..., T], values: Mapping[str, Sequence[Any]]) -> list[T]:
-    return [kind(**dict(zip(values, row, strict=True))) for row in zip(*values.values(), strict=True)]
+def _rows(kind: type[T], values: Mapping[str, Sequence[Any]], count: int) -> list[T]:
+    """Build objects with slots column by column: that takes a quarter of the time of a constructor of so many fields.
+
+    A field without a column, and a column that is none, are refused as the constructor would; it has nothing to check.
+    """
+    if values.keys() != _fields(kind).keys():
+        raise TypeError(f"{kind.__name__} has other fields than {', '.join(values)}")
+    rows = [object.__new__(kind) for _ in range(count)]
+    for name, column in values.items():
+        fill = getattr(kind, name).__set__
+        for row, value in zip(rows, column, strict=True):
+            fill(row, value)
+    return rows
+
+
+def _members(kind: type[StrEnum], values: Sequence[str]) -> list[Any]:
+    members = {str(each): each for each in kind}
+    return [members[value] for value in values]
 
 
 def build_parts(build: Callable[..., Any], fields_of: Mapping[str, str], columns: Columns) -> Sequence[Any]:
@@ -210,7 +228,8 @@ def build_shapes(schema: TableSchema, columns: Columns, count: int) -> list[Shap
     if missing:
         return [f"it has no {', '.join(missing)}, and no value is declared for older rows"] * count
 
-    names = [column.name for column in schema.shape]
+    names = tuple(column.name for column in schema.shape)
+    read = values_getter(names)
     given = [columns.get(name) or [absent.get(name)] * count for name in names]
     refused = [
         {value for value in set(values) if not allows(column, value)}
@@ -224,11 +243,10 @@ def build_shapes(schema: TableSchema, columns: Columns, count: int) -> list[Shap
                 if value in bad:
                     return _not_allowed(column.name, value, column.domain.words)
         try:
-            shape = schema.shape_class(**dict(zip(names, values, strict=True)))
+            shape = schema.shape_class(**dict(zip(names, values)))  # noqa: B905  # one of each name, as above
         except UsageError as error:
             return str(error)
-        kept = [getattr(shape, name) for name in names]
-        if kept != list(values):  # an alias, which would give one shape two keys
+        if (kept := read(shape)) != values:  # an alias, which would give one shape two keys
             where = next(place for place, value in enumerate(values) if value != kept[place])
             return _not_allowed(names[where], values[where], repr(kept[where]))
         return shape

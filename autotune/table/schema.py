@@ -2,15 +2,16 @@
 
 import hashlib
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from string import ascii_letters, digits
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
+from autotune.device import slug_of
 from autotune.errors import TableError, UnknownNameError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
@@ -26,6 +27,7 @@ IMPLEMENTATION_KEY: Final = "autotune.implementation"
 OWNER_KEYS: Final = (OPERATION_KEY, IMPLEMENTATION_KEY)
 DEFAULT_PREFIX: Final = "default_"
 MAX_TEXT_LENGTH: Final = 4096  # characters of one string
+FILE_LETTERS: Final = f"{ascii_letters}{digits}._-"
 SCHEMAS: Final = 64  # that are kept; more are made anew
 
 
@@ -63,7 +65,7 @@ BOOLEAN: Final = Domain(pa.bool_(), lambda value: type(value) is bool, "true or 
 TEXT: Final = Domain(pa.string(), _is_text, f"a text of at most {MAX_TEXT_LENGTH} characters")
 NAME: Final = Domain(pa.string(), lambda value: _is_text(value) and value != "", f"1 to {MAX_TEXT_LENGTH} characters")
 DEVICE_NAME: Final = Domain(  # which gives the folder, see ``Device.slug``
-    pa.string(), lambda value: _is_text(value) and re.search("[a-z0-9]", value.lower()), "a name with letters or digits"
+    pa.string(), lambda value: _is_text(value) and slug_of(value), "a name with letters or digits"
 )
 DURATION: Final = _numbers(lambda value: 0 < value < math.inf, "a positive finite number")
 AMOUNT: Final = _numbers(lambda value: 0 <= value < math.inf, "a finite number, 0 or more")
@@ -213,7 +215,7 @@ def table_schema(implementation: Implementation[Any]) -> TableSchema:
             no column holds.
     """
     for kind, name in (("operation", implementation.operation), ("implementation", implementation.name)):
-        if not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]*", name):
+        if not name or name[0] in ".-" or name.strip(FILE_LETTERS):
             raise TableError(f"{kind}={name!r} cannot name a file; use letters, digits, '.', '_' and '-'")
     return _schema_of(implementation, get_operation(implementation.operation))
 

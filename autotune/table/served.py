@@ -1,6 +1,6 @@
 """Winners as they are served, where several tables and implementations have one for a shape and device."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -30,10 +30,41 @@ def served_winners(
 ) -> list[Served]:
     """Return a winner for each implementation, shape, device and policy; of one problem the best comes first.
 
+    It is what ``served_of`` leaves of ``stored_winners``, which says what the arguments mean.
+    """
+    return served_of(
+        stored_winners(operation, implementations=implementations, slug=slug, root=root, on_damaged=on_damaged)
+    )
+
+
+def served_of(rows: Iterable[Served]) -> list[Served]:
+    """Choose what is served from stored winners of an operation, given in their order.
+
     Of an implementation that is what the user measured, else what ships, else what was replayed. A row whose config is
-    not valid for its own shape is left out. Nothing is read of other ``implementations`` than those named, of which
-    there are all registered ones by default, nor of devices with another ``slug``, where one is given. ``root`` is the
-    user's store, ``home()`` by default.
+    not valid for its own shape is left out. Each problem, a shape on a device by a policy, is decided by its own rows
+    alone, so that rows of some shapes need not be judged for the answer to others.
+    """
+    problems: dict[tuple[object, ...], dict[str, Served]] = {}
+    for row in rows:
+        trial = row.trial
+        if is_valid(trial):
+            problem = problems.setdefault((trial.device, trial.shape, trial.policy), {})
+            problem.setdefault(trial.implementation, row)
+    return [row for problem in problems.values() for row in _ranked(list(problem.values()))]
+
+
+def stored_winners(
+    operation: str,
+    *,
+    implementations: Sequence[str] | None = None,
+    slug: str = "",
+    root: Path | None = None,
+    on_damaged: OnDamaged = raise_damaged,
+) -> list[Served]:
+    """Return the winners of every table, valid or not, those first that go before others of the same problem.
+
+    Nothing is read of other ``implementations`` than those named, of which there are all registered ones by default,
+    nor of devices with another ``slug``, where one is given. ``root`` is the user's store, ``home()`` by default.
     """
     names = implementation_names(operation) if implementations is None else implementations
     try:
@@ -50,16 +81,11 @@ def served_winners(
     ]
     rows = [Served(trial, "user") for trial in users]
     rows += [Served(trial, "shipped") for trial in winners(shipped)]
-    problems: dict[tuple[object, ...], dict[str, Served]] = {}
-    for row in sorted(rows, key=_precedence):
-        trial = row.trial
-        if _is_valid(trial):
-            problem = problems.setdefault((trial.device, trial.shape, trial.policy), {})
-            problem.setdefault(trial.implementation, row)
-    return [row for problem in problems.values() for row in _ranked(list(problem.values()))]
+    return sorted(rows, key=_precedence)
 
 
-def _is_valid(trial: Trial) -> bool:
+def is_valid(trial: Trial) -> bool:
+    """Return True if a row's config is valid for the row's own shape by today's rules."""
     space = get_implementation(trial.operation, trial.implementation).space
     try:
         return space.reject(trial.config, trial.shape, trial.device) is None  # reading has checked names and values

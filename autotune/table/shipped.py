@@ -188,4 +188,8 @@ def _require_place(name: str, table: Table, where: str) -> None:
 
 def _fits(name: str, pattern: str) -> bool:
     """Match a path with a pattern, folder by folder; a star alone would match across them."""
-    return name.count("/") == pattern.count("/") and fnmatchcase(name, pattern)
+    found, wanted = name.split("/"), pattern.split("/")
+    return len(found) == len(wanted) and all(
+        have == want or want == "*" or ("*" in want and fnmatchcase(have, want))
+        for have, want in zip(found, wanted, strict=True)
+    )

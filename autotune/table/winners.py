@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from autotune.registry import get_implementation, implementation_names
+from autotune.shape import values_getter
 from autotune.trial import Stage, Status, Trial
 
 TIE_RATIO: Final = 1.01  # medians within 1 % of the fastest are not told apart
@@ -102,4 +103,4 @@ def _place(winner: Trial) -> tuple[Any, ...]:
 
 def _values(part: Any) -> tuple[Any, ...]:
     """Return the values of a dataclass, without ``astuple``'s copies."""
-    return tuple([getattr(part, name) for name in type(part).__dataclass_fields__])
+    return values_getter(tuple(type(part).__dataclass_fields__))(part)

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from autotune.device import NVIDIA_H200
 from autotune.dispatch import evidence, get_kernel
-from autotune.trial import Policy
+from autotune.table import is_valid
+from autotune.trial import Policy, Trial
 from tests import sample
 from tests.dispatch.tables import H200, SLOWER, THIRD, Tables, default_of
 
@@ -60,6 +62,43 @@ def test_a_config_that_is_invalid_here_is_passed_over(tables: Tables) -> None:
         "no tuned shape of flash_attention/triton on NVIDIA H200 has a config that is valid here; "
         f"the nearest, {nearer.shape}, is 0.58 away: the space's default"
     )
+
+
+def test_a_row_that_is_invalid_for_its_own_shape_is_as_good_as_none(tables: Tables) -> None:
+    short, valid = sample.shape(seq_q=64, seq_kv=1024), sample.config(BLOCK_Q=64, num_warps=4)
+    tables.ship(sample.trial(short, valid), sample.trial(sample.shape(seq_q=512, seq_kv=1024)))
+    tables.tune(sample.trial(short))  # its BLOCK_Q is longer than 64
+    why = get_kernel(short, device=H200).provenance
+    assert (why.rung, why.origin) == ("exact", "shipped")
+    tables.ship(sample.trial(sample.shape(seq_q=512, seq_kv=1024)))
+    assert get_kernel(short, device=H200).provenance.reason.endswith(
+        f"the nearest, {sample.shape(seq_q=512, seq_kv=1024)}, is 3.00 away: the space's default"
+    )
+    mine = replace(NVIDIA_H200, name="NVIDIA H200 of mine")
+    tables.tune(sample.trial(short, device=mine))
+    with pytest.warns(RuntimeWarning, match="no table knows the device NVIDIA H200 of mine"):
+        get_kernel(short, device=mine.name)
+
+
+def test_rows_that_cannot_answer_are_not_judged(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule takes microseconds a row, and a table has hundreds; one row says that the device is known."""
+    judged: list[Any] = []
+
+    def note(trial: Trial) -> bool:
+        judged.append(trial.shape.as_dict()["batch"])
+        return is_valid(trial)
+
+    monkeypatch.setattr("autotune.table.served.is_valid", note)
+    monkeypatch.setattr("autotune.table.is_valid", note)
+    tables.ship(*[sample.trial(sample.shape(batch=2**power)) for power in range(12)])
+    assert get_kernel(sample.shape(batch=64)).provenance.rung == "exact"
+    assert sorted(judged) == [32, 64, 128]
+    judged.clear()
+    assert get_kernel(sample.shape(batch=2**14)).provenance.rung == "default"
+    assert judged == [2**11]
+    judged.clear()
+    assert get_kernel(sample.shape(batch=512), device=H200).provenance.rung == "exact"
+    assert len(judged) == 4
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ def test_tables_that_are_switched_off_are_not_read(tables: Tables, environment: 
     for damaged in (tables.home, tables.results):
         for path in damaged.rglob("*.parquet"):
             path.write_bytes(b"no table")
-    environment.setattr("autotune.table.served_winners", None)
+    environment.setattr("autotune.table.stored_winners", None)
     environment.setattr("autotune.table.shipped_portfolios", None)
     environment.setenv("AUTOTUNE_DISABLE", "1")
     reload()

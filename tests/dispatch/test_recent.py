@@ -1,5 +1,6 @@
 """Picks that are found again by the identity of their shape: what else was asked for still counts."""
 
+import inspect
 from typing import Any
 
 import pytest
@@ -55,6 +56,17 @@ def test_other_arguments_are_not_answered_by_an_earlier_pick(tables: Tables) -> 
         assert pick_for_device(PAGED, 0, "paged_prefill").operation == "paged_prefill"
         assert pick_for_device(PAGED, 0, "paged_decode").operation == "paged_decode"
         assert pick_for_device(shape, None, "flash_attention").provenance.rung == "exact"
+
+
+def test_more_or_less_than_a_shape_is_refused_though_it_was_picked(tables: Tables) -> None:
+    shape, asked = sample.shape(), [sample.shape(), sample.shape()]
+    kernel = get_kernel(shape)
+    wrong: Any = get_kernel
+    for given in ([], [shape, shape], asked):
+        with pytest.raises(TypeError, match=r"get_kernel\(\)"):
+            wrong(*given)
+    assert wrong(shape=shape) is kernel
+    assert list(inspect.signature(get_kernel).parameters)[:3] == ["shape", "device", "on_miss"]
 
 
 def test_a_miss_that_was_served_is_a_miss_for_who_minds(tables: Tables) -> None:

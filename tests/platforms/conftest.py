@@ -12,7 +12,7 @@ CACHES = (platforms._read_device, platforms.toolchain, nvidia._nvml_handle)
 
 @pytest.fixture(autouse=True)
 def forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(platforms, "_bindings", None)
+    monkeypatch.setattr(platforms, "_ask_index", None)
     for cached in CACHES:
         cached.cache_clear()
     yield

@@ -149,7 +149,8 @@ def test_every_gpu_of_a_process_is_a_device_of_its_own(monkeypatch: pytest.Monke
 
     torch.cuda.get_device_properties = properties
     torch.cuda.is_initialized = lambda: True
-    torch._C = SimpleNamespace(_cuda_getDevice=lambda: 1)
+    here = [1]
+    torch._C = SimpleNamespace(_cuda_getDevice=lambda: here[-1], _cuda_getDeviceCount=lambda: 2)
     install(monkeypatch, torch=torch, pynvml=None)
     first, second = platforms.current_device(0), platforms.current_device(1)
     assert [(first.name, first.arch), (second.name, second.arch)] == [
@@ -158,7 +159,7 @@ def test_every_gpu_of_a_process_is_a_device_of_its_own(monkeypatch: pytest.Monke
     ]
     asked = len(read)
     assert platforms.current_device() is second
-    torch._C._cuda_getDevice = lambda: 0
+    here.append(0)
     assert platforms.current_device() is first
     assert platforms.current_device(1) is second
     assert len(read) == asked
@@ -171,6 +172,16 @@ def test_asking_for_the_device_here_does_not_start_cuda(monkeypatch: pytest.Monk
     assert platforms.current_device() == NVIDIA_H200
 
 
+@pytest.mark.parametrize(("count", "found"), [(1, [0, 0, 0]), (2, [0, 1, 2])])
+def test_the_only_gpu_is_the_current_one(monkeypatch: pytest.MonkeyPatch, count: int, found: list[int]) -> None:
+    """Torch says which one is current where there are several; of one it need not be asked in every call."""
+    torch, indices = fake_torch(), iter(range(3))
+    torch.cuda.is_initialized = lambda: True
+    torch._C = SimpleNamespace(_cuda_getDevice=lambda: next(indices), _cuda_getDeviceCount=lambda: count)
+    install(monkeypatch, torch=torch, pynvml=None)
+    assert [platforms.current_index() for _ in range(3)] == found
+
+
 FORK: Final = """
 import os, sys
 from types import SimpleNamespace
@@ -178,7 +189,8 @@ from autotune import platforms
 first = os.getpid()
 initialized = False
 cuda = SimpleNamespace(is_initialized=lambda: initialized and os.getpid() == first)  # as torch says of a bad fork
-sys.modules["torch"] = SimpleNamespace(cuda=cuda, _C=SimpleNamespace(_cuda_getDevice=lambda: 3))
+bindings = SimpleNamespace(_cuda_getDevice=lambda: 3, _cuda_getDeviceCount=lambda: 4)
+sys.modules["torch"] = SimpleNamespace(cuda=cuda, _C=bindings)
 found = [platforms.current_index()]
 initialized = True
 found += [platforms.current_index(), platforms.current_index()]

@@ -181,9 +181,10 @@ def test_a_process_that_holds_a_context_is_warned_and_measures_on_its_current_gp
         return child
 
     monkeypatch.setattr(worker_keeper, "Child", note)
-    monkeypatch.setattr(platforms, "_bindings", None)
+    monkeypatch.setattr(platforms, "_ask_index", None)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 1, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", lambda: 2, raising=False)
     with pytest.warns(
         RuntimeWarning, match="the GPU is shared with this process, which holds a CUDA context"
     ) as warned:
