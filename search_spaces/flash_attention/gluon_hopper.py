@@ -1,12 +1,10 @@
-"""The space of flash attention in Gluon for Hopper: parameters, validity and default.
-
-It is not registered with the package yet: no GPU has run its kernel. ``benchmarks.gluon_forward`` registers it.
-"""
+"""The space of flash attention in Gluon for Hopper: parameters, validity and default."""
 
 import math
 from typing import Final
 
 from autotune.device import Device
+from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds
 from autotune.search_spaces.sources import SHARED, kernel_files
@@ -77,6 +75,8 @@ def shared_bytes(config: Config, shape: AttentionShape) -> int:
 
 def default(shape: AttentionShape, device: Device) -> Config:
     """Return the schedule of FlashAttention-3 as far as tiles are powers of two: two consumers, 128 keys."""
+    if (problem := supports(shape, device)) is not None:
+        raise InvalidShapeError(problem)
     is_wide = max(bounds.padded_widths(shape.head_dim, shape.head_dim_v)) > 128
     return Config(
         consumers=min(2, math.ceil(shape.seq_q / ROWS)),
