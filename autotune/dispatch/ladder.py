@@ -114,7 +114,8 @@ def why_default(admitted: Sequence[Implementation[Any]], shape: Shape, device: D
 
     What is served instead is left for the caller to add.
     """
-    where = f"no tuned shape of {' or '.join(each.title for each in admitted)} on {device.name}"
+    names = " or ".join(each.name for each in admitted)
+    where = f"no tuned shape of {admitted[0].operation}/{names} on {device.name}"
     tuned = [row.trial.shape for row in rows if row.trial.device.model == device.model]
     if not tuned:
         return where + (", an architecture and no device" if device.name == device.arch else f" ({device.arch})")

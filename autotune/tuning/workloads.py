@@ -64,7 +64,9 @@ def find_answers(
     for operation, shape in workloads:
         chosen = find_implementations(operation, shape, executor.device, names)
         answer = Answer(operation, shape, shape, chosen)
-        answers.append(_recorded(answer, executor) if isinstance(executor, ReplayExecutor) else answer)
+        if isinstance(executor, ReplayExecutor):
+            answer = _recorded(answer, executor, is_named=bool(names))
+        answers.append(answer)
     return answers
 
 
@@ -84,8 +86,11 @@ def take_turns(answers: Sequence[Answer], executor: Executor | ExecutorInfo, obs
             yield each
 
 
-def _recorded(answer: Answer, executor: ReplayExecutor) -> Answer:
-    """Answer by the nearest shape at which one of the implementations is recorded; a search leaves the others out."""
+def _recorded(answer: Answer, executor: ReplayExecutor, *, is_named: bool) -> Answer:
+    """Answer by the nearest shape at which one of the implementations is recorded.
+
+    The others are left out, without a word unless they were named.
+    """
     found, missing = [], None
     for each in answer.implementations:
         try:
@@ -94,4 +99,7 @@ def _recorded(answer: Answer, executor: ReplayExecutor) -> Answer:
             missing = missing or error
     if not found:
         return replace(answer, missing=missing)
-    return replace(answer, shape=min(found, key=lambda shape: (answer.asked.distance(shape), repr(shape))))
+    shape = min(found, key=lambda shape: (answer.asked.distance(shape), repr(shape)))
+    names = executor.recorded_implementations(answer.operation, shape)
+    chosen = tuple(each for each in answer.implementations if is_named or each.name in names)
+    return replace(answer, shape=shape, implementations=chosen)
