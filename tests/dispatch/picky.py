@@ -25,7 +25,7 @@ class Picky:
             self.asked.append(bool(unfit))
             if unfit:
                 raise UnsupportedCallError(f"{unfit[0]}: copies need multiples of 16 bytes")
-            heads = (each.transpose(1, 2) for each in (q, k, v))
+            heads = (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
             found = torch.nn.functional.scaled_dot_product_attention(*heads, is_causal=shape.causal, scale=scale)
             return found.transpose(1, 2)
 
@@ -39,7 +39,7 @@ def _is_unfit(tensor: torch.Tensor) -> bool:
 
 KERNEL: Final = Picky(declines=True)
 ELSE: Final = Picky(declines=False)  # what stands for all others
-IMPLEMENTATION: Final = Implementation(
+IMPLEMENTATION: Final[Implementation[AttentionShape]] = Implementation(
     name="picky",
     operation="flash_attention",
     space=Space(

@@ -17,7 +17,18 @@ from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store, winners
 from autotune.trial import Candidate, Outcome, PriorPick, Stage, Status, Trial
-from tests.search.synthetic import LINE, PAIR, SHAPE, SYNTHETIC_PAIR, VALLEY, FakeExecutor, default, median_us, valid
+from tests.search.synthetic import (
+    LINE,
+    PAIR,
+    SHAPE,
+    SYNTHETIC_PAIR,
+    VALLEY,
+    FakeExecutor,
+    default,
+    median_us,
+    timing,
+    valid,
+)
 
 BEST_LINE, BEST_VALLEY = (min(valid(each), key=median_us) for each in (LINE, VALLEY))
 
@@ -83,6 +94,13 @@ def test_one_race_decides_between_the_finalists_of_all(store: Store) -> None:
         assert row.default_timing is not None
         assert row.default_timing.median_us == median_us(default(implementation))
     assert {row.implementation: row.config for row in winners(rows)} == {"line": BEST_LINE, "valley": BEST_VALLEY}
+
+
+def test_rows_of_all_have_the_time_of_what_people_write_by_hand(store: Store) -> None:
+    written = max(valid(VALLEY), key=median_us)
+    result = run(FakeExecutor(), store, heuristics={"valley": [written]})
+    assert result.winner is not None
+    assert (result.winner.implementation, result.winner.heuristic_timing) == ("line", timing(median_us(written)))
 
 
 @pytest.mark.slow
