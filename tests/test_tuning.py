@@ -162,6 +162,17 @@ def test_an_observer_receives_what_happens_in_order() -> None:
     assert len(notes.kept) == 12
 
 
+def test_a_replay_says_that_nothing_is_recorded_of_what_was_named_alone() -> None:
+    notes = Notes()
+    names = ("triton", "gluon_hopper")
+    (found,) = tune(sample.shape(64), implementations=names, observer=notes, **QUICK).results
+    assert notes.events[:3] == ["replay", "skipped", "start"]
+    assert found.search is not None
+    assert [bool(part.skipped) for part in found.search.implementations] == [False, True]
+    with pytest.raises(MissingDependencyError, match="no sweep of flash_attention/gluon_hopper is recorded"):
+        tune(sample.shape(64), implementations="gluon_hopper", **QUICK)
+
+
 def test_a_shape_of_several_that_fails_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     full = sample.shape(64, causal=False)  # of a family that is not recorded
     notes = Notes()

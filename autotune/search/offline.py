@@ -69,7 +69,9 @@ def confirm(
     try:
         compiled = tuple(compile_all(operation, shape, device, finalists, settings))
         if not implementation.can_interpret:
-            return Confirmation(compiled, None, unchecked=f"Triton's interpreter cannot run {implementation.title}")
+            where = f"its numbers were checked on the {device.name} that recorded it"
+            why = f"Triton's interpreter cannot run {implementation.title}; {where}"
+            return Confirmation(compiled, None, unchecked=why)
         verdict, dtype = check_interpreted(implementation, winner.config, shape)
     except MissingDependencyError as error:
         return Confirmation(compiled, None, unchecked=str(error))
