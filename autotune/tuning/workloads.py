@@ -64,9 +64,7 @@ def find_answers(
     for operation, shape in workloads:
         chosen = find_implementations(operation, shape, executor.device, names)
         answer = Answer(operation, shape, shape, chosen)
-        if isinstance(executor, ReplayExecutor):
-            answer = _recorded(answer, executor, is_named=bool(names))
-        answers.append(answer)
+        answers.append(_recorded(answer, executor) if isinstance(executor, ReplayExecutor) else answer)
     return answers
 
 
@@ -86,11 +84,8 @@ def take_turns(answers: Sequence[Answer], executor: Executor | ExecutorInfo, obs
             yield each
 
 
-def _recorded(answer: Answer, executor: ReplayExecutor, *, is_named: bool) -> Answer:
-    """Answer by the nearest shape at which one of the implementations is recorded.
-
-    The others are left out, without a word unless they were named.
-    """
+def _recorded(answer: Answer, executor: ReplayExecutor) -> Answer:
+    """Answer by the nearest shape at which one of the implementations is recorded; a search leaves the others out."""
     found, missing = [], None
     for each in answer.implementations:
         try:
@@ -99,7 +94,4 @@ def _recorded(answer: Answer, executor: ReplayExecutor, *, is_named: bool) -> An
             missing = missing or error
     if not found:
         return replace(answer, missing=missing)
-    shape = min(found, key=lambda shape: (answer.asked.distance(shape), repr(shape)))
-    names = executor.recorded_implementations(answer.operation, shape)
-    chosen = tuple(each for each in answer.implementations if is_named or each.name in names)
-    return replace(answer, shape=shape, implementations=chosen)
+    return replace(answer, shape=min(found, key=lambda shape: (answer.asked.distance(shape), repr(shape))))
