@@ -66,7 +66,7 @@ class MissingDependencyError(AutotuneError):
 class UnsupportedCallError(AutotuneError):
     """A candidate cannot compute one call's tensors or options, such as strides; the message says why.
 
-    The next candidate that may be served takes that call, and that call alone (``autotune.dispatch.TunedKernel``).
+    The next candidate that may be served takes that call, and those that are alike (``autotune.dispatch.TunedKernel``).
     """
 
 

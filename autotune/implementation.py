@@ -126,7 +126,8 @@ class Kernel(Protocol):
         these is ``out=`` only if the caller gave one.
 
         Raises (the callable):
-            UnsupportedCallError: it cannot compute these tensors or options; the next candidate takes this call.
+            UnsupportedCallError: it cannot compute tensors of these types, sizes, strides and alignment, or these
+                options; the next candidate takes this call and all that are alike in them.
         """
 
 

@@ -19,7 +19,7 @@ from autotune.device import Device
 from autotune.dispatch import get_kernel
 from autotune.executor import Executor
 from autotune.implementation import Implementation
-from autotune.registry import get_implementation, get_operation, register_implementation
+from autotune.registry import get_implementation, get_operation
 from autotune.roofline import rates
 from autotune.shape import AttentionShape
 from autotune.trial import Candidate, Outcome, Status
@@ -29,7 +29,6 @@ from benchmarks.problem_parts import deal, parse_part
 from benchmarks.shipped_problems import OPERATION, benchmark_shape
 
 NAME: Final = "gluon_hopper"
-REFERENCE: Final = "autotune.search_spaces.flash_attention.gluon_hopper:IMPLEMENTATION"
 FINALISTS: Final = 3
 RACE_SECONDS: Final = 3.0
 
@@ -71,7 +70,6 @@ def main() -> None:
     parser.add_argument("--part", type=parse_part, default=(1, 1), metavar="I/N", help="every N-th cell, from the I-th")
     given = parser.parse_args()
     require_gpu("gluon_forward")
-    register_implementation(OPERATION, NAME, REFERENCE)
     operation, implementation = get_operation(OPERATION), get_implementation(OPERATION, NAME)
     cells = deal(list(itertools.product((64, 128), (False, True), LENGTHS)), given.part)
     failures: Counter[str] = Counter()

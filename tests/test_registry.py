@@ -97,7 +97,7 @@ def test_a_reference_of_another_form_is_refused_at_once(reference: str) -> None:
 def test_an_implementation_of_a_misspelt_operation_is_named_where_names_are_listed() -> None:
     registry.register_implementation("flash_atention", "mine", "mine.space:IMPLEMENTATION")
     with pytest.raises(
-        UnknownNameError, match="registered: triton, flex; flash_atention/mine is registered too, but no"
+        UnknownNameError, match="registered: triton, gluon_hopper, flex; flash_atention/mine is registered too, but no"
     ):
         registry.get_implementation("flash_attention", "mine")
     with pytest.raises(UnknownNameError, match="flash_atention/mine"):

@@ -124,7 +124,7 @@ def test_a_gpu_has_its_budget_from_what_was_begun_and_tells_the_steps_of_its_sta
     executor = FakeExecutor()
     executor.reached = {"gpu_opened": begun.started + 2.0, "before": begun.started - 1.0}
     monkeypatch.setattr(tuner, "open_executor", lambda *_: executor)
-    (found,) = tune(sample.shape(64), **QUICK, begun=begun).results
+    (found,) = tune(sample.shape(64), implementations="triton", **QUICK, begun=begun).results
     assert found.search is not None
     assert found.search.seconds > 1000.0
     assert list(found.search.stages) == ["gpu_opened", "listed", "first_measured", "screened"]
@@ -157,9 +157,19 @@ def test_a_second_call_continues() -> None:
 def test_an_observer_receives_what_happens_in_order() -> None:
     notes = Notes()
     tune([sample.shape(64), sample.shape(96), sample.shape(128)], observer=notes, **QUICK)
-    searched = ["start", "race", "result", "confirming", "confirmed", "saved"]
+    searched = ["start", "skipped", "race", "result", "confirming", "confirmed", "saved"]
     assert notes.events == ["replay", *searched, "nearest", *searched]
     assert len(notes.kept) == 12
+
+
+def test_a_replay_says_of_what_nothing_is_recorded() -> None:
+    notes = Notes()
+    (found,) = tune(sample.shape(64), observer=notes, **QUICK).results
+    assert notes.events[:3] == ["replay", "start", "skipped"]
+    assert found.search is not None
+    assert [bool(part.skipped) for part in found.search.implementations] == [False, True]
+    with pytest.raises(MissingDependencyError, match="no sweep of flash_attention/gluon_hopper is recorded"):
+        tune(sample.shape(64), implementations="gluon_hopper", **QUICK)
 
 
 def test_a_shape_of_several_that_fails_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,7 +398,8 @@ def test_a_search_on_a_gpu_begins_with_what_tables_alone_serve(
     dispatch.reload()
     executor = FakeExecutor(time_us=lambda config: 100.0 + config.integer("BLOCK_K") + config.integer("num_stages"))
     monkeypatch.setattr(tuner, "open_executor", lambda *_: executor)
-    (near, untuned) = tune([shape, sample.shape(64, batch=7)], **{**QUICK, "trials": 8}).results
+    shapes = [shape, sample.shape(64, batch=7)]
+    (near, untuned) = tune(shapes, implementations="triton", **{**QUICK, "trials": 8}).results
     assert near.winner is not None
     assert untuned.failure == ""
     assert near.winner.default_config == chosen
@@ -408,7 +419,7 @@ def test_a_gpu_begins_with_what_is_served_and_measures_what_people_write_beside(
     dispatch.reload()
     executor = FakeExecutor(time_us=lambda config: 100.0 + config.integer("BLOCK_K") + config.integer("num_stages"))
     monkeypatch.setattr(tuner, "open_executor", lambda *_: executor)
-    (found,) = tune(shape, **{**QUICK, "trials": 8}).results
+    (found,) = tune(shape, implementations="triton", **{**QUICK, "trials": 8}).results
     space = get_implementation("flash_attention", "triton").space
     by_hand = space.heuristics(shape, executor.device)
     # The near winner, which is served, the served default, the space's default, and what people write by hand.

@@ -20,7 +20,7 @@ from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Candidate, Outcome, Status
 from tests import sample
-from tests.dispatch.tables import PAGED, SLOWER, Tables, default_of, served_from
+from tests.dispatch.tables import PAGED, SLOWER, Tables, default_of, defaults_of, served_from
 
 SHAPE: Final = sample.shape()
 
@@ -48,8 +48,8 @@ class Binary:
 class Compiler:
     """Kernels that compile at their first call as Triton's do, one binary for the output and one for all of them."""
 
-    def __init__(self, too_large: Config | None = None) -> None:
-        self.too_large = too_large
+    def __init__(self) -> None:
+        self.too_large: list[Config] = []
         self.binaries: dict[tuple[Config, Shape, bool], Binary] = {}
         self.caches: list[Shape] = []  # for which ``append_kv`` was compiled
 
@@ -66,7 +66,7 @@ class Compiler:
         if key not in self.binaries:
             if not is_ahead:
                 events.begin_compile("forward")
-            self.binaries[key] = Binary(key[0], is_too_large=key[0] == self.too_large)
+            self.binaries[key] = Binary(key[0], is_too_large=key[0] in self.too_large)
             events.note_compile("forward", 0.5, is_ahead)
         return self.binaries[key]
 
@@ -134,7 +134,7 @@ def test_what_was_not_warmed_is_an_error_after_the_seal(tables: Tables, compiler
 
 def test_a_config_that_does_not_fit_gives_way_ahead_of_the_call(tables: Tables, compiler: Compiler) -> None:
     tables.ship(sample.trial(), sample.trial(sample.shape(batch=15), SLOWER))
-    compiler.too_large = sample.FAST
+    compiler.too_large = [sample.FAST]
     with pytest.warns(RuntimeWarning, match="refuses"):
         (found,) = autotune.warm(SHAPE)
     assert (found.candidate, found.rung, found.failure) == (Candidate("triton", SLOWER), "nearest", "")
@@ -142,8 +142,9 @@ def test_a_config_that_does_not_fit_gives_way_ahead_of_the_call(tables: Tables, 
 
 
 def test_a_default_that_does_not_fit_is_said(tables: Tables, compiler: Compiler) -> None:
-    compiler.too_large = default_of(SHAPE)
-    (found,) = autotune.warm(SHAPE)
+    compiler.too_large = defaults_of(SHAPE)
+    with pytest.warns(RuntimeWarning, match="refuses"):
+        (found,) = autotune.warm(SHAPE)
     assert found.failure == "RefusalError: out of resource: shared memory"
 
 
@@ -209,7 +210,7 @@ def test_without_a_gpu_the_next_candidate_is_compiled_where_one_is_refused(
     pool.refused.add(sample.FAST)
     (found,) = autotune.warm(SHAPE, device="h200")
     assert (found.candidate.config, found.rung, found.failure) == (default_of(SHAPE), "default", "")
-    pool.refused.add(default_of(SHAPE))
+    pool.refused.update(defaults_of(SHAPE))
     (found,) = autotune.warm(SHAPE, device="h200")
     assert (found.candidate.config, found.rung) == (sample.FAST, "exact")
     assert found.failure == "out_of_resources: too large"

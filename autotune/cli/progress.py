@@ -146,7 +146,8 @@ class Progress(Observer):
             space = get_implementation(result.operation.name, outcome.implementation).space
             why = space.why_invalid(outcome.config, result.shape, target)
             text = compiled_text(outcome, target) + (f" (outside its space: {why})" if why else "")
-            self._print(f"target    {candidate_text(outcome.candidate, of_several=is_of_several(result))}: {text}")
+            of_several = is_of_several(result) or outcome.implementation != _winner_of(result).implementation
+            self._print(f"target    {candidate_text(outcome.candidate, of_several=of_several)}: {text}")
 
     def on_saved(self, result: SearchResult, folder: Path) -> None:
         replayed = "a replay: where a measured row ships for the shape, that one is served and shown"

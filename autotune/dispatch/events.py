@@ -1,7 +1,8 @@
 """Events of serving, each logged by ``logging.getLogger("autotune")`` and counted for ``stats()``: picks, misses,
-compiles and refusals; and the seal, after which compiles and misses are errors.
+compiles, refusals and declines; and the seal, after which compiles and misses are errors.
 
-An event is noted where it happens once: at a pick, at a compile, when a config is refused. A call of a kernel that is
+An event is noted where it happens once: at a pick, at a compile, when a config is refused, at the first call of a kind
+that a candidate declines. A call of a kernel that is
 picked and compiled notes nothing.
 """
 
@@ -42,6 +43,7 @@ class Stats:
             the order in which they were first missed; ``autotune.tune(stats().misses)`` tunes them. What is asked of a
             device by its name serves no call here and is none.
         refusals: the candidates that this process's toolchain refused, each of which gave way to the next.
+        declines: the kinds of calls that a candidate could not take, as by their strides, so that the next one does.
         compiles: the binaries that were compiled, or loaded from Triton's cache; of a kernel that another library
             compiles, its first call.
         compile_seconds: how long they took, together.
@@ -52,6 +54,7 @@ class Stats:
     picks: Mapping[str, int]
     misses: tuple[tuple[str, Shape], ...]
     refusals: int
+    declines: int
     compiles: int
     compile_seconds: float
     late_compiles: int
@@ -80,7 +83,7 @@ class _Counts:
         self.noted: dict[Pick, None] = {}
         self.picked: dict[tuple[str, Shape, Device], None] = {}  # on any rung; none of these is missed late
         self.misses: dict[tuple[str, Shape], None] = {}
-        self.refusals = self.compiles = self.late_compiles = self.late_misses = 0
+        self.refusals = self.declines = self.compiles = self.late_compiles = self.late_misses = 0
         self.compile_seconds = 0.0
         self.seal: OnLate | None = None
 
@@ -121,6 +124,7 @@ def stats() -> Stats:
             picks=dict(_counts.picks),
             misses=tuple(_counts.misses),
             refusals=_counts.refusals,
+            declines=_counts.declines,
             compiles=_counts.compiles,
             compile_seconds=_counts.compile_seconds,
             late_compiles=_counts.late_compiles,
@@ -206,6 +210,13 @@ def note_refusal(operation: str, refused: Candidate, used: Candidate, error: Exc
     with _lock:
         _counts.refusals += 1
     LOGGER.warning("%s: %s is refused (%s); using %s", operation, refused, type(error).__name__, used)
+
+
+def note_decline(operation: str, shape: Shape, reason: str) -> None:
+    """Log and count a kind of calls that goes to the next candidate."""
+    with _lock:
+        _counts.declines += 1
+    LOGGER.info("%s: %s: %s", operation, shape, reason)
 
 
 def begin_compile(kernel: str) -> None:

@@ -2,11 +2,12 @@
 
 import threading
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from autotune.dispatch.events import begin_compile, note_refusal, noting_first_call, watch_compiles
+from autotune.dispatch.declined_calls import DeclinedCalls
+from autotune.dispatch.events import begin_compile, note_decline, note_refusal, noting_first_call, watch_compiles
 from autotune.dispatch.evidence import NOTHING_RECORDED, Expectation
 from autotune.errors import BaselineUnavailableError, UnsupportedCallError, is_toolchain_refusal
 from autotune.operation import ServedBaseline, ServedDefinition
@@ -34,7 +35,7 @@ class Provenance:
     space's, also where a portfolio keeps that. ``expected_regret`` is how much longer this is expected to take than
     the best, 0.02 for 2 %, by ``evidence``, a number of measurements: None and 0 where nothing recorded tells.
     ``notes`` are the accepted differences in source and toolchain between what was measured, a row or a portfolio, and
-    this process.
+    this process. ``declined`` are the calls so far that the next candidate was served instead, each with the reason.
     """
 
     rung: Rung
@@ -47,6 +48,7 @@ class Provenance:
     default: DefaultName | None = None
     served: str = ""
     hint: str = ""
+    declined: tuple[str, ...] = ()
 
     @property
     def reason(self) -> str:
@@ -92,13 +94,14 @@ class TunedKernel:
         provenance: where the candidate comes from and why.
     """
 
-    __slots__ = ("_alternatives", "_calls", "_picked", "_repeats", "operation", "shape")
+    __slots__ = ("_alternatives", "_calls", "_declined", "_picked", "_repeats", "operation", "shape")
 
     def __init__(self, operation: str, shape: Shape, alternatives: Sequence[Alternative]) -> None:
         self.operation = operation
         self.shape = shape
         self._picked = self._alternatives = tuple(alternatives)  # of these the refused are dropped, of those none
         self._calls: dict[int, Callable[..., Any]] = {}  # by the identity of an alternative, in the least time
+        self._declined = DeclinedCalls()
         self._repeats = all(each.is_deterministic(operation) for each in self._alternatives)
 
     @property
@@ -117,7 +120,8 @@ class TunedKernel:
 
     @property
     def provenance(self) -> Provenance:
-        return self._alternatives[0].provenance
+        found, declined = self._alternatives[0].provenance, self._declined.reasons
+        return replace(found, declined=declined) if declined else found
 
     @property
     def is_untuned(self) -> bool:
@@ -146,19 +150,24 @@ class TunedKernel:
         """Compute; the first call loads torch and triton, and compiles unless the binary is cached.
 
         Of the candidates that may be served, the stored ones and at last the default, the first that can takes the
-        call. One that raises ``UnsupportedCallError`` gives way for this call alone, and under
+        call. One that raises ``UnsupportedCallError`` gives way for calls of this signature (types, sizes, strides,
+        the alignment of addresses, devices and options), a baseline for this call alone, and under
         ``torch.use_deterministic_algorithms(True)`` one whose runs may differ. One that this toolchain refuses to
         compile or launch (``autotune.errors.is_toolchain_refusal``) gives way for good, with a warning. Any other
         exception is the caller's, and so is that of the last candidate.
         """
         alternatives = self._alternatives if self._repeats else self._allowed()
+        if self._declined and (declined := self._declined.of(tensors, options)):
+            alternatives = tuple(each for each in alternatives if id(each) not in declined) or alternatives
         for each in alternatives:
             try:
                 call = self._calls.get(id(each))
                 return (self._bind(each) if call is None else call)(*tensors, **options)
-            except UnsupportedCallError:
+            except UnsupportedCallError as error:
                 if each is alternatives[-1]:
                     raise
+                if not isinstance(error, BaselineUnavailableError):  # which may hang on more than the signature
+                    self._decline(each, alternatives[alternatives.index(each) + 1], error, tensors, options)
             except Exception as error:  # not only of the first call: other strides or options are other binaries
                 if each is alternatives[-1] or not is_toolchain_refusal(error):
                     raise
@@ -219,6 +228,21 @@ class TunedKernel:
             return noting_first_call(implementation.title, call)
         watch_compiles(implementation.kernel.partition(":")[0])
         return call
+
+    def _decline(
+        self,
+        declining: Alternative,
+        following: Alternative,
+        error: UnsupportedCallError,
+        tensors: Sequence[Any],
+        options: Mapping[str, Any],
+    ) -> None:
+        """Let the candidate that follows take calls like this one from now on."""
+        why = f"served {following.candidate} instead of {declining.candidate}, because {error}"
+        with _lock:
+            is_new = self._declined.add(id(declining), tensors, options, why)
+        if is_new:
+            note_decline(self.operation, self.shape, why)
 
     def _drop(self, refused: Alternative, error: Exception) -> None:
         """Serve the next candidate from now on, unless another thread has turned to it already."""

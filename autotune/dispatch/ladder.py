@@ -117,7 +117,8 @@ def why_default(admitted: Sequence[Implementation[Any]], shape: Shape, device: D
 
     What is served instead is left for the caller to add.
     """
-    where = f"no tuned shape of {' or '.join(each.title for each in admitted)} on {device.name}"
+    text = " or ".join(each.name for each in admitted)
+    where = f"no tuned shape of {admitted[0].operation}/{text} on {device.name}"
     names = {each.name for each in admitted}
     own = [row for row in rows if row.trial.implementation in names and row.trial.device.model == device.model]
     if (near := _first_valid(own, shape.distance)) is None:

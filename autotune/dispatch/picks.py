@@ -150,14 +150,30 @@ def get_kernel(
 def pick_for_device(shape: Shape, place: int | Device | None, operation: str, *, among: Among = "ours") -> TunedKernel:
     """Return the kernel of an operation for a device, for tensors on the GPU of that index, or on the CPU (None).
 
-    Tensors on the CPU get the pick of an NVIDIA H200, whose numbers Triton's interpreter then checks.
+    Tensors on the CPU get the pick of an NVIDIA H200 among what Triton's interpreter can run, which then checks its
+    numbers.
     """
     recent = _recent[place, operation, among]
     if (found := recent.get(id(shape))) is not None:
         return found[0]
-    kernel = _pick(shape, NVIDIA_H200.name if place is None else place, operation, among, _generation)
+    if place is None:
+        kernel = _pick(shape, NVIDIA_H200.name, operation, _interpreted(shape, operation, among), _generation)
+    else:
+        kernel = _pick(shape, place, operation, among, _generation)
     _keep(recent, shape, kernel)
     return kernel
+
+
+def _interpreted(shape: Shape, operation: str, among: Among) -> Among:
+    """Narrow what may be served to what Triton's interpreter can run; what is pinned stays, or is refused."""
+    pin = _switches(_generation).pin(operation, among)
+    if pin is None:
+        found = named(get_operation(operation), among)
+        return tuple(each.name for each in found if each.can_interpret) or among
+    pinned = pinned_implementation(pin, operation, shape, NVIDIA_H200)
+    if pinned.is_ours and not pinned.can_interpret:
+        raise UsageError(f"{pin.origin}: Triton's interpreter cannot run {pinned.title}, and tensors are on the CPU")
+    return among
 
 
 def pick_for_tuning(shape: Shape, device: Device, operation: str, among: tuple[str, ...]) -> TunedKernel:

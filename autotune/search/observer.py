@@ -28,7 +28,7 @@ class Observer:
         """A replay tunes the recorded shape nearest to one that was asked for, or has done so already."""
 
     def on_skipped(self, implementation: str, reason: str) -> None:
-        """Nothing of an implementation can be tried for the shape whose search starts next."""
+        """Nothing of an implementation can be tried for the shape whose search has started."""
 
     def on_short_budget(self, reason: str) -> None:
         """The budget of the shape whose search starts next may not hold it; the reason says what would."""

@@ -10,8 +10,9 @@ from autotune.errors import MissingDependencyError
 from autotune.executor.compile_pool import CompilePool, limit_jobs
 from autotune.executor.interpreter import check_interpreted
 from autotune.executor.select import Settings
+from autotune.implementation import Implementation
 from autotune.operation import Operation
-from autotune.registry import get_implementation
+from autotune.registry import get_implementation, our_implementations
 from autotune.search.result import SearchResult
 from autotune.shape import Shape
 from autotune.space import Config
@@ -68,7 +69,9 @@ def confirm(
     try:
         compiled = tuple(compile_all(operation, shape, device, finalists, settings))
         if not implementation.can_interpret:
-            return Confirmation(compiled, None, unchecked=f"Triton's interpreter cannot run {implementation.title}")
+            where = f"its numbers were checked on the {device.name} that recorded it"
+            why = f"Triton's interpreter cannot run {implementation.title}; {where}"
+            return Confirmation(compiled, None, unchecked=why)
         verdict, dtype = check_interpreted(implementation, winner.config, shape)
     except MissingDependencyError as error:
         return Confirmation(compiled, None, unchecked=str(error))
@@ -112,13 +115,24 @@ def compile_all(
 
 
 def finalists_for(result: SearchResult, target: Device) -> list[Candidate]:
-    """Return the finalists of a search as candidates of another device, after its defaults."""
+    """Return the finalists of a search as candidates of another device, after its defaults.
+
+    Where none of their implementations supports that device, the defaults of others of ours stand for them.
+    """
+    raced = dict.fromkeys(candidate.implementation for candidate in result.finalists)
+    known = [get_implementation(result.operation.name, name) for name in raced]
     found: list[Candidate] = []
-    for name in dict.fromkeys(candidate.implementation for candidate in result.finalists):
-        default = get_implementation(result.operation.name, name).space.default(result.shape, target)
+    for each in _supporting(known, result.shape, target) or _supporting(
+        our_implementations(result.operation.name), result.shape, target
+    ):
+        name, default = each.name, each.space.default(result.shape, target)
         configs = [default]
-        for config in (each.config for each in result.finalists if each.implementation == name):
+        for config in (candidate.config for candidate in result.finalists if candidate.implementation == name):
             shared = {key: value for key, value in config.items() if None not in (value, default[key])}
             configs.append(Config({**default, **shared}))
         found += [Candidate(name, config) for config in dict.fromkeys(configs)]
     return found
+
+
+def _supporting(known: Iterable[Implementation[Any]], shape: Shape, target: Device) -> list[Implementation[Any]]:
+    return [each for each in known if each.supports(shape, target) is None]

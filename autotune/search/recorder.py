@@ -13,7 +13,7 @@ from autotune.roofline import rates
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store
-from autotune.trial import Candidate, Outcome, PriorPick, Stage, Status, Toolchain, Trial
+from autotune.trial import Candidate, Outcome, PriorPick, Stage, Status, Timing, Toolchain, Trial
 
 # The machine's failure, not the config's: such a config is tried again by the next run.
 NO_VERDICT: Final = (Status.OUT_OF_MEMORY, Status.WORKER_DIED)
@@ -105,16 +105,16 @@ class Recorder:
         self.screened |= {trial.config: trial for trial in trials}
         return trials
 
-    def race_rows(self, race: Race, race_id: str) -> list[Trial]:
-        """Make the rows of a race that are of this implementation."""
+    def race_rows(self, race: Race, race_id: str, by_hand: Timing | None = None) -> list[Trial]:
+        """Make the rows of a race that are of this implementation; ``by_hand`` is the least time of what people write
+        by hand, of whatever implementation."""
         outcomes = [outcome for outcome in race.outcomes if outcome.implementation == self.implementation.name]
         timings = {outcome.config: outcome.timing for outcome in outcomes}
-        by_hand = [timing for config in self.heuristics if (timing := timings.get(config)) is not None]
         best = race.fastest_baseline
         shared: dict[str, Any] = {
             "default_timing": timings.get(self.default),
             "default_config": self.default,
-            "heuristic_timing": min(by_hand, key=lambda timing: timing.median_us, default=None),
+            "heuristic_timing": by_hand,
             "baseline": best.name,
             "baseline_timing": best.timing,
         }
@@ -169,6 +169,9 @@ def keep_race(race: Race, recorders: Mapping[str, Recorder]) -> list[Trial]:
     """Store a race as one batch; the rows of all implementations share its name."""
     first = next(iter(recorders.values()))
     race_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{first.study}"
-    rows = [row for recorder in recorders.values() for row in recorder.race_rows(race, race_id)]
+    written = {recorder.candidate(config) for recorder in recorders.values() for config in recorder.heuristics}
+    timings = [each.timing for each in race.outcomes if each.candidate in written and each.timing is not None]
+    by_hand = min(timings, key=lambda timing: timing.median_us, default=None)
+    rows = [row for recorder in recorders.values() for row in recorder.race_rows(race, race_id, by_hand)]
     first.store.append(rows)
     return rows

@@ -73,8 +73,6 @@ def search(
     executor.open(operation, shape)  # before resuming: a replay's toolchain is that of the sweep it opens
     wanted = list(implementations) or our_implementations(operation.name)
     skipped = _skip(operation, wanted, shape, executor)
-    for name, reason in skipped.items():
-        observer.on_skipped(name, reason)
     recorders = [
         Recorder(
             *(operation, each, shape, executor, store, seed),
@@ -99,6 +97,8 @@ def search(
     ]
     valid = {study.name: study.valid for study in studies}
     observer.on_start(operation, shape, valid=valid, resumed=len(known), best=best_of(known))
+    for name, reason in skipped.items():
+        observer.on_skipped(name, reason)
     rows = [row for study in studies for row in study.races]
     ending, is_decided, reached = Ending.INTERRUPTED, False, {"listed": time.monotonic()}
     try:

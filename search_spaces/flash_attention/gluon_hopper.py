@@ -1,12 +1,10 @@
-"""The space of flash attention in Gluon for Hopper: parameters, validity and default.
-
-It is not registered with the package yet: no GPU has run its kernel. ``benchmarks.gluon_forward`` registers it.
-"""
+"""The space of flash attention in Gluon for Hopper: parameters, validity and default."""
 
 import math
 from typing import Final
 
 from autotune.device import Device
+from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds
 from autotune.search_spaces.sources import SHARED, kernel_files
@@ -76,11 +74,13 @@ def shared_bytes(config: Config, shape: AttentionShape) -> int:
 
 
 def default(shape: AttentionShape, device: Device) -> Config:
-    """Return a schedule near the best of all that ``benchmarks.gluon_forward`` screens.
+    """Return a schedule near the best of all.
 
     Over heads of 64 and 128, both masks and lengths of 512 to 16,384 these took 1.02 times what the fastest took, in
     geometric mean (H200, 2026-11-23, 108 binaries, some 20 launches of each).
     """
+    if (problem := supports(shape, device)) is not None:
+        raise InvalidShapeError(problem)
     widest = max(bounds.padded_widths(shape.head_dim, shape.head_dim_v))
     is_long = shape.seq_kv * widest >= LONG
     consumers = 3 if widest <= 64 and (is_long or not shape.causal) else 2

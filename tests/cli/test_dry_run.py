@@ -8,6 +8,7 @@ import pytest
 from autotune import platforms
 from autotune.device import NVIDIA_H200
 from autotune.executor import select
+from autotune.registry import our_implementations
 from tests.cli.conftest import Machine, Ran
 
 Run = Callable[..., Ran]
@@ -18,7 +19,8 @@ def test_a_dry_run_says_what_would_happen_and_writes_nothing(run: Run, machine: 
     ran = run("search", "--seq", "64,96", "--dry-run", "--trials", "30", "--sampler", "tpe")
     assert (ran.code, ran.err) == (0, "")
     words = [line.split()[0] for line in ran.out.splitlines() if line and not line.startswith((" ", "pruned"))]
-    assert words == ["no", "flash_attention/triton:", "space", "default", "known", "sampler", "expected", "not"]
+    plan = ["flash_attention/triton:", "space", "default", "known", "sampler", "expected"]
+    assert words == ["no", *plan, "skipped", "not"]
     assert "sampler   tpe, 30 trials at most that reach the device\n" in ran.out
     assert "assuming 1.5 s to compile a config" in ran.out
     assert not machine.home.exists()
@@ -46,9 +48,9 @@ def test_a_dry_run_beside_a_gpu_does_not_open_it(run: Run, machine: Machine, mon
     ran = run("search", "--seq", "64,128", "--model", "flux.1", "--dry-run", "--json", "--jobs", "2")
     assert ran.code == 0
     plans = json.loads(ran.out)
-    assert [(plan["executor"], plan["shape"]["seq_q"], plan["jobs"]) for plan in plans] == [
-        ("gpu", 64, 2),
-        ("gpu", 128, 2),
+    ours = [each.name for each in our_implementations("flash_attention")]
+    assert [(plan["executor"], plan["shape"]["seq_q"], plan["implementation"], plan["jobs"]) for plan in plans] == [
+        ("gpu", length, name, 2) for length in (64, 128) for name in ours
     ]
     assert all(plan["size"] == plan["valid"] + sum(group["count"] for group in plan["pruned"]) for plan in plans)
     assert not machine.home.exists()

@@ -43,11 +43,21 @@ def compiled_of(implementation: Implementation[Any], device: Device) -> dict[str
     return found
 
 
+def compiled_for(device: Device) -> list[Implementation[Any]]:
+    """Return the implementations that compile ahead and compute something on a device."""
+    return [
+        each
+        for each in IMPLEMENTATIONS
+        if each.compiles_ahead
+        and any(each.supports(shape, device) is None for shape in data_of(each.operation).compiled)
+    ]
+
+
 def main() -> None:
     messages = take_standard_output()
     device = device_of(sys.argv[1])
     use_target(architecture(device.arch))
-    found = {each.title: compiled_of(each, device) for each in IMPLEMENTATIONS if each.compiles_ahead}
+    found = {each.title: compiled_of(each, device) for each in compiled_for(device)}
     messages.write(json.dumps(found).encode())
 
 

@@ -33,7 +33,8 @@ class Gate:
 class Mutant:
     """In ``file``, ``right`` is replaced by ``wrong``; it shows at the gate of that name, as one of ``statuses``.
 
-    Files of ``tiles/`` are those that kernels share.
+    Files of ``tiles/`` are those that kernels share. One that ``races`` may hang a GPU, or come out right on it by
+    luck: it is judged by a simulator alone.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Mutant:
     wrong: str
     gate: str
     statuses: tuple[Status, ...] = CAUGHT
+    races: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +54,14 @@ class Planted:
     mutants: tuple[Mutant, ...]
 
 
+def package_of(operation: str, implementation: str, mutant: Mutant | None) -> str:
+    """Return the name of the package that a copy is imported as."""
+    return f"{operation}_{implementation}_{mutant.name.replace(' ', '_') if mutant else 'unchanged'}"
+
+
 def load_copy(operation: str, implementation: str, mutant: Mutant | None, folder: Path) -> Kernel:
     """Copy that implementation's kernel and the tiles into the folder, plant the bug, and import the copy."""
-    package = f"{operation}_{implementation}_{mutant.name.replace(' ', '_') if mutant else 'unchanged'}"
+    package = package_of(operation, implementation, mutant)
     if package not in sys.modules:
         source = KERNELS / operation / implementation
         for origin, target in ((source, package), (KERNELS / "tiles", f"{package}/tiles")):

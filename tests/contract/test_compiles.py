@@ -6,15 +6,16 @@ import pytest
 
 from autotune.device import architecture
 from autotune.trial import Status
+from tests.contract.compile_sample import compiled_for
 from tests.contract.compiling import compile_sample
-from tests.contract.suite import IMPLEMENTATIONS
+from tests.contract.suite import device_of
 
 
 @pytest.mark.parametrize("arch", ["sm_90", "gfx942", "sm_80"])
 @pytest.mark.slow
 def test_defaults_fit_and_samples_compile(arch: str, tmp_path: Path) -> None:
     found = compile_sample("tests.contract.compile_sample", arch, tmp_path)
-    assert list(found) == [each.title for each in IMPLEMENTATIONS if each.compiles_ahead]
+    assert list(found) == [each.title for each in compiled_for(device_of(arch))]
     for title, outcomes in found.items():
         assert any(name.startswith("default") for name in outcomes), title
         for name, outcome in outcomes.items():

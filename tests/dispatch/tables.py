@@ -15,6 +15,7 @@ import pytest
 from autotune import platforms
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import evidence, reload
+from autotune.registry import our_implementations
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape, PagedShape
 from autotune.space import Config
@@ -69,6 +70,11 @@ def served_from(tables: Tables) -> Iterator[Tables]:
 
 def default_of(shape: AttentionShape) -> Config:
     return IMPLEMENTATION.space.default(shape, NVIDIA_H200)
+
+
+def defaults_of(shape: AttentionShape) -> list[Config]:
+    """Return the spaces' defaults of all implementations of ours that an H200 has."""
+    return [each.space.default(shape, NVIDIA_H200) for each in our_implementations("flash_attention")]
 
 
 def in_fresh_process(code: str, home: Path, **environment: str) -> str:

@@ -13,7 +13,7 @@ from autotune.errors import UnsupportedCallError
 from autotune.registry import get_implementation
 from autotune.space import Config
 from tests import sample
-from tests.dispatch.tables import H200, SLOWER, Tables, default_of
+from tests.dispatch.tables import H200, SLOWER, Tables, defaults_of
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def test_the_next_candidate_is_taken_while_the_mode_lasts(tables: Tables, monkey
 
 def test_without_any_the_call_is_refused(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     tables.ship(sample.trial())
-    call = serve(monkeypatch, sample.FAST, default_of(sample.shape()))
+    call = serve(monkeypatch, sample.FAST, *defaults_of(sample.shape()))
     torch.use_deterministic_algorithms(True)
     with pytest.raises(UnsupportedCallError, match="flash_attention: no candidate is deterministic, and torch"):
         call()

@@ -54,7 +54,7 @@ def test_another_model_of_the_same_architecture_is_not_trusted(tables: Tables) -
     why = get_kernel(sample.shape()).provenance
     assert (why.rung, why.reason) == (
         "default",
-        "no tuned shape of flash_attention/triton on NVIDIA H200 (sm_90): the space's default",
+        "no tuned shape of flash_attention/triton or gluon_hopper on NVIDIA H200 (sm_90): the space's default",
     )
 
 
@@ -92,7 +92,8 @@ def test_a_gpu_without_a_table_gets_the_default_quietly(tables: Tables, monkeypa
     monkeypatch.setattr(platforms, "current_device", lambda index=0: here)
     for name in (None, "NVIDIA H100", "nvidia h100"):
         why = get_kernel(sample.shape(), device=name).provenance
-        assert why.reason == "no tuned shape of flash_attention/triton on NVIDIA H100 (sm_90): the space's default"
+        where = "flash_attention/triton or gluon_hopper on NVIDIA H100 (sm_90)"
+        assert why.reason == f"no tuned shape of {where}: the space's default"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,8 @@ def test_a_known_name_gets_the_default_of_its_architecture_and_no_warning(
     kind = ", an architecture and no device" if meant == arch else f" ({arch})"
     is_compiled = arch not in ("sm_90", "sm_100")
     basis = f", chosen by compiled resources, as no recording of {arch} ships" if is_compiled else ""
-    why = f"no tuned shape of flash_attention/triton on {meant}{kind}"
+    others = " or gluon_hopper" if arch == "sm_90" else ""
+    why = f"no tuned shape of flash_attention/triton{others} on {meant}{kind}"
     assert kernel.provenance.reason == f"{why}: the space's default{basis}"
     assert kernel.provenance.default == "space's default"
     assert kernel.config["num_stages"] == (1 if arch.startswith("gfx") else 3)

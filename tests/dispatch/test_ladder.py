@@ -44,7 +44,7 @@ def test_a_shape_further_than_a_factor_of_two_is_not_borrowed(tables: Tables, ba
     if away:
         assert (why.row, why.distance, why.origin) == (None, None, "")
         assert why.reason == (
-            "no tuned shape of flash_attention/triton on NVIDIA H200 is within a distance of 1 "
+            "no tuned shape of flash_attention/triton or gluon_hopper on NVIDIA H200 is within a distance of 1 "
             f"(a factor of two in one size); the nearest, {near}, is {away} away: the space's default"
         )
 
@@ -59,7 +59,7 @@ def test_a_config_that_is_invalid_here_is_passed_over(tables: Tables) -> None:
     kernel = get_kernel(asked, device=H200)
     assert (kernel.config, kernel.provenance.rung, kernel.provenance.row) == (default_of(asked), "default", None)
     assert kernel.provenance.reason == (
-        "no tuned shape of flash_attention/triton on NVIDIA H200 has a config that is valid here; "
+        "no tuned shape of flash_attention/triton or gluon_hopper on NVIDIA H200 has a config that is valid here; "
         f"the nearest, {nearer.shape}, is 0.58 away: the space's default"
     )
 
@@ -123,7 +123,7 @@ def test_families_are_never_mixed_and_what_differs_is_said(
     kernel = get_kernel(asked, device=H200)
     assert (kernel.provenance.rung, kernel.config) == ("default", default_of(asked))
     assert kernel.provenance.reason == (
-        "no tuned shape of flash_attention/triton on NVIDIA H200 is like it; "
+        "no tuned shape of flash_attention/triton or gluon_hopper on NVIDIA H200 is like it; "
         f"the nearest, {near}, differs in {differs}: the space's default"
     )
 

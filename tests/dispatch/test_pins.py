@@ -162,7 +162,7 @@ def test_the_environment_may_pin_a_foreign_implementation(tables: Tables, enviro
         ("BLOCK_Q=64", "^AUTOTUNE_CONFIG='BLOCK_Q=64' is not allowed; expected OPERATION/IMPLEMENTATION:NAME=VALUE"),
         ("flash_attention:BLOCK_Q=64", "is not allowed; expected OPERATION/IMPLEMENTATION"),
         ("conv/triton", "^AUTOTUNE_CONFIG='conv/triton': operation='conv' is unknown; registered: "),
-        ("flash_attention/gluon", "implementation='gluon' of flash_attention is unknown; registered: triton, flex"),
+        ("flash_attention/gluon", "='gluon' of flash_attention is unknown; registered: triton, gluon_hopper, flex"),
         ("flash_attention/triton:BLOCK_Q", "^AUTOTUNE_CONFIG='flash_attention/triton:BLOCK_Q': config='BLOCK_Q' has"),
         ("flash_attention/triton;flash_attention/flex", "pins flash_attention twice; expected each operation once"),
         ("flash_attention/triton:BLOCK_Q=65", "^AUTOTUNE_CONFIG='flash_attention/triton:BLOCK_Q=65': BLOCK_Q=65 is no"),

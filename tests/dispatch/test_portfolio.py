@@ -191,9 +191,9 @@ def test_it_is_served_on_the_rung_default_and_says_why(tables: Tables) -> None:
     assert (kernel.config, why.rung, why.row, why.origin, why.distance) == (SLOWER, "default", None, "", None)
     assert (rounded(why.expected_regret), why.evidence) == (0.01, 3)
     assert why.reason == (
-        "no tuned shape of flash_attention/triton on NVIDIA H200 is within a distance of 1 (a factor of two in one "
-        f"size); the nearest, {SHORT}, is {asked.distance(SHORT):.2f} away: the config that the portfolio of sm_90 has "
-        f"for {sample.shape(4096)} on NVIDIA H200"
+        "no tuned shape of flash_attention/triton or gluon_hopper on NVIDIA H200 is within a distance of 1 "
+        f"(a factor of two in one size); the nearest, {SHORT}, is {asked.distance(SHORT):.2f} away: "
+        f"the config that the portfolio of sm_90 has for {sample.shape(4096)} on NVIDIA H200"
     )
     assert str(why.expectation) == "expected within 1 % of the best, 3 measurements"
 
@@ -282,7 +282,7 @@ def test_fewer_than_three_pairs_like_the_shape_say_nothing_of_a_near_winner(
 def test_it_is_a_miss_still(tables: Tables) -> None:
     tables.cover(sample.assignment(chosen=SLOWER))
     with pytest.raises(
-        NoTunedKernelError, match="no tuned shape of flash_attention/triton on NVIDIA H200 \\(sm_90\\); shape: "
+        NoTunedKernelError, match="flash_attention/triton or gluon_hopper on NVIDIA H200 \\(sm_90\\); shape: "
     ):
         get_kernel(sample.shape(), device=H200, on_miss="error")
 
@@ -295,7 +295,7 @@ def test_the_spaces_default_is_the_last_resort(tables: Tables) -> None:
     assert (kernel.provenance.expected_regret, kernel.provenance.evidence) == (None, 0)
     assert (
         kernel.provenance.reason
-        == "no tuned shape of flash_attention/triton on NVIDIA H200 (sm_90): the space's default"
+        == "no tuned shape of flash_attention/triton or gluon_hopper on NVIDIA H200 (sm_90): the space's default"
     )
 
 

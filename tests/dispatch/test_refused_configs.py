@@ -13,7 +13,7 @@ from autotune.errors import InputMismatchError, is_toolchain_refusal
 from autotune.shape import Shape
 from autotune.space import Config
 from tests import sample
-from tests.dispatch.tables import H200, SLOWER, Tables, default_of
+from tests.dispatch.tables import H200, SLOWER, Tables, default_of, defaults_of
 
 
 class RefusalError(Exception):
@@ -90,13 +90,16 @@ def test_rows_that_share_a_refused_config_are_not_tried_again(tables: Tables, mo
     assert fake.bound == [sample.FAST, default_of(sample.shape())]
 
 
-def test_a_refused_default_raises(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    refusing(monkeypatch, default_of(sample.shape()))
+def test_the_last_default_raises_where_it_is_refused(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    *others, last = defaults_of(sample.shape())
+    refusing(monkeypatch, *others, last)
     kernel, before = get_kernel(sample.shape(), device=H200), stats().refusals
-    for _ in range(2):
-        with pytest.raises(RefusalError):
-            kernel()
-    assert stats().refusals == before
+    with pytest.warns(RuntimeWarning, match="refuses"), pytest.raises(RefusalError):
+        kernel()
+    with pytest.raises(RefusalError):
+        kernel()
+    assert stats().refusals - before == len(others)
+    assert kernel.config == last
 
 
 @pytest.mark.parametrize("error", [DerivedError("no"), RuntimeError("passmanager::run failed")])

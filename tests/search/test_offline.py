@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from autotune import platforms
 from autotune.correctness import Verdict
 from autotune.device import NVIDIA_H200
 from autotune.errors import MissingDependencyError
 from autotune.executor import compile_pool
 from autotune.executor.select import Settings
-from autotune.search import Confirmation, compile_all, confirm, offline
-from autotune.trial import Outcome, Status
+from autotune.registry import get_implementation, get_operation
+from autotune.search import Confirmation, Ending, SearchResult, compile_all, confirm, finalists_for, offline
+from autotune.trial import Candidate, Outcome, Status
+from tests import sample
 from tests.executor.faulty import OPERATION, SHAPE, candidate
 
 
@@ -109,3 +112,42 @@ def test_a_confirmation_holds_only_if_everything_does(
 ) -> None:
     outcomes = tuple(Outcome(candidate=candidate(), status=status) for status in compiled)
     assert Confirmation(outcomes, Verdict(numbers), "float16").holds == holds
+
+
+@pytest.mark.parametrize(
+    ("target", "names"), [("H100", {"gluon_hopper"}), ("A100", {"triton"}), ("gfx942", {"triton"})]
+)
+def test_finalists_for_another_device_are_of_what_it_supports(target: str, names: set[str]) -> None:
+    """Of the Gluon kernel there are none without products of warp groups: the defaults of others of ours stand in."""
+    shape = sample.shape()
+    gluon = get_implementation("flash_attention", "gluon_hopper").space.default(shape, NVIDIA_H200)
+    winner = sample.trial(shape, gluon, "gluon_hopper")
+    result = SearchResult(
+        operation=get_operation("flash_attention"),
+        shape=shape,
+        winner=winner,
+        best_screened=winner,
+        implementations=(),
+        ending=Ending.TRIALS,
+    )
+    device = platforms.target_device(target)
+    found = finalists_for(result, device)
+    assert {each.implementation for each in found} == names
+    for each in found:
+        space = get_implementation("flash_attention", each.implementation).space
+        assert space.why_invalid(each.config, shape, device) is None
+
+
+def test_numbers_that_no_interpreter_computes_were_checked_where_they_were_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(offline, "compile_all", lambda *_: [])
+    gluon, shape = get_implementation("flash_attention", "gluon_hopper"), sample.shape()
+    winner = Candidate(gluon.name, gluon.space.default(shape, NVIDIA_H200))
+    found = confirm(get_operation("flash_attention"), shape, NVIDIA_H200, [winner], winner)
+    assert found is not None
+    assert found.holds
+    assert found.checked == (
+        "not here: Triton's interpreter cannot run flash_attention/gluon_hopper; its numbers were checked on the "
+        "NVIDIA H200 that recorded it"
+    )

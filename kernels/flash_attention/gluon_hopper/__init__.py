@@ -1,8 +1,4 @@
-"""Flash attention in Gluon for Hopper: a warp that loads beside groups of warps that compute.
-
-It was compiled and simulated, and no GPU has run it: it is not registered with the package, so that nothing searches or
-serves it unasked.
-"""
+"""Flash attention in Gluon for Hopper: a warp that loads beside groups of warps that compute."""
 
 from autotune.kernels.flash_attention.gluon_hopper.kernel import KERNEL
 

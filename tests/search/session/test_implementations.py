@@ -9,14 +9,26 @@ from typing import Any
 import pytest
 
 from autotune.errors import InvalidShapeError, SearchError
+from autotune.executor import Race
 from autotune.implementation import Implementation
 from autotune.operation import Operation
 from autotune.search import Ending, Limits, Observer, SearchResult, rotation, search, session
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store, winners
-from autotune.trial import Candidate, PriorPick, Stage, Status, Trial
-from tests.search.synthetic import LINE, PAIR, SHAPE, SYNTHETIC_PAIR, VALLEY, FakeExecutor, default, median_us, valid
+from autotune.trial import Candidate, Outcome, PriorPick, Stage, Status, Trial
+from tests.search.synthetic import (
+    LINE,
+    PAIR,
+    SHAPE,
+    SYNTHETIC_PAIR,
+    VALLEY,
+    FakeExecutor,
+    default,
+    median_us,
+    timing,
+    valid,
+)
 
 BEST_LINE, BEST_VALLEY = (min(valid(each), key=median_us) for each in (LINE, VALLEY))
 
@@ -82,6 +94,13 @@ def test_one_race_decides_between_the_finalists_of_all(store: Store) -> None:
         assert row.default_timing is not None
         assert row.default_timing.median_us == median_us(default(implementation))
     assert {row.implementation: row.config for row in winners(rows)} == {"line": BEST_LINE, "valley": BEST_VALLEY}
+
+
+def test_rows_of_all_have_the_time_of_what_people_write_by_hand(store: Store) -> None:
+    written = max(valid(VALLEY), key=median_us)
+    result = run(FakeExecutor(), store, heuristics={"valley": [written]})
+    assert result.winner is not None
+    assert (result.winner.implementation, result.winner.heuristic_timing) == ("line", timing(median_us(written)))
 
 
 @pytest.mark.slow
@@ -166,6 +185,55 @@ def test_what_is_served_is_raced_whatever_implementation_it_is_of(
     assert result.winner is not None
     assert result.winner.candidate == served
     assert result.winner.served_timing == result.winner.timing
+
+
+class Newcomer(FakeExecutor):
+    """Of the line nothing is known: it fails, is slower, takes long to compile, or screens as it does not race."""
+
+    def __init__(self, kind: str, order: int) -> None:
+        self._kind, self._is_racing = kind, False
+        hangs = dict.fromkeys(valid(LINE), Status.HANG) if kind == "hangs" else None
+        super().__init__(capacity=8, order=order, time_us=self._time, failures=hangs, trial_seconds=0.5)
+
+    def _time(self, config: Config) -> float:
+        if "STEP" not in config:
+            return median_us(config)
+        looks = {"slower": 3.0, "looks fast": 2.0 if self._is_racing else 0.3}
+        return looks.get(self._kind, 1.2) * median_us(config)
+
+    def collect(self, timeout: float | None = None) -> Outcome | None:
+        outcome = super().collect(timeout)
+        if outcome is not None and outcome.implementation == "line" and self._kind in ("hangs", "compiles long"):
+            self.elapsed += 4.0
+        return outcome
+
+    def race(self, *arguments: Any, **named: Any) -> Race:
+        self._is_racing = True
+        return super().race(*arguments, **named)
+
+
+@pytest.mark.parametrize("kind", ["slower", "hangs", "compiles long", "looks fast"])
+@pytest.mark.parametrize("seconds", [2.5, 6.0, 15.0])
+@pytest.mark.parametrize("order", range(3))
+def test_one_that_nothing_is_known_of_costs_a_small_budget_nothing_of_what_is_served(
+    store: Store, monkeypatch: pytest.MonkeyPatch, kind: str, seconds: float, order: int
+) -> None:
+    executor = Newcomer(kind, order)
+    for module in (session, rotation):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
+    portfolio = Candidate("valley", BEST_VALLEY)
+    result = run(
+        executor,
+        store,
+        limits=Limits(seconds=seconds),
+        served=PriorPick(portfolio, "default", 0.02, 8),
+        defaults={"valley": BEST_VALLEY},
+    )
+    assert executor.candidates[0] == portfolio
+    assert portfolio in executor.raced[-1]
+    assert result.winner is not None
+    assert result.winner.timing is not None
+    assert result.winner.timing.median_us <= 1.01 * median_us(BEST_VALLEY)
 
 
 def test_what_is_served_and_not_valid_here_is_neither_tried_nor_raced(store: Store) -> None:
