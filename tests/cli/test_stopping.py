@@ -143,9 +143,9 @@ def run_signalled(home: Path, before: str, entry: str, *arguments: str) -> subpr
         ("script", "autotune.cli.app", signal.SIGINT, 130),
         ("module", "autotune.cli.app", signal.SIGTERM, 143),
         ("script", "click", signal.SIGTERM, 143),
-        pytest.param("module", "pyarrow", signal.SIGINT, 130, marks=pytest.mark.slow),
-        pytest.param("script", "optuna", signal.SIGINT, 130, marks=pytest.mark.slow),
-        pytest.param("module", "autotune.cli.studies", signal.SIGTERM, 143, marks=pytest.mark.slow),
+        ("module", "pyarrow", signal.SIGINT, 130),
+        ("script", "optuna", signal.SIGINT, 130),
+        ("module", "autotune.cli.studies", signal.SIGTERM, 143),
     ],
 )
 def test_a_signal_while_the_program_loads_ends_it_silently(
