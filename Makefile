@@ -25,6 +25,8 @@ search: $(STAMP)  ## tune flash attention; SEQ=512,2048 names the lengths, ARGS=
 
 # Hundreds of tests start a Python of their own, and each would compile all modules again: a fifth of the time.
 test test-slow: export PYTHONDONTWRITEBYTECODE =
+# A worker per core is parallel enough: torch's threads, a team in each process, wait for each other's cores.
+test test-slow: export OMP_NUM_THREADS = 1
 
 test: lint  ## check style and types, then run every test that is quick and needs no GPU
 	@echo "== pytest"

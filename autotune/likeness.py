@@ -11,8 +11,9 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from autotune.device import Device
+from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES
 from autotune.rounding import power_of_two
-from autotune.shape import EVENNESS_WEIGHT, ITEM_BYTES, KV_ITEM_BYTES, AttentionShape, PagedShape, Shape
+from autotune.shape import EVENNESS_WEIGHT, AttentionShape, PagedShape, Shape
 
 # Rows of queries of one program, about; the recorded winners of 16 bits have 64.
 TILE_ROWS: Final = 64

@@ -4,10 +4,11 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
+from autotune.dtypes import parse_kv_dtype
 from autotune.eager_calls import require_packages
 from autotune.errors import InputMismatchError, MissingDependencyError, OutOfPagesError, UnknownNameError, UsageError
 from autotune.platforms import has_gpu
-from autotune.shape import PagedShape, parse_kv_dtype
+from autotune.shape import PagedShape
 
 if TYPE_CHECKING:
     import torch

@@ -5,20 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
-from autotune.errors import InvalidShapeError, UnknownNameError
+from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES, parse_dtype, parse_kv_dtype
+from autotune.errors import InvalidShapeError
 
-if TYPE_CHECKING:
-    import torch
-
-ITEM_BYTES: Final = {"float16": 2, "bfloat16": 2, "float32": 4}
-DTYPE_ALIASES: Final = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32"}
 MAX_LENGTH: Final = 2**31 - 1  # lengths are int32 in the kernels; offsets are not
-
-# What a paged cache may hold: the types of queries, or one byte an element.
-KV_ITEM_BYTES: Final = {**ITEM_BYTES, "float8_e4m3fn": 1, "float8_e5m2": 1, "int8": 1}
-KV_DTYPE_ALIASES: Final = {"fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}
 MAX_CONTEXT: Final = 2**30  # tokens: capacities are rounded up to powers of two, and a tile's end must fit an int32
 LAYOUTS: Final = ("NHD", "HND")
 # How far apart evenness 1, all lengths alike, and 0 lie, in units of a factor of two. From 1 to 1/2, lengths drawn
@@ -29,20 +21,6 @@ EVENNESS_WEIGHT: Final = 4
 _FOLLOWS: Any = None  # the default of a field that follows another one; resolved at construction
 
 
-def parse_dtype(dtype: "str | torch.dtype") -> str:
-    """Return torch's name of a dtype, given that name or a short form (``"bf16"``) in any case, or torch's own dtype.
-
-    Raises:
-        UnknownNameError: no such dtype of queries.
-    """
-    return _parse_name("dtype", dtype, DTYPE_ALIASES, list(ITEM_BYTES))
-
-
-def parse_kv_dtype(dtype: "str | torch.dtype", *, field: str = "kv_dtype") -> str:
-    """Parse the dtype of a cache as ``parse_dtype`` does, its errors of ``field``; one-byte types are allowed too."""
-    return _parse_name(field, dtype, DTYPE_ALIASES | KV_DTYPE_ALIASES, list(KV_ITEM_BYTES))
-
-
 def parse_layout(layout: str) -> str:
     """Return ``"NHD"`` or ``"HND"``, given in any case; InvalidShapeError for another."""
     if layout in LAYOUTS:
@@ -50,19 +28,6 @@ def parse_layout(layout: str) -> str:
     if str(layout).upper() not in LAYOUTS:
         raise InvalidShapeError(f"layout={layout!r} is not allowed; expected {' or '.join(map(repr, LAYOUTS))}")
     return str(layout).upper()
-
-
-def _parse_name(field: str, given: object, aliases: dict[str, str], names: list[str]) -> str:
-    """Resolve an alias; the error lists each name once, with its aliases."""
-    if type(given) is str and given in names:
-        return given
-    spelled = str(given).removeprefix("torch.").lower()
-    name = aliases.get(spelled, spelled)
-    if name not in names:
-        short = {name: [alias for alias, meant in aliases.items() if meant == name] for name in names}
-        allowed = ", ".join(name + (f" ({', '.join(short[name])})" if short[name] else "") for name in names)
-        raise UnknownNameError(f"{field}={given!r} is unknown; allowed: {allowed}")
-    return name
 
 
 @cache

@@ -56,6 +56,8 @@ NAME: Final = re.compile(r"%[\w#]+")
 AND: Final = re.compile(r"arith\.andi (\S+), (\S+) :")
 # Attributes of a compiled kernel that change how it runs, or whether it fits.
 LAUNCHED_WITH: Final = ("num_warps", "num_ctas", "cluster_dims", "shared", "launch_pdl", "launch_cooperative_grid")
+# Digests by kernel, key and target: rows whose shapes differ in lengths alone share one.
+INTERMEDIATE: Final[dict[tuple[Any, str, Any], str]] = {}
 
 
 class Binary(NamedTuple):
@@ -107,18 +109,26 @@ class LaunchRecorder:
     ) -> None:
         """Replace ``JITFunction._do_compile`` (Triton 3.6) where intermediate code is enough."""
         target = function.device_caches[device][2]
-        backend, context = make_backend(target), ir.context()
-        ir.load_dialects(context)
-        backend.load_dialects(context)
-        source = ASTSource(function, signature, constants, attrs)
-        generators, modules = backend.get_codegen_implementation(options), backend.get_module_map()
-        module = source.make_ir(target, options, generators, modules, context)
-        stages: dict[str, Any] = {}
-        backend.add_stages(stages, options, source.language)
-        text = name_constants(stages["ttir"](module, {}).str_nodebug())
+        known = (function, key, target)  # the key holds types, constants, attributes and options
+        if known not in INTERMEDIATE:
+            source = ASTSource(function, signature, constants, attrs)
+            code = intermediate_code(source, target, options)
+            INTERMEDIATE[known] = hashlib.sha256(code.encode()).hexdigest()
         passed = list(_passed(self._bound, signature))
-        self.note(self._grid, passed, target, sorted(options.__dict__.items()), text)
+        self.note(self._grid, passed, target, sorted(options.__dict__.items()), INTERMEDIATE[known])
         self._is_empty = False
+
+
+def intermediate_code(source: ASTSource, target: Any, options: Any) -> str:
+    """Return Triton's intermediate code after its first passes, as text without names."""
+    backend, context = make_backend(target), ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    generators, modules = backend.get_codegen_implementation(options), backend.get_module_map()
+    module = source.make_ir(target, options, generators, modules, context)
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, options, source.language)
+    return name_constants(stages["ttir"](module, {}).str_nodebug())
 
 
 def name_constants(text: str) -> str:

@@ -17,13 +17,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import cycle
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from autotune.errors import TableError
 from autotune.executor.replay import ReplayExecutor
@@ -117,16 +117,14 @@ class Life:
             self.began[what] = time.monotonic()
 
 
-@dataclass(frozen=True)
-class After:
+class After(NamedTuple):
     """A moment to kill: so many seconds after a phase began."""
 
     phase: Phase
     seconds: float
 
 
-@dataclass(frozen=True)
-class Before:
+class Before(NamedTuple):
     """A moment to kill: before the change of the disk of that number."""
 
     change: int
@@ -276,10 +274,8 @@ class Lane:
 
 def learn(sampler: Sampler) -> Life:
     """Run a life without a kill, for the seconds of its phases and its winner."""
-    study = Victims(sampler, 0, Tally())
-    life = study.live(None)
-    study.close()
-    return life
+    with closing(Victims(sampler, 0, Tally())) as study:
+        return study.live(None)
 
 
 def main() -> None:

@@ -3,8 +3,9 @@
 from typing import Final
 
 from autotune.device import Device
+from autotune.dtypes import ITEM_BYTES
 from autotune.rounding import power_of_two
-from autotune.shape import ITEM_BYTES, AttentionShape, PagedShape
+from autotune.shape import AttentionShape, PagedShape
 from autotune.space import Config, Parameter, Value
 
 # A thread has at most 255 registers of 32 bits; the accumulator and a tile of scores live at once, so more of them

@@ -228,10 +228,16 @@ def without_value(name: str, value: int | str) -> Callable[[Implementation[Any]]
 @pytest.mark.parametrize(
     ("change", "is_gone", "reason"),
     [
-        (without_parameter("loads", "descriptor"), lambda config: config["loads"] == "pointer", "loads"),
-        (without_value("BLOCK_K", 32), lambda config: config["BLOCK_K"] == 32, "BLOCK_K"),
+        pytest.param(
+            *(without_parameter("loads", "descriptor"), lambda config: config["loads"] == "pointer", "loads"),
+            id="parameter",
+        ),
+        pytest.param(
+            *(without_value("BLOCK_K", 32), lambda config: config["BLOCK_K"] == 32, "BLOCK_K"),
+            id="value",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["parameter", "value"],
 )
 def test_rows_that_left_the_space_are_listed_and_all_others_answer_as_before(
     change: Callable[[Implementation[Any]], Implementation[Any]],

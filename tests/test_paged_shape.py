@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from autotune.dtypes import KV_ITEM_BYTES
 from autotune.errors import InvalidShapeError, UnknownNameError
-from autotune.shape import KV_ITEM_BYTES, AttentionShape, PagedShape
+from autotune.shape import AttentionShape, PagedShape
 
 SIZES: dict[str, Any] = {"batch": 64, "heads": 32, "kv_heads": 8, "max_context": 8192, "head_dim": 128}
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from autotune.dtypes import parse_dtype
 from autotune.errors import InvalidShapeError, UnknownNameError, UsageError
-from autotune.shape import AttentionShape, parse_dtype
+from autotune.shape import AttentionShape
 
 SIZES: dict[str, Any] = {"batch": 2, "heads": 12, "seq_q": 1024, "head_dim": 64}
 

@@ -341,6 +341,7 @@ print(json.dumps([str(found.results[0].winner.candidate), found.results[0].searc
 """
 
 
+@pytest.mark.slow
 def test_two_processes_tune_on_one_home_at_once(tmp_path: Path) -> None:
     """By replay of what ships; nothing is confirmed where nothing can be compiled."""
     home = tmp_path / "shared"

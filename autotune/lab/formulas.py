@@ -8,8 +8,9 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.dtypes import ITEM_BYTES
 from autotune.search_spaces.flash_attention.operation import visible_pairs
-from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.shape import AttentionShape
 
 Rows = NDArray[np.int64]  # a value for each block of queries
 Action = Literal["read", "write"]

@@ -15,16 +15,10 @@ from autotune.device import Device
 from autotune.errors import TableError, UsageError
 from autotune.shape import Shape
 from autotune.space import Config
+from autotune.table.membership import build_candidates, build_shapes, reasons_outside
 from autotune.table.parquet import encode_columns, read_metadata, read_table, to_python
 from autotune.table.parts import OnDamaged, raise_damaged
-from autotune.table.rows import (
-    DEVICE,
-    build_candidates,
-    build_parts,
-    build_shapes,
-    config_columns,
-    reasons_outside,
-)
+from autotune.table.rows import DEVICE, build_parts, config_columns
 from autotune.table.schema import (
     AMOUNT,
     BOOLEAN,

@@ -102,9 +102,9 @@ def store_tokens(
         slot = place % SLOTS.page_size
         _store_rows(
             k, k_cache, k_scale, token, page, slot, heads, k_strides, k_cache_strides, k_scale_strides,
-            SLOTS, WIDTHS.keys, WIDTHS.padded_keys,
+            SLOTS, WIDTHS.k, WIDTHS.padded_k,
         )  # fmt: skip
         _store_rows(
             v, v_cache, v_scale, token, page, slot, heads, v_strides, v_cache_strides, v_scale_strides,
-            SLOTS, WIDTHS.values, WIDTHS.padded_values,
+            SLOTS, WIDTHS.v, WIDTHS.padded_v,
         )  # fmt: skip

@@ -8,12 +8,15 @@ import triton.language as tl
 
 
 class Widths(NamedTuple):
-    """Widths of keys and of values, and of the tiles that hold them."""
+    """Widths of keys and of values, and of the tiles that hold them.
 
-    keys: int
-    values: int
-    padded_keys: int
-    padded_values: int
+    No field is called ``values``: Triton 3.8 and later hand constants on as ``tl.tuple``, which has one of its own.
+    """
+
+    k: int
+    v: int
+    padded_k: int
+    padded_v: int
 
 
 class Strides(NamedTuple):

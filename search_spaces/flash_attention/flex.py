@@ -4,13 +4,14 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from autotune.device import Device
+from autotune.dtypes import ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.rounding import power_of_two
 from autotune.search_spaces.bounds import needless_stages, too_few_rows, too_long, too_many_live
 from autotune.search_spaces.flash_attention import triton as flash_attention
 from autotune.search_spaces.flash_attention.triton import ROWS_PER_WARP
-from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.shape import AttentionShape
 from autotune.space import Config, Parameter, Space
 
 # A block mask's blocks, 128 unless a caller says otherwise, must be multiples of the kernel's (torch 2.11 to 2.15,

@@ -4,11 +4,12 @@ import math
 from typing import Final
 
 from autotune.device import Device
+from autotune.dtypes import ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds
 from autotune.search_spaces.sources import SHARED, kernel_files
-from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.shape import AttentionShape
 from autotune.space import Config, Parameter, Space
 
 PARAMETERS: Final = (

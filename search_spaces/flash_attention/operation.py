@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
+from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES
 from autotune.operation import Cost, Operation
-from autotune.shape import ITEM_BYTES, KV_ITEM_BYTES, AttentionShape, PagedShape
+from autotune.shape import AttentionShape, PagedShape
 
 
 def cost(shape: AttentionShape) -> Cost:

@@ -4,10 +4,11 @@ import math
 from typing import Final
 
 from autotune.device import Device
+from autotune.dtypes import ITEM_BYTES
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds, compiled_tiles
 from autotune.search_spaces.sources import SHARED, kernel_files
-from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.shape import AttentionShape
 from autotune.space import Config, Parameter, Space
 
 PARAMETERS: Final = (

@@ -2,9 +2,10 @@
 
 from typing import Final
 
+from autotune.dtypes import KV_ITEM_BYTES
 from autotune.operation import Cost, Operation
 from autotune.search_spaces.flash_attention.operation import paged_cost
-from autotune.shape import KV_ITEM_BYTES, PagedShape
+from autotune.shape import PagedShape
 
 MAX_QUERIES: Final = 8  # of a sequence in one step: speculative decoding asks for a few
 

@@ -4,13 +4,14 @@ import math
 from typing import Final
 
 from autotune.device import Device
+from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.rounding import power_of_two
 from autotune.search_spaces import bounds, compiled_tiles
 from autotune.search_spaces.paged_decode.operation import unsupported
 from autotune.search_spaces.sources import SHARED, kernel_files
-from autotune.shape import ITEM_BYTES, KV_ITEM_BYTES, PagedShape
+from autotune.shape import PagedShape
 from autotune.space import Config, Parameter, Space, Value
 
 PARAMETERS: Final = (

@@ -4,12 +4,13 @@ import math
 from typing import Final
 
 from autotune.device import Device
+from autotune.dtypes import ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds, compiled_tiles
 from autotune.search_spaces.paged_prefill.operation import unsupported
 from autotune.search_spaces.sources import SHARED, kernel_files
-from autotune.shape import ITEM_BYTES, PagedShape
+from autotune.shape import PagedShape
 from autotune.space import Config, Parameter, Space
 
 PARAMETERS: Final = (

@@ -14,7 +14,7 @@ from tests.contract.running import case_failure, gpu_failure, repeat_failure
 from tests.contract.sampling import Case, cases_of
 from tests.contract.suite import IMPLEMENTATIONS, data_of, each_implementation
 
-QUICK = 3  # cases of an implementation that are interpreted in the quick suite
+QUICK = 1  # case of an implementation that is interpreted in the quick suite, as are ``tests.kernels``' own
 REPEATED = 12
 
 

@@ -94,6 +94,7 @@ def pool(processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     pool.close()
 
 
+@pytest.mark.slow
 def test_another_problem_ends_what_was_compiling(pool: CompilePool, processes: Processes) -> None:
     pool.open(OPERATION, SHAPE)
     assert pool.receive(0.0) is None
@@ -221,6 +222,7 @@ def test_closing_ends_compilers_and_what_they_started(pool: CompilePool, process
     processes.wait_for(0)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_cannot_be_imported_is_told(pool: CompilePool) -> None:
     pool.open(OPERATION, SHAPE)
     pool.submit(candidate("unloadable"))
@@ -229,6 +231,7 @@ def test_a_kernel_that_cannot_be_imported_is_told(pool: CompilePool) -> None:
     assert pool.in_flight == 0
 
 
+@pytest.mark.slow
 def test_a_server_that_was_killed_is_replaced_and_compiles_again(pool: CompilePool, tmp_path: Path) -> None:
     pool.open(OPERATION, SHAPE)
     for fault in ("gate", "huge_for_all"):

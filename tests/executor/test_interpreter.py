@@ -51,7 +51,7 @@ def test_caches_and_partial_results_are_of_float16_too() -> None:
             *("raise", Status.LAUNCH_ERROR, "exit status 1: RuntimeError: the launch was refused"),
             marks=pytest.mark.slow,
         ),
-        ("die", Status.LAUNCH_ERROR, "exit status 9: last words"),
+        pytest.param("die", Status.LAUNCH_ERROR, "exit status 9: last words", marks=pytest.mark.slow),
     ],
 )
 def test_a_wrong_kernel_is_caught_and_a_dead_one_reported(run: str, status: Status, message: str) -> None:
@@ -81,7 +81,8 @@ def test_an_interpreter_that_is_stopped_holds_no_search(processes: Processes) ->
     processes.wait_for(0)
 
 
-@pytest.mark.parametrize("run", ["killed_once", pytest.param("killed", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("run", ["killed_once", "killed"])
 def test_a_killed_interpreter_is_tried_again_and_refutes_nothing(
     run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,9 +12,10 @@ from functools import cache
 from typing import Any, Final
 
 from autotune.device import NVIDIA_H200
+from autotune.dtypes import ITEM_BYTES
 from autotune.search_spaces.bounds import padded_widths
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
-from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.shape import AttentionShape
 from autotune.space import Config
 from tests.contract.covering import Factors, Pair, Row, Rules, cover
 

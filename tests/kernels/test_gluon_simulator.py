@@ -61,12 +61,14 @@ def _kernel(source, out, FIRST: gl.constexpr, EARLY: gl.constexpr, LEFT: gl.cons
 def _meet(ROUNDS: gl.constexpr):
     for _ in gl.static_range(ROUNDS):
         barrier_sync(9, 160)
+        barrier_arrive(10, 160)
 
 
 @gluon.jit
 def _come(ROUNDS: gl.constexpr):
     for _ in gl.static_range(ROUNDS):
         barrier_arrive(9, 160)
+        barrier_sync(10, 160)  # or it might come to the next round before the others came to this one
 
 
 @gluon.jit

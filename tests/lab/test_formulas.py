@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from autotune.dtypes import ITEM_BYTES
 from autotune.kernels.baselines.eager import Eager
 from autotune.kernels.baselines.naive import kernel_traffic
 from autotune.kernels.flash_attention.definition import DEFINITION
@@ -20,7 +21,7 @@ from autotune.lab.formulas import (
     works,
 )
 from autotune.search_spaces.flash_attention.operation import cost
-from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.shape import AttentionShape
 
 SHAPES: dict[str, dict[str, Any]] = {
     "one-sequence": {"batch": 1, "heads": 2, "seq_q": 12, "head_dim": 8, "dtype": "float32"},

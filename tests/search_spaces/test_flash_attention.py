@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.device import ARCHITECTURES, NVIDIA_H200, Device
+from autotune.dtypes import ITEM_BYTES
 from autotune.search_spaces.bounds import padded_widths
 from autotune.search_spaces.flash_attention.operation import cost, visible_pairs
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
-from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.shape import AttentionShape
 from autotune.space import Config
 
 SPACE = IMPLEMENTATION.space

@@ -17,6 +17,7 @@ import pytest
 
 from autotune import implementation
 from autotune.device import ARCHITECTURES, NVIDIA_H200, Device
+from autotune.dtypes import ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import library_hash
 from autotune.registry import get_implementation
@@ -27,7 +28,7 @@ from autotune.search_spaces.flash_attention.flex import (
     is_decode,
     torch_choice,
 )
-from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.shape import AttentionShape
 from autotune.space import Config
 
 SPACE = IMPLEMENTATION.space

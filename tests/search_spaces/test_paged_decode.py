@@ -2,15 +2,16 @@
 
 import itertools
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from autotune.device import ARCHITECTURES, NVIDIA_H200
+from autotune.dtypes import ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.search_spaces.paged_decode.operation import cost
 from autotune.search_spaces.paged_decode.triton import IMPLEMENTATION
-from autotune.shape import ITEM_BYTES, PagedShape
+from autotune.shape import PagedShape
 from autotune.space import Config
 
 SPACE = IMPLEMENTATION.space
@@ -48,22 +49,27 @@ def test_what_people_write_by_hand(fields: dict[str, Any], rows: int, splits: in
     assert SPACE.why_outside(config, NVIDIA_H200) is None
 
 
-@pytest.mark.parametrize(
-    ("fields", "arch", "reason"),
-    [
-        ({"kv_dtype": "float32"}, "sm_90", "kv_dtype='float32' is not supported by paged_decode with dtype='bfloat16'"),
-        ({"kv_dtype": "int8", "dtype": "float32"}, "sm_90", "expected float32"),
-        ({"seq_q": 9}, "sm_90", "seq_q=9 is not supported by paged_decode; expected 1 to 8"),
-        ({"kv_dtype": "float8_e4m3fn"}, "sm_86", "needs conversions that sm_86 lacks"),
-        ({"kv_dtype": "float8_e4m3fn"}, "sm_87", "needs conversions that sm_87 lacks"),
-    ],
-)
+REFUSED: Final[list[tuple[dict[str, Any], str, str]]] = [
+    ({"kv_dtype": "float32"}, "sm_90", "kv_dtype='float32' is not supported by paged_decode with dtype='bfloat16'"),
+    ({"kv_dtype": "int8", "dtype": "float32"}, "sm_90", "expected float32"),
+    ({"seq_q": 9}, "sm_90", "seq_q=9 is not supported by paged_decode; expected 1 to 8"),
+    ({"kv_dtype": "float8_e4m3fn"}, "sm_86", "needs conversions that sm_86 lacks"),
+    ({"kv_dtype": "float8_e4m3fn"}, "sm_87", "needs conversions that sm_87 lacks"),
+]
+
+
+@pytest.mark.parametrize(("fields", "arch", "reason"), REFUSED)
 def test_the_default_refuses_what_the_kernel_cannot(fields: dict[str, Any], arch: str, reason: str) -> None:
     shape = shape_of(**fields)
     with pytest.raises(InvalidShapeError) as refused:
         SPACE.default(shape, DEVICES[arch])
     assert reason in str(refused.value)
-    assert list(SPACE.configs(shape, DEVICES[arch])) == []
+
+
+@pytest.mark.slow  # every config of the space is refused, one by one
+@pytest.mark.parametrize(("fields", "arch"), [refused[:2] for refused in REFUSED])
+def test_there_are_no_configs_of_what_the_kernel_cannot(fields: dict[str, Any], arch: str) -> None:
+    assert list(SPACE.configs(shape_of(**fields), DEVICES[arch])) == []
 
 
 @pytest.mark.parametrize("kv_dtype", ["float8_e4m3fn", "float8_e5m2", "int8"])

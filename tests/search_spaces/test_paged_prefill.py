@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from autotune.device import ARCHITECTURES, NVIDIA_H200
+from autotune.dtypes import ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.search_spaces.paged_prefill.operation import cost
 from autotune.search_spaces.paged_prefill.triton import IMPLEMENTATION
-from autotune.shape import ITEM_BYTES, PagedShape
+from autotune.shape import PagedShape
 from autotune.space import Config
 
 SPACE = IMPLEMENTATION.space

@@ -7,10 +7,10 @@ from tests.torch_ops import traces
 from tests.torch_ops.calls import OPS
 
 SLOW = [pytest.mark.slow]  # each takes seconds, of which Dynamo takes most
-QUICK = "append_kv"
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name == QUICK else SLOW) for name in OPS])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPS)
 def test_torch_finds_no_fault_with_an_op(name: str) -> None:
     assert interpret(traces.opcheck_failure, name) is None
 

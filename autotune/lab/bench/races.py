@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from autotune.correctness import check_baseline, make_case
 from autotune.dispatch import Among, default_config, pick_for_device
+from autotune.dtypes import ITEM_BYTES
 from autotune.errors import AutotuneError, one_line
 from autotune.executor import BaselineResult, Executor, Race
 from autotune.lab.bench.comparison import DEFAULT, OURS, Comparison, make_entry
@@ -15,7 +16,7 @@ from autotune.lab.bench.entrants import make_comparison, measure, of_baseline
 from autotune.lab.bench.machines import Call, CpuMachine, OnStep, open_all, time_in_turns
 from autotune.operation import Baseline, Operation
 from autotune.registry import get_implementation, load_baselines, load_definition
-from autotune.shape import ITEM_BYTES, AttentionShape, PagedShape, Shape
+from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.timing import ClockStopwatch
 from autotune.trial import Candidate, Status, Timing
 

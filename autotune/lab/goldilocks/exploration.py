@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES
 from autotune.errors import MissingDependencyError, UsageError
 from autotune.lab.bench.comparison import OURS
 from autotune.operation import Operation, ShapeT
 from autotune.search.importance import EVALUATORS, Evaluator
 from autotune.search.pareto import MIN_POINTS, ParetoStudy, hypervolume, sensitivity
-from autotune.shape import ITEM_BYTES, KV_ITEM_BYTES, AttentionShape, PagedShape, Shape
+from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.space import Config, Parameter
 from autotune.trial import Timing
 

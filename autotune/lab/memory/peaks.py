@@ -10,13 +10,14 @@ from typing import Final
 
 from autotune import sheets
 from autotune.allocations import METHODS, peak_of
+from autotune.dtypes import ITEM_BYTES
 from autotune.errors import BaselineUnavailableError, MissingDependencyError
 from autotune.lab.absent import absence_lines
 from autotune.lab.formulas import MASK_BYTES, fused_movements, is_copied, total_bytes
 from autotune.lab.machine.processor import Processor, usable_bytes
 from autotune.lab.machine.subjects import Family, first_line, subjects, why_not
 from autotune.operation import Baseline
-from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.shape import AttentionShape
 from autotune.sheets import Sheet
 from autotune.units import bytes_text
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from autotune.dtypes import ITEM_BYTES
 from autotune.lab.formulas import (
     TileTraffic,
     eager_movements,
@@ -16,7 +17,7 @@ from autotune.lab.formulas import (
     works,
 )
 from autotune.lab.machine.ceilings import Ceilings
-from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.shape import AttentionShape
 from autotune.units import mib_text
 
 # The pairs of the exercises that users come from, and the tiles that the shipped tables chose most.

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from autotune import sheets
+from autotune.dtypes import ITEM_BYTES
 from autotune.lab.absent import absence_lines
 from autotune.lab.drawing.markup import Html, element
 from autotune.lab.formulas import Movement, fused_movements, naive_movements, product_flops, sizes, total_bytes, works
@@ -14,7 +15,7 @@ from autotune.lab.roofline.dram import PROGRAMS_PER_SM, Dram, keys_in_flight
 from autotune.lab.roofline.ncu import TOLERANCE, Counted, CountedBeside
 from autotune.lab.roofline.placement import KERNELS, RooflinePoint, kernel_model, place
 from autotune.lab.roofline.rocprof import KernelCounters
-from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.shape import AttentionShape
 from autotune.sheets import Sheet
 from autotune.units import gbps_text, mib_text, tflops_text
 

@@ -12,6 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from autotune import sheets
 from autotune.dispatch import TunedKernel, get_kernel
+from autotune.dtypes import ITEM_BYTES
 from autotune.executor import BaselineResult
 from autotune.kernels.baselines.eager import Eager
 from autotune.kernels.baselines.naive import Naive, memory_traffic
@@ -29,7 +30,7 @@ from autotune.lab.bench.entrants import (
 from autotune.lab.bench.machines import Machine
 from autotune.lab.suites.suite import Suite, SuiteSheet
 from autotune.registry import get_operation, load_definition
-from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.shape import AttentionShape
 
 MAX_ERROR: Final = 1e-3
 WHEN: Final = ("before", "after")

@@ -14,6 +14,7 @@ from torch.nn.functional import linear, scaled_dot_product_attention
 from autotune import sheets
 from autotune.correctness import Case, check_baseline, error_limit
 from autotune.dispatch import TunedKernel, get_kernel
+from autotune.dtypes import ITEM_BYTES
 from autotune.executor import BaselineResult
 from autotune.kernels.baselines.eager import make_attention
 from autotune.kernels.baselines.sdpa import OneBackend
@@ -22,7 +23,7 @@ from autotune.lab.bench.entrants import Check, Entrant, checker, make_comparison
 from autotune.lab.bench.machines import Machine
 from autotune.lab.suites.suite import Suite, SuiteSheet
 from autotune.registry import load_definition
-from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.shape import AttentionShape
 
 FLASH: Final = "flash"
 STANDARD: Final = "standard"

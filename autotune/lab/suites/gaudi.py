@@ -11,6 +11,7 @@ import torch
 
 from autotune import sheets
 from autotune.dispatch import TunedKernel, get_kernel
+from autotune.dtypes import ITEM_BYTES
 from autotune.executor import BaselineResult
 from autotune.kernels.baselines.gaudi import FlatPaged, InitialPaged
 from autotune.kernels.baselines.sdpa import Sdpa
@@ -30,7 +31,7 @@ from autotune.lab.bench.entrants import (
 from autotune.lab.bench.machines import Machine
 from autotune.lab.suites.suite import Suite, SuiteSheet
 from autotune.registry import load_definition
-from autotune.shape import ITEM_BYTES, AttentionShape, PagedShape
+from autotune.shape import AttentionShape, PagedShape
 
 FRAGMENT_COLUMNS: Final = (
     *map(sheets.number, ("sequences", "tokens", "padded blocks", "real blocks")),

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from autotune.dtypes import ITEM_BYTES
 from autotune.errors import BaselineUnavailableError
 from autotune.kernels.baselines.baseline import DTYPES, missing_feature, refuse_unless_ready, wrong_shape
-from autotune.shape import ITEM_BYTES, MAX_LENGTH, AttentionShape
+from autotune.shape import MAX_LENGTH, AttentionShape
 
 if TYPE_CHECKING:
     import torch

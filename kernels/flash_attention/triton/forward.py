@@ -40,7 +40,7 @@ def _attend(
 ):  # fmt: skip
     """Fold the keys ``start <= key < stop`` into the running softmax of one tile of queries."""
     for key in tl.range(start, stop, BLOCK_K):
-        k_tile = load_rows(keys, key, BLOCK_K, WIDTHS.keys, WIDTHS.padded_keys, MASKED, FEATURES.descriptor)
+        k_tile = load_rows(keys, key, BLOCK_K, WIDTHS.k, WIDTHS.padded_k, MASKED, FEATURES.descriptor)
         scores = tl.dot(q_tile, k_tile.T, input_precision=product_precision(k_tile.dtype))
         factor = score_scale
         if FEATURES.softcap:  # score_scale is scale / softcap here; the capped scores are taken to base 2 below
@@ -52,7 +52,7 @@ def _attend(
             ahead = columns[None, :] - rows[:, None] - diagonal
             scores = hide_keys(scores, present, ahead, window, FEATURES.causal, FEATURES.window)
         state, weights = fold_scores(state, scores, factor, MASKED)
-        v_tile = load_rows(values, key, BLOCK_K, WIDTHS.values, WIDTHS.padded_values, MASKED, FEATURES.descriptor)
+        v_tile = load_rows(values, key, BLOCK_K, WIDTHS.v, WIDTHS.padded_v, MASKED, FEATURES.descriptor)
         state = fold_values(state, weights, v_tile)
     return state
 
@@ -87,12 +87,12 @@ def flash_attention_forward(
     rows = first_row + tl.arange(0, BLOCK_Q)
     diagonal = seq_kv - seq_q  # the last query sees the last key
 
-    q_tile = load_rows(queries, first_row, BLOCK_Q, WIDTHS.keys, WIDTHS.padded_keys, True, FEATURES.descriptor)
+    q_tile = load_rows(queries, first_row, BLOCK_Q, WIDTHS.k, WIDTHS.padded_k, True, FEATURES.descriptor)
     last_row = tl.minimum(first_row + BLOCK_Q, seq_q) - 1
     bounds = _block_bounds(
         bound_keys(first_row, last_row, diagonal, seq_kv, window, FEATURES.causal, FEATURES.window), BLOCK_K
     )  # fmt: skip
-    state = begin_state(BLOCK_Q, WIDTHS.padded_values)
+    state = begin_state(BLOCK_Q, WIDTHS.padded_v)
     if FEATURES.window:
         # Keys that enter the window of some rows only.
         state = _attend(
@@ -112,10 +112,10 @@ def flash_attention_forward(
 
     row_sum, row_log_sum_exp = end_rows(state.row_max, state.row_sum)
     out_tile = state.accumulator / row_sum[:, None]
-    columns = tl.arange(0, WIDTHS.padded_values)
+    columns = tl.arange(0, WIDTHS.padded_v)
     origin = locate_row(Head(out, out_strides, batch, head, seq_q), first_row)
     pointers = origin + offset(tl.arange(0, BLOCK_Q)[:, None], out_strides.row) + columns[None, :]
-    in_range = (rows < seq_q)[:, None] & (columns < WIDTHS.values)[None, :]
+    in_range = (rows < seq_q)[:, None] & (columns < WIDTHS.v)[None, :]
     tl.store(pointers, out_tile.to(out.dtype.element_ty), mask=in_range)
     if log_sum_exp is not None:
         tl.store(log_sum_exp + offset(batch_head, seq_q) + rows, row_log_sum_exp, mask=rows < seq_q)

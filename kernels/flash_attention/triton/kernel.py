@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import torch
 
-from autotune.kernels.flash_attention.compiled import CompiledAttention
+from autotune.kernels.flash_attention.dense_kernel import DenseKernel
 from autotune.kernels.flash_attention.triton.forward import flash_attention_forward
 from autotune.kernels.flash_attention.triton.launch import launch
 from autotune.kernels.relaunch import observe
@@ -20,4 +20,4 @@ def prepare(options: dict[str, Any], q: torch.Tensor) -> None:
         require_context(q.device)
 
 
-KERNEL: Final = CompiledAttention(launch, prepare)
+KERNEL: Final = DenseKernel(launch, prepare)

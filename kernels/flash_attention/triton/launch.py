@@ -47,9 +47,9 @@ def launch(
     widths = Widths(head_dim, head_dim_v, *padded_widths(head_dim, head_dim_v))
     descriptor = options.pop("loads") == "descriptor" and all(map(_fits_descriptor, (q, k, v)))
     arguments = (
-        _describe(q, block_q, widths.padded_keys) if descriptor else q,
-        _describe(k, block_k, widths.padded_keys) if descriptor else k,
-        _describe(v, block_k, widths.padded_values) if descriptor else v,
+        _describe(q, block_q, widths.padded_k) if descriptor else q,
+        _describe(k, block_k, widths.padded_k) if descriptor else k,
+        _describe(v, block_k, widths.padded_v) if descriptor else v,
         out,
         lse,
         *(Strides(*tensor.stride()[:3]) for tensor in (q, k, v, out)),

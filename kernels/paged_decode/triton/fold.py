@@ -56,7 +56,7 @@ def begin_tiles(TILE: tl.constexpr, WIDTHS: tl.constexpr, PACKED: tl.constexpr):
     """Return the state of rows that have seen no key."""
     ROWS: tl.constexpr = TILE.rows
     KEYS: tl.constexpr = TILE.tokens * TILE.heads
-    COLUMNS: tl.constexpr = WIDTHS.padded_values // 2 if PACKED else WIDTHS.padded_values
+    COLUMNS: tl.constexpr = WIDTHS.padded_v // 2 if PACKED else WIDTHS.padded_v
     accumulator = tl.zeros([ROWS, COLUMNS], tl.float32)
     row_max = tl.full([ROWS], float("-inf"), tl.float32)
     return TileState(accumulator, accumulator, row_max, tl.zeros([ROWS, KEYS], tl.float32))
@@ -76,12 +76,12 @@ def multiply_keys(
     exact: tl.constexpr = PACKED and tl.int8 == keys.dtype.element_ty
     if PACKED and not exact:
         fixed, moving = locate_keys(pages, tile, STRIDES, TILE.tokens, PAGING, TILE.heads, 2)
-        words = load_packed(keys, fixed, moving, present, WIDTHS.keys, WIDTHS.padded_keys).T
+        words = load_packed(keys, fixed, moving, present, WIDTHS.k, WIDTHS.padded_k).T
         first, second = unpack_pairs(words, keys.dtype.element_ty)
         scores = tl.dot(queries.second, second, tl.dot(queries.first, first))
     else:
         fixed, moving = locate_keys(pages, tile, STRIDES, TILE.tokens, PAGING, TILE.heads)
-        k_tile = gather_rows(keys, fixed, moving, present, WIDTHS.keys, WIDTHS.padded_keys)
+        k_tile = gather_rows(keys, fixed, moving, present, WIDTHS.k, WIDTHS.padded_k)
         if exact:
             k_tile = k_tile.T
             high = tl.dot(queries.first, k_tile) * 256
@@ -109,13 +109,13 @@ def add_values(
     STRIDES: tl.constexpr = PAGING.value_strides
     if PACKED:
         fixed, moving = locate_keys(pages, tile, STRIDES, TILE.tokens, PAGING, TILE.heads, 2)
-        words = load_packed(values, fixed, moving, present, WIDTHS.values, WIDTHS.padded_values)
+        words = load_packed(values, fixed, moving, present, WIDTHS.v, WIDTHS.padded_v)
         first, second = unpack_bytes(words, values.dtype.element_ty)
         accumulator = tl.dot(weights, first, state.accumulator * rescale)
         other = tl.dot(weights, second, state.other * rescale)
     else:
         fixed, moving = locate_keys(pages, tile, STRIDES, TILE.tokens, PAGING, TILE.heads)
-        v_tile = gather_rows(values, fixed, moving, present, WIDTHS.values, WIDTHS.padded_values).to(weights.dtype)
+        v_tile = gather_rows(values, fixed, moving, present, WIDTHS.v, WIDTHS.padded_v).to(weights.dtype)
         precision: tl.constexpr = product_precision(weights.dtype)
         accumulator = tl.dot(weights, v_tile, state.accumulator * rescale, input_precision=precision)
         other = state.other
@@ -183,7 +183,7 @@ def end_tiles(
 ):  # fmt: skip
     """Return the softmax of rows with the accumulator whole and in the values' own scale, and the sums of rows."""
     ROWS: tl.constexpr = TILE.rows
-    COLUMNS: tl.constexpr = WIDTHS.padded_values
+    COLUMNS: tl.constexpr = WIDTHS.padded_v
     accumulator = state.accumulator
     if FEATURES.packed:
         accumulator = tl.join(accumulator, state.other).reshape(ROWS, COLUMNS)

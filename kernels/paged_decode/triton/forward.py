@@ -120,19 +120,19 @@ def paged_decode_split(
     if SPLITS == 1:
         store_rows(
             outputs, per_head.sinks, whole, sequence, kv_head, first_row, kv_heads,
-            TILE.rows, TILE, WIDTHS.values, WIDTHS.padded_values,
+            TILE.rows, TILE, WIDTHS.v, WIDTHS.padded_v,
         )  # fmt: skip
     else:
         number = lane * SPLITS
-        store_partial(partials, number + split, whole, WIDTHS.padded_values, TILE.rows, SHARES.rows)
+        store_partial(partials, number + split, whole, WIDTHS.padded_v, TILE.rows, SHARES.rows)
         if partials.counters is not None and arrive(partials.counters + lane, SPLITS):
             merged = merge_partials(
                 partials, number, number + 1, 1, SPLITS, 0,
-                SHARES.rows, TILE.rows, WIDTHS.padded_values, SHARES.at_once,
+                SHARES.rows, TILE.rows, WIDTHS.padded_v, SHARES.at_once,
             )  # fmt: skip
             store_rows(
                 outputs, per_head.sinks, merged, sequence, kv_head, first_row, kv_heads,
-                SHARES.rows, TILE, WIDTHS.values, WIDTHS.padded_values,
+                SHARES.rows, TILE, WIDTHS.v, WIDTHS.padded_v,
             )  # fmt: skip
 
 
@@ -212,10 +212,10 @@ def paged_decode_flat(
             if (began == 1) & (stop == first + tiles):
                 store_rows(
                     outputs, per_head.sinks, whole, sequence, kv_head, block * TILE.rows, kv_heads,
-                    TILE.rows, TILE, WIDTHS.values, WIDTHS.padded_values,
+                    TILE.rows, TILE, WIDTHS.v, WIDTHS.padded_v,
                 )  # fmt: skip
             else:
-                store_partial(partials, 2 * program + began, whole, WIDTHS.padded_values, TILE.rows, SHARES.rows)
+                store_partial(partials, 2 * program + began, whole, WIDTHS.padded_v, TILE.rows, SHARES.rows)
             state = begin_tiles(TILE, WIDTHS, FEATURES.packed)
             began = tl.full([], 1, tl.int32)
             queries = load_queries(

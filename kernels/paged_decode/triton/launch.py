@@ -151,17 +151,17 @@ def launch(
         Shares(
             plan.splits,
             merged_rows,
-            max(1, min(power_of_two(plan.splits), MERGED_BY_LAST // (merged_rows * widths.padded_values))),
+            max(1, min(power_of_two(plan.splits), MERGED_BY_LAST // (merged_rows * widths.padded_v))),
         ),
     )
     launched = (_run(plan.kernel, plan.grid, arguments, options | launching, compile_only),)
     if not plan.partials or partials.counters is not None:
         return launched
-    most = max(1, (COMBINED_OF_FEW if batch * seq_q * heads <= FEW_ROWS else COMBINED_OF_MANY) // widths.padded_values)
+    most = max(1, (COMBINED_OF_FEW if batch * seq_q * heads <= FEW_ROWS else COMBINED_OF_MANY) // widths.padded_v)
     at_once = min(power_of_two(plan.splits), most) if plan.splits else most
     merged = (
         *(partials, seq_lens, sinks, Outputs(out, lse), capacity, batch, kv_heads, plan.programs, reach),
-        *(tile, widths.values, widths.padded_values, plan.splits, at_once, window is not None, is_early),
+        *(tile, widths.v, widths.padded_v, plan.splits, at_once, window is not None, is_early),
     )
     merging = {"num_warps": COMBINE_WARPS} | launching
     return (*launched, _run(combine_partials, (batch * seq_q * heads,), merged, merging, compile_only))
@@ -187,7 +187,7 @@ def _allocate_partials(
     dtype = getattr(torch, options.pop("PARTIALS", "float32"))
     in_last = options.pop("COMBINE", "kernel") == "last" and plan.partials > 0
     return Partials(
-        q.new_empty((plan.partials, tile.rows, widths.padded_values), dtype=dtype),
+        q.new_empty((plan.partials, tile.rows, widths.padded_v), dtype=dtype),
         q.new_empty((plan.partials, 2, tile.rows), dtype=torch.float32),
         take_counters(counters, q.device) if in_last else None,
     )

@@ -85,10 +85,10 @@ def load_queries(
     parts: tl.constexpr = 2 if FEATURES.packed and not exact else 1
     BLOCK_ROWS: tl.constexpr = TILE.rows
     offsets = offset(sequence, q_strides[0]) + offset(rows.queries, q_strides[1]) + offset(rows.heads, q_strides[2])
-    first = gather_rows(q, offsets, None, rows.is_row, WIDTHS.keys, WIDTHS.padded_keys, parts)
+    first = gather_rows(q, offsets, None, rows.is_row, WIDTHS.k, WIDTHS.padded_k, parts)
     second = first
     if parts == 2:
-        second = gather_rows(q + 2, offsets, None, rows.is_row, WIDTHS.keys - 2, WIDTHS.padded_keys, parts)
+        second = gather_rows(q + 2, offsets, None, rows.is_row, WIDTHS.k - 2, WIDTHS.padded_k, parts)
     factors = tl.full([BLOCK_ROWS, 1], 1.0, tl.float32) * score_scale
     if exact:
         first, second, factors = fit_bytes(first, score_scale)

@@ -115,13 +115,13 @@ def _fold_tiles(
         keys = tile * BLOCK_K + tl.arange(0, BLOCK_K)
         present = (keys >= bounds.low) & (keys < bounds.high) if MASKED else tl.full([BLOCK_K], True, tl.int1)
         k_fixed, k_moving = locate_keys(pages, tile, K_STRIDES, BLOCK_K, PAGING)
-        k_tile = gather_rows(cache.k, k_fixed, k_moving, present, WIDTHS.keys, WIDTHS.padded_keys)
+        k_tile = gather_rows(cache.k, k_fixed, k_moving, present, WIDTHS.k, WIDTHS.padded_k)
         scores, factor = _score_keys(
             q_tile, k_tile, keys, positions, slopes, window, score_scale, softcap, FEATURES, MASKED
         )  # fmt: skip
         state, weights = fold_scores(state, scores, factor, MASKED)
         v_fixed, v_moving = locate_keys(pages, tile, V_STRIDES, BLOCK_K, PAGING)
-        v_tile = gather_rows(cache.v, v_fixed, v_moving, present, WIDTHS.values, WIDTHS.padded_values)
+        v_tile = gather_rows(cache.v, v_fixed, v_moving, present, WIDTHS.v, WIDTHS.padded_v)
         state = fold_values(state, weights, v_tile)
         pages = next_pages
     return state
@@ -154,7 +154,7 @@ def _compute_tile(
         full_pages = load_pages(table_row, tiles.full_low, bounds.low, bounds.high, BLOCK_K, PAGING)
     last_pages = load_pages(table_row, tiles.full_high, bounds.low, bounds.high, BLOCK_K, PAGING)
     q_offsets = offset(begin + queries, q_strides[0]) + offset(heads, q_strides[1])
-    q_tile = gather_rows(q, q_offsets, None, is_row, WIDTHS.keys, WIDTHS.padded_keys)
+    q_tile = gather_rows(q, q_offsets, None, is_row, WIDTHS.k, WIDTHS.padded_k)
     slopes = per_head.slopes
     if slopes is not None:
         slopes = load_slopes(slopes, heads, is_row)
@@ -162,7 +162,7 @@ def _compute_tile(
         cache.k + offset(kv_head, PAGING.key_strides[2]), cache.v + offset(kv_head, PAGING.value_strides[2])
     )  # fmt: skip
 
-    state = begin_state(ROWS, WIDTHS.padded_values)
+    state = begin_state(ROWS, WIDTHS.padded_v)
     if FEATURES.window:
         # Keys that enter the window of some rows only.
         state = _fold_tiles(
@@ -181,7 +181,7 @@ def _compute_tile(
     )  # fmt: skip
     store_outputs(
         outputs, per_head.sinks, state, begin + queries, heads, kv_heads, is_row,
-        TILE.group, WIDTHS.values, WIDTHS.padded_values,
+        TILE.group, WIDTHS.v, WIDTHS.padded_v,
     )  # fmt: skip
 
 

@@ -48,7 +48,7 @@ def test_a_race_of_none_but_the_guilty_ends(executor: GpuExecutor) -> None:
     ("run", "message"),
     [
         ("baseline_die", "exit status 9"),
-        ("baseline_hang", "the race stood still for 3 s"),
+        pytest.param("baseline_hang", "the race stood still for 3 s", marks=pytest.mark.slow),
         ("baseline_raise", "refused"),
     ],
 )

@@ -77,7 +77,7 @@ def leave_screening(executor: GpuExecutor, wanted: Candidate) -> None:
     executor._screen(Outcome(candidate=wanted, status=Status.OK))
 
 
-@pytest.mark.parametrize("run", ["fine", "hang", "die"])
+@pytest.mark.parametrize("run", ["fine", pytest.param("hang", marks=pytest.mark.slow), "die"])
 def test_what_was_not_collected_does_not_disturb_the_next(executor: GpuExecutor, run: str) -> None:
     """A deadline passed, or Ctrl-C; what hangs is not waited for until its time is up."""
     leave_screening(executor, candidate(run=run))

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from autotune.dtypes import ITEM_BYTES
 from autotune.lab.formulas import fused_movements, naive_movements, total_bytes
 from autotune.lab.roofline.dram import Dram, batch_past_l2, fused_dram, keys_in_flight, naive_dram
-from autotune.shape import ITEM_BYTES, AttentionShape
+from autotune.shape import AttentionShape
 
 LINE = 128  # bytes
 SHAPE = AttentionShape(batch=2, heads=4, seq_q=64, head_dim=64, dtype="float32")

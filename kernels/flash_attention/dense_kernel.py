@@ -22,7 +22,7 @@ class BoundAttention(BoundDense):
         >>> out = kernel(q, k, v)  # all [2, 1024, 16, 128], bfloat16
     """
 
-    def __init__(self, kernel: "CompiledAttention", shape: AttentionShape, options: dict[str, Any]) -> None:
+    def __init__(self, kernel: "DenseKernel", shape: AttentionShape, options: dict[str, Any]) -> None:
         super().__init__(shape, options)
         self._kernel = kernel
         self._calls = KnownCalls(NAMES, self._compute, repeat_of)
@@ -80,7 +80,7 @@ class BoundAttention(BoundDense):
         return out if lse is None else (out, lse)
 
 
-class CompiledAttention:
+class DenseKernel:
     """Implements ``autotune.implementation.Kernel`` for ``AttentionShape``."""
 
     def __init__(self, launch: Callable[..., Any], prepare: Callable[[dict[str, Any], torch.Tensor], None]) -> None:

@@ -1,0 +1,42 @@
+"""Dtypes of queries and of caches: torch's names, their sizes, and the short forms that a caller may give."""
+
+from typing import TYPE_CHECKING, Final
+
+from autotune.errors import UnknownNameError
+
+if TYPE_CHECKING:
+    import torch
+
+ITEM_BYTES: Final = {"float16": 2, "bfloat16": 2, "float32": 4}
+DTYPE_ALIASES: Final = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32"}
+
+# What a paged cache may hold: the types of queries, or one byte an element.
+KV_ITEM_BYTES: Final = {**ITEM_BYTES, "float8_e4m3fn": 1, "float8_e5m2": 1, "int8": 1}
+KV_DTYPE_ALIASES: Final = {"fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}
+
+
+def parse_dtype(dtype: "str | torch.dtype") -> str:
+    """Return torch's name of a dtype, given that name or a short form (``"bf16"``) in any case, or torch's own dtype.
+
+    Raises:
+        UnknownNameError: no such dtype of queries.
+    """
+    return _parse_name("dtype", dtype, DTYPE_ALIASES, list(ITEM_BYTES))
+
+
+def parse_kv_dtype(dtype: "str | torch.dtype", *, field: str = "kv_dtype") -> str:
+    """Parse the dtype of a cache as ``parse_dtype`` does, its errors of ``field``; one-byte types are allowed too."""
+    return _parse_name(field, dtype, DTYPE_ALIASES | KV_DTYPE_ALIASES, list(KV_ITEM_BYTES))
+
+
+def _parse_name(field: str, given: object, aliases: dict[str, str], names: list[str]) -> str:
+    """Resolve an alias; the error lists each name once, with its aliases."""
+    if type(given) is str and given in names:
+        return given
+    spelled = str(given).removeprefix("torch.").lower()
+    name = aliases.get(spelled, spelled)
+    if name not in names:
+        short = {name: [alias for alias, meant in aliases.items() if meant == name] for name in names}
+        allowed = ", ".join(name + (f" ({', '.join(short[name])})" if short[name] else "") for name in names)
+        raise UnknownNameError(f"{field}={given!r} is unknown; allowed: {allowed}")
+    return name
