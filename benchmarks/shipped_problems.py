@@ -112,6 +112,17 @@ WINNERS: Final = {
             ),
         ),
     ),
+    "flash_attention/gluon_hopper": (
+        *(
+            Cell("causal" if causal else "full", benchmark_shape(head_dim, causal, seq))
+            for lengths in ((512, 1024, 4096, 16384), (2048, 8192))
+            for head_dim in HEAD_DIMS
+            for causal in (False, True)
+            for seq in lengths
+        ),
+        *_cells("chunk", map(dense_chunk, CACHED)),
+        *_cells("llama", map(dense_prefill, (1024, 4096, 16384))),
+    ),
     "flash_attention/flex": (
         *_cells("llama", map(dense_prefill, (1024, 4096))),
         Cell("full", benchmark_shape(128, False, 4096)),
