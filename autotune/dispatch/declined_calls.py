@@ -20,9 +20,6 @@ class DeclinedCalls:
         self._candidates: dict[Hashable, frozenset[int]] = {}
         self.reasons: tuple[str, ...] = ()
 
-    def __bool__(self) -> bool:
-        return bool(self._candidates)
-
     def of(self, tensors: Sequence[Any], options: Mapping[str, Any]) -> frozenset[int]:
         """Return the identities of the candidates that declined calls like this one."""
         signature = _sign(tensors, options)

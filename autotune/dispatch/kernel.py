@@ -101,7 +101,7 @@ class TunedKernel:
         self.shape = shape
         self._picked = self._alternatives = tuple(alternatives)  # of these the refused are dropped, of those none
         self._calls: dict[int, Callable[..., Any]] = {}  # by the identity of an alternative, in the least time
-        self._declined = DeclinedCalls()
+        self._declined: DeclinedCalls | None = None  # a call that no candidate declined pays nothing for it
         self._repeats = all(each.is_deterministic(operation) for each in self._alternatives)
 
     @property
@@ -120,8 +120,8 @@ class TunedKernel:
 
     @property
     def provenance(self) -> Provenance:
-        found, declined = self._alternatives[0].provenance, self._declined.reasons
-        return replace(found, declined=declined) if declined else found
+        found, declined = self._alternatives[0].provenance, self._declined
+        return found if declined is None else replace(found, declined=declined.reasons)
 
     @property
     def is_untuned(self) -> bool:
@@ -157,7 +157,7 @@ class TunedKernel:
         exception is the caller's, and so is that of the last candidate.
         """
         alternatives = self._alternatives if self._repeats else self._allowed()
-        if self._declined and (declined := self._declined.of(tensors, options)):
+        if self._declined is not None and (declined := self._declined.of(tensors, options)):
             alternatives = tuple(each for each in alternatives if id(each) not in declined) or alternatives
         for each in alternatives:
             try:
@@ -167,7 +167,7 @@ class TunedKernel:
                 if each is alternatives[-1]:
                     raise
                 if not isinstance(error, BaselineUnavailableError):  # which may hang on more than the signature
-                    self._decline(each, alternatives[alternatives.index(each) + 1], error, tensors, options)
+                    self._decline(alternatives[alternatives.index(each) :], error, tensors, options)
             except Exception as error:  # not only of the first call: other strides or options are other binaries
                 if each is alternatives[-1] or not is_toolchain_refusal(error):
                     raise
@@ -230,17 +230,15 @@ class TunedKernel:
         return call
 
     def _decline(
-        self,
-        declining: Alternative,
-        following: Alternative,
-        error: UnsupportedCallError,
-        tensors: Sequence[Any],
-        options: Mapping[str, Any],
+        self, left: Sequence[Alternative], error: Exception, tensors: Sequence[Any], options: Mapping[str, Any]
     ) -> None:
-        """Let the candidate that follows take calls like this one from now on."""
-        why = f"served {following.candidate} instead of {declining.candidate}, because {error}"
+        """Let the second candidate that is left take calls like this one from now on, which the first cannot."""
+        by, following = left[:2]
+        why = f"served {following.candidate} instead of {by.candidate}, because {error}"
         with _lock:
-            is_new = self._declined.add(id(declining), tensors, options, why)
+            if self._declined is None:
+                self._declined = DeclinedCalls()
+            is_new = self._declined.add(id(by), tensors, options, why)
         if is_new:
             note_decline(self.operation, self.shape, why)
 

@@ -18,7 +18,16 @@ from autotune.dispatch.arguments import check_arguments, not_a_name
 from autotune.dispatch.devices import known_or_here, stranger
 from autotune.dispatch.events import Pick, note_pick
 from autotune.dispatch.kernel import TunedKernel
-from autotune.dispatch.pins import DISABLE, Pin, Switches, make_pin, pinned_implementation, read_switches, serve_pin
+from autotune.dispatch.pins import (
+    DISABLE,
+    Pin,
+    Switches,
+    make_pin,
+    names_interpreted,
+    pinned_implementation,
+    read_switches,
+    serve_pin,
+)
 from autotune.dispatch.portfolio import choose, choose_all
 from autotune.dispatch.table_reading import device_named, rows_of, served_of, similar_names
 from autotune.errors import NoTunedKernelError, UsageError
@@ -157,23 +166,12 @@ def pick_for_device(shape: Shape, place: int | Device | None, operation: str, *,
     if (found := recent.get(id(shape))) is not None:
         return found[0]
     if place is None:
-        kernel = _pick(shape, NVIDIA_H200.name, operation, _interpreted(shape, operation, among), _generation)
+        interpreted = names_interpreted(_switches(_generation).pin(operation, among), operation, among)
+        kernel = _pick(shape, NVIDIA_H200.name, operation, interpreted, _generation)
     else:
         kernel = _pick(shape, place, operation, among, _generation)
     _keep(recent, shape, kernel)
     return kernel
-
-
-def _interpreted(shape: Shape, operation: str, among: Among) -> Among:
-    """Narrow what may be served to what Triton's interpreter can run; what is pinned stays, or is refused."""
-    pin = _switches(_generation).pin(operation, among)
-    if pin is None:
-        found = named(get_operation(operation), among)
-        return tuple(each.name for each in found if each.can_interpret) or among
-    pinned = pinned_implementation(pin, operation, shape, NVIDIA_H200)
-    if pinned.is_ours and not pinned.can_interpret:
-        raise UsageError(f"{pin.origin}: Triton's interpreter cannot run {pinned.title}, and tensors are on the CPU")
-    return among
 
 
 def pick_for_tuning(shape: Shape, device: Device, operation: str, among: tuple[str, ...]) -> TunedKernel:

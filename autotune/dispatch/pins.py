@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from autotune.device import Device
+from autotune.dispatch.among import Among, named
 from autotune.dispatch.kernel import Alternative, Provenance
 from autotune.errors import InvalidConfigError, InvalidShapeError, UnknownNameError, UsageError
 from autotune.implementation import Implementation
-from autotune.registry import get_implementation, implementation_reference, our_implementations
+from autotune.registry import get_implementation, get_operation, implementation_reference, our_implementations
 from autotune.shape import Shape
 from autotune.space import Config, Value
 from autotune.trial import Candidate
@@ -106,6 +107,17 @@ def pinned_implementation(pin: Pin, operation: str, shape: Shape, device: Device
     if (reason := found.supports(shape, device)) is not None:
         raise InvalidShapeError(f"{pin.origin}: {reason}")
     return found
+
+
+def names_interpreted(pin: Pin | None, operation: str, among: Among) -> Among:
+    """Narrow what may be served to what Triton's interpreter can run; what is pinned stays, or is refused."""
+    if pin is None or pin.implementation is None:
+        found = named(get_operation(operation), among)
+        return tuple(each.name for each in found if each.can_interpret) or among
+    pinned = get_implementation(operation, pin.implementation)
+    if pinned.is_ours and not pinned.can_interpret:
+        raise UsageError(f"{pin.origin}: Triton's interpreter cannot run {pinned.title}, and tensors are on the CPU")
+    return among
 
 
 def serve_pin(

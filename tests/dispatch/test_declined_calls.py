@@ -126,7 +126,6 @@ def test_after_as_many_kinds_as_are_kept_it_asks_anew(monkeypatch: pytest.Monkey
 
 def test_kinds_differ_in_all_that_a_call_may_be_declined_by() -> None:
     known, q = DeclinedCalls(), torch.zeros(SIZES)
-    assert not known
     assert known.add(1, (q,), {"scale": 1.0}, "why")
     assert not known.add(1, (q,), {"scale": 1.0}, "why")
     assert known.add(2, (q,), {"scale": 1.0}, "another why")
@@ -150,7 +149,7 @@ def test_kinds_differ_in_all_that_a_call_may_be_declined_by() -> None:
 def test_what_has_no_signature_is_declined_every_time() -> None:
     known = DeclinedCalls()
     assert not known.add(1, ([],), {}, "why")
-    assert not known
+    assert known.reasons == ()
     assert known.of(([],), {}) == set()
 
 

@@ -20,10 +20,13 @@ SHAPES: Final = {
 }
 
 
+SIMPLE: Final[dict[str, Any]] = {"BLOCK_K": 64, "slots": 2, "ping_pong": "off", "values": "late"}
+
+
 def gate_of(name: str) -> Gate:
     """Return a gate; blocks are short, so that it has several, and "alone" one consumer decides when a slot is free."""
-    chosen = {**IMPLEMENTATION.space.default(SHAPES[name], NVIDIA_H200), "BLOCK_K": 64}
-    return Gate(SHAPES[name], Config(chosen | ({"consumers": 1} if name == "alone" else {})))
+    chosen = {**IMPLEMENTATION.space.default(SHAPES[name], NVIDIA_H200), **SIMPLE}
+    return Gate(SHAPES[name], Config({**chosen, "consumers": 1 if name in ("alone", "group") else 2}))
 
 
 FORWARD, RINGS, WEIGHTS = "forward.py", "rings.py", "weights.py"
