@@ -160,6 +160,7 @@ SWEEPS: Final = {
         for causal, at_128, at_others in ((False, (1024, 8192), (1024, 16384)), (True, (1024, 4096), (512, 4096)))
         for seq in (at_128 if head_dim == 128 else at_others)
     ),
+    "flash_attention/gluon_hopper": (),
     "flash_attention/flex": (),
     "paged_decode/triton": (Cell("tp8", ragged(TP8)), *_pages("tp8", TP8, (1, 8192))),
     "paged_prefill/triton": (),

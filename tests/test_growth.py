@@ -258,7 +258,7 @@ def test_rows_that_left_the_space_are_listed_and_all_others_answer_as_before(
     kept = shipped_winners("flash_attention", implementation="triton")
     assert len(kept) == len(stay)
     for winner in stay:
-        kernel = get_kernel(winner.shape, device=winner.device.name, operation="flash_attention")
+        kernel = get_kernel(winner.shape, device=winner.device.name, operation="flash_attention", among=("triton",))
         assert kernel.provenance.rung == "exact"
         assert kernel.provenance.row is not None
         assert kernel.provenance.row.timing == winner.timing

@@ -76,7 +76,8 @@ def test_a_store_is_read_beside_what_is_new(tmp_path: Path) -> None:
     assert store.trials("flash_attention", implementation="flex") == [attention(3, "flex"), attention(5, "flex")]
     assert store.trials("flex_attention") == []
     assert store.outsiders() == []
-    assert {row.trial.implementation for row in served_winners("flash_attention", root=tmp_path)} == {"triton", "flex"}
+    served = {row.trial.implementation for row in served_winners("flash_attention", root=tmp_path)}
+    assert served >= {"triton", "flex"}
 
 
 def test_compaction_moves_every_row_to_the_new_places(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from autotune.errors import TableError
 from autotune.registry import get_implementation, get_operation
-from autotune.space import Config, Parameter
+from autotune.space import Config, Parameter, Space
 from autotune.table import served_winners, shipped_outsiders, shipped_winners
 from autotune.table.files import read_checksums
 from autotune.table.parquet import decode, encode, owner_of
@@ -101,42 +101,48 @@ def test_a_parameter_that_joins_without_a_value_for_older_rows_leaves_them_outsi
         }
 
 
+def stages_of(space: Space[Any]) -> Parameter:
+    """Return the parameter of a space that says how many tiles are held at once, of which 2 is a value."""
+    return next(each for each in space.parameters if each.name in ("num_stages", "slots"))
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_parameter_goes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data, owner, before, rows = today(name)
     space = get_implementation(*owner).space
-    gone = next(each for each in space.parameters if each.name == "num_stages")
+    gone = stages_of(space)
     change_space(
         monkeypatch,
         *owner,
         tuple(each for each in space.parameters if each is not gone),
-        removed={**space.removed, "num_stages": 2},
+        removed={**space.removed, gone.name: 2},
     )
     trials, outsiders = decode(data, name)
-    kept = [number for number, row in enumerate(rows) if row["num_stages"] == 2]
+    kept = [number for number, row in enumerate(rows) if row[gone.name] == 2]
     assert 0 < len(kept) < len(rows) or "/sweeps/" not in name
-    assert [in_common(trial) for trial in trials] == [in_common(before[number], "num_stages") for number in kept]
+    assert [in_common(trial) for trial in trials] == [in_common(before[number], gone.name) for number in kept]
     assert [outsider.row for outsider in outsiders] == [number for number in range(len(rows)) if number not in kept]
     for outsider in outsiders:
-        said = rows[outsider.row]["num_stages"]
-        assert outsider.reason == f"num_stages={said} is of a parameter or field that is gone"
+        said = rows[outsider.row][gone.name]
+        assert outsider.reason == f"{gone.name}={said} is of a parameter or field that is gone"
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_value_goes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data, owner, before, rows = today(name)
     space = get_implementation(*owner).space
+    gone = stages_of(space)
     fewer = tuple(
-        replace(each, values=tuple(value for value in each.values if value != 2)) if each.name == "num_stages" else each
+        replace(each, values=tuple(value for value in each.values if value != 2)) if each is gone else each
         for each in space.parameters
     )
     change_space(monkeypatch, *owner, fewer)
     trials, outsiders = decode(data, name)
-    assert list(map(in_common, trials)) == [in_common(trial) for trial in before if trial.config["num_stages"] != 2]
+    assert list(map(in_common, trials)) == [in_common(trial) for trial in before if trial.config[gone.name] != 2]
     assert [outsider.row for outsider in outsiders] == [
-        number for number, row in enumerate(rows) if row["num_stages"] == 2
+        number for number, row in enumerate(rows) if row[gone.name] == 2
     ]
-    assert {outsider.reason.partition(" is not one of")[0] for outsider in outsiders} <= {"num_stages=2"}
+    assert {outsider.reason.partition(" is not one of")[0] for outsider in outsiders} <= {f"{gone.name}=2"}
 
 
 @pytest.mark.parametrize("name", FILES)
