@@ -91,7 +91,7 @@ def default(shape: AttentionShape, device: Device) -> Config:
         consumers=min(consumers, math.ceil(shape.seq_q / ROWS)),
         BLOCK_K=block_k,
         slots=2,
-        query_slots=2 if widest <= 64 and shape.causal else 1,
+        query_slots=2 if widest <= 128 else 1,
         ping_pong="issue" if takes_turns and shape.seq_q > ROWS else "off",
         values="early" if takes_turns and consumers * widest != 128 else "late",
         results="queries" if widest > 128 and shape.head_dim == shape.head_dim_v else "own",
