@@ -27,7 +27,7 @@ def main() -> None:
     with open_gpu("prefill") as executor:
         print()
         columns = ("D", "causal", "S", *PEERS.values(), "autotune", "of cuDNN", "of flash")
-        print_head(*columns, "BLOCK_Q x BLOCK_K / warps / stages")
+        print_head(*columns, "served")
         for head_dim, causal, seq in itertools.product((64, 128), (False, True), LENGTHS):
             shape = benchmark_shape(head_dim, causal, seq)
             kernel = get_kernel(shape, device=executor.device.name)
@@ -45,7 +45,7 @@ def main() -> None:
                 seq,
                 *("" if time is None else f"{rates(operation.cost(shape), time)[0]:.0f}" for time in rated),
                 *(f"{ratios[-1]:.3f}" for ratios in against.values()),
-                "{BLOCK_Q} x {BLOCK_K} / {num_warps} / {num_stages}".format(**kernel.config),
+                kernel.candidate,
             )
     print(f"\nGeometric mean of SDPA cuDNN's time over ours: {geometric_mean(against['sdpa cudnn']):.3f}")
     print(f"Least ratio of SDPA flash's time over ours: {min(against['sdpa flash']):.3f}")

@@ -36,12 +36,12 @@ class RepeatedAttention:
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         found, lse = self._results.take(inputs[0], inputs, addresses, out)
         loaded: tuple[Any, ...] = tuple(addresses if out is None else addresses[:-1])
-        if not self._describes_output:
-            if self._descriptors is not None:
-                loaded = self._descriptors.of(inputs, loaded)
+        if self._descriptors is None:
             loaded += (found.data_ptr(),)
-        elif self._descriptors is not None:
+        elif self._describes_output:
             loaded = self._descriptors.of((*inputs, found), (*loaded, found.data_ptr()))
+        else:
+            loaded = (*self._descriptors.of(inputs, loaded), found.data_ptr())
         self._relaunch(self._stream_of(self.device), (*loaded, None if lse is None else lse.data_ptr()))
         return found if lse is None else (found, lse)
 

@@ -75,26 +75,28 @@ def shared_bytes(config: Config, shape: AttentionShape) -> int:
 
 
 def default(shape: AttentionShape, device: Device) -> Config:
-    """Return a schedule near the best of all.
+    """Return a schedule near the best.
 
-    Over heads of 64 and 128, both masks and lengths of 512 to 16,384 these took 1.02 times what the fastest took, in
-    geometric mean (H200, 2026-11-23, 108 binaries, some 20 launches of each).
+    Over heads of 64 and 128, both masks and lengths of 512 to 16,384 such defaults, but for ``query_slots``, took 1.02
+    times what the fastest took, in geometric mean (H200, 2026-11-23, 108 binaries, some 20 launches of each).
     """
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)
-    widest = max(bounds.padded_widths(shape.head_dim, shape.head_dim_v))
+    width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
+    widest = max(width_k, width_v)
     is_long = shape.seq_kv * widest >= LONG
     consumers = 3 if widest <= 64 and (is_long or not shape.causal) else 2
     block_k = 64 if widest > 128 or shape.seq_kv <= 64 else 128
     takes_turns = widest <= 64 or shape.causal or not is_long
+    is_small = widest <= 64 and consumers == 2
     return Config(
         consumers=min(consumers, math.ceil(shape.seq_q / ROWS)),
         BLOCK_K=block_k,
         slots=2,
         query_slots=2 if widest <= 128 else 1,
         ping_pong="issue" if takes_turns and shape.seq_q > ROWS else "off",
-        values="early" if takes_turns and consumers * widest != 128 else "late",
-        results="queries" if widest > 128 and shape.head_dim == shape.head_dim_v else "own",
+        values="early" if takes_turns and not is_small else "late",
+        results="queries" if widest > 128 and width_k == width_v else "own",
         workers="sm",
         section=16 if widest <= 64 and shape.causal and not is_long else 1,
         row_order="natural" if not shape.causal else "alternating" if widest > 64 or is_long else "reversed",

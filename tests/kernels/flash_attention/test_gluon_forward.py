@@ -157,10 +157,13 @@ def test_configs_compile_for_hopper_without_a_spill(tmp_path: Path) -> None:
         assert binary["overlapped"] >= 8 or binary["values"] == "early", f"{name}: {binary}"
 
 
-@pytest.mark.parametrize("head_dim", [64, 128, 256])
-def test_the_default_is_valid_and_the_space_has_others(head_dim: int) -> None:
+@pytest.mark.parametrize("head_dims", [(64, 64), (128, 128), (256, 256), (192, 128), (192, 256), (256, 160)])
+def test_the_default_is_valid_and_the_space_has_others(head_dims: tuple[int, int]) -> None:
+    head_dim, head_dim_v = head_dims
     for seq_q, seq_kv, causal in ((4096, 4096, False), (1, 4096, False), (100, 30, True)):
-        shape = AttentionShape(batch=2, heads=16, seq_q=seq_q, seq_kv=seq_kv, head_dim=head_dim, causal=causal)
+        shape = AttentionShape(
+            batch=2, heads=16, seq_q=seq_q, seq_kv=seq_kv, head_dim=head_dim, head_dim_v=head_dim_v, causal=causal
+        )
         assert SPACE.why_invalid(SPACE.default(shape, NVIDIA_H200), shape, NVIDIA_H200) is None
         assert len(list(SPACE.configs(shape, NVIDIA_H200))) >= 30
 
