@@ -51,7 +51,8 @@ def test_it_is_tuned_raced_and_served_where_it_won() -> None:
     assert [each.winner and each.winner.implementation for each in found.results] == [THEIRS, OURS]
     for result in found.results:
         assert result.search is not None
-        assert [part.implementation for part in result.search.implementations] == [OURS, THEIRS]
+        tuned = [part.implementation for part in result.search.implementations if not part.skipped]
+        assert tuned == [OURS, THEIRS]
         assert len({trial.race_id for trial in result.search.recorded if trial.stage is Stage.RACE}) == 1
         kernel = dispatch.get_kernel(result.shape, device="NVIDIA H200")
         assert result.winner is not None

@@ -42,7 +42,7 @@ def samples() -> dict[str, tuple[AttentionShape, Config]]:
     turns = {"ping_pong": "issue", "slots": 3}
     changes: dict[str, dict[str, Any]] = {
         "three consumers": {"consumers": 3, **turns},
-        "one consumer": {"consumers": 1, "values": "early", "query_slots": 2},
+        "one consumer": {"consumers": 1, "ping_pong": "off", "values": "early"},
     }
     causal = shape_of(64, causal=True)
     default = IMPLEMENTATION.space.default(causal, NVIDIA_H200)
