@@ -37,7 +37,7 @@ def _field_names(cls: type) -> frozenset[str]:
 
 @cache
 def values_getter(names: tuple[str, ...]) -> Callable[[object], tuple[Any, ...]]:
-    """Return what reads these attributes of an object, in a fifth of the time that ``getattr`` takes for each."""
+    """Return what reads these attributes of an object, faster than ``getattr`` for each."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda owner: tuple([getattr(owner, name) for name in names])

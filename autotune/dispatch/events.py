@@ -2,8 +2,7 @@
 compiles, refusals and declines; and the seal, after which compiles and misses are errors.
 
 An event is noted where it happens once: at a pick, at a compile, when a config is refused, at the first call of a kind
-that a candidate declines. A call of a kernel that is
-picked and compiled notes nothing.
+that a candidate declines. A call of a kernel that is picked and compiled notes nothing.
 """
 
 import logging

@@ -75,11 +75,7 @@ def shared_bytes(config: Config, shape: AttentionShape) -> int:
 
 
 def default(shape: AttentionShape, device: Device) -> Config:
-    """Return a schedule near the best.
-
-    Over heads of 64 and 128, both masks and lengths of 512 to 16,384 such defaults, but for ``query_slots``, took 1.02
-    times what the fastest took, in geometric mean (H200, 2026-11-23, 108 binaries, some 20 launches of each).
-    """
+    """Return a schedule like those that won over heads of 64 and 128, both masks and lengths of 512 to 16,384."""
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)
     width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
