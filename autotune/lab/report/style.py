@@ -11,7 +11,7 @@ STYLE: Final = """
 --s0:#c8453b;--s1:#e08b2c;--s2:#7e5bb5;--s3:#3d8fb0;--s4:#7c8798}
 @media (prefers-color-scheme:dark){:root{--page:#10141b;--box:#181e28;--ink:#e6eaf1;--soft:#9aa6b8;--line:#2b3442;
 --grid:#242c39;--accent:#6cb0ff;--good:#4fd09a;--bad:#f0a85c;--warn:#2d2417;--fine:#15291f;--shade:#000c;
---h0:#7df0b8;--h1:#45c78c;--h2:#2f9a6b;--h3:#2b6f55;--h4:#5d5a35;--h5:#7f5a2a;--h6:#8b4430;--h7:#7a2b33;
+--h0:#7df0b8;--h1:#45c78c;--h2:#278059;--h3:#265f4a;--h4:#5d5a35;--h5:#7f5a2a;--h6:#8b4430;--h7:#7a2b33;
 --t0:#06281a;--t1:#06281a;--t2:#f2fff8;--t3:#f2fff8;--t4:#fff9dc;--t5:#fff2dd;--t6:#ffe9e0;--t7:#ffe3e3;
 --failed:#2b3442;--failed-ink:#9aa6b8;--tuned:#6cb0ff;--default:#66748a;--baseline:#e0a440;--fanova:#6cb0ff;--ped:#b592ee;
 --s0:#f0776c;--s1:#f0a850;--s2:#b592ee;--s3:#62bfe0;--s4:#8a96a8}}

@@ -25,7 +25,6 @@ from tests.lab.roofline.roofline_sample import saved_roofline
 pytestmark = pytest.mark.slow
 
 ARTEFACTS: Final = Path(__file__).resolve().parents[2] / "artefacts"
-SWEEPS: Final = 2  # of those that ship: their forests take seconds each
 DESKTOP, PHONE = (1200, 900), (390, 844)
 HOSTILE: Final = "<script>document.title='taken'</script><img src=http://example.invalid/x onerror=alert(1)>"
 
@@ -76,7 +75,8 @@ def trials() -> list[Trial]:
     """Shipped winners and sweeps, and failures whose message would take over a page that is not careful."""
     names = ("flash_attention", "paged_decode", "paged_prefill")
     rows = [trial for name in names for trial in shipped_winners(name)]
-    rows += [trial for sweep in shipped_sweeps("flash_attention")[:SWEEPS] for trial in sweep.trials()]
+    one_each = {sweep.implementation: sweep for sweep in shipped_sweeps("flash_attention")}  # a forest takes seconds
+    rows += [trial for sweep in one_each.values() for trial in sweep.trials()]
     hostile = [
         replace(trial, outcome=Outcome(candidate=trial.candidate, status=Status.LAUNCH_ERROR, message=HOSTILE))
         for trial in sample.sweep(sample.shape(64))[:30]
