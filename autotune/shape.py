@@ -65,6 +65,9 @@ class Shape:
             raise InvalidShapeError(f"{name} is not a field of {cls.__name__}; allowed: {allowed}")
         return object.__new__(cls)
 
+    def __post_init__(self) -> None:
+        """Validate the fields, and resolve those that follow others."""
+
     def as_dict(self) -> dict[str, int | str | bool | None]:
         """Return the fields by name, in declaration order."""
         return {field.name: getattr(self, field.name) for field in fields(self)}

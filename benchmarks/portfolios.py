@@ -20,7 +20,8 @@ from autotune.registry import implementations_of, operation_names
 from autotune.table import Assignment, Store, shipped_grid, shipped_sweeps, shipped_winners, write_portfolio
 from autotune.trial import Trial
 from benchmarks.merge import RESULTS
-from benchmarks.set_cover import assign, read_recordings
+from benchmarks.recorded_shapes import find_behind, read_recordings
+from benchmarks.set_cover import assign
 
 
 def tables_of(implementation: Implementation[Any], results: Path, stores: Iterable[Path] = ()) -> list[list[Trial]]:
@@ -33,15 +34,20 @@ def tables_of(implementation: Implementation[Any], results: Path, stores: Iterab
 
 
 def portfolios_of(
-    implementation: Implementation[Any], tables: Iterable[Sequence[Trial]]
-) -> dict[str, list[Assignment]]:
-    """Return the portfolio of each architecture that something is recorded on."""
-    recordings = read_recordings(implementation, tables)
-    architectures = sorted({each.device.arch for each in recordings})
-    return {
-        arch: assign(implementation, [each for each in recordings if each.device.arch == arch])
-        for arch in architectures
-    }
+    implementations: Sequence[Implementation[Any]], tables: Sequence[Iterable[Sequence[Trial]]]
+) -> dict[tuple[str, str], list[Assignment]]:
+    """Return the portfolio of each of an operation's implementations, by its title, on each architecture that
+    something is recorded on; ``tables`` are those of each implementation."""
+    found = {}
+    recordings = [read_recordings(each, rows) for each, rows in zip(implementations, tables, strict=True)]
+    for place, implementation in enumerate(implementations):
+        own, of_ours = recordings[place], [r for r, i in zip(recordings, implementations, strict=True) if i.is_ours]
+        rivals = [each for others in of_ours if others is not own for each in others]
+        behind = find_behind(own, rivals)
+        for arch in sorted({each.device.arch for each in own}):
+            here = [each for each in own if each.device.arch == arch]
+            found[implementation.title, arch] = assign(implementation, here, behind)
+    return found
 
 
 def describe(rows: Sequence[Assignment]) -> list[str]:
@@ -76,7 +82,12 @@ def _regrets_text(regrets: Sequence[float]) -> str:
 
 
 def _evidence_text(row: Assignment) -> str:
-    known = {"": row.regret, "default ": row.default_regret, "left out ": row.left_out_regret}
+    known = {
+        "": row.regret,
+        "default ": row.default_regret,
+        "left out ": row.left_out_regret,
+        "own best ": row.behind,
+    }
     texts = [f"{name}{1 + regret:.3f}x" for name, regret in known.items() if regret is not None]
     return f"{', '.join(texts) or 'one config timed'}, of {row.timed} timed: {row.shape} on {row.device.name}"
 
@@ -93,12 +104,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     try:
         for operation in operation_names():
-            for implementation in implementations_of(operation):
-                tables = tables_of(implementation, given.results, given.store)
-                for arch, rows in portfolios_of(implementation, tables).items():
-                    print(f"{implementation.title} on {arch}", *describe(rows), sep="\n")
-                    if not given.list:
-                        print(f"  written to {write_portfolio(rows, results=given.results)}")
+            implementations = implementations_of(operation)
+            tables = [tables_of(each, given.results, given.store) for each in implementations]
+            for (title, arch), rows in portfolios_of(implementations, tables).items():
+                print(f"{title} on {arch}", *describe(rows), sep="\n")
+                if not given.list:
+                    print(f"  written to {write_portfolio(rows, results=given.results)}")
     except TableError as error:
         sys.exit(f"benchmarks.portfolios: {error}")
 

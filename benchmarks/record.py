@@ -1,10 +1,11 @@
 """Record the tables of ``results/`` on the GPU here: ``python -m benchmarks.record winners``, ``sweeps`` or ``grid``.
 
-The problems are those of ``benchmarks.shipped_problems``, of flash attention in Triton unless ``--operation`` and
-``--implementation`` name others. A recording may be split over several runs by ``--only``, ``--head-dim``, ``--part``
+The problems are those of ``benchmarks.shipped_problems``, of flash attention unless ``--operation`` names another. All
+implementations of ours that support a problem meet in its race, unless ``--implementation`` names some; a sweep is of
+one, of Triton by default. A recording may be split over several runs by ``--only``, ``--head-dim``, ``--part``
 and ``--missing``: every result is written as it comes, and tables that are there already are merged with.
 
-``grid`` measures the model shapes of ``benchmarks.model_grid``, of all operations unless one is named, a second or two
+``grid`` measures the model shapes of ``benchmarks.model_grid``, of all operations unless one is named, some seconds
 each: what portfolios and expected regrets are computed from. It stops in time and goes on where it stopped::
 
     python -m benchmarks.record grid --missing --minutes 9 --store $OUT/store --results $OUT/results
@@ -31,12 +32,13 @@ from autotune.errors import AutotuneError
 from autotune.executor.select import Settings, open_gpu
 from autotune.implementation import Implementation
 from autotune.operation import Operation
-from autotune.registry import get_implementation, get_operation
+from autotune.registry import get_implementation, get_operation, implementation_names, our_implementations
 from autotune.search import DEFAULT_SAMPLER, SAMPLERS, Observer, Sampler, SearchResult
 from autotune.shape import Shape
 from autotune.table import Store, home, shipped_winners
 from autotune.trial import Trial
 from autotune.tuning import TunedShape, tune
+from autotune.tuning.workloads import find_implementations
 from benchmarks.console import require_gpu
 from benchmarks.merge import RESULTS, add_winners
 from benchmarks.model_grid.problems import GridCell, in_order
@@ -96,33 +98,44 @@ class Shipping(Observer):
 
 @dataclass(frozen=True)
 class TableRecording:
-    """Records problems of one implementation, until a deadline; ``home()`` holds its trials."""
+    """Records problems of one operation, until a deadline; ``home()`` holds its trials."""
 
-    implementation: Implementation[Any]
+    operation: str
     results: Path  # of the tables that ship
+    names: Sequence[str] = ()  # of the implementations that meet in a race; all of ours that support the shape
     seconds: float = WINNER_SECONDS  # the budget of each search
     sampler: Sampler = DEFAULT_SAMPLER  # of winners; sweeps are exhaustive
     deadline: float | None = None  # as of ``Shipping``
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
-        here, kind = platforms.current_device(), self.implementation
-        source = kind.source_hash_under(platforms.toolchain())
-        shipped = shipped_winners(kind.operation, implementation=kind.name, results=self.results)
-        done = {trial.shape for trial in shipped if (trial.device, trial.source_hash) == (here, source)}
-        return [cell for cell in cells if cell.shape not in done]
+        """Return the problems for which an implementation has no winner of its source on the device here."""
+        here, toolchain, operation = platforms.current_device(), platforms.toolchain(), get_operation(self.operation)
+        done = {
+            (trial.shape, trial.implementation, trial.source_hash)
+            for trial in shipped_winners(self.operation, results=self.results)
+            if trial.device == here
+        }
+        return [
+            cell
+            for cell in cells
+            if not all(
+                (cell.shape, each.name, each.source_hash_under(toolchain)) in done
+                for each in find_implementations(operation, cell.shape, here, self.names)
+            )
+        ]
 
     def record(self, cells: Sequence[Cell], *, is_sweep: bool = False) -> bool:
-        """Search each problem and merge its winner into the shipped table; return True if none failed or is left.
+        """Search each problem and merge its winners into the shipped tables; return True if none failed or is left.
 
         A sweep measures every valid config of each problem instead, and ships complete: over the same store, a later
         run continues one that the deadline cuts short.
         """
-        operation, store = get_operation(self.implementation.operation), Store(home())
+        operation, store = get_operation(self.operation), Store(home())
         shipping = Shipping(self.results, store, is_sweep, self.seconds, self.deadline)
         try:
             found = tune(
                 [(operation, cell.shape) for cell in cells],
-                implementations=[self.implementation.name],
+                implementations=self.names,
                 budget=None if is_sweep else self.seconds,
                 trials=None,
                 sampler="exhaustive" if is_sweep else self.sampler,
@@ -143,8 +156,19 @@ class TableRecording:
         return not (found.failures or found.interrupted)
 
 
-def seconds_of(implementation: Implementation[Any]) -> float:
-    return WINNER_SECONDS if implementation.compiles_ahead else IN_PLACE_SECONDS
+def named_implementations(operation: str, names: Sequence[str]) -> list[Implementation[Any]]:
+    """Return the implementations of these names, all of ours where there is none."""
+    return [get_implementation(operation, name) for name in names] or our_implementations(operation)
+
+
+def problems_of(implementations: Sequence[Implementation[Any]], *, is_sweep: bool) -> list[Cell]:
+    """Return the problems of implementations, each shape once."""
+    every = SWEEPS if is_sweep else WINNERS
+    return list({cell.shape: cell for each in implementations for cell in every.get(each.title, ())}.values())
+
+
+def seconds_of(implementations: Sequence[Implementation[Any]]) -> float:
+    return WINNER_SECONDS if all(each.compiles_ahead for each in implementations) else IN_PLACE_SECONDS
 
 
 def choose(cells: Sequence[CellT], only: Sequence[str], head_dims: Sequence[int]) -> list[CellT]:
@@ -164,9 +188,15 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("what", choices=("winners", "sweeps", "grid"))
-    operations, names = (sorted({title.split("/")[place] for title in WINNERS}) for place in (0, 1))
+    operations = sorted({title.split("/")[0] for title in WINNERS})
     parser.add_argument("--operation", choices=operations, help=f"[default: {OPERATION}; of a grid all]")
-    parser.add_argument("--implementation", choices=names, default=TRITON)
+    parser.add_argument(
+        "--implementation",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="measured, and raced with the others named; may be repeated [default: all of ours]",
+    )
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="problems with this in their text")
     parser.add_argument("--head-dim", type=int, action="append", default=[], help="problems of this head dimension")
     parser.add_argument("--part", type=parse_part, default=(1, 1), metavar="I/N", help="the I-th of N parts of these")
@@ -186,10 +216,17 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--store", type=Path, help="keep the trials here, and continue from them")
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args(arguments)
-    if given.what == "grid" and given.implementation != TRITON:
-        parser.error(f"the grid is of {TRITON!r}, not of --implementation {given.implementation}")
     if given.what != "grid":
         given.operation = given.operation or OPERATION
+    if given.what == "sweeps":
+        given.implementation = given.implementation or [TRITON]
+        if len(given.implementation) > 1:
+            parser.error(f"a sweep is of one implementation, got {', '.join(given.implementation)}")
+    known = {name for each in operations if given.operation in (None, each) for name in implementation_names(each)}
+    if given.what == "grid":
+        known = {each.name for name in operations for each in our_implementations(name)}
+    if strange := set(given.implementation) - known:
+        parser.error(f"--implementation {', '.join(sorted(strange))} is unknown; expected {', '.join(sorted(known))}")
     return given
 
 
@@ -206,7 +243,9 @@ def record_grid(arguments: argparse.Namespace, deadline: float) -> bool:
         compiling_ahead(executor) as ahead,
         kept_in(arguments.store) as store,
     ):
-        recording = GridRecording(executor, store, arguments.results, deadline, ahead=ahead)
+        recording = GridRecording(
+            executor, store, arguments.results, deadline, names=arguments.implementation, ahead=ahead
+        )
         return recording.record(recording.missing(cells) if arguments.missing else cells)
 
 
@@ -226,8 +265,8 @@ def main() -> None:
     if arguments.what == "grid":
         sys.exit(0 if record_grid(arguments, math.inf if deadline is None else deadline) else 1)
     is_sweep = arguments.what == "sweeps"
-    implementation = get_implementation(arguments.operation, arguments.implementation)
-    every = (SWEEPS if is_sweep else WINNERS)[implementation.title]
+    implementations = named_implementations(arguments.operation, arguments.implementation)
+    every = problems_of(implementations, is_sweep=is_sweep)
     cells = cut(choose(every, arguments.only, arguments.head_dim), arguments.part)
     if arguments.list or not cells:
         print(*cells, f"{len(cells)} of {len(every)} problems", sep="\n")
@@ -235,9 +274,10 @@ def main() -> None:
     require_gpu("record")
     with kept_in(arguments.store):
         recording = TableRecording(
-            implementation,
+            arguments.operation,
             arguments.results,
-            seconds=seconds_of(implementation) if arguments.seconds is None else arguments.seconds,
+            names=arguments.implementation,
+            seconds=seconds_of(implementations) if arguments.seconds is None else arguments.seconds,
             sampler=arguments.sampler,
             deadline=deadline,
         )

@@ -39,7 +39,8 @@ from benchmarks import drawn_regret
 from benchmarks.console import open_gpu
 from benchmarks.merge import RESULTS
 from benchmarks.problem_parts import deal, parse_part
-from benchmarks.set_cover import RecordedShape, assign, read_recordings
+from benchmarks.recorded_shapes import RecordedShape, read_recordings
+from benchmarks.set_cover import assign
 from benchmarks.user_tables import tables_in
 
 MEAN_LIMIT, WORST_LIMIT = 1.02, 1.05
@@ -145,6 +146,9 @@ def run_sweeps(operation: str, results: Path) -> None:
         print(f"{ratios}  {row.shape}: {row.provenance.rung}, {row.config}")
     mean, worst = summary([row.served for row in found])
     others = {"space's default": [row.default for row in found], "by hand": [row.heuristic for row in found]}
+    others = {
+        name: known for name, ratios_of in others.items() if (known := [r for r in ratios_of if not math.isnan(r)])
+    }
     print(f"served           {mean:.3f}x the best in the geometric mean, {worst:.3f}x at worst")
     print(expectation(found))
     for name, ratios_of in others.items():

@@ -2,135 +2,16 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
 from autotune.device import Device
 from autotune.dispatch import choose
 from autotune.implementation import Implementation
 from autotune.likeness import likeness
 from autotune.shape import Shape
-from autotune.space import Config
 from autotune.table import Assignment
-from autotune.table.portfolios import BROAD
-from autotune.trial import Policy, Stage, Status, Trial
-
-TOLERANCE: Final = 0.02  # regret up to which a config covers a shape
-# How trials end for which a call has ``autotune.errors.is_toolchain_refusal``: the next candidate takes it.
-REFUSED: Final = (Status.COMPILE_ERROR, Status.OUT_OF_RESOURCES)
-
-# A member of a portfolio: a config, or None for the rule that is the space's default.
-Member = Config | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedShape:
-    """The times of configs for one shape on one device, over that of the best; infinite for what failed.
-
-    ``refused`` are those that the toolchain refused, and that give way to another when served; all else that failed
-    would have been served. ``default`` is what the space's default is there. ``source_hash`` and ``triton`` are those
-    of its newest row.
-    """
-
-    shape: Shape
-    device: Device
-    ratios: Mapping[Config, float]
-    refused: frozenset[Config] = frozenset()
-    default: Config
-    source_hash: str
-    triton: str
-
-    @property
-    def timed(self) -> int:
-        """The number of configs that have a time."""
-        return sum(ratio < math.inf for ratio in self.ratios.values())
-
-    @property
-    def is_broad(self) -> bool:
-        """Return True if it times enough configs to say what a wrong one costs."""
-        return self.timed > BROAD
-
-    @property
-    def best(self) -> Config:
-        """The winner."""
-        return min(self.ratios, key=lambda config: self.ratios[config])
-
-    def regret(self, member: Member) -> float | None:
-        """Return how much longer a member takes than the best, 0.02 for 2 %; None where it was not timed."""
-        ratio = self.ratios.get(self.default if member is None else member)
-        return None if ratio is None else max(0.0, ratio - 1.0)
-
-    def served_regret(self, member: Member) -> float | None:
-        """Return what is lost where a member is served: one that the toolchain refuses gives way to the default.
-
-        Of one that failed otherwise, as by a wrong result, it is infinite, since nothing would stop it.
-        """
-        return self.regret(None if member in self.refused else member)
-
-    def worst_regret(self, members: Iterable[Member]) -> float:
-        """Return the most that one of these members loses that was timed, and at least ``TOLERANCE``."""
-        known = [regret for member in members if (regret := self.served_regret(member)) is not None]
-        return max([TOLERANCE, *(regret for regret in known if regret < math.inf)])
-
-
-def read_recordings(implementation: Implementation[Any], tables: Iterable[Sequence[Trial]]) -> list[RecordedShape]:
-    """Make a recording of each shape and device in tables, of sweeps, winners and searches alike.
-
-    Times that a race measured are compared within the newest race of a table, others by screening, over the fastest
-    screened one. A screening errs by a few percent, and a race has few places: of configs near the best, those that
-    found none count by their screening alone. A winner's row that stands alone says that
-    the winner is the best, and what the default took beside it. Of a shape that several tables have, the one counts
-    that timed the most configs. Only what a GPU measured by the usual policy, undisturbed, counts.
-    """
-    found: dict[tuple[Shape, Device], RecordedShape] = {}
-    for table in tables:
-        problems: dict[tuple[Shape, Device], list[Trial]] = {}
-        for trial in table:
-            usual = (trial.policy, trial.executor) == (Policy(), "gpu") and not trial.outcome.conditions.contended
-            if usual and trial.implementation == implementation.name:
-                problems.setdefault((trial.shape, trial.device), []).append(trial)
-        for key, trials in problems.items():
-            recording = _recording(implementation, trials)
-            if recording is not None and (key not in found or recording.timed > found[key].timed):
-                found[key] = recording
-    return sorted(found.values(), key=lambda each: repr((each.shape, each.device)))
-
-
-def _recording(implementation: Implementation[Any], trials: Sequence[Trial]) -> RecordedShape | None:
-    shape, device = trials[0].shape, trials[0].device
-    default = implementation.space.default(shape, device)
-    newest_race = max((trial.race_id for trial in trials if trial.stage is Stage.RACE), default="")
-    screened = _times(trial for trial in trials if trial.stage is Stage.SCREEN)
-    raced = _times(trial for trial in trials if trial.stage is Stage.RACE and trial.race_id == newest_race)
-    ratios: dict[Config, float] = {}
-    for times in (screened, raced):  # a race overrules screening
-        best = min(times.values(), default=math.inf)
-        ratios |= {config: time / best for config, time in times.items()} if best < math.inf else {}
-    beside = next((t for t in trials if t.race_id == newest_race and t.config in raced and t.default_timing), None)
-    if beside is not None and not beside.is_default and beside.default_timing is not None:
-        ratios.setdefault(beside.default_config or default, beside.default_timing.median_us / min(raced.values()))
-    if not any(ratio < math.inf for ratio in ratios.values()):
-        return None
-    newest = max(trials, key=lambda trial: trial.started_at)
-    return RecordedShape(
-        shape=shape,
-        device=device,
-        ratios=ratios,
-        refused=frozenset(t.config for t in trials if t.status in REFUSED and ratios.get(t.config) == math.inf),
-        default=default,
-        source_hash=newest.source_hash,
-        triton=newest.toolchain.triton,
-    )
-
-
-def _times(trials: Iterable[Trial]) -> dict[Config, float]:
-    """Return the time of each config, infinite for one that failed."""
-    return {
-        trial.config: trial.timing.median_us
-        if trial.timing is not None and trial.status in (Status.OK, Status.SLOW)
-        else math.inf
-        for trial in trials
-    }
+from benchmarks.recorded_shapes import TOLERANCE, Member, RecordedShape
 
 
 def cover(implementation: Implementation[Any], recordings: Sequence[RecordedShape]) -> list[Member]:
@@ -167,7 +48,11 @@ def _covers(member: Member, recording: RecordedShape) -> bool:
     return regret is not None and regret <= TOLERANCE
 
 
-def assign(implementation: Implementation[Any], recordings: Iterable[RecordedShape]) -> list[Assignment]:
+def assign(
+    implementation: Implementation[Any],
+    recordings: Iterable[RecordedShape],
+    behind: Mapping[tuple[Shape, Device], float] | None = None,
+) -> list[Assignment]:
     """Return the portfolio of one architecture: of each recorded shape its member, its regret, and how far it carries.
 
     Every class, of one type and padded head dims (``likeness``), has members of its own. A class has other members than
@@ -178,11 +63,15 @@ def assign(implementation: Implementation[Any], recordings: Iterable[RecordedSha
     What was lost where a shape was left out is known of shapes that time enough configs (``is_broad``). Sweeps time
     all; of a grid, which times few, a choice that was not among them counts as the worst of the members that were, and
     ``TOLERANCE`` at least, or only choices that are good would be counted.
+
+    Args:
+        behind: as of ``find_behind``.
     """
     classes: dict[tuple[object, ...], list[RecordedShape]] = {}
     for each in recordings:
         classes.setdefault(likeness(each.shape, each.device).kind, []).append(each)
-    return [row for found in classes.values() for row in _assign_class(implementation, found)]
+    rows = [row for found in classes.values() for row in _assign_class(implementation, found)]
+    return [replace(row, behind=behind.get((row.shape, row.device))) for row in rows] if behind else rows
 
 
 def _assign_class(implementation: Implementation[Any], recordings: Sequence[RecordedShape]) -> list[Assignment]:

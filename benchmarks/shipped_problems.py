@@ -26,6 +26,9 @@ MHA: Final = ModelShape("mha", 32, 32, 128)
 OTHERS: Final = (get_model("qwen2.5-7b"), get_model("gpt-oss-120b"), ModelShape("wide", 32, 8, 256))
 CHUNK: Final = 2048  # new tokens of a chunked prefill
 CACHED: Final = (0, 30720)  # tokens before them
+MANY_KEYS: Final = 32768
+FEW_QUERIES: Final = (1, 16, 64)
+FEW_SEQUENCES: Final = (1, 4)
 # Batch, heads, length, causal: what the suites of comparisons measure in float32 (docs/suites.md).
 EXACT: Final = (
     *((1, 8, 1024, False), (1, 8, 512, False), (1, 8, 128, False)),
@@ -86,6 +89,11 @@ def dense_prefill(seq: int) -> AttentionShape:
     return dense_shape(LLAMA, seq, batch=TOKENS // seq)
 
 
+def short_queries(batch: int, queries: int) -> AttentionShape:
+    """Return so many queries of each sequence on many keys, without a mask."""
+    return dense_shape(LLAMA, queries, batch=batch, seq_kv=MANY_KEYS, causal=False)
+
+
 def _cells(group: str, shapes: Iterable[Shape]) -> tuple[Cell, ...]:
     return tuple(Cell(group, shape) for shape in shapes)
 
@@ -122,6 +130,9 @@ WINNERS: Final = {
         ),
         *_cells("chunk", map(dense_chunk, CACHED)),
         *_cells("llama", map(dense_prefill, (1024, 4096, 16384))),
+    ),
+    "flash_attention/triton_split_keys": _cells(
+        "short", (short_queries(batch, queries) for batch in FEW_SEQUENCES for queries in FEW_QUERIES)
     ),
     "flash_attention/flex": (
         *_cells("llama", map(dense_prefill, (1024, 4096))),
@@ -160,7 +171,16 @@ SWEEPS: Final = {
         for causal, at_128, at_others in ((False, (1024, 8192), (1024, 16384)), (True, (1024, 4096), (512, 4096)))
         for seq in (at_128 if head_dim == 128 else at_others)
     ),
-    "flash_attention/gluon_hopper": (),
+    "flash_attention/gluon_hopper": tuple(  # of those; README's first
+        Cell("causal" if causal else "full", benchmark_shape(head_dim, causal, seq))
+        for head_dim, causal, lengths in (
+            (128, True, (1024, 4096)),
+            (128, False, (1024, 8192)),
+            (64, True, (512, 4096)),
+        )
+        for seq in lengths
+    ),
+    "flash_attention/triton_split_keys": (),
     "flash_attention/flex": (),
     "paged_decode/triton": (Cell("tp8", ragged(TP8)), *_pages("tp8", TP8, (1, 8192))),
     "paged_prefill/triton": (),

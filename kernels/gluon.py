@@ -28,6 +28,7 @@ __all__ = [
     "pack_pairs",
     "product_layout",
     "unpack_pairs",
+    "view_as",
     "wait_copies_out",
     "warpgroup_mma",
     "warpgroup_mma_wait",
@@ -38,6 +39,8 @@ GROUP_THREADS = gl.constexpr(128)  # of a warp group: four warps
 copy_in = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 copy_out = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 wait_copies_out = tma.store_wait
+# Takes tiles, and the type, the shape and the layout in which their memory is seen.
+view_as = getattr(gl.shared_memory_descriptor, "_reinterpret", None) or gl.shared_memory_descriptor.reinterpret
 
 
 @gluon.constexpr_function

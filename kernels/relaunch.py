@@ -179,6 +179,13 @@ class Descriptors:
         return self._encoded.setdefault(addresses, tuple(encoded))
 
 
+def relaunches_of(launches: Sequence[PastLaunch], varying: Sequence[int]) -> list[Relaunch] | None:
+    """Return what makes each of these launches again (``relaunch_of``); None if there is none, or one cannot be."""
+    pairs = zip(launches, varying, strict=False)
+    found = [again for launch, count in pairs if (again := relaunch_of(launch, count)) is not None]
+    return found if launches and len(found) == len(launches) else None
+
+
 def descriptors_of(launch: PastLaunch, arguments: Sequence[Any]) -> Descriptors | None:
     """Return the descriptors of these arguments of a launch; None where the GPU has none and takes them apart."""
     metadata = getattr(launch.binary.metadata, "tensordesc_meta", None) or [None] * len(arguments)

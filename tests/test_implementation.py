@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autotune import implementation
-from autotune.implementation import source_hash
+from autotune.implementation import Implementation, source_hash
 from autotune.search_spaces.flash_attention.flex import IMPLEMENTATION as FLEX
+from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION as GLUON
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.trial import Toolchain
 from tests import flex_sample, sample
@@ -117,24 +119,27 @@ def assignments(path: Path) -> list[str]:
 
 FLASH_SOURCES = IMPLEMENTATION.sources
 KERNEL_CONSTANTS = [
-    (path.name, line)
-    for path in FLASH_SOURCES
-    if path.parent.parent.name == "flash_attention"
+    (ours, path.name, line)
+    for ours in (IMPLEMENTATION, GLUON)
+    for path in ours.sources
+    if "flash_attention" in path.parts
     for line in assignments(path)
 ]
 
 
-@pytest.mark.parametrize(("file", "line"), KERNEL_CONSTANTS)
-def test_each_constant_of_the_flash_attention_kernel_counts(file: str, line: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("ours", "file", "line"), KERNEL_CONSTANTS)
+def test_each_constant_of_a_flash_attention_kernel_counts(
+    ours: Implementation[Any], file: str, line: str, tmp_path: Path
+) -> None:
     copies = []
-    for index, path in enumerate(FLASH_SOURCES):
+    for index, path in enumerate(ours.sources):
         tree = ast.parse(path.read_text())
         for node in tree.body:
             if path.name == file and ast.unparse(node) == line and isinstance(node, ast.Assign | ast.AnnAssign):
                 node.value = ast.Constant(12345)
         copies.append(tmp_path / f"{index}.py")
         copies[-1].write_text(ast.unparse(tree))
-    assert source_hash(tuple(copies), IMPLEMENTATION.entry) != IMPLEMENTATION.source_hash
+    assert source_hash(tuple(copies), ours.entry) != ours.source_hash
 
 
 def test_the_copy_alone_does_not_change_the_hash_of_flash_attention(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """All that may be served for a shape, best first: stored rows, the portfolio's choice, and the space's default."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -50,8 +51,8 @@ def alternatives_for(
         reason = no_rows or why_default(admitted, shape, device, rows)
     else:
         reason = "all that was tuned for this shape or near it is refused"
-    found = _with_portfolio(found, portfolio, admitted, shape, device, reason)
-    found += [_spaces_default(each, shape, device, reason, hint, is_known=not no_rows) for each in admitted]
+    defaults = [_spaces_default(each, shape, device, reason, hint, is_known=not no_rows) for each in admitted]
+    found = [*_with_portfolio(found, portfolio, admitted, defaults, shape, device, reason), *defaults]
     best: dict[Candidate, Alternative] = {}  # a candidate that was refused once is not tried again for another row
     for each in found:
         best.setdefault(each.candidate, each)
@@ -73,20 +74,32 @@ def _with_portfolio(
     found: "Sequence[Alternative]",
     rows: "Sequence[Assignment]",
     admitted: Sequence[Implementation[Any]],
+    defaults: "Sequence[Alternative]",
     shape: Shape,
     device: Device,
     why: str,
 ) -> list[Alternative]:
-    """Add what the architecture's portfolio has for the shape; ``why`` says why no row is served."""
+    """Add what the architecture's portfolio has for the shape; ``why`` says why no row is served.
+
+    The implementation of the least expected time comes first where all have met in races, else the first admitted one,
+    with its space's default where the portfolio has nothing valid of it: nothing says that another one is faster.
+    """
     choices = []
-    for each in admitted:
+    for each, default in zip(admitted, defaults, strict=True):
         own = [row for row in rows if row.implementation == each.name]
-        if (choice := choose(own, each, shape, device)) is not None:
-            choices.append((each, choice))
-    if found and choices and _is_less(choices[0][1], found[0].provenance):
+        choices.append((each, choose(own, each, shape, device), default))
+    times = [None if choice is None else choice.expected_time for _, choice, _ in choices]
+    if None not in times:
+        order = sorted(range(len(choices)), key=lambda place: times[place] or math.inf)
+        choices = [choices[place] for place in order]
+    first, choice, _ = choices[0]
+    if found and choice is not None and _is_less(choice, found[0].provenance):
         why = f"expected nearer the best than what is {found[0].provenance.reason}"
-        return [_served(*choices[0], device, why), *found]
-    return [*found, *(_served(each, choice, device, why) for each, choice in choices)]
+        return [_served(first, choice, device, why), *found]
+    return [
+        *found,
+        *(default if choice is None else _served(each, choice, device, why) for each, choice, default in choices),
+    ]
 
 
 def _is_less(choice: PortfolioChoice, other: Provenance) -> bool:

@@ -106,14 +106,16 @@ def transfer_regret(
 def left_out_regret(rows: "Iterable[Assignment]", nearest: "Assignment", shape: Shape, device: Device) -> Recorded:
     """Expect of a portfolio's choice what the nearest recorded shapes lost when they were left out, and count them.
 
+    What its implementation was behind another one in the same race is lost, too.
+
     Fewer than ``MIN_EVIDENCE`` say nothing, nor do shapes from which this one differs in a feature, or by more than a
     factor of two from all of them in a size (``Likeness.is_among``).
     """
     here = likeness(shape, device)
     measured = [
-        (likeness(row.shape, row.device), row.left_out_regret)
+        (likeness(row.shape, row.device), row.left_out_time - 1.0)
         for row in _comparable(rows, (nearest.source_hash, nearest.triton_version), shape, device)
-        if row.left_out_regret is not None
+        if row.left_out_time is not None
     ]
     if len(measured) < MIN_EVIDENCE or not here.is_among(there for there, _ in measured):
         return UNKNOWN

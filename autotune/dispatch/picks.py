@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, ParamSpec, get_args
 from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import table_reading
-from autotune.dispatch.among import Among, named
-from autotune.dispatch.answers import names_of, portfolio_of, stored_alternatives
+from autotune.dispatch.among import Among
+from autotune.dispatch.answers import portfolio_of, stored_alternatives
 from autotune.dispatch.arguments import check_arguments, not_a_name
 from autotune.dispatch.devices import known_or_here, stranger
 from autotune.dispatch.events import Pick, note_pick
@@ -28,11 +28,11 @@ from autotune.dispatch.pins import (
     read_switches,
     serve_pin,
 )
+from autotune.dispatch.places import did_you_mean, find_device
 from autotune.dispatch.portfolio import choose, choose_all
-from autotune.dispatch.table_reading import device_named, rows_of, served_of, similar_names
+from autotune.dispatch.table_reading import device_named, rows_of, served_of
 from autotune.errors import NoTunedKernelError, UsageError
 from autotune.implementation import Implementation
-from autotune.operation import Operation
 from autotune.registry import (
     check_shape,
     get_operation,
@@ -251,10 +251,10 @@ def _pick(
     switches = _switches(generation)
     no_rows = f"{DISABLE}=1 switches the tables off" if switches.is_disabled else ""
     hint = ""
-    if (known := _find_device(place, operation, among, switches, generation)) is None:
+    if (known := find_device(place, operation, among, switches, generation)) is None:
         no_rows = f"{no_rows}, and no list" if no_rows else "no table"
         no_rows += f" knows the device {place}"
-        hint = _did_you_mean(str(place), switches, generation)
+        hint = did_you_mean(str(place), switches, generation)
     device = known or stranger(str(place))
     pin = pin or switches.pin(operation.name, among)
     pinned = None if pin is None else pinned_implementation(pin, operation.name, shape, device)
@@ -278,23 +278,6 @@ def _note(kernel: TunedKernel, device: Device, is_miss: bool) -> None:
     why = kernel.provenance
     pick = Pick(kernel.operation, kernel.shape, device, kernel.candidate, why.rung, is_miss)
     note_pick(pick, why.reason, why.expectation)
-
-
-def _find_device(
-    place: int | str | Device, operation: Operation[Any], among: Among, switches: Switches, generation: int
-) -> Device | None:
-    """Return the device of a place; None for a name that nobody knows."""
-    if not isinstance(place, str):
-        return place if isinstance(place, Device) else platforms.current_device(place)
-    if switches.is_disabled:
-        return known_or_here(place)
-    return device_named(place, generation, operation.name, names_of(named(operation, among)))
-
-
-def _did_you_mean(name: str, switches: Switches, generation: int) -> str:
-    if switches.is_disabled:
-        return platforms.did_you_mean(name, platforms.known_devices())
-    return similar_names(name, generation)
 
 
 @cache

@@ -24,13 +24,15 @@ class PortfolioChoice(NamedTuple):
     """A config of a portfolio, or the space's default where that is its member (``is_default``).
 
     ``nearest`` is the nearest recorded shape that was assigned it. ``expectation`` is of the left-out shapes like this
-    one, and of nothing where the choice is not the first.
+    one, and of nothing where the choice is not the first. ``expected_time`` is over the best of all implementations,
+    from shapes like this one at which another one met this one in a race; None where there is none.
     """
 
     config: Config
     is_default: bool
     nearest: "Assignment"
     expectation: Expectation
+    expected_time: float | None = None
 
 
 def choose(
@@ -68,7 +70,8 @@ def choose_all(
     kin.sort(key=lambda voter: (voter.distance, -voter.row.timed, repr((voter.row.shape, voter.row.device))))
     votes: dict[Config | None, float] = {}
     for voter in kin:
-        votes[voter.member] = votes.get(voter.member, 0.0) + 1.0 / max(voter.distance, NEARLY_ZERO) ** 2
+        votes[voter.member] = votes.get(voter.member, 0.0) + voter.weight
+    expected_time = _expected_time(kin)
     for place, member in enumerate(sorted(votes, key=lambda member: -votes[member])):
         config = space.default(shape, device) if member is None else member
         if space.why_invalid(config, shape, device) is None:
@@ -76,7 +79,7 @@ def choose_all(
             rows = [voter.row for voter in kin]
             recorded = left_out_regret(rows, nearest, shape, device) if place == 0 else UNKNOWN
             expected = Expectation(recorded, implementation, nearest.source_hash, nearest.triton_version)
-            yield PortfolioChoice(config, member is None, nearest, expected)
+            yield PortfolioChoice(config, member is None, nearest, expected, expected_time)
 
 
 class _Voter(NamedTuple):
@@ -89,3 +92,18 @@ class _Voter(NamedTuple):
     @property
     def member(self) -> Config | None:
         return None if self.row.is_default else self.row.config
+
+    @property
+    def weight(self) -> float:
+        return 1.0 / max(self.distance, NEARLY_ZERO) ** 2
+
+
+def _expected_time(kin: "Iterable[_Voter]") -> float | None:
+    """Return the weighted mean of what was chosen at left-out shapes took over the best of several implementations."""
+    known = [
+        (voter.weight, time if (time := voter.row.left_out_time) is not None else 1.0 + voter.row.behind)
+        for voter in kin
+        if voter.row.behind is not None
+    ]
+    total = sum(weight for weight, _ in known)
+    return sum(weight * time for weight, time in known) / total if known else None

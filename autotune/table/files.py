@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -43,9 +44,12 @@ def read_bytes(path: Path) -> bytes:
         _named_errors(path, "read"),
         open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file,
     ):
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
             raise TableError(f"{path}: cannot be read: not a regular file")
-        data = file.read(MAX_FILE_BYTES + 1)
+        data = file.read(min(found.st_size, MAX_FILE_BYTES) + 1)  # a reader allocates all that it is asked for
+        if len(data) > found.st_size:  # it has grown
+            data += file.read(MAX_FILE_BYTES + 1 - len(data))
     if len(data) > MAX_FILE_BYTES:
         raise TableError(f"{path}: cannot be read: larger than {MAX_FILE_BYTES} bytes")
     return data
@@ -159,9 +163,14 @@ def read_checksums(folder: Path) -> dict[str, frozenset[str]]:
     with _named_errors(path, "looked at"):
         if not path.exists() and not path.is_symlink():
             return {}
+    return dict(_parse_list(read_bytes(path), str(path)))
+
+
+@lru_cache(maxsize=8)  # one list is read for several tables in turn
+def _parse_list(data: bytes, where: str) -> Checksums:
     checksums: dict[str, frozenset[str]] = {}
-    for number, line in enumerate(read_bytes(path).decode("utf-8", "replace").splitlines(), start=1):
-        digest, name = _parse(line, f"{path}: line {number}")
+    for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), start=1):
+        digest, name = _parse(line, f"{where}: line {number}")
         checksums[name] = checksums.get(name, frozenset()) | {digest}
     return checksums
 

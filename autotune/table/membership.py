@@ -1,7 +1,9 @@
 """Which rows are of today's space: their shapes and configs, and for each other row the reason why it is not."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import repeat
 from typing import Any
 
 from autotune.device import Device
@@ -36,7 +38,7 @@ def build_shapes(schema: TableSchema, columns: Columns, count: int) -> list[Shap
                 if value in bad:
                     return _not_allowed(column.name, value, column.domain.words)
         try:
-            shape = schema.shape_class(**dict(zip(names, values)))  # noqa: B905  # one of each name, as above
+            shape = _construct(schema.shape_class, names, values)
         except UsageError as error:
             return str(error)
         if (kept := read(shape)) != values:  # an alias, which would give one shape two keys
@@ -45,6 +47,14 @@ def build_shapes(schema: TableSchema, columns: Columns, count: int) -> list[Shap
         return shape
 
     return list(map(cache(build), *given))
+
+
+def _construct(shape_class: type[Shape], names: Sequence[str], values: Sequence[object]) -> Shape:
+    """Construct a shape from the values of all its fields, in half the time that its constructor takes for keywords."""
+    shape = object.__new__(shape_class)
+    deque(map(object.__setattr__, repeat(shape), names, values), maxlen=0)  # runs the map to its end
+    shape.__post_init__()
+    return shape
 
 
 def build_candidates(schema: TableSchema, columns: Columns, devices: Sequence[Device]) -> list[Candidate | str]:

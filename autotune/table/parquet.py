@@ -3,7 +3,7 @@
 Bytes that are not a table, exceed a limit or hold an impossible value raise ``TableError``, with ``where`` in front.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -149,13 +149,15 @@ def read_table(data: bytes, file: pq.FileMetaData, check: Callable[[pa.Schema], 
         if count > limit:
             raise TableError(f"{where}: {count} {measure} are more than the {limit} allowed")
     with refused(where, "read"):
-        found = file.schema.to_arrow_schema()
-        check(found)
-        # Texts stay dictionaries, so that one long text repeated a million times costs its length once.
-        string = pa.string()
-        texts = [name for name, kind in zip(found.names, found.types, strict=True) if kind == string]
+        check(file.schema.to_arrow_schema())
         reader = pq.ParquetFile(
-            pa.BufferReader(data), metadata=file, read_dictionary=texts, page_checksum_verification=True
+            pa.BufferReader(data),
+            metadata=file,
+            # Texts stay dictionaries, so that one long text repeated a million times costs its length once; it says
+            # nothing of other columns.
+            read_dictionary=range(file.num_columns),
+            page_checksum_verification=True,
+            pre_buffer=False,  # which copies, for storage that is far away
         )
         table = reader.read(use_threads=False)
         table.validate(full=True)
@@ -171,6 +173,8 @@ def to_python(table: pa.Table, where: str) -> dict[str, list[Any]]:
 
 def _check_columns(found: pa.Schema, footer: _Footer, schema: TableSchema | Stranger, where: str) -> None:
     """Refuse columns that no table has; those of shapes and parameters may be other ones than today's."""
+    if not isinstance(schema, Stranger) and found.equals(schema.arrow):
+        return
     if len(set(found.names)) != len(found.names):
         raise TableError(f"{where}: two columns have one name: {', '.join(found.names)}")
     required = {column.name for column in FIXED_COLUMNS if not column.optional}
@@ -189,33 +193,31 @@ def _check_columns(found: pa.Schema, footer: _Footer, schema: TableSchema | Stra
 
 def _raced(table: pa.Table) -> pa.Table:
     """Keep the rows that may win: valid ones of a race."""
-    stages, statuses = _texts(table["stage"]), _texts(table["status"])
+    stages, statuses = _python_values(table["stage"]), _python_values(table["status"])
     may_win = [stage == Stage.RACE and status == Status.OK for stage, status in zip(stages, statuses, strict=True)]
     return table.filter(pa.array(may_win, pa.bool_()))
 
 
 def _python_values(column: pa.ChunkedArray) -> list[Any]:
-    if column.null_count == len(column):
-        return [None] * len(column)
-    if pa.types.is_dictionary(column.type):
-        return _texts(column)
-    if pa.types.is_timestamp(column.type):
-        # A cast of the whole column would load pyarrow.compute.
-        return [value for chunk in column.chunks for value in chunk.view(pa.int64()).to_pylist()]
-    return list(column.to_pylist())
-
-
-def _texts(column: pa.ChunkedArray) -> list[str | None]:
-    """Return equal texts of a dictionary as one Python string, several times faster than ``to_pylist``."""
-    texts: list[str | None] = []
+    values: list[Any] = []
     for chunk in column.chunks:
-        words = chunk.dictionary.to_pylist()
-        indices = chunk.indices.to_pylist()
-        if chunk.null_count:
-            texts += [None if index is None else words[index] for index in indices]
+        if chunk.null_count == len(chunk):
+            values += [None] * len(chunk)
+        elif isinstance(chunk, pa.DictionaryArray):
+            values += _texts(chunk)
+        elif isinstance(chunk, pa.TimestampArray):  # a cast of the whole column would load pyarrow.compute
+            values += chunk.view(pa.int64()).to_pylist()
         else:
-            texts += map(words.__getitem__, indices)
-    return texts
+            values += chunk.to_pylist()
+    return values
+
+
+def _texts(chunk: pa.DictionaryArray) -> Iterable[str | None]:
+    """Return equal texts of a dictionary as one Python string, several times faster than ``to_pylist``."""
+    words = chunk.dictionary.to_pylist()
+    if chunk.null_count:
+        return [None if index is None else words[index] for index in chunk.indices.to_pylist()]
+    return words * len(chunk) if len(words) == 1 else map(words.__getitem__, chunk.indices.to_pylist())
 
 
 @contextmanager

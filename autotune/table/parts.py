@@ -179,6 +179,8 @@ class Shelf:
         """Return the parts that the snapshot covers, all of them there, and their winners; nothing if it is no use."""
         try:
             listed = {self.folder / name: digests for name, digests in read_checksums(self.folder).items()}
+            if not listed:
+                return frozenset(), []
             prefix = self._snapshot_prefix()
             (path,) = (path for path in listed if path.name.startswith(prefix) and path.suffix == SNAPSHOT_SUFFIX)
             (digest,) = listed.pop(path)

@@ -39,7 +39,7 @@ from autotune.table.schema import (
 from autotune.table.shipped import RESULTS, read_listed, write_listed
 
 PORTFOLIOS: Final = "portfolios"
-VERSION: Final = "1"
+VERSION: Final = "2"
 VERSION_KEY: Final = "autotune.portfolio_version"  # in the footer of a file, as a table of trials has its own
 # A winner's row times the winner and the default. What else was near it is not known there: only of shapes with more
 # timed configs than this is it known what a wrong choice costs. A grid times about twelve, which hold the best: in each
@@ -61,6 +61,8 @@ class Assignment:
         regret: of the member.
         default_regret: of the space's default.
         left_out_regret: of what the portfolio would choose here if it did not know this shape.
+        behind: of the best of this implementation, over the best of all that met in its race; 0 where that is its own,
+            None where no other implementation was in it.
         transfer_distance: how far the nearest other shape of the family is (``Shape.distance``) whose configs were
             timed as fully.
         transfer_regret: of serving that shape's winner here; infinite where it computes wrong results.
@@ -77,6 +79,7 @@ class Assignment:
     regret: float | None = None
     default_regret: float | None = None
     left_out_regret: float | None = None
+    behind: float | None = None
     transfer_distance: float | None = None
     transfer_regret: float | None = None
     source_hash: str
@@ -87,6 +90,12 @@ class Assignment:
         """Return True if enough configs have a time to say what a wrong choice costs."""
         return self.timed > BROAD
 
+    @property
+    def left_out_time(self) -> float | None:
+        """The time of what the portfolio would choose if it did not know this shape, over the best of all
+        implementations of its race, or of its own where there was no other."""
+        return None if self.left_out_regret is None else (1.0 + self.left_out_regret) * (1.0 + (self.behind or 0.0))
+
 
 _DEVICE_COLUMNS: Final = tuple(column for column in FIXED_COLUMNS if column.name in DEVICE)
 _COLUMNS: Final = (
@@ -95,7 +104,7 @@ _COLUMNS: Final = (
     *_DEVICE_COLUMNS,
     TableColumn("is_default", BOOLEAN),
     TableColumn("timed", POSITIVE_COUNT),
-    *(TableColumn(name, AMOUNT, nullable=True) for name in ("regret", "default_regret", "left_out_regret")),
+    *(TableColumn(name, AMOUNT, nullable=True) for name in ("regret", "default_regret", "left_out_regret", "behind")),
     TableColumn("transfer_distance", DURATION, nullable=True),
     TableColumn("transfer_regret", DEVIATION, nullable=True),
     TableColumn("source_hash", NAME),

@@ -1,6 +1,7 @@
 """Trials as columns of plain values and back: the field in each column, and the checks of what one row holds."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
@@ -177,9 +178,9 @@ def _rows(kind: type[T], values: Mapping[str, Sequence[Any]], count: int) -> lis
         raise TypeError(f"{kind.__name__} has other fields than {', '.join(values)}")
     rows = [object.__new__(kind) for _ in range(count)]
     for name, column in values.items():
-        fill = getattr(kind, name).__set__
-        for row, value in zip(rows, column, strict=True):
-            fill(row, value)
+        if len(column) != count:
+            raise ValueError(f"{kind.__name__}.{name} has {len(column)} values for {count} rows")
+        deque(map(getattr(kind, name).__set__, rows, column), maxlen=0)  # runs the map to its end
     return rows
 
 

@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from string import ascii_letters, digits
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -137,7 +137,7 @@ FIXED_COLUMNS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class TableSchema:
     """The columns of an implementation's table: the trial's own, the shape's fields, the parameters, and once more the
     parameters as the default of the race had them, each after ``DEFAULT_PREFIX``."""
@@ -152,16 +152,16 @@ class TableSchema:
         """The names of the operation and the implementation."""
         return (self.implementation.operation, self.implementation.name)
 
-    @property
+    @cached_property
     def columns(self) -> tuple[TableColumn, ...]:
         return (*FIXED_COLUMNS, *self.shape, *self.config, *self.default_config)
 
-    @property
+    @cached_property
     def default_config(self) -> tuple[TableColumn, ...]:
         """The columns of the config that was the default; null in rows that do not name it."""
         return tuple(column._replace(name=f"{DEFAULT_PREFIX}{column.name}") for column in self.config)
 
-    @property
+    @cached_property
     def arrow(self) -> pa.Schema:
         return pa.schema([pa.field(column.name, column.domain.type, column.nullable) for column in self.columns])
 

@@ -1,5 +1,6 @@
 """The tables that ship with the package: winners, recorded sweeps and grids, checked on every read."""
 
+import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -150,14 +151,22 @@ def read_listed(results: Path, pattern: str, read: Read[T], on_damaged: OnDamage
     except TableError as error:
         on_damaged(TableError(f"{error}; {RESTORE}"))
         return []
-    names = {path.relative_to(results).as_posix() for path in results.glob(pattern)}
     tables = []
-    for name in sorted(names | {name for name in checksums if _fits(name, pattern)}):
+    for name in _names(results, pattern, checksums):
         try:
             tables.append(_read_one(results, name, checksums, read))
         except TableError as error:
             on_damaged(error)
     return tables
+
+
+def _names(results: Path, pattern: str, checksums: Checksums) -> list[str]:
+    """List what lies below ``results`` or is listed there and has such a path, in order."""
+    if "*" not in pattern:
+        return [pattern] if pattern in checksums or os.path.lexists(results / pattern) else []
+    found = {path.relative_to(results).as_posix() for path in results.glob(pattern)}
+    tail = pattern.rpartition("*")[2]  # which mostly tells at once
+    return sorted(found | {name for name in checksums if name.endswith(tail) and _fits(name, pattern)})
 
 
 def _read_one(results: Path, name: str, checksums: Checksums, read: Read[T]) -> T:

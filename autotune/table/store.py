@@ -62,8 +62,10 @@ def in_order(trials: Iterable[Trial]) -> list[Trial]:
     def age(trial: Trial) -> tuple[Any, ...]:
         return (trial.started_at, trial.study, trial.number)
 
-    groups = (list(twins) for _, twins in itertools.groupby(sorted(dict.fromkeys(trials), key=age), key=age))
-    return [trial for twins in groups for trial in (sorted(twins, key=repr) if len(twins) > 1 else twins)]
+    groups = (list(twins) for _, twins in itertools.groupby(sorted(trials, key=age), key=age))
+    return [
+        trial for twins in groups for trial in (sorted(dict.fromkeys(twins), key=repr) if len(twins) > 1 else twins)
+    ]
 
 
 class Store:

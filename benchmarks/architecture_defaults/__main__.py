@@ -25,7 +25,7 @@ from benchmarks.architecture_defaults.classes import (
 )
 from benchmarks.architecture_defaults.compiling import Compiler
 from benchmarks.architecture_defaults.rule import Ranked, RuleCost, cost
-from benchmarks.set_cover import read_recordings
+from benchmarks.recorded_shapes import read_recordings
 
 
 def costs_on_sweeps(loads: Sequence[str]) -> list[RuleCost]:

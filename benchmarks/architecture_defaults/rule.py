@@ -9,7 +9,7 @@ from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Resources, Trial
 from benchmarks.architecture_defaults.occupancy import blocks_at_once
-from benchmarks.set_cover import RecordedShape
+from benchmarks.recorded_shapes import RecordedShape
 
 MIN_KEYS: Final = 32  # tiles of 16 keys took 1.4 times as long and more than the best without descriptors, heads of 256
 MIN_WARPS: Final = 8  # two for each scheduler: one computes while the other waits

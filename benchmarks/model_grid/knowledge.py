@@ -14,7 +14,8 @@ from autotune.likeness import likeness
 from autotune.shape import Shape
 from autotune.space import Config, Space
 from autotune.trial import Trial
-from benchmarks.set_cover import RecordedShape, cover, read_recordings
+from benchmarks.recorded_shapes import RecordedShape, read_recordings
+from benchmarks.set_cover import cover
 
 # Of twelve sweeps of dense attention, each left out in turn, the four to six members, defaults, hand-written configs
 # and winners of other shapes held the best config; of two of paged decode one was 0.1 % off, and one of 6 us 24 %

@@ -1,7 +1,8 @@
-"""One problem of a grid, recorded in a second or two: known configs first, a search where it pays, one short race."""
+"""One problem of a grid, recorded in seconds: known configs first, a search where it pays, one short race of all."""
 
+import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ from autotune.dispatch import default_config
 from autotune.errors import InvalidShapeError, SearchError
 from autotune.executor import Executor
 from autotune.operation import Operation
-from autotune.search.finalists import race_finalists
+from autotune.search.finalists import FINALIST_RATIO, race_finalists
 from autotune.search.recorder import Recorder
 from autotune.search.rotation import best_of
 from autotune.shape import Shape
@@ -20,7 +21,7 @@ from benchmarks.model_grid.knowledge import Knowledge, neighbours
 
 RACE_SECONDS: Final = 1.0
 SEARCH_SECONDS: Final = 4.0
-RACED: Final = 6  # beside the defaults and what people write by hand
+RACED: Final = 6  # of each implementation, beside the defaults and what people write by hand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,17 +29,17 @@ class RecordedProblem:
     """A problem that was recorded.
 
     Attributes:
-        rows: every row of it, the known ones too.
-        winner: the row of the newest race that is served.
-        gain: how much longer the best of the first configs took than the best of all, 0.02 for 2 %; None where no
-            search was made.
+        rows: every row of it, of all implementations, the known ones too.
+        ranked: the rows of the newest race that may be served, one of each implementation, the best first.
+        gains: by implementation, how much longer the best of the first configs took than the best of all, 0.02 for 2 %;
+            of those that were searched.
         measured: the number of configs that were measured now.
     """
 
     shape: Shape
     rows: tuple[Trial, ...]
-    winner: Trial
-    gain: float | None
+    ranked: tuple[Trial, ...]
+    gains: Mapping[str, float]
     measured: int
     seconds: float
 
@@ -48,73 +49,112 @@ def record_problem(
     shape: Shape,
     executor: Executor,
     store: Store,
-    knowledge: Knowledge,
+    knowledge: Sequence[Knowledge],
     *,
     known: Iterable[Trial] = (),
     race_seconds: float = RACE_SECONDS,
     search_seconds: float = SEARCH_SECONDS,
     between: Callable[[], None] = lambda: None,
 ) -> RecordedProblem:
-    """Measure the first configs of a problem, search on where that is expected to pay, and race the best.
+    """Measure the first configs of a problem, search on where that is expected to pay, and race the best of all.
 
     Every config is compiled, checked for correct numbers and screened as in a search, and every finalist is checked on
-    the full shape before the race. Each wave of verdicts is stored as one batch before the next begins, so that a
-    recording which is cut off goes on from there: what ``known`` rows of this source and toolchain say is not measured
-    again.
+    the full shape before the race, in which the implementations meet. Each wave of verdicts is stored as one batch
+    before the next begins, so that a recording which is cut off goes on from there: what ``known`` rows of this source
+    and toolchain say is not measured again.
 
     Args:
-        knowledge: what is recorded so far; it learns what was found here.
-        search_seconds: at most, for neighbours of the best, of which the best leads on.
+        knowledge: what is recorded so far of each implementation to measure; it learns what was found here.
+        race_seconds: of each implementation.
+        search_seconds: of each implementation, at most, for neighbours of its best, of which the best leads on.
         between: called between waves, to feed a pool that compiles ahead.
 
     Raises:
-        InvalidShapeError: the implementation does not support the shape.
+        InvalidShapeError: an implementation does not support the shape.
         SearchError: nothing was correct, or the inputs cannot be made.
         MissingDependencyError: this machine can neither compile nor launch.
     """
-    started, implementation = time.monotonic(), knowledge.implementation
-    space, device = implementation.space, executor.device
-    if (reason := operation.unsupported(shape) or implementation.supports(shape, device)) is not None:
-        raise InvalidShapeError(reason)
+    started, device, rows = time.monotonic(), executor.device, list(known)
+    for each in knowledge:
+        if (reason := operation.unsupported(shape) or each.implementation.supports(shape, device)) is not None:
+            raise InvalidShapeError(reason)
     executor.open(operation, shape)
-    recorder = Recorder(
+    parts = {each.implementation.name: each for each in knowledge}
+    recorders = {name: _recorder(operation, part, shape, executor, store) for name, part in parts.items()}
+    raced = [row for name, recorder in recorders.items() for row in recorder.resume(_rows_of(name, rows))]
+    resumed = {name: len(recorder.screened) for name, recorder in recorders.items()}
+    for name, recorder in recorders.items():
+        _measure(executor, recorder, parts[name].first(shape))
+        between()
+    gains = {}
+    for name in _worth_searching(recorders, parts, raced) if search_seconds > 0 else ():
+        gain = _climb(executor, recorders[name], time.monotonic() + search_seconds, between)
+        if gain is not None:
+            gains[name] = gain
+    seconds = race_seconds * len(recorders)
+    race_finalists(
+        recorders,
+        raced,
+        always=[recorder.candidate(recorder.default) for recorder in recorders.values()],
+        beside=[
+            recorder.candidate(config)
+            for recorder in recorders.values()
+            for config in (recorder.implementation.space.default(shape, device), *recorder.heuristics)
+        ],
+        count=RACED,
+        seconds_left=lambda: seconds,
+        race_seconds=lambda: seconds,
+        on_race=lambda finalists: between(),
+        baselines="none",
+    )
+    everything = (*(row for recorder in recorders.values() for row in recorder.screened.values()), *raced)
+    if not (found := ranked(winners(raced))):
+        titles = " or ".join(each.implementation.title for each in knowledge)
+        raise SearchError(f"no config of {titles} came to the end of a race for {shape}")
+    for name, part in parts.items():
+        part.learn([_rows_of(name, everything)])
+        if name in gains:
+            part.note_gain(shape, gains[name])
+    return RecordedProblem(
+        shape=shape,
+        rows=everything,
+        ranked=tuple(found),
+        gains=gains,
+        measured=sum(len(recorder.screened) - resumed[name] for name, recorder in recorders.items()),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _recorder(operation: Operation[Any], part: Knowledge, shape: Shape, executor: Executor, store: Store) -> Recorder:
+    implementation, space, device = part.implementation, part.implementation.space, executor.device
+    return Recorder(
         *(operation, implementation, shape, executor, store, 0),
         served_default=default_config(implementation, shape, device),
         heuristics=[each for each in space.heuristics(shape, device) if space.why_invalid(each, shape, device) is None],
     )
-    rows = recorder.resume(known)
-    resumed = len(recorder.screened)
-    _measure(executor, recorder, knowledge.first(shape))
-    between()
-    first, gain = best_of(recorder.screened.values()), None
-    is_new = not rows  # what was raced once was searched then, or needed no search
-    if is_new and first is not None and search_seconds > 0 and knowledge.is_search_worth(shape):
-        gain = _climb(executor, recorder, first, time.monotonic() + search_seconds, between)
-    race_finalists(
-        {implementation.name: recorder},
-        rows,
-        always=[recorder.candidate(recorder.default)],
-        beside=[recorder.candidate(each) for each in (space.default(shape, device), *recorder.heuristics)],
-        count=RACED,
-        seconds_left=lambda: race_seconds,
-        race_seconds=lambda: race_seconds,
-        on_race=lambda finalists: between(),
-        baselines="none",
-    )
-    everything = (*recorder.screened.values(), *rows)
-    if not (found := ranked(winners(rows))):
-        raise SearchError(f"no config of {implementation.title} came to the end of a race for {shape}")
-    knowledge.learn([everything])
-    if gain is not None:
-        knowledge.note_gain(shape, gain)
-    return RecordedProblem(
-        shape=shape,
-        rows=everything,
-        winner=found[0],
-        gain=gain,
-        measured=len(recorder.screened) - resumed,
-        seconds=time.monotonic() - started,
-    )
+
+
+def _rows_of(name: str, rows: Iterable[Trial]) -> list[Trial]:
+    return [row for row in rows if row.implementation == name]
+
+
+def _worth_searching(
+    recorders: Mapping[str, Recorder], parts: Mapping[str, Knowledge], raced: Sequence[Trial]
+) -> list[str]:
+    """List the implementations whose neighbours are worth a search: near the best of all, and where it paid before.
+
+    One that was raced once was searched then, or needed no search.
+    """
+    best = {name: found for name, each in recorders.items() if (found := best_of(each.screened.values())) is not None}
+    least = min(map(median_us, best.values()), default=math.inf)
+    known = {row.implementation for row in raced}
+    return [
+        name
+        for name, found in best.items()
+        if name not in known
+        and median_us(found) <= FINALIST_RATIO * least
+        and parts[name].is_search_worth(recorders[name].shape)
+    ]
 
 
 def _measure(executor: Executor, recorder: Recorder, configs: Iterable[Config], until: float | None = None) -> None:
@@ -134,20 +174,21 @@ def _measure(executor: Executor, recorder: Recorder, configs: Iterable[Config], 
             recorder.keep_screened(*outcomes)
 
 
-def _climb(
-    executor: Executor, recorder: Recorder, first: Trial, until: float, between: Callable[[], None]
-) -> float | None:
+def _climb(executor: Executor, recorder: Recorder, until: float, between: Callable[[], None]) -> float | None:
     """Try the neighbours of the best while they better it; return what was gained, None if none got a verdict."""
     space, shape, device = recorder.implementation.space, recorder.shape, executor.device
-    best, known = first, len(recorder.screened)
-    while time.monotonic() < until:
+    first = best = best_of(recorder.screened.values())
+    known = len(recorder.screened)
+    while best is not None and time.monotonic() < until:
         _measure(executor, recorder, neighbours(space, best.config, shape, device), until)
         between()
         found = best_of(recorder.screened.values())
         if found is None or found.config == best.config:
             break
         best = found
-    return median_us(first) / median_us(best) - 1.0 if len(recorder.screened) > known else None
+    if first is None or best is None or len(recorder.screened) == known:
+        return None
+    return median_us(first) / median_us(best) - 1.0
 
 
 def is_recorded(rows: Sequence[Trial], source_hash: str, triton: str) -> bool:

@@ -37,7 +37,7 @@ from benchmarks.shipped_problems import Cell
 Fields = dict[str, Any]
 Widths = tuple[int, int]
 
-DENSE, DECODE, PREFILL = (f"{name}/triton" for name in ("flash_attention", "paged_decode", "paged_prefill"))
+DENSE, DECODE, PREFILL = "flash_attention", "paged_decode", "paged_prefill"
 USUAL: Final = (128, 128)  # head dims of the classes that have two turns
 COUNTS: Final = {DENSE: 120, DECODE: 60, PREFILL: 30}  # without the small classes
 FEATURES: Final = ("window", "softcap", "sinks", "alibi")
@@ -84,27 +84,27 @@ REFERENCE_BYTES: Final = 25 * 10
 
 
 class GridCell(NamedTuple):
-    """One problem of the grid, and the implementation whose configs are measured for it."""
+    """One problem of the grid."""
 
-    title: str
+    operation: str
     group: str
     shape: Shape
 
     def __str__(self) -> str:
-        return f"{self.title} {self.group}: {self.shape}"
+        return f"{self.operation} {self.group}: {self.shape}"
 
 
-def launch_seconds(title: str, shape: Shape) -> float:
+def launch_seconds(operation: str, shape: Shape) -> float:
     """Estimate one launch from the formula of the cost."""
-    cost = get_operation(title.split("/")[0]).cost(shape)
+    cost = get_operation(operation).cost(shape)
     return max(cost.flops / FLOPS, cost.bytes / BYTES) + 5e-6
 
 
-def device_seconds(title: str, shape: Shape) -> float:
-    """Estimate how long the device takes to measure a shape, without a search beyond the portfolio."""
-    sample = max(launch_seconds(title, shape), 2e-4)
+def device_seconds(operation: str, shape: Shape) -> float:
+    """Estimate how long the device takes to measure an implementation's configs, without a search beyond them."""
+    sample = max(launch_seconds(operation, shape), 2e-4)
     scores = _scores(shape)
-    screened = SCREENED * (SCREEN_SECONDS + SCREEN_LAUNCHES * launch_seconds(title, shape))
+    screened = SCREENED * (SCREEN_SECONDS + SCREEN_LAUNCHES * launch_seconds(operation, shape))
     return SHAPE_SECONDS + screened + RACED * RACE_LAUNCHES * sample + scores * REFERENCE_BYTES / BYTES
 
 
@@ -125,39 +125,35 @@ class Class(NamedTuple):
     turns: int
     most: int | None = None
 
-    def shapes(self, title: str) -> list[Shape]:
+    def shapes(self, operation: str) -> list[Shape]:
         """Return a problem for each point; a model with which it is beyond the budget gives way to the next one."""
         found: dict[Shape, None] = {}
         for place, fields in enumerate(self.points):
             turn = place + place // len(self.models)  # or one model would have all problems of a batch
             for step in range(len(self.models)):
                 model = self.models[(turn + step) % len(self.models)]
-                shape = model.shape(_shape_class(title), **fields)
-                if _is_within_budget(title, shape):
+                shape = model.shape(get_operation(operation).shape_class, **fields)
+                if _is_within_budget(operation, shape):
                     found[shape] = None
                     break
         return list(found)
 
 
-def _shape_class(title: str) -> type[Shape]:
-    return get_operation(title.split("/")[0]).shape_class
-
-
-def _classes(title: str) -> Iterator[Class]:
-    """Yield the classes of an implementation, those of all models first."""
-    is_dense = title == DENSE
+def _classes(operation: str) -> Iterator[Class]:
+    """Yield the classes of an operation, those of all models first."""
+    is_dense = operation == DENSE
     widths: dict[Widths, list[ModelShape]] = {}
     for model in MODELS:
         if is_dense or model.has_cache:
             # Its heads alone: windows are among the sizes.
             widths.setdefault((model.head_dim, model.head_dim_v), []).append(replace(model, window=None))
     for width, models in widths.items():
-        for group, points in _points(title).items():
+        for group, points in _points(operation).items():
             yield Class(group, models, points, turns=2 if width == USUAL else 1)
-    usual = next(iter(_points(title).values()))
+    usual = next(iter(_points(operation).values()))
     featured: dict[tuple[Widths, tuple[str, ...]], list[ModelShape]] = {}
     for layer in _layers():
-        values = layer.shape(_shape_class(title), **usual[0]).as_dict()
+        values = layer.shape(get_operation(operation).shape_class, **usual[0]).as_dict()
         named = tuple(name for name in FEATURES if values.get(name))
         if layer.has_cache and named and not (is_dense and named == ("window",)):
             featured.setdefault(((layer.head_dim, layer.head_dim_v), named), []).append(layer)
@@ -172,10 +168,10 @@ def _layers() -> Iterator[ModelShape]:
             yield replace(model, window=window, mixes_windows=False)
 
 
-def _points(title: str) -> dict[str, list[Fields]]:
+def _points(operation: str) -> dict[str, list[Fields]]:
     """Return the sizes of the main classes, by mask or by what is cached."""
     groups: dict[str, list[Fields]] = {}
-    if title == DENSE:
+    if operation == DENSE:
         for group, windows in (("causal", (None,)), ("full", (None,)), ("window", WINDOWS)):
             groups[group] = [
                 {"batch": batch, "seq_q": length, "causal": group != "full"} | ({"window": window} if window else {})
@@ -184,7 +180,7 @@ def _points(title: str) -> dict[str, list[Fields]]:
             ]
         return groups
     pages = itertools.cycle(PAGES)
-    if title == PREFILL:
+    if operation == PREFILL:
         chunks = itertools.product(CONTEXTS, CHUNKS, PREFILL_BATCHES)
         groups["chunk"] = [
             {"batch": batch, "seq_q": chunk, "max_context": context, "page_size": next(pages)}
@@ -207,10 +203,10 @@ def _cache_bytes(shape: PagedShape) -> int:
     return shape.batch * shape.mean_context * shape.kv_heads * (shape.head_dim + shape.head_dim_v) * item
 
 
-def _is_within_budget(title: str, shape: Shape) -> bool:
+def _is_within_budget(operation: str, shape: Shape) -> bool:
     if isinstance(shape, PagedShape) and _cache_bytes(shape) > MAX_CACHE_BYTES:
         return False
-    return device_seconds(title, shape) <= MAX_SECONDS
+    return device_seconds(operation, shape) <= MAX_SECONDS
 
 
 def spread(shapes: Sequence[Shape], count: int, *, draws: bool = True) -> list[Shape]:
@@ -232,35 +228,36 @@ def spread(shapes: Sequence[Shape], count: int, *, draws: bool = True) -> list[S
     return [shapes[place] for place in taken]
 
 
-def _take_turns(title: str) -> tuple[Cell, ...]:
-    """Return the problems of an implementation: classes in turn, each of them ``spread``."""
-    classes = list(_classes(title))
+def _take_turns(operation: str) -> tuple[Cell, ...]:
+    """Return the problems of an operation: classes in turn, each of them ``spread``."""
+    classes = list(_classes(operation))
     main = [each for each in classes if each.most is None]
-    rounds = -(-COUNTS[title] // sum(each.turns for each in main))
+    rounds = -(-COUNTS[operation] // sum(each.turns for each in main))
     queues = [
-        (each.turns, iter([Cell(each.group, shape) for shape in _problems(each, title, rounds)])) for each in classes
+        (each.turns, iter([Cell(each.group, shape) for shape in _problems(each, operation, rounds)]))
+        for each in classes
     ]
     return tuple(cell for _ in range(rounds) for turns, queue in queues for cell in itertools.islice(queue, turns))
 
 
-def _problems(each: Class, title: str, rounds: int) -> list[Shape]:
+def _problems(each: Class, operation: str, rounds: int) -> list[Shape]:
     if each.most is None:
-        return spread(each.shapes(title), rounds * each.turns)
-    return spread(each.shapes(title), each.most, draws=False)
+        return spread(each.shapes(operation), rounds * each.turns)
+    return spread(each.shapes(operation), each.most, draws=False)
 
 
 @cache
 def grid() -> dict[str, tuple[Cell, ...]]:
-    """Return the problems of each implementation, the most telling first."""
-    return {title: _take_turns(title) for title in COUNTS}
+    """Return the problems of each operation, the most telling first."""
+    return {operation: _take_turns(operation) for operation in COUNTS}
 
 
 def in_order(operation: str | None = None) -> list[GridCell]:
     """Return the problems of all operations, or of one, so that each has its part of any beginning of the list."""
     places = [
-        ((number + 0.5) / len(cells), GridCell(title, *cell))
-        for title, cells in grid().items()
-        if operation in (None, title.split("/")[0])
+        ((number + 0.5) / len(cells), GridCell(name, *cell))
+        for name, cells in grid().items()
+        if operation in (None, name)
         for number, cell in enumerate(cells)
     ]
-    return [found for _, found in sorted(places, key=lambda item: (item[0], item[1].title))]
+    return [found for _, found in sorted(places, key=lambda item: (item[0], item[1].operation))]

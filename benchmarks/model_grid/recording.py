@@ -1,9 +1,9 @@
 """A recording of the grid of model shapes on the GPU here, resumable, that stops in time: ``benchmarks.record grid``.
 
-Each problem has a second or two (``one_problem``): the members of its class's portfolio, the defaults, what people
-write by hand, the winners of like shapes and some neighbours are checked, screened and raced, and a search goes on only
-where it gained more than 3 % at like shapes. Every verdict is in the store before the next problem begins;
-all of them ship as the grid's table, and the winners with the others.
+Each problem has a second or two an implementation (``one_problem``): the members of its class's portfolio, the
+defaults, what people write by hand, the winners of like shapes and some neighbours are checked, screened and raced, all
+implementations in one race, and a search goes on only where it gained more than 3 % at like shapes. Every verdict is in
+the store before the next problem begins; all of them ship as the grid's tables, and the winners with the others.
 """
 
 import contextlib
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from autotune.errors import AutotuneError, MissingDependencyError
+from autotune.errors import AutotuneError, MissingDependencyError, UsageError
 from autotune.executor import Executor
-from autotune.registry import get_implementation, get_operation
+from autotune.registry import get_implementation, get_operation, our_implementations
 from autotune.shape import Shape
 from autotune.table import Store, shipped_grid, shipped_sweeps, shipped_winners
 from autotune.trial import Candidate, Trial
@@ -46,12 +46,16 @@ class Part:
 
 @dataclass
 class GridRecording:
-    """Records problems of any operations over one executor; ``deadline`` is as of ``time.monotonic()``."""
+    """Records problems of any operations over one executor; ``deadline`` is as of ``time.monotonic()``.
+
+    Of each problem the implementations of ours that support it are measured, or of those the ones of ``names``.
+    """
 
     executor: Executor
     store: Store
     results: Path
     deadline: float = math.inf
+    names: Sequence[str] = ()
     race_seconds: float = RACE_SECONDS
     search_seconds: float = SEARCH_SECONDS
     ahead: CompileAhead | None = None
@@ -66,16 +70,28 @@ class GridRecording:
             self.parts[title] = _read_part(title, self.executor, self.store, folders)
         return self.parts[title]
 
+    def parts_for(self, each: GridCell) -> list[Part]:
+        """Return what is known of each implementation that is measured for a problem; UsageError if none is."""
+        found = [
+            self.part(implementation.title)
+            for implementation in our_implementations(each.operation)
+            if (not self.names or implementation.name in self.names)
+            and implementation.supports(each.shape, self.executor.device) is None
+        ]
+        if not found:
+            raise UsageError(f"{each}: no implementation among {', '.join(self.names) or 'ours'} supports it here")
+        return found
+
     def missing(self, cells: Sequence[GridCell]) -> list[GridCell]:
-        """Return the problems that have no winner of this source and Triton on this device, in store or results."""
+        """Return the problems for which an implementation has no winner of this source and Triton on this device, in
+        store or results."""
         triton = self.executor.toolchain.triton
         return [
             each
             for each in cells
-            if not is_recorded(
-                self.part(each.title).known.get(each.shape, []),
-                self.part(each.title).knowledge.implementation.source_hash,
-                triton,
+            if not all(
+                is_recorded(part.known.get(each.shape, []), part.knowledge.implementation.source_hash, triton)
+                for part in self.parts_for(each)
             )
         ]
 
@@ -104,15 +120,16 @@ class GridRecording:
                 add_winners(part.operation, rows, self.results)
 
     def _record_one(self, each: GridCell, place: str) -> bool:
-        part, started = self.part(each.title), time.monotonic()
+        started = time.monotonic()
         try:
+            parts = self.parts_for(each)
             found = record_problem(
-                get_operation(part.operation),
+                get_operation(each.operation),
                 each.shape,
                 self.executor,
                 self.store,
-                part.knowledge,
-                known=part.known.get(each.shape, []),
+                [part.knowledge for part in parts],
+                known=[row for part in parts for row in part.known.get(each.shape, [])],
                 race_seconds=self.race_seconds,
                 search_seconds=self.search_seconds,
                 between=self._advance,
@@ -122,8 +139,10 @@ class GridRecording:
         except AutotuneError as error:
             print(f"{place} {each}: failed, {error}", flush=True)
             return False
-        part.known[each.shape] = list(found.rows)
-        self.expected += device_seconds(each.title, each.shape)
+        for part in parts:
+            name = part.knowledge.implementation.name
+            part.known[each.shape] = [row for row in found.rows if row.implementation == name]
+        self.expected += device_seconds(each.operation, each.shape)
         self.taken += time.monotonic() - started
         print(f"{place} {each}\n  {_summary(found)}", flush=True)
         return True
@@ -135,15 +154,15 @@ class GridRecording:
     def _seconds_of(self, each: GridCell) -> float:
         """Expect how long a problem takes, and shipping after it, by the estimate and by how far that was off."""
         off = max(1.0, self.taken / self.expected) if self.expected else 1.0
-        return SHIP_SECONDS + SAFETY * off * device_seconds(each.title, each.shape)
+        return SHIP_SECONDS + SAFETY * off * device_seconds(each.operation, each.shape)
 
     def _compile_ahead(self, ahead: CompileAhead, each: GridCell) -> None:
-        knowledge, shape = self.part(each.title).knowledge, each.shape
-        implementation = knowledge.implementation
-        if implementation.supports(shape, self.executor.device) is None:
-            configs = knowledge.first(shape)
-            candidates = [Candidate(implementation.name, config) for config in configs]
-            ahead.want(get_operation(implementation.operation), shape, candidates)
+        candidates = [
+            Candidate(part.knowledge.implementation.name, config)
+            for part in self.parts_for(each)
+            for config in part.knowledge.first(each.shape)
+        ]
+        ahead.want(get_operation(each.operation), each.shape, candidates)
 
 
 def _read_part(title: str, executor: Executor, store: Store, folders: Sequence[Path]) -> Part:
@@ -167,14 +186,15 @@ def _read_part(title: str, executor: Executor, store: Store, folders: Sequence[P
 
 
 def _summary(found: RecordedProblem) -> str:
-    winner = found.winner
+    winner, *others = found.ranked
     assert winner.timing is not None
     times = {"served": winner.default_timing, "by hand": winner.heuristic_timing}
+    times |= {f"best of {other.implementation}": other.timing for other in others if other.race_id == winner.race_id}
     ratios = [f"{name} {timing.median_us / winner.timing.median_us:.3f}x" for name, timing in times.items() if timing]
-    gain = "not searched" if found.gain is None else f"a search gained {100 * found.gain:.1f} %"
+    gains = [f"a search of {name} gained {100 * gain:.1f} %" for name, gain in found.gains.items()] or ["not searched"]
     return (
         f"{winner.timing.median_us:.1f} us, {', '.join(ratios)}; {found.measured} configs in {found.seconds:.1f} s, "
-        f"{gain}: {winner.config}"
+        f"{', '.join(gains)}: {winner.candidate}"
     )
 
 

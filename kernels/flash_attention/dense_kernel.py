@@ -1,4 +1,4 @@
-"""Dense attention by one launch of a kernel of ours: as the framework sees it, and as users call it."""
+"""Dense attention by a kernel of ours, or by several: as the framework sees it, and as users call it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from autotune.kernels.flash_attention.checks import BoundDense
 from autotune.kernels.flash_attention.definition import SOFTCAP, Inputs, meta_tensors
 from autotune.kernels.flash_attention.repeat import NAMES, repeat_of
-from autotune.kernels.known_calls import KnownCalls, Result
+from autotune.kernels.known_calls import KnownCalls, RepeatOf, Result
 from autotune.kernels.tensors import launch_options, on_device_of, refuse_options
 from autotune.shape import AttentionShape
 from autotune.space import Config
@@ -25,7 +25,7 @@ class BoundAttention(BoundDense):
     def __init__(self, kernel: "DenseKernel", shape: AttentionShape, options: dict[str, Any]) -> None:
         super().__init__(shape, options)
         self._kernel = kernel
-        self._calls = KnownCalls(NAMES, self._compute, repeat_of)
+        self._calls = KnownCalls(NAMES, self._compute, kernel.repeat_of)
 
     def __call__(
         self,
@@ -83,15 +83,22 @@ class BoundAttention(BoundDense):
 class DenseKernel:
     """Implements ``autotune.implementation.Kernel`` for ``AttentionShape``."""
 
-    def __init__(self, launch: Callable[..., Any], prepare: Callable[[dict[str, Any], torch.Tensor], None]) -> None:
-        """Take what launches over checked tensors, and what is called before, with its options and the queries.
+    def __init__(
+        self,
+        launch: Callable[..., Any],
+        prepare: Callable[[dict[str, Any], torch.Tensor], None],
+        repeat_of: RepeatOf = repeat_of,
+    ) -> None:
+        """Take what launches over checked tensors, what is called before, and what repeats a call of several launches.
 
         ``launch`` takes the queries, keys, values, output and log-sum-exp or None, the features of the problem, a
-        config as ``options`` and ``compile_only``, with which it returns the compiled kernel of meta tensors.
-        ``prepare`` refuses a device, or makes it ready.
+        config as ``options`` and ``compile_only``, with which it returns the compiled kernel of meta tensors, or a
+        tuple of several. ``prepare`` refuses a device, or makes it ready; it takes the options and the queries.
+        ``repeat_of`` is that of ``KnownCalls``.
         """
         self.launch_checked = launch
         self.prepare = prepare
+        self.repeat_of = repeat_of
 
     def launch(self, config: Config, inputs: Inputs, outputs: tuple[torch.Tensor, ...]) -> None:
         lse = outputs[1] if len(outputs) > 1 else None
@@ -114,7 +121,7 @@ class DenseKernel:
             options=launch_options(config),
             compile_only=True,
         )
-        return (compiled,)
+        return compiled if isinstance(compiled, tuple) else (compiled,)
 
     def bind(self, config: Config, shape: AttentionShape) -> Callable[..., Any]:
         return BoundAttention(self, shape, launch_options(config))

@@ -9,7 +9,7 @@ import torch
 
 from autotune.kernels.paged_cache.layout import allocate_caches
 from autotune.kernels.paged_cache.quantization import LARGEST, quantize
-from autotune.search_spaces.paged_decode.triton import MIN_BLOCK_ROWS
+from autotune.search_spaces.paged_decode.decode_default import MIN_BLOCK_ROWS
 from autotune.shape import PagedShape
 
 SOFTCAP: Final = 20.0  # a typical cap, for inputs of shapes that have one (Gemma-2 uses 50, Grok-1 30)

@@ -1,6 +1,7 @@
 """The space of flash attention in Gluon for Hopper: parameters, validity and default."""
 
 import math
+from pathlib import Path
 from typing import Final
 
 from autotune.device import Device
@@ -8,6 +9,7 @@ from autotune.dtypes import ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds
+from autotune.search_spaces.flash_attention.warp_groups import REGISTERS, ROWS, part_widths
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import AttentionShape
 from autotune.space import Config, Parameter, Space
@@ -17,7 +19,7 @@ PARAMETERS: Final = (
     Parameter("BLOCK_K", (64, 128)),
     Parameter("slots", (2, 3, 4)),  # of the rings of keys and of values
     Parameter("query_slots", (1, 2)),  # tiles whose queries are held at once
-    Parameter("ping_pong", ("off", "issue", "complete")),
+    Parameter("ping_pong", ("off", "issue")),  # whether consumers take turns to issue their scores
     Parameter("values", ("late", "early")),
     Parameter("results", ("own", "queries")),  # the memory that they leave through
     Parameter("workers", ("tiles", "sm", "sm-1", "sm-3", "2sm")),  # programs: one a tile, or so many in all
@@ -25,14 +27,13 @@ PARAMETERS: Final = (
     Parameter("row_order", ("natural", "reversed", "alternating")),
 )
 
-ROWS: Final = 64  # of a consumer
-# A thread's registers by the number of consumers: with the 24 of the producer's they fill an SM's 65,536, in steps of
-# 8 (PTX ISA 8.5, setmaxnreg).
-REGISTERS: Final = {1: 240, 2: 240, 3: 160}
 OTHER_REGISTERS: Final = 32  # row maxima and sums, addresses, the loop: typical of the compiled sample
 GROUP_THREADS: Final = 128
 BARRIER_BYTES: Final = 512  # and more than the alignment of tiles takes
-LONG: Final = 2**19  # elements of a head's keys: of more, the order of tiles matters more than turns
+FEW_KEYS: Final = 512  # that a row sees: of more, little of a long block is wasted on the edges of a mask
+HELD_KEYS: Final = 384  # of a ring: copies are one block ahead of the products, and a second one in their stead
+NARROW_WINDOW: Final = 128  # keys that a row sees, at most: blocks of 128 would be mostly masked
+LONG: Final = 2**19  # elements of the keys that a row sees: of more, the order of tiles matters more than turns
 
 
 def supports(shape: AttentionShape, device: Device) -> str | None:
@@ -46,8 +47,12 @@ def supports(shape: AttentionShape, device: Device) -> str | None:
 
 def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
     """Return why a config cannot pay for this shape on this device, by bounds that need no compiler, or None."""
+    return _too_large(config, shape, device) or _needless(config, shape, device) or _indifferent(config, shape)
+
+
+def _too_large(config: Config, shape: AttentionShape, device: Device) -> str | None:
     consumers, block_k = config.integer("consumers"), config.integer("BLOCK_K")
-    width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
+    width_k, width_v = _widths(shape)
     live = (width_v + block_k + block_k // 2) * ROWS // GROUP_THREADS + OTHER_REGISTERS
     taken = shared_bytes(config, shape)
     if (consumers - 1) * ROWS >= shape.seq_q:
@@ -56,16 +61,55 @@ def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
         return f"{live} registers a thread are in use, each of {consumers} consumers has {REGISTERS[consumers]}"
     if taken > device.shared_memory_bytes:
         return f"tiles take {taken} bytes of shared memory, {device.arch} has {device.shared_memory_bytes}"
-    if config["ping_pong"] != "off" and consumers == 1:
-        return "ping_pong: one consumer takes no turns"
-    if config["results"] == "queries" and width_k != width_v:
+    if config["results"] == "queries" and width_k < width_v:
         return f"results as wide as {width_v} do not leave through the memory of queries as wide as {width_k}"
     return bounds.too_long("BLOCK_K", block_k, max(64, shape.seq_kv), f"length of {shape.seq_kv}")
 
 
+def _needless(config: Config, shape: AttentionShape, device: Device) -> str | None:
+    consumers, block_k, slots = (config.integer(name) for name in ("consumers", "BLOCK_K", "slots"))
+    keys = min(shape.seq_kv, shape.window or shape.seq_kv)
+    widest = max(_widths(shape))
+    if block_k < 128 and widest <= 128 and keys > FEW_KEYS:
+        return f"BLOCK_K={block_k} pays for wide heads or few keys: of heads as wide as {widest}, up to {FEW_KEYS}"
+    if slots * block_k > HELD_KEYS:
+        return f"slots={slots} of BLOCK_K={block_k} are more than {HELD_KEYS} keys, which keep copies far enough ahead"
+    if (
+        consumers == 1
+        and shape.seq_q > ROWS
+        and shape.batch * shape.heads * math.ceil(shape.seq_q / (2 * ROWS)) >= device.sm_count
+    ):
+        return f"consumers=1 pays where tiles of two are fewer than the device's {device.sm_count} multiprocessors"
+    with_own = Config({**config, "results": "own"})
+    if config["results"] == "queries" and shared_bytes(with_own, shape) <= device.shared_memory_bytes:
+        return "results=queries saves shared memory that the device has"
+    return None
+
+
+def _indifferent(config: Config, shape: AttentionShape) -> str | None:
+    consumers = config.integer("consumers")
+    if config["ping_pong"] != "off" and consumers == 1:
+        return "ping_pong: one consumer takes no turns"
+    for name, usual in {"section": 1, "row_order": "natural"}.items():
+        if config[name] != usual and not _tiles_differ(shape, consumers):
+            return f"{name} only matters where tiles of a head see different numbers of keys"
+    return None
+
+
+def _tiles_differ(shape: AttentionShape, consumers: int) -> bool:
+    """Return True if tiles of a head may see different numbers of keys, so that their order matters."""
+    return (shape.causal or shape.window is not None) and shape.seq_q > consumers * ROWS
+
+
+def _widths(shape: AttentionShape) -> tuple[int, int]:
+    """Return the columns that tiles of queries and keys have, all parts together, and those of values."""
+    parts, width_k, width_v = part_widths(shape.head_dim, shape.head_dim_v)
+    return parts * width_k, width_v
+
+
 def shared_bytes(config: Config, shape: AttentionShape) -> int:
     """Return the bytes of shared memory that a config's tiles and barriers take."""
-    width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
+    width_k, width_v = _widths(shape)
     rows = ROWS * config.integer("consumers")
     queries = rows * width_k * config.integer("query_slots")
     columns = config.integer("slots") * config.integer("BLOCK_K") * (width_k + width_v) + queries
@@ -75,28 +119,38 @@ def shared_bytes(config: Config, shape: AttentionShape) -> int:
 
 
 def default(shape: AttentionShape, device: Device) -> Config:
-    """Return a schedule like those that won over heads of 64 and 128, both masks and lengths of 512 to 16,384."""
+    """Return a schedule like those that won (NVIDIA H200 and H100, 2026-11-24; ``python -m benchmarks.record``).
+
+    Those are 16 cells of heads of 64 and 128, both masks and lengths of 512 to 16,384, and 30 shapes of named models.
+    """
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)
-    width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
+    width_k, width_v = _widths(shape)
     widest = max(width_k, width_v)
-    is_long = shape.seq_kv * widest >= LONG
-    consumers = 3 if widest <= 64 and (is_long or not shape.causal) else 2
-    block_k = 64 if widest > 128 or shape.seq_kv <= 64 else 128
-    takes_turns = widest <= 64 or shape.causal or not is_long
-    is_small = widest <= 64 and consumers == 2
-    return Config(
-        consumers=min(consumers, math.ceil(shape.seq_q / ROWS)),
+    seen = min(shape.seq_kv, shape.window or shape.seq_kv)
+    is_long, is_longer = seen * widest >= LONG, seen * widest > LONG
+    most = 3 if widest <= 64 and (is_long or not shape.causal) else 2
+    consumers = min(most, math.ceil(shape.seq_q / ROWS))
+    is_ordered = shape.causal and _tiles_differ(shape, consumers)
+    block_k = 64 if width_k > 192 or width_v > 128 or seen <= NARROW_WINDOW else 128
+    # Turns, and the queries of two tiles, hide what a tile waits for: of long ones that is little.
+    takes_turns = not (is_longer if shape.causal else is_long)
+    is_small = widest <= 64 and most == 2
+    config = Config(
+        consumers=consumers,
         BLOCK_K=block_k,
         slots=2,
-        query_slots=2 if widest <= 128 else 1,
+        query_slots=2 if widest <= 128 and takes_turns else 1,
         ping_pong="issue" if takes_turns and shape.seq_q > ROWS else "off",
-        values="early" if takes_turns and not is_small else "late",
-        results="queries" if widest > 128 and width_k == width_v else "own",
+        values="late" if is_small else "early",
+        results="own",
         workers="sm",
-        section=16 if widest <= 64 and shape.causal and not is_long else 1,
-        row_order="natural" if not shape.causal else "alternating" if widest > 64 or is_long else "reversed",
+        # Heads of one KV head find each other's keys in the L2 cache.
+        section=(4 if shape.group > 1 else 16) if widest <= 64 and is_ordered and not is_long else 1,
+        row_order="natural" if not is_ordered else "alternating" if widest > 64 or is_long else "reversed",
     )
+    fits = shared_bytes(config, shape) <= device.shared_memory_bytes
+    return config if fits else Config({**config, "results": "queries"})
 
 
 IMPLEMENTATION: Final = Implementation(
@@ -105,8 +159,9 @@ IMPLEMENTATION: Final = Implementation(
     space=Space(PARAMETERS, reject, default),
     kernel="autotune.kernels.flash_attention.gluon_hopper:KERNEL",
     sources=(
-        *kernel_files("flash_attention/gluon_hopper", "forward", "launch", "rings", "schedule", "weights"),
+        *kernel_files("flash_attention/gluon_hopper", "forward", "launch", "rings", "schedule", "turns", "weights"),
         *kernel_files("", "gluon"),
+        Path(__file__).with_name("warp_groups.py"),
         *SHARED,
     ),
     entry=("launch",),

@@ -4,15 +4,24 @@ import math
 from typing import Final
 
 from autotune.device import Device
-from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES
+from autotune.dtypes import KV_ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.rounding import power_of_two
 from autotune.search_spaces import bounds, compiled_tiles
+from autotune.search_spaces.paged_decode.decode_default import (
+    MIN_BLOCK_K,
+    MIN_BLOCK_ROWS,
+    SPLITS,
+    WIDE,
+    is_wide,
+    keys_read,
+    preferred,
+)
 from autotune.search_spaces.paged_decode.operation import unsupported
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import PagedShape
-from autotune.space import Config, Parameter, Space, Value
+from autotune.space import Config, Parameter, Space
 
 PARAMETERS: Final = (
     # split: programs take equal shares of each sequence; flat: equal shares of the list of all sequences' tiles.
@@ -20,7 +29,7 @@ PARAMETERS: Final = (
     Parameter("BLOCK_ROWS", (16, 32, 64)),  # query heads of a KV head, times queries, in one tile
     Parameter("HEADS", (1, 2, 4, 8, 16)),  # KV heads in one tile
     Parameter("BLOCK_K", (16, 32, 64, 128, 256)),  # keys in one tile, of all its heads together
-    Parameter("NUM_SPLITS", (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128), only=("schedule", "split")),
+    Parameter("NUM_SPLITS", SPLITS, only=("schedule", "split")),
     Parameter("PROGRAMS_PER_SM", (1, 2, 3, 4, 6, 8), only=("schedule", "flat")),
     # Who merges partial results, a second kernel or who finishes last, and their type; of flat the former, and float32.
     Parameter("COMBINE", ("kernel", "last"), only=("schedule", "split")),
@@ -30,10 +39,6 @@ PARAMETERS: Final = (
     *bounds.WAVE_HINTS,
 )
 
-MIN_BLOCK_ROWS: Final = 16  # of matrix instructions: fewer rows are padded
-MAX_BLOCK_ROWS: Final = 64
-MIN_BLOCK_K: Final = 32  # shorter tiles spend their time on beginning and ending
-WIDE: Final = 256  # of wider heads a tile fills shared memory and registers sooner
 WARP_COLUMNS: Final = 8  # keys that a matrix instruction of one warp takes
 
 # 16-byte loads of a tile of keys and one of values, whose addresses a thread holds at once.
@@ -42,8 +47,7 @@ MAX_SPLITS_LAST: Final = 8  # that one program merges: with 16 and more it took 
 MIN_SPLITS_HALF: Final = 8  # below, partial results are too few for their type to matter
 # Programs for each SM: fewer leave SMs idle, more only begin more often (NVIDIA H200, 2026-11-21, batch 1 to 128).
 MIN_PROGRAMS, MAX_PROGRAMS = 0.5, 16
-TILE_BYTES: Final = 16384  # of the keys of a tile, and as many of its values
-USUAL_PROGRAMS, USUAL_TILES = 2, 4  # programs an SM, and tiles of each: where splitting further no longer paid
+MANY_TILES: Final = 4  # that are read by each split: where SMs are idle, more splits pay
 
 LOAD_REGISTERS: Final = 3  # of one load in flight: 64 bits of address, and its mask; typical of compiled configs
 OTHER_REGISTERS: Final = 40
@@ -95,9 +99,9 @@ def _bad_tile(config: Config, shape: PagedShape) -> str | None:
         return f"HEADS={heads} has {needed} rows, more than the {MIN_BLOCK_ROWS} that a tile has anyhow"
     if rows > max(MIN_BLOCK_ROWS, power_of_two(needed)):
         return f"BLOCK_ROWS={rows} is more than the padded {needed} rows of HEADS={heads}"
-    if block_k < WARP_COLUMNS * warps and not _is_wide(shape):  # wide heads need the registers
+    if block_k < WARP_COLUMNS * warps and not is_wide(shape):  # wide heads need the registers
         return f"BLOCK_K={block_k} gives some of num_warps={warps} no column of {WARP_COLUMNS} keys"
-    if block_k < MIN_BLOCK_K and not _is_wide(shape):
+    if block_k < MIN_BLOCK_K and not is_wide(shape):
         return f"BLOCK_K={block_k} is shorter than {MIN_BLOCK_K}, which only heads wider than {WIDE} make up for"
     if block_k > max(MIN_BLOCK_K, heads * power_of_two(shape.max_context)):
         return f"BLOCK_K={block_k} is longer than the padded context of {shape.max_context} for HEADS={heads}"
@@ -123,7 +127,7 @@ def _needless_partials(config: Config, shape: PagedShape) -> str | None:
 def _idle_work(config: Config, shape: PagedShape, device: Device) -> str | None:
     """Return why the tiles do not suffice for more than one split, or program of an SM, or None."""
     tokens, lanes = max(1, config.integer("BLOCK_K") // config.integer("HEADS")), _lanes(config, shape)
-    tiles = -(-shape.max_context // tokens)
+    tiles, tiles_read = (-(-keys // tokens) for keys in (shape.max_context, keys_read(shape).longest))
     if config["schedule"] == "flat":
         programs = config.integer("PROGRAMS_PER_SM") * device.sm_count // lanes
         if config["PROGRAMS_PER_SM"] != 1 and programs > shape.batch * tiles:
@@ -137,22 +141,13 @@ def _idle_work(config: Config, shape: PagedShape, device: Device) -> str | None:
         return (
             f"NUM_SPLITS={splits} makes {programs} programs, more than {MAX_PROGRAMS} for each of {device.sm_count} SMs"
         )
-    if programs < MIN_PROGRAMS * device.sm_count and USUAL_TILES * splits < tiles:
+    if programs < MIN_PROGRAMS * device.sm_count and MANY_TILES * splits < tiles_read:
         return f"NUM_SPLITS={splits} makes {programs} programs, which leave most of {device.sm_count} SMs idle"
     partial_bytes = splits * shape.group * shape.seq_q * shape.head_dim_v * PARTIAL_BYTES[str(config["PARTIALS"])]
     key_bytes = shape.mean_context * (shape.head_dim + shape.head_dim_v) * KV_ITEM_BYTES[shape.kv_dtype]
     if splits > 1 and partial_bytes > key_bytes:
         return f"NUM_SPLITS={splits}: partial results of {partial_bytes} bytes for keys and values of {key_bytes} bytes"
     return None
-
-
-def _is_wide(shape: PagedShape) -> bool:
-    return max(shape.head_dim, shape.head_dim_v) > WIDE
-
-
-def _most_rows(shape: PagedShape) -> int:
-    """Return the rows of a tile that holds all rows of a KV head, or as many as a tile may have."""
-    return min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, power_of_two(shape.group * shape.seq_q)))
 
 
 def _lanes(config: Config, shape: PagedShape) -> int:
@@ -164,60 +159,18 @@ def _lanes(config: Config, shape: PagedShape) -> int:
 def default(shape: PagedShape, device: Device) -> Config:
     """Return a config that fits every GPU of its family, by the least shared memory that one has.
 
-    Ragged batches take the balanced list; others as many splits as give each SM two programs, of tiles enough to fill a
-    pipeline. Of the 20 to 100 configs that were tried for each of twelve shapes, the fastest was this or at most 7 %
-    faster (NVIDIA H200, 2026-11-21; batch 1 to 64, pages of 1 and 16, uniform and ragged, bf16, e4m3 and int8).
+    See ``decode_default`` for how it is chosen, and what it was judged by.
     """
     if (problem := unsupported(shape) or _lacks_type(shape, device)) is not None:
         raise InvalidShapeError(problem)
-    width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
-    width, item_bytes = max(width_k, width_v), KV_ITEM_BYTES[shape.kv_dtype]
-    is_small = device.shared_memory_bytes <= compiled_tiles.SMALL_SHARED_MEMORY and device.has("async_copies")
-    most_bytes, memory = TILE_BYTES, device.shared_memory_bytes
-    if is_small:  # two blocks an SM, or its four schedulers have one warp each (benchmarks.architecture_defaults)
-        most_bytes, memory = most_bytes // 2, memory // 2
-    block_k = min(128, most_bytes // width // item_bytes, power_of_two(shape.max_context))
-    block_k = max(16 if _is_wide(shape) else MIN_BLOCK_K, block_k)
-    rows = _most_rows(shape)
-    # Beside the tiles in flight lie the queries and the weights of one tile.
-    room = memory - rows * (width_k + block_k) * ITEM_BYTES[shape.dtype]
-    stages = room // (block_k * (width_k + width_v) * item_bytes) + 1
-    heads = 2 if shape.kv_heads % 2 == 0 and 2 * shape.group * shape.seq_q <= MIN_BLOCK_ROWS else 1
-    flat = Config(
-        schedule="flat",
-        BLOCK_ROWS=rows,
-        HEADS=heads,
-        BLOCK_K=block_k,
-        NUM_SPLITS=None,
-        PROGRAMS_PER_SM=2,
-        COMBINE=None,
-        PARTIALS=None,
-        num_warps=4 if width <= 256 else 8,
-        num_stages=max(2, min(3, stages)) if device.has("async_copies") else 1,
-        **bounds.usual_wave_hints(device),
-    )
-    few = Config({**flat, "PROGRAMS_PER_SM": 1})
-    if shape.mean_context < shape.max_context:
-        candidates = [flat, few]
-    else:
-        splits = _usual_splits(flat, shape, device)
-        amounts: dict[str, Value] = {"NUM_SPLITS": splits, "COMBINE": "kernel", "PARTIALS": "float32"}
-        split = Config({**flat, "schedule": "split", "PROGRAMS_PER_SM": None, **amounts})
-        candidates = [split, flat, few]
-    return next((config for config in candidates if reject(config, shape, device) is None), few)
+    *candidates, last = preferred(shape, device)
+    return next((config for config in candidates if reject(config, shape, device) is None), last)
 
 
 def default_basis(device: Device) -> str:
     """Return that the default was compiled and not timed, where no recording ships; empty elsewhere."""
     basis = compiled_tiles.default_basis(device)
     return basis and f"a formula over shared memory, {basis.replace('chosen', 'checked')}"
-
-
-def _usual_splits(config: Config, shape: PagedShape, device: Device) -> int:
-    """Return a sequence's splits, a power of two, for about two programs an SM, each with four tiles at least."""
-    tiles = shape.max_context * config.integer("HEADS") // config.integer("BLOCK_K")
-    wanted = min(USUAL_PROGRAMS * device.sm_count // (shape.batch * _lanes(config, shape)), tiles // USUAL_TILES, 128)
-    return 1 << max(0, wanted.bit_length() - 1)
 
 
 def heuristics(shape: PagedShape, device: Device) -> tuple[Config, ...]:

@@ -14,11 +14,13 @@ from tests import sample
     [
         *(
             ("compiled_model",),
+            ("endurance",),
             ("every_gpu", "record"),
             ("host_time",),
             ("paged",),
             ("prefill",),
             ("record", "winners"),
+            ("short_queries",),
             ("small_budgets",),
         ),
         ("stream_read",),

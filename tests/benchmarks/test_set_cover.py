@@ -13,7 +13,8 @@ from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.trial import Conditions, Policy, Stage, Status
-from benchmarks.set_cover import RecordedShape, assign, cover, read_recordings
+from benchmarks.recorded_shapes import RecordedShape, find_behind, read_recordings
+from benchmarks.set_cover import assign, cover
 from tests import sample
 
 A, B, C, D = sample.FAST, *(sample.config(num_stages=stages) for stages in (3, 4, 5))
@@ -223,16 +224,20 @@ def test_a_sweep_is_read_by_its_race_and_then_its_screening() -> None:
 
 
 def test_a_winner_alone_tells_itself_and_the_default() -> None:
-    (found,) = read_recordings(IMPLEMENTATION, [[sample.trial()]])
+    default_config = IMPLEMENTATION.space.default(sample.shape(), NVIDIA_H200)
+    (found,) = read_recordings(IMPLEMENTATION, [[sample.trial(default_config=default_config)]])
     assert (found.regret(sample.FAST), found.timed) == (0.0, 2)
     assert found.regret(None) == pytest.approx(0.2)
     (default,) = read_recordings(IMPLEMENTATION, [[sample.trial(is_default=True, default_timing=None)]])
     assert default.ratios == {sample.FAST: 1.0}  # the default then, which is not today's
     assert default.regret(None) is None
+    (unknown,) = read_recordings(IMPLEMENTATION, [[sample.trial()]])  # an old row does not say which the default was
+    assert unknown.ratios == {sample.FAST: 1.0}
 
 
 def test_of_two_tables_the_one_counts_that_timed_more() -> None:
-    winners = [sample.trial(), sample.trial(sample.shape(4096))]
+    default_config = IMPLEMENTATION.space.default(sample.shape(4096), NVIDIA_H200)
+    winners = [sample.trial(), sample.trial(sample.shape(4096), default_config=default_config)]
     sweep = sample.sweep(sample.shape())
     found = read_recordings(IMPLEMENTATION, [sweep, winners])
     assert [each.timed for each in found] == [len({trial.config for trial in sweep}), 2]
@@ -246,3 +251,21 @@ def test_of_two_tables_the_one_counts_that_timed_more() -> None:
 )
 def test_only_what_a_gpu_measured_by_itself_and_as_usual_counts(change: dict[str, Any]) -> None:
     assert read_recordings(IMPLEMENTATION, [[sample.trial(**change)]]) == []
+
+
+def test_an_implementation_is_behind_the_best_of_its_race_and_of_no_other() -> None:
+    first, second = (
+        replace(each, race_id=name, best_us=110.0) for name, each in zip("ac", lengths({A: 1.0}, {A: 1.0}), strict=True)
+    )
+    rivals = [replace(first, best_us=100.0), replace(second, race_id="b", best_us=50.0)]
+    assert find_behind([first, second], rivals) == {(first.shape, first.device): pytest.approx(0.1)}
+    assert find_behind([replace(first, best_us=90.0)], rivals) == {(first.shape, first.device): 0.0}
+    assert find_behind([replace(first, race_id="")], [replace(first, race_id="")]) == {}
+    rows = assign(IMPLEMENTATION, [first, second], find_behind([first, second], rivals))
+    assert [row.behind for row in rows] == [pytest.approx(0.1), None]
+
+
+def test_a_recording_knows_the_least_time_of_its_newest_race() -> None:
+    rows = [sample.trial(race_id=race, timing=sample.timing(median)) for race, median in (("1", 90.0), ("2", 120.0))]
+    (found,) = read_recordings(IMPLEMENTATION, [rows])
+    assert (found.race_id, found.best_us) == ("2", 120.0)

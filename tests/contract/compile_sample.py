@@ -29,12 +29,13 @@ def configs_of(implementation: Implementation[Any], shape: Any, device: Device) 
 
 
 def compiled_of(implementation: Implementation[Any], device: Device) -> dict[str, Any]:
-    """Compile what the operation's data names, every output of it; the first shape alone with samples."""
+    """Compile what the operation's data names and it supports, every output; the first shape alone with samples."""
     kernel = load_kernel(implementation.operation, implementation.name)
+    shapes = [
+        each for each in data_of(implementation.operation).compiled if implementation.supports(each, device) is None
+    ]
     found: dict[str, Any] = {}
-    for number, shape in enumerate(data_of(implementation.operation).compiled):
-        if implementation.supports(shape, device) is not None:
-            continue
+    for number, shape in enumerate(shapes):
         for name, config in configs_of(implementation, shape, device)[: None if number == 0 else 1]:
             candidate = Candidate(implementation.name, config)
             found[f"{name} of {shape}"] = to_plain(

@@ -8,11 +8,17 @@ from pathlib import Path
 from typing import Any
 
 
-def compile_sample(module: str, arch: str, folder: Path) -> dict[str, Any]:
-    """Return what the script ``module`` prints of an architecture, as JSON; Triton's cache is in the folder."""
+def compile_sample(module: str, arch: str, folder: Path, *, packages: Path | None = None) -> dict[str, Any]:
+    """Return what the script ``module`` prints of an architecture, as JSON; Triton's cache is in the folder.
+
+    A folder of ``packages`` comes before the installed ones.
+    """
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder)}
+    if packages is not None:
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(packages), os.environ.get("PYTHONPATH")]))
     result = subprocess.run(
         [sys.executable, "-m", module, arch],
-        env={**os.environ, "TRITON_CACHE_DIR": str(folder)},
+        env=environment,
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

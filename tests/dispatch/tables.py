@@ -73,8 +73,9 @@ def default_of(shape: AttentionShape) -> Config:
 
 
 def defaults_of(shape: AttentionShape) -> list[Config]:
-    """Return the spaces' defaults of all implementations of ours that an H200 has."""
-    return [each.space.default(shape, NVIDIA_H200) for each in our_implementations("flash_attention")]
+    """Return the spaces' defaults of all implementations of ours that support a shape on an H200."""
+    supporting = (each for each in our_implementations("flash_attention") if not each.supports(shape, NVIDIA_H200))
+    return [each.space.default(shape, NVIDIA_H200) for each in supporting]
 
 
 def in_fresh_process(code: str, home: Path, **environment: str) -> str:

@@ -137,7 +137,7 @@ def test_a_pinned_config_gives_way_to_nothing(tables: Tables, monkeypatch: pytes
 def test_the_environment_pins_for_functions_too(tables: Tables, environment: pytest.MonkeyPatch) -> None:
     tables.ship(sample.trial())
     get_kernel(SHAPE)
-    environment.setenv("AUTOTUNE_CONFIG", f" flash_attention/triton: {WHOLE} ; paged_decode/triton:num_warps=8;")
+    environment.setenv("AUTOTUNE_CONFIG", f" flash_attention/triton: {WHOLE} ; paged_decode/triton:num_warps=2;")
     assert get_kernel(SHAPE, among="fastest").config == sample.FAST  # read by the first pick, and after reload()
     reload()
     kernel = pick_for_device(SHAPE, 0, "flash_attention")
@@ -146,7 +146,7 @@ def test_the_environment_pins_for_functions_too(tables: Tables, environment: pyt
     assert get_kernel(SHAPE).config == PINNED
     assert get_kernel(SHAPE, config=SLOWER).config == SLOWER  # an argument is nearer
     assert get_kernel(SHAPE, among=("flex",)).provenance.rung == "default"
-    assert get_kernel(PAGED, device=H200).config["num_warps"] == 8
+    assert get_kernel(PAGED, device=H200).config["num_warps"] == 2
     assert get_kernel(PAGED, device=H200).provenance.rung == "pinned"
 
 
@@ -162,7 +162,10 @@ def test_the_environment_may_pin_a_foreign_implementation(tables: Tables, enviro
         ("BLOCK_Q=64", "^AUTOTUNE_CONFIG='BLOCK_Q=64' is not allowed; expected OPERATION/IMPLEMENTATION:NAME=VALUE"),
         ("flash_attention:BLOCK_Q=64", "is not allowed; expected OPERATION/IMPLEMENTATION"),
         ("conv/triton", "^AUTOTUNE_CONFIG='conv/triton': operation='conv' is unknown; registered: "),
-        ("flash_attention/gluon", "='gluon' of flash_attention is unknown; registered: triton, gluon_hopper, flex"),
+        (
+            "flash_attention/gluon",
+            "='gluon' of flash_attention is unknown; registered: triton, gluon_hopper, triton_split_keys, flex",
+        ),
         ("flash_attention/triton:BLOCK_Q", "^AUTOTUNE_CONFIG='flash_attention/triton:BLOCK_Q': config='BLOCK_Q' has"),
         ("flash_attention/triton;flash_attention/flex", "pins flash_attention twice; expected each operation once"),
         ("flash_attention/triton:BLOCK_Q=65", "^AUTOTUNE_CONFIG='flash_attention/triton:BLOCK_Q=65': BLOCK_Q=65 is no"),

@@ -4,6 +4,7 @@ Every tensor lies in a buffer of NaN, so that a read outside it spoils the resul
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -63,8 +64,8 @@ def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def case_failure(case: Case, device: str) -> str | None:
-    """Run a case; what is wrong with its result, or None."""
+def case_failure(case: Case, device: str, launch: Callable[..., Any] = launch) -> str | None:
+    """Run a case by a launcher; what is wrong with its result, or None."""
     generator = torch.Generator(device=device).manual_seed(1)
     dtype = getattr(torch, case.dtype)
 

@@ -30,6 +30,7 @@ from autotune.dispatch.events import watch_compiles
 from autotune.dispatch.pins import CONFIG
 from autotune.errors import InputMismatchError, NotDifferentiableError, SealedError
 from autotune.kernels import known_calls, relaunch
+from autotune.kernels.flash_attention.triton_split_keys import launch as shares_launch
 from autotune.kernels.paged_decode.triton import launch as decode_launch
 from tests.kernels.repeat_problems import (
     DENSE,
@@ -423,6 +424,7 @@ def main() -> None:
     patches: dict[str, Callable[..., None]] = {
         "autotune.kernels.flash_attention.triton.kernel.check_device": lambda *given: None,
         "autotune.kernels.flash_attention.gluon_hopper.kernel.check_device": lambda *given: None,
+        "autotune.kernels.flash_attention.triton_split_keys.kernel.check_device": lambda *given: None,
         "autotune.kernels.paged_cache.paged_kernel.check_device": lambda *given: None,
         "autotune.kernels.known_calls.current_device": lambda: None,  # the index of tensors on the CPU
     }
@@ -430,6 +432,7 @@ def main() -> None:
         mock.patch(name, value).start()
     for name, answer in {"_is_nvidia": True, "_capability": 9, "_sm_count": 4}.items():  # dependent launches, too
         mock.patch.object(decode_launch, name, return_value=answer).start()
+    mock.patch.object(shares_launch, "_has_dependent_launch", return_value=True).start()
     outcomes: dict[str, str | None] = {}
     for name in sys.argv[1:] or CASES:
         try:

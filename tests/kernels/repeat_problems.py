@@ -11,6 +11,7 @@ from autotune.device import NVIDIA_H200
 from autotune.kernels import known_calls
 from autotune.kernels.flash_attention.gluon_hopper import kernel as gluon
 from autotune.kernels.flash_attention.triton import kernel as dense
+from autotune.kernels.flash_attention.triton_split_keys import kernel as shares
 from autotune.kernels.paged_decode.triton import kernel as decode
 from autotune.kernels.paged_prefill.triton import kernel as prefill
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION as GLUON
@@ -36,6 +37,7 @@ SPLIT: Final[dict[str, Any]] = {
     "COMBINE": "kernel",
     "PARTIALS": "float16",
 }
+SHARES: Final[dict[str, Any]] = {**TILES, "NUM_SPLITS": 2, "PARTIALS": "float16"}
 FLAT: Final[dict[str, Any]] = {**DECODE_TILES, "schedule": "flat", "PROGRAMS_PER_SM": 1}
 
 
@@ -105,6 +107,18 @@ def attend(
     return Problem(call, lambda: draw(shape), options)
 
 
+def attend_in_shares(
+    shape: AttentionShape = DENSE,
+    *,
+    loads: str = "descriptor",
+    splits: int = 2,
+    draw: Callable[[AttentionShape], dict[str, torch.Tensor]] = draw_dense,
+    **options: Any,
+) -> Problem:
+    call = shares.KERNEL.bind(Config(**{**SHARES, "NUM_SPLITS": splits}, loads=loads), shape)
+    return Problem(call, lambda: draw(shape), options)
+
+
 def attend_in_gluon(shape: AttentionShape = DENSE, **options: Any) -> Problem:
     config = GLUON.space.default(shape, NVIDIA_H200)
     return Problem(gluon.KERNEL.bind(config, shape), lambda: draw_dense(shape), options)
@@ -128,6 +142,9 @@ def problems() -> Iterator[Problem]:
         yield attend(SQUARE, loads=loads, return_lse=True, scale=0.3)
         yield attend(loads=loads, draw=draw_padded)
         yield attend(loads=loads, draw=draw_shifted)
+    yield attend_in_shares()
+    yield attend_in_shares(draw=draw_shifted, return_lse=True)
+    yield attend_in_shares(SQUARE, loads="pointer", splits=1, scale=0.3)
     yield attend(replace(DENSE, causal=False, window=7, softcap=True, dtype="bfloat16"), softcap=20.0)
     yield attend(replace(DENSE, causal=False, dtype="float32"), scale=0.25)
     yield attend_in_gluon()

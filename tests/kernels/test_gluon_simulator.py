@@ -29,14 +29,14 @@ TILES = gl.constexpr(6)
 @gluon.jit
 def _produce(source, ring, FIRST: gl.constexpr):
     for turn in range(TILES):
-        fill(ring, source, 0, turn * 16, 0, turn + FIRST, SLOTS)
+        fill(ring, source, 0, turn * 16, 0, turn + FIRST, 1, SLOTS)
 
 
 @gluon.jit
 def _consume(source, ring, out, out_tile, EARLY: gl.constexpr, LEFT: gl.constexpr):
     accumulator = gl.zeros([16, 16], gl.float32, None)
     for turn in range(TILES):
-        tile = take(ring, turn, SLOTS)
+        (tile,) = take(ring, turn, 1, SLOTS)
         product = warpgroup_mma(tile, tile.permute((1, 0)), accumulator, is_async=True)
         if EARLY:
             hand_back(ring, turn, SLOTS)
@@ -50,7 +50,7 @@ def _consume(source, ring, out, out_tile, EARLY: gl.constexpr, LEFT: gl.constexp
 
 @gluon.jit
 def _kernel(source, out, FIRST: gl.constexpr, EARLY: gl.constexpr, LEFT: gl.constexpr):
-    ring = begin_ring(source, SLOTS, 1)
+    ring = begin_ring(source, 1, SLOTS, 1)
     out_tile = gl.allocate_shared_memory(gl.float32, [1, 16, 1, 16], None)
     gl.warp_specialize(
         [(_consume, (source, ring, out, out_tile, EARLY, LEFT)), (_produce, (source, ring, FIRST))], [1], [24]

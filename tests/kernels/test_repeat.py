@@ -8,13 +8,19 @@ from typing import Any, Final, NamedTuple
 import pytest
 import torch
 
+from autotune.kernels import relaunch
+from autotune.kernels.flash_attention import repeat as dense
 from autotune.kernels.flash_attention.gluon_hopper import forward as gluon
 from autotune.kernels.flash_attention.triton.forward import flash_attention_forward
+from autotune.kernels.flash_attention.triton_split_keys.forward import attend_shares, combine_shares
+from autotune.kernels.paged_decode.triton import repeat as decode
 from autotune.kernels.paged_decode.triton.combine import combine_partials
 from autotune.kernels.paged_decode.triton.forward import paged_decode_flat, paged_decode_split
+from autotune.kernels.paged_prefill.triton import repeat as prefill
 from autotune.kernels.paged_prefill.triton.forward import paged_prefill_forward
 from autotune.kernels.relaunch import PastLaunch
 from autotune.kernels.tiles.partials import Partials
+from autotune.kernels.workspace import Workspace
 
 PARTIALS: Final = Partials(torch.empty(2, 4, 8), torch.empty(2, 2, 4), None)
 
@@ -25,26 +31,37 @@ class Repeated(NamedTuple):
     repeat: str
     kernels: tuple[Any, ...]
     varying: tuple[dict[str, Any], ...]
+    names: tuple[str, ...]
 
 
+ROOM: Final = ("accumulators", "statistics")
 OUTPUTS: Final = ("out", "log_sum_exp")
 PAGED: Final = {
     **{name: name for name in ("q", "page_table", "seq_lens")},
     "per_head": ("sinks", "alibi_slopes"),
     "outputs": OUTPUTS,
 }
-DECODE: Final = PAGED | {"partials": "partials", "cache": ("k_cache", "v_cache", "k_scale", "v_scale")}
-MERGE: Final = {**{name: name for name in ("partials", "seq_lens", "sinks")}, "outputs": OUTPUTS}
+DECODE: Final = PAGED | {"partials": (*ROOM, None), "cache": ("k_cache", "v_cache", "k_scale", "v_scale")}
+MERGE: Final = {"partials": (*ROOM, None), "seq_lens": "seq_lens", "sinks": "sinks", "outputs": OUTPUTS}
 PREFILL: Final = PAGED | {"cu_seqlens_q": "cu_seqlens_q", "cache": ("k_cache", "v_cache", None, None)}
 DENSE: Final = {name: name for name in ("q", "k", "v", *OUTPUTS)}
+SHARES: Final = DENSE | {"partials": (*ROOM, None)}
+COMBINE: Final = {"partials": (*ROOM, None)} | {name: name for name in OUTPUTS}
 CASES: Final = {
-    "flash_attention": Repeated("flash_attention.repeat", (flash_attention_forward,), (DENSE,)),
-    "flash_attention in Gluon": Repeated("flash_attention.repeat", (gluon.flash_attention_forward,), (DENSE,)),
-    "paged_decode split": Repeated(
-        "paged_decode.triton.repeat", (paged_decode_split, combine_partials), (DECODE, MERGE)
+    "flash_attention": Repeated("flash_attention.repeat", (flash_attention_forward,), (DENSE,), dense.NAMES),
+    "flash_attention in Gluon": Repeated(
+        "flash_attention.repeat", (gluon.flash_attention_forward,), (DENSE,), dense.NAMES
     ),
-    "paged_decode flat": Repeated("paged_decode.triton.repeat", (paged_decode_flat, combine_partials), (DECODE, MERGE)),
-    "paged_prefill": Repeated("paged_prefill.triton.repeat", (paged_prefill_forward,), (PREFILL,)),
+    "flash_attention over split keys": Repeated(
+        "flash_attention.triton_split_keys.repeat", (attend_shares, combine_shares), (SHARES, COMBINE), dense.NAMES
+    ),
+    "paged_decode split": Repeated(
+        "paged_decode.triton.repeat", (paged_decode_split, combine_partials), (DECODE, MERGE), decode.NAMES
+    ),
+    "paged_decode flat": Repeated(
+        "paged_decode.triton.repeat", (paged_decode_flat, combine_partials), (DECODE, MERGE), decode.NAMES
+    ),
+    "paged_prefill": Repeated("paged_prefill.triton.repeat", (paged_prefill_forward,), (PREFILL,), prefill.NAMES),
 }
 
 
@@ -56,15 +73,15 @@ def arguments_of(case: Repeated, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
     def relaunch_of(launch: PastLaunch, varying: int) -> Callable[[int, tuple[Any, ...]], None]:
         return lambda stream, arguments: given.append((*arguments, *launch.arguments[varying:]))
 
-    monkeypatch.setattr(repeat, "relaunch_of", relaunch_of)
+    monkeypatch.setattr(relaunch, "relaunch_of", relaunch_of)  # which ``relaunches_of`` calls
+    monkeypatch.setattr(repeat, "relaunch_of", relaunch_of, raising=False)
     monkeypatch.setattr(repeat, "stream_reader", lambda: lambda device: 0)
-    if "paged_decode" in case.repeat:
-        monkeypatch.setattr(repeat.Workspace, "allocate", lambda self, q: (None, "partials"))
-    tensors = {name: torch.empty(1) for name in (*repeat.NAMES, *OUTPUTS)}
+    monkeypatch.setattr(Workspace, "allocate", lambda self, q: (None, ROOM))
+    tensors = {name: torch.empty(1) for name in (*case.names, *OUTPUTS)}
     results: Any = SimpleNamespace(take=lambda *_: tuple(tensors[name] for name in OUTPUTS))
     launches = [PastLaunch(None, (1,), tuple(map(first_argument, kernel.arg_names))) for kernel in case.kernels]
     made = repeat.repeat_of(launches, results, torch.device("cuda", 0))
-    inputs = [tensors[name] for name in repeat.NAMES]
+    inputs = [tensors[name] for name in case.names]
     made(inputs, [each.data_ptr() for each in inputs], None)
     names = {tensor.data_ptr(): name for name, tensor in tensors.items()}
     return [named(arguments, names.get) for arguments in given]

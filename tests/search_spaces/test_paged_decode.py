@@ -89,7 +89,7 @@ def test_configs_are_valid_unique_and_hold_the_default(arch: str) -> None:
 
 
 FLAT = SPACE.default(shape_of(mean_context=4096), NVIDIA_H200)
-SPLIT = Config({**SPACE.default(shape_of(), NVIDIA_H200), "HEADS": 1})
+SPLIT = Config({**SPACE.default(shape_of(), NVIDIA_H200), "HEADS": 1, "BLOCK_K": 64, "num_warps": 4})
 
 
 @pytest.mark.parametrize(
@@ -125,20 +125,61 @@ def test_reject_names_the_value_and_the_limit(
     assert found is None if reason is None else reason in (found or "")
 
 
+SMALL: Final = {"batch": 1, "max_context": 1024}
+RAGGED: Final = {"max_context": 1024, "mean_context": 256}
+MULTI_HEAD: Final = {"heads": 32, "kv_heads": 32}
+
+
 @pytest.mark.parametrize(
-    ("fields", "splits"),
+    ("fields", "tile", "splits"),
     [
-        ({}, 1),
-        ({"batch": 16}, 4),
-        ({"batch": 1}, 64),
-        ({"batch": 1, "max_context": 2048}, 16),  # four tiles each
-        ({"batch": 1, "max_context": 1}, 1),
-        ({"batch": 1, "heads": 8, "kv_heads": 1}, 32),
-        ({"mean_context": 4096}, None),
+        ({}, (4, 128, 8), 1),  # 128 programs, of eight warps
+        ({"batch": 16}, (1, 128, 8), 1),  # as many
+        ({"batch": 16, **MULTI_HEAD}, (4, 128, 8), 1),
+        ({"batch": 64, **MULTI_HEAD}, (8, 128, 8), 1),
+        ({"batch": 32, "head_dim": 64}, (2, 256, 8), 1),
+        ({"head_dim": 256}, (1, 32, 4), 1),
+        ({"kv_dtype": "float8_e4m3fn", "batch": 16}, (2, 128, 4), 4),  # 256 programs
+        ({"batch": 8}, (2, 64, 4), 8),
+        ({"batch": 1}, (1, 64, 4), 32),
+        ({**SMALL, "max_context": 1}, (1, 32, 4), 1),
+        ({**SMALL, "heads": 8, "kv_heads": 1}, (1, 32, 4), 32),  # each has an SM of its own
+        (SMALL, (1, 32, 4), 16),
+        ({**SMALL, "window": 128}, (1, 32, 4), 4),  # a tile each, of those that are read
+        ({**SMALL, "batch": 2, "head_dim": 256}, (1, 32, 4), 8),
+        ({**RAGGED, "batch": 4}, (1, 32, 4), 16),
+        (RAGGED, (1, 64, 4), 1),
+        ({"mean_context": 4096}, (2, 64, 4), None),
+        ({"mean_context": 4096, "window": 512}, (4, 128, 8), 1),  # all read as much
     ],
+    ids=str,
 )
-def test_the_default_splits_for_two_programs_an_sm(fields: dict[str, Any], splits: int | None) -> None:
-    assert SPACE.default(shape_of(**fields), NVIDIA_H200)["NUM_SPLITS"] == splits
+def test_the_default_spreads_keys_over_the_sms(
+    fields: dict[str, Any], tile: tuple[int, int, int], splits: int | None
+) -> None:
+    config = SPACE.default(shape_of(**fields), NVIDIA_H200)
+    assert (config["HEADS"], config["BLOCK_K"], config["num_warps"]) == tile
+    assert config["NUM_SPLITS"] == splits
+
+
+def test_many_partial_results_of_the_default_are_narrow() -> None:
+    few, many = (shape_of(batch=1, max_context=2**17, kv_heads=4, heads=heads) for heads in (4, 32))
+    assert [SPACE.default(shape, NVIDIA_H200)["PARTIALS"] for shape in (few, many)] == ["float32", "bfloat16"]
+    exact = shape_of(batch=1, max_context=2**17, kv_heads=4, dtype="float32")
+    assert SPACE.default(exact, NVIDIA_H200)["PARTIALS"] == "float32"
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_120", "gfx942"])
+def test_large_tiles_are_for_large_shared_memory(arch: str) -> None:
+    config = SPACE.default(shape_of(), DEVICES[arch])
+    assert (config["BLOCK_K"], config["num_warps"]) == (32 if arch in ("sm_86", "sm_120") else 64, 4)
+
+
+def test_idle_work_counts_what_a_window_leaves() -> None:
+    shape = shape_of(batch=1, window=128)
+    few = Config({**SPLIT, "BLOCK_K": 32, "NUM_SPLITS": 2})
+    assert SPACE.why_invalid(few, shape, NVIDIA_H200) is None
+    assert "leave most of 132 SMs idle" in (SPACE.why_invalid(few, replace(shape, window=None), NVIDIA_H200) or "")
 
 
 def test_more_programs_than_tiles_are_refused() -> None:

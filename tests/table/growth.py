@@ -76,7 +76,7 @@ def refusing(shape_class: type[Shape], name: str, refused: Any) -> type[Shape]:
     """Make a class of shapes that no longer takes a value of a field."""
 
     def check(self: Any) -> None:
-        shape_class.__post_init__(self)  # type: ignore[attr-defined]
+        shape_class.__post_init__(self)
         if getattr(self, name) == refused:
             raise InvalidShapeError(f"{name}={refused!r} is not allowed any more")
 

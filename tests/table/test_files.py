@@ -3,6 +3,7 @@
 import errno
 import itertools
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -83,6 +84,13 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "named pipe": (lambda path: os.mkfifo(path), "not a regular file"),
     "too large": (_make_large, "larger than"),
 }
+
+
+def test_a_file_that_grows_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "table").write_bytes(b"0123456789")
+    shorter = os.stat_result((stat.S_IFREG, 0, 0, 1, 0, 0, 3, 0, 0, 0))
+    monkeypatch.setattr(os, "fstat", lambda descriptor: shorter)
+    assert read_bytes(tmp_path / "table") == b"0123456789"
 
 
 @pytest.mark.parametrize(("make", "reason"), REFUSED.values(), ids=REFUSED)

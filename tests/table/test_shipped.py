@@ -99,6 +99,12 @@ def test_a_damaged_table_is_refused_by_name_and_the_others_stay(
     found: list[TableError] = []
     assert shipped_winners(sample.NAME, results=results, on_damaged=found.append) == [AMD_TRIAL]
     assert len(found) == 1
+    for slug, sound in (("nvidia_h200", []), ("amd_instinct_mi300x", [AMD_TRIAL]), ("absent", [])):  # by its whole path
+        refused: list[TableError] = []
+        rows = shipped_winners(
+            sample.NAME, implementation="triton", slug=slug, results=results, on_damaged=refused.append
+        )
+        assert (rows, list(map(str, refused))) == (sound, [str(found[0])] if slug == "nvidia_h200" else [])
 
 
 @pytest.mark.parametrize(

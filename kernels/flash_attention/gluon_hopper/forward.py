@@ -11,26 +11,24 @@ from typing import Any, NamedTuple
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from autotune.kernels.flash_attention.gluon_hopper.rings import begin_ring, fill, hand_back, take
+from autotune.kernels.flash_attention.gluon_hopper.rings import begin_ring, fill, hand_back, take, wait_for
 from autotune.kernels.flash_attention.gluon_hopper.schedule import Numbers, block_bounds, block_bounds_of, locate_tile
+from autotune.kernels.flash_attention.gluon_hopper.turns import begin_turn, end_turn
 from autotune.kernels.flash_attention.gluon_hopper.weights import as_factor, cap, hide_keys, pack, visible_keys, weigh
 from autotune.kernels.gluon import (
-    GROUP_THREADS,
-    barrier_arrive,
-    barrier_sync,
     copy_out,
     fence_async_shared,
     product_layout,
+    view_as,
     wait_copies_out,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
 from autotune.kernels.tiles import softmax
+from autotune.search_spaces.flash_attention import warp_groups
 
-ROWS = gl.constexpr(64)  # of queries a consumer: those of one instruction of a warp group
-TURN_THREADS = gl.constexpr(2 * GROUP_THREADS.value)  # one consumer waits for its turn, the one before it comes
+ROWS = gl.constexpr(warp_groups.ROWS)  # of queries a consumer
 PRODUCER_REGISTERS = gl.constexpr(24)  # the least that a warp may keep
-FIRST_TURN = gl.constexpr(9)  # named barriers; Triton takes its own from 0 up
 
 end_rows = gluon.jit(softmax.end_rows.fn)
 
@@ -71,10 +69,14 @@ def flash_attention_forward(
     numbers = Numbers(heads, group, seq_q, seq_kv, window, score_scale, softcap, tiles, section, flips)
     tensors = Operands(q, k, v, out)
     Q_SLOTS: gl.constexpr = CONSUMERS * SCHEDULE.query_slots
-    rings = (begin_ring(q, Q_SLOTS, 1), begin_ring(k, SLOTS, CONSUMERS), begin_ring(v, SLOTS, CONSUMERS))
-    out_tiles = rings[0].tiles
-    if not SCHEDULE.out_in_queries:
-        out_tiles = gl.allocate_shared_memory(out.dtype, [CONSUMERS] + out.block_shape, out.layout)  # noqa: RUF005 (Triton's language)
+    PARTS: gl.constexpr = FEATURES.key_parts
+    q_ring, k_ring = begin_ring(q, PARTS, Q_SLOTS, 1), begin_ring(k, PARTS, SLOTS, CONSUMERS)
+    rings = (q_ring, k_ring, begin_ring(v, 1, SLOTS, CONSUMERS))
+    OUT_SLOTS: gl.constexpr = Q_SLOTS * PARTS * q.block_shape[3] // out.block_shape[3]
+    if SCHEDULE.out_in_queries:
+        out_tiles = view_as(q_ring.tiles, out.dtype, [OUT_SLOTS] + out.block_shape, out.layout)  # noqa: RUF005 (Triton's language)
+    else:
+        out_tiles = gl.allocate_shared_memory(out.dtype, [CONSUMERS] + out.block_shape, out.layout)  # noqa: RUF005
     if CONSUMERS == 1:
         gl.warp_specialize(
             [
@@ -116,6 +118,7 @@ def produce(rings, tensors, numbers, FEATURES: gl.constexpr, SCHEDULE: gl.conste
     BLOCK_K: gl.constexpr = SCHEDULE.block_k
     SLOTS: gl.constexpr = SCHEDULE.slots
     Q_SLOTS: gl.constexpr = CONSUMERS * SCHEDULE.query_slots
+    PARTS: gl.constexpr = FEATURES.key_parts
     q_turn = 0
     turn = 0
     for number in range(gl.program_id(0), numbers.tiles, gl.num_programs(0)):
@@ -123,13 +126,13 @@ def produce(rings, tensors, numbers, FEATURES: gl.constexpr, SCHEDULE: gl.conste
         bounds = block_bounds(tile.row, numbers, BLOCK_Q, BLOCK_K, FEATURES)
         for consumer in gl.static_range(CONSUMERS):
             row = tile.row + consumer * ROWS
-            fill(q_ring, tensors.q, tile.batch, row, tile.head, q_turn + consumer, Q_SLOTS)
+            fill(q_ring, tensors.q, tile.batch, row, tile.head, q_turn + consumer, PARTS, Q_SLOTS)
         q_turn += CONSUMERS
         kv_head = tile.head // numbers.group
         for step in range(bounds.low, bounds.high):
             key = (bounds.high - 1 - (step - bounds.low)) * BLOCK_K
-            fill(k_ring, tensors.k, tile.batch, key, kv_head, turn, SLOTS)
-            fill(v_ring, tensors.v, tile.batch, key, kv_head, turn, SLOTS)
+            fill(k_ring, tensors.k, tile.batch, key, kv_head, turn, PARTS, SLOTS)
+            fill(v_ring, tensors.v, tile.batch, key, kv_head, turn, 1, SLOTS)
             turn += 1
 
 
@@ -144,7 +147,9 @@ def consume(
     BLOCK_K: gl.constexpr = SCHEDULE.block_k
     SLOTS: gl.constexpr = SCHEDULE.slots
     Q_SLOTS: gl.constexpr = CONSUMERS * SCHEDULE.query_slots
+    PARTS: gl.constexpr = FEATURES.key_parts
     WIDTH: gl.constexpr = out.block_shape[3]
+    KEY_WIDTH: gl.constexpr = PARTS * q_ring.tiles.shape[4]
     SCORES: gl.constexpr = product_layout(BLOCK_K)
     VALUES: gl.constexpr = product_layout(WIDTH)
     if CONSUMER == CONSUMERS - 1:
@@ -158,7 +163,7 @@ def consume(
         rows = row + gl.arange(0, ROWS, gl.SliceLayout(1, SCORES))
         visible = visible_keys(rows, numbers, FEATURES)
         own = block_bounds_of(row, bounds, numbers, ROWS, BLOCK_K, CONSUMERS, FEATURES)
-        fixed = (take(q_ring, q_turn, Q_SLOTS), k_ring, v_ring, visible, numbers)
+        fixed = (take(q_ring, q_turn, PARTS, Q_SLOTS), k_ring, v_ring, visible, numbers)
         turn = skip(turn, bounds.high - own.high, fixed, CONSUMER, SCHEDULE)
         is_partial = own.full_high < own.high or own.full_low == own.high
         state, turn = begin(turn, own.high - 1, is_partial, fixed, WIDTH, CONSUMER, FEATURES, SCHEDULE)
@@ -173,7 +178,7 @@ def consume(
             state, turn = fold(state, turn, full_low, own.low, fixed, CONSUMER, FEATURES, SCHEDULE, True)
         if not SCHEDULE.out_in_queries:
             hand_back(q_ring, q_turn, Q_SLOTS)
-        v_tile = take(v_ring, turn - 1, SLOTS)
+        (v_tile,) = take(v_ring, turn - 1, 1, SLOTS)
         factor = as_factor(state.weights, v_tile.dtype, VALUES)
         accumulator = warpgroup_mma(factor, v_tile, state.accumulator, is_async=True)
         row_sum, row_log_sum_exp = end_rows(state.row_max, state.row_sum)
@@ -187,7 +192,10 @@ def consume(
         if FEATURES.window:
             turn = skip(turn, own.low - bounds.low, fixed, CONSUMER, SCHEDULE)
         factor = gl.convert_layout(1.0 / row_sum, gl.SliceLayout(1, VALUES))
-        out_tile = out_tiles.index(q_turn % Q_SLOTS if SCHEDULE.out_in_queries else CONSUMER)
+        out_slot = q_turn % Q_SLOTS if SCHEDULE.out_in_queries else CONSUMER
+        if SCHEDULE.out_in_queries and KEY_WIDTH > WIDTH:
+            out_slot = gl.cdiv(out_slot * KEY_WIDTH, WIDTH)  # the first that begins in these queries ends there, too
+        out_tile = out_tiles.index(out_slot)
         wait_copies_out(0)  # of the tile before
         out_tile.reshape([ROWS, WIDTH]).store((accumulator * factor[:, None]).to(out.dtype))
         fence_async_shared()
@@ -205,11 +213,11 @@ def skip(turn, count, fixed, CONSUMER: gl.constexpr, SCHEDULE: gl.constexpr):
     """Hand back blocks of keys that no row of this consumer sees; return the next turn."""
     _, k_ring, v_ring, _, _ = fixed
     for _ in range(count):
-        take(k_ring, turn, SCHEDULE.slots)
+        wait_for(k_ring, turn, SCHEDULE.slots)
         begin_turn(CONSUMER, SCHEDULE)
         end_turn(CONSUMER, SCHEDULE)
         hand_back(k_ring, turn, SCHEDULE.slots)
-        take(v_ring, turn, SCHEDULE.slots)
+        wait_for(v_ring, turn, SCHEDULE.slots)
         hand_back(v_ring, turn, SCHEDULE.slots)
         turn += 1
     return turn
@@ -221,15 +229,15 @@ def begin(
     SCHEDULE: gl.constexpr,
 ):  # fmt: skip
     """Return the state of rows after one block of keys, which some may not see all of, and the next turn."""
-    q_tile, k_ring, _, visible, numbers = fixed
+    q_parts, k_ring, _, visible, numbers = fixed
     BLOCK_K: gl.constexpr = SCHEDULE.block_k
     SLOTS: gl.constexpr = SCHEDULE.slots
+    PARTS: gl.constexpr = FEATURES.key_parts
     SCORES: gl.constexpr = product_layout(BLOCK_K)
     VALUES: gl.constexpr = product_layout(WIDTH)
-    k_tile = take(k_ring, turn, SLOTS)
+    k_parts = take(k_ring, turn, PARTS, SLOTS)
     begin_turn(CONSUMER, SCHEDULE)
-    zeros = gl.zeros([ROWS, BLOCK_K], gl.float32, SCORES)
-    scores = warpgroup_mma(q_tile, k_tile.permute((1, 0)), zeros, use_acc=False, is_async=True)
+    scores = multiply_parts(q_parts, k_parts, BLOCK_K, PARTS)
     scores = warpgroup_mma_wait(0, deps=[scores])
     end_turn(CONSUMER, SCHEDULE)
     hand_back(k_ring, turn, SLOTS)
@@ -240,7 +248,7 @@ def begin(
         scores = hide_keys(scores, block * BLOCK_K, visible, FEATURES)
     weights, row_max, row_sum, _ = weigh(scores, row_max, row_sum, numbers, FEATURES, True)
     accumulator = gl.zeros([ROWS, WIDTH], gl.float32, VALUES)
-    return RowState(accumulator, pack(weights, k_tile.dtype), row_max, row_sum), turn + 1
+    return RowState(accumulator, pack(weights, k_parts[0].dtype), row_max, row_sum), turn + 1
 
 
 @gluon.jit
@@ -249,27 +257,24 @@ def fold(
     MASKED: gl.constexpr,
 ):  # fmt: skip
     """Fold the blocks of keys ``start > block >= stop`` into the state, the last first; return it and the next turn."""
-    q_tile, k_ring, v_ring, visible, numbers = fixed
+    q_parts, k_ring, v_ring, visible, numbers = fixed
     BLOCK_K: gl.constexpr = SCHEDULE.block_k
     SLOTS: gl.constexpr = SCHEDULE.slots
+    PARTS: gl.constexpr = FEATURES.key_parts
     VALUES: gl.constexpr = state.accumulator.type.layout
-    zeros = gl.zeros([ROWS, BLOCK_K], gl.float32, product_layout(BLOCK_K))
     for step in range(stop, start):
         key = (start - 1 - (step - stop)) * BLOCK_K
-        k_tile = take(k_ring, turn, SLOTS)
+        k_parts = take(k_ring, turn, PARTS, SLOTS)
         begin_turn(CONSUMER, SCHEDULE)
-        scores = warpgroup_mma(q_tile, k_tile.permute((1, 0)), zeros, use_acc=False, is_async=True)
-        if SCHEDULE.ping_pong == "issue":
-            end_turn(CONSUMER, SCHEDULE)
+        scores = multiply_parts(q_parts, k_parts, BLOCK_K, PARTS)
+        end_turn(CONSUMER, SCHEDULE)
         if not SCHEDULE.values_early:
             scores = warpgroup_mma_wait(0, deps=[scores])
-        v_tile = take(v_ring, turn - 1, SLOTS)
-        factor = as_factor(state.weights, k_tile.dtype, VALUES)
+        (v_tile,) = take(v_ring, turn - 1, 1, SLOTS)
+        factor = as_factor(state.weights, v_tile.dtype, VALUES)
         accumulator = warpgroup_mma(factor, v_tile, state.accumulator, is_async=True)
         if SCHEDULE.values_early:
             scores = warpgroup_mma_wait(1, deps=[scores])
-        if SCHEDULE.ping_pong == "complete":
-            end_turn(CONSUMER, SCHEDULE)
         hand_back(k_ring, turn, SLOTS)
         scores = cap(scores, numbers, FEATURES)
         if MASKED:
@@ -278,21 +283,16 @@ def fold(
         accumulator = warpgroup_mma_wait(0, deps=[accumulator])
         hand_back(v_ring, turn - 1, SLOTS)
         rescale = gl.convert_layout(rescale, gl.SliceLayout(1, VALUES))
-        weights = pack(weights, k_tile.dtype)
+        weights = pack(weights, v_tile.dtype)
         state = RowState(accumulator * rescale[:, None], weights, row_max, row_sum)
         turn += 1
     return state, turn
 
 
 @gluon.jit
-def begin_turn(CONSUMER: gl.constexpr, SCHEDULE: gl.constexpr):
-    """Wait until the consumer before this one has ended its turn."""
-    if SCHEDULE.ping_pong != "off":
-        barrier_sync(FIRST_TURN + CONSUMER, TURN_THREADS)
-
-
-@gluon.jit
-def end_turn(CONSUMER: gl.constexpr, SCHEDULE: gl.constexpr):
-    """Let the next consumer begin its turn."""
-    if SCHEDULE.ping_pong != "off":
-        barrier_arrive(FIRST_TURN + (CONSUMER + 1) % SCHEDULE.consumers, TURN_THREADS)
+def multiply_parts(q_parts, k_parts, BLOCK_K: gl.constexpr, PARTS: gl.constexpr):
+    """Begin to multiply queries and keys, summing over the parts of their columns; return the scores to wait for."""
+    scores = gl.zeros([ROWS, BLOCK_K], gl.float32, product_layout(BLOCK_K))
+    for part in gl.static_range(PARTS):
+        scores = warpgroup_mma(q_parts[part], k_parts[part].permute((1, 0)), scores, use_acc=part > 0, is_async=True)
+    return scores

@@ -12,8 +12,7 @@ from autotune.errors import UnsupportedCallError
 from autotune.kernels.flash_attention.gluon_hopper.forward import ROWS, flash_attention_forward
 from autotune.kernels.flash_attention.gluon_hopper.schedule import Features, WarpSchedule
 from autotune.kernels.gluon import TensorDescriptor
-from autotune.search_spaces.bounds import padded_widths
-from autotune.search_spaces.flash_attention.gluon_hopper import REGISTERS
+from autotune.search_spaces.flash_attention.warp_groups import REGISTERS, part_widths
 
 LOG2_E: Final = math.log2(math.e)
 ALIGNMENT: Final = 16  # bytes, of base and strides: CUDA driver API, cuTensorMapEncodeTiled
@@ -42,7 +41,7 @@ def launch(
     device; the compiled kernel is returned.
 
     Raises:
-        UnsupportedCallError: an address or a stride of a tensor is no multiple of 16 bytes, which TMA copies need.
+        UnsupportedCallError: TMA cannot copy tiles of a tensor, for its address or its strides.
     """
     batches, seq_q, heads, head_dim = q.shape
     seq_kv, kv_heads, head_dim_v = k.shape[1], k.shape[2], v.shape[3]
@@ -53,9 +52,9 @@ def launch(
         return lse.fill_(-math.inf) if lse is not None else None
     for name, tensor in {"q": q, "k": k, "v": v, "out": out}.items():
         if (reason := _unfit(tensor)) is not None:
-            raise UnsupportedCallError(f"{name}: {reason}; tensor-map copies need multiples of {ALIGNMENT} bytes")
+            raise UnsupportedCallError(f"{name}: {reason}, which tensor-map copies need")
     schedule = _schedule(options)
-    width, width_v = padded_widths(head_dim, head_dim_v)
+    parts, width, width_v = part_widths(head_dim, head_dim_v)
     rows: int = ROWS.value
     tiles = triton.cdiv(seq_q, rows * schedule.consumers) * batches * heads
     arguments = (
@@ -66,7 +65,7 @@ def launch(
         scale / softcap if softcap else scale * LOG2_E,
         softcap or 0.0,
         *(tiles, options["section"], FLIPS[options["row_order"]]),
-        Features(causal, window is not None, softcap is not None),
+        Features(causal, window is not None, softcap is not None, parts),
         schedule,
     )
     grid = (min(tiles, _workers(options["workers"], q, tiles)),)
@@ -82,7 +81,7 @@ def _schedule(options: Mapping[str, Any]) -> WarpSchedule:
         slots=options["slots"],
         query_slots=options["query_slots"],
         registers=REGISTERS[options["consumers"]],
-        ping_pong=options["ping_pong"],
+        ping_pong=options["ping_pong"] == "issue",
         values_early=options["values"] == "early",
         out_in_queries=options["results"] == "queries",
     )
@@ -98,15 +97,22 @@ def _workers(name: str, q: torch.Tensor, tiles: int) -> int:
 
 def _unfit(tensor: torch.Tensor) -> str | None:
     """Return why TMA cannot copy tiles of a tensor, or None."""
-    if tensor.data_ptr() % ALIGNMENT:
-        return "it begins at an odd address"
-    strides = [stride * tensor.element_size() for stride in tensor.stride()[:3]]
+    if past := tensor.data_ptr() % ALIGNMENT:
+        return f"its address is {past} bytes past a multiple of {ALIGNMENT} bytes"
+    strides = [stride * tensor.element_size() for stride in _strides(tensor)[:3]]
     if all(0 < stride < MAX_STRIDE and stride % ALIGNMENT == 0 for stride in strides):
         return None
-    return f"its strides are {strides} bytes"
+    return f"its strides are {strides} bytes, not positive multiples of {ALIGNMENT} bytes"
+
+
+def _strides(tensor: torch.Tensor) -> list[int]:
+    """Return strides in elements; along a dimension of size 1, where no step is taken, the least that fits."""
+    least = ALIGNMENT // tensor.element_size()
+    outer = zip(tensor.shape[:3], tensor.stride()[:3], strict=True)
+    return [*(least if size == 1 else stride for size, stride in outer), 1]
 
 
 def _describe(tensor: torch.Tensor, rows: int, width: int) -> TensorDescriptor:
     block = [1, rows, 1, width]
     layout = gl.NVMMASharedLayout.get_default_for(block, DTYPES[tensor.dtype])
-    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block, layout)
+    return TensorDescriptor(tensor, list(tensor.shape), _strides(tensor), block, layout)

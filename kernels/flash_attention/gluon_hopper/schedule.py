@@ -18,15 +18,16 @@ class Features(NamedTuple):
     causal: bool
     window: bool
     softcap: bool
+    key_parts: int  # of the columns of queries and keys, each a product of its own
 
 
 class WarpSchedule(NamedTuple):
     """The parameters of a config.
 
-    Consumers have 64 rows of queries each and take turns where ``ping_pong`` is not "off": the next may issue its
-    scores once this one has issued its own ("issue"), or has them ("complete"). With ``values_early`` the values of the
-    last block are multiplied while the scores still are. The queries of ``query_slots`` tiles are held at once. With
-    ``out_in_queries`` a tile's results leave through the memory of its queries, which are as wide.
+    Consumers have 64 rows of queries each. With ``ping_pong`` they take turns: the next may issue its scores once this
+    one has issued its own. With ``values_early`` the values of the last block are multiplied while the scores still
+    are. The queries of ``query_slots`` tiles are held at once. With ``out_in_queries`` a tile's results leave through
+    the memory of its queries, which are no narrower.
     """
 
     consumers: int
@@ -34,7 +35,7 @@ class WarpSchedule(NamedTuple):
     slots: int
     query_slots: int
     registers: int
-    ping_pong: str
+    ping_pong: bool
     values_early: bool
     out_in_queries: bool
 

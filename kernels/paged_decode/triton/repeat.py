@@ -6,9 +6,10 @@ from typing import Any, Final
 import torch
 
 from autotune.kernels.paged_decode.triton.counters import take_counters
-from autotune.kernels.relaunch import PastLaunch, Relaunch, relaunch_of, stream_reader
+from autotune.kernels.relaunch import PastLaunch, Relaunch, relaunches_of, stream_reader
 from autotune.kernels.result_buffers import ResultBuffers
 from autotune.kernels.tiles.partials import Partials
+from autotune.kernels.workspace import Workspace
 
 NAMES: Final = (
     *("q", "k_cache", "v_cache", "page_table", "seq_lens"),
@@ -16,25 +17,6 @@ NAMES: Final = (
 )
 PARTIALS: Final = 6  # their place among the first launch's arguments
 VARYING: Final = (PARTIALS + 1, 4)  # of the arguments of each launch; constants follow
-PIECE: Final = 512  # bytes: what torch aligns an allocation to, and so the second half of one
-
-
-class Workspace:
-    """Room for the partial results of one call, as the first call of its signature had it."""
-
-    def __init__(self, partials: Partials) -> None:
-        self._accumulators = -(-partials.accumulators.nbytes // PIECE) * PIECE
-        self._bytes = self._accumulators + partials.statistics.nbytes
-        self._counters = 0 if partials.counters is None else partials.counters.numel()
-
-    def allocate(self, q: torch.Tensor) -> tuple[torch.Tensor | None, tuple[int, int, int | None]]:
-        """Return memory to hold on to until all launches are made, and the addresses of partial results in it."""
-        if not self._bytes:
-            return None, (0, 0, None)
-        room = q.new_empty(self._bytes, dtype=torch.uint8)
-        address = room.data_ptr()
-        counters = take_counters(self._counters, q.device).data_ptr() if self._counters else None
-        return room, (address, address + self._accumulators, counters)
 
 
 class RepeatedDecode:
@@ -44,6 +26,7 @@ class RepeatedDecode:
         self._attend, *merge = relaunches
         self._merge = merge[0] if merge else None
         self._workspace = Workspace(partials)
+        self._counters = 0 if partials.counters is None else partials.counters.numel()
         self._results = results
         self._stream_of = stream_reader()
         self.device = device
@@ -52,7 +35,9 @@ class RepeatedDecode:
         self, inputs: Any, addresses: list[Any], out: torch.Tensor | None
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         found, lse = self._results.take(inputs[0], inputs, addresses, out)
-        room, partials = self._workspace.allocate(inputs[0])
+        room, places = self._workspace.allocate(inputs[0])
+        counters = take_counters(self._counters, inputs[0].device).data_ptr() if self._counters else None
+        partials = (*places, counters)
         q, k, v, table, lengths, sinks, slopes, k_scales, v_scales, *_ = addresses
         outputs = (found.data_ptr(), None if lse is None else lse.data_ptr())
         stream = self._stream_of(self.device)
@@ -65,8 +50,6 @@ class RepeatedDecode:
 
 def repeat_of(launches: Sequence[PastLaunch], results: ResultBuffers, device: torch.device) -> RepeatedDecode | None:
     """Return what repeats a call that has made these launches; None where none can be made again."""
-    pairs = zip(launches, VARYING, strict=False)
-    relaunches = [again for launch, varying in pairs if (again := relaunch_of(launch, varying)) is not None]
-    if not launches or len(relaunches) != len(launches):
+    if (relaunches := relaunches_of(launches, VARYING)) is None:
         return None
     return RepeatedDecode(launches[0].arguments[PARTIALS], relaunches, results, device.index)

@@ -11,7 +11,6 @@ from autotune.executor import Baselines, Race
 from autotune.operation import Operation
 from autotune.registry import get_implementation, get_operation
 from autotune.shape import AttentionShape, Shape
-from autotune.space import Config
 from autotune.table import Store
 from autotune.trial import Candidate, Outcome, Policy, Status, Toolchain
 from benchmarks.model_grid.problems import GridCell
@@ -38,7 +37,8 @@ class Gpu:
     def __init__(self) -> None:
         self.reached: dict[str, float] = {}
         self.shape: Shape
-        self.implementation: Any = DENSE
+        self.operation = FLASH.name
+        self.factors: dict[str, float] = {}  # of an implementation's times
         self.queue: deque[Candidate] = deque()
         self.asked: list[tuple[Shape, Candidate]] = []
         self.raced: list[list[Candidate]] = []
@@ -49,11 +49,12 @@ class Gpu:
         return self.toolchain
 
     def open(self, operation: Operation[Any], shape: Shape) -> None:
-        self.shape, self.implementation = shape, get_implementation(operation.name, "triton")
+        self.shape, self.operation = shape, operation.name
         self.queue.clear()
 
     def submit(self, candidate: Candidate) -> None:
-        assert self.implementation.space.why_invalid(candidate.config, self.shape, H100) is None
+        space = get_implementation(self.operation, candidate.implementation).space
+        assert space.why_invalid(candidate.config, self.shape, H100) is None
         self.queue.append(candidate)
         self.asked.append((self.shape, candidate))
 
@@ -69,13 +70,14 @@ class Gpu:
     def outcome(self, candidate: Candidate) -> Outcome:
         if candidate.config == WRONG:
             return Outcome(candidate=candidate, status=Status.WRONG_RESULT, message="off", error=1.0, error_limit=0.1)
-        return Outcome(candidate=candidate, status=Status.OK, timing=sample.timing(self.microseconds(candidate.config)))
+        return Outcome(candidate=candidate, status=Status.OK, timing=sample.timing(self.microseconds(candidate)))
 
-    def microseconds(self, config: Config) -> float:
-        space = self.implementation.space
-        best = GOOD if self.implementation is DENSE else space.default(self.shape, H100)
-        steps = [abs(a - b) for a, b in zip(space.order(config), space.order(best), strict=True)]
-        return 100.0 * (1.0 + 0.05 * float(sum(steps)))
+    def microseconds(self, candidate: Candidate) -> float:
+        implementation = get_implementation(self.operation, candidate.implementation)
+        space = implementation.space
+        best = GOOD if implementation is DENSE else space.default(self.shape, H100)
+        steps = [abs(a - b) for a, b in zip(space.order(candidate.config), space.order(best), strict=True)]
+        return 100.0 * self.factors.get(implementation.name, 1.0) * (1.0 + 0.05 * float(sum(steps)))
 
     def close(self) -> None:
         self.closed = True
@@ -86,8 +88,10 @@ def dense(seq: int, **changes: Any) -> AttentionShape:
 
 
 def cells(count: int = 4) -> list[GridCell]:
-    return [GridCell(DENSE.title, "causal", dense(512 * 2**number)) for number in range(count)]
+    return [GridCell(FLASH.name, "causal", dense(512 * 2**number)) for number in range(count)]
 
 
 def recording(gpu: Gpu, tmp_path: Path, **options: Any) -> GridRecording:
-    return GridRecording(gpu, Store(tmp_path / "store"), tmp_path / "results", **options)
+    """A recording of Triton alone, unless ``names`` are given."""
+    given = {"names": [DENSE.name], **options}
+    return GridRecording(gpu, Store(tmp_path / "store"), tmp_path / "results", **given)

@@ -23,9 +23,8 @@ def every() -> list[GridCell]:
 def test_each_problem_is_there_once_and_its_implementation_supports_it() -> None:
     assert len(set(every())) == len(every()) == 312
     for cell in every():
-        operation, name = cell.title.split("/")
-        implementation = get_implementation(operation, name)
-        assert get_operation(operation).unsupported(cell.shape) is None
+        implementation = get_implementation(cell.operation, "triton")
+        assert get_operation(cell.operation).unsupported(cell.shape) is None
         assert implementation.supports(cell.shape, H100) is None
         default = implementation.space.default(cell.shape, H100)
         assert implementation.space.why_invalid(default, cell.shape, H100) is None
@@ -48,7 +47,7 @@ def test_the_dense_problems_are_those_of_models() -> None:
 
 
 def test_the_paged_problems_are_those_of_models() -> None:
-    paged = {title: [cell.shape for cell in grid()[title]] for title in (problems.DECODE, problems.PREFILL)}
+    paged = {name: [cell.shape for cell in grid()[name]] for name in (problems.DECODE, problems.PREFILL)}
     decode, prefill = ([each for each in found if isinstance(each, PagedShape)] for found in paged.values())
     assert (len(decode), len(prefill)) == (100, 70)
     assert {shape.kv_dtype for shape in decode} == {"bfloat16", "float8_e4m3fn"}
@@ -76,18 +75,18 @@ def test_features_are_those_of_named_models() -> None:
 
 def test_any_beginning_has_a_part_of_all_classes() -> None:
     def classes(cells: Sequence[GridCell]) -> set[tuple[object, ...]]:
-        return {(cell.title, cell.group, cell.shape.as_dict()["head_dim"]) for cell in cells}
+        return {(cell.operation, cell.group, cell.shape.as_dict()["head_dim"]) for cell in cells}
 
     assert len(classes(every())) == 54
     assert classes(every()[:104]) == classes(every())
-    begin = [cell.title for cell in every()[:156]]
-    assert [begin.count(title) for title in grid()] == [71, 50, 35]
+    begin = [cell.operation for cell in every()[:156]]
+    assert [begin.count(name) for name in grid()] == [71, 50, 35]
 
 
 def test_no_problem_takes_long_by_the_estimate() -> None:
-    assert all(device_seconds(cell.title, cell.shape) <= problems.MAX_SECONDS for cell in every())
-    assert max(launch_seconds(cell.title, cell.shape) for cell in every()) < 0.04
-    assert 500 < sum(device_seconds(cell.title, cell.shape) for cell in every()) < 800
+    assert all(device_seconds(cell.operation, cell.shape) <= problems.MAX_SECONDS for cell in every())
+    assert max(launch_seconds(cell.operation, cell.shape) for cell in every()) < 0.04
+    assert 500 < sum(device_seconds(cell.operation, cell.shape) for cell in every()) < 800
 
 
 def test_every_other_problem_is_the_farthest_from_all_before() -> None:
@@ -100,23 +99,23 @@ def test_every_other_problem_is_the_farthest_from_all_before() -> None:
     assert spread(shapes, 2) == found[:2]
 
 
-def points_of(model: ModelShape, title: str) -> Iterator[Shape]:
+def points_of(model: ModelShape, operation: str) -> Iterator[Shape]:
     """Attention of a named model: each kind of its layers, 36 batches and lengths."""
     heads: dict[str, Any] = {name: getattr(model, name) for name in ("heads", "kv_heads", "head_dim", "head_dim_v")}
     for window in dict.fromkeys((model.window, None) if model.mixes_windows else (model.window,)):
         features: dict[str, Any] = {**heads, "window": window, "softcap": model.softcap is not None}
         for batch, length in itertools.product((1, 2, 4, 8, 16, 32), (512, 1024, 2048, 4096, 8192, 16384)):
-            if title == problems.DENSE:
+            if operation == problems.DENSE:
                 yield AttentionShape(batch=batch, seq_q=length, causal=model.causal, **features)
             elif model.causal and not model.latent:
                 yield PagedShape(batch=batch, max_context=length, sinks=model.sinks, alibi=model.alibi, **features)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("title", "begin"), [(problems.DENSE, 200), (problems.DECODE, 240)])
-def test_once_recorded_it_speaks_for_nearly_all_shapes_of_named_models(title: str, begin: int) -> None:
+@pytest.mark.parametrize(("operation", "begin"), [(problems.DENSE, 200), (problems.DECODE, 240)])
+def test_once_recorded_it_speaks_for_nearly_all_shapes_of_named_models(operation: str, begin: int) -> None:
     """Of at least 95 % an expected regret is known, after a good part of the list already."""
-    implementation = get_implementation(*title.split("/"))
+    implementation = get_implementation(operation, "triton")
     rows = [
         sample.assignment(
             cell.shape,  # type: ignore[arg-type] # of paged decode, too
@@ -125,9 +124,9 @@ def test_once_recorded_it_speaks_for_nearly_all_shapes_of_named_models(title: st
             device=H100,
         )
         for cell in every()[:begin]
-        if cell.title == title
+        if cell.operation == operation
     ]
-    points = [shape for model in MODELS.values() for shape in points_of(model, title)]
+    points = [shape for model in MODELS.values() for shape in points_of(model, operation)]
     known = [left_out_regret(rows, rows[0], shape, H100)[1] > 0 for shape in points]
     assert len(points) > 1500
     assert sum(known) >= 0.95 * len(points)

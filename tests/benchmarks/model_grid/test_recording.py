@@ -13,7 +13,7 @@ from autotune import dispatch, get_kernel
 from autotune.errors import SearchError
 from autotune.operation import Operation
 from autotune.shape import Shape
-from autotune.table import Store, grid_path, shipped_grid, shipped_portfolios, shipped_winners
+from autotune.table import Store, grid_path, ranked, shipped_grid, shipped_portfolios, shipped_winners
 from autotune.trial import Candidate, Outcome, Policy, Stage, Status
 from benchmarks import merge, portfolios, record
 from benchmarks.model_grid import one_problem
@@ -38,7 +38,7 @@ def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *words: str) -> int
 def test_the_command_leads_to_portfolios_and_to_what_is_served(
     gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("--head-dim", "128", "--only", "causal:", "--minutes", "9", "--part", "1/3")
+    words = ("--implementation", "triton", "--head-dim", "128", "--only", "causal:", "--minutes", "9", "--part", "1/3")
     assert command(monkeypatch, tmp_path, *words) == 0
     assert gpu.closed
     wide = [cell for cell in in_order() if cell.group == "causal" and cell.shape.as_dict()["head_dim"] == 128]
@@ -50,7 +50,7 @@ def test_the_command_leads_to_portfolios_and_to_what_is_served(
     assert {grid_path(trial) for trial in shipped_grid("flash_attention", results=results)} == {
         Path("nvidia_h100_80gb_hbm3/flash_attention/grids/triton.parquet")
     }
-    assert "a search gained" in capsys.readouterr().out
+    assert "a search of triton gained" in capsys.readouterr().out
     portfolios.main(["--results", str(results)])
     rows = shipped_portfolios("flash_attention", results=results)
     assert {(row.config, row.is_broad, row.left_out_regret) for row in rows} == {(GOOD, True, 0.0)}
@@ -98,8 +98,8 @@ def test_what_was_measured_is_not_measured_again(gpu: Gpu, tmp_path: Path) -> No
 
 def test_what_ships_of_this_device_is_not_missing_where_results_go_elsewhere(gpu: Gpu, tmp_path: Path) -> None:
     """As on a lent machine, whose results come back in a folder of their own."""
-    assert GridRecording(gpu, Store(tmp_path / "first"), tmp_path / "shipped").record(cells(2))
-    second = GridRecording(gpu, Store(tmp_path / "second"), tmp_path / "results")
+    assert GridRecording(gpu, Store(tmp_path / "first"), tmp_path / "shipped", names=[DENSE.name]).record(cells(2))
+    second = GridRecording(gpu, Store(tmp_path / "second"), tmp_path / "results", names=[DENSE.name])
     assert second.missing(cells(3)) == cells(3)[2:]
     assert {each.best for each in second.part(DENSE.title).knowledge.recordings.values()} == {GOOD}
 
@@ -110,7 +110,7 @@ def test_rows_of_the_same_name_under_another_power_cap_stay(
     assert recording(gpu, tmp_path).record(cells(1))
     capped = replace(H100, power_cap_watts=310)
     monkeypatch.setattr(gpu, "device", capped)
-    assert GridRecording(gpu, Store(tmp_path / "capped"), tmp_path / "results").record(cells(2))
+    assert GridRecording(gpu, Store(tmp_path / "capped"), tmp_path / "results", names=[DENSE.name]).record(cells(2))
     rows = shipped_grid("flash_attention", results=tmp_path / "results")
     assert len({grid_path(row) for row in rows}) == 1
     shapes = [cell.shape for cell in cells(2)]
@@ -201,7 +201,9 @@ def test_grids_of_two_gpus_are_merged_in_any_order(
 ) -> None:
     for number in (0, 1):
         folder = tmp_path / str(number)
-        GridRecording(gpu, Store(folder / "store"), folder).record(cells()[2 * number : 2 * number + 2])
+        GridRecording(gpu, Store(folder / "store"), folder, names=[DENSE.name]).record(
+            cells()[2 * number : 2 * number + 2]
+        )
     merged = []
     for order in ((0, 1), (1, 0, 1)):
         results = tmp_path / f"merged{len(order)}"
@@ -211,13 +213,15 @@ def test_grids_of_two_gpus_are_merged_in_any_order(
     assert "flash_attention: 4 winners, 0 sweeps, a grid of 4 problems\n" in capsys.readouterr().out
 
 
-def test_listing_needs_no_gpu_and_another_implementation_is_refused(
+def test_listing_needs_no_gpu_and_an_unknown_implementation_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(monkeypatch, tmp_path, "--list", "--operation", "paged_prefill", "--head-dim", "96") == 0
     assert capsys.readouterr().out.endswith(" of 70 problems\n")
     assert command(monkeypatch, tmp_path, "--implementation", "flex") == 2
-    assert "the grid is of 'triton', not of --implementation flex" in capsys.readouterr().err
+    assert (
+        "--implementation flex is unknown; expected gluon_hopper, triton, triton_split_keys" in capsys.readouterr().err
+    )
 
 
 def test_a_problem_with_nothing_correct_is_an_error_and_its_verdicts_are_kept(
@@ -229,8 +233,38 @@ def test_a_problem_with_nothing_correct_is_an_error_and_its_verdicts_are_kept(
     monkeypatch.setattr(Gpu, "outcome", refuse)
     store = Store(tmp_path / "store")
     with pytest.raises(SearchError, match="no config of flash_attention/triton came to the end of a race"):
-        record_problem(FLASH, cells()[0].shape, gpu, store, Knowledge(DENSE, H100))
+        record_problem(FLASH, cells()[0].shape, gpu, store, [Knowledge(DENSE, H100)])
     rows = store.trials("flash_attention", H100)
     assert len(rows) == FIRST
     assert {row.status for row in rows} == {Status.NAN_RESULT}
     assert math.isfinite(len(gpu.raced))
+
+
+@pytest.mark.parametrize(("factor", "best"), [(0.8, "gluon_hopper"), (1.25, "triton")])
+def test_implementations_meet_in_one_race_and_the_better_one_is_served(
+    gpu: Gpu, tmp_path: Path, factor: float, best: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu.factors = {"gluon_hopper": factor}
+    made = recording(gpu, tmp_path, names=())
+    assert made.record(cells(2))
+    assert [{candidate.implementation for candidate in race} for race in gpu.raced] == [{"triton", "gluon_hopper"}] * 2
+    assert made.missing(cells(2)) == []
+    assert f"{min(factor, 1.0) * 100:.1f} us, " in capsys.readouterr().out
+    found = shipped_winners("flash_attention", results=tmp_path / "results")
+    races = {(row.shape, row.race_id) for row in found}
+    assert (len(found), len(races)) == (4, 2)
+    for cell in cells(2):
+        rows = [row for row in found if row.shape == cell.shape]
+        assert ranked(rows)[0].implementation == best
+    of_triton = recording(gpu, tmp_path / "alone")
+    assert of_triton.record(cells(2))
+    alone = GridRecording(gpu, Store(tmp_path / "alone" / "store"), tmp_path / "alone" / "results")
+    assert alone.missing(cells(2)) == cells(2)  # the other implementation's winner is
+
+
+def test_a_search_goes_on_only_of_an_implementation_that_is_near_the_best(gpu: Gpu, tmp_path: Path) -> None:
+    gpu.factors = {"gluon_hopper": 1.5}
+    made = recording(gpu, tmp_path, names=())
+    assert made.record(cells(1))
+    assert made.part("flash_attention/triton").knowledge.gains
+    assert not made.part("flash_attention/gluon_hopper").knowledge.gains

@@ -17,19 +17,24 @@ SHAPES: Final = {
     "blind": AttentionShape(**SIZES, seq_q=200, seq_kv=150, causal=True),  # the first queries see no key
     "alone": AttentionShape(**SIZES, seq_q=500, seq_kv=203),
     "group": AttentionShape(**{**SIZES, "heads": 4, "kv_heads": 2}, seq_q=64, seq_kv=130),
+    "turns": AttentionShape(**SIZES, seq_q=300, causal=True),
+    "parts": AttentionShape(**{**SIZES, "head_dim": 96}, head_dim_v=64, seq_q=300, seq_kv=203),
 }
 
 
-SIMPLE: Final[dict[str, Any]] = {"BLOCK_K": 64, "slots": 2, "ping_pong": "off", "values": "late"}
+SIMPLE: Final[dict[str, Any]] = {"consumers": 2, "BLOCK_K": 64, "slots": 2, "ping_pong": "off", "values": "late"}
+ALONE: Final[dict[str, Any]] = {"consumers": 1}  # which decides when a slot is free
+TURNS: Final[dict[str, Any]] = {"query_slots": 1, "ping_pong": "issue", "values": "early", "results": "queries"}
+CHANGES: Final = {"alone": ALONE, "group": ALONE, "turns": TURNS, "parts": TURNS}
 
 
 def gate_of(name: str) -> Gate:
-    """Return a gate; blocks are short, so that it has several, and "alone" one consumer decides when a slot is free."""
-    chosen = {**IMPLEMENTATION.space.default(SHAPES[name], NVIDIA_H200), **SIMPLE}
-    return Gate(SHAPES[name], Config({**chosen, "consumers": 1 if name in ("alone", "group") else 2}))
+    """Return a gate; blocks are short, so that it has several."""
+    default = IMPLEMENTATION.space.default(SHAPES[name], NVIDIA_H200)
+    return Gate(SHAPES[name], Config({**default, **SIMPLE, **CHANGES.get(name, {})}))
 
 
-FORWARD, RINGS, WEIGHTS = "forward.py", "rings.py", "weights.py"
+FORWARD, RINGS, PING_PONG, WEIGHTS = "forward.py", "rings.py", "turns.py", "weights.py"
 PRODUCT: Final = "accumulator = warpgroup_mma_wait(0, deps=[accumulator])"
 SCORES: Final = "scores = warpgroup_mma_wait(0, deps=[scores])"
 STUCK: Final = (*CAUGHT, Status.HANG, Status.LAUNCH_ERROR)
@@ -62,6 +67,21 @@ MUTANTS: Final = (
            (Status.HANG,), races=True),
     Mutant("slot never handed back", RINGS, "    mbarrier.arrive(ring.empty.index(turn % SLOTS), count=1)", "    pass",
            "full", (Status.HANG,), races=True),
+    Mutant("part of the columns left out", FORWARD, "in gl.static_range(PARTS)", "in gl.static_range(PARTS - 1)",
+           "parts", WRONG),
+    Mutant("sum of parts begun anew", FORWARD, "use_acc=part > 0", "use_acc=False", "parts", WRONG),
+    Mutant("first columns in every part", RINGS, "part * descriptor.block_shape[3]", "0", "parts", WRONG),
+    Mutant("turn never ended", PING_PONG, "    barrier_arrive(FIRST", "    lambda: barrier_arrive(FIRST", "turns",
+           (Status.HANG,), races=True),
+    Mutant("turn of the same consumer again", PING_PONG, "(CONSUMER + 1) % SCHEDULE.consumers", "CONSUMER", "turns",
+           STUCK, races=True),
+    Mutant("scores used before they are there", FORWARD, "warpgroup_mma_wait(1,", "warpgroup_mma_wait(2,", "turns",
+           STUCK, races=True),
+    Mutant("queries handed back under results", FORWARD,
+           "            wait_copies_out(0)\n            hand_back", "            hand_back", "turns", STUCK,
+           races=True),
+    Mutant("results over other queries", FORWARD, "gl.cdiv(out_slot * KEY_WIDTH, WIDTH)",
+           "out_slot * KEY_WIDTH // WIDTH", "parts", STUCK, races=True),
 )  # fmt: skip
 
 PLANTED: Final = Planted({name: gate_of(name) for name in SHAPES}, MUTANTS)

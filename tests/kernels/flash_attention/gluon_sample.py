@@ -22,11 +22,12 @@ from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION, 
 from autotune.shape import AttentionShape
 from autotune.space import Config
 
+STEADY: Final = 1.1  # times the instructions of the shortest loop: masks take more
 MARKS: Final = {"HGMMA": "product", "MUFU.EX2": "exponential"}
 
 
 def shape_of(head_dim: int, **features: Any) -> AttentionShape:
-    return AttentionShape(batch=2, heads=16, seq_q=4096, head_dim=head_dim, **features)
+    return AttentionShape(**{"batch": 2, "heads": 16, "seq_q": 4096, "head_dim": head_dim} | features)
 
 
 def samples() -> dict[str, tuple[AttentionShape, Config]]:
@@ -37,40 +38,61 @@ def samples() -> dict[str, tuple[AttentionShape, Config]]:
         "default 128 causal": shape_of(128, causal=True),
         "default 128 window and softcap": shape_of(128, causal=True, window=512, softcap=True),
         "default 256": shape_of(256),
+        "default 192 and 128": shape_of(192, head_dim_v=128),
+        "default 192 and 128 causal": shape_of(192, head_dim_v=128, causal=True),
+        "default 96": shape_of(96),
+        "one consumer": shape_of(64, seq_q=64, seq_kv=4096, causal=True),
     }
     found = {name: (shape, IMPLEMENTATION.space.default(shape, NVIDIA_H200)) for name, shape in shapes.items()}
-    turns = {"ping_pong": "issue", "slots": 3}
-    changes: dict[str, dict[str, Any]] = {
-        "three consumers": {"consumers": 3, **turns},
-        "one consumer": {"consumers": 1, "ping_pong": "off", "values": "early"},
-    }
     causal = shape_of(64, causal=True)
     default = IMPLEMENTATION.space.default(causal, NVIDIA_H200)
-    return found | {name: (causal, Config({**default, **change})) for name, change in changes.items()}
+    return found | {"three consumers": (causal, Config({**default, "consumers": 3, "slots": 3}))}
 
 
 def compile_one(shape: AttentionShape, config: Config) -> dict[str, Any]:
     assert IMPLEMENTATION.space.why_invalid(config, shape, NVIDIA_H200) is None
     (compiled,) = KERNEL.warmup(config, shape)
     resources = read_resources((compiled,), architecture(sys.argv[1]))
+    code = disassembled(compiled.asm["cubin"])
     return {
         "shared": resources.shared_bytes,
         "expected": shared_bytes(config, shape),
         "spills": resources.spill_bytes,
-        "overlapped": overlapped(compiled.asm["cubin"]),
+        "steady_spills": steady_spills(code),
+        "overlapped": overlapped(code),
         "values": config["values"],
     }
 
 
-def overlapped(cubin: bytes) -> int:
-    """Count how often an exponential stands directly behind a product in the machine's code."""
+def disassembled(cubin: bytes) -> str:
+    """Return the machine's code of a binary as text."""
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        code = subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout
+        return subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout
+
+
+def overlapped(code: str) -> int:
+    """Count how often an exponential stands directly behind a product in the machine's code."""
     marks = [MARKS[each] for each in re.findall("|".join(map(re.escape, MARKS)), code)]
     return sum(pair == ("product", "exponential") for pair in itertools.pairwise(marks))
+
+
+def steady_spills(code: str) -> int:
+    """Count the loads and stores of spilled values in the loops over keys that every row sees: the shortest ones."""
+    lines = [(int(address, 16), text) for address, text in re.findall(r"/\*([0-9a-f]{4,})\*/\s+(.*?);", code)]
+    branches = ((re.search(r"\bBRA\b.*?0x([0-9a-f]+)", text), address) for address, text in lines)
+    loops = [(int(found[1], 16), address) for found, address in branches if found and int(found[1], 16) < address]
+    innermost = [
+        loop
+        for loop in loops
+        if not any(loop[0] <= low and high <= loop[1] and (low, high) != loop for low, high in loops)
+    ]
+    bodies = [[text for address, text in lines if low <= address <= high] for low, high in innermost]
+    bodies = [body for body in bodies if all(any(mark in text for text in body) for mark in MARKS)]
+    longest = STEADY * min(map(len, bodies))
+    return sum(bool(re.search(r"\b(LDL|STL)", text)) for body in bodies if len(body) <= longest for text in body)
 
 
 def main() -> None:

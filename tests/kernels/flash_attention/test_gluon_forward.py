@@ -4,17 +4,20 @@ import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import MagicMock
 
 import pytest
 import torch
 
 from autotune.device import NVIDIA_H200
 from autotune.errors import UnsupportedCallError
+from autotune.kernels.flash_attention.gluon_hopper import launch as launch_module
 from autotune.kernels.flash_attention.gluon_hopper.forward import ROWS, flash_attention_forward
 from autotune.kernels.flash_attention.gluon_hopper.launch import FLIPS, launch
 from autotune.kernels.flash_attention.gluon_hopper.schedule import Features, WarpSchedule
 from autotune.kernels.flash_attention.reference import attention_reference
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION
+from autotune.search_spaces.flash_attention.warp_groups import part_widths
 from autotune.shape import AttentionShape
 from tests.contract.compiling import compile_sample
 from tests.kernels.gluon_simulator import Descriptor, Pointer, simulate
@@ -27,7 +30,7 @@ SMALL: Final = WarpSchedule(
     slots=2,
     query_slots=1,
     registers=240,
-    ping_pong="off",
+    ping_pong=False,
     values_early=False,
     out_in_queries=False,
 )
@@ -45,27 +48,28 @@ def check(
     section: int = 1,
     row_order: str = "natural",
     large: bool = False,
+    key_parts: int = 1,
+    width_v: int = WIDTH,
 ) -> None:
     """Simulate a problem of two heads and compare with the reference."""
+    width = WIDTH * key_parts
     generator = torch.Generator().manual_seed(seq_q + seq_kv)
-    lengths, heads = (seq_q, seq_kv, seq_kv), (HEADS, KV_HEADS, KV_HEADS)
-    q, k, v = (
-        torch.randn(2, length, count, WIDTH, generator=generator).half()
-        for length, count in zip(lengths, heads, strict=True)
-    )
+    sizes = ((seq_q, HEADS, width), (seq_kv, KV_HEADS, width), (seq_kv, KV_HEADS, width_v))
+    q, k, v = (torch.randn(2, *size, generator=generator).half() for size in sizes)
     if large:
         q = 6.0 * q
-    out, lse = torch.full_like(q, math.nan), torch.full((2, HEADS, seq_q), math.nan)
-    scale = WIDTH**-0.5
+    out = torch.full((2, seq_q, HEADS, width_v), math.nan, dtype=torch.half)
+    lse = torch.full((2, HEADS, seq_q), math.nan)
+    scale = width**-0.5
     tiles = -(-seq_q // (ROWS.value * schedule.consumers)) * 2 * HEADS
     simulate(
         flash_attention_forward,
         min(workers, tiles) or tiles,
-        *(Descriptor(q.numpy(), ROWS.value), Descriptor(k.numpy(), schedule.block_k)),
+        *(Descriptor(q.numpy(), ROWS.value, WIDTH), Descriptor(k.numpy(), schedule.block_k, WIDTH)),
         *(Descriptor(v.numpy(), schedule.block_k), Descriptor(out.numpy(), ROWS.value), Pointer(lse.numpy())),
         *(HEADS, HEADS // KV_HEADS, seq_q, seq_kv, window or 0),
         *(scale / softcap if softcap else scale * math.log2(math.e), softcap or 0.0, tiles, section, FLIPS[row_order]),
-        *(Features(causal, window is not None, softcap is not None), schedule),
+        *(Features(causal, window is not None, softcap is not None, key_parts), schedule),
     )
     expected = attention_reference(q, k, v, causal=causal, window=window, softcap=softcap, scale=scale)
     torch.testing.assert_close(out.double(), expected[0], atol=2e-3, rtol=0)
@@ -98,13 +102,35 @@ def test_softcap_and_scores_far_apart() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("consumers", "ping_pong"),
-    [(1, "off"), *((consumers, ping_pong) for consumers in (2, 3) for ping_pong in ("off", "issue", "complete"))],
+    ("consumers", "ping_pong"), [(1, False), *((consumers, turns) for consumers in (2, 3) for turns in (False, True))]
 )
 @pytest.mark.parametrize("values_early", [False, True])
-def test_turns_of_consumers(consumers: int, ping_pong: str, values_early: bool) -> None:
+def test_turns_of_consumers(consumers: int, ping_pong: bool, values_early: bool) -> None:
     schedule = SMALL._replace(consumers=consumers, ping_pong=ping_pong, values_early=values_early)
     check(schedule, 400, 400, causal=True)
+
+
+@pytest.mark.parametrize(("out_in_queries", "width_v"), [(False, 32), (True, 64)])
+def test_scores_in_parts(out_in_queries: bool, width_v: int) -> None:
+    schedule = SMALL._replace(ping_pong=True, values_early=True, out_in_queries=out_in_queries)
+    check(schedule, 300, 333, causal=True, key_parts=3, width_v=width_v)
+
+
+@pytest.mark.parametrize(
+    ("head_dims", "expected"),
+    [
+        *(((width, width), (1, width, width)) for width in (16, 32, 64, 128, 256)),
+        *(
+            ((40, 40), (1, 64, 64)),
+            ((96, 96), (3, 32, 128)),
+            ((192, 128), (3, 64, 128)),
+            ((160, 256), (3, 64, 256)),
+            ((200, 200), (1, 256, 256)),
+        ),
+    ],
+)
+def test_parts_pad_keys_to_few_columns(head_dims: tuple[int, int], expected: tuple[int, int, int]) -> None:
+    assert part_widths(*head_dims) == expected
 
 
 @pytest.mark.slow
@@ -121,7 +147,7 @@ def test_orders_of_tiles(section: int, row_order: str, workers: int) -> None:
 @pytest.mark.parametrize("out_in_queries", [False, True])
 def test_memory_is_used_again(slots: int, query_slots: int, out_in_queries: bool) -> None:
     check(
-        SMALL._replace(ping_pong="issue", slots=slots, query_slots=query_slots, out_in_queries=out_in_queries),
+        SMALL._replace(ping_pong=True, slots=slots, query_slots=query_slots, out_in_queries=out_in_queries),
         600,
         600,
         causal=True,
@@ -138,26 +164,43 @@ def tensors(**strides: tuple[int, ...]) -> dict[str, Any]:
     }
 
 
+FEATURES: Final[dict[str, Any]] = {"lse": None, "causal": False, "window": None, "softcap": None, "scale": 1.0}
+OPTIONS: Final = SPACE.default(AttentionShape(batch=1, heads=4, seq_q=64, head_dim=128), NVIDIA_H200)
+
+
 def test_what_tma_cannot_copy_is_refused_by_name() -> None:
-    features: dict[str, Any] = {"causal": False, "window": None, "softcap": None, "scale": 1.0}
-    options = SPACE.default(AttentionShape(batch=1, heads=4, seq_q=64, head_dim=128), NVIDIA_H200)
-    for name, strides in {"k": (64 * 512, 515, 128, 1), "v": (0, 512, 128, 1)}.items():
-        with pytest.raises(UnsupportedCallError, match=f"^{name}: its strides are .*multiples of 16 bytes"):
-            launch(**tensors(**{name: strides}), lse=None, options=options, **features)
+    for name, strides in {"k": (64 * 512, 515, 128, 1), "v": (64 * 512, 512, 0, 1)}.items():
+        with pytest.raises(UnsupportedCallError, match=f"^{name}: its strides are .* positive multiples of 16 bytes"):
+            launch(**tensors(**{name: strides}), options=OPTIONS, **FEATURES)
+    odd = torch.empty(64 * 512 + 3, dtype=torch.bfloat16)[3:].view(1, 64, 4, 128)
+    with pytest.raises(UnsupportedCallError, match=r"^out: its address is 6 bytes past a multiple of 16"):
+        launch(**tensors() | {"out": odd}, options=OPTIONS, **FEATURES)
+
+
+def test_no_stride_of_a_single_batch_or_head_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = MagicMock()
+    monkeypatch.setattr(launch_module, "flash_attention_forward", kernel)
+    strides = {"k": (7, 512, 128, 1), "v": (0, 512, 128, 1)}
+    launch(**tensors(**strides), options=OPTIONS, **FEATURES)
+    (_, k, v, *_), _ = kernel[1].call_args
+    assert k.strides == v.strides == [8, 512, 128, 1]
 
 
 @pytest.mark.slow
 def test_configs_compile_for_hopper_without_a_spill(tmp_path: Path) -> None:
     found = compile_sample("tests.kernels.flash_attention.gluon_sample", "sm_90", tmp_path)
-    assert len(found) == 7
+    assert len(found) == 10
     for name, binary in found.items():
         assert binary["shared"] <= binary["expected"] <= NVIDIA_H200.shared_memory_bytes, name
         assert binary["spills"] <= 40, name  # of a stack: addresses that loops begin with
+        assert binary["steady_spills"] == 0, name
         # ptxas 12.8 moves the wait for early values before the exponentials.
         assert binary["overlapped"] >= 8 or binary["values"] == "early", f"{name}: {binary}"
 
 
-@pytest.mark.parametrize("head_dims", [(64, 64), (128, 128), (256, 256), (192, 128), (192, 256), (256, 160)])
+@pytest.mark.parametrize(
+    "head_dims", [(64, 64), (96, 96), (128, 128), (256, 256), (192, 128), (192, 256), (224, 224), (256, 160)]
+)
 def test_the_default_is_valid_and_the_space_has_others(head_dims: tuple[int, int]) -> None:
     head_dim, head_dim_v = head_dims
     for seq_q, seq_kv, causal in ((4096, 4096, False), (1, 4096, False), (100, 30, True)):
@@ -165,7 +208,7 @@ def test_the_default_is_valid_and_the_space_has_others(head_dims: tuple[int, int
             batch=2, heads=16, seq_q=seq_q, seq_kv=seq_kv, head_dim=head_dim, head_dim_v=head_dim_v, causal=causal
         )
         assert SPACE.why_invalid(SPACE.default(shape, NVIDIA_H200), shape, NVIDIA_H200) is None
-        assert len(list(SPACE.configs(shape, NVIDIA_H200))) >= 30
+        assert 20 <= len(list(SPACE.configs(shape, NVIDIA_H200))) <= 1500
 
 
 def test_what_the_kernel_does_not_compute_is_said() -> None:

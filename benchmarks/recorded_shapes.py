@@ -1,0 +1,161 @@
+"""Recorded shapes: the times of configs over that of the best, read from tables of sweeps, winners and grids."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from autotune.device import Device
+from autotune.implementation import Implementation
+from autotune.shape import Shape
+from autotune.space import Config
+from autotune.table.portfolios import BROAD
+from autotune.timing import MIN_ROUGH_US
+from autotune.trial import Policy, Stage, Status, Trial
+
+TOLERANCE: Final = 0.02  # regret up to which a config covers a shape
+# How trials end for which a call has ``autotune.errors.is_toolchain_refusal``: the next candidate takes it.
+REFUSED: Final = (Status.COMPILE_ERROR, Status.OUT_OF_RESOURCES)
+
+# A member of a portfolio: a config, or None for the rule that is the space's default.
+Member = Config | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedShape:
+    """The times of configs for one shape on one device, over that of the best; infinite for what failed.
+
+    ``refused`` are those that the toolchain refused, and that give way to another when served; all else that failed
+    would have been served. ``default`` is what the space's default is there. ``best_us`` is the least time of its
+    newest race, ``race_id``. ``source_hash`` and ``triton`` are those of its newest row.
+    """
+
+    shape: Shape
+    device: Device
+    ratios: Mapping[Config, float]
+    refused: frozenset[Config] = frozenset()
+    default: Config
+    source_hash: str
+    triton: str
+    race_id: str = ""
+    best_us: float = math.inf
+
+    @property
+    def timed(self) -> int:
+        """The number of configs that have a time."""
+        return sum(ratio < math.inf for ratio in self.ratios.values())
+
+    @property
+    def is_broad(self) -> bool:
+        """Return True if it times enough configs to say what a wrong one costs."""
+        return self.timed > BROAD
+
+    @property
+    def best(self) -> Config:
+        """The winner."""
+        return min(self.ratios, key=lambda config: self.ratios[config])
+
+    def regret(self, member: Member) -> float | None:
+        """Return how much longer a member takes than the best, 0.02 for 2 %; None where it was not timed."""
+        ratio = self.ratios.get(self.default if member is None else member)
+        return None if ratio is None else max(0.0, ratio - 1.0)
+
+    def served_regret(self, member: Member) -> float | None:
+        """Return what is lost where a member is served: one that the toolchain refuses gives way to the default.
+
+        Of one that failed otherwise, as by a wrong result, it is infinite, since nothing would stop it.
+        """
+        return self.regret(None if member in self.refused else member)
+
+    def worst_regret(self, members: Iterable[Member]) -> float:
+        """Return the most that one of these members loses that was timed, and at least ``TOLERANCE``."""
+        known = [regret for member in members if (regret := self.served_regret(member)) is not None]
+        return max([TOLERANCE, *(regret for regret in known if regret < math.inf)])
+
+
+def read_recordings(implementation: Implementation[Any], tables: Iterable[Sequence[Trial]]) -> list[RecordedShape]:
+    """Make a recording of each shape and device in tables, of sweeps, winners and searches alike.
+
+    Times that a race measured are compared within the newest race of a table, others by screening, over the fastest
+    screened one. A screening errs by a few percent, and a race has few places: of configs near the best, those that
+    found none count by their screening alone. A winner's row that stands alone says that
+    the winner is the best, and what the default took beside it. Of a shape that several tables have, the one counts
+    that timed the most configs. Only what a GPU measured by the usual policy, undisturbed, counts.
+    """
+    found: dict[tuple[Shape, Device], RecordedShape] = {}
+    for table in tables:
+        problems: dict[tuple[Shape, Device], list[Trial]] = {}
+        for trial in table:
+            usual = (trial.policy, trial.executor) == (Policy(), "gpu") and not trial.outcome.conditions.contended
+            if usual and trial.implementation == implementation.name:
+                problems.setdefault((trial.shape, trial.device), []).append(trial)
+        for key, trials in problems.items():
+            recording = _recording(implementation, trials)
+            if recording is not None and (key not in found or recording.timed > found[key].timed):
+                found[key] = recording
+    return sorted(found.values(), key=lambda each: repr((each.shape, each.device)))
+
+
+def _recording(implementation: Implementation[Any], trials: Sequence[Trial]) -> RecordedShape | None:
+    shape, device = trials[0].shape, trials[0].device
+    default = implementation.space.default(shape, device)
+    newest_race = max((trial.race_id for trial in trials if trial.stage is Stage.RACE), default="")
+    screened = _times(trial for trial in trials if trial.stage is Stage.SCREEN)
+    raced = _times(trial for trial in trials if trial.stage is Stage.RACE and trial.race_id == newest_race)
+    ratios: dict[Config, float] = {}
+    for times in (screened, raced):  # a race overrules screening
+        best = min(times.values(), default=math.inf)
+        ratios |= {config: time / best for config, time in times.items()} if best < math.inf else {}
+    beside = next((t for t in trials if t.race_id == newest_race and t.config in raced and t.default_timing), None)
+    if beside is not None and beside.default_timing is not None and beside.default_config is not None:
+        ratios.setdefault(beside.default_config, beside.default_timing.median_us / min(raced.values()))
+    if not any(ratio < math.inf for ratio in ratios.values()):
+        return None
+    newest = max(trials, key=lambda trial: trial.started_at)
+    return RecordedShape(
+        shape=shape,
+        device=device,
+        ratios=ratios,
+        refused=frozenset(t.config for t in trials if t.status in REFUSED and ratios.get(t.config) == math.inf),
+        default=default,
+        source_hash=newest.source_hash,
+        triton=newest.toolchain.triton,
+        race_id=newest_race,
+        best_us=min(raced.values(), default=math.inf),
+    )
+
+
+def find_behind(
+    recordings: Sequence[RecordedShape], rivals: Iterable[RecordedShape]
+) -> dict[tuple[Shape, Device], float]:
+    """Return how much longer the best of each recording took than the best of all in its race, 0.0 where it won.
+
+    Args:
+        rivals: recordings of other implementations; those of another race say nothing.
+    """
+    least: dict[str, float] = {}
+    for each in rivals:
+        if each.race_id and each.best_us < math.inf:
+            least[each.race_id] = min(each.best_us, least.get(each.race_id, math.inf))
+    return {
+        (each.shape, each.device): max(0.0, each.best_us / least[each.race_id] - 1.0)
+        for each in recordings
+        if each.race_id in least and each.best_us < math.inf
+    }
+
+
+def _times(trials: Iterable[Trial]) -> dict[Config, float]:
+    """Return the time of each config, infinite for one that failed; none of one that a rough pass gave up.
+
+    That pass issues launches that are not captured: of short kernels it times Python (``timing.screen``).
+    """
+    return {
+        trial.config: trial.timing.median_us
+        if trial.timing is not None and trial.status in (Status.OK, Status.SLOW)
+        else math.inf
+        for trial in trials
+        if trial.status is not Status.SLOW
+        or trial.timing is None
+        or trial.timing.samples > 1
+        or trial.timing.median_us >= MIN_ROUGH_US
+    }
