@@ -139,10 +139,10 @@ def run_sweeps(operation: str, results: Path) -> None:
     columns = " ".join(f"{name:>8}" for name in ("served", "expected", "said", "default", "by hand"))
     print(f"{columns}  of the best, {len(found)} sweeps left out in turn")
     for row in found:
-        said = row.provenance.expected_regret
-        text = "-" if said is None else f"{1 + said:.3f}x"
-        of_best = [f"{ratio:7.3f}x" for ratio in (row.served, row.expected, row.default, row.heuristic)]
-        ratios = " ".join((*of_best[:2], f"{text:>8}", *of_best[2:]))
+        regret = row.provenance.expected_regret
+        said = math.nan if regret is None else 1 + regret
+        of_best = (row.served, row.expected, said, row.default, row.heuristic)
+        ratios = " ".join("       -" if math.isnan(ratio) else f"{ratio:7.3f}x" for ratio in of_best)
         print(f"{ratios}  {row.shape}: {row.provenance.rung}, {row.config}")
     mean, worst = summary([row.served for row in found])
     others = {"space's default": [row.default for row in found], "by hand": [row.heuristic for row in found]}
