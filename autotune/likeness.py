@@ -23,8 +23,8 @@ MANY_TILES: Final = 8
 MIN_WIDTH: Final = 16  # columns of a tile: matrix instructions take no fewer
 # Of what changes which bytes an SM finds in the L2, and not what it computes: a factor of 16 counts as one of two.
 SLIGHT: Final = 0.25
-# Fields of families that sizes, kinds and masks tell; all others are features as they are.
-TOLD: Final = ("head_dim", "head_dim_v", "kv_dtype", "page_size", "causal", "window")
+# Fields of families that sizes, kinds, types and masks tell; all others are features as they are.
+TOLD: Final = ("dtype", "head_dim", "head_dim_v", "kv_dtype", "page_size", "causal", "window")
 FEATURE_STEP: Final = 1.0  # a feature that differs counts as a factor of two in one size
 
 
@@ -32,22 +32,29 @@ class Likeness(NamedTuple):
     """A shape on a device as configs feel it.
 
     Shapes of one ``kind`` are compared. ``features`` are equal or not, ``sizes`` are log2: 1 is a factor of two.
+    ``dtype`` tells the types of one width apart.
     """
 
     kind: tuple[object, ...]
     features: tuple[object, ...]
     sizes: tuple[float, ...]
+    dtype: str = ""
 
     def distance(self, other: "Likeness") -> float:
-        """Measure the Euclidean distance over sizes and features; infinite between kinds."""
+        """Measure the Euclidean distance over sizes, features and the type; infinite between kinds."""
         if self.kind != other.kind:
             return math.inf
         differ = sum(ours != theirs for ours, theirs in zip(self.features, other.features, strict=True))
+        differ += self.dtype != other.dtype
         return math.hypot(math.dist(self.sizes, other.sizes), FEATURE_STEP * math.sqrt(differ))
 
+    def is_like(self, other: "Likeness") -> bool:
+        """Return True if both are of one kind, type and features, and differ in sizes alone."""
+        return (self.kind, self.features, self.dtype) == (other.kind, other.features, other.dtype)
+
     def is_among(self, others: Iterable["Likeness"]) -> bool:
-        """Return True if others have the same features, and no size is beyond theirs by more than a factor of two."""
-        alike = [other.sizes for other in others if (other.kind, other.features) == (self.kind, self.features)]
+        """Return True if others are like this one, and no size is beyond theirs by more than a factor of two."""
+        alike = [other.sizes for other in others if self.is_like(other)]
         return bool(alike) and all(
             min(theirs) - 1.0 <= size <= max(theirs) + 1.0
             for size, theirs in zip(self.sizes, zip(*alike, strict=True), strict=True)
@@ -90,6 +97,7 @@ def _of_dense(shape: AttentionShape, device: Device) -> Likeness:
             math.log2(shape.head_dim),
             math.log2(shape.head_dim_v),
         ),
+        dtype=shape.dtype,
     )
 
 
@@ -109,6 +117,7 @@ def _of_paged(shape: PagedShape, device: Device) -> Likeness:
             math.log2(shape.head_dim),
             math.log2(shape.head_dim_v),
         ),
+        dtype=shape.dtype,
     )
 
 

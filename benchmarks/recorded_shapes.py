@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from autotune.device import Device
@@ -26,8 +26,8 @@ class RecordedShape:
     """The times of configs for one shape on one device, over that of the best; infinite for what failed.
 
     ``refused`` are those that the toolchain refused, and that give way to another when served; all else that failed
-    would have been served. ``default`` is what the space's default is there. ``best_us`` is the least time of its
-    newest race, ``race_id``. ``source_hash`` and ``triton`` are those of its newest row.
+    would have been served. ``default`` is what the space's default is there. ``races`` are the least times, in us, of
+    all its races in any table, by their names. ``source_hash`` and ``triton`` are those of its newest row.
     """
 
     shape: Shape
@@ -37,8 +37,7 @@ class RecordedShape:
     default: Config
     source_hash: str
     triton: str
-    race_id: str = ""
-    best_us: float = math.inf
+    races: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def timed(self) -> int:
@@ -83,6 +82,7 @@ def read_recordings(implementation: Implementation[Any], tables: Iterable[Sequen
     that timed the most configs. Only what a GPU measured by the usual policy, undisturbed, counts.
     """
     found: dict[tuple[Shape, Device], RecordedShape] = {}
+    races: dict[tuple[Shape, Device], dict[str, float]] = {}
     for table in tables:
         problems: dict[tuple[Shape, Device], list[Trial]] = {}
         for trial in table:
@@ -90,10 +90,19 @@ def read_recordings(implementation: Implementation[Any], tables: Iterable[Sequen
             if usual and trial.implementation == implementation.name:
                 problems.setdefault((trial.shape, trial.device), []).append(trial)
         for key, trials in problems.items():
+            _note_races(trials, races.setdefault(key, {}))
             recording = _recording(implementation, trials)
             if recording is not None and (key not in found or recording.timed > found[key].timed):
                 found[key] = recording
-    return sorted(found.values(), key=lambda each: repr((each.shape, each.device)))
+    known = [replace(each, races=races[key]) for key, each in found.items()]
+    return sorted(known, key=lambda each: repr((each.shape, each.device)))
+
+
+def _note_races(trials: Iterable[Trial], races: dict[str, float]) -> None:
+    """Add the least time of each race."""
+    for trial in trials:
+        if trial.stage is Stage.RACE and trial.status is Status.OK and trial.timing is not None and trial.race_id:
+            races[trial.race_id] = min(trial.timing.median_us, races.get(trial.race_id, math.inf))
 
 
 def _recording(implementation: Implementation[Any], trials: Sequence[Trial]) -> RecordedShape | None:
@@ -120,28 +129,29 @@ def _recording(implementation: Implementation[Any], trials: Sequence[Trial]) -> 
         default=default,
         source_hash=newest.source_hash,
         triton=newest.toolchain.triton,
-        race_id=newest_race,
-        best_us=min(raced.values(), default=math.inf),
     )
 
 
 def find_behind(
     recordings: Sequence[RecordedShape], rivals: Iterable[RecordedShape]
 ) -> dict[tuple[Shape, Device], float]:
-    """Return how much longer the best of each recording took than the best of all in its race, 0.0 where it won.
+    """Return how much longer the best of each recording took than the best of all in one race, 0.0 where it won.
+
+    The newest race counts that both were in; one that another implementation was not in says nothing.
 
     Args:
-        rivals: recordings of other implementations; those of another race say nothing.
+        rivals: recordings of other implementations.
     """
     least: dict[str, float] = {}
     for each in rivals:
-        if each.race_id and each.best_us < math.inf:
-            least[each.race_id] = min(each.best_us, least.get(each.race_id, math.inf))
-    return {
-        (each.shape, each.device): max(0.0, each.best_us / least[each.race_id] - 1.0)
-        for each in recordings
-        if each.race_id in least and each.best_us < math.inf
-    }
+        for race, time in each.races.items():
+            least[race] = min(time, least.get(race, math.inf))
+    found = {}
+    for each in recordings:
+        if shared := each.races.keys() & least.keys():
+            race = max(shared)  # names begin with the date
+            found[each.shape, each.device] = max(0.0, each.races[race] / least[race] - 1.0)
+    return found
 
 
 def _times(trials: Iterable[Trial]) -> dict[Config, float]:

@@ -1,16 +1,18 @@
 """All that may be served for a shape, best first: stored rows, the portfolio's choice, and the space's default."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autotune.device import Device
+from autotune.dispatch.evidence import EXACT_REGRET
 from autotune.dispatch.kernel import Alternative, DefaultName, Provenance
 from autotune.dispatch.ladder import climb, why_default
 from autotune.dispatch.portfolio import PortfolioChoice, choose
 from autotune.implementation import Implementation
+from autotune.likeness import likeness
 from autotune.shape import Shape
-from autotune.trial import Candidate
+from autotune.trial import Candidate, Trial
 
 if TYPE_CHECKING:
     from autotune.table import Assignment, Served
@@ -30,8 +32,12 @@ def alternatives_for(
 ) -> list[Alternative]:
     """Return every candidate that may be served, each once, best first; the last is the default of a space.
 
-    The portfolio's choice stands behind the stored rows; before them where the first is of another shape, both their
-    expected regrets are known and the portfolio's is less.
+    The portfolio's choice stands behind the stored rows. It stands before them where the first is of another shape,
+    both their expected regrets are known and the portfolio's is less; and where its implementation was not in the race
+    of the first, and was faster than the row's at shapes of the same features at which both were raced.
+
+    Of several implementations that of the least expected time comes first, where it has met others in races; else the
+    first admitted one, with its space's default where the portfolio has nothing valid of it.
 
     Args:
         rows: the stored winners of the operation (``autotune.table.stored_winners``).
@@ -52,7 +58,7 @@ def alternatives_for(
     else:
         reason = "all that was tuned for this shape or near it is refused"
     defaults = [_spaces_default(each, shape, device, reason, hint, is_known=not no_rows) for each in admitted]
-    found = [*_with_portfolio(found, portfolio, admitted, defaults, shape, device, reason), *defaults]
+    found = [*_with_portfolio(found, rows, portfolio, admitted, defaults, shape, device, reason), *defaults]
     best: dict[Candidate, Alternative] = {}  # a candidate that was refused once is not tried again for another row
     for each in found:
         best.setdefault(each.candidate, each)
@@ -70,40 +76,85 @@ def _spaces_default(
     return Alternative(Candidate(implementation.name, space.default(shape, device)), provenance)
 
 
+class _Choice(NamedTuple):
+    """An admitted implementation, its portfolio's choice where it has one that is valid, and its space's default."""
+
+    implementation: Implementation[Any]
+    portfolio: PortfolioChoice | None
+    default: Alternative
+
+    def serve(self, device: Device, why: str) -> Alternative:
+        return self.default if self.portfolio is None else _served(self.implementation, self.portfolio, device, why)
+
+
 def _with_portfolio(
     found: "Sequence[Alternative]",
-    rows: "Sequence[Assignment]",
+    rows: "Sequence[Served]",
+    portfolio: "Sequence[Assignment]",
     admitted: Sequence[Implementation[Any]],
     defaults: "Sequence[Alternative]",
     shape: Shape,
     device: Device,
     why: str,
 ) -> list[Alternative]:
-    """Add what the architecture's portfolio has for the shape; ``why`` says why no row is served.
-
-    The implementation of the least expected time comes first where all have met in races, else the first admitted one,
-    with its space's default where the portfolio has nothing valid of it: nothing says that another one is faster.
-    """
+    """Add what the architecture's portfolio has for the shape; ``why`` says why no row is served."""
+    kind = likeness(shape, device).kind
+    recorded = {row.implementation for row in portfolio if likeness(row.shape, row.device).kind == kind}
     choices = []
     for each, default in zip(admitted, defaults, strict=True):
-        own = [row for row in rows if row.implementation == each.name]
-        choices.append((each, choose(own, each, shape, device), default))
-    times = [None if choice is None else choice.expected_time for _, choice, _ in choices]
-    if None not in times:
-        order = sorted(range(len(choices)), key=lambda place: times[place] or math.inf)
-        choices = [choices[place] for place in order]
-    first, choice, _ = choices[0]
-    if found and choice is not None and _is_less(choice, found[0].provenance):
-        why = f"expected nearer the best than what is {found[0].provenance.reason}"
-        return [_served(first, choice, device, why), *found]
-    return [
-        *found,
-        *(default if choice is None else _served(each, choice, device, why) for each, choice, default in choices),
-    ]
+        own = [row for row in portfolio if row.implementation == each.name]
+        choice = choose(own, each, shape, device, has_rivals=bool(recorded - {each.name}))
+        choices.append(_Choice(each, choice, default))
+    choices = _fastest_first(choices)
+    if found and (reason := _why_before(choices, found[0].provenance, rows)):
+        return [choices[0].serve(device, reason), *found]
+    return [*found, *(choice.serve(device, why) for choice in choices)]
+
+
+def _fastest_first(choices: "Sequence[_Choice]") -> "list[_Choice]":
+    """Order the choices whose times are known, and leave the others where they are: nothing says how fast they are."""
+    known = [place for place, each in enumerate(choices) if each.portfolio is not None and each.portfolio.times]
+    found = list(choices)
+    for place, other in zip(known, sorted(known, key=lambda place: _chosen_time(choices[place])), strict=True):
+        found[place] = choices[other]
+    return found
+
+
+def _chosen_time(choice: "_Choice") -> float:
+    return choice.portfolio.times.chosen if choice.portfolio is not None and choice.portfolio.times else math.inf
+
+
+def _why_before(choices: "Sequence[_Choice]", row: Provenance, rows: "Iterable[Served]") -> str:
+    """Return the reason why the portfolio's first choice comes before the first stored row, or else "".
+
+    It is expected nearer the best than a row of another shape; or its implementation was not in the race of the row,
+    and took less time than the row's where both were raced.
+    """
+    first = choices[0]
+    if first.portfolio is None or row.row is None or row.baseline:
+        return ""
+    if _is_less(first.portfolio, row):
+        return f"expected nearer the best than what is {row.reason}"
+    of_row = next((each.portfolio for each in choices if each.implementation.name == row.row.implementation), None)
+    if of_row is None or of_row.times is None or _has_met(row.row, first.implementation.name, rows):
+        return ""
+    if _chosen_time(first) * (1.0 + EXACT_REGRET) >= of_row.times.best:
+        return ""
+    return f"{first.implementation.name} is expected faster than what {row.row.implementation} has {row.reason}"
+
+
+def _has_met(row: Trial, implementation: str, rows: "Iterable[Served]") -> bool:
+    """Return True if an implementation has a row of the very problem, which was then decided between the two."""
+    problem = (row.shape, row.device, row.policy)
+    return any(
+        (each.trial.shape, each.trial.device, each.trial.policy) == problem
+        for each in rows
+        if each.trial.implementation == implementation
+    )
 
 
 def _is_less(choice: PortfolioChoice, other: Provenance) -> bool:
-    """Return True if both regrets are known and the choice's is less; nothing comes before a row of the very shape."""
+    """Return True if both regrets are known and the choice's is less; nothing is nearer than a row of the shape."""
     if other.rung == "exact" or other.expectation.recorded[0] is None or (least := choice.expectation.regret) is None:
         return False
     return other.expected_regret is not None and least < other.expected_regret

@@ -103,19 +103,22 @@ def transfer_regret(
     return (max(EXACT_REGRET, distance * lost / far), len(pairs)) if lost < math.inf else UNKNOWN
 
 
-def left_out_regret(rows: "Iterable[Assignment]", nearest: "Assignment", shape: Shape, device: Device) -> Recorded:
+def left_out_regret(
+    rows: "Iterable[Assignment]", nearest: "Assignment", shape: Shape, device: Device, *, has_rivals: bool
+) -> Recorded:
     """Expect of a portfolio's choice what the nearest recorded shapes lost when they were left out, and count them.
 
-    What its implementation was behind another one in the same race is lost, too.
+    With ``has_rivals``, where another implementation may be served too, what its own was behind the best of a race is
+    lost as well; shapes at which no other one met it then say nothing.
 
     Fewer than ``MIN_EVIDENCE`` say nothing, nor do shapes from which this one differs in a feature, or by more than a
     factor of two from all of them in a size (``Likeness.is_among``).
     """
     here = likeness(shape, device)
     measured = [
-        (likeness(row.shape, row.device), row.left_out_time - 1.0)
+        (likeness(row.shape, row.device), time - 1.0)
         for row in _comparable(rows, (nearest.source_hash, nearest.triton_version), shape, device)
-        if row.left_out_time is not None
+        if (time := row.left_out_time if has_rivals else row.own_left_out_time) is not None
     ]
     if len(measured) < MIN_EVIDENCE or not here.is_among(there for there, _ in measured):
         return UNKNOWN
@@ -138,7 +141,6 @@ def _comparable(
         row
         for row in rows
         if (row.source_hash, row.triton_version) == measured
-        and (there := likeness(row.shape, row.device)).kind == here.kind
-        and there.features == here.features
+        and here.is_like(likeness(row.shape, row.device))
         and (row.device is device or row.device.model == model)
     ]

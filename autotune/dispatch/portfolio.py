@@ -24,15 +24,22 @@ class PortfolioChoice(NamedTuple):
     """A config of a portfolio, or the space's default where that is its member (``is_default``).
 
     ``nearest`` is the nearest recorded shape that was assigned it. ``expectation`` is of the left-out shapes like this
-    one, and of nothing where the choice is not the first. ``expected_time`` is over the best of all implementations,
-    from shapes like this one at which another one met this one in a race; None where there is none.
+    one, and of nothing where the choice is not the first. ``times`` are expected from shapes of the same features at
+    which another implementation met this one in a race; None where there is none.
     """
 
     config: Config
     is_default: bool
     nearest: "Assignment"
     expectation: Expectation
-    expected_time: float | None = None
+    times: "ExpectedTimes | None" = None
+
+
+class ExpectedTimes(NamedTuple):
+    """The times to expect of an implementation, over that of the best of all: of its choices, and of its winners."""
+
+    chosen: float
+    best: float
 
 
 def choose(
@@ -40,13 +47,16 @@ def choose(
     implementation: Implementation[Any],
     shape: Shape,
     device: Device,
+    *,
+    has_rivals: bool = False,
 ) -> PortfolioChoice | None:
     """Choose from a portfolio the member that the recorded shapes like this one were assigned; None if none is valid.
 
     Args:
         rows: the assignments of the implementation on the device's architecture.
+        has_rivals: another implementation may be served too: what this one was behind it counts as lost.
     """
-    return next(choose_all(rows, implementation, shape, device), None)
+    return next(choose_all(rows, implementation, shape, device, has_rivals=has_rivals), None)
 
 
 def choose_all(
@@ -54,6 +64,8 @@ def choose_all(
     implementation: Implementation[Any],
     shape: Shape,
     device: Device,
+    *,
+    has_rivals: bool = False,
 ) -> Iterator[PortfolioChoice]:
     """Yield the members that recorded shapes like this one were assigned and that are valid here, the likeliest first.
 
@@ -71,15 +83,17 @@ def choose_all(
     votes: dict[Config | None, float] = {}
     for voter in kin:
         votes[voter.member] = votes.get(voter.member, 0.0) + voter.weight
-    expected_time = _expected_time(kin)
+    times = _expected_times(here, kin)
     for place, member in enumerate(sorted(votes, key=lambda member: -votes[member])):
         config = space.default(shape, device) if member is None else member
         if space.why_invalid(config, shape, device) is None:
             nearest = next(voter.row for voter in kin if voter.member == member)
             rows = [voter.row for voter in kin]
-            recorded = left_out_regret(rows, nearest, shape, device) if place == 0 else UNKNOWN
+            recorded = UNKNOWN
+            if place == 0:
+                recorded = left_out_regret(rows, nearest, shape, device, has_rivals=has_rivals)
             expected = Expectation(recorded, implementation, nearest.source_hash, nearest.triton_version)
-            yield PortfolioChoice(config, member is None, nearest, expected, expected_time)
+            yield PortfolioChoice(config, member is None, nearest, expected, times)
 
 
 class _Voter(NamedTuple):
@@ -98,12 +112,19 @@ class _Voter(NamedTuple):
         return 1.0 / max(self.distance, NEARLY_ZERO) ** 2
 
 
-def _expected_time(kin: "Iterable[_Voter]") -> float | None:
-    """Return the weighted mean of what was chosen at left-out shapes took over the best of several implementations."""
+def _expected_times(here: Likeness, kin: "Iterable[_Voter]") -> ExpectedTimes | None:
+    """Return the weighted means of what choices, and winners, took over the best of several implementations.
+
+    Only shapes of the same features say which implementation is faster: softcap turns the order round. The mean of the
+    other 16-bit type counts, and that of sizes farther away, where nothing nearer is recorded.
+    """
     known = [
-        (voter.weight, time if (time := voter.row.left_out_time) is not None else 1.0 + voter.row.behind)
+        (voter.weight, 1.0 + voter.row.behind, voter.row.own_left_out_time or 1.0)
         for voter in kin
-        if voter.row.behind is not None
+        if voter.row.behind is not None and voter.likeness.features == here.features
     ]
-    total = sum(weight for weight, _ in known)
-    return sum(weight * time for weight, time in known) / total if known else None
+    if not known:
+        return None
+    total = sum(weight for weight, _, _ in known)
+    chosen = sum(weight * best * lost for weight, best, lost in known) / total
+    return ExpectedTimes(chosen, sum(weight * best for weight, best, _ in known) / total)

@@ -91,10 +91,15 @@ class Assignment:
         return self.timed > BROAD
 
     @property
+    def own_left_out_time(self) -> float | None:
+        """The time of what the portfolio would choose if it did not know this shape, over the implementation's best."""
+        return None if self.left_out_regret is None else 1.0 + self.left_out_regret
+
+    @property
     def left_out_time(self) -> float | None:
-        """The time of what the portfolio would choose if it did not know this shape, over the best of all
-        implementations of its race, or of its own where there was no other."""
-        return None if self.left_out_regret is None else (1.0 + self.left_out_regret) * (1.0 + (self.behind or 0.0))
+        """The same over the best of all implementations; None where no other one met this one in a race."""
+        own = self.own_left_out_time
+        return None if own is None or self.behind is None else own * (1.0 + self.behind)
 
 
 _DEVICE_COLUMNS: Final = tuple(column for column in FIXED_COLUMNS if column.name in DEVICE)

@@ -253,19 +253,21 @@ def test_only_what_a_gpu_measured_by_itself_and_as_usual_counts(change: dict[str
     assert read_recordings(IMPLEMENTATION, [[sample.trial(**change)]]) == []
 
 
-def test_an_implementation_is_behind_the_best_of_its_race_and_of_no_other() -> None:
-    first, second = (
-        replace(each, race_id=name, best_us=110.0) for name, each in zip("ac", lengths({A: 1.0}, {A: 1.0}), strict=True)
-    )
-    rivals = [replace(first, best_us=100.0), replace(second, race_id="b", best_us=50.0)]
-    assert find_behind([first, second], rivals) == {(first.shape, first.device): pytest.approx(0.1)}
-    assert find_behind([replace(first, best_us=90.0)], rivals) == {(first.shape, first.device): 0.0}
-    assert find_behind([replace(first, race_id="")], [replace(first, race_id="")]) == {}
-    rows = assign(IMPLEMENTATION, [first, second], find_behind([first, second], rivals))
+def test_an_implementation_is_behind_the_best_of_a_race_that_both_were_in() -> None:
+    first, second = lengths({A: 1.0}, {A: 1.0})
+    own = [replace(first, races={"1": 110.0, "2": 80.0}), replace(second, races={"3": 110.0})]
+    rivals = [replace(first, races={"1": 100.0}), replace(second, races={"4": 50.0})]
+    assert find_behind(own, rivals) == {(first.shape, first.device): pytest.approx(0.1)}
+    assert find_behind([replace(first, races={"1": 90.0})], rivals) == {(first.shape, first.device): 0.0}
+    newest = [*rivals, replace(first, races={"2": 40.0})]
+    assert find_behind(own, newest) == {(first.shape, first.device): 1.0}
+    rows = assign(IMPLEMENTATION, own, find_behind(own, rivals))
     assert [row.behind for row in rows] == [pytest.approx(0.1), None]
 
 
-def test_a_recording_knows_the_least_time_of_its_newest_race() -> None:
-    rows = [sample.trial(race_id=race, timing=sample.timing(median)) for race, median in (("1", 90.0), ("2", 120.0))]
-    (found,) = read_recordings(IMPLEMENTATION, [rows])
-    assert (found.race_id, found.best_us) == ("2", 120.0)
+def test_a_recording_knows_the_least_time_of_each_race_of_all_tables() -> None:
+    sweep = [sample.trial(race_id="1", timing=sample.timing(median)) for median in (120.0, 90.0)]
+    failed = sample.trial(race_id="2", status=Status.WRONG_RESULT, timing=sample.timing(1.0))
+    winners = [sample.trial(race_id="2", timing=sample.timing(130.0)), failed]
+    (found,) = read_recordings(IMPLEMENTATION, [sweep, winners])
+    assert found.races == {"1": 90.0, "2": 130.0}

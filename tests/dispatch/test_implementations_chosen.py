@@ -1,20 +1,22 @@
 """The default that is served where several implementations have portfolios: the one that was faster near the shape."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import alternatives_for, choose
 from autotune.dispatch.kernel import Alternative
+from autotune.registry import our_implementations
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION as GLUON
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape
-from autotune.table import Assignment
+from autotune.table import Assignment, Served
 from tests import sample
 
 SHORT, LONG = sample.shape(512), sample.shape(8192)
+SERVED: Final = Served(sample.trial(LONG), "shipped")
 
 
 def of_gluon(problem: AttentionShape, behind: float | None, **changes: Any) -> Assignment:
@@ -38,12 +40,86 @@ def test_the_implementation_that_was_faster_at_the_shapes_near_is_served_with_wh
     unraced = [replace(row, behind=None) for row in rows]
     assert first_of_both(sample.shape(6000), *unraced).candidate.implementation == "triton"
     assert first_of_both(sample.shape(6000), *rows[:2], *unraced[2:]).candidate.implementation == "triton"
-    several = [sample.assignment(sample.shape(seq), behind=0.5) for seq in (2048, 4096, 8192)]
-    found = choose(several, IMPLEMENTATION, sample.shape(4096), NVIDIA_H200)
+
+
+@pytest.mark.parametrize(
+    ("has_rivals", "behind", "expected"),
+    [
+        (True, 0.5, (pytest.approx(1.01 * 1.5 - 1.0), 3)),
+        (False, 0.5, (pytest.approx(0.01), 3)),  # nothing else is admitted
+        (True, None, (None, 0)),  # it met no other: nothing says how far behind it is
+    ],
+)
+def test_what_an_implementation_is_behind_is_lost_where_another_is_admitted(
+    has_rivals: bool, behind: float | None, expected: tuple[object, int]
+) -> None:
+    several = [sample.assignment(sample.shape(seq), behind=behind) for seq in (2048, 4096, 8192)]
+    found = choose(several, IMPLEMENTATION, sample.shape(4096), NVIDIA_H200, has_rivals=has_rivals)
     assert found is not None
-    regret, count = found.expectation.recorded
-    assert count == 3
-    assert regret == pytest.approx(1.01 * 1.5 - 1.0)
+    assert found.expectation.recorded == expected
+
+
+@pytest.mark.parametrize("change", [{"softcap": True}, {"window": 128}], ids=str)
+def test_only_shapes_of_the_same_features_say_which_is_faster(change: dict[str, Any]) -> None:
+    rows = [sample.assignment(LONG, behind=0.4), of_gluon(LONG, 0.0)]
+    asked = {"seq": 8192, "causal": True, **change}
+    assert first_of_both(sample.shape(**asked), *rows).candidate.implementation == "triton"
+    of_them = [sample.assignment(sample.shape(**asked), behind=0.4), of_gluon(sample.shape(**asked), 0.0)]
+    assert first_of_both(sample.shape(**asked), *rows, *of_them).candidate.implementation == "gluon_hopper"
+
+
+def test_the_other_16_bit_type_is_served_what_was_faster_and_expects_nothing() -> None:
+    rows = [sample.assignment(LONG, behind=0.4), of_gluon(LONG, 0.0)]
+    found = first_of_both(sample.shape(8192, dtype="float16"), *rows)
+    assert found.candidate.implementation == "gluon_hopper"
+    assert found.provenance.expected_regret is None
+
+
+def test_an_implementation_without_recordings_leaves_the_others_in_order() -> None:
+    """Of few queries three of ours are admitted, and of the splitting one nothing is recorded."""
+    ours = our_implementations("flash_attention")
+    assert [each.name for each in ours] == ["triton", "gluon_hopper", "triton_split_keys"]
+    small = sample.config(BLOCK_Q=64, num_warps=4)
+    rows = [sample.assignment(SHORT, small, behind=0.4), of_gluon(SHORT, 0.0)]
+    asked = sample.shape(seq_q=64, seq_kv=512, batch=64)
+    for admitted in (ours, [ours[2], *ours[:2]]):
+        found = alternatives_for(asked, NVIDIA_H200, [], admitted, portfolio=rows)
+        unknown = [each.name for each in admitted].index("triton_split_keys")
+        expected = ["gluon_hopper", "triton"]
+        expected.insert(unknown, "triton_split_keys")
+        assert [each.candidate.implementation for each in found][:3] == expected
+
+
+@pytest.mark.parametrize(
+    ("behind", "asked", "is_first"),
+    [
+        (0.4, LONG, True),
+        (0.4, sample.shape(7000), True),  # a row near by gives way as well
+        (0.005, LONG, False),  # no race tells so little apart
+        (0.0, LONG, False),
+        (None, LONG, False),
+    ],
+)
+def test_a_row_gives_way_to_an_implementation_that_was_not_in_its_race_and_was_faster_elsewhere(
+    behind: float | None, asked: AttentionShape, is_first: bool
+) -> None:
+    rows = [sample.assignment(LONG, behind=behind, left_out_regret=None)]
+    rows.append(of_gluon(LONG, None if behind is None else 0.0, left_out_regret=None))
+    found = alternatives_for(asked, NVIDIA_H200, [SERVED], [IMPLEMENTATION, GLUON], portfolio=rows)
+    assert (found[0].candidate.implementation == "gluon_hopper") == is_first
+    stored = found[1 if is_first else 0]
+    assert (stored.candidate, stored.provenance.row) == (SERVED.trial.candidate, SERVED.trial)
+    if is_first:
+        assert found[0].provenance.cause.startswith("gluon_hopper is expected faster than what triton has tuned for")
+
+
+def test_a_row_of_both_decides_whatever_was_faster_elsewhere() -> None:
+    theirs = GLUON.space.default(LONG, NVIDIA_H200)
+    slower = sample.trial(LONG, theirs, implementation=GLUON.name, timing=sample.timing(230.0))
+    rows = [sample.assignment(LONG, behind=0.4), of_gluon(LONG, 0.0)]
+    both = [SERVED, Served(slower, "shipped")]
+    found = alternatives_for(LONG, NVIDIA_H200, both, [IMPLEMENTATION, GLUON], portfolio=rows)
+    assert [each.candidate.implementation for each in found[:2]] == ["triton", "gluon_hopper"]
 
 
 def test_an_implementation_of_which_nothing_recorded_is_valid_is_not_passed_over() -> None:
