@@ -145,7 +145,7 @@ def _lanes(block_q: int, shape: AttentionShape) -> int:
 def _most_rows(shape: AttentionShape) -> int:
     """Return the rows of a tile of which every device has the registers; float32 is three numbers of bfloat16."""
     if shape.dtype == "float32":
-        return 16 if max(shape.head_dim, shape.head_dim_v) > 128 else 32
+        return 16 if _is_wide(shape) else 32
     return 64 if _is_wide(shape) else 128
 
 
@@ -156,9 +156,9 @@ def _is_wide(shape: AttentionShape) -> bool:
 def default(shape: AttentionShape, device: Device) -> Config:
     """Return a config that fits every GPU of its family, by the least shared memory that one has.
 
-    As many splits as give each SM two programs, of tiles enough to fill a pipeline. Loads by pointer leave so few
-    registers on sm_90 that ptxas waits for each product of a warp group before it begins the next: 234 a thread instead
-    of 145 of 64 rows and 64 keys (heads of 128, bfloat16; Triton 3.6.0, 2026-11-24).
+    As many splits as give each SM two programs, of tiles enough to fill a pipeline. Loads are by descriptor where there
+    are any, since they take fewer registers: 145 a thread instead of 234 of 64 rows and 64 keys on sm_90 (heads of 128,
+    bfloat16; Triton 3.6.0, 2026-11-24, ``python -m tests.kernels.flash_attention.split_sample sm_90``).
     """
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)
@@ -169,8 +169,7 @@ def default(shape: AttentionShape, device: Device) -> Config:
     most_bytes = TILE_BYTES // 2 if is_small and device.has("async_copies") else TILE_BYTES
     block_k = min(128, most_bytes // width // item_bytes, power_of_two(shape.seq_kv))
     block_k = max(bounds.MIN_BLOCK if _is_wide(shape) else bounds.MIN_BLOCK_K, block_k)
-    most_rows = GROUP_ROWS if device.has("wgmma") and width <= 128 else bounds.MIN_BLOCK
-    block_q = min(max(_most_rows(shape), most_rows), bounds.padded_length(shape.group * shape.seq_q))
+    block_q = min(_most_rows(shape), bounds.padded_length(shape.group * shape.seq_q))
     # Two programs an SM. Beside the tiles in flight lie the queries.
     room = device.shared_memory_bytes // 2 - block_q * width_k * item_bytes
     stages = room // (block_k * (width_k + width_v) * item_bytes) + 1
