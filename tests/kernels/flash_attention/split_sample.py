@@ -24,7 +24,7 @@ def shape_of(head_dim: int, dtype: str) -> AttentionShape:
     return AttentionShape(batch=1, heads=32, kv_heads=8, seq_q=16, seq_kv=32768, head_dim=head_dim, dtype=dtype)
 
 
-def compile_default(shape: AttentionShape, **changes: str) -> dict[str, int | str]:
+def compile_default(shape: AttentionShape, **changes: str) -> dict[str, int | None]:
     """Compile the default, with changes, and return what it takes."""
     config = Config({**IMPLEMENTATION.space.default(shape, NVIDIA_H200), **changes})
     outcome = compile_candidate(KERNEL, Candidate(IMPLEMENTATION.name, config), shape, NVIDIA_H200)
