@@ -30,6 +30,7 @@ LAUNCHES, REPEATS = 10_000, 1000
 BATCH: Final = 128  # launches between two waits for the device: a queue is not longer than this
 # A launch of these shapes takes 20 to 60 us (NVIDIA H200, 2026-11-24), all of one implementation a minute or two.
 SECONDS: Final = 400.0
+REFUSED: Final = "  not launched: "  # begins the line below a config that the toolchain refuses
 SHAPES: Final = tuple(
     AttentionShape(batch=4, heads=16, kv_heads=4, seq_q=1000, head_dim=head_dim, causal=causal)
     for head_dim in (64, 128, 256)
@@ -91,7 +92,7 @@ def _fails(
     except Exception as error:
         if not is_toolchain_refusal(error):
             raise
-        print(f"  not launched: {str(error).splitlines()[0]}")
+        print(f"{REFUSED}{str(error).splitlines()[0]}")
         return False
     for number in range(launches):
         kernel.launch(config, inputs, outputs)
@@ -132,10 +133,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         compile_all(each)
         words = (each.name, "--launch", f"--launches={given.launches}", f"--repeats={given.repeats}")
         ended = processes.run(MODULE, *words, seconds=SECONDS)
-        count = sum(line.startswith(each.name) for line in ended.output.splitlines())
+        lines = ended.output.splitlines()
+        refused = sum(line.startswith(REFUSED) for line in lines)
+        count = sum(line.startswith(each.name) for line in lines) - refused
         how = {None: "hung", 0: "all well"}.get(ended.code, f"ended with {ended.code}")
         runs = f"{len(shapes_of(each))} defaults of {given.repeats} runs in {ended.seconds:.0f} s"
-        print(f"{each.name}: {count} schedules of {given.launches} launches, {runs}: {how}", flush=True)
+        print(
+            f"{each.name}: {count} schedules of {given.launches} launches, {refused} not launched, {runs}: {how}",
+            flush=True,
+        )
         if ended.code != 0:
             print(ended.tail(), flush=True)
             code = 1

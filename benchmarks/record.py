@@ -246,14 +246,15 @@ def record_grid(arguments: argparse.Namespace, deadline: float) -> bool:
         recording = GridRecording(
             executor, store, arguments.results, deadline, names=arguments.implementation, ahead=ahead
         )
-        return recording.record(recording.missing(cells) if arguments.missing else cells)
+        supported = recording.supported(cells)
+        return bool(supported) and recording.record(recording.missing(supported) if arguments.missing else supported)
 
 
 @contextlib.contextmanager
 def kept_in(folder: Path | None) -> Iterator[Store]:
-    """Make a store in a folder, or in one for the time being, stand for the user's tables.
+    """Make a store in a folder, or in a temporary one, stand for the user's tables.
 
-    The winners of these are no neighbours of shipped ones.
+    A search begins from stored winners of like shapes: the user's own must not decide what ships.
     """
     with tables_in(folder):
         yield Store(home())

@@ -6,7 +6,7 @@ import torch
 
 from autotune.kernels.tiles.partials import Partials
 
-PIECE: Final = 512  # bytes: what torch aligns an allocation to, and so the second half of one
+PIECE: Final = 512  # bytes: torch aligns an allocation to a multiple of it; the statistics begin at one, too
 
 
 class Workspace:

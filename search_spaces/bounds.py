@@ -13,6 +13,7 @@ from autotune.space import Config, Parameter, Value
 MAX_LIVE_VALUES: Final = 256
 
 MIN_BLOCK: Final = 16  # rows or columns of a tile: matrix instructions take no fewer
+MIN_BLOCK_K: Final = 32  # of kernels that split keys: shorter tiles spend their time on beginning and ending
 SWIZZLE_COLUMNS: Final = 64  # of 16 bits: the 128 bytes of the widest swizzle
 
 # Of an SM and of a thread (CUDA C++ Programming Guide, table of compute capabilities).

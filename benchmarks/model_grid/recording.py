@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from autotune.errors import AutotuneError, MissingDependencyError, UsageError
+from autotune.errors import AutotuneError, MissingDependencyError
 from autotune.executor import Executor
+from autotune.implementation import Implementation
 from autotune.registry import get_implementation, get_operation, our_implementations
 from autotune.shape import Shape
 from autotune.table import Store, shipped_grid, shipped_sweeps, shipped_winners
@@ -70,16 +71,25 @@ class GridRecording:
             self.parts[title] = _read_part(title, self.executor, self.store, folders)
         return self.parts[title]
 
-    def parts_for(self, each: GridCell) -> list[Part]:
-        """Return what is known of each implementation that is measured for a problem; UsageError if none is."""
-        found = [
-            self.part(implementation.title)
+    def implementations_for(self, each: GridCell) -> list[Implementation[Any]]:
+        """Return the implementations that are measured for a problem; none where no named one supports it here."""
+        return [
+            implementation
             for implementation in our_implementations(each.operation)
             if (not self.names or implementation.name in self.names)
             and implementation.supports(each.shape, self.executor.device) is None
         ]
-        if not found:
-            raise UsageError(f"{each}: no implementation among {', '.join(self.names) or 'ours'} supports it here")
+
+    def parts_for(self, each: GridCell) -> list[Part]:
+        """Return what is known of each implementation that is measured for a problem."""
+        return [self.part(implementation.title) for implementation in self.implementations_for(each)]
+
+    def supported(self, cells: Sequence[GridCell]) -> list[GridCell]:
+        """Return the problems that an implementation is measured for, and print how many the others are."""
+        found = [each for each in cells if self.implementations_for(each)]
+        if unsupported := len(cells) - len(found):
+            names = ", ".join(self.names) or "our implementations"
+            print(f"{unsupported} of {len(cells)} problems are left out: {names} cannot compute them here", flush=True)
         return found
 
     def missing(self, cells: Sequence[GridCell]) -> list[GridCell]:
@@ -96,8 +106,8 @@ class GridRecording:
         ]
 
     def record(self, cells: Sequence[GridCell]) -> bool:
-        """Record problems in order until the deadline, then ship; return True if none failed or is left."""
-        failures, done, wanted = 0, 0, 0
+        """Record what is supported in order until the deadline, then ship; return True if none failed or is left."""
+        cells, failures, done, wanted = self.supported(cells), 0, 0, 0
         try:
             for done, each in enumerate(cells):
                 if time.monotonic() + self._seconds_of(each) > self.deadline:
@@ -142,7 +152,7 @@ class GridRecording:
         for part in parts:
             name = part.knowledge.implementation.name
             part.known[each.shape] = [row for row in found.rows if row.implementation == name]
-        self.expected += device_seconds(each.operation, each.shape)
+        self.expected += self._estimate(each)
         self.taken += time.monotonic() - started
         print(f"{place} {each}\n  {_summary(found)}", flush=True)
         return True
@@ -154,7 +164,11 @@ class GridRecording:
     def _seconds_of(self, each: GridCell) -> float:
         """Expect how long a problem takes, and shipping after it, by the estimate and by how far that was off."""
         off = max(1.0, self.taken / self.expected) if self.expected else 1.0
-        return SHIP_SECONDS + SAFETY * off * device_seconds(each.operation, each.shape)
+        return SHIP_SECONDS + SAFETY * off * self._estimate(each)
+
+    def _estimate(self, each: GridCell) -> float:
+        """Estimate how long the device takes to measure all implementations of a problem."""
+        return len(self.implementations_for(each)) * device_seconds(each.operation, each.shape)
 
     def _compile_ahead(self, ahead: CompileAhead, each: GridCell) -> None:
         candidates = [

@@ -9,7 +9,7 @@ import torch
 
 from autotune.kernels.paged_cache.layout import allocate_caches
 from autotune.kernels.paged_cache.quantization import LARGEST, quantize
-from autotune.search_spaces.paged_decode.decode_default import MIN_BLOCK_ROWS
+from autotune.search_spaces.bounds import MIN_BLOCK
 from autotune.shape import PagedShape
 
 SOFTCAP: Final = 20.0  # a typical cap, for inputs of shapes that have one (Gemma-2 uses 50, Grok-1 30)
@@ -77,7 +77,7 @@ def check_shapes(shape: PagedShape) -> Sequence[CheckShape]:
     page = shape.page_size
     edges = (0, 1, shape.seq_q, page - 1, page, page + 1, 63, 257, context, context - 1, 0)
     fields = shape.as_dict()
-    sm_count = CHECK_PROGRAMS * shape.kv_heads * -(-shape.group * shape.seq_q // MIN_BLOCK_ROWS)
+    sm_count = CHECK_PROGRAMS * shape.kv_heads * -(-shape.group * shape.seq_q // MIN_BLOCK)
 
     def small(lengths: tuple[int, ...], sm_count: int | None) -> CheckShape:
         lengths = tuple(min(length, context) for length in lengths)

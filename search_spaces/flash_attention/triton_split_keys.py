@@ -26,9 +26,7 @@ PARAMETERS: Final = (
 )
 
 MOST_QUERIES: Final = 64  # of more, blocks of queries make programs enough
-WIDE: Final = 256  # bytes of a row of keys: of wider ones a tile fills shared memory and registers sooner
-MIN_BLOCK_K: Final = 32  # shorter tiles spend their time on beginning and ending
-MIN_ROWS: Final = 16  # of matrix instructions: fewer rows are padded
+WIDE_BYTES: Final = 256  # of a row of keys: of wider ones a tile fills shared memory and registers sooner
 WARP_ROWS, WARP_COLUMNS = 16, 8  # that a matrix instruction of one warp takes
 GROUP_ROWS, GROUP_WARPS = 64, 4  # and one of a warp group
 MAX_LOADS: Final = 32  # of 16 bytes a tile of keys and one of values, whose addresses a thread holds at once
@@ -88,9 +86,12 @@ def _bad_tile(config: Config, shape: AttentionShape) -> str | None:
         return f"num_warps={warps} is no group of {GROUP_WARPS}, which BLOCK_Q={block_q} has rows for"
     if block_k < WARP_COLUMNS * warps and block_q < WARP_ROWS * warps and not _is_wide(shape):  # these need registers
         return f"BLOCK_K={block_k} gives some of num_warps={warps} no column of {WARP_COLUMNS} keys"
-    if block_k < MIN_BLOCK_K and not _is_wide(shape):
-        return f"BLOCK_K={block_k} is shorter than {MIN_BLOCK_K}, which only rows of more than {WIDE} bytes make up for"
-    return bounds.too_long("BLOCK_K", block_k, max(MIN_BLOCK_K, shape.seq_kv), f"length of {shape.seq_kv}")
+    if block_k < bounds.MIN_BLOCK_K and not _is_wide(shape):
+        return (
+            f"BLOCK_K={block_k} is shorter than {bounds.MIN_BLOCK_K}, "
+            f"which only rows of more than {WIDE_BYTES} bytes make up for"
+        )
+    return bounds.too_long("BLOCK_K", block_k, max(bounds.MIN_BLOCK_K, shape.seq_kv), f"length of {shape.seq_kv}")
 
 
 def _idle_loads(config: Config, device: Device) -> str | None:
@@ -144,20 +145,20 @@ def _lanes(block_q: int, shape: AttentionShape) -> int:
 def _most_rows(shape: AttentionShape) -> int:
     """Return the rows of a tile of which every device has the registers; float32 is three numbers of bfloat16."""
     if shape.dtype == "float32":
-        return 16 if max(shape.head_dim, shape.head_dim_v) > 128 else 32
+        return 16 if _is_wide(shape) else 32
     return 64 if _is_wide(shape) else 128
 
 
 def _is_wide(shape: AttentionShape) -> bool:
-    return max(bounds.padded_widths(shape.head_dim, shape.head_dim_v)) * ITEM_BYTES[shape.dtype] > WIDE
+    return max(bounds.padded_widths(shape.head_dim, shape.head_dim_v)) * ITEM_BYTES[shape.dtype] > WIDE_BYTES
 
 
 def default(shape: AttentionShape, device: Device) -> Config:
     """Return a config that fits every GPU of its family, by the least shared memory that one has.
 
-    As many splits as give each SM two programs, of tiles enough to fill a pipeline. Loads by pointer leave so few
-    registers on sm_90 that ptxas waits for each product of a warp group before it begins the next: 234 a thread instead
-    of 145 of 64 rows and 64 keys (heads of 128, bfloat16; Triton 3.6.0, 2026-11-24).
+    As many splits as give each SM two programs, of tiles enough to fill a pipeline. Loads are by descriptor where there
+    are any, since they take fewer registers: 145 a thread instead of 234 of 64 rows and 64 keys on sm_90 (heads of 128,
+    bfloat16; Triton 3.6.0, 2026-11-24, ``python -m tests.kernels.flash_attention.split_sample sm_90``).
     """
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)
@@ -167,9 +168,8 @@ def default(shape: AttentionShape, device: Device) -> Config:
     is_small = device.shared_memory_bytes <= compiled_tiles.SMALL_SHARED_MEMORY
     most_bytes = TILE_BYTES // 2 if is_small and device.has("async_copies") else TILE_BYTES
     block_k = min(128, most_bytes // width // item_bytes, power_of_two(shape.seq_kv))
-    block_k = max(16 if _is_wide(shape) else MIN_BLOCK_K, block_k)
-    most_rows = GROUP_ROWS if device.has("wgmma") and width <= 128 else MIN_ROWS
-    block_q = min(max(_most_rows(shape), most_rows), bounds.padded_length(shape.group * shape.seq_q))
+    block_k = max(bounds.MIN_BLOCK if _is_wide(shape) else bounds.MIN_BLOCK_K, block_k)
+    block_q = min(_most_rows(shape), bounds.padded_length(shape.group * shape.seq_q))
     # Two programs an SM. Beside the tiles in flight lie the queries.
     room = device.shared_memory_bytes // 2 - block_q * width_k * item_bytes
     stages = room // (block_k * (width_k + width_v) * item_bytes) + 1

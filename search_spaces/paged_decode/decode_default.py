@@ -1,70 +1,48 @@
 """The default of paged decode: how a batch's keys are spread over the programs of a GPU, by its sizes alone.
 
 A decode reads keys and values once and hardly computes: its time is that of reading them, while every SM has enough
-bytes in flight, and what programs take to begin and partial results to be merged. Constants are from the grid of the
-NVIDIA H200 (2026-11-23: 100 problems of named models, of which 12 to 40 configs each were tried), where ratios stand
-beside them, over the best config of the same problem.
+bytes in flight, and what programs take to begin and partial results to be merged. Constants were chosen by the grid of
+the NVIDIA H200 (2026-11-23: 100 problems of named models, of which 12 to 40 configs each were tried), whose trials ship
+in ``results/nvidia_h200/paged_decode/grids``.
 """
 
 import math
-from typing import Final, NamedTuple
+from typing import Final
 
 from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES
 from autotune.rounding import power_of_two
 from autotune.search_spaces import bounds, compiled_tiles
+from autotune.search_spaces.paged_decode.decode_work import idle_work, keys_read, outweighs_reading
 from autotune.shape import PagedShape
 from autotune.space import Config, Value
 
 SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
-MIN_BLOCK_ROWS: Final = 16  # of matrix instructions: fewer rows are padded
 MAX_BLOCK_ROWS: Final = 64
-MIN_BLOCK_K: Final = 32  # shorter tiles spend their time on beginning and ending
-WIDE: Final = 256  # of wider heads a tile fills shared memory and registers sooner
+WIDE: Final = 256  # numbers of a row: of wider heads a tile fills shared memory and registers sooner
 
 PROGRAMS: Final = 2  # an SM, and the keys of a tile of each, with as many bytes of values: enough in flight
 TILE_BYTES: Final = 16384
 MAX_BLOCK_K: Final = 128
-# One program an SM has as much in flight with a tile twice as large, and reads longer pieces of fewer sequences: of
-# batch 32 with 32/32 heads it was the best where four programs an SM of half the tile and the warps took 1.18 to 1.36x.
+# One program an SM has as much in flight with a tile twice as large, and reads longer pieces of fewer sequences.
 LARGE_TILE_BYTES: Final = 65536  # of keys and values
 LARGE_TILE_WARPS: Final = 8
 MAX_LARGE_BLOCK_K: Final = 256
 MAX_HEADS: Final = 8
 BUSY: Final = 0.9  # programs an SM: whole sequences leave 4 of 132 SMs idle, and spare merging
 # Splits shorten reading as their number, and lengthen merging as much: together least where they follow the square
-# root of the keys, fewer where partial results are wider. Of 1,024 keys 16 were best, but 32 where each program has an
-# SM of its own; there, of 8,192 keys, 64.
+# root of the keys, fewer where partial results are wider: half the root, but all of it where each program has an SM of
+# its own.
 SPLITS_OF_ROOT: Final = 0.5
 USUAL_WIDTH: Final = 128
 MIN_TILES: Final = 2  # of a split: they fill its pipeline
 MIN_TILES_WHOLE: Final = 4  # of a whole sequence, in the mean
 # Tiles of the longest program above which equal shares of a list of tiles take less time: they have a second kernel, as
-# splits have, and whole sequences have none. Up to 16 tiles whole sequences were 0.66 to 1.03x of shares, of 32 tiles
-# 1.02 to 1.24x.
+# splits have, and whole sequences have none.
 LONG_WHOLE, LONG_SPLIT = 16, 8
-# Partial results of so many bytes in float32, merged so many at once, are left in 16 bits: float32 took 1.02x with 16
-# splits, 1.1 to 1.2x with 64 and 128.
+# Partial results of so many bytes in float32, merged so many at once, are left in 16 bits.
 NARROWED_BYTES: Final = 2**20
 NARROWED_SPLITS: Final = 16
-
-
-class Reads(NamedTuple):
-    """The keys that are read of a sequence, at most and in the mean: no more than the window has."""
-
-    longest: int
-    mean: int
-
-    @property
-    def evenness(self) -> float:
-        """The mean over the longest, from above 0 to 1: the share of the time that a program a sequence is busy."""
-        return self.mean / self.longest
-
-
-def keys_read(shape: PagedShape) -> Reads:
-    """Return how many keys of a sequence are read."""
-    reach = shape.max_context if shape.window is None else min(shape.max_context, shape.window + shape.seq_q - 1)
-    return Reads(reach, min(reach, shape.mean_context))
 
 
 def is_wide(shape: PagedShape) -> bool:
@@ -77,12 +55,16 @@ def preferred(shape: PagedShape, device: Device) -> list[Config]:
 
     Sequences of one length are split until each SM has two programs, if merging does not take longer; where there is
     one for each SM without, they are not. Neither are sequences of different lengths, where SMs have one in the mean.
-    But where the longest program would have many tiles, programs take equal shares of the list of all tiles.
+    But where the longest program would have many tiles, or where splits enough for the SMs would leave more bytes of
+    partial results than they read, programs take equal shares of the list of all tiles.
     """
-    plan = _Plan(shape, device)
+    return [config for config in _candidates(_Plan(shape, device)) if idle_work(config, shape, device) is None]
+
+
+def _candidates(plan: "_Plan") -> list[Config]:
     if plan.reads.evenness == 1.0:
         return [plan.whole_heads() if plan.takes_large_tiles() else plan.split(), *plan.flat()]
-    is_whole = plan.busy >= BUSY and plan.rows == MIN_BLOCK_ROWS
+    is_whole = plan.busy >= BUSY and plan.rows == bounds.MIN_BLOCK
     config = plan.whole() if is_whole else plan.split()
     tiles = plan.reads.longest / config.integer("NUM_SPLITS") * config.integer("HEADS") / config.integer("BLOCK_K")
     is_long = tiles > (LONG_SPLIT if config.integer("NUM_SPLITS") > 1 else LONG_WHOLE)
@@ -102,7 +84,7 @@ class _Plan:
         item_bytes = KV_ITEM_BYTES[shape.kv_dtype]
         self.key_bytes = (self.width_k + self.width_v) * item_bytes
         self.rows_of_a_head = shape.group * shape.seq_q
-        self.rows = min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, power_of_two(self.rows_of_a_head)))
+        self.rows = min(MAX_BLOCK_ROWS, max(bounds.MIN_BLOCK, power_of_two(self.rows_of_a_head)))
         self.sequences = shape.batch * shape.kv_heads * -(-self.rows_of_a_head // self.rows)
         self.busy = self.sequences * self.reads.evenness / device.sm_count
         self.heads = self._most_heads(2, programs=0.0)
@@ -110,7 +92,7 @@ class _Plan:
         if device.shared_memory_bytes <= compiled_tiles.SMALL_SHARED_MEMORY and device.has("async_copies"):
             # Two blocks an SM, or its four schedulers have one warp each (benchmarks.architecture_defaults).
             most_bytes, self.room = most_bytes // 2, self.room // 2
-        self.least_block_k = 16 if is_wide(shape) else MIN_BLOCK_K
+        self.least_block_k = bounds.MIN_BLOCK if is_wide(shape) else bounds.MIN_BLOCK_K
         most = min(MAX_BLOCK_K, most_bytes // max(self.width_k, self.width_v) // item_bytes)
         self.block_k = max(self.least_block_k, most)
 
@@ -119,7 +101,7 @@ class _Plan:
         where shared memory holds two."""
         return (
             self.busy >= BUSY
-            and self.rows == MIN_BLOCK_ROWS
+            and self.rows == bounds.MIN_BLOCK
             and KV_ITEM_BYTES[self.shape.kv_dtype] == 2
             and not is_wide(self.shape)
             and self.device.shared_memory_bytes >= bounds.LARGE_SHARED_MEMORY
@@ -127,7 +109,7 @@ class _Plan:
 
     def whole_heads(self) -> Config:
         """Return a program a sequence, of so many KV heads that each SM has one program."""
-        if self.width_v > USUAL_WIDTH:  # their accumulators leave eight warps no time to wait: 1.00x, 1.04x of 64 keys
+        if self.width_v > USUAL_WIDTH:  # their accumulators leave eight warps no time to wait
             return self.whole()
         heads = self._most_heads(MAX_HEADS, programs=BUSY)
         block_k = min(MAX_LARGE_BLOCK_K, power_of_two(-(-LARGE_TILE_BYTES // self.key_bytes)))
@@ -144,8 +126,8 @@ class _Plan:
         wanted, worth = PROGRAMS / self.busy, self._worth_merging()
         several = self.heads * wanted
         if several <= worth and self.reads.longest / several >= MIN_TILES * self.block_k / self.heads:
-            return self._split(self.heads, self.block_k, _round_down(several))
-        splits = _round_down(min(wanted, worth))
+            return self._split(self.heads, self._within_context(self.block_k, self.heads), self._most_splits(several))
+        splits = self._most_splits(min(wanted, worth))
         return self._split(1, self._cut(self.block_k, 1, self.reads.longest // splits // MIN_TILES), splits)
 
     def flat(self) -> list[Config]:
@@ -155,7 +137,8 @@ class _Plan:
 
     def _worth_merging(self) -> float:
         """Return the most splits that shorten reading by more than merging takes."""
-        tiles, root = self.reads.longest / MIN_BLOCK_K, math.sqrt(self.reads.longest * USUAL_WIDTH / self.width_v)
+        longest = self.reads.longest
+        tiles, root = longest / bounds.MIN_BLOCK_K, math.sqrt(longest * USUAL_WIDTH / self.width_v)
         has_own_sm = self.sequences * _round_down(min(tiles, root)) <= self.device.sm_count
         return min(tiles, root if has_own_sm else SPLITS_OF_ROOT * root)
 
@@ -165,30 +148,49 @@ class _Plan:
         while (
             2 * heads <= most
             and self.shape.kv_heads % (2 * heads) == 0
-            and 2 * heads * self.rows_of_a_head <= MIN_BLOCK_ROWS
+            and 2 * heads * self.rows_of_a_head <= bounds.MIN_BLOCK
             and self.busy / (2 * heads) >= programs
         ):
             heads *= 2
         return heads
 
     def _cut(self, block_k: int, heads: int, tokens: int) -> int:
-        """Return the keys of a tile that is no longer than so many tokens of its heads."""
+        """Return the keys of a tile that is no longer than so many tokens of its heads, nor than the context."""
         tokens = max(self.least_block_k, tokens)
-        return min(block_k, heads * (power_of_two(tokens + 1) // 2))
+        return self._within_context(min(block_k, heads * (power_of_two(tokens + 1) // 2)), heads)
 
-    def _split(self, heads: int, block_k: int, splits: int, *, warps: int = 4) -> Config:
+    def _within_context(self, block_k: int, heads: int) -> int:
+        """Return the keys of a tile that is no longer than the padded context of its heads."""
+        return min(block_k, max(self.least_block_k, heads * power_of_two(self.shape.max_context)))
+
+    def _most_splits(self, most: float) -> int:
+        """Return the most splits of the space, up to ``most`` or one.
+
+        Of sequences of one length they leave no more bytes than they read. Of others too many are not preferred at all:
+        equal shares take their place.
+        """
+        return max(
+            each
+            for each in SPLITS
+            if each <= max(1.0, most)
+            and (self.reads.evenness < 1.0 or outweighs_reading(each, self._partials(each), self.shape) is None)
+        )
+
+    def _partials(self, splits: int) -> str:
+        """Return the type that partial results of so many splits are left in."""
         shape = self.shape
         partial_bytes = 4 * splits * shape.batch * shape.heads * shape.seq_q * self.width_v
-        is_narrowed = partial_bytes >= NARROWED_BYTES and splits >= NARROWED_SPLITS
+        return shape.dtype if partial_bytes >= NARROWED_BYTES and splits >= NARROWED_SPLITS else "float32"
+
+    def _split(self, heads: int, block_k: int, splits: int, *, warps: int = 4) -> Config:
         amounts: dict[str, Value] = {
             "NUM_SPLITS": splits,
             "COMBINE": "kernel",
-            "PARTIALS": shape.dtype if is_narrowed else "float32",
+            "PARTIALS": self._partials(splits),
         }
         return self._config(heads, block_k, warps, schedule="split", **amounts)
 
     def _config(self, heads: int, block_k: int, warps: int = 4, **schedule: Value) -> Config:
-        block_k = max(self.least_block_k, min(block_k, heads * power_of_two(self.shape.max_context)))
         # Beside the tiles in flight lie the queries and the weights of one tile.
         room = self.room - self.rows * (self.width_k + block_k) * ITEM_BYTES[self.shape.dtype]
         stages = room // (block_k * self.key_bytes) + 1

@@ -9,15 +9,8 @@ from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.rounding import power_of_two
 from autotune.search_spaces import bounds, compiled_tiles
-from autotune.search_spaces.paged_decode.decode_default import (
-    MIN_BLOCK_K,
-    MIN_BLOCK_ROWS,
-    SPLITS,
-    WIDE,
-    is_wide,
-    keys_read,
-    preferred,
-)
+from autotune.search_spaces.paged_decode.decode_default import SPLITS, WIDE, is_wide, preferred
+from autotune.search_spaces.paged_decode.decode_work import idle_work, lanes
 from autotune.search_spaces.paged_decode.operation import unsupported
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import PagedShape
@@ -45,16 +38,11 @@ WARP_COLUMNS: Final = 8  # keys that a matrix instruction of one warp takes
 MAX_LOADS: Final = 32
 MAX_SPLITS_LAST: Final = 8  # that one program merges: with 16 and more it took longer than a second kernel
 MIN_SPLITS_HALF: Final = 8  # below, partial results are too few for their type to matter
-# Programs for each SM: fewer leave SMs idle, more only begin more often (NVIDIA H200, 2026-11-21, batch 1 to 128).
-MIN_PROGRAMS, MAX_PROGRAMS = 0.5, 16
-MANY_TILES: Final = 4  # that are read by each split: where SMs are idle, more splits pay
 
 LOAD_REGISTERS: Final = 3  # of one load in flight: 64 bits of address, and its mask; typical of compiled configs
 OTHER_REGISTERS: Final = 40
 
 VLLM_BLOCKS, VLLM_SEGMENTS = 128, 16  # see ``heuristics``
-
-PARTIAL_BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
@@ -79,7 +67,7 @@ def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
         return reason
     if stages == 1 and device.has("async_copies"):
         return "num_stages=1 has no load in flight while a tile is computed"
-    return _needless_partials(config, shape) or _idle_work(config, shape, device)
+    return _needless_partials(config, shape) or idle_work(config, shape, device)
 
 
 def _lacks_type(shape: PagedShape, device: Device) -> str | None:
@@ -95,15 +83,15 @@ def _bad_tile(config: Config, shape: PagedShape) -> str | None:
     needed = heads * shape.group * shape.seq_q
     if shape.kv_heads % heads:
         return f"HEADS={heads} does not divide the {shape.kv_heads} KV heads"
-    if heads > 1 and needed > MIN_BLOCK_ROWS:
-        return f"HEADS={heads} has {needed} rows, more than the {MIN_BLOCK_ROWS} that a tile has anyhow"
-    if rows > max(MIN_BLOCK_ROWS, power_of_two(needed)):
+    if heads > 1 and needed > bounds.MIN_BLOCK:
+        return f"HEADS={heads} has {needed} rows, more than the {bounds.MIN_BLOCK} that a tile has anyhow"
+    if rows > bounds.padded_length(needed):
         return f"BLOCK_ROWS={rows} is more than the padded {needed} rows of HEADS={heads}"
     if block_k < WARP_COLUMNS * warps and not is_wide(shape):  # wide heads need the registers
         return f"BLOCK_K={block_k} gives some of num_warps={warps} no column of {WARP_COLUMNS} keys"
-    if block_k < MIN_BLOCK_K and not is_wide(shape):
-        return f"BLOCK_K={block_k} is shorter than {MIN_BLOCK_K}, which only heads wider than {WIDE} make up for"
-    if block_k > max(MIN_BLOCK_K, heads * power_of_two(shape.max_context)):
+    if block_k < bounds.MIN_BLOCK_K and not is_wide(shape):
+        return f"BLOCK_K={block_k} is shorter than {bounds.MIN_BLOCK_K}, which only heads wider than {WIDE} make up for"
+    if block_k > max(bounds.MIN_BLOCK_K, heads * power_of_two(shape.max_context)):
         return f"BLOCK_K={block_k} is longer than the padded context of {shape.max_context} for HEADS={heads}"
     return None
 
@@ -122,38 +110,6 @@ def _needless_partials(config: Config, shape: PagedShape) -> str | None:
     if partials != "float32" and splits < MIN_SPLITS_HALF:
         return f"PARTIALS={partials} of NUM_SPLITS={splits}, fewer than {MIN_SPLITS_HALF}, are too few to matter"
     return None
-
-
-def _idle_work(config: Config, shape: PagedShape, device: Device) -> str | None:
-    """Return why the tiles do not suffice for more than one split, or program of an SM, or None."""
-    tokens, lanes = max(1, config.integer("BLOCK_K") // config.integer("HEADS")), _lanes(config, shape)
-    tiles, tiles_read = (-(-keys // tokens) for keys in (shape.max_context, keys_read(shape).longest))
-    if config["schedule"] == "flat":
-        programs = config.integer("PROGRAMS_PER_SM") * device.sm_count // lanes
-        if config["PROGRAMS_PER_SM"] != 1 and programs > shape.batch * tiles:
-            return f"{programs} programs of a KV head for at most {shape.batch * tiles} tiles"
-        return None
-    splits = config.integer("NUM_SPLITS")
-    if splits > tiles:
-        return f"NUM_SPLITS={splits} of at most {tiles} tiles"
-    programs = splits * shape.batch * lanes
-    if splits > 1 and programs > MAX_PROGRAMS * device.sm_count:
-        return (
-            f"NUM_SPLITS={splits} makes {programs} programs, more than {MAX_PROGRAMS} for each of {device.sm_count} SMs"
-        )
-    if programs < MIN_PROGRAMS * device.sm_count and MANY_TILES * splits < tiles_read:
-        return f"NUM_SPLITS={splits} makes {programs} programs, which leave most of {device.sm_count} SMs idle"
-    partial_bytes = splits * shape.group * shape.seq_q * shape.head_dim_v * PARTIAL_BYTES[str(config["PARTIALS"])]
-    key_bytes = shape.mean_context * (shape.head_dim + shape.head_dim_v) * KV_ITEM_BYTES[shape.kv_dtype]
-    if splits > 1 and partial_bytes > key_bytes:
-        return f"NUM_SPLITS={splits}: partial results of {partial_bytes} bytes for keys and values of {key_bytes} bytes"
-    return None
-
-
-def _lanes(config: Config, shape: PagedShape) -> int:
-    """Count the programs that read the same sequence: its KV heads by HEADS, times the blocks of rows of those."""
-    heads = config.integer("HEADS")
-    return shape.kv_heads // heads * -(-heads * shape.group * shape.seq_q // config.integer("BLOCK_ROWS"))
 
 
 def default(shape: PagedShape, device: Device) -> Config:
@@ -180,7 +136,7 @@ def heuristics(shape: PagedShape, device: Device) -> tuple[Config, ...]:
     for that case are shorter than any here. Warps and stages are Triton's defaults.
     https://github.com/vllm-project/vllm/blob/001ceb3e98e7a19ebe33f542a368fa73bf6c76ad/vllm/attention/ops/triton_unified_attention.py
     """
-    rows = max(MIN_BLOCK_ROWS, power_of_two(shape.group))
+    rows = bounds.padded_length(shape.group)
     blocks = shape.batch * shape.seq_q // (rows // shape.group) + shape.batch
     splits = 1 if shape.seq_q > 1 or blocks * shape.kv_heads > VLLM_BLOCKS else VLLM_SEGMENTS
     config = Config(
@@ -215,7 +171,7 @@ def hints(config: Config, shape: PagedShape, device: Device) -> tuple[float, ...
     if config["schedule"] == "flat":
         programs = config.integer("PROGRAMS_PER_SM") * device.sm_count
     else:
-        programs = config.integer("NUM_SPLITS") * shape.batch * _lanes(config, shape)
+        programs = config.integer("NUM_SPLITS") * shape.batch * lanes(config, shape)
     return tuple(math.log2(value) for value in (live, held * resident, resident, programs / resident / device.sm_count))
 
 

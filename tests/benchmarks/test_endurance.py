@@ -32,9 +32,10 @@ def test_the_default_comes_first_and_each_other_config_is_one_step_from_it() -> 
 def test_a_hang_and_a_failure_are_told_with_the_last_config(
     code: int | None, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = "triton batch 4: A\ntriton batch 4: B\n"
+    said = "triton batch 4: A\n  not launched: too much shared memory\ntriton batch 4: C\ntriton batch 4: B\n"
     monkeypatch.setattr(processes, "run", lambda *words, seconds: Finished("m", code, 2.0, said, ""))
     assert endurance.main(["triton", "--launches", "7"]) == (0 if code == 0 else 1)
     printed = capsys.readouterr().out
-    assert printed.startswith(f"triton: 2 schedules of 7 launches, 9 defaults of 1000 runs in 2 s: {text}\n")
+    counts = "2 schedules of 7 launches, 1 not launched, 9 defaults of 1000 runs in 2 s"
+    assert printed.startswith(f"triton: {counts}: {text}\n")
     assert ("triton batch 4: B" in printed) == (code != 0)

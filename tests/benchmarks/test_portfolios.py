@@ -69,6 +69,22 @@ def test_a_regret_beyond_the_limits_or_unknown_fails(served: list[float], monkey
         served_regret.main(["--sweeps"])
 
 
+def test_each_implementation_has_means_and_limits_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = served_regret.LeftOut(sample.shape(), sample.FAST, Provenance("default", ""), 1.0, 1.25, 1.3, 1.01)
+    found = {"triton": [row] * 3, "gluon_hopper": [row._replace(served=1.04, default=1.01, heuristic=math.nan)]}
+    monkeypatch.setattr(served_regret, "leave_out", lambda of, results: found.get(of.name, []))
+    with pytest.raises(SystemExit, match=r"wanted at most 1\.02x"):  # though the mean of all four is 1.01
+        served_regret.main(["--sweeps"])
+    lines = capsys.readouterr().out.splitlines()
+    titles = [line.partition("of the best, ")[2] for line in lines if "left out in turn" in line]
+    assert titles == ["sweeps of triton left out in turn: 3", "sweeps of gluon_hopper left out in turn: 1"]
+    defaults = [line.split()[2] for line in lines if line.startswith("space's default")]
+    assert defaults == ["1.250x", "1.010x"]
+    assert [line.split()[2] for line in lines if line.startswith("by hand")] == ["1.300x"]
+
+
 def test_of_a_class_that_was_never_left_out_nothing_is_expected() -> None:
     row = served_regret.LeftOut(sample.shape(), sample.FAST, Provenance("default", ""), 1.0, 1.25, 1.3, math.nan)
     assert served_regret.expectation([row]) == "expected         of none: no other shape of the class was left out"

@@ -66,5 +66,5 @@ def test_products_and_exponentials_of_the_gluon_kernel_are_mixed_by_the_newest_t
     found = compile_sample("tests.kernels.flash_attention.gluon_sample", ARCH, tmp_path, packages=newest)
     for name, binary in found.items():
         assert binary["shared"] <= device_of(ARCH).shared_memory_bytes, name
-        assert binary["steady_spills"] == 0, name  # outside, up to 160 bytes are spilled
+        assert binary["steady_spills"] == 0, name  # outside, up to 112 bytes of a default, 160 of three consumers
         assert binary["overlapped"] >= 8 or binary["values"] == "early", f"{name}: {binary}"

@@ -1,6 +1,7 @@
 """The space of paged decode: its default everywhere, what it rejects and why, and its cost against counting."""
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -9,6 +10,8 @@ import pytest
 from autotune.device import ARCHITECTURES, NVIDIA_H200
 from autotune.dtypes import ITEM_BYTES
 from autotune.errors import InvalidShapeError
+from autotune.models import MODELS
+from autotune.search_spaces.paged_decode.decode_default import preferred
 from autotune.search_spaces.paged_decode.operation import cost
 from autotune.search_spaces.paged_decode.triton import IMPLEMENTATION
 from autotune.shape import PagedShape
@@ -143,6 +146,8 @@ MULTI_HEAD: Final = {"heads": 32, "kv_heads": 32}
         ({"batch": 8}, (2, 64, 4), 8),
         ({"batch": 1}, (1, 64, 4), 32),
         ({**SMALL, "max_context": 1}, (1, 32, 4), 1),
+        ({"max_context": 8}, (4, 32, 4), 1),  # no eight warps for a tile that the context cuts
+        ({**SMALL, "seq_q": 8, "max_context": 300, "kv_dtype": "int8"}, (1, 32, 4), 4),  # eight outweigh what they read
         ({**SMALL, "heads": 8, "kv_heads": 1}, (1, 32, 4), 32),  # each has an SM of its own
         (SMALL, (1, 32, 4), 16),
         ({**SMALL, "window": 128}, (1, 32, 4), 4),  # a tile each, of those that are read
@@ -160,6 +165,23 @@ def test_the_default_spreads_keys_over_the_sms(
     config = SPACE.default(shape_of(**fields), NVIDIA_H200)
     assert (config["HEADS"], config["BLOCK_K"], config["num_warps"]) == tile
     assert config["NUM_SPLITS"] == splits
+
+
+def named_decodes() -> Iterator[PagedShape]:
+    """Yield decodes of every model with a cache: short and long contexts, even and not, one query and several."""
+    models = [model for model in MODELS.values() if model.has_cache]
+    sizes = itertools.product((1, 8, 64), (1, 8, 128, 1000, 32768), (1, 4), (1, 8), ("bfloat16", "int8"))
+    for model, (batch, context, unevenness, seq_q, kv_dtype) in itertools.product(models, sizes):
+        fields = {"max_context": context, "mean_context": -(-context // unevenness), "page_size": 16}
+        yield model.shape(PagedShape, batch=batch, seq_q=min(seq_q, context), kv_dtype=kv_dtype, **fields)
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_80", "gfx942"])
+def test_what_the_default_prefers_is_valid(arch: str) -> None:
+    """And so no shape falls to what was meant for another kind."""
+    device = DEVICES[arch]
+    for shape in named_decodes():
+        assert SPACE.why_invalid(preferred(shape, device)[0], shape, device) is None, shape
 
 
 def test_many_partial_results_of_the_default_are_narrow() -> None:

@@ -20,8 +20,8 @@ from benchmarks.model_grid import one_problem
 from benchmarks.model_grid import recording as grid_recording
 from benchmarks.model_grid.knowledge import FIRST, Knowledge
 from benchmarks.model_grid.one_problem import record_problem
-from benchmarks.model_grid.problems import in_order
-from benchmarks.model_grid.recording import GridRecording
+from benchmarks.model_grid.problems import GridCell, device_seconds, in_order
+from benchmarks.model_grid.recording import SAFETY, SHIP_SECONDS, GridRecording
 from tests import sample
 from tests.benchmarks.model_grid.fake_gpu import DENSE, FLASH, GOOD, H100, WRONG, Gpu, cells, dense, recording
 
@@ -268,3 +268,38 @@ def test_a_search_goes_on_only_of_an_implementation_that_is_near_the_best(gpu: G
     assert made.record(cells(1))
     assert made.part("flash_attention/triton").knowledge.gains
     assert not made.part("flash_attention/gluon_hopper").knowledge.gains
+
+
+def test_problems_that_no_named_implementation_supports_are_left_out_and_counted(
+    gpu: Gpu, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = GridCell(FLASH.name, "few queries", dense(16, seq_kv=4096))
+    made = recording(gpu, tmp_path, names=["triton_split_keys"])
+    assert made.missing([*cells(2), few]) == [few]
+    assert made.record([*cells(2), few])
+    assert "2 of 3 problems are left out: triton_split_keys cannot compute them here\n" in capsys.readouterr().out
+    assert {shape for shape, _ in gpu.asked} == {few.shape}
+    assert {row.shape for row in shipped_winners("flash_attention", results=tmp_path / "results")} == {few.shape}
+
+
+def test_the_command_fails_where_nothing_is_supported(
+    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--implementation", "gluon_hopper", "--operation", "paged_decode", "--missing")
+    assert command(monkeypatch, tmp_path, *words) == 1
+    assert capsys.readouterr().out == "100 of 100 problems are left out: gluon_hopper cannot compute them here\n"
+    assert gpu.closed
+    assert not gpu.asked
+
+
+def test_a_problem_begins_only_where_the_time_of_all_its_implementations_is_left(
+    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grid_recording, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    (cell,) = cells(1)
+    of_one = SHIP_SECONDS + SAFETY * device_seconds(*cell[::2])
+    of_two = SHIP_SECONDS + 2 * SAFETY * device_seconds(*cell[::2])
+    assert not recording(gpu, tmp_path, names=(), deadline=of_two - 0.01).record([cell])
+    assert not gpu.asked
+    assert recording(gpu, tmp_path, names=(), deadline=of_two + 0.01).record([cell])
+    assert recording(gpu, tmp_path / "one", deadline=of_one + 0.01).record([cell])

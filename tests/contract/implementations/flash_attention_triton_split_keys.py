@@ -21,6 +21,14 @@ GATES: Final = {
     "heads": Gate(AttentionShape(**{**SIZES, **HEADS}, seq_q=3, seq_kv=150), CONFIG),
     "blocks": Gate(AttentionShape(**SIZES, seq_q=20, seq_kv=168, causal=True), CONFIG),  # of rows, several
     "float32": Gate(AttentionShape(**{**SIZES, "dtype": "float32"}, seq_q=3, seq_kv=150), CONFIG),
+    # A window on both sides, and query heads of a KV head that are no power of two.
+    "around": Gate(AttentionShape(**{**SIZES, "heads": 3}, seq_q=24, seq_kv=161, window=20), CONFIG),
+    # As many queries as there may be, in long blocks.
+    "capped": Gate(
+        AttentionShape(**SIZES, seq_q=64, seq_kv=150, softcap=True, causal=True), Config({**CONFIG, "BLOCK_Q": 64})
+    ),
+    "values": Gate(AttentionShape(**{**SIZES, "heads": 7, "head_dim": 24}, head_dim_v=32, seq_q=5, seq_kv=150), CONFIG),
+    "few": Gate(AttentionShape(**SIZES, seq_q=3, seq_kv=50), Config({**CONFIG, "NUM_SPLITS": 6})),  # tiles, two
 }
 FORWARD, MASKS, SOFTMAX, PARTIALS = "forward.py", "tiles/masks.py", "tiles/softmax.py", "tiles/partials.py"
 MUTANTS: Final = (
@@ -49,6 +57,20 @@ MUTANTS: Final = (
            "first_query", "blocks", WRONG),
     Mutant("NaN row", SOFTMAX, "tl.where(row_sum == 0.0, 1.0, row_sum)", "row_sum", "blind", NAN),
     Mutant("unwritten row", FORWARD, "is_row = rows < used_rows", "is_row = rows < used_rows - 1", "whole", NAN),
+    Mutant("window one too long ahead", MASKS, "(ahead < window)", "(ahead <= window)", "around", WRONG),
+    Mutant("keys ahead of the window unmasked", MASKS, "tl.minimum(length, first + diagonal + window)",
+           "tl.minimum(length, last + diagonal + window)", "around", WRONG),
+    Mutant("heads of a group by a mask", FORWARD, "kv_head * group + rows % group",
+           "kv_head * group + (rows & (group - 1))", "around"),
+    Mutant("capped scores not in base 2", FORWARD, "factor = LOG2_E", "factor = 1.0", "capped", WRONG),
+    Mutant("scale not over the softcap", "launch.py", "scale / softcap if softcap", "scale if softcap", "capped",
+           WRONG),
+    Mutant("rows of the shortest blocks", FORWARD, "row % BLOCK_Q, 1,", "row % 16, 1,", "capped", WRONG),
+    Mutant("values as wide as keys", FORWARD, "BLOCK_K, WIDTHS.v, WIDTHS.padded_v",
+           "BLOCK_K, WIDTHS.k, WIDTHS.padded_v", "values", WRONG),
+    Mutant("results as wide as keys", "launch.py", "*(widths.v, widths.padded_v, block_q",
+           "*(widths.k, widths.padded_v, block_q", "values", NAN),
+    Mutant("no share without a block", FORWARD, "(each + (split", "(tl.maximum(each, 1) + (split", "few", WRONG),
 )  # fmt: skip
 
 PLANTED: Final = Planted(GATES, MUTANTS)

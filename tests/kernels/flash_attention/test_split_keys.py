@@ -1,5 +1,7 @@
 """Attention over split keys beside what the contract asks: strides, the caller's output, shares, launches."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -12,11 +14,13 @@ from triton.runtime.jit import JITFunction
 from autotune.device import architecture
 from autotune.executor.compiler import target_driver
 from autotune.kernels.flash_attention.triton_split_keys import KERNEL
+from autotune.kernels.flash_attention.triton_split_keys import launch as launching
 from autotune.kernels.flash_attention.triton_split_keys.forward import share_tiles
 from autotune.kernels.flash_attention.triton_split_keys.launch import launch
 from autotune.kernels.tiles.masks import Bounds
 from autotune.shape import AttentionShape
 from autotune.space import Config
+from tests.contract.compiling import compile_sample
 from tests.contract.interpreting import interpret
 from tests.kernels.numerics import dense_attention
 
@@ -37,6 +41,10 @@ def draw(shape: AttentionShape, *, lay_out: str) -> list[torch.Tensor]:
         drawn = torch.randn(shape.batch, length, heads, shape.head_dim, generator=generator).half()
         if lay_out == "by head":
             drawn = drawn.transpose(1, 2).contiguous().transpose(1, 2)
+        elif lay_out == "sliced":  # from a batch of odd strides: with one sequence no step is taken along it
+            room = torch.full((shape.batch, drawn[0].numel() + 1), float("nan"), dtype=drawn.dtype)
+            room[:, :-1] = drawn.flatten(1)
+            drawn = room.as_strided(drawn.shape, (room.stride(0), *drawn.stride()[1:]))
         elif lay_out == "odd":
             room = torch.full((*drawn.shape[:3], shape.head_dim + 3), float("nan"), dtype=drawn.dtype)
             room[..., 1:-2] = drawn
@@ -45,12 +53,12 @@ def draw(shape: AttentionShape, *, lay_out: str) -> list[torch.Tensor]:
     return found
 
 
-def errors_of(lay_out: str, config: Config) -> tuple[float, float, bool]:
+def errors_of(lay_out: str, config: Config, shape: AttentionShape = SHAPE) -> tuple[float, float, bool]:
     """Return the largest errors of the output and of the log-sum-exp, and if ``out``, of other strides, was filled."""
-    q, k, v = draw(SHAPE, lay_out=lay_out)
-    out = torch.full((*q.shape[:2], SHAPE.heads + 1, SHAPE.head_dim), float("nan"), dtype=q.dtype)[:, :, 1:]
-    found, lse = KERNEL.bind(config, SHAPE)(q, k, v, return_lse=True, out=out)
-    features: dict[str, Any] = {"causal": True, "window": None, "softcap": None, "scale": SHAPE.head_dim**-0.5}
+    q, k, v = draw(shape, lay_out=lay_out)
+    out = torch.full((*q.shape[:2], shape.heads + 1, shape.head_dim), float("nan"), dtype=q.dtype)[:, :, 1:]
+    found, lse = KERNEL.bind(config, shape)(q, k, v, return_lse=True, out=out)
+    features: dict[str, Any] = {"causal": True, "window": None, "softcap": None, "scale": shape.head_dim**-0.5}
     expected = dense_attention(q, k, v, **features, dtype=torch.float64)
     pairs = zip((found, lse), expected, strict=True)
     out_error, lse_error = (float((one.double() - other.double()).abs().max()) for one, other in pairs)
@@ -63,6 +71,75 @@ def test_any_strides_are_taken_and_a_given_output_is_filled(lay_out: str) -> Non
     assert out_error < TOLERANCE
     assert lse_error < TOLERANCE
     assert is_filled
+
+
+@pytest.mark.parametrize("lay_out", ["sliced", "plain"])
+def test_strides_without_a_step_change_no_number(lay_out: str) -> None:
+    out_error, lse_error, is_filled = interpret(
+        errors_of, lay_out, Config({**CONFIG, "loads": "descriptor"}), replace(SHAPE, batch=1)
+    )
+    assert out_error < TOLERANCE
+    assert lse_error < TOLERANCE
+    assert is_filled
+
+
+def launched_with(monkeypatch: pytest.MonkeyPatch, *tensors: torch.Tensor) -> list[Any]:
+    """Return what decides a binary: the arguments of both kernels without the tensors, which may lie anywhere."""
+    noted: list[Any] = []
+
+    def note(function: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        named = [getattr(each, "block_shape", each) for each in arguments if not isinstance(each, torch.Tensor)]
+        strides = [each.strides for each in arguments if hasattr(each, "block_shape")]
+        noted.append((grid, strides, [each for each in named if not hasattr(each, "accumulators")], options))
+
+    monkeypatch.setattr(JITFunction, "run", note)
+    q, k, v = tensors
+    options = {key: value for key, value in CONFIG.items() if value is not None} | {"loads": "descriptor"}
+    out = torch.empty(*q.shape[:3], v.shape[3], dtype=q.dtype)
+    launch(q, k, v, out, None, causal=True, window=None, softcap=None, scale=1.0, options=options)
+    return noted
+
+
+@pytest.mark.parametrize("stride", [0, 1, 7, 2**41])
+def test_strides_along_a_batch_of_one_and_a_single_kv_head_decide_nothing(
+    stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q, k, v = draw(replace(SHAPE, batch=1), lay_out="plain")
+    plain = launched_with(monkeypatch, q, k, v)
+    assert plain[0][1], "descriptors are taken"
+    other = [each.as_strided(each.shape, (stride, each.stride(1), stride, 1)) for each in (k, v)]
+    assert launched_with(monkeypatch, q, *other) == plain
+    wide = torch.cat((k, k), 2).as_strided(k.shape, (k.stride(0), 17, 17, 1))  # these are steps that TMA refuses
+    assert launched_with(monkeypatch, q, wide, v)[0][1] == []
+
+
+def test_dependent_launches_are_of_the_tensors_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of the current one, which Triton would name."""
+    capabilities = {torch.device("cuda", 0): (8, 0), torch.device("cuda", 1): (9, 0)}
+    monkeypatch.setattr(torch.cuda, "get_device_capability", capabilities.__getitem__)
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(driver, "_active", target_driver(architecture("sm_90")))
+    launching._capability.cache_clear()
+    try:
+        assert [launching._has_dependent_launch(device) for device in capabilities] == [False, True]
+        monkeypatch.setattr(torch.version, "hip", "7.0")
+        assert not launching._has_dependent_launch(torch.device("cuda", 1))
+    finally:
+        launching._capability.cache_clear()
+    assert launching._has_dependent_launch(torch.device("meta"))
+    assert not launching._has_dependent_launch(torch.device("cpu"))
+
+
+@pytest.mark.slow
+def test_the_default_of_a_hopper_spills_nothing_in_float32_and_descriptors_spare_registers(tmp_path: Path) -> None:
+    found = compile_sample("tests.kernels.flash_attention.split_sample", "sm_90", tmp_path)
+    assert {each["spill_bytes"] for each in found.values()} == {0}
+    assert found["descriptor"]["registers"] <= found["pointer"]["registers"] - 64
+    assert {name: each["rows"] for name, each in found.items() if name.startswith("float32")} == {
+        "float32 64": 32,
+        "float32 96": 16,
+        "float32 128": 16,
+    }
 
 
 @triton.jit
