@@ -1,7 +1,8 @@
 """All that may be served for a shape, best first: stored rows, the portfolio's choice, and the space's default."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from autotune.device import Device
@@ -25,6 +26,7 @@ def alternatives_for(
     portfolio: "Sequence[Assignment]",
     with_baselines: bool = False,
     can_serve: Callable[[Alternative], bool] = lambda each: True,
+    why_unfit: Callable[[Alternative], str] = lambda each: "",
     no_rows: str = "",
     hint: str = "",
 ) -> list[Alternative]:
@@ -39,15 +41,22 @@ def alternatives_for(
         portfolio: the assignments on the device's architecture, of all admitted implementations.
         with_baselines: see ``climb``.
         can_serve: returns False for a stored row that cannot be served here.
+        why_unfit: says why a stored row is not served with the Triton here (``drift.why_unfit``); all that is served
+            instead names it in its provenance.
         no_rows: says why no table is asked: nothing knows the device, or tables are switched off.
         hint: ends the reason of a space's default.
     """
-    found = [
-        each
-        for each in climb(shape, device, rows, admitted, with_baselines=with_baselines, portfolio=portfolio)
-        if can_serve(each)
-    ]
-    if no_rows or not found:
+    stored = climb(shape, device, rows, admitted, with_baselines=with_baselines, portfolio=portfolio)
+    judged = [(each, why_unfit(each)) for each in stored if can_serve(each)]
+    found = [each for each, why in judged if not why]
+    passed_over: dict[Candidate, str] = {}
+    for each, why in judged:
+        if why:
+            passed_over.setdefault(each.candidate, why)
+    portfolio = [row for row in portfolio if row.is_default or row.candidate not in passed_over]
+    if passed_over and not found:
+        reason = "all that was tuned for this shape or near it is unfit for the Triton here"
+    elif no_rows or not found:
         reason = no_rows or why_default(admitted, shape, device, rows)
     else:
         reason = "all that was tuned for this shape or near it is refused"
@@ -56,7 +65,14 @@ def alternatives_for(
     best: dict[Candidate, Alternative] = {}  # a candidate that was refused once is not tried again for another row
     for each in found:
         best.setdefault(each.candidate, each)
-    return list(best.values())
+    return _without(passed_over, list(best.values())) if passed_over else list(best.values())
+
+
+def _without(passed_over: Mapping[Candidate, str], found: "Sequence[Alternative]") -> list[Alternative]:
+    """Leave out the candidates that are not served here, but for the last resort, and say of the others why."""
+    left = [each for each in found if each.candidate not in passed_over] or found[-1:]
+    why = tuple(passed_over.values())
+    return [replace(each, provenance=replace(each.provenance, passed_over=why)) for each in left]
 
 
 def _spaces_default(
