@@ -61,7 +61,8 @@ def alternatives_for(
     else:
         reason = "all that was tuned for this shape or near it is refused"
     defaults = [_spaces_default(each, shape, device, reason, hint, is_known=not no_rows) for each in admitted]
-    found = [*_with_portfolio(found, portfolio, admitted, defaults, shape, device, reason), *defaults]
+    is_adrift = bool(passed_over)
+    found = _with_portfolio(found, portfolio, admitted, defaults, shape, device, reason, is_adrift=is_adrift) + defaults
     best: dict[Candidate, Alternative] = {}  # a candidate that was refused once is not tried again for another row
     for each in found:
         best.setdefault(each.candidate, each)
@@ -94,11 +95,15 @@ def _with_portfolio(
     shape: Shape,
     device: Device,
     why: str,
+    *,
+    is_adrift: bool,
 ) -> list[Alternative]:
     """Add what the architecture's portfolio has for the shape; ``why`` says why no row is served.
 
     The implementation of the least expected time comes first where all have met in races, else the first admitted one,
-    with its space's default where the portfolio has nothing valid of it: nothing says that another one is faster.
+    with its space's default where the portfolio has nothing valid of it: nothing says that another one is faster. Where
+    a stored candidate is unfit for the Triton here (``is_adrift``), what a portfolio has comes before the defaults that
+    only stand in for it.
     """
     choices = []
     for each, default in zip(admitted, defaults, strict=True):
@@ -108,6 +113,8 @@ def _with_portfolio(
     if None not in times:
         order = sorted(range(len(choices)), key=lambda place: times[place] or math.inf)
         choices = [choices[place] for place in order]
+    if is_adrift:
+        choices.sort(key=lambda each: each[1] is None)
     first, choice, _ = choices[0]
     if found and choice is not None and _is_less(choice, found[0].provenance):
         why = f"expected nearer the best than what is {found[0].provenance.reason}"

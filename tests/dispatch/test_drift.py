@@ -11,6 +11,7 @@ import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import default_config, evidence, get_kernel, reload, stats
+from autotune.registry import get_implementation
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.table import Compilation
 from tests import sample
@@ -67,6 +68,7 @@ def test_what_is_unfit_yields_to_the_next_stored_row(
         (both(loop_spills=91), "3.8.0"),
         (both(loop_spills=91), ""),
         (both(spill_bytes=160), "3.9.0"),
+        (both(spill_bytes=160, loop_spills=3), "3.9.0"),
         (both(loop_spills=None), "3.9.0"),
         (both(loop_spills=91)[1:], "3.9.0"),
         ([sample.compilation("3.6.0", loop_spills=91), sample.compilation("3.9.0", loop_spills=91)], "3.9.0"),
@@ -76,6 +78,7 @@ def test_what_is_unfit_yields_to_the_next_stored_row(
     ],
     ids=[
         *("own Triton", "own series", "a series that is not recorded", "no Triton", "spilled elsewhere"),
+        "a few spills",
         *("unknown spills", "unknown before", "spilled before", "another source", "another shape", "another config"),
     ],
 )
@@ -118,6 +121,25 @@ def test_the_portfolio_serves_no_unfit_member(tables: Tables, install: Install) 
     # The portfolio alone leaves out the assignment that is recorded as unfit, and no other.
     assert default_config(IMPLEMENTATION, sample.shape(), NVIDIA_H200) == THIRD
     assert default_config(IMPLEMENTATION, sample.shape(2048), NVIDIA_H200) == sample.FAST
+
+
+def test_the_portfolio_of_another_implementation_comes_before_a_stand_in_default(
+    tables: Tables, install: Install
+) -> None:
+    gluon = get_implementation("flash_attention", "gluon_hopper")
+    default = gluon.space.default(sample.shape(), NVIDIA_H200)
+    tables.ship(sample.trial())
+    tables.cover(
+        sample.assignment(chosen=default, is_default=True, implementation="gluon_hopper", source_hash=gluon.source_hash)
+    )
+    tables.compiled(*both(loop_spills=91))
+    assert get_kernel(sample.shape(), device=H200).implementation == "triton"
+    install("3.9.0")
+    kernel = get_kernel(sample.shape(), device=H200)
+    assert (kernel.candidate, kernel.provenance.rung) == (sample.candidate(default, "gluon_hopper"), "default")
+    reload()
+    elsewhere = get_kernel(sample.shape(8), device=H200)  # nothing is passed over: nothing says that Gluon is faster
+    assert elsewhere.implementation == "triton"
 
 
 def test_the_last_resort_is_served_even_if_it_is_unfit(tables: Tables, install: Install) -> None:
