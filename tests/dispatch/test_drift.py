@@ -123,6 +123,16 @@ def test_the_portfolio_serves_no_unfit_member(tables: Tables, install: Install) 
     assert default_config(IMPLEMENTATION, sample.shape(2048), NVIDIA_H200) == sample.FAST
 
 
+def test_what_is_unfit_for_this_shape_is_served_for_it_from_no_other_row(tables: Tables, install: Install) -> None:
+    tables.ship(sample.trial(), sample.trial(NEAR))  # of the second row nothing is recorded
+    tables.cover(sample.assignment(sample.shape(2048)), sample.assignment(sample.shape(8192), SLOWER))
+    tables.compiled(*both(loop_spills=91))
+    install("3.9.0")
+    kernel = get_kernel(sample.shape(), device=H200)
+    assert (kernel.config, kernel.provenance.rung) == (SLOWER, "default")
+    assert sample.FAST not in [each.candidate.config for each in kernel.alternatives]
+
+
 def test_the_portfolio_of_another_implementation_comes_before_a_stand_in_default(
     tables: Tables, install: Install
 ) -> None:
