@@ -4,6 +4,7 @@ import ast
 import hashlib
 import importlib.metadata
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -145,9 +146,13 @@ def library_hash(library: str, version: str) -> str:
 def installed_version(library: str) -> str:
     """Return a distribution's version without importing it; empty where it is absent."""
     try:
-        return importlib.metadata.version(library)
+        found = importlib.metadata.distribution(library)
     except importlib.metadata.PackageNotFoundError:
         return ""
+    # ``found.version`` parses all of the metadata as an e-mail, for a millisecond of a process's first look-up.
+    head = (found.read_text("METADATA") or "").partition("\n\n")[0]
+    stated = re.search(r"^Version: *(\S+)$", head, re.MULTILINE)
+    return stated[1] if stated else found.version
 
 
 @lru_cache(maxsize=64)

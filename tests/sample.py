@@ -14,6 +14,8 @@ from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import (
     Assignment,
+    Compilation,
+    shipped_compilations,
     shipped_grid,
     shipped_outsiders,
     shipped_portfolios,
@@ -114,6 +116,24 @@ def assignment(problem: AttentionShape | None = None, chosen: Config = FAST, **c
     return Assignment(**{**fields, **changes})
 
 
+def compilation(triton: str, problem: AttentionShape | None = None, chosen: Config = FAST, **found: Any) -> Compilation:
+    """What a version of Triton makes of a config: without a spill, unless ``found`` says otherwise."""
+    fields: dict[str, Any] = {
+        "operation": IMPLEMENTATION.operation,
+        "implementation": IMPLEMENTATION.name,
+        "device": NVIDIA_H200,
+        "shape": problem or shape(),
+        "config": chosen,
+        "source_hash": IMPLEMENTATION.source_hash,
+        "triton_version": triton,
+        "shared_bytes": 98360,
+        "registers": 242,
+        "spill_bytes": 0,
+        "loop_spills": 0,
+    }
+    return Compilation(**{**fields, **found})
+
+
 def sweep(problem: AttentionShape) -> list[Trial]:
     """Every valid config screened, and a race of the fastest with the default; larger tiles are faster."""
     configs = list(IMPLEMENTATION.space.configs(problem, NVIDIA_H200))
@@ -153,5 +173,6 @@ def hide_gpu(patch: pytest.MonkeyPatch) -> None:
 def serve_from(patch: pytest.MonkeyPatch, home: Path, results: Path) -> None:
     """Take the user's tables from ``home`` and the shipped ones from ``results``."""
     patch.setenv("AUTOTUNE_HOME", str(home))
-    for read in (shipped_winners, shipped_sweeps, shipped_grid, shipped_outsiders, shipped_portfolios):
+    tables = (shipped_winners, shipped_sweeps, shipped_grid, shipped_outsiders)
+    for read in (*tables, shipped_portfolios, shipped_compilations):
         patch.setitem(cast(dict[str, Any], read.__kwdefaults__), "results", results)

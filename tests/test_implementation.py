@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import importlib.metadata
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from autotune import implementation
-from autotune.implementation import Implementation, source_hash
+from autotune.implementation import Implementation, installed_version, source_hash
 from autotune.search_spaces.flash_attention.flex import IMPLEMENTATION as FLEX
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION as GLUON
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
@@ -176,3 +177,22 @@ def test_a_library_that_no_toolchain_names_is_the_installed_one(monkeypatch: pyt
     foreign = replace(FLEX, library="flash-attn")
     assert foreign.source_hash_under(sample.TOOLCHAIN) == hashlib.sha256(b"flash-attn 2.8").hexdigest()
     assert FLEX.source_hash_under(Toolchain("1")) == hashlib.sha256(b"torch 2.13").hexdigest()
+
+
+@pytest.mark.parametrize("library", ["triton", "torch", "numpy", "pytest", "no-such-library"])
+def test_a_version_is_what_the_metadata_say(library: str) -> None:
+    try:
+        expected = importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        expected = ""
+    assert installed_version(library) == expected
+
+
+def test_a_version_is_found_in_metadata_of_another_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, odd = tmp_path / "older.egg-info", tmp_path / "odd-1.dist-info"
+    old.mkdir()
+    (old / "PKG-INFO").write_text("Metadata-Version: 1.0\nName: older\nVersion: 4.5\n")
+    odd.mkdir()
+    (odd / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nversion: 6.7\n\nVersion: 8.9\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert [installed_version(name) for name in ("older", "odd")] == ["4.5", "6.7"]

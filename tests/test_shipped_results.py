@@ -19,6 +19,7 @@ from autotune.shape import AttentionShape
 from autotune.table import (
     Sweep,
     grid_path,
+    shipped_compilations,
     shipped_grid,
     shipped_outsiders,
     shipped_portfolios,
@@ -67,6 +68,11 @@ def test_every_table_is_listed_whole_and_read() -> None:
         f"{row.device.arch}/{row.operation}/portfolios/{row.implementation}.parquet"
         for operation in SHIPPED
         for row in shipped_portfolios(operation)
+    }
+    read |= {
+        f"{row.device.arch}/{row.operation}/compilations/{row.implementation}.parquet"
+        for operation in SHIPPED
+        for row in shipped_compilations(operation)
     }
     assert sorted(read) == TABLES
 

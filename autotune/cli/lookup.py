@@ -44,7 +44,10 @@ def lookup(among: str, device: str | None, as_json: bool, shape: ShapeOptions) -
         print_json(list(map(_data, kernels)))
 
 
-_WHY: Final = ("baseline", "rung", "reason", "origin", "distance", "expected_regret", "evidence", "notes")
+_WHY: Final = (
+    *("baseline", "rung", "reason", "origin", "distance"),
+    *("expected_regret", "evidence", "notes", "passed_over"),
+)
 
 
 def _parse_among(text: str) -> Among:
@@ -67,6 +70,7 @@ def _lines(device: str | None, kernel: TunedKernel) -> list[str]:
         f"regret  {why.expectation}",
         *([] if why.row is None else [f"row     {_row_text(why.row, why.baseline)} ({why.origin} table)"]),
         *(f"note    {note}" for note in why.notes),
+        *(f"passed  {row}" for row in why.passed_over),
     ]
 
 

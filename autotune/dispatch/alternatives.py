@@ -1,7 +1,8 @@
 """All that may be served for a shape, best first: stored rows, the portfolio's choice, and the space's default."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autotune.device import Device
@@ -27,6 +28,7 @@ def alternatives_for(
     portfolio: "Sequence[Assignment]",
     with_baselines: bool = False,
     can_serve: Callable[[Alternative], bool] = lambda each: True,
+    why_unfit: Callable[[Alternative], str] = lambda each: "",
     no_rows: str = "",
     hint: str = "",
 ) -> list[Alternative]:
@@ -45,24 +47,40 @@ def alternatives_for(
         portfolio: the assignments on the device's architecture, of all admitted implementations.
         with_baselines: see ``climb``.
         can_serve: returns False for a stored row that cannot be served here.
+        why_unfit: says why a stored row is not served with the Triton here (``drift.why_unfit``); all that is served
+            instead names it in its provenance.
         no_rows: says why no table is asked: nothing knows the device, or tables are switched off.
         hint: ends the reason of a space's default.
     """
-    found = [
-        each
-        for each in climb(shape, device, rows, admitted, with_baselines=with_baselines, portfolio=portfolio)
-        if can_serve(each)
-    ]
-    if no_rows or not found:
+    stored = climb(shape, device, rows, admitted, with_baselines=with_baselines, portfolio=portfolio)
+    judged = [(each, why_unfit(each)) for each in stored if can_serve(each)]
+    found = [each for each, why in judged if not why]
+    passed_over: dict[Candidate, str] = {}
+    for each, why in judged:
+        if why:
+            passed_over.setdefault(each.candidate, why)
+    portfolio = [row for row in portfolio if row.is_default or row.candidate not in passed_over]
+    if passed_over and not found:
+        reason = "all that was tuned for this shape or near it is unfit for the Triton here"
+    elif no_rows or not found:
         reason = no_rows or why_default(admitted, shape, device, rows)
     else:
         reason = "all that was tuned for this shape or near it is refused"
     defaults = [_spaces_default(each, shape, device, reason, hint, is_known=not no_rows) for each in admitted]
-    found = [*_with_portfolio(found, rows, portfolio, admitted, defaults, shape, device, reason), *defaults]
+    is_adrift = bool(passed_over)
+    chosen = _with_portfolio(found, rows, portfolio, admitted, defaults, shape, device, reason, is_adrift=is_adrift)
+    found = [*chosen, *defaults]
     best: dict[Candidate, Alternative] = {}  # a candidate that was refused once is not tried again for another row
     for each in found:
         best.setdefault(each.candidate, each)
-    return list(best.values())
+    return _without(passed_over, list(best.values())) if passed_over else list(best.values())
+
+
+def _without(passed_over: Mapping[Candidate, str], found: "Sequence[Alternative]") -> list[Alternative]:
+    """Leave out the candidates that are not served here, but for the last resort, and say of the others why."""
+    left = [each for each in found if each.candidate not in passed_over] or found[-1:]
+    why = tuple(passed_over.values())
+    return [replace(each, provenance=replace(each.provenance, passed_over=why)) for each in left]
 
 
 def _spaces_default(
@@ -96,8 +114,14 @@ def _with_portfolio(
     shape: Shape,
     device: Device,
     why: str,
+    *,
+    is_adrift: bool,
 ) -> list[Alternative]:
-    """Add what the architecture's portfolio has for the shape; ``why`` says why no row is served."""
+    """Add what the architecture's portfolio has for the shape; ``why`` says why no row is served.
+
+    Where a stored candidate is unfit for the Triton here (``is_adrift``), what a portfolio has comes before the defaults
+    that only stand in for it.
+    """
     kind = likeness(shape, device).kind
     recorded = {row.implementation for row in portfolio if likeness(row.shape, row.device).kind == kind}
     choices = []
@@ -106,6 +130,8 @@ def _with_portfolio(
         choice = choose(own, each, shape, device, has_rivals=bool(recorded - {each.name}))
         choices.append(_Choice(each, choice, default))
     choices = _fastest_first(choices)
+    if is_adrift:
+        choices.sort(key=lambda each: each.portfolio is None)
     if found and (reason := _why_before(choices, found[0].provenance, rows)):
         return [choices[0].serve(device, reason), *found]
     return [*found, *(choice.serve(device, why) for choice in choices)]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.device import Device
 from autotune.dispatch.alternatives import alternatives_for
 from autotune.dispatch.among import Among, admitted, named
+from autotune.dispatch.drift import fit_assignments, why_unfit
 from autotune.dispatch.kernel import Alternative, why_unserved
 from autotune.dispatch.table_reading import portfolios_of, rows_of
 from autotune.errors import MissingDependencyError
@@ -40,6 +41,7 @@ def stored_alternatives(
         if no_rows
         else [row for each in implementations for row in portfolio_of(each, device, generation)],
         with_baselines=among == "fastest",
+        why_unfit=lambda each: why_unfit(each, operation.name, generation),
         can_serve=lambda each: _can_serve(each, operation.name, shape, here=here),
         no_rows=no_rows,
         hint=hint,
@@ -47,9 +49,9 @@ def stored_alternatives(
 
 
 def portfolio_of(implementation: Implementation[Any], device: Device, generation: int) -> "list[Assignment]":
-    """List the assignments of an implementation on a device's architecture."""
+    """List the assignments of an implementation on a device's architecture, without those unfit for the Triton here."""
     rows = portfolios_of(implementation.operation, implementation.name, generation)
-    return [row for row in rows if row.device.arch == device.arch]
+    return fit_assignments([row for row in rows if row.device.arch == device.arch], implementation, generation)
 
 
 def _can_serve(alternative: Alternative, operation: str, shape: Shape, *, here: bool) -> bool:

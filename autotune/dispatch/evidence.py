@@ -49,7 +49,7 @@ class Expectation:
         notes = []
         if self.source_hash != self.implementation.source_hash:
             notes.append(f"{self.implementation.library or 'the kernel source'} has changed since it was tuned")
-        here = installed_version("triton")
+        here = triton_here()
         if here and here != self.triton:
             notes.append(f"tuned with triton {self.triton}, here is {here}")
         return tuple(notes)
@@ -72,6 +72,11 @@ class Expectation:
 
 
 NOTHING_RECORDED: Final = Expectation()
+
+
+def triton_here() -> str:
+    """Return the version of Triton that is installed; empty without one."""
+    return installed_version("triton")
 
 
 def is_as_served(trial: Trial) -> bool:

@@ -35,7 +35,9 @@ class Provenance:
     space's, also where a portfolio keeps that. ``expected_regret`` is how much longer this is expected to take than
     the best, 0.02 for 2 %, by ``evidence``, a number of measurements: None and 0 where nothing recorded tells.
     ``notes`` are the accepted differences in source and toolchain between what was measured, a row or a portfolio, and
-    this process. ``declined`` are the calls so far that the next candidate was served instead, each with the reason.
+    this process. ``passed_over`` are the stored candidates that the Triton here is recorded to refuse, or to spill in a
+    steady loop, unlike the one that timed them (``autotune.dispatch.drift``), and that are not served; each with the
+    reason. ``declined`` are the calls so far that the next candidate was served instead, each with the reason.
     """
 
     rung: Rung
@@ -48,6 +50,7 @@ class Provenance:
     default: DefaultName | None = None
     served: str = ""
     hint: str = ""
+    passed_over: tuple[str, ...] = ()
     declined: tuple[str, ...] = ()
 
     @property

@@ -10,7 +10,9 @@ from autotune.dispatch.devices import find_named, known_or_here
 from autotune.registry import implementation_names, operation_names
 
 if TYPE_CHECKING:
-    from autotune.table import Assignment, Served
+    from autotune.shape import Shape
+    from autotune.space import Config
+    from autotune.table import Assignment, Compilation, Served
 
 
 @cache
@@ -45,10 +47,24 @@ def portfolios_of(operation: str, implementation: str, generation: int) -> "tupl
     return tuple(shipped_portfolios(operation, implementation=implementation, on_damaged=warn_damaged))
 
 
+@cache
+def compilations_of(
+    operation: str, implementation: str, arch: str, generation: int
+) -> "dict[tuple[Shape, Config], list[Compilation]]":
+    """Read what several versions of Triton make of an implementation's stored configs, by shape and config."""
+    from autotune.table import shipped_compilations, warn_damaged
+
+    found: dict[tuple[Shape, Config], list[Compilation]] = {}
+    for row in shipped_compilations(operation, arch=arch, implementation=implementation, on_damaged=warn_damaged):
+        found.setdefault((row.shape, row.config), []).append(row)
+    return found
+
+
 def forget() -> None:
     """Read the tables anew when they are asked next."""
     rows_of.cache_clear()
     portfolios_of.cache_clear()
+    compilations_of.cache_clear()
 
 
 def device_named(

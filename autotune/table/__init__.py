@@ -1,6 +1,7 @@
 """Tables: trials as Parquet, the user's store, the shipped tables, and the winners among them."""
 
 from autotune.table.comparisons import write_comparisons
+from autotune.table.compilations import Compilation, shipped_compilations, write_compilations
 from autotune.table.export import export, to_t4
 from autotune.table.merge import Merged, merge
 from autotune.table.outsiders import Outsider
@@ -34,6 +35,7 @@ __all__ = [
     "AS_EXPECTED",
     "AS_EXPECTED_SHARE",
     "Assignment",
+    "Compilation",
     "Merged",
     "Outsider",
     "Served",
@@ -56,6 +58,7 @@ __all__ = [
     "served_of",
     "served_regrets",
     "served_winners",
+    "shipped_compilations",
     "shipped_grid",
     "shipped_outsiders",
     "shipped_portfolios",
@@ -68,6 +71,7 @@ __all__ = [
     "warn_damaged",
     "winners",
     "write_comparisons",
+    "write_compilations",
     "write_portfolio",
     "write_shipped",
 ]

@@ -5,9 +5,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from autotune.device import Device
 from autotune.errors import TableError
+from autotune.table.compilations import COMPILATIONS
 from autotune.table.files import SUMS_NAME, read_bytes, read_checked, read_checksums, sha256
 from autotune.table.outsiders import Table
 from autotune.table.parquet import decode
@@ -15,6 +17,8 @@ from autotune.table.parts import SUFFIX, OnDamaged, Shelf
 from autotune.table.portfolios import PORTFOLIOS
 from autotune.table.store import Store
 from autotune.trial import Trial
+
+COMPUTED: Final = (COMPILATIONS, PORTFOLIOS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ def _tables_of(source: Path, refuse: OnDamaged) -> Iterator[Path]:
         return
     walk = os.walk(source, onerror=lambda e: refuse(TableError(f"{e.filename}: cannot be listed: {e.strerror}")))
     for folder, subfolders, names in walk:
-        subfolders[:] = sorted(name for name in subfolders if name != PORTFOLIOS)  # computed, of no trials
+        subfolders[:] = sorted(name for name in subfolders if name not in COMPUTED)  # of no trials
         yield from (Path(folder, name) for name in sorted(names) if name.endswith(SUFFIX) and not name.startswith("."))
 
 

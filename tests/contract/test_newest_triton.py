@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Final
@@ -11,14 +9,17 @@ from typing import Final
 import pytest
 import triton
 
-from autotune.trial import Status
+from autotune.trial import Status, Trial
+from benchmarks.merge import RESULTS
+from benchmarks.toolchain_drift.recording import Book, as_compilation, series_of, winners_of
+from benchmarks.toolchain_drift.tritons import UnavailableError, compile_with, install
 from tests.contract.compile_sample import compiled_for
 from tests.contract.compiling import compile_sample
 from tests.contract.suite import device_of
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ARCH: Final = "sm_90"
-INDEX_SECONDS: Final = 300.0
+SAMPLED: Final = 2  # winners of each implementation, which takes half a minute on two cores
 
 
 def allowed_range() -> str:
@@ -32,12 +33,9 @@ def allowed_range() -> str:
 def newest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the newest allowed Triton; without an index the tests are skipped, but not in CI."""
     folder = tmp_path_factory.mktemp("triton")
-    program = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile", "--target", str(folder)]
     try:
-        subprocess.run(
-            [*program, f"triton{allowed_range()}"], check=True, capture_output=True, text=True, timeout=INDEX_SECONDS
-        )
-    except (subprocess.SubprocessError, OSError) as error:
+        install(f"triton{allowed_range()}", folder)
+    except UnavailableError as error:
         if os.environ.get("CI"):
             raise
         pytest.skip(f"the newest Triton cannot be fetched: {error}")
@@ -68,3 +66,27 @@ def test_products_and_exponentials_of_the_gluon_kernel_are_mixed_by_the_newest_t
         assert binary["shared"] <= device_of(ARCH).shared_memory_bytes, name
         assert binary["steady_spills"] == 0, name  # outside, up to 112 bytes of a default, 160 of three consumers
         assert binary["overlapped"] >= 8 or binary["values"] == "early", f"{name}: {binary}"
+
+
+def sampled_winners() -> list[Trial]:
+    """A few of the shipped winners of each implementation, far apart, with configs of their own."""
+    found: dict[tuple[str, str], dict[object, Trial]] = {}
+    for trial in winners_of(None, None, RESULTS):
+        found.setdefault((trial.operation, trial.implementation), {}).setdefault(trial.config, trial)
+    return [own for each in found.values() for own in list(each.values())[:: max(1, len(each) // SAMPLED)][:SAMPLED]]
+
+
+@pytest.mark.slow
+def test_what_the_newest_refuses_or_spills_in_a_loop_is_recorded_and_so_not_served(newest: Path) -> None:
+    winners, book = sampled_winners(), Book(RESULTS)
+    assert len({trial.implementation for trial in winners}) > 1
+    for version, trial, answer in compile_with(newest, winners):
+        assert version != triton.__version__
+        found, own = as_compilation(trial, version, answer), book.find(trial, series_of(trial.toolchain.triton))
+        recorded = book.find(trial, series_of(version))
+        assert found is not None, "memory ran out"
+        assert own is not None, f"{trial}: run `python -m benchmarks.toolchain_drift`"
+        assert bool(found.why_unfit(own)) == (recorded is not None and bool(recorded.why_unfit(own))), (
+            f"triton {version} compiles {trial.candidate} for {trial.shape} to {found}; recorded is {recorded}; "
+            f"run `python -m benchmarks.toolchain_drift --triton {series_of(version)}`"
+        )

@@ -19,7 +19,7 @@ from autotune.registry import our_implementations
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape, PagedShape
 from autotune.space import Config
-from autotune.table import Assignment, Store, write_portfolio, write_shipped
+from autotune.table import Assignment, Compilation, Store, write_compilations, write_portfolio, write_shipped
 from autotune.trial import Trial
 from tests import sample
 
@@ -51,6 +51,12 @@ class Tables:
     def cover(self, *rows: Assignment) -> Path:
         """Write the shipped portfolio of an architecture, and read it again; return its file."""
         path = write_portfolio(rows, results=self.results)
+        reload()
+        return path
+
+    def compiled(self, *rows: Compilation) -> Path:
+        """Write what versions of Triton make of stored configs, and read it again; return the file."""
+        path = write_compilations(rows, results=self.results)
         reload()
         return path
 

@@ -6,13 +6,8 @@ What the binaries take, and how their products and exponentials are mixed, is pr
 import itertools
 import json
 import re
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any, Final
-
-import triton
 
 from autotune.device import NVIDIA_H200, architecture
 from autotune.executor.child import take_standard_output
@@ -21,8 +16,8 @@ from autotune.kernels.flash_attention.gluon_hopper import KERNEL
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION, shared_bytes
 from autotune.shape import AttentionShape
 from autotune.space import Config
+from benchmarks.toolchain_drift.machine_code import disassembled, steady_spills
 
-STEADY: Final = 1.1  # times the instructions of the shortest loop: masks take more
 MARKS: Final = {"HGMMA": "product", "MUFU.EX2": "exponential"}
 
 
@@ -64,35 +59,10 @@ def compile_one(shape: AttentionShape, config: Config) -> dict[str, Any]:
     }
 
 
-def disassembled(cubin: bytes) -> str:
-    """Return the machine's code of a binary as text."""
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        return subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout
-
-
 def overlapped(code: str) -> int:
     """Count how often an exponential stands directly behind a product in the machine's code."""
     marks = [MARKS[each] for each in re.findall("|".join(map(re.escape, MARKS)), code)]
     return sum(pair == ("product", "exponential") for pair in itertools.pairwise(marks))
-
-
-def steady_spills(code: str) -> int:
-    """Count the loads and stores of spilled values in the loops over keys that every row sees: the shortest ones."""
-    lines = [(int(address, 16), text) for address, text in re.findall(r"/\*([0-9a-f]{4,})\*/\s+(.*?);", code)]
-    branches = ((re.search(r"\bBRA\b.*?0x([0-9a-f]+)", text), address) for address, text in lines)
-    loops = [(int(found[1], 16), address) for found, address in branches if found and int(found[1], 16) < address]
-    innermost = [
-        loop
-        for loop in loops
-        if not any(loop[0] <= low and high <= loop[1] and (low, high) != loop for low, high in loops)
-    ]
-    bodies = [[text for address, text in lines if low <= address <= high] for low, high in innermost]
-    bodies = [body for body in bodies if all(any(mark in text for text in body) for mark in MARKS)]
-    longest = STEADY * min(map(len, bodies))
-    return sum(bool(re.search(r"\b(LDL|STL)", text)) for body in bodies if len(body) <= longest for text in body)
 
 
 def main() -> None:

@@ -1,0 +1,1 @@
+"""Shipped winners compiled by several versions of Triton, side by side."""
