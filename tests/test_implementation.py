@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from autotune import implementation
+from autotune.errors import UsageError
 from autotune.implementation import Implementation, source_hash
 from autotune.search_spaces.flash_attention.flex import IMPLEMENTATION as FLEX
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION as GLUON
@@ -176,3 +177,13 @@ def test_a_library_that_no_toolchain_names_is_the_installed_one(monkeypatch: pyt
     foreign = replace(FLEX, library="flash-attn")
     assert foreign.source_hash_under(sample.TOOLCHAIN) == hashlib.sha256(b"flash-attn 2.8").hexdigest()
     assert FLEX.source_hash_under(Toolchain("1")) == hashlib.sha256(b"torch 2.13").hexdigest()
+
+
+def test_a_kernel_without_a_source_is_refused() -> None:
+    """All of them would have one hash, and rows would outlive every change of their kernels."""
+    for changes in ({"sources": ()}, {"entry": ()}, {"sources": (), "entry": ()}):
+        with pytest.raises(
+            UsageError, match=r"^flash_attention/triton: sources=.* say nothing of its source; expected "
+        ):
+            replace(IMPLEMENTATION, **changes)
+    replace(IMPLEMENTATION, sources=(), entry=(), library="torch")

@@ -34,6 +34,7 @@ def test_it_is_searched_and_served_shown_explained_exported_and_reported(
     own: Run, confirmed: list[Any], tmp_path: Path
 ) -> None:
     found = json.loads(own("search", *SHAPE, "--json").out)
+    assert found[0]["shape"]["eps"] == 1e-6
     assert [(each["operation"], each["winner"]["config"]) for each in found] == [("row_scale", {"ROWS": 8})]
 
     (served,) = json.loads(own("lookup", *SHAPE, "--json").out)
@@ -52,6 +53,8 @@ def test_it_is_searched_and_served_shown_explained_exported_and_reported(
 def test_several_shapes_are_several_searches(own: Run, confirmed: list[Any]) -> None:
     ran = own("search", "--shape", "rows=64,128,width=256", "--json")
     assert [each["shape"]["rows"] for each in json.loads(ran.out)] == [64, 128]
+    other = own("lookup", "--shape", "rows=64,width=256,eps=1e-5").out
+    assert "why     nearest: " in other  # a number of a shape is kept and compared as any field
     ran = own("search", "--shape", "rows=64,width=256", "--shape", "rows=128,width=256", "--dry-run")
     assert ran.out.count("row_scale/plain: RowShape") == 2
 

@@ -174,7 +174,7 @@ def test_a_broken_package_of_somebody_elses_stops_no_shape(monkeypatch: pytest.M
 def test_fields_are_described_with_their_defaults() -> None:
     assert fields_text(RowShape) == (
         "rows=INTEGER, width=INTEGER, kind=TEXT (float16 by default), keep=true|false (false by default), "
-        "limit=INTEGER|none (may be left out)"
+        "limit=INTEGER|none (may be left out), eps=NUMBER (1e-06 by default)"
     )
     assert placeholder(RowShape) == "rows=INTEGER,width=INTEGER"
     assert "kv_heads=INTEGER (may be left out)" in fields_text(AttentionShape)

@@ -18,9 +18,10 @@ REFERENCES: Final = {
 
 
 def isolate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget for later tests what one registers."""
-    monkeypatch.setattr(registry, "_operations", dict(registry._operations))
-    monkeypatch.setattr(registry, "_implementations", dict(registry._implementations))
+    """Know what is ours alone, and forget for later tests what one registers."""
+    for registered in ("_operations", "_implementations"):
+        ours = {name: path for name, path in getattr(registry, registered).items() if path.startswith("autotune.")}
+        monkeypatch.setattr(registry, registered, ours)
 
 
 def register(monkeypatch: pytest.MonkeyPatch) -> None:

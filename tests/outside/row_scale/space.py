@@ -24,6 +24,7 @@ class RowShape(Shape):
     kind: str = "float16"
     keep: bool = False
     limit: int | None = None
+    eps: float = 1e-06
 
     def __post_init__(self) -> None:
         self._require_int("rows", "width")
