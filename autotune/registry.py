@@ -4,11 +4,18 @@ import importlib
 import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Any, Final
 
-from autotune.errors import InvalidShapeError, MissingDependencyError, UnknownNameError, UsageError, one_line
+from autotune.errors import (
+    AutotuneError,
+    InvalidShapeError,
+    MissingDependencyError,
+    UnknownNameError,
+    UsageError,
+    one_line,
+)
 from autotune.implementation import Implementation, Kernel
 from autotune.operation import Baseline, Definition, Operation
 from autotune.shape import Shape
@@ -239,6 +246,22 @@ def stray_implementations() -> list[str]:
     """Return the titles of implementations whose operation is not registered: misspelt, or yet to come."""
     known = _all_operations()
     return [f"{operation}/{name}" for operation, name in _all_implementations() if operation not in known]
+
+
+def broken_registrations() -> list[str]:
+    """Return a line for each operation and implementation that cannot be loaded: its reference and what went wrong."""
+    known = _all_operations()
+    asked: list[Callable[[], object]] = [partial(get_operation, name) for name in known]
+    asked += [partial(get_implementation, *owner) for owner in _all_implementations() if owner[0] in known]
+    return list(filter(None, map(_problem_of, asked)))
+
+
+def _problem_of(load: Callable[[], object]) -> str:
+    try:
+        load()
+    except (AutotuneError, OSError) as error:
+        return str(error)
+    return ""
 
 
 def _all_operations() -> dict[str, str]:

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from autotune.table import write_shipped
+from autotune.table import Store, write_shipped
+from tests import sample
 from tests.cli.conftest import Machine, Ran
 from tests.outside import row_scale
 from tests.outside.row_scale.space import RowShape
@@ -124,3 +125,22 @@ def test_a_module_that_raises_is_named_with_what_it_raised(
         "'raising_kernels' cannot be imported: RuntimeError: no licence; "
         in run("show", "--import", "raising_kernels").err
     )
+
+
+def test_rows_of_an_operation_that_is_not_registered_are_seen(run: Run, machine: Machine, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as before:
+        row_scale.register(before)
+        rows = row_scale.sweep(RowShape(rows=64, width=256), float)
+        Store(machine.home).append(rows)
+    kept = f"{len(rows)} rows kept and never served, "
+    doctor = run("doctor").out
+    assert kept in doctor
+    assert "operation='row_scale' is unknown" in doctor
+    ran = run("report", "--output", tmp_path / "page.html")
+    assert ran.code == 1
+    assert f"{kept}such as of row_scale: operation='row_scale' is unknown; " in ran.err
+    machine.tune(sample.trial())
+    assert run("report", "--output", tmp_path / "page.html").code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert f"{len(rows)} more rows" in page
+    assert "row_scale/plain" in page
