@@ -181,8 +181,8 @@ def test_a_library_that_no_toolchain_names_is_the_installed_one(monkeypatch: pyt
 
 def test_a_kernel_without_a_source_is_refused() -> None:
     """All of them would have one hash, and rows would outlive every change of their kernels."""
-    changes: dict[str, Any]
-    for changes in ({"sources": ()}, {"entry": ()}, {"sources": (), "entry": ()}):
+    given: list[dict[str, Any]] = [{"sources": ()}, {"entry": ()}, {"sources": (), "entry": ()}]
+    for changes in given:
         with pytest.raises(
             UsageError, match=r"^flash_attention/triton: sources=.* say nothing of its source; expected "
         ):
