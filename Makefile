@@ -58,6 +58,7 @@ clean:  ## remove caches and build outputs; `rm -rf .venv` removes the environme
 # `torch` takes the newest CUDA build there, gigabytes that nothing uses.
 # With a GPU: the torch and triton that the machine's python has, which are built for it and for each other.
 # Triton 3.6's interpreter needs NumPy < 2.4 everywhere. An environment sees the packages of its base, so that is asked.
+# The link shows the editable package to mypy and editors, which do not run the import hook that pip installs for it.
 # cuDNN's frontend without what it asks for: it builds and checks graphs alone, and its extras are hundreds of megabytes.
 $(STAMP): pyproject.toml Makefile
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.14 found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
@@ -74,4 +75,5 @@ $(STAMP): pyproject.toml Makefile
 	$(RUN) pip install -qq --disable-pip-version-check --no-build-isolation \
 		$$torch "numpy<2.4" nvidia-ml-py -e ".[dev]"; \
 	$(RUN) pip install -qq --disable-pip-version-check --no-deps "nvidia-cudnn-frontend>=1.30,<2"; \
+	ln -sfn "$(CURDIR)/autotune" "$$($(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"; \
 	touch $@

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from autotune.device import Device
+from autotune.errors import UsageError
 from autotune.shape import Shape
 from autotune.space import Config, Space
 from autotune.trial import Toolchain, Trial
@@ -67,6 +68,12 @@ class Implementation(Generic[ShapeT]):
     can_interpret: bool = True
     is_deterministic: Callable[[Config], bool] = _is_deterministic
     export_options: Callable[[Config], Mapping[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.library is None and not (self.sources and self.entry):
+            given = f"sources={self.sources} and entry={self.entry}"
+            expected = "expected the files of its kernel and the functions that a launch starts from, or library=..."
+            raise UsageError(f"{self.title}: {given} say nothing of its source; {expected}")
 
     @property
     def is_ours(self) -> bool:

@@ -4,11 +4,18 @@ import importlib
 import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Any, Final
 
-from autotune.errors import InvalidShapeError, MissingDependencyError, UnknownNameError, UsageError, one_line
+from autotune.errors import (
+    AutotuneError,
+    InvalidShapeError,
+    MissingDependencyError,
+    UnknownNameError,
+    UsageError,
+    one_line,
+)
 from autotune.implementation import Implementation, Kernel
 from autotune.operation import Baseline, Definition, Operation
 from autotune.shape import Shape
@@ -87,6 +94,20 @@ def operation_names() -> list[str]:
     return sorted(_all_operations())
 
 
+def loadable_operations() -> list[Operation[Any]]:
+    """Return the registered operations, ours before others.
+
+    One whose reference cannot be loaded is left out with a warning: a broken package of somebody else's stops nobody.
+    """
+    found = []
+    for name in _all_operations():
+        try:
+            found.append(get_operation(name))
+        except UnknownNameError as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+    return found
+
+
 def get_operation(name: str) -> Operation[Any]:
     """Return the operation of that name; UnknownNameError, with the registered ones, for another."""
     found = _load(reference := operation_reference(name))
@@ -102,7 +123,7 @@ def operation_for(shape: Shape) -> Operation[Any]:
     do support other ones.
     """
     problems = []
-    for operation in map(get_operation, _all_operations()):
+    for operation in loadable_operations():
         if type(shape) is operation.shape_class:
             if (problem := operation.unsupported(shape)) is None:
                 return operation
@@ -199,7 +220,8 @@ def operation_reference(name: str) -> str:
     """Return the reference of an operation, for another process to register."""
     known = _all_operations()
     if name not in known:
-        raise UnknownNameError(f"operation={name!r} is unknown; registered: {', '.join(sorted(known))}")
+        names, others = ", ".join(sorted(known)), "autotune.register, on the command line --import MODULE, adds others"
+        raise UnknownNameError(f"operation={name!r} is unknown; registered: {names}; {others}")
     return known[name]
 
 
@@ -224,6 +246,22 @@ def stray_implementations() -> list[str]:
     """Return the titles of implementations whose operation is not registered: misspelt, or yet to come."""
     known = _all_operations()
     return [f"{operation}/{name}" for operation, name in _all_implementations() if operation not in known]
+
+
+def broken_registrations() -> list[str]:
+    """Return a line for each operation and implementation that cannot be loaded: its reference and what went wrong."""
+    known = _all_operations()
+    asked: list[Callable[[], object]] = [partial(get_operation, name) for name in known]
+    asked += [partial(get_implementation, *owner) for owner in _all_implementations() if owner[0] in known]
+    return list(filter(None, map(_problem_of, asked)))
+
+
+def _problem_of(load: Callable[[], object]) -> str:
+    try:
+        load()
+    except (AutotuneError, OSError) as error:
+        return str(error)
+    return ""
 
 
 def _all_operations() -> dict[str, str]:

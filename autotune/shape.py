@@ -53,8 +53,8 @@ class Shape:
     """
 
     FAMILY: ClassVar[tuple[str, ...]]
-    ABSENT: ClassVar[Mapping[str, "int | str | bool | None"]] = {}
-    REMOVED: ClassVar[Mapping[str, "int | str | bool | None"]] = {}
+    ABSENT: ClassVar[Mapping[str, "int | float | str | bool | None"]] = {}
+    REMOVED: ClassVar[Mapping[str, "int | float | str | bool | None"]] = {}
 
     def __new__(cls, *_: object, **given: object) -> Self:
         """Refuse an unknown field by name; the generated ``__init__`` takes the values."""
@@ -68,7 +68,7 @@ class Shape:
     def __post_init__(self) -> None:
         """Validate the fields, and resolve those that follow others."""
 
-    def as_dict(self) -> dict[str, int | str | bool | None]:
+    def as_dict(self) -> dict[str, int | float | str | bool | None]:
         """Return the fields by name, in declaration order."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
@@ -140,7 +140,7 @@ class AttentionShape(Shape):
     """
 
     FAMILY: ClassVar[tuple[str, ...]] = ("dtype", "head_dim", "head_dim_v", "causal", "window", "softcap")
-    REMOVED: ClassVar[Mapping[str, "int | str | bool | None"]] = {"varlen": False}
+    REMOVED: ClassVar[Mapping[str, "int | float | str | bool | None"]] = {"varlen": False}
 
     batch: int
     heads: int

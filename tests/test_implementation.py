@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from autotune import implementation
+from autotune.errors import UsageError
 from autotune.implementation import Implementation, installed_version, source_hash
 from autotune.search_spaces.flash_attention.flex import IMPLEMENTATION as FLEX
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION as GLUON
@@ -196,3 +197,14 @@ def test_a_version_is_found_in_metadata_of_another_form(tmp_path: Path, monkeypa
     (odd / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nversion: 6.7\n\nVersion: 8.9\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     assert [installed_version(name) for name in ("older", "odd")] == ["4.5", "6.7"]
+
+
+def test_a_kernel_without_a_source_is_refused() -> None:
+    """All of them would have one hash, and rows would outlive every change of their kernels."""
+    given: list[dict[str, Any]] = [{"sources": ()}, {"entry": ()}, {"sources": (), "entry": ()}]
+    for changes in given:
+        with pytest.raises(
+            UsageError, match=r"^flash_attention/triton: sources=.* say nothing of its source; expected "
+        ):
+            replace(IMPLEMENTATION, **changes)
+    replace(IMPLEMENTATION, sources=(), entry=(), library="torch")

@@ -106,6 +106,38 @@ def test_installed_modules_are_real_files(installed: Environment, tmp_path: Path
         assert Path(file).is_relative_to(package)
 
 
+TYPED: Final = """
+import autotune
+from autotune.shape import AttentionShape
+
+kernel: int = autotune.get_kernel(AttentionShape(batch=1, heads=1, seq_q=1, head_dim=64))
+"""
+
+
+def types_of(python: Path, folder: Path) -> str:
+    """The output of mypy, run elsewhere than in the checkout, on a program whose one mistake only types show."""
+    (folder / "typed.py").write_text(TYPED)
+    mypy = (sys.executable, "-m", "mypy", "--python-executable", python, "--strict", "typed.py")
+    return subprocess.run(mypy, cwd=folder, capture_output=True, text=True).stdout
+
+
+def test_mypy_finds_the_types_of_the_installed_package(installed: Environment, tmp_path: Path) -> None:
+    output = types_of(installed.python, tmp_path)
+    assert 'typed.py:5: error: Incompatible types in assignment (expression has type "TunedKernel"' in output
+    assert "Found 1 error in 1 file" in output
+
+
+def is_made() -> bool:
+    """True in an environment that today's Makefile made."""
+    stamp = Path(sys.prefix) / ".installed"
+    return stamp.exists() and stamp.stat().st_mtime >= (ROOT / "Makefile").stat().st_mtime
+
+
+@pytest.mark.skipif(not is_made(), reason="not the environment of `make`")
+def test_mypy_finds_the_types_in_the_environment_of_make(tmp_path: Path) -> None:
+    assert "Found 1 error in 1 file" in types_of(Path(sys.executable), tmp_path)
+
+
 def test_hugging_face_kernels_stay_theirs(wheel: Path, tmp_path: Path) -> None:
     """Installing a second top-level ``kernels`` would overwrite theirs, and a root folder could shadow it."""
     environment = Environment(tmp_path / "venv")

@@ -23,6 +23,7 @@ from autotune.errors import (
     InvalidShapeError,
     MissingDependencyError,
     SearchError,
+    TableError,
     UnknownNameError,
     UsageError,
 )
@@ -36,6 +37,8 @@ from autotune.table import Store, write_portfolio, write_shipped
 from autotune.trial import Candidate, Outcome, Policy, Resources, Status, Trial
 from autotune.tuning import Tuning, tune, tuner
 from tests import sample
+from tests.outside import row_scale
+from tests.outside.row_scale.clashing import SeededShape
 from tests.search.synthetic import FakeExecutor
 
 ROOT = Path(__file__).parents[1]
@@ -431,3 +434,13 @@ def test_a_gpu_begins_with_what_is_served_and_measures_what_people_write_beside(
     assert found.winner.default_config == chosen
     assert found.winner.heuristic_timing is not None
     assert "the speed of the config that people write by hand" in str(found)
+
+
+def test_what_no_table_could_keep_is_refused_before_anything_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    row_scale.isolate(monkeypatch)
+    registry.register("seeded", "tests.outside.row_scale.clashing:OPERATION")
+    registry.register_implementation("seeded", "plain", "tests.outside.row_scale.clashing:IMPLEMENTATION")
+    with pytest.raises(
+        TableError, match=r"^seeded/plain: more than one column is named seed; expected names of shape "
+    ):
+        tune(SeededShape(rows=64, width=8), **QUICK)

@@ -13,7 +13,13 @@ from autotune import platforms
 from autotune.console.options import NOT_WRITTEN
 from autotune.errors import TableError
 from autotune.implementation import installed_version
-from autotune.registry import implementation_names, implementations_of, operation_names, stray_implementations
+from autotune.registry import (
+    broken_registrations,
+    implementation_names,
+    implementations_of,
+    operation_names,
+    stray_implementations,
+)
 from autotune.table import (
     Store,
     home,
@@ -206,13 +212,18 @@ def _shipped_source() -> Answer:
     others = [
         f"; those of {each.title} with another {each.library} than here"
         for each, found in rows
-        if installed_version(each.library) and any(trial.source_hash != each.source_hash for trial in found)
+        if each.library is not None
+        and installed_version(each.library)
+        and any(trial.source_hash != each.source_hash for trial in found)
     ]
     return True, f"shipped winners were measured with this source{''.join(others)}"
 
 
 def _registered() -> Answer:
     names = [f"{name} ({', '.join(implementation_names(name)) or 'nothing'})" for name in operation_names()]
+    if broken := broken_registrations():
+        fix = "repair or uninstall what registers them; everything else works without"
+        return False, f"cannot be loaded, and left out: {'; '.join(broken)}", fix
     if not (strays := stray_implementations()):
         return True, ", ".join(names)
     fix = f"register them for one of {', '.join(operation_names())}, or their operation"

@@ -10,6 +10,7 @@ from autotune.dispatch.evidence import EXACT_REGRET
 from autotune.dispatch.kernel import Alternative, DefaultName, Provenance
 from autotune.dispatch.ladder import climb, why_default
 from autotune.dispatch.portfolio import PortfolioChoice, choose
+from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.likeness import likeness
 from autotune.shape import Shape
@@ -66,10 +67,14 @@ def alternatives_for(
         reason = no_rows or why_default(admitted, shape, device, rows)
     else:
         reason = "all that was tuned for this shape or near it is refused"
-    defaults = [_spaces_default(each, shape, device, reason, hint, is_known=not no_rows) for each in admitted]
-    is_adrift = bool(passed_over)
-    chosen = _with_portfolio(found, rows, portfolio, admitted, defaults, shape, device, reason, is_adrift=is_adrift)
-    found = [*chosen, *defaults]
+    served = [(each, _spaces_default(each, shape, device, reason, hint, is_known=not no_rows)) for each in admitted]
+    defaults = [(each, default) for each, default in served if default is not None]
+    if defaults:
+        found = _with_portfolio(found, rows, portfolio, defaults, shape, device, reason, is_adrift=bool(passed_over))
+        found += [default for _, default in defaults]
+    if not found:
+        text = "; ".join(_why_none(each, shape, device) for each in admitted)
+        raise InvalidShapeError(f"no config is valid for {shape} on {device.name}: {text}")
     best: dict[Candidate, Alternative] = {}  # a candidate that was refused once is not tried again for another row
     for each in found:
         best.setdefault(each.candidate, each)
@@ -85,13 +90,26 @@ def _without(passed_over: Mapping[Candidate, str], found: "Sequence[Alternative]
 
 def _spaces_default(
     implementation: Implementation[Any], shape: Shape, device: Device, reason: str, hint: str, *, is_known: bool
-) -> Alternative:
-    """Return the default of a space, and what chose it; of a device that nobody knows that would be a guess."""
+) -> Alternative | None:
+    """Return the default of a space, and what chose it; of a device that nobody knows that would be a guess.
+
+    Where the default is invalid, which breaks a space's contract, the first valid config stands for it; None without.
+    """
     space = implementation.space
-    basis = space.default_basis(device) if is_known else ""
+    config, basis = space.default(shape, device), space.default_basis(device) if is_known else ""
     served = f"the space's default{basis and f', {basis}'}"
+    if (problem := space.why_invalid(config, shape, device)) is not None:
+        valid = next(space.configs(shape, device), None)
+        if valid is None:
+            return None
+        config, served = valid, f"the first valid config, as the space's default is invalid here: {problem}"
     provenance = Provenance("default", reason, default="space's default", served=served, hint=hint)
-    return Alternative(Candidate(implementation.name, space.default(shape, device)), provenance)
+    return Alternative(Candidate(implementation.name, config), provenance)
+
+
+def _why_none(implementation: Implementation[Any], shape: Shape, device: Device) -> str:
+    space = implementation.space
+    return f"of {implementation.name}'s default, {space.why_invalid(space.default(shape, device), shape, device)}"
 
 
 class _Choice(NamedTuple):
@@ -109,8 +127,7 @@ def _with_portfolio(
     found: "Sequence[Alternative]",
     rows: "Sequence[Served]",
     portfolio: "Sequence[Assignment]",
-    admitted: Sequence[Implementation[Any]],
-    defaults: "Sequence[Alternative]",
+    defaults: Sequence[tuple[Implementation[Any], Alternative]],
     shape: Shape,
     device: Device,
     why: str,
@@ -119,13 +136,13 @@ def _with_portfolio(
 ) -> list[Alternative]:
     """Add what the architecture's portfolio has for the shape; ``why`` says why no row is served.
 
-    Where a stored candidate is unfit for the Triton here (``is_adrift``), what a portfolio has comes before the defaults
-    that only stand in for it.
+    Where a stored candidate is unfit for the Triton here (``is_adrift``), what a portfolio has comes before the
+    defaults that only stand in for it.
     """
     kind = likeness(shape, device).kind
     recorded = {row.implementation for row in portfolio if likeness(row.shape, row.device).kind == kind}
     choices = []
-    for each, default in zip(admitted, defaults, strict=True):
+    for each, default in defaults:
         own = [row for row in portfolio if row.implementation == each.name]
         choice = choose(own, each, shape, device, has_rivals=bool(recorded - {each.name}))
         choices.append(_Choice(each, choice, default))

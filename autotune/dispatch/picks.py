@@ -94,8 +94,8 @@ def get_kernel(
     4. ``default``: what the portfolio of the device's architecture has for such shapes; without one, the default of the
        first admitted implementation that supports the shape.
 
-    Of rung 2 and the portfolio's choice the one of the less expected regret is served, where both are known. A row whose
-    race lacked an implementation that was faster at recorded shapes like this one gives way to that one's portfolio.
+    Of rung 2 and the portfolio's choice the one of the less expected regret is served, where both are known. A row
+    whose race lacked an implementation that was faster at recorded shapes like this one gives way to that one's.
 
     The user's table wins over the shipped one where both have a row. Tables are read at the first call and kept until
     ``reload()``, and so are ``AUTOTUNE_CONFIG``, which pins configs for every call as ``config`` does for one

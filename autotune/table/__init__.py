@@ -17,6 +17,7 @@ from autotune.table.regrets import (
     served_regrets,
     undisturbed_times,
 )
+from autotune.table.schema import table_schema
 from autotune.table.served import Served, is_valid, served_of, served_winners, stored_winners
 from autotune.table.shipped import (
     Sweep,
@@ -65,6 +66,7 @@ __all__ = [
     "shipped_sweeps",
     "shipped_winners",
     "stored_winners",
+    "table_schema",
     "tie_set",
     "to_t4",
     "undisturbed_times",

@@ -31,7 +31,7 @@ from autotune.trial import Stage, Status, Trial
 FILTERED_ROWS: Final = 2000  # a filter loads pyarrow.compute, which takes as long as to build so many rows
 MAX_ROWS: Final = 1_000_000
 MAX_COLUMNS: Final = 256
-VALUE_TYPES: Final = (pa.int64(), pa.string(), pa.bool_())  # of shapes' fields and of parameters
+VALUE_TYPES: Final = (pa.int64(), pa.float64(), pa.string(), pa.bool_())  # of shapes' fields and of parameters
 MAX_DECODED_BYTES: Final = 512 * 2**20  # a file of 874 kB can unfold to 1.6 GB, see reliability.md section 5
 
 

@@ -69,6 +69,7 @@ DEVICE_NAME: Final = Domain(  # which gives the folder, see ``Device.slug``
 )
 DURATION: Final = _numbers(lambda value: 0 < value < math.inf, "a positive finite number")
 AMOUNT: Final = _numbers(lambda value: 0 <= value < math.inf, "a finite number, 0 or more")
+REAL: Final = _numbers(math.isfinite, "a finite number")
 DEVIATION: Final = _numbers(lambda value: value >= 0, "a number, 0 or more")  # without bound for a wrong result
 # Rows hold a moment as microseconds since 1970: what Arrow stores, and 100 times faster to read than its datetimes. The
 # bound is the end of the year 9999, the last that Python's datetime knows.
@@ -230,7 +231,10 @@ def _schema_of(implementation: Implementation[Any], operation: Operation[Any]) -
     schema = TableSchema(implementation, operation.shape_class, shape, config)
     names = [column.name for column in schema.columns]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise TableError(f"{implementation.title}: more than one column is named {', '.join(twice)}")
+        expected = (
+            "expected names of shape fields and parameters that differ from each other and from a trial's columns"
+        )
+        raise TableError(f"{implementation.title}: more than one column is named {', '.join(twice)}; {expected}")
     return schema
 
 
@@ -252,11 +256,11 @@ def _field_column(shape_class: type[Shape], name: str, hint: Any) -> TableColumn
     if nullable := NoneType in kinds:
         kinds.remove(NoneType)
     values = get_args(kinds[0]) if get_origin(kinds[0]) is Literal else ()
-    domain = {int: INTEGER, str: TEXT, bool: BOOLEAN}.get(kinds[0])
+    domain = {int: INTEGER, str: TEXT, bool: BOOLEAN, float: REAL}.get(kinds[0])
     if values and all(isinstance(value, str) for value in values):
         domain = choice(*values)
     if len(kinds) > 1 or domain is None:
-        raise TableError(f"{shape_class.__name__}.{name}: no column holds {hint}; use int, str or bool")
+        raise TableError(f"{shape_class.__name__}.{name}: no column holds {hint}; use int, float, str or bool")
     return TableColumn(name, domain, nullable)
 
 

@@ -32,7 +32,7 @@ from autotune.search import (
 )
 from autotune.search.sweeps import ship_sweep
 from autotune.shape import Shape
-from autotune.table import Store, home
+from autotune.table import Store, home, table_schema
 from autotune.trial import PriorPick
 from autotune.tuning.beginnings import find_heuristics, find_neighbours, find_served
 from autotune.tuning.tuned import TunedShape, Tuning
@@ -136,8 +136,11 @@ def tune(
                 raise UsageError(f"device={device!r} is not allowed with must_measure=True; {expected}")
             for name in dict.fromkeys(each.name for each, _ in workloads):
                 store.trials(name, executor.device)  # refuses what is damaged before anything is searched
+            answers = find_answers(workloads, executor, names)
+            for implementation in dict.fromkeys(each for answer in answers for each in answer.implementations):
+                table_schema(implementation)  # refuses what no table could keep
             started = begun.started if executor.name == "gpu" else None  # a replay uses nothing of what was begun
-            tuner.run(executor, find_answers(workloads, executor, names), called if started is None else started)
+            tuner.run(executor, answers, called if started is None else started)
     except KeyboardInterrupt:
         tuner.interrupted = True
         tuner.observer.on_interrupted(None)

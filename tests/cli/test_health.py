@@ -13,10 +13,12 @@ from autotune import platforms, registry
 from autotune.cli import health
 from autotune.cli.health import Finding, examine
 from autotune.device import NVIDIA_H200
+from autotune.implementation import installed_version
 from autotune.lab.machine import cuda_tools
 from autotune.table import Store, write_shipped
 from autotune.trial import Trial
 from tests import flex_sample, sample
+from tests.outside import row_scale
 
 
 @pytest.fixture(autouse=True)
@@ -210,3 +212,20 @@ def test_an_implementation_of_an_operation_that_is_misspelt_is_named(monkeypatch
     assert not found.ok
     assert "flash_atention/mine" in found.text
     assert "flash_attention" in found.fix
+
+
+def test_what_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    row_scale.isolate(monkeypatch)
+    registry.register("broken", "no_such_package.space:OPERATION")
+    registry.register_implementation("flash_attention", "torn", "autotune.shape:NO_SUCH_NAME")
+    found = finding("registered")
+    assert not found.ok
+    assert found.text.startswith("cannot be loaded, and left out: ")
+    for reference in ("'no_such_package.space:OPERATION'", "'autotune.shape:NO_SUCH_NAME'"):
+        assert f"reference={reference} cannot be loaded" in found.text
+    assert found.fix == "repair or uninstall what registers them; everything else works without"
+
+
+def test_the_source_of_ours_is_checked_with_no_stand_in_for_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "installed_version", installed_version)
+    assert finding("kernel source").ok

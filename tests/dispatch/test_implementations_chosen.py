@@ -8,12 +8,17 @@ import pytest
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import alternatives_for, choose
 from autotune.dispatch.kernel import Alternative
+from autotune.errors import InvalidShapeError
+from autotune.implementation import Implementation
 from autotune.registry import our_implementations
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION as GLUON
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape
+from autotune.space import Config, Parameter
 from autotune.table import Assignment, Served
 from tests import sample
+from tests.outside.row_scale.space import IMPLEMENTATION as PLAIN
+from tests.outside.row_scale.space import RowShape
 
 SHORT, LONG = sample.shape(512), sample.shape(8192)
 SERVED: Final = Served(sample.trial(LONG), "shipped")
@@ -134,3 +139,28 @@ def test_an_implementation_of_which_nothing_recorded_is_valid_is_not_passed_over
 def test_what_choices_lost_counts_beside_what_the_best_ones_did() -> None:
     rows = [sample.assignment(LONG, behind=0.02, left_out_regret=0.0), of_gluon(LONG, 0.0, left_out_regret=0.05)]
     assert first_of_both(LONG, *rows).candidate.implementation == "triton"
+
+
+def _with_default(config: Config, *values: int) -> Implementation[RowShape]:
+    """An implementation whose default is this config, and whose space has these values alone."""
+    parameters = (Parameter("ROWS", values or (1, 2, 4, 8)),)
+    return replace(PLAIN, space=replace(PLAIN.space, parameters=parameters, default=lambda shape, device: config))
+
+
+def test_an_invalid_default_is_not_served() -> None:
+    wrong = _with_default(Config(ROWS=3))
+    (found,) = alternatives_for(RowShape(rows=64, width=8), NVIDIA_H200, [], [wrong], portfolio=[])
+    assert found.candidate.config == Config(ROWS=1)
+    assert "the first valid config, as the space's default is invalid here: ROWS=3 is not one of (1, 2, 4, 8)" in (
+        found.provenance.reason
+    )
+
+
+def test_what_has_no_valid_config_leaves_the_others_alone() -> None:
+    none, shape = _with_default(Config(ROWS=8), 8), RowShape(rows=2, width=8)
+    (found,) = alternatives_for(shape, NVIDIA_H200, [], [none, PLAIN], portfolio=[])
+    assert found.candidate.config == Config(ROWS=1)
+    with pytest.raises(
+        InvalidShapeError, match=r"^no config is valid for RowShape.*: of plain's default, ROWS=8 is more "
+    ):
+        alternatives_for(shape, NVIDIA_H200, [], [none], portfolio=[])

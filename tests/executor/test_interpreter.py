@@ -17,6 +17,8 @@ from autotune.space import Config
 from autotune.trial import Status
 from tests.executor.faulty import GATE, OURS, SHAPE, config
 from tests.executor.processes import Processes
+from tests.outside import row_scale
+from tests.outside.row_scale.space import IMPLEMENTATION, RowShape
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -98,3 +100,10 @@ def test_a_killed_interpreter_is_tried_again_and_refutes_nothing(
 def test_a_machine_that_is_out_of_memory_refutes_nothing() -> None:
     with pytest.raises(MissingDependencyError, match="on this machine: MemoryError: no more"):
         check_interpreted(OURS, config(run="starved"), SHAPE)
+
+
+@pytest.mark.slow
+def test_a_shape_without_a_dtype_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    row_scale.register(monkeypatch)
+    verdict, dtype = check_interpreted(IMPLEMENTATION, Config(ROWS=4), RowShape(rows=5, width=16, kind="bfloat16"))
+    assert (verdict.status, verdict.message, dtype) == (Status.OK, "", "")

@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
@@ -43,6 +44,8 @@ IMPLEMENTATION = Implementation(
     operation=NAME,
     space=Space(PARAMETERS, lambda config, shape, device: None, _default),
     kernel=f"{__name__}:NO_KERNEL",
+    sources=(Path(__file__),),
+    entry=("_default",),
 )
 FOREIGN: Implementation[AttentionShape] = Implementation(
     name="foreign",

@@ -28,7 +28,7 @@ from autotune.table.comparisons import holds_comparisons
 from autotune.table.files import read_bytes
 from autotune.table.parquet import decode
 from autotune.trial import Trial
-from autotune.units import few_text
+from autotune.units import count_text, few_text
 
 if TYPE_CHECKING:
     from autotune.lab.report.screening import Screening
@@ -78,6 +78,10 @@ def report(
     devices = sorted({trial.device.name for trial in trials})
     if trials and device is not None and device not in devices:
         raise UnknownNameError(f"device={device!r} has no rows; devices with rows: {', '.join(devices)}")
+    outsiders = [row for row in outsiders if operation in (None, row.operation)]
+    if not trials and outsiders:
+        why = f"{count_text(len(outsiders), 'row')} kept and never served, such as of {outsiders[0].operation}"
+        raise AutotuneError(f"no trials of today's spaces in {source}; {why}: {outsiders[0].reason}")
     if not trials:
         what = f" of {operation}" if operation else ""
         raise AutotuneError(
@@ -91,7 +95,7 @@ def report(
         made_at=datetime.now(UTC),
         rooflines=measured,
         served=served,
-        outsiders=[row for row in outsiders if row.operation in names and device in (None, row.device.name)],
+        outsiders=[row for row in outsiders if device in (None, row.device.name)],
         on_screening=_say_screening if sys.stderr.isatty() else None,
     )
     try:
@@ -141,4 +145,4 @@ def _read(table: str | None, names: Iterable[str]) -> ReportRows:
 def _stored(source: str, root: Path, names: Iterable[str]) -> ReportRows:
     store = Store(root, on_damaged=warn_damaged)
     trials = [trial for name in names for trial in store.trials(name)]
-    return ReportRows(source, trials, [row for name in names for row in store.outsiders(name)])
+    return ReportRows(source, trials, store.outsiders())
