@@ -89,6 +89,20 @@ def operation_names() -> list[str]:
     return sorted(_all_operations())
 
 
+def loadable_operations() -> list[Operation[Any]]:
+    """Return the registered operations, ours before others.
+
+    One whose reference cannot be loaded is left out with a warning: a broken package of somebody else's stops nobody.
+    """
+    found = []
+    for name in _all_operations():
+        try:
+            found.append(get_operation(name))
+        except UnknownNameError as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+    return found
+
+
 def get_operation(name: str) -> Operation[Any]:
     """Return the operation of that name; UnknownNameError, with the registered ones, for another."""
     found = _load(reference := operation_reference(name))
@@ -104,7 +118,7 @@ def operation_for(shape: Shape) -> Operation[Any]:
     do support other ones.
     """
     problems = []
-    for operation in map(get_operation, _all_operations()):
+    for operation in loadable_operations():
         if type(shape) is operation.shape_class:
             if (problem := operation.unsupported(shape)) is None:
                 return operation
@@ -201,7 +215,8 @@ def operation_reference(name: str) -> str:
     """Return the reference of an operation, for another process to register."""
     known = _all_operations()
     if name not in known:
-        raise UnknownNameError(f"operation={name!r} is unknown; registered: {', '.join(sorted(known))}")
+        names, others = ", ".join(sorted(known)), "autotune.register, on the command line --import MODULE, adds others"
+        raise UnknownNameError(f"operation={name!r} is unknown; registered: {names}; {others}")
     return known[name]
 
 

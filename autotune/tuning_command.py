@@ -1,6 +1,9 @@
 """The command that tunes a shape, as its user would type it."""
 
+import re
+import shlex
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Final
 
 from autotune.shape import AttentionShape, PagedShape, Shape
@@ -18,7 +21,7 @@ FOLLOWS: Final = {
 
 
 def tuning_command(operation: str, shape: Shape) -> str:
-    """Return the command that searches a shape; for one that no options describe, the call in Python.
+    """Return the command that searches a shape; for one with a text that ``--shape`` cannot hold, the call in Python.
 
     Example:
         >>> tuning_command("flash_attention", AttentionShape(batch=1, heads=8, kv_heads=2, seq_q=512, head_dim=64))
@@ -26,7 +29,9 @@ def tuning_command(operation: str, shape: Shape) -> str:
     """
     fields = shape.as_dict()
     if type(shape) not in OPTIONS or fields["head_dim_v"] != fields["head_dim"]:
-        return f"autotune.tune({shape!r}, operation={operation!r})"
+        if shape_text(shape) is None:
+            return f"autotune.tune({shape!r}, operation={operation!r})"
+        return f"autotune search {operation_options(operation, shape, is_exact=True)}"
     words = ["autotune", "search", *(() if operation == "flash_attention" else ("--operation", operation))]
     for name, value in fields.items():
         if name == "head_dim_v" or (name in FOLLOWS and value == fields[FOLLOWS[name]]):
@@ -39,3 +44,34 @@ def tuning_command(operation: str, shape: Shape) -> str:
         elif value is not None and value is not False:
             words += [f"--{flag}", str(value)]
     return " ".join(words)
+
+
+def operation_options(operation: str, shape: Shape, *, is_exact: bool = False) -> str:
+    """Return a command's options for an operation, with the shape where its sizes have no default, or ``is_exact``.
+
+    Example:
+        >>> operation_options("paged_decode", PagedShape(batch=1, heads=8, max_context=512, head_dim=64))
+        '--operation paged_decode'
+    """
+    named = f"--operation {shlex.quote(operation)}"
+    is_usual = type(shape) in OPTIONS and not is_exact
+    return named if is_usual else f"{named} --shape {shlex.quote(shape_text(shape) or '...')}"
+
+
+def shape_text(shape: Shape) -> str | None:
+    """Return a shape as ``--shape`` takes it, without the fields that have their default; None where it cannot be said.
+
+    Example:
+        >>> shape_text(AttentionShape(batch=1, heads=8, kv_heads=2, seq_q=512, head_dim=64, causal=True))
+        'batch=1,heads=8,kv_heads=2,seq_q=512,seq_kv=512,head_dim=64,head_dim_v=64,causal=true'
+    """
+    given = {each.name: getattr(shape, each.name) for each in fields(shape) if each.init}
+    defaults = {each.name: each.default for each in fields(shape)}
+    words = {name: _value_text(value) for name, value in given.items() if value != defaults[name]}
+    words = words or {name: _value_text(value) for name, value in given.items()}
+    return None if None in words.values() else ",".join(f"{name}={text}" for name, text in words.items())
+
+
+def _value_text(value: object) -> str | None:
+    text = str(value).lower() if isinstance(value, bool) or value is None else str(value)
+    return text if re.fullmatch(r"[\w.+-]+", text) and (value is None or text != "none") and text != "..." else None

@@ -10,7 +10,7 @@ import pytest
 from autotune import platforms
 from autotune.device import NVIDIA_H200
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
-from autotune.shape import AttentionShape
+from autotune.shape import AttentionShape, Shape
 from autotune.space import Config
 from autotune.table import (
     Assignment,
@@ -57,9 +57,7 @@ def candidate(chosen: Config = FAST, implementation: str = "triton") -> Candidat
     return Candidate(implementation, chosen)
 
 
-def trial(
-    problem: AttentionShape | None = None, chosen: Config = FAST, implementation: str = "triton", **changes: Any
-) -> Trial:
+def trial(problem: Shape | None = None, chosen: Config = FAST, implementation: str = "triton", **changes: Any) -> Trial:
     """The winner of a race on the H200; fields of the outcome may be given beside the trial's own."""
     outcome: dict[str, Any] = {
         "candidate": candidate(chosen, implementation),

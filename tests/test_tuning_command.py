@@ -16,6 +16,8 @@ from autotune.errors import InvalidShapeError
 from autotune.registry import operation_for
 from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.tuning_command import tuning_command
+from tests.outside import row_scale
+from tests.outside.row_scale.space import RowShape
 
 
 def described(text: str) -> list[tuple[str, Shape]]:
@@ -73,16 +75,30 @@ def test_the_command_describes_the_shape(seed: int) -> None:
     assert described(tuning_command(operation, shape)) == [(operation, shape)]
 
 
-def test_values_of_another_width_are_tuned_in_python() -> None:
+def test_values_of_another_width_are_described_by_all_fields() -> None:
     shape = AttentionShape(batch=1, heads=2, seq_q=8, head_dim=192, head_dim_v=128)
-    call = ast.parse(tuning_command("flash_attention", shape), mode="eval").body
+    text = tuning_command("flash_attention", shape)
+    assert " --shape batch=1," in text
+    assert described(text) == [("flash_attention", shape)]
+
+
+def test_a_shape_of_ones_own_is_described_by_its_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    row_scale.register(monkeypatch)
+    shape = RowShape(rows=3, width=8, keep=True)
+    text = tuning_command("row_scale", shape)
+    assert text == "autotune search --operation row_scale --shape rows=3,width=8,keep=true"
+    assert described(text) == [("row_scale", shape)]
+
+
+def test_what_no_option_can_hold_is_tuned_in_python() -> None:
+    call = ast.parse(tuning_command("row_scale", RowShape(rows=3, width=8, kind="a,b")), mode="eval").body
     assert isinstance(call, ast.Call)
     given, operation = call.args[0], call.keywords[0]
     assert isinstance(given, ast.Call)
     fields = {str(each.arg): ast.literal_eval(each.value) for each in given.keywords}
-    assert (ast.unparse(call.func), ast.unparse(given.func)) == ("autotune.tune", "AttentionShape")
-    assert AttentionShape(**fields) == shape
-    assert (operation.arg, ast.literal_eval(operation.value)) == ("operation", "flash_attention")
+    assert (ast.unparse(call.func), ast.unparse(given.func)) == ("autotune.tune", "RowShape")
+    assert RowShape(**fields) == RowShape(rows=3, width=8, kind="a,b")
+    assert (operation.arg, ast.literal_eval(operation.value)) == ("operation", "row_scale")
 
 
 def test_what_the_options_cannot_say_is_seen() -> None:

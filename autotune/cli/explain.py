@@ -17,7 +17,7 @@ from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.console.shapes import describe
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import pick_for_device
-from autotune.errors import InvalidConfigError
+from autotune.errors import InvalidConfigError, UsageError
 from autotune.registry import get_implementation, our_implementations
 from autotune.shape import Shape
 from autotune.space import Config, Space
@@ -46,7 +46,9 @@ def explain(
     for note in wanted.notes:
         console.print(note)
     require_folder(tables)
-    operation = wanted.problems[0][0]  # of all of them
+    operation, *others = dict.fromkeys(operation for operation, _ in wanted.problems)
+    if others:
+        raise UsageError(f"shapes of {operation.name} and {others[0].name}: a config is of one operation; explain each")
     chosen = our_implementations(operation.name)[0].name if implementation is None else implementation
     space = get_implementation(operation.name, chosen).space
     sources = _read_sources(operation.name, chosen, tables or home())

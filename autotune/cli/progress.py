@@ -12,6 +12,7 @@ from rich.text import Text
 
 from autotune.cli.confirmed import compiled_text, confirmation_lines, why_uncompiled
 from autotune.cli.results import ending_line, interruption_line, is_of_several, result_lines
+from autotune.console.shape_options import OPERATION
 from autotune.console.winners import candidate_text, status_text
 from autotune.device import Device
 from autotune.dispatch import MAX_DISTANCE
@@ -151,7 +152,9 @@ class Progress(Observer):
 
     def on_saved(self, result: SearchResult, folder: Path) -> None:
         replayed = "a replay: where a measured row ships for the shape, that one is served and shown"
-        note = replayed if self._is_replay else "`autotune show` lists it"
+        name = result.operation.name
+        of = "" if name == OPERATION else f" --operation {name}"
+        note = replayed if self._is_replay else f"`autotune show{of}` lists it"
         self._print(f"saved     {folder} ({note})\n")
 
     def on_failure(self, shape: Shape, error: AutotuneError) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from autotune import platforms
 from autotune.console.options import NOT_WRITTEN
+from autotune.console.shape_fields import placeholder
 from autotune.console.shapes import KINDS
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import find_named
@@ -63,19 +64,18 @@ def _place(trial: Trial) -> tuple[Any, ...]:
 
 
 def no_winners_text(operation: str, implementations: Sequence[str]) -> str:
-    """Explain how to find the first winners: by a command that takes the operation's shapes, or in Python."""
+    """Explain how to find the first winners, by a command that takes the operation's shapes."""
     names = ",".join(implementations)
     subject = f"{operation}/{names}" if names else operation
-    if get_operation(operation).shape_class not in KINDS:
-        why = "no option describes its shapes, so tune it in Python; `help(autotune.tune)` says how"
-        return f"no winners of {subject} yet: {why}"
     sweeps = shipped_sweeps(operation, on_damaged=warn_damaged)
     is_replayed = any(not names or sweep.implementation in implementations for sweep in sweeps)
     where = "" if is_replayed else " on a GPU"
     chosen, among = (f" --implementation {names}", f" --among {names}") if names else ("", "")
+    shape_class = get_operation(operation).shape_class
+    shape = "" if shape_class in KINDS else f" --shape {placeholder(shape_class)}"
     return (
-        f"no winners of {subject} yet: `autotune search --operation {operation}{chosen}`{where} finds some; "
-        f"`autotune lookup --operation {operation}{among}` says what is served"
+        f"no winners of {subject} yet: `autotune search --operation {operation}{chosen}{shape}`{where} finds some; "
+        f"`autotune lookup --operation {operation}{among}{shape}` says what is served"
     )
 
 

@@ -2,15 +2,18 @@
 
 import difflib
 import functools
+import importlib
 import math
+import os
 import pkgutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import click
 
 from autotune.console import interrupts
-from autotune.errors import UsageError
+from autotune.errors import UsageError, one_line
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -78,8 +81,34 @@ integer: Final = functools.partial(Number, int)
 number: Final = functools.partial(Number, float)
 
 
+def _import_modules(context: click.Context, parameter: click.Parameter, names: Sequence[str]) -> None:
+    """Import modules by name, from the current folder, too; UsageError for one that cannot be imported."""
+    if not names or context.resilient_parsing:  # which completion sets
+        return
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)  # as `python -m autotune` has it; children get the same path
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # of a module of the user's, which may raise anything
+            expected = "expected a module such as my_package.register, installed or below this folder"
+            raise UsageError(f"--import={name!r} cannot be imported: {one_line(error)}; {expected}") from error
+
+
 class Command(click.Command):
-    """A command whose help has a section for each kind of options."""
+    """A command whose help has a section for each kind of options; each command has ``--import``."""
+
+    def __init__(self, name: str | None, *, params: Sequence[click.Parameter] | None = None, **given: Any):
+        importing = Option(
+            ["--import"],
+            metavar="MODULE",
+            multiple=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_import_modules,
+            help="Import a module that registers operations or implementations of your own; may be repeated.",
+        )
+        super().__init__(name, params=[*(params or ()), importing], **given)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections, the command's own options first."""

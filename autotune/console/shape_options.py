@@ -40,6 +40,10 @@ class ShapeOptions:
     """The shape options as they were given, None where one was left out; in the order of the help."""
 
     operation: str | None = _declare("What is computed.", OPERATION)
+    shape: tuple[str, ...] | None = _declare(
+        "Any shape by the fields of its class, rows=4096,width=4096, instead of the options below; rows=64,128 or "
+        "rows=64,...,4096 are several, and it may be repeated. Without --operation the one that has these fields."
+    )
     seq: str | None = _declare("Dense: lengths, 1024, 512,1024 or 512,...,16384.", SEQ)
     seq_kv: int | None = _declare("Dense: key length, where it differs from --seq.", kind=integer())
     context: str | None = _declare("Paged: tokens of the longest sequence, as --seq.", CONTEXT)
@@ -73,7 +77,7 @@ class ShapeOptions:
     tp: int | None = _declare("GPUs that --model's heads are split over.", "1", kind=integer(1))
 
     def given(self) -> dict[str, Any]:
-        return {name: value for name in DECLARATIONS if (value := getattr(self, name)) is not None}
+        return {name: value for name in DECLARATIONS if (value := getattr(self, name)) not in (None, ())}
 
 
 DECLARATIONS: Final[Mapping[str, Declaration]] = {
@@ -100,6 +104,8 @@ def shape_options(defaults: Mapping[str, str] | None = None, *, only: Sequence[s
 def _declared(name: str, default_text: str) -> Decorator:
     declaration, flag = DECLARATIONS[name], flag_of(name)
     given: dict[str, Any] = {"type": declaration.kind}
+    if name == "shape":
+        given = {"multiple": True, "metavar": "FIELDS"}
     if declaration.kind is bool:
         flag = flag if name == "ragged" else f"{flag}/{flag_of(f'no_{name}')}"
         given = {"is_flag": True, "default": None}

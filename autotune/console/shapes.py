@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple
 
 from autotune.console.command import flag_of
+from autotune.console.shape_fields import fields_text, operation_of, parse_shapes
 from autotune.console.shape_options import (
     BATCH,
     CONTEXT,
@@ -95,10 +96,10 @@ USUAL: Final = {"paged_prefill": Usual(batch="8", queries=2048)}  # a step of ch
 
 
 def kind_of(operation: Operation[Any]) -> Kind:
-    """Return the kind of an operation's shapes; UsageError where no option describes them."""
+    """Return the kind of an operation's shapes; UsageError where only ``--shape`` describes them."""
     if operation.shape_class not in KINDS:
-        name = operation.shape_class.__name__
-        raise UsageError(f"operation={operation.name!r} takes a {name}, which no option describes; use Python")
+        taken = fields_text(operation.shape_class)
+        raise UsageError(f"operation={operation.name!r} needs --shape with the fields of its own shapes: {taken}")
     return KINDS[operation.shape_class]
 
 
@@ -125,6 +126,7 @@ def require_none(options: ShapeOptions, *, beside: str) -> None:
 def _typed(name: str, value: object) -> str:
     """Return an option as it was typed: ``--no-causal``, ``--seq='512'``."""
     flag = flag_of(f"no_{name}" if value is False else name)
+    value = value[0] if isinstance(value, tuple) else value
     return flag if isinstance(value, bool) else f"{flag}={value!r}"
 
 
@@ -133,6 +135,8 @@ def describe(options: ShapeOptions) -> Wanted:
 
     UsageError, with the option's name, for a value that is out of range, unknown, or not of this operation.
     """
+    if options.shape:
+        return _by_fields(options, options.shape)
     operation = get_operation(OPERATION if options.operation is None else options.operation)
     _require_taken(options, [operation])
     model = named_model(options)
@@ -143,7 +147,7 @@ def describe(options: ShapeOptions) -> Wanted:
 
 def describe_model(options: ShapeOptions) -> Wanted:
     """Return what ``describe`` does, but of a model without an operation its prefill and its decode."""
-    model = named_model(options)
+    model = None if options.shape else named_model(options)
     if model is None or options.operation is not None:
         return describe(options)
     operations = {phase: get_operation(name) for phase, name in PHASES.items()}
@@ -163,6 +167,19 @@ def describe_model(options: ShapeOptions) -> Wanted:
         text = f"{model.name}: {' and '.join(operations)}; --operation names one of them"
         notes = (f"{text}, --seq, --context and --batch other sizes", *listed, *notes)
     return Wanted(problems, tuple(dict.fromkeys(notes)))
+
+
+def _by_fields(options: ShapeOptions, texts: Iterable[str]) -> Wanted:
+    """Return the shapes that ``--shape`` gives, of the named operation or of the one that each fits."""
+    require_none(replace(options, shape=None, operation=None), beside="--shape")
+    problems: list[Problem] = []
+    for text in texts:
+        operation = operation_of(text) if options.operation is None else get_operation(options.operation)
+        for shape in parse_shapes(text, operation):
+            if (problem := operation.unsupported(shape)) is not None:
+                raise InvalidShapeError(f"shape={text!r}: {problem}")
+            problems.append((operation, shape))
+    return Wanted(tuple(dict.fromkeys(problems)))
 
 
 def _describe(operation: Operation[Any], options: ShapeOptions, model: ModelShape | None, *, of: str = "") -> Wanted:

@@ -14,6 +14,7 @@ from autotune.executor import BaselineResult, Baselines, Race
 from autotune.operation import Operation
 from autotune.shape import Shape
 from autotune.trial import Candidate, Outcome, Policy, Stage, Status, Toolchain, Trial
+from autotune.tuning_command import operation_options
 from autotune.units import few_text
 
 
@@ -72,11 +73,12 @@ class ReplayExecutor:
         if not shapes:
             names = ",".join(implementations) if recorded else ""
             what = f"{operation.name}/{names}" if names else operation.name
+            asked = operation_options(operation.name, shape)
             chosen, among = (f" --implementation {names}", f" --among {names}") if names else ("", "")
             raise MissingDependencyError(
                 f"no sweep of {what} is recorded on {self.device.name}: its search needs the GPU; "
-                f"`autotune search --operation {operation.name}{chosen} --dry-run` plans one, "
-                f"`autotune lookup --operation {operation.name}{among}` says what is served"
+                f"`autotune search {asked}{chosen} --dry-run` plans one, "
+                f"`autotune lookup {asked}{among}` says what is served"
             )
         found = min(shapes, key=lambda each: (shape.distance(each), repr(each)))
         if shape.distance(found) == math.inf:

@@ -59,6 +59,8 @@ def sized_for_cpu(options: ShapeOptions) -> ShapeOptions:
         >>> sized_for_cpu(ShapeOptions(operation="paged_decode", batch="4")).context
         '512'
     """
+    if options.shape:
+        return options
     return replace(options, **{**CPU_SIZES.get(_shape_class(options), {}), **options.given()})
 
 
@@ -74,6 +76,8 @@ class CommandSizes:
 
     def fill(self, options: ShapeOptions, *, is_on_gpu: bool) -> ShapeOptions:
         """Fill in these sizes where none were given."""
+        if options.shape:
+            return options
         if options.model is not None or _shape_class(options) is not AttentionShape:
             return options if is_on_gpu else sized_for_cpu(options)
         if is_on_gpu and not self.also_on_gpu:

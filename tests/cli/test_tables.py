@@ -83,16 +83,6 @@ def test_without_winners_the_readers_say_what_finds_some_and_what_is_served(run:
     assert run("show").out == hint("flash_attention", "")  # a search replays the sweep
 
 
-def test_no_command_is_advised_that_cannot_take_the_shapes(
-    run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("autotune.cli.stored.KINDS", {})
-    ran = run("show", "--operation", "paged_decode")
-    assert (ran.code, "`autotune " in ran.out, "in Python" in ran.out) == (0, False, True)
-    ran = run("export", "--operation", "paged_decode")
-    assert (ran.code, "`autotune " in ran.err, "in Python" in ran.err) == (1, False, True)
-
-
 def test_show_as_json_has_every_winner(run: Run, tuned: Machine) -> None:
     data = json.loads(run("show", "--json").out)
     assert [trial["shape"]["seq_q"] for trial in data] == [512, 1024, 4096]

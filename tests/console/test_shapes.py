@@ -211,9 +211,9 @@ def test_an_operation_of_ones_own_says_how_it_spreads_queries(monkeypatch: pytes
     assert note.startswith("batch 3 of context 8192 is mixed: 2 sequences with 1 query each, one with 5 ")
 
 
-def test_a_shape_class_that_no_option_describes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shape_class_without_options_of_its_own_needs_its_fields(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autotune.console.shapes.KINDS", {AttentionShape: KINDS[AttentionShape]})
-    with pytest.raises(UsageError, match="operation='paged_decode' takes a PagedShape, which no option describes"):
+    with pytest.raises(UsageError, match=r"operation='paged_decode' needs --shape .*: batch=INTEGER, "):
         shapes_of(operation="paged_decode")
 
 
