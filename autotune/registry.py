@@ -195,6 +195,12 @@ def our_implementations(operation: str) -> list[Implementation[Any]]:
     return found
 
 
+def load_reference(reference: str) -> Any:
+    """Return what a ``"module:attribute"`` names; UsageError for another form, UnknownNameError if it is not there."""
+    _require_form(reference, "reference")
+    return _load(reference)
+
+
 def load_definition(operation: str) -> Definition:
     """Return the definition of an operation; imports torch."""
     return _load(get_operation(operation).definition)  # type: ignore[no-any-return]

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import torch
 
-from autotune.decorated.key_shapes import KernelShape, dtype_name
+from autotune.decorated.key_shapes import JOINT, KernelShape, dtype_name
 from autotune.decorated.signature import Signature
 from autotune.errors import InvalidShapeError, UsageError
 
@@ -49,7 +49,7 @@ def dtypes_of(values: Mapping[str, Any], names: Sequence[str]) -> tuple[str, str
     found = [tensor for name in names if (tensor := tensor_of(values.get(name))) is not None]
     all_names = [dtype_name(each.dtype) for each in found]
     floating = [name for name, each in zip(all_names, found, strict=True) if each.is_floating_point()]
-    return next(iter(floating or all_names), "float16"), " ".join(all_names)
+    return next(iter(floating or all_names), "float16"), JOINT.join(all_names)
 
 
 class Maker:
@@ -95,7 +95,7 @@ class Maker:
         inputs = self._inputs
         if isinstance(inputs, Mapping):
             said = (inputs.get(name) for name in self._wanted)
-            return " ".join(_dtype_at_end(each) or shape.dtype for each in said if _is_tensor(each, inputs))
+            return JOINT.join(_dtype_at_end(each) or shape.dtype for each in said if _is_tensor(each, inputs))
         return dtypes_of(self._call(shape, "meta", 0), self._wanted)[1] if inputs is not None else shape.dtype
 
     def make(self, shape: KernelShape, *, device: str, seed: int = 0, data: str = "normal") -> dict[str, Any]:
@@ -192,10 +192,11 @@ def _sizes(said: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _spread(shape: KernelShape, names: Sequence[str]) -> dict[str, torch.dtype]:
     """Give each tensor its dtype."""
-    words = str(shape.as_dict()["dtypes"]).split()
+    words = str(shape.as_dict()["dtypes"]).split(JOINT)
     words = words * len(names) if len(words) == 1 else words
     if len(words) != len(names):
-        raise InvalidShapeError(f"dtypes={' '.join(words)!r} is not allowed; expected one, or one for each of {names}")
+        expected = f"expected one, or one for each of {', '.join(names)}"
+        raise InvalidShapeError(f"dtypes={JOINT.join(words)!r} is not allowed; {expected}")
     return {name: getattr(torch, word) for name, word in zip(names, words, strict=True)}
 
 

@@ -92,10 +92,10 @@ class DecoratedKernel:
         self._plans: dict[Any, Callable[[tuple[Any, ...], Mapping[str, Any]], Any]] = {}
         self._served: dict[Any, Launching] = {}
         self.prune_for = lru_cache(maxsize=1024)(self._prune)
-        self._register()
+        self.register()
         _kernels.add(self)
 
-    def _register(self) -> None:
+    def register(self) -> None:
         """Register the operation by the name that the kernel has in its module; one inside a function has none."""
         place = self.base_fn.__qualname__
         self.reference = "" if "<locals>" in place else f"{module_name(self.__module__)}:{place}"

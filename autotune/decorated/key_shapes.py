@@ -15,6 +15,7 @@ DTYPES: Final = (
 )
 ALIASES: Final = DTYPE_ALIASES | KV_DTYPE_ALIASES
 LARGEST: Final = 2**63 - 1
+JOINT: Final = "+"  # of several dtypes, which ``--shape`` can hold
 OWN_FIELDS: Final = ("dtype", "dtypes")
 
 
@@ -49,8 +50,8 @@ class KernelShape(Shape):
         follow = type(self).FOLLOW
         if given is None and follow is not None:
             given = follow(self)
-        names = [dtype_name(each) for each in str(given or dtype).split()]
-        object.__setattr__(self, "dtypes", " ".join(names if len(set(names)) > 1 else names[:1]))
+        names = [dtype_name(each) for each in str(given or dtype).split(JOINT)]
+        object.__setattr__(self, "dtypes", JOINT.join(names if len(set(names)) > 1 else names[:1]))
 
     def coordinates(self) -> tuple[float, ...]:
         return tuple(math.log2(max(1, abs(getattr(self, name)))) for name in self.SIZES)
