@@ -1,7 +1,8 @@
 """Judgement of a config's numbers: against fp64, by the error that eager torch makes in the same type."""
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 DATA: Final = ("normal", "large", "tails")
 TOLERATED: Final = 4.0  # times the error that a config of ours may have, in a baseline
+TF32_EPS: Final = 2.0**-10  # of ten bits of mantissa
 UNITS: Final = 2.0  # in the last place of the largest reference: the floor of an output's error
 # That of a statistic such as the log-sum-exp: a softmax in base 2 rounds every score three times more than eager torch,
 # by the scale, the change of base and the change back, each by up to half a unit of the largest score.
@@ -49,26 +51,38 @@ class Case:
         return outputs if every_output else outputs[:1]
 
 
-def make_cases(definition: Definition, shapes: Sequence[Any], *, device: str, seed: int = 0) -> list[Case]:
+def make_cases(
+    definition: Definition, shapes: Sequence[Any], *, device: str, seed: int = 0, products: str = ""
+) -> list[Case]:
     """Make the cases that a config must pass before it is timed: three data sets of the first shape, one of others.
 
     ``shapes`` are an implementation's ``check_shapes`` or else the definition's: small problems, one of them off every
-    tile's multiple.
+    tile's multiple. ``products`` is the type that the operation multiplies in (``roofline.product_dtype``).
     """
     main, *others = shapes
     problems = [(main, data) for data in DATA] + [(other, "normal") for other in others]
-    return [make_case(definition, problem, data, device=device, seed=seed) for problem, data in problems]
+    return [
+        make_case(definition, problem, data, device=device, seed=seed, products=products) for problem, data in problems
+    ]
 
 
-def make_case(definition: Definition, shape: Any, data: str, *, device: str, seed: int) -> Case:
+def make_case(definition: Definition, shape: Any, data: str, *, device: str, seed: int, products: str = "") -> Case:
+    """Draw inputs, compute every output in fp64, and bound its error by eager torch's in the same type.
+
+    Where ``products`` is ``"tf32"`` eager torch may round them to TF32, too, and units are TF32's.
+    """
     inputs = definition.make_inputs(shape, seed=seed, device=device, data=data)
     references = definition.reference(inputs)
     dtypes = [output.dtype for output in definition.empty_outputs(inputs)]
-    eager = {dtype: definition.reference(inputs, dtype=dtype) for dtype in dict.fromkeys(dtypes)}
     relative = definition if isinstance(definition, RelativeDefinition) else None
     usual = None if relative is None else relative.units
+    is_rounded = products == "tf32"
+    with _products_in_tf32() if is_rounded else contextlib.nullcontext():
+        eager = {dtype: definition.reference(inputs, dtype=dtype) for dtype in dict.fromkeys(dtypes)}
+    least_eps = TF32_EPS if is_rounded else 0.0
+    units = [usual or (STATISTIC_UNITS if index else UNITS) for index in range(len(dtypes))]
     first, *others = (
-        error_limit(reference, eager[dtype][index], dtype, units=usual or (STATISTIC_UNITS if index else UNITS))
+        error_limit(reference, eager[dtype][index], dtype, units=units[index], least_eps=least_eps)
         for index, (reference, dtype) in enumerate(zip(references, dtypes, strict=True))
     )
     slack = definition.statistic_slack(inputs)
@@ -76,13 +90,31 @@ def make_case(definition: Definition, shape: Any, data: str, *, device: str, see
     return Case(f"{data} {shape}", definition, inputs, references, limits, "" if relative is None else relative.note)
 
 
+@contextlib.contextmanager
+def _products_in_tf32() -> Iterator[None]:
+    """Allow torch to round the operands of float32 products to TF32, where the device does."""
+    import torch
+
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def error_limit(
-    reference: "torch.Tensor", eager: "torch.Tensor", dtype: "torch.dtype", *, units: float = UNITS
+    reference: "torch.Tensor",
+    eager: "torch.Tensor",
+    dtype: "torch.dtype",
+    *,
+    units: float = UNITS,
+    least_eps: float = 0.0,
 ) -> float:
     """Return twice eager's largest error in the same type, plus some units in the last place of max |reference|.
 
     The factor is that of FlashAttention's own tests (Dao-AILab/flash-attention, tests/test_flash_attn.py); the floor is
-    there because eager's error can be exactly 0.
+    there because eager's error can be exactly 0. A unit is that of the type, or of ``least_eps`` where that is coarser.
     """
     import torch
 
@@ -90,11 +122,9 @@ def error_limit(
     if finite.numel() == 0:
         return 0.0
     largest = finite.abs().max().item()
-    unit = (
-        0.0
-        if largest == 0.0 or not dtype.is_floating_point
-        else math.ldexp(torch.finfo(dtype).eps, math.frexp(largest)[1] - 1)
-    )
+    is_exact = largest == 0.0 or not dtype.is_floating_point
+    eps = 0.0 if is_exact else max(torch.finfo(dtype).eps, least_eps)
+    unit = math.ldexp(eps, math.frexp(largest)[1] - 1)
     return 2.0 * largest_error(eager, reference) + units * unit
 
 

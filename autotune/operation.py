@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
+from autotune.errors import UsageError
 from autotune.shape import Shape
 
 if TYPE_CHECKING:
     import torch
 
 ShapeT = TypeVar("ShapeT", bound=Shape)
+
+PRODUCTS: Final = ("", "tf32", "float16", "bfloat16", "float32")  # types that an operation may say it multiplies in
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,9 @@ class Operation(Generic[ShapeT]):
         baselines: a reference to a sequence of ``Baseline``, the usual ones first; empty where there are none.
         unsupported: returns the reason why no implementation takes a shape, or None. Of several operations with one
             shape class, the first that supports a shape solves it.
+        multiplies_in: the type that its products are formed in, as data sheets name it, where it is not the shape's
+            ``dtype``. ``"tf32"`` is of float32 alone: products may be rounded to TF32, which gives them its roof and
+            its units in the gate.
         query_counts: returns the queries of each sequence of a batch, for an operation that spreads them unevenly.
     """
 
@@ -45,7 +51,13 @@ class Operation(Generic[ShapeT]):
     definition: str
     baselines: str = ""
     unsupported: Callable[[ShapeT], str | None] = _supports_all
+    multiplies_in: str = ""
     query_counts: Callable[[ShapeT], Sequence[int]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.multiplies_in not in PRODUCTS:
+            allowed = ", ".join(map(repr, PRODUCTS))
+            raise UsageError(f"multiplies_in={self.multiplies_in!r} of {self.name!r} is unknown; allowed: {allowed}")
 
 
 class Definition(Protocol):

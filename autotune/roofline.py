@@ -1,9 +1,10 @@
 """Limits of devices: roofs, rates of a cost and a time, and times that no hardware reaches."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from autotune.device import Device
-from autotune.operation import Cost
+from autotune.operation import Cost, Operation
 from autotune.platforms import data_sheets
 from autotune.shape import Shape
 
@@ -30,13 +31,16 @@ class Roof:
         return min(self.tflops, intensity * self.gbps / 1000)
 
 
-def product_dtype(shape: Shape) -> str:
-    """Return the dtype of an operation's products: the queries'; empty where a shape has none.
+def product_dtype(operation: Operation[Any], shape: Shape) -> str:
+    """Return the type of an operation's products: what it declares, or the shape's ``dtype``; empty without both.
 
     A cache of one byte an element makes no difference: our kernels multiply it in 16 bits, or twice in int8, which is
     no faster.
     """
-    return str(shape.as_dict().get("dtype", ""))
+    own = str(getattr(shape, "dtype", ""))
+    if operation.multiplies_in == "tf32":
+        return "tf32" if own in ("float32", "") else own
+    return operation.multiplies_in or own
 
 
 def roof_of(device: str, dtype: str) -> Roof | None:
@@ -66,10 +70,13 @@ def least_us(cost: Cost, device: Device, dtype: str) -> float:
     return max(cost.bytes / sheet.gbps / 1e3, 0.0 if limit is None else cost.flops / limit / 1e6)
 
 
-def why_implausible(cost: Cost, microseconds: float, device: Device, dtype: str) -> str | None:
+def why_implausible(
+    cost: Cost, microseconds: float, device: Device, dtype: str, *, cached_bytes: int = 0
+) -> str | None:
     """Return the reason why a time cannot be true on a device, or None; of an unknown one, only a time of zero cannot.
 
-    A ``dtype`` that the data sheet has no rate of is judged by its bytes alone.
+    A ``dtype`` that the data sheet has no rate of is judged by its bytes alone, of which ``cached_bytes`` may lie in
+    a cache: they need not cross the device's memory.
     """
     if microseconds <= 0:
         return f"{microseconds} us is no time"
@@ -80,6 +87,7 @@ def why_implausible(cost: Cost, microseconds: float, device: Device, dtype: str)
     limit = sheet.tflops.get(dtype)
     if limit is not None and tflops > limit:
         return f"{tflops:.0f} TFLOP/s exceeds the {limit:.0f} of {device.name}"
+    gbps *= max(0, cost.bytes - cached_bytes) / cost.bytes if cached_bytes else 1.0
     if gbps > sheet.gbps:
         return f"{gbps:.0f} GB/s exceeds the {sheet.gbps:.0f} of {device.name}"
     return None

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from autotune.correctness import Case, check_config, error_limit, judge, make_cases
+from autotune.correctness import Case, check_config, error_limit, judge, make_case, make_cases
 from autotune.implementation import Kernel
 from autotune.operation import Definition
 from autotune.space import Config
@@ -157,3 +157,56 @@ def test_an_error_on_any_case_is_caught_and_named(where: tuple[str, int]) -> Non
 
 def test_an_output_that_nobody_wrote_is_seen() -> None:
     assert check(Doubling(writes=False)).status is Status.NAN_RESULT
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of two float32 matrices, and a kernel that keeps so many bits of their mantissas."""
+
+    bits: int = 23
+
+    def make_inputs(self, shape: int, *, seed: int, device: str, data: str = "normal") -> Any:
+        generator = torch.Generator().manual_seed(seed)
+        return torch.randn(2, shape, shape, generator=generator)
+
+    def empty_outputs(self, inputs: Any) -> tuple[torch.Tensor, ...]:
+        return (torch.full_like(inputs[0], NAN),)
+
+    def reference(self, inputs: Any, *, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, ...]:
+        a, b = inputs.to(dtype or torch.float64)
+        return (a @ b,)
+
+    def statistic_slack(self, inputs: Any) -> float:
+        return 0.0
+
+    def launch(self, config: Config, inputs: Any, out: tuple[torch.Tensor, ...]) -> None:
+        mask = -(1 << (23 - self.bits))
+        a, b = (inputs.view(torch.int32) & mask).view(torch.float32)  # as tensor cores drop the last bits
+        out[0].copy_(a @ b)
+
+
+@pytest.mark.parametrize("size", [33, 512])
+def test_products_that_an_operation_allows_in_tf32_are_judged_by_its_units(size: int) -> None:
+    def status(bits: int, products: str) -> Status:
+        cases = make_cases(cast(Definition, Product()), (size,), device="cpu", products=products)
+        return check_config(cast(Kernel, Product(bits)), Config(), cases).status
+
+    assert [status(bits, "") for bits in (23, 10)] == [Status.OK, Status.WRONG_RESULT]
+    assert [status(bits, "float32") for bits in (23, 10)] == [Status.OK, Status.WRONG_RESULT]
+    assert [status(bits, "tf32") for bits in (23, 10)] == [Status.OK, Status.OK]
+    assert status(5, "tf32") is Status.WRONG_RESULT
+
+
+def test_torch_rounds_products_to_tf32_only_while_a_case_allows_it() -> None:
+    seen: list[str] = []
+
+    class Noting(Product):
+        def reference(self, inputs: Any, *, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, ...]:
+            seen.append(torch.get_float32_matmul_precision())
+            return Product.reference(self, inputs, dtype=dtype)
+
+    before = torch.get_float32_matmul_precision()
+    for products in ("", "tf32"):
+        make_case(cast(Definition, Noting()), 8, "normal", device="cpu", seed=0, products=products)
+    assert seen == [before, before, before, "high"]
+    assert torch.get_float32_matmul_precision() == before

@@ -5,11 +5,14 @@ from dataclasses import replace
 import pytest
 
 from autotune.device import NVIDIA_H200
+from autotune.errors import UsageError
 from autotune.operation import Cost
 from autotune.platforms import data_sheets
+from autotune.registry import get_operation
 from autotune.roofline import Roof, least_us, product_dtype, rates, roof_of, why_implausible
 from autotune.shape import AttentionShape, PagedShape, Shape
 
+FLASH = get_operation("flash_attention")
 UNKNOWN = replace(NVIDIA_H200, name="Some GPU")
 
 
@@ -67,7 +70,8 @@ def test_the_h200_of_the_shipped_tables_has_a_roof_for_each_dtype() -> None:
 @pytest.mark.parametrize("device", data_sheets())
 def test_float32_is_slower_than_16_bits_everywhere(device: str) -> None:
     tflops = data_sheets()[device].tflops
-    assert tflops.keys() == {"float16", "bfloat16", "float32"}
+    assert tflops.keys() == {"float16", "bfloat16", "tf32", "float32"}
+    assert tflops["tf32"] == pytest.approx(tflops["float16"] / 2, rel=1e-3)
     assert tflops["float32"] < tflops["float16"] / 5
 
 
@@ -82,7 +86,7 @@ def test_the_roof_is_the_lower_of_the_two_ceilings() -> None:
 def test_products_are_of_the_queries_dtype_whatever_the_cache_holds() -> None:
     dense = AttentionShape(batch=1, heads=1, seq_q=64, head_dim=64, dtype="float32")
     paged = PagedShape(batch=1, heads=1, max_context=64, head_dim=64, dtype="float16", kv_dtype="int8")
-    assert [product_dtype(shape) for shape in (dense, paged, Shape())] == ["float32", "float16", ""]
+    assert [product_dtype(FLASH, shape) for shape in (dense, paged, Shape())] == ["float32", "float16", ""]
 
 
 @pytest.mark.parametrize(
@@ -104,3 +108,46 @@ def test_the_least_time_is_one_that_is_just_plausible(flops: float, bytes_: floa
 
 def test_of_an_unknown_device_no_least_time_is_known() -> None:
     assert least_us(Cost(flops=10**15, bytes=1), replace(NVIDIA_H200, name="NVIDIA X"), "bfloat16") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("multiplies_in", "dtype", "expected"),
+    [
+        ("tf32", "float32", "tf32"),
+        ("tf32", "bfloat16", "bfloat16"),  # TF32 is of float32 alone
+        ("bfloat16", "float32", "bfloat16"),
+        ("", "float32", "float32"),
+    ],
+)
+def test_products_are_of_the_type_that_the_operation_declares(multiplies_in: str, dtype: str, expected: str) -> None:
+    shape = AttentionShape(batch=1, heads=1, seq_q=64, head_dim=64, dtype=dtype)
+    assert product_dtype(replace(FLASH, multiplies_in=multiplies_in), shape) == expected
+
+
+def test_a_shape_without_a_dtype_has_the_products_that_the_operation_declares() -> None:
+    assert product_dtype(replace(FLASH, multiplies_in="tf32"), Shape()) == "tf32"
+    assert product_dtype(replace(FLASH, multiplies_in="float16"), Shape()) == "float16"
+
+
+def test_an_unknown_type_of_products_is_refused() -> None:
+    with pytest.raises(
+        UsageError, match=r"multiplies_in='tf16' of 'flash_attention' is unknown; allowed: '', 'tf32', "
+    ):
+        replace(FLASH, multiplies_in="tf16")
+
+
+def test_products_in_tf32_are_half_as_fast_as_in_16_bits() -> None:
+    cost = Cost(flops=350 * 10**9, bytes=1)  # 350 TFLOP/s in a millisecond
+    assert why_implausible(cost, 1000.0, NVIDIA_H200, "tf32") is None
+    assert why_implausible(cost, 1000.0, NVIDIA_H200, "float32") == "350 TFLOP/s exceeds the 165 of NVIDIA H200"
+    assert why_implausible(cost, 700.0, NVIDIA_H200, "tf32") == "500 TFLOP/s exceeds the 495 of NVIDIA H200"
+
+
+def test_bytes_that_a_cache_holds_need_not_cross_the_memory() -> None:
+    cost = Cost(flops=1, bytes=40 * 10**6)
+    reason = "8000 GB/s exceeds the 4800 of NVIDIA H200"
+    assert why_implausible(cost, 5.0, NVIDIA_H200, "bfloat16") == reason
+    assert why_implausible(cost, 5.0, NVIDIA_H200, "bfloat16", cached_bytes=50 * 2**20) is None
+    assert why_implausible(cost, 5.0, NVIDIA_H200, "bfloat16", cached_bytes=10 * 10**6) == reason.replace(
+        "8000", "6000"
+    )

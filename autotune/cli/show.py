@@ -71,7 +71,9 @@ def _outsider_data(outsider: Outsider) -> dict[str, Any]:
 def _sheet(device: str, implementation: str, rows: Sequence[Trial]) -> Sheet:
     """Return the winners of an implementation on a device, with the parameters that it has there."""
     parameters = [name for name in rows[0].config if any(trial.config[name] is not None for trial in rows)]
-    in_bytes = all(is_limited_by_memory(row.tflops, row.gbps, row.device.name, row.shape) for row in rows)
+    in_bytes = all(
+        is_limited_by_memory(row.tflops, row.gbps, row.device.name, row.operation, row.shape) for row in rows
+    )
     unit = "GB/s" if in_bytes else "TFLOP/s"
     columns = (text("shape"), *map(text, parameters), time(), rate(unit, unit), ratio("vs default"))
     return Sheet(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from autotune.registry import get_implementation
+from autotune.registry import get_implementation, get_operation
 from autotune.roofline import product_dtype, roof_of
 from autotune.shape import Shape
 from autotune.space import Config
@@ -108,9 +108,9 @@ def verdict(winner: Trial, *, among: str = "") -> str:
     return f"{text}{join} level with {winner.baseline}"
 
 
-def is_limited_by_memory(tflops: float | None, gbps: float | None, device: str, shape: Shape) -> bool:
+def is_limited_by_memory(tflops: float | None, gbps: float | None, device: str, operation: str, shape: Shape) -> bool:
     """Return True if memory, not arithmetic, limits a kernel by the device's data sheet; False without one."""
-    roof = roof_of(device, product_dtype(shape))
+    roof = roof_of(device, product_dtype(get_operation(operation), shape))
     if roof is None or tflops is None or gbps is None:
         return False
     return 1000 * tflops < roof.ridge * gbps
@@ -174,6 +174,6 @@ def config_data(config: Config) -> dict[str, Any]:
 
 
 def _rate(trial: Trial) -> str:
-    if is_limited_by_memory(trial.tflops, trial.gbps, trial.device.name, trial.shape):
+    if is_limited_by_memory(trial.tflops, trial.gbps, trial.device.name, trial.operation, trial.shape):
         return "" if trial.gbps is None else f", {gbps_text(trial.gbps)}"
     return "" if trial.tflops is None else f", {tflops_text(trial.tflops)}"

@@ -37,7 +37,14 @@ def make_contract(
     cost: Callable[[Any], Cost],
 ) -> Contract:
     """Make them; ``reference`` is the kernel's own, whose attributes the definition and the launches are."""
-    operation = Operation(name=name, shape_class=shape_class, cost=cost, definition=f"{reference}.definition")
+    source = signature.source
+    operation = Operation(
+        name=name,
+        shape_class=shape_class,
+        cost=cost,
+        definition=f"{reference}.definition",
+        multiplies_in="tf32" if source.has_dots and not source.is_ieee else "",
+    )
     implementation = Implementation(
         name=IMPLEMENTATION,
         operation=name,
@@ -47,7 +54,7 @@ def make_contract(
         entry=(signature.function.__qualname__.partition(".")[0],),
         counts_decorators=False,
         can_interpret=not signature.is_gluon,
-        is_deterministic=lambda config: not signature.source.has_atomics,
+        is_deterministic=lambda config: not source.has_atomics,
     )
     return Contract(operation, implementation)
 

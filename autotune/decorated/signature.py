@@ -72,6 +72,8 @@ class KernelSource:
     texts: set[str] = field(default_factory=set)
     has_masks: bool = False
     has_atomics: bool = False
+    has_dots: bool = False
+    is_ieee: bool = False  # asks for products of fp32 in fp32, which Triton rounds to TF32 by itself
 
 
 @cache
@@ -121,6 +123,13 @@ class _Reader:
         if name in LOADS or is_atomic:
             found.read |= set(self._bases_of_access(call))
             found.has_masks |= _is_masked(call, 1)
+        if name == "dot":
+            found.has_dots = True
+            found.is_ieee |= any(
+                isinstance(each.value, ast.Constant)
+                and (each.arg, each.value.value) in (("input_precision", "ieee"), ("allow_tf32", False))
+                for each in call.keywords
+            )
         called = self._names.get(name) if isinstance(call.func, ast.Name) else None
         function = getattr(called, "fn", None)
         if inspect.isfunction(function):
@@ -138,6 +147,8 @@ class _Reader:
                 found.read |= set(self._bases(value))
         found.has_masks |= inner.has_masks
         found.has_atomics |= inner.has_atomics
+        found.has_dots |= inner.has_dots
+        found.is_ieee |= inner.is_ieee
 
     def _bases_of_access(self, call: ast.Call) -> list[str]:
         """Return the bases of ``descriptor.store(...)``, or of the first argument of ``tl.store(...)``."""

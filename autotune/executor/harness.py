@@ -53,6 +53,8 @@ class Harness:
         self.best_us = math.inf
         self.cost = operation.cost(shape)
         self._own_pid = own_pid
+        self._products = product_dtype(operation, shape)
+        self._cache_bytes = int(torch.cuda.get_device_properties(index).L2_cache_size)
         self._cases: dict[tuple[Shape, ...], list[Case]] = {}
         try:
             self._definition = registry.load_definition(operation.name)
@@ -64,8 +66,7 @@ class Harness:
 
     def _make_sets(self) -> list[tuple[Any, tuple[torch.Tensor, ...]]]:
         """Make inputs and first outputs to rotate over: larger than the L2, so that every launch reads memory."""
-        cache_bytes = torch.cuda.get_device_properties(self.index).L2_cache_size
-        count = math.ceil(COLD_FACTOR * cache_bytes / self.cost.bytes) if self.policy.cache == "cold" else 1
+        count = math.ceil(COLD_FACTOR * self._cache_bytes / self.cost.bytes) if self.policy.cache == "cold" else 1
         sets = []
         for seed in range(min(count, MAX_SETS)):
             inputs = self._definition.make_inputs(self.shape, seed=seed, device="cuda")
@@ -73,7 +74,7 @@ class Harness:
         return sets
 
     def _make_cases(self, shapes: tuple[Shape, ...]) -> list[Case]:
-        self._cases[shapes] = make_cases(self._definition, shapes, device="cuda")
+        self._cases[shapes] = make_cases(self._definition, shapes, device="cuda", products=self._products)
         return self._cases[shapes]
 
     def _find_cases(self, name: str, announce: Announce) -> list[Case]:
@@ -93,9 +94,10 @@ class Harness:
     def full_case(self) -> Case:
         """The shape itself, for finalists only: its reference costs more than a screening."""
         try:
-            return make_case(self._definition, self.shape, "normal", device="cuda", seed=1)
+            case = make_case(self._definition, self.shape, "normal", device="cuda", seed=1, products=self._products)
         except Exception as error:
             raise UnopenedError(one_line(error)) from error
+        return case
 
     def launch(self, candidate: Candidate, inputs: Any, outputs: tuple[torch.Tensor, ...]) -> None:
         registry.load_kernel(self.operation.name, candidate.implementation).launch(candidate.config, inputs, outputs)
@@ -141,8 +143,9 @@ class Harness:
         return replace(result, timing=timing)
 
     def _why_implausible(self, timing: Timing) -> str | None:
-        device, dtype = platforms.current_device(self.index), product_dtype(self.shape)
-        return why_implausible(self.cost, timing.median_us, device, dtype)
+        device = platforms.current_device(self.index)
+        cached = 0 if self.policy.cache == "cold" else self._cache_bytes
+        return why_implausible(self.cost, timing.median_us, device, self._products, cached_bytes=cached)
 
     def classify(self, error: Exception) -> Status:
         """Return which status an exception of a launch is: by whether the context survived it, then by its type."""

@@ -17,6 +17,7 @@ from autotune.errors import MissingDependencyError, one_line
 from autotune.executor.child import Child, ChildDiedError, send, take_standard_output
 from autotune.executor.messages import FromInterpreter, Interpret, MachineFault, decode, encode, refer_to_problem
 from autotune.implementation import Implementation
+from autotune.roofline import product_dtype
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Candidate, Status
@@ -29,7 +30,9 @@ INTERPRETABLE: Final = {"bfloat16": "float16"}
 def check_interpreted(
     implementation: Implementation[Any], config: Config, shape: Shape, *, timeout: float = TIMEOUT_SECONDS
 ) -> tuple[Verdict, str]:
-    """Return the verdict of the correctness gate on all outputs of a config, and the dtype that it was reached in.
+    """Return the verdict of the correctness gate on all outputs of a config, and the type that it was reached in.
+
+    The type is the shape's ``dtype``; empty where it has none.
 
     Raises:
         MissingDependencyError: this machine could not check it, which says nothing of the config: there was no answer
@@ -51,7 +54,7 @@ def check_interpreted(
                 break
             answer = MachineFault(f"it was killed from outside ({error})")
     if isinstance(answer, Verdict):
-        return answer, str(shape.as_dict()["dtype"])
+        return answer, str(getattr(shape, "dtype", ""))
     raise MissingDependencyError(f"Triton's interpreter cannot check numbers on this machine: {answer.reason}")
 
 
@@ -83,7 +86,7 @@ def check(request: Interpret) -> Verdict:
     name = request.candidate.implementation
     definition, kernel = registry.load_definition(operation.name), registry.load_kernel(operation.name, name)
     shapes = (registry.get_implementation(operation.name, name).check_shapes or definition.check_shapes)(shape)
-    cases = make_cases(definition, shapes, device="cpu")
+    cases = make_cases(definition, shapes, device="cpu", products=product_dtype(operation, shape))
     return check_config(kernel, request.candidate.config, cases, every_output=True)
 
 

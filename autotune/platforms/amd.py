@@ -44,7 +44,7 @@ class Amd(Platform):
     binary = "hsaco"
     architectures = tuple(map(architecture_of, SHARED_KIB))
     # AMD Instinct MI300X (2023), whose products of float32 are IEEE's.
-    data_sheets = (DataSheet(MI300X, {"float16": 1307.4, "bfloat16": 1307.4, "float32": 163.4}, 5300),)
+    data_sheets = (DataSheet(MI300X, {"float16": 1307.4, "bfloat16": 1307.4, "tf32": 653.7, "float32": 163.4}, 5300),)
     brands = frozenset({"amd", "instinct"})
     devices = DEVICES
 

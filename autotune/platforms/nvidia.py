@@ -48,8 +48,9 @@ def architecture_of(number: int) -> Architecture:
 
 def _data_sheet(device: Device, tflops: float, gbps: float) -> DataSheet:
     """A product of float32 is a sixth of the rate in 16 bits: our kernels make it of six in bfloat16, torch's efficient
-    SDPA of three in TF32 at half the rate (mem_eff_attention/gemm_kernel_utils.h)."""
-    return DataSheet(device, {"float16": tflops, "bfloat16": tflops, "float32": tflops / 6}, gbps)
+    SDPA of three in TF32, whose rate is half of that in 16 bits (mem_eff_attention/gemm_kernel_utils.h)."""
+    rates = {"float16": tflops, "bfloat16": tflops, "tf32": tflops / 2, "float32": tflops / 6}
+    return DataSheet(device, rates, gbps)
 
 
 A100: Final = Device(

@@ -35,7 +35,7 @@ def least_search(operation: Operation[Any], shape: Shape, device: Device, *, def
 
     Compiling takes what is assumed without a recording: reading the recordings would take a second of the budget.
     """
-    launch_us = least_us(operation.cost(shape), device, product_dtype(shape))
+    launch_us = least_us(operation.cost(shape), device, product_dtype(operation, shape))
     rounds = MIN_ROUNDS * (defaults + 1) * max(MIN_REPLAY_US, launch_us) / 1e6
     warm = RACE_SETUP_SECONDS + rounds
     return LeastSearch(warm, warm + BINARIES * ASSUMED_COMPILE_SECONDS)

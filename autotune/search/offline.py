@@ -43,7 +43,8 @@ class Confirmation:
         verdict = self.verdict
         if verdict is None:
             return f"not here: {self.unchecked}"
-        text = f"numbers {verdict.status} in Triton's interpreter, {self.dtype}, on reduced lengths"
+        in_dtype = f", {self.dtype}" if self.dtype else ""
+        text = f"numbers {verdict.status} in Triton's interpreter{in_dtype}, on reduced lengths"
         if verdict.status is Status.OK and verdict.error is not None and verdict.error_limit is not None:
             text += f" (largest error {verdict.error:.2g}, allowed {verdict.error_limit:.2g})"
         return f"{text}: {verdict.message}" if verdict.message else text

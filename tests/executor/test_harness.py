@@ -313,3 +313,23 @@ class DerivedError(PTXASError):  # type: ignore[misc] # Triton has no types
 def test_a_trial_fails_to_compile_where_a_call_gives_way(harness: Harness, error: Exception) -> None:
     assert (harness.classify(error) is Status.COMPILE_ERROR) == is_toolchain_refusal(error)
     assert is_toolchain_refusal(error) == (str(error) != "other")
+
+
+@pytest.mark.slow
+def test_what_a_warm_cache_holds_is_not_held_against_the_memory(kernel: SlowKernel) -> None:
+    for policy, status in ((Policy(), Status.IMPLAUSIBLE), (Policy(cache="warm"), Status.OK)):
+        harness = Harness(OPERATION, SHAPE, policy, own_pid=1)
+        harness.cost = Cost(flops=1, bytes=3 * 10**9)  # 6000 GB/s
+        harness._cache_bytes = 10**9  # of which a third lies in the cache
+        assert screen(harness, candidate(), early_stop=True).status is status
+    harness.cost = Cost(flops=1, bytes=5 * 10**9)  # 8000 GB/s of what the cache cannot hold
+    assert screen(harness, candidate(), early_stop=True).status is Status.IMPLAUSIBLE
+
+
+@pytest.mark.slow
+def test_products_in_tf32_have_their_own_roof(kernel: SlowKernel) -> None:
+    for multiplies_in, status in (("", Status.IMPLAUSIBLE), ("tf32", Status.OK)):
+        operation = replace(OPERATION, multiplies_in=multiplies_in)
+        harness = Harness(operation, replace(SHAPE, dtype="float32"), Policy(), own_pid=1)
+        harness.cost = Cost(flops=175 * 10**9, bytes=1)  # 350 TFLOP/s
+        assert screen(harness, candidate(), early_stop=True).status is status

@@ -92,7 +92,7 @@ def comparison_sheet(comparison: Comparison, *, name: str = "") -> Sheet:
     if not comparison.timed:
         return Sheet(title, notes=tuple(_notes(comparison)))
     first = comparison.timed[0]
-    in_bytes = is_limited_by_memory(first.tflops, first.gbps, comparison.device, comparison.shape)
+    in_bytes = is_limited_by_memory(first.tflops, first.gbps, comparison.device, comparison.operation, comparison.shape)
     columns = (
         sheets.text(""),
         sheets.timing("time (95 %)"),

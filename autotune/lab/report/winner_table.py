@@ -149,7 +149,9 @@ def _difference(winner: Trial) -> float:
 
 
 def _unit(winners: Sequence[Trial]) -> str:
-    in_bytes = all(is_limited_by_memory(won.tflops, won.gbps, won.device.name, won.shape) for won in winners)
+    in_bytes = all(
+        is_limited_by_memory(won.tflops, won.gbps, won.device.name, won.operation, won.shape) for won in winners
+    )
     return GBPS if in_bytes else "TFLOP/s"
 
 
@@ -163,7 +165,7 @@ def roofline_figures(
 ) -> list[Html]:
     """Draw a figure for each dtype that has times: every timed config as a point, the winners as larger ones."""
     best, screened = (
-        grouped(trials, lambda trial: product_dtype(trial.shape))
+        grouped(trials, lambda trial: product_dtype(operation, trial.shape))
         for trials in (
             (winner for winner in winners if winner.timing is not None),
             (trial for screening in screenings for trial in screening.timed),
