@@ -21,7 +21,7 @@ import autotune
 
 
 @autotune.tuned(
-    parameters={"BM": [64, 128], "BN": [64, 128, 256], "BK": [32, 64], "num_warps": [4, 8], "num_stages": [2, 3, 4]},
+    parameters={"BM": [64, 128], "BN": [128, 256], "BK": [64], "num_warps": [4, 8], "num_stages": [3, 4]},
     key=["m", "n", "k"],
     inputs={"a_ptr": ("m", "k"), "b_ptr": ("k", "n"), "c_ptr": ("m", "n")},
     grid=lambda meta: (triton.cdiv(meta["m"], meta["BM"]) * triton.cdiv(meta["n"], meta["BN"]),),

@@ -21,7 +21,7 @@ import autotune
 
 
 @autotune.tuned(
-    parameters={"BLOCK": [1024, 2048, 4096, 8192], "num_warps": [4, 8, 16], "num_stages": [1, 2]},
+    parameters={"BLOCK": [1024, 2048, 4096, 8192], "num_warps": [4, 8, 16]},
     key=["rows", "width"],
     inputs={"x_ptr": ("rows", "width"), "weight_ptr": ("width",), "out_ptr": ("rows", "width"), "eps": 1e-6},
     grid=lambda meta: (meta["rows"],),

@@ -85,7 +85,7 @@ class KernelDefinition:
             )
         return found
 
-    def check_shapes(self, shape: KernelShape) -> Sequence[KernelShape]:
+    def check_shapes(self, shape: KernelShape) -> Sequence[Any]:
         """Return the shape with its sizes cut, and one with odd sizes if the kernel masks what it loads or stores."""
         if self._given_shapes is not None:
             return tuple(self._given_shapes(shape))

@@ -105,7 +105,7 @@ class DecoratedKernel:
             register_implementation(self.name, "triton", implementation)
 
     @cached_property
-    def shape_class(self) -> type[KernelShape]:
+    def shape_class(self) -> type[Any]:
         """The class of the kernel's shapes: a field for each name of the key, ``dtype`` and ``dtypes``."""
         name = "".join(word.capitalize() for word in self.__name__.split("_"))
         follow = self.maker.follow if self.maker.is_declared else None
@@ -199,7 +199,9 @@ class DecoratedKernel:
         if missing := [name for name in self._key if name not in known]:
             raise UsageError(f"{self.name}: the call lacks {', '.join(missing)}, of the key")
         dtype, dtypes = dtypes_of(named, self.arg_names)
-        return self.shape_class(**{name: known[name] for name in self._key}, dtype=dtype, dtypes=dtypes or dtype)
+        fields = {name: known[name] for name in self._key}
+        shape: KernelShape = self.shape_class(**fields, dtype=dtype, dtypes=dtypes or dtype)
+        return shape
 
     def _serve(self, key: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: Any) -> Launching:
         named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
