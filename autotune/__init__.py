@@ -15,6 +15,7 @@ from autotune.shape import AttentionShape, PagedShape
 from autotune.version import VERSION as __version__  # noqa: N811 - the name that everyone asks for
 
 if TYPE_CHECKING:
+    from autotune.decorated import DecoratedKernel, tuned
     from autotune.dispatch import Provenance, Stats, TunedKernel, get_kernel, reload, seal, stats, unseal
     from autotune.functional import attention, merge_attention
     from autotune.paged import append_kv, paged_decode, paged_prefill
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AttentionShape",
     "AutotuneError",
+    "DecoratedKernel",
     "OutOfPagesError",
     "PagedKVCache",
     "PagedShape",
@@ -48,6 +50,7 @@ __all__ = [
     "seal",
     "stats",
     "tune",
+    "tuned",
     "unseal",
     "warm",
 ]
@@ -58,6 +61,7 @@ _LATER = {
     **dict.fromkeys(
         ("Provenance", "Stats", "TunedKernel", "get_kernel", "reload", "seal", "stats", "unseal"), "autotune.dispatch"
     ),
+    **dict.fromkeys(("DecoratedKernel", "tuned"), "autotune.decorated"),
     **dict.fromkeys(("attention", "merge_attention"), "autotune.functional"),
     **dict.fromkeys(("append_kv", "paged_decode", "paged_prefill"), "autotune.paged"),
     "PagedKVCache": "autotune.paged_cache",

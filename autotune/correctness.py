@@ -3,12 +3,12 @@
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from autotune.errors import BaselineUnavailableError
 from autotune.implementation import Kernel
-from autotune.operation import Definition
+from autotune.operation import Definition, RelativeDefinition
 from autotune.space import Config
 from autotune.trial import Status
 
@@ -43,6 +43,7 @@ class Case:
     inputs: Any
     references: "tuple[torch.Tensor, ...]"
     limits: tuple[float, ...]
+    note: str = ""  # what a verdict says where nothing is wrong
 
     def empty_outputs(self, *, every_output: bool) -> "tuple[torch.Tensor, ...]":
         """Allocate outputs filled with NaN: the first alone, as most callers want it, or all of them."""
@@ -73,19 +74,20 @@ def make_case(definition: Definition, shape: Any, data: str, *, device: str, see
     inputs = definition.make_inputs(shape, seed=seed, device=device, data=data)
     references = definition.reference(inputs)
     dtypes = [output.dtype for output in definition.empty_outputs(inputs)]
+    relative = definition if isinstance(definition, RelativeDefinition) else None
+    usual = None if relative is None else relative.units
     is_rounded = products == "tf32"
     with _products_in_tf32() if is_rounded else contextlib.nullcontext():
         eager = {dtype: definition.reference(inputs, dtype=dtype) for dtype in dict.fromkeys(dtypes)}
     least_eps = TF32_EPS if is_rounded else 0.0
+    units = [usual or (STATISTIC_UNITS if index else UNITS) for index in range(len(dtypes))]
     first, *others = (
-        error_limit(
-            reference, eager[dtype][index], dtype, units=STATISTIC_UNITS if index else UNITS, least_eps=least_eps
-        )
+        error_limit(reference, eager[dtype][index], dtype, units=units[index], least_eps=least_eps)
         for index, (reference, dtype) in enumerate(zip(references, dtypes, strict=True))
     )
     slack = definition.statistic_slack(inputs)
     limits = (first, *(limit + slack for limit in others))
-    return Case(f"{data} {shape}", definition, inputs, references, limits)
+    return Case(f"{data} {shape}", definition, inputs, references, limits, "" if relative is None else relative.note)
 
 
 @contextlib.contextmanager
@@ -120,7 +122,9 @@ def error_limit(
     if finite.numel() == 0:
         return 0.0
     largest = finite.abs().max().item()
-    unit = 0.0 if largest == 0.0 else math.ldexp(max(torch.finfo(dtype).eps, least_eps), math.frexp(largest)[1] - 1)
+    is_exact = largest == 0.0 or not dtype.is_floating_point
+    eps = 0.0 if is_exact else max(torch.finfo(dtype).eps, least_eps)
+    unit = math.ldexp(eps, math.frexp(largest)[1] - 1)
     return 2.0 * largest_error(eager, reference) + units * unit
 
 
@@ -129,7 +133,7 @@ def check_config(kernel: Kernel, config: Config, cases: Sequence[Case], *, every
 
     With ``every_output`` those outputs are computed and judged, too, that a user gets on request alone.
     """
-    worst = Verdict(Status.OK, error=0.0, error_limit=0.0)
+    worst = Verdict(Status.OK, next((case.note for case in cases), ""), error=0.0, error_limit=0.0)
     for case in cases:
         outputs = case.empty_outputs(every_output=every_output)
         kernel.launch(config, case.inputs, outputs)
@@ -137,7 +141,7 @@ def check_config(kernel: Kernel, config: Config, cases: Sequence[Case], *, every
         if verdict.status is not Status.OK:
             return verdict
         if _closeness(verdict) >= _closeness(worst):
-            worst = verdict
+            worst = replace(verdict, message=worst.message)
     return worst
 
 

@@ -44,6 +44,7 @@ class Implementation(Generic[ShapeT]):
         space: its parameters, their validity and the default.
         kernel: a ``"module:attribute"`` reference to its ``Kernel``; loading it imports torch and triton.
         sources: the files that the launch reaches; ``entry`` names the functions it starts from.
+        counts_decorators: False where decorators say what is tried, and nothing of what a config computes.
         library: the distribution of a foreign kernel.
         supports: returns why it cannot compute a shape on a device, or None.
         check_shapes: returns the problems that configs are checked on, for a kernel that is compiled for exact lengths;
@@ -61,6 +62,7 @@ class Implementation(Generic[ShapeT]):
     kernel: str
     sources: tuple[Path, ...] = ()
     entry: tuple[str, ...] = ()
+    counts_decorators: bool = True
     library: str | None = None
     supports: Callable[[ShapeT, Device], str | None] = _supports_all
     check_shapes: Callable[[ShapeT], Sequence[ShapeT]] | None = None
@@ -90,7 +92,7 @@ class Implementation(Generic[ShapeT]):
         """SHA-256 of the source that the launch can reach; docstrings, comments and layout do not count."""
         if self.library is not None:
             return library_hash(self.library, installed_version(self.library))
-        return source_hash(self.sources, self.entry)
+        return source_hash(self.sources, self.entry, counts_decorators=self.counts_decorators)
 
     def source_hash_under(self, toolchain: Toolchain) -> str:
         """Return the hash of what a toolchain measures: this tree's source, or that toolchain's version of a library.
@@ -163,14 +165,18 @@ def installed_version(library: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def source_hash(sources: tuple[Path, ...], entry: tuple[str, ...]) -> str:
+def source_hash(sources: tuple[Path, ...], entry: tuple[str, ...], *, counts_decorators: bool = True) -> str:
     """Hash the top-level definitions of ``sources`` that ``entry`` reaches by name; no Python version changes it.
+
+    Without ``counts_decorators`` those of functions are left out, and what only they reach.
 
     Raises:
         KeyError: an entry is not defined in the sources.
     """
     definitions: dict[str, list[ast.stmt]] = {}
     for name, statement in _definitions(sources):
+        if isinstance(statement, ast.FunctionDef) and not counts_decorators:
+            statement.decorator_list.clear()  # of a tree that was parsed for this alone
         definitions.setdefault(name, []).append(statement)  # two files may define one name: both count
     reached, pending = set[str](), set(entry)
     while pending:

@@ -95,6 +95,19 @@ class ServedDefinition(Definition, Protocol):
         """
 
 
+@runtime_checkable
+class RelativeDefinition(Definition, Protocol):
+    """A definition whose reference may be a config of the kernel itself, where nothing says what is correct."""
+
+    @property
+    def units(self) -> float | None:
+        """Return the units in the last place that outputs may differ by; None: as for every definition."""
+
+    @property
+    def note(self) -> str:
+        """Return what rows say of a reference that proves only that configs agree; else nothing."""
+
+
 class Baseline(Protocol):
     """A way to compute an operation that is compared and not tuned by us; it imports its library on first use."""
 

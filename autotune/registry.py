@@ -2,10 +2,12 @@
 
 import importlib
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from functools import cache, partial, reduce
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Final
 
 from autotune.errors import (
@@ -39,7 +41,7 @@ _implementations: dict[tuple[str, str], str] = {
     ("paged_prefill", "triton"): "autotune.search_spaces.paged_prefill.triton:IMPLEMENTATION",
 }
 
-FORM: Final = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"  # of a reference
+FORM: Final = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"  # of a reference
 EXPECTED: Final = "'module:attribute', such as 'my_package.space:IMPLEMENTATION', of a module that can be imported here"
 
 on_registered: Final[list[Callable[[], None]]] = []  # called after a new implementation: what forgets older answers
@@ -200,6 +202,12 @@ def our_implementations(operation: str) -> list[Implementation[Any]]:
     return found
 
 
+def load_reference(reference: str) -> Any:
+    """Return what a ``"module:attribute"`` names; UsageError for another form, UnknownNameError if it is not there."""
+    _require_form(reference, "reference")
+    return _load(reference)
+
+
 def load_definition(operation: str) -> Definition:
     """Return the definition of an operation; imports torch."""
     return _load(get_operation(operation).definition)  # type: ignore[no-any-return]
@@ -287,14 +295,43 @@ def _entry_points(group: str) -> tuple[tuple[str, str], ...]:
 
 @cache
 def _load(path: str) -> Any:
-    module, _, attribute = path.partition(":")
+    module, _, attributes = path.partition(":")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        return reduce(_attribute, attributes.split("."), _module(module))
     except Exception as error:  # of a package of somebody else's, which may raise anything
         if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "triton"):
             raise missing_package(error.name) from None
         text = f"reference={path!r} cannot be loaded: {one_line(error)}; expected {EXPECTED}"
         raise UnknownNameError(text) from error
+
+
+def module_name(module: str) -> str:
+    """Return the name by which another process imports a module: of a program that runs, that of its file.
+
+    Example:
+        >>> module_name("my_package.kernels")
+        'my_package.kernels'
+    """
+    if module != "__main__":
+        return module
+    main = sys.modules["__main__"]
+    if (spec := getattr(main, "__spec__", None)) is not None:
+        return str(spec.name)
+    return Path(getattr(main, "__file__", None) or "__main__").stem
+
+
+def _module(name: str) -> Any:
+    """Import a module, but for the program that runs, which is here already."""
+    if name not in sys.modules and name == module_name("__main__"):
+        return sys.modules["__main__"]
+    return importlib.import_module(name)
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    """Return an attribute, or that of the kernel inside a wrapper such as ``triton.heuristics`` makes."""
+    while not hasattr(owner, name) and hasattr(owner, "fn"):
+        owner = owner.fn
+    return getattr(owner, name)
 
 
 def missing_package(name: str) -> MissingDependencyError:

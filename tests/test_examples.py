@@ -1,6 +1,8 @@
 """The examples run as their first lines say, and what they check holds."""
 
+import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,3 +30,26 @@ def test_generation_over_a_paged_cache_chooses_the_tokens_of_torch(tmp_path: Pat
     assert lines[0].startswith("no GPU here")
     assert any(line.startswith("picked") for line in lines)
     assert lines[-1].startswith("agreement 18 of 18 tokens")
+
+
+def lines_beside_the_kernel(path: Path) -> int:
+    """Lines of code but for imports, the kernel with its ``@triton.jit``, and what only runs as a program."""
+    lines = path.read_text().splitlines()
+    left = {number for number, line in enumerate(lines, 1) if line.strip() and not line.strip().startswith("#")}
+    for node in ast.parse("\n".join(lines)).body:
+        is_program = isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.Expr) or is_program:
+            left -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        elif isinstance(node, ast.FunctionDef):
+            left -= set(range(node.lineno - 1, (node.end_lineno or node.lineno) + 1))
+    return len(left)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rmsnorm", "matmul", "swiglu"])
+def test_a_kernel_is_tuned_by_at_most_twelve_lines_beside_it(name: str, tmp_path: Path) -> None:
+    assert 5 <= lines_beside_the_kernel(ROOT / "examples" / f"{name}.py") <= 12
+    printed = run_example(f"{name}.py", tmp_path)
+    found = re.search(r"largest error ([\d.e+-]+)", printed)
+    assert found is not None, printed
+    assert float(found[1]) < 0.02

@@ -20,8 +20,8 @@ def test_what_tunes_is_imported_on_first_use() -> None:
     code = "import autotune, sys; print(*{'optuna', 'pyarrow'} & {*sys.modules}); print(autotune.tune.__module__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["", "autotune.tuning.tuner"]
-    with pytest.raises(AttributeError, match="'autotune' has no attribute 'tuned'"):
-        _ = autotune.tuned
+    with pytest.raises(AttributeError, match="'autotune' has no attribute 'tuning_of'"):
+        _ = autotune.tuning_of
 
 
 def test_what_serves_is_kept_once_it_was_imported() -> None:

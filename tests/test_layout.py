@@ -36,6 +36,7 @@ FLOORS: Final = (
     ("executor",),
     ("search", "dispatch"),
     ("tuning", "call_shapes eager_calls torch_ops functional paged paged_cache", "warming"),
+    ("decorated",),
     ("integrations",),
     ("console",),
     ("lab",),
@@ -67,7 +68,7 @@ LIBRARY_ROOMS: Final = {
     "pyarrow": {"table"},
     "optuna": {"search"},
     "threadpoolctl": {"search"},
-    "triton": {"kernels", "executor"},
+    "triton": {"kernels", "executor", "decorated"},
     "click": {"console", "lab", "cli"},
     "rich": {"console", "lab", "cli"},
 }

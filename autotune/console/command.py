@@ -81,12 +81,17 @@ integer: Final = functools.partial(Number, int)
 number: Final = functools.partial(Number, float)
 
 
+def import_from_here() -> None:
+    """Let modules be imported from the current folder, as ``python -m autotune`` does; children get the same path."""
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+
+
 def _import_modules(context: click.Context, parameter: click.Parameter, names: Sequence[str]) -> None:
     """Import modules by name, from the current folder, too; UsageError for one that cannot be imported."""
     if not names or context.resilient_parsing:  # which completion sets
         return
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)  # as `python -m autotune` has it; children get the same path
+    import_from_here()
     for name in names:
         try:
             importlib.import_module(name)

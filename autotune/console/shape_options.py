@@ -40,6 +40,9 @@ class ShapeOptions:
     """The shape options as they were given, None where one was left out; in the order of the help."""
 
     operation: str | None = _declare("What is computed.", OPERATION)
+    kernel: str | None = _declare(
+        "A kernel of your own under autotune.tuned, my_package.kernels:rmsnorm, instead of --operation; takes --shape."
+    )
     shape: tuple[str, ...] | None = _declare(
         "Any shape by the fields of its class, rows=4096,width=4096, instead of the options below; rows=64,128 or "
         "rows=64,...,4096 are several, and it may be repeated. Without --operation the one that has these fields."

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple
 
-from autotune.console.command import flag_of
+from autotune.console.command import flag_of, import_from_here
 from autotune.console.shape_fields import fields_text, operation_of, parse_shapes
 from autotune.console.shape_options import (
     BATCH,
@@ -23,7 +23,7 @@ from autotune.console.shape_options import (
 from autotune.errors import InvalidShapeError, UsageError
 from autotune.models import ModelShape, find_model
 from autotune.operation import Operation
-from autotune.registry import get_operation, operation_names
+from autotune.registry import get_operation, load_reference, operation_names
 from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.tuning_command import OPTIONS
 
@@ -135,6 +135,7 @@ def describe(options: ShapeOptions) -> Wanted:
 
     UsageError, with the option's name, for a value that is out of range, unknown, or not of this operation.
     """
+    options = _with_kernel(options)
     if options.shape:
         return _by_fields(options, options.shape)
     operation = get_operation(OPERATION if options.operation is None else options.operation)
@@ -147,6 +148,7 @@ def describe(options: ShapeOptions) -> Wanted:
 
 def describe_model(options: ShapeOptions) -> Wanted:
     """Return what ``describe`` does, but of a model without an operation its prefill and its decode."""
+    options = _with_kernel(options)
     model = None if options.shape else named_model(options)
     if model is None or options.operation is not None:
         return describe(options)
@@ -167,6 +169,24 @@ def describe_model(options: ShapeOptions) -> Wanted:
         text = f"{model.name}: {' and '.join(operations)}; --operation names one of them"
         notes = (f"{text}, --seq, --context and --batch other sizes", *listed, *notes)
     return Wanted(problems, tuple(dict.fromkeys(notes)))
+
+
+def _with_kernel(options: ShapeOptions) -> ShapeOptions:
+    """Return the options with a kernel's operation in its place, which importing its module registers."""
+    if options.kernel is None:
+        return options
+    if options.operation is not None:
+        raise UsageError(f"--kernel={options.kernel!r} and --operation exclude each other; leave one out")
+    import_from_here()
+    expected = "expected a kernel under @autotune.tuned(...), such as my_package.kernels:rmsnorm"
+    try:
+        operation = load_reference(f"{options.kernel}.operation")
+    except UsageError as error:
+        why = "is no reference" if error.__cause__ is None else f"cannot be imported: {error.__cause__}"
+        raise type(error)(f"--kernel={options.kernel!r} {why}; {expected}") from error
+    if not isinstance(operation, Operation):
+        raise UsageError(f"--kernel={options.kernel!r} has no operation; {expected}")
+    return replace(options, kernel=None, operation=operation.name)
 
 
 def _by_fields(options: ShapeOptions, texts: Iterable[str]) -> Wanted:

@@ -245,6 +245,16 @@ class TunedKernel:
         if is_new:
             note_decline(self.operation, self.shape, why)
 
+    def give_way(self, error: Exception) -> bool:
+        """Serve the next candidate from now on, if the toolchain refused the first; return False if it is to be raised.
+
+        For a caller that launches ``candidate`` itself.
+        """
+        if len(self._alternatives) == 1 or not is_toolchain_refusal(error):
+            return False
+        self._drop(self._alternatives[0], error)
+        return True
+
     def _drop(self, refused: Alternative, error: Exception) -> None:
         """Serve the next candidate from now on, unless another thread has turned to it already."""
         with _lock:

@@ -46,6 +46,8 @@ OnMiss = Literal["default", "error", "record"]
 ON_MISS: Final = get_args(OnMiss)
 CACHED_PICKS: Final = 4096
 
+on_reload: Final[list[Callable[[], None]]] = []  # called after ``reload``: what keeps answers of its own
+
 _generation = 0
 _lock = threading.Lock()
 
@@ -229,6 +231,8 @@ def reload() -> None:
     _pick.cache_clear()
     table_reading.forget()
     _switches.cache_clear()
+    for forget in on_reload:
+        forget()
 
 
 on_registered.append(reload)

@@ -37,7 +37,7 @@ from autotune.executor.compiler_key import hash_compiler
 from autotune.executor.messages import decode, encode
 from autotune.implementation import Kernel
 from autotune.operation import Operation
-from autotune.registry import load_kernel
+from autotune.registry import get_implementation, load_definition, load_kernel
 from autotune.shape import Shape
 from autotune.trial import Outcome, Status
 
@@ -50,6 +50,7 @@ class _Task:
 
     request: messages.Compile
     kernel: Kernel
+    also: tuple[Shape, ...] = ()
     is_again: bool = False
 
 
@@ -74,6 +75,7 @@ class CompileServer:
         self._timeout = timeout
         self._parent = os.getppid()
         self._problem: tuple[Operation[Any], Shape]
+        self._checks: dict[str, tuple[Shape, ...]] = {}  # of the open problem, by implementation
         self._waiting: deque[_Task] = deque()
         self._running: dict[int, _Job] = {}
         self._selector = selectors.DefaultSelector()
@@ -113,15 +115,25 @@ class CompileServer:
                 self._device = request.device
             case messages.OpenProblem():
                 self._stop()
-                self._problem = request.problem.resolve()
+                self._problem, self._checks = request.problem.resolve(), {}
             case messages.StopCompiling():
                 self._stop()
             case messages.Compile():
                 name = request.candidate.implementation
                 try:  # imported here once, so that every forked compiler has it
-                    self._waiting.append(_Task(request, load_kernel(self._problem[0].name, name)))
+                    kernel, also = load_kernel(self._problem[0].name, name), self._checked_on(name)
+                    self._waiting.append(_Task(request, kernel, also))
                 except Exception as error:
                     self._send(messages.MachineFault(f"{name}: {one_line(error)}"))
+
+    def _checked_on(self, name: str) -> tuple[Shape, ...]:
+        """Return the shapes that the worker checks an implementation on, once for a problem."""
+        if name not in self._checks:
+            operation, shape = self._problem
+            given = get_implementation(operation.name, name).check_shapes
+            found = (given or load_definition(operation.name).check_shapes)(shape)
+            self._checks[name] = tuple(each for each in found if each != shape)
+        return self._checks[name]
 
     def _start(self) -> None:
         while self._waiting and len(self._running) < self._limit():
@@ -160,7 +172,9 @@ class CompileServer:
 
     def _try_to_compile(self, task: _Task) -> messages.FromServer:
         request = task.request
-        compile_it = partial(compile_candidate, task.kernel, request.candidate, self._problem[1], self._device)
+        compile_it = partial(
+            compile_candidate, task.kernel, request.candidate, self._problem[1], self._device, also=task.also
+        )
         try:
             outcome = compile_it(every_output=request.every_output, purge=not task.is_again)
         except DamagedCacheError:

@@ -83,6 +83,7 @@ def compile_candidate(
     shape: Shape,
     device: Device,
     *,
+    also: Sequence[Shape] = (),
     every_output: bool = False,
     purge: bool = False,
 ) -> Outcome:
@@ -91,6 +92,8 @@ def compile_candidate(
     Compilers accept any amount of shared and of tensor memory, so the device's limits are checked by us.
 
     Args:
+        also: shapes that its numbers are checked on: their binaries are compiled, too, where they are others, so that
+            nothing is left to the process that owns the GPU. They count for no resource.
         every_output: compile the binaries for all outputs instead of those for the first alone.
         purge: remove what a failed compile has read from Triton's cache, and raise.
 
@@ -105,6 +108,8 @@ def compile_candidate(
         binaries = kernel.warmup(candidate.config, shape, every_output=every_output)
         resources = read_resources(binaries, device.architecture)
         is_legible = resources.binary is None or resources.registers is not None
+        for each in also:
+            kernel.warmup(candidate.config, each, every_output=every_output)
     except Exception as error:  # whatever the compiler raises
         status, message = _judge_error(error, purge=purge)
     else:

@@ -74,7 +74,10 @@ def _ask(request: Interpret, timeout: float) -> FromInterpreter:
 
 def _interpretable(fields: Mapping[str, Any]) -> dict[str, str]:
     """Return replacements for the fields of a shape or config that name a type which the interpreter mistakes."""
-    return {name: INTERPRETABLE[value] for name, value in fields.items() if value in INTERPRETABLE}
+    # Several types stand in one field with a "+" between them.
+    words = {name: value.split("+") for name, value in fields.items() if isinstance(value, str)}
+    replaced = {name: "+".join(INTERPRETABLE.get(word, word) for word in value) for name, value in words.items()}
+    return {name: value for name, value in replaced.items() if set(words[name]) & INTERPRETABLE.keys()}
 
 
 def check(request: Interpret) -> Verdict:

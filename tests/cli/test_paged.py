@@ -30,7 +30,7 @@ CONFIGS: Final = 12  # recorded ones beside the default: replays answer the othe
 def row(shape: PagedShape, chosen: Config, **changes: Any) -> Trial:
     fields: dict[str, Any] = {"baseline": "", "baseline_timing": None, "tflops": 3.0, "gbps": 3000.0}
     identity = {"operation": IMPLEMENTATION.operation, "source_hash": IMPLEMENTATION.source_hash}
-    return sample.trial(shape, chosen, **{**fields, **identity, **changes})  # type: ignore[arg-type]
+    return sample.trial(shape, chosen, **{**fields, **identity, **changes})
 
 
 def sweep(shape: PagedShape = SHAPE) -> list[Trial]:

@@ -211,7 +211,7 @@ def test_each_dtype_has_a_roofline_under_its_own_roof(sweep: Screening) -> None:
 
 def test_winners_that_memory_limits_are_told_in_bytes_by_their_device_and_dtype() -> None:
     shape = PagedShape(batch=4, heads=32, kv_heads=8, max_context=8192, head_dim=128, page_size=16)
-    won = sample.trial(shape, tflops=16.3, gbps=4077.8)  # type: ignore[arg-type]
+    won = sample.trial(shape, tflops=16.3, gbps=4077.8)
     unknown = replace(won, device=replace(NVIDIA_H200, name="Voodoo 2"))
     dense = sample.trial(sample.shape(512, dtype="float32"), tflops=8.21, gbps=128.0)
     assert "Speed in GB/s" in comparison([won])

@@ -1,0 +1,221 @@
+"""A kernel's arguments for a shape, made from what ``inputs=`` and the signature say, or seen in a call."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import torch
+
+from autotune.decorated.key_shapes import JOINT, KernelShape, dtype_name
+from autotune.decorated.signature import Signature
+from autotune.errors import InvalidShapeError, UsageError
+
+Inputs = Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]
+STRIDE: Final = "stride"
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Arguments of one shape by name, without the config's.
+
+    A launch writes its ``outputs``: to tensors that it is given, or else to ``scratch``.
+
+    Attributes:
+        values: tensors, tensor descriptors and plain values, as the kernel takes them.
+        scratch: a tensor like each output, so that what ``values`` holds stays as it was made.
+    """
+
+    shape: KernelShape
+    values: dict[str, Any]
+    outputs: tuple[str, ...]
+    scratch: tuple[torch.Tensor, ...]
+
+
+def tensor_of(value: Any) -> torch.Tensor | None:
+    """Return the tensor that an argument is, or that a tensor descriptor describes; None for a plain value."""
+    if isinstance(value, torch.Tensor):
+        return value
+    base = getattr(value, "base", None)
+    return base if isinstance(base, torch.Tensor) else None
+
+
+def with_tensor(value: Any, tensor: torch.Tensor) -> Any:
+    """Return an argument with another tensor in its place, or described by it."""
+    return tensor if isinstance(value, torch.Tensor) else replace(value, base=tensor)
+
+
+def dtypes_of(values: Mapping[str, Any], names: Sequence[str]) -> tuple[str, str]:
+    """Return the dtype of the first floating-point tensor, else of the first, and those of all, in the names' order."""
+    found = [tensor for name in names if (tensor := tensor_of(values.get(name))) is not None]
+    all_names = [dtype_name(each.dtype) for each in found]
+    floating = [name for name, each in zip(all_names, found, strict=True) if each.is_floating_point()]
+    return next(iter(floating or all_names), "float16"), JOINT.join(all_names)
+
+
+class Maker:
+    """Makes the arguments of a kernel for a shape.
+
+    Args:
+        inputs: sizes of each tensor (a tuple of integers and names of the key, with a dtype at its end where that is
+            not the shape's ``dtype``) and values of other parameters, by name; or a function of the shape that returns
+            all arguments by name, tensors included, on torch's default device.
+        key: the names of the key.
+        given: parameters that configs and heuristics give.
+    """
+
+    def __init__(self, signature: Signature, inputs: Inputs | None, key: Sequence[str], given: frozenset[str]) -> None:
+        self._signature = signature
+        self._inputs = inputs
+        self._key = key
+        self._wanted = [name for name in signature.names if name not in given]
+        if isinstance(inputs, Mapping):
+            self._check_declared(inputs)
+
+    @property
+    def is_declared(self) -> bool:
+        return self._inputs is not None
+
+    def _check_declared(self, inputs: Mapping[str, Any]) -> None:
+        for name, said in inputs.items():
+            if name not in self._wanted:
+                raise UsageError(f"inputs has {name!r}, which is no argument here; expected {', '.join(self._wanted)}")
+            unknown = [
+                each
+                for each in (said if isinstance(said, tuple) else ())
+                if isinstance(each, str) and each not in self._key and each not in inputs and not _is_dtype(each)
+            ]
+            if unknown:
+                key = ", ".join(self._key) or "(empty)"
+                raise UsageError(
+                    f"inputs[{name!r}]={said!r} has {unknown[0]!r}; expected integers, names of the key ({key})"
+                )
+
+    def follow(self, shape: Any) -> str:
+        """Return the dtypes of all tensors of a shape that gives one."""
+        inputs = self._inputs
+        if isinstance(inputs, Mapping):
+            said = (inputs.get(name) for name in self._wanted)
+            return JOINT.join(_dtype_at_end(each) or shape.dtype for each in said if _is_tensor(each, inputs))
+        return dtypes_of(self._call(shape, "meta", 0), self._wanted)[1] if inputs is not None else shape.dtype
+
+    def make(self, shape: KernelShape, *, device: str, seed: int = 0, data: str = "normal") -> dict[str, Any]:
+        """Make arguments by name; on the device ``meta`` tensors have no data.
+
+        Raises:
+            UsageError: neither ``inputs`` nor the signature says what an argument is.
+        """
+        if self._inputs is None:
+            raise UsageError(
+                f"{self._signature.function.__name__}: inputs= is not given, so no arguments can be made for {shape}; "
+                f'give it, such as inputs={{"{self._wanted[0]}": (4096, 4096), ...}}'
+            )
+        if not isinstance(self._inputs, Mapping):
+            return self._call(shape, device, seed)
+        return self._declared(self._inputs, shape, device, seed, data)
+
+    def _call(self, shape: Any, device: str, seed: int) -> dict[str, Any]:
+        assert callable(self._inputs)
+        with torch.device(device), torch.random.fork_rng(devices=[], enabled=device != "cuda"):
+            torch.manual_seed(seed)
+            made = dict(self._inputs(shape))
+        missing = [name for name in self._wanted if name not in made and name not in self._signature.defaults]
+        strange = [name for name in made if name not in self._wanted]
+        if missing or strange:
+            problem = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(strange)}"
+            raise UsageError(f"inputs({shape}) {problem}; expected a dict of {', '.join(self._wanted)}")
+        return made
+
+    def _declared(
+        self, inputs: Mapping[str, Any], shape: KernelShape, device: str, seed: int, data: str
+    ) -> dict[str, Any]:
+        generator = torch.Generator(device="cpu" if device == "meta" else device).manual_seed(seed)
+        dtypes = _spread(shape, [name for name in self._wanted if _is_tensor(inputs.get(name), inputs)])
+        made: dict[str, Any] = {}
+        for name in dtypes:
+            sizes = [each if type(each) is int else getattr(shape, each) for each in _sizes(inputs[name])]
+            made[name] = _draw(name, sizes, dtypes[name], device, generator, data)
+        strides = self._strides(inputs, made)
+        for name in self._wanted:
+            if name in made:
+                continue
+            if name in inputs:
+                made[name] = self._value(inputs[name], shape, made)
+            elif name in self._key:
+                made[name] = _plain(getattr(shape, name))
+            elif name in strides:
+                made[name] = strides[name]
+            elif name not in self._signature.defaults:
+                raise UsageError(f"inputs= says nothing of {name!r}, which is neither in the key nor has a default")
+        return {name: made[name] for name in self._wanted if name in made}
+
+    def _value(self, said: Any, shape: KernelShape, made: Mapping[str, Any]) -> Any:
+        if isinstance(said, tuple):  # the tensor and the dimension of a stride
+            return made[said[0]].stride(said[1])
+        return getattr(shape, said) if isinstance(said, str) and said in self._key else said
+
+    def _strides(self, inputs: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
+        """Give parameters such as ``stride_am`` the strides of the tensors in order, where their names agree."""
+        named = [name for name in self._wanted if name.startswith(STRIDE) and name not in inputs]
+        places = [(name, each) for name, tensor in tensors.items() for each in range(tensor.dim())]
+        agree = len(named) == len(places) and all(
+            stride.removeprefix(STRIDE).lstrip("_")[:1].lower() == tensor[:1].lower()
+            for stride, (tensor, _) in zip(named, places, strict=True)
+        )
+        if not agree:
+            return {}
+        return {name: tensors[of].stride(place) for name, (of, place) in zip(named, places, strict=True)}
+
+
+def _is_tensor(said: Any, inputs: Mapping[str, Any]) -> bool:
+    return isinstance(said, tuple) and not _is_stride(said, inputs)
+
+
+def _is_stride(said: tuple[Any, ...], inputs: Mapping[str, Any]) -> bool:
+    return len(said) == 2 and said[0] in inputs and type(said[1]) is int
+
+
+def _is_dtype(text: str) -> bool:
+    try:
+        return bool(dtype_name(text))
+    except InvalidShapeError:
+        return False
+
+
+def _dtype_at_end(said: Any) -> str | None:
+    last = said[-1] if said else None
+    return dtype_name(last) if not isinstance(last, int) and last is not None and _is_dtype(str(last)) else None
+
+
+def _sizes(said: tuple[Any, ...]) -> tuple[Any, ...]:
+    return said if _dtype_at_end(said) is None else said[:-1]
+
+
+def _spread(shape: KernelShape, names: Sequence[str]) -> dict[str, torch.dtype]:
+    """Give each tensor its dtype."""
+    words = str(shape.as_dict()["dtypes"]).split(JOINT)
+    words = words * len(names) if len(words) == 1 else words
+    if len(words) != len(names):
+        expected = f"expected one, or one for each of {', '.join(names)}"
+        raise InvalidShapeError(f"dtypes={JOINT.join(words)!r} is not allowed; {expected}")
+    return {name: getattr(torch, word) for name, word in zip(names, words, strict=True)}
+
+
+def _plain(value: Any) -> Any:
+    return None if value == "None" else value
+
+
+def _draw(
+    name: str, sizes: Sequence[int], dtype: torch.dtype, device: str, generator: torch.Generator, data: str
+) -> torch.Tensor:
+    if device == "meta":
+        return torch.empty(*sizes, dtype=dtype, device=device)
+    if not dtype.is_floating_point:
+        raise UsageError(
+            f"inputs[{name!r}] is of {dtype}, which cannot be drawn at random; make inputs= a function of the shape"
+        )
+    drawn = torch.randn(*sizes, generator=generator, device=device)
+    if data == "large":
+        drawn *= 4.0
+    elif data == "tails":  # few values that outweigh the rest
+        drawn *= 1.0 + 15.0 * (torch.rand(*sizes, generator=generator, device=device) < 1 / 64)
+    return drawn.to(dtype)

@@ -1,0 +1,304 @@
+"""The object that ``@autotune.tuned`` leaves in a kernel's place: it launches as Triton's autotuner does."""
+
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
+from operator import itemgetter
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+from autotune import platforms
+from autotune.decorated.call_arguments import Inputs, Maker, dtypes_of, tensor_of
+from autotune.decorated.configs import Configs
+from autotune.decorated.contract import Contract, make_contract, make_cost
+from autotune.decorated.definition import KernelDefinition
+from autotune.decorated.key_shapes import KernelShape, make_shape_class
+from autotune.decorated.launch import Launched
+from autotune.decorated.pruning import Pruning
+from autotune.decorated.signature import Signature
+from autotune.dispatch import TunedKernel, pick_for_device
+from autotune.dispatch.events import watch_compiles
+from autotune.dispatch.picks import on_reload
+from autotune.errors import AutotuneError, UsageError
+from autotune.implementation import Implementation
+from autotune.operation import Operation
+from autotune.registry import module_name, register, register_implementation
+from autotune.space import Config
+
+Mode = Literal["table", "first_call"]
+MODES: Final = get_args(Mode)
+
+_kernels: "weakref.WeakSet[DecoratedKernel]" = weakref.WeakSet()
+_tuning: Final = threading.Lock()
+
+
+class Launching(NamedTuple):
+    """What a launch of one key adds to its arguments, and where that comes from."""
+
+    options: dict[str, Any]
+    hook: Callable[..., Any] | None
+    config: Any
+    tuned: TunedKernel | None
+
+
+class DecoratedKernel:
+    """A kernel that launches with the config that the tables have for its arguments.
+
+    ``kernel[grid](*args, **kwargs)`` launches; ``operation``, ``implementation``, ``definition`` and ``launched`` are
+    what a search takes. ``fn``, ``base_fn``, ``arg_names``, ``configs``, ``keys``, ``best_config`` and ``cache`` are as
+    Triton's autotuner has them.
+    """
+
+    def __init__(
+        self,
+        kernel: Any,
+        signature: Signature,
+        configs: Configs,
+        key: Mapping[str, type],
+        pruning: Pruning,
+        *,
+        mode: Mode,
+        budget: float,
+        name: str | None,
+        inputs: Inputs | None,
+        grid: Any,
+        cost: Callable[[Any], Any] | None,
+        launching: Mapping[str, Any],
+        defining: Mapping[str, Any],
+    ) -> None:
+        self.fn = kernel
+        self.base_fn = signature.function
+        self.arg_names = list(signature.names)
+        self.configs = configs.triton
+        self.keys = list(key)
+        self.best_config: Any = None
+        self.mode = mode
+        self.budget = budget
+        self.__name__ = signature.function.__name__
+        self.__doc__ = signature.function.__doc__
+        self.__module__ = signature.function.__module__
+        self.signature = signature
+        self._configs = configs
+        self._key = dict(key)
+        self._pruning = pruning
+        self._cost = cost
+        given = configs.given | signature.heuristics
+        self.maker = Maker(signature, inputs, list(key), given)
+        self.launched = Launched(kernel, signature, configs, self.maker, grid, **launching)
+        self.name = name or f"{module_name(self.__module__)}.{self.__name__}"
+        self.definition = KernelDefinition(self.name, signature, self.maker, self.launched, self.prune, **defining)
+        self._seen: dict[KernelShape, dict[str, Any]] = {}  # arguments of calls, without data
+        self._plans: dict[Any, Callable[[tuple[Any, ...], Mapping[str, Any]], Any]] = {}
+        self._served: dict[Any, Launching] = {}
+        self.prune_for = lru_cache(maxsize=1024)(self._prune)
+        self.register()
+        _kernels.add(self)
+
+    def register(self) -> None:
+        """Register the operation by the name that the kernel has in its module; one inside a function has none."""
+        place = self.base_fn.__qualname__
+        self.reference = "" if "<locals>" in place else f"{module_name(self.__module__)}:{place}"
+        if self.reference:
+            register(self.name, f"{self.reference}.operation")
+            implementation = f"{self.reference}.implementation"
+            register_implementation(self.name, "triton", implementation)
+
+    @cached_property
+    def shape_class(self) -> type[Any]:
+        """The class of the kernel's shapes: a field for each name of the key, ``dtype`` and ``dtypes``."""
+        name = "".join(word.capitalize() for word in self.__name__.split("_"))
+        follow = self.maker.follow if self.maker.is_declared else None
+        return make_shape_class(f"{name}Shape", self.__module__, self._key, self.signature.constants, follow)
+
+    @cached_property
+    def _contract(self) -> Contract:
+        arguments = partial(self.maker.make, device="meta")
+        return make_contract(
+            self.name,
+            self.reference,
+            self.signature,
+            self.shape_class,
+            self._configs,
+            self.prune,
+            make_cost(self._cost, arguments),
+        )
+
+    @property
+    def operation(self) -> Operation[Any]:
+        return self._contract.operation
+
+    @property
+    def implementation(self) -> Implementation[Any]:
+        return self._contract.implementation
+
+    @property
+    def cache(self) -> dict[Any, Any]:
+        """The configs that were launched so far, by key."""
+        return {key: served.config for key, served in self._served.items()}
+
+    def prune(self, shape: KernelShape) -> tuple[Config, ...]:
+        """Return the configs that ``prune_configs_by`` leaves for a shape, all without it."""
+        return self._configs.listed if self._pruning.is_empty else self.prune_for(shape)
+
+    def _prune(self, shape: KernelShape) -> tuple[Config, ...]:
+        named = self.maker.make(shape, device="meta") if self.maker.is_declared else self._seen.get(shape)
+        if named is None:
+            raise UsageError(
+                f"{self.name}: prune_configs_by needs arguments, and inputs= does not say those of {shape}"
+            )
+        return self._configs.ours(self._pruning.kept(self.configs, named))
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return partial(self.run, grid=grid)
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch, as ``kernel[grid](*args, **kwargs)`` does; with ``warmup`` compile alone."""
+        plan = self._plans.get((len(args), *kwargs) if kwargs else len(args))
+        if plan is None:
+            plan = self._plan(args, kwargs)
+        key = plan(args, kwargs)
+        served = self._served.get(key) or self._serve(key, args, kwargs, grid)
+        if served.hook is not None:
+            served.hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **served.options})
+        self.best_config = served.config
+        try:
+            return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **served.options)
+        except Exception as error:
+            if served.tuned is None or not served.tuned.give_way(error):
+                raise
+        del self._served[key]
+        return self.run(*args, grid=grid, warmup=warmup, **kwargs)
+
+    def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> list[Any]:
+        """Compile ahead what a launch with these arguments would run; returns it as a list, as Triton's autotuner does,
+        which compiles every config."""
+        return [self.run(*args, grid=grid, warmup=True, **kwargs)]
+
+    def _plan(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+        """Make what reads the key of calls of one form: the key's values, and the dtypes of what is no plain number."""
+        named = [*self.arg_names[: len(args)], *kwargs]
+        if twice := [name for name in kwargs if name in self._configs.given]:
+            raise UsageError(f"{self.name}: {', '.join(twice)} are given by the configs; leave them out of the call")
+        values = [*args, *kwargs.values()]
+        places = [place for place, name in enumerate(named) if name in self._key]
+        plain = (int, float, str, bool)
+        tensors = [i for i, each in enumerate(values) if i not in places and not isinstance(each, plain)]
+        read = _reader(places, tensors, len(args), list(kwargs))
+        self._plans[(len(args), *kwargs) if kwargs else len(args)] = read
+        return read
+
+    def shape_of(self, named: Mapping[str, Any]) -> KernelShape:
+        """Return the shape of a call's arguments.
+
+        Raises:
+            UsageError: an argument of the key is missing.
+            InvalidShapeError: one has a value that the key's type does not allow.
+        """
+        known = {**self.signature.defaults, **named}
+        if missing := [name for name in self._key if name not in known]:
+            raise UsageError(f"{self.name}: the call lacks {', '.join(missing)}, of the key")
+        dtype, dtypes = dtypes_of(named, self.arg_names)
+        fields = {name: known[name] for name in self._key}
+        shape: KernelShape = self.shape_class(**fields, dtype=dtype, dtypes=dtypes or dtype)
+        return shape
+
+    def _serve(self, key: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: Any) -> Launching:
+        named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+        shape = self.shape_of(named)
+        if not self.maker.is_declared:
+            self._seen[shape] = {name: _without_data(value) for name, value in named.items()}
+        if not self.reference:
+            config, tuned = self.prune(shape)[0], None
+        else:
+            tuned = self.pick(shape, named)
+            config = tuned.config
+        chosen = self._configs.triton_config(config)
+        served = self._served[key] = Launching(chosen.all_kwargs(), chosen.pre_hook, chosen, tuned)
+        return served
+
+    def pick(self, shape: KernelShape, named: Mapping[str, Any]) -> TunedKernel:
+        """Pick by the tables; tune first where that is asked for and no row is of this shape."""
+        place = _place_of(named.values())
+        tuned = pick_for_device(shape, place, self.name)
+        if place is None:
+            return tuned
+        watch_compiles(self.__module__)
+        if self.mode == "first_call" and tuned.provenance.rung not in ("exact", "pinned"):
+            self._tune(shape)
+            tuned = pick_for_device(shape, place, self.name)
+        return tuned
+
+    def _tune(self, shape: KernelShape) -> None:
+        """Search in this process's stead; where that fails, say so and serve what the tables have."""
+        from autotune.tuning import tune  # loads Optuna, which nothing else here needs
+
+        try:
+            with _tuning:
+                tune((shape,), operation=self.name, budget=self.budget, must_measure=True)
+        except AutotuneError as error:
+            warnings.warn(
+                f"{self.name}: mode='first_call' could not tune {shape}: {error}", RuntimeWarning, stacklevel=5
+            )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise UsageError(f"{self.name} is launched as {self.__name__}[grid](...)")
+
+    def __repr__(self) -> str:
+        return f"<tuned {self.name}: {len(self.configs)} configs by {', '.join(self.keys)}>"
+
+
+def _without_data(value: Any) -> Any:
+    """Return an argument as it is, and a tensor without what it holds."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta")
+
+
+def _place_of(values: Any) -> int | None:
+    """Return the index of the GPU that the first tensor is on; None on the CPU, where Triton interprets."""
+    for value in values:
+        if (tensor := tensor_of(value)) is not None:
+            return tensor.device.index if tensor.device.type != "cpu" and tensor.device.type != "meta" else None
+    return platforms.current_index() if platforms.has_gpu() else None
+
+
+def _reader(
+    places: Sequence[int], tensors: Sequence[int], count: int, names: Sequence[str]
+) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:
+    """Return what reads values and dtypes, of arguments by position if all are, in the least time."""
+    current_index = platforms.current_index
+    if not names and places:
+        values = itemgetter(*places)
+        if len(tensors) > 1:
+            take = itemgetter(*tensors)
+            return lambda args, kwargs: (
+                values(args),
+                current_index(),
+                *[getattr(each, "dtype", None) for each in take(args)],
+            )
+        return lambda args, kwargs: (
+            values(args),
+            current_index(),
+            *[getattr(args[each], "dtype", None) for each in tensors],
+        )
+
+    def read(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        given = [*args, *kwargs.values()]
+        return (
+            current_index(),
+            *[given[place] for place in places],
+            *[getattr(given[place], "dtype", None) for place in tensors],
+        )
+
+    return read
+
+
+def _forget() -> None:
+    for kernel in list(_kernels):
+        kernel._served.clear()
+
+
+on_reload.append(_forget)

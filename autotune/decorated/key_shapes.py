@@ -1,0 +1,103 @@
+"""Shape classes of decorated kernels, made from the key: its arguments and the dtypes of the tensors."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import Any, ClassVar, Final
+
+from autotune.dtypes import DTYPE_ALIASES, KV_DTYPE_ALIASES
+from autotune.errors import InvalidShapeError, UsageError
+from autotune.shape import Shape
+
+DTYPES: Final = (
+    *("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"),
+    *("float8_e5m2fnuz", "int8", "uint8", "int16", "int32", "int64", "bool"),
+)
+ALIASES: Final = DTYPE_ALIASES | KV_DTYPE_ALIASES
+LARGEST: Final = 2**63 - 1
+JOINT: Final = "+"  # of several dtypes, which ``--shape`` can hold
+OWN_FIELDS: Final = ("dtype", "dtypes")
+
+
+def dtype_name(dtype: object) -> str:
+    """Return torch's name of a dtype, given that name, a short form or torch's own; InvalidShapeError for another."""
+    spelled = str(dtype).removeprefix("torch.").lower()
+    name = ALIASES.get(spelled, spelled)
+    if name not in DTYPES:
+        raise InvalidShapeError(f"dtype={dtype!r} is not allowed; expected one of {', '.join(DTYPES)}")
+    return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelShape(Shape):
+    """Base of the shapes of decorated kernels.
+
+    A field of the key is an integer, or a text. Then come ``dtype``, that of the first floating-point tensor, and
+    ``dtypes``, those of all tensors in their order, once where they are alike; it follows what the inputs say of
+    ``dtype`` where it is not given. Compile-time constants, texts and dtypes must agree for a neighbour's config to be
+    borrowed; other arguments are sizes.
+    """
+
+    SIZES: ClassVar[tuple[str, ...]] = ()
+    FOLLOW: ClassVar[Callable[[Any], str] | None] = None
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if each.name not in OWN_FIELDS:
+                object.__setattr__(self, each.name, _read(each.name, getattr(self, each.name), each.type))
+        dtype, given = (getattr(self, name) for name in OWN_FIELDS)
+        object.__setattr__(self, "dtype", dtype_name(dtype))
+        follow = type(self).FOLLOW
+        if given is None and follow is not None:
+            given = follow(self)
+        names = [dtype_name(each) for each in str(given or dtype).split(JOINT)]
+        object.__setattr__(self, "dtypes", JOINT.join(names if len(set(names)) > 1 else names[:1]))
+
+    def coordinates(self) -> tuple[float, ...]:
+        return tuple(math.log2(max(1, abs(getattr(self, name)))) for name in self.SIZES)
+
+    def __str__(self) -> str:
+        values = " ".join(f"{each.name}={getattr(self, each.name)}" for each in fields(self)[: -len(OWN_FIELDS)])
+        dtypes = str(getattr(self, "dtypes"))  # noqa: B009
+        return f"{values}, {dtypes}" if values else dtypes
+
+
+def _read(name: str, value: object, kind: object) -> int | str:
+    if kind is str:
+        return str(value)
+    if isinstance(value, int) and abs(value) <= LARGEST:  # True is 1
+        return int(value)
+    text = "a text, such as of a float or None, needs key={..., " + repr(name) + ": str}"
+    raise InvalidShapeError(f"{name}={value!r} is not allowed; expected an integer; {text}")
+
+
+def make_shape_class(
+    name: str, module: str, key: Mapping[str, type], constants: frozenset[str], follow: Callable[[Any], str] | None
+) -> type[KernelShape]:
+    """Make the shape class of a kernel; ``follow`` returns the dtypes of all tensors of a shape that gives one dtype.
+
+    Raises:
+        UsageError: the key has a name that a shape has of its own.
+    """
+    for each in key:
+        if each in OWN_FIELDS or hasattr(KernelShape, each):
+            raise UsageError(f"key={list(key)} has {each!r}, which every shape has; rename the parameter")
+    family = [each for each, kind in key.items() if each in constants or kind is str]
+    return make_dataclass(
+        name,
+        [
+            *key.items(),
+            ("dtype", str, field(default="float16")),
+            ("dtypes", str, field(default=None)),  # resolved at construction
+        ],
+        bases=(KernelShape,),
+        namespace={
+            "__module__": module,
+            "FAMILY": (*family, *OWN_FIELDS),
+            "SIZES": tuple(each for each in key if each not in family),
+            "FOLLOW": None if follow is None else staticmethod(follow),
+        },
+        frozen=True,
+        slots=True,
+        kw_only=True,
+    )

@@ -1,0 +1,107 @@
+"""A decorated kernel's launches, as a search makes them and as callers of ``get_kernel`` do."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from autotune.decorated.call_arguments import Arguments, Maker, tensor_of, with_tensor
+from autotune.decorated.configs import Configs
+from autotune.decorated.key_shapes import KernelShape
+from autotune.decorated.signature import Signature
+from autotune.errors import InputMismatchError, UsageError
+from autotune.space import Config
+
+Hook = Callable[..., Any]
+
+
+class Launched:
+    """Implements ``autotune.implementation.Kernel`` for a decorated kernel.
+
+    Each launch begins as Triton's autotuner begins its own: by the config's hook, then by ``pre_hook``, or what is to
+    be zero is set to zero and what is to be restored is copied back.
+    """
+
+    def __init__(
+        self,
+        kernel: Any,
+        signature: Signature,
+        configs: Configs,
+        maker: Maker,
+        grid: Any,
+        *,
+        reset_to_zero: Sequence[str],
+        restore_value: Sequence[str],
+        pre_hook: Hook | None,
+        post_hook: Hook | None,
+    ) -> None:
+        self._kernel = kernel
+        self._signature = signature
+        self._configs = configs
+        self._maker = maker
+        self._grid = grid
+        self._zero = tuple(reset_to_zero)
+        self._restored = tuple(restore_value)
+        self._pre_hook = pre_hook
+        self._post_hook = post_hook
+        self._meta = lru_cache(maxsize=256)(lambda shape: maker.make(shape, device="meta"))
+
+    def launch(self, config: Config, inputs: Arguments, outputs: tuple[torch.Tensor, ...]) -> None:
+        if self._grid is None:
+            raise UsageError(f"{self._signature.function.__name__}: grid= is not given, so a search cannot launch it")
+        values = dict(inputs.values)
+        for name, tensor in zip(inputs.outputs, (*outputs, *inputs.scratch[len(outputs) :]), strict=True):
+            values[name] = with_tensor(values[name], tensor)
+        chosen = self._configs.triton_config(config)
+        named = {**values, **chosen.all_kwargs()}
+        if chosen.pre_hook is not None:
+            chosen.pre_hook(named)
+        if self._pre_hook is not None:
+            self._pre_hook(named)
+        else:
+            self._reset(values, inputs)
+        error: Exception | None = None
+        try:
+            launched = {name: named[name] for name in values}  # a hook may have replaced some
+            self._kernel.run(**launched, grid=self._grid, warmup=False, **chosen.all_kwargs())
+        except Exception as raised:
+            error = raised
+            raise
+        finally:
+            if self._post_hook is not None:
+                self._post_hook(named, exception=error)
+
+    def _reset(self, values: Mapping[str, Any], inputs: Arguments) -> None:
+        for name in self._zero:
+            if (tensor := tensor_of(values[name])) is not None:
+                tensor.zero_()
+        for name in self._restored:
+            tensor, kept = tensor_of(values[name]), tensor_of(inputs.values[name])
+            if tensor is not None and kept is not None and tensor is not kept:
+                tensor.copy_(kept)
+
+    def warmup(self, config: Config, shape: KernelShape, *, every_output: bool = False) -> Sequence[Any]:
+        chosen = self._configs.triton_config(config)
+        named = {**self._meta(shape), **chosen.all_kwargs()}
+        if chosen.pre_hook is not None:
+            chosen.pre_hook(named)
+        launched = {name: named[name] for name in self._meta(shape)}
+        return (self._kernel.run(**launched, grid=(1,), warmup=True, **chosen.all_kwargs()),)
+
+    def bind(self, config: Config, shape: KernelShape) -> Callable[..., Any]:
+        """Return the kernel with this config, to be called with its arguments, and ``grid=`` for another grid."""
+        chosen = self._configs.triton_config(config)
+        options = chosen.all_kwargs()
+
+        def call(*arguments: Any, grid: Any = None, **named: Any) -> Any:
+            given = {**dict(zip(self._signature.names, arguments, strict=False)), **named}
+            keyed = {name: given[name] for name in shape.as_dict() if name in given}
+            if (found := replace(shape, **keyed)) != shape:
+                raise InputMismatchError(f"the arguments are of {found}; expected those of {shape}")
+            if chosen.pre_hook is not None:
+                chosen.pre_hook({**given, **options})
+            return self._kernel.run(**given, grid=self._grid if grid is None else grid, warmup=False, **options)
+
+        return call

@@ -1,0 +1,48 @@
+"""What docs/your-own-kernel.md shows runs as it says, on a machine without a GPU."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PAGE: Final = (ROOT / "docs" / "your-own-kernel.md").read_text()
+PYTHON: Final = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS: Final = re.findall(r"^\$ python (.*)$", PAGE, re.MULTILINE)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., str]:
+    """Run Python with these arguments beside the page's module."""
+    (tmp_path / "my_kernels.py").write_text(PYTHON[0])
+    (tmp_path / "launch.py").write_text("from my_kernels import *\n" + PYTHON[1])
+    hidden = {"CUDA_VISIBLE_DEVICES": "", "AUTOTUNE_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+
+    def command(*arguments: str, **environment: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            env={**os.environ, **hidden, **environment},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    return command
+
+
+@pytest.mark.slow
+def test_the_page(run: Callable[..., str]) -> None:
+    assert len(COMMANDS) == 2
+    served, planned = (run(*command.split()) for command in COMMANDS)
+    assert "BLOCK=512 num_warps=2" in served
+    assert "scaled_silu/triton: rows=4096 width=4096, float16" in planned
+    assert "9 configs on NVIDIA H200" in planned
+    printed = run("launch.py", TRITON_INTERPRET="1").strip()
+    assert f"prints `{printed}`" in PAGE

@@ -1,0 +1,123 @@
+"""What the decorator, a shape and a call refuse, each by the argument's name, its value and what is allowed."""
+
+from typing import Any
+
+import pytest
+import torch
+import triton
+
+from autotune.decorated import DecoratedKernel, tuned
+from autotune.errors import InvalidShapeError, UsageError
+from tests.outside.broken_kernel import broken
+from tests.outside.decorated_kernels import scale, step, total, transpose
+
+CONFIGS = [triton.Config({"BLOCK": 64, "ADDED": 0})]
+
+
+def decorate(**given: Any) -> DecoratedKernel:
+    return tuned(**{"configs": CONFIGS, "key": ["size"], "name": "refused", **given})(broken)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"configs": []}, r"configs=\[\] is empty"),
+        ({"configs": None}, "configs and parameters: expected one of them"),
+        ({"parameters": {"BLOCK": [1]}}, "configs and parameters: expected one of them"),
+        ({"configs": None, "parameters": {"BLOCK": []}}, "expected a list of values"),
+        ({"configs": ["BLOCK=64"]}, "configs has 'BLOCK=64'; expected triton.Config objects"),
+        ({"key": ["length"]}, "key has 'length', no parameter of broken: x_ptr, out_ptr, size"),
+        ({"key": "size"}, "key='size' is not allowed; expected names"),
+        ({"key": {"size": float}}, "key.'size'.=<class 'float'> is not allowed; expected int or str"),
+        ({"mode": "always"}, "mode='always' is not allowed; expected 'table' or 'first_call'"),
+        ({"budget": 0}, "budget=0 is not allowed"),
+        ({"reset_to_zero": ["y"]}, "reset_to_zero has 'y', no parameter"),
+        ({"outputs": ["y"]}, "outputs has 'y', no parameter"),
+        ({"reference": 1}, "reference=1 is not allowed; expected a function"),
+        (
+            {"prune_configs_by": {"early": None}},
+            "prune_configs_by has 'early'; expected early_config_prune",
+        ),
+        ({"prune_configs_by": {"top_k": 0}}, "'top_k'.=0 is not allowed"),
+        ({"do_bench": print}, r"do_bench=.* is not allowed: times are taken by the engine"),
+        ({"speed": 1}, "speed is no argument of tuned"),
+        (
+            {"inputs": {"z_ptr": ("size",)}},
+            "inputs has 'z_ptr', which is no argument here; expected x_ptr, out_ptr",
+        ),
+        ({"inputs": {"x_ptr": ("length",)}}, "has 'length'; expected integers, names of the key .size."),
+    ],
+)
+def test_the_decorator(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        decorate(**given)
+
+
+def test_what_is_no_kernel() -> None:
+    with pytest.raises(UsageError, match=r"put @autotune.tuned\(...\) above @triton.jit"):
+        tuned(CONFIGS, key=[])(lambda x: x)
+
+
+def test_options_of_triton_that_change_nothing_say_why() -> None:
+    with pytest.warns(UserWarning, match="rep=100 changes nothing under tuned: the engine repeats"):
+        decorate(rep=100)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"size": 1.5}, "size=1.5 is not allowed; expected an integer; a text, .*: str"),
+        ({"size": None}, "size=None is not allowed"),
+        ({"size": 2**63}, "is not allowed; expected an integer"),
+        ({"size": 8, "dtype": "float12"}, "dtype='float12' is not allowed; expected one of float16"),
+        ({"length": 8}, "length is not a field of ScaleShape; allowed: size, dtype, dtypes"),
+    ],
+)
+def test_a_shape(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidShapeError, match=message):
+        scale.shape_class(**fields)
+
+
+def test_a_call() -> None:
+    x = torch.empty(4)
+    with pytest.raises(UsageError, match="BLOCK are given by the configs; leave them out"):
+        scale[(1,)](x, x, 4, 1.0, BLOCK=64)
+    with pytest.raises(UsageError, match="scale: the call lacks size, of the key"):
+        scale[(1,)](x, x)
+    with pytest.raises(UsageError, match=r"scale is launched as scale\[grid\]"):
+        scale(x, x, 4, 1.0)
+
+
+def test_a_search_of_a_kernel_that_does_not_say_its_arguments() -> None:
+    kernel = decorate()
+    with pytest.raises(UsageError, match="broken: inputs= is not given"):
+        kernel.definition.make_inputs(kernel.shape_class(size=4), seed=0, device="cpu")
+
+
+def test_dtypes_follow_what_the_inputs_say() -> None:
+    assert total.shape_class(size=8).dtypes == "float16+float32"
+    assert total.shape_class(size=8, dtype=torch.bfloat16).dtypes == "bfloat16+float32"
+    assert step.shape_class(size=8, dtype="fp32").dtypes == "float32+int32"
+    assert scale.shape_class(size=8, dtype="bf16").dtypes == "bfloat16"
+
+
+def test_the_key_of_a_call_is_its_shape() -> None:
+    x, turned = torch.empty(5, 3), torch.empty(3, 5, dtype=torch.float16)
+    named = {"x": x, "y": turned, "rows": 3, "columns": 5, "KIND": None}
+    shape = transpose.shape_of(named)
+    assert shape.as_dict() == {
+        "rows": 3,
+        "columns": 5,
+        "KIND": "None",
+        "dtype": "float32",
+        "dtypes": "float32+float16",
+    }
+    assert shape.FAMILY == ("KIND", "dtype", "dtypes")
+    assert shape.distance(transpose.shape_class(**{**shape.as_dict(), "rows": 6})) == 1.0
+
+
+def test_sizes_of_checks_are_small_and_off_every_tile_where_the_kernel_masks() -> None:
+    definition = scale.definition
+    assert [each.size for each in definition.check_shapes(scale.shape_class(size=4096))] == [512, 333]
+    assert [each.size for each in definition.check_shapes(scale.shape_class(size=100_000))] == [672, 333]
+    assert [each.size for each in definition.check_shapes(scale.shape_class(size=1))] == [1]

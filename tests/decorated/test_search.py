@@ -1,0 +1,185 @@
+"""From the decorator to a stored winner to the config of a launch: the path of every operation."""
+
+import json
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+import torch
+
+from autotune import dispatch, platforms
+from autotune.cli.app import main
+from autotune.decorated import DecoratedKernel, kernel
+from autotune.errors import MissingDependencyError
+from autotune.executor import Race
+from autotune.registry import operation_for
+from autotune.table import Store, home
+from autotune.trial import Candidate, Outcome, Stage, Status
+from autotune.tuning import tune, tuner
+from tests import sample
+from tests.benchmarks.model_grid.fake_gpu import H100, Gpu
+from tests.outside.decorated_kernels import scale, total
+
+NOTE: Final = "compared with the first config's numbers, as no reference= is given"
+
+
+class ByBlock(Gpu):
+    """A GPU on which the last config is the fastest, and whose verdicts carry a note."""
+
+    def microseconds(self, candidate: Candidate) -> float:
+        return 200.0 - 20.0 * float(sum(scale.implementation.space.order(candidate.config)))
+
+    def outcome(self, candidate: Candidate) -> Outcome:
+        return Outcome(
+            candidate=candidate, status=Status.OK, message=NOTE, timing=sample.timing(self.microseconds(candidate))
+        )
+
+    def race(self, candidates: list[Candidate], *, seconds: float, baselines: Any = "none") -> Race:
+        return Race(tuple(map(self.outcome, candidates)))
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> ByBlock:
+    """The GPU that searches find, and that launches happen on."""
+    found = ByBlock()
+    monkeypatch.setattr(tuner, "open_executor", lambda *_: found)
+    monkeypatch.setattr(tuner, "open_gpu", lambda *_: found)
+    monkeypatch.setattr(kernel, "_place_of", lambda values: H100)
+    monkeypatch.setattr(platforms, "has_gpu", lambda: True)
+    return found
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What launches pass to Triton."""
+    calls: list[dict[str, Any]] = []
+    run: Callable[..., None] = lambda *args, **named: calls.append(named)  # noqa: E731
+    for each in (scale, total):
+        monkeypatch.setattr(each, "fn", SimpleNamespace(run=run))
+    return calls
+
+
+def launch(chosen: DecoratedKernel = scale, size: int = 4096, dtype: torch.dtype = torch.float16) -> None:
+    x = torch.empty(size, dtype=dtype)
+    chosen[lambda meta: (1,)](x, x, size, 1.0)
+
+
+def test_a_winner_is_stored_and_launched(gpu: ByBlock, launched: list[dict[str, Any]]) -> None:
+    launch()
+    assert (launched[0]["BLOCK"], launched[0]["num_warps"]) == (128, 2)  # the first of the list, without a row
+    shape = scale.shape_class(size=4096)
+    (result,) = tune(shape, budget=None).results
+    assert result.winner is not None
+    assert dict(result.winner.config) == {"BLOCK": 512, "num_warps": 4, "num_stages": 3}
+    rows = Store(home()).trials("scale", H100)
+    assert len({row.config for row in rows if row.stage is Stage.SCREEN}) == 6
+    assert {row.outcome.message for row in rows} == {NOTE}
+    launch()  # the tables were read again
+    assert (launched[1]["BLOCK"], launched[1]["num_warps"]) == (512, 4)
+    assert scale.best_config.kwargs == {"BLOCK": 512}
+    assert dispatch.get_kernel(shape, device=H100.name).provenance.rung == "exact"
+
+
+def test_neighbours_and_other_dtypes(gpu: ByBlock, launched: list[dict[str, Any]]) -> None:
+    tune(scale.shape_class(size=4096), budget=None)
+    launch(size=8192)  # a factor of two away
+    launch(size=16384)
+    launch(dtype=torch.float32)  # another row, as for Triton's key
+    assert [each["BLOCK"] for each in launched] == [512, 128, 128]
+
+
+def test_the_first_call_tunes_where_that_is_asked_for(
+    gpu: ByBlock, launched: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scale, "mode", "first_call")
+    launch()
+    launch()
+    assert [each["BLOCK"] for each in launched] == [512, 512]
+    assert len(gpu.asked) == 6  # once
+
+
+def test_a_first_call_that_cannot_tune_says_so_and_launches(
+    gpu: ByBlock, launched: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MissingDependencyError("no compiler")
+
+    monkeypatch.setattr(scale, "mode", "first_call")
+    monkeypatch.setattr(tuner, "open_gpu", fail)
+    with pytest.warns(RuntimeWarning, match=r"scale: mode='first_call' could not tune size=4096, float16: no compiler"):
+        launch()
+    assert launched[0]["BLOCK"] == 128
+
+
+def test_pruned_configs_are_no_members_and_the_default_is_the_first_that_is_left(gpu: ByBlock) -> None:
+    shape = total.shape_class(size=130)
+    assert [config["BLOCK"] for config in total.implementation.space.configs(shape, H100)] == [128, 128]
+    (result,) = tune(shape, budget=None).results
+    assert result.winner is not None
+    assert dict(result.winner.config) == {"BLOCK": 128, "num_warps": 4, "num_stages": 3}
+
+
+def test_what_this_toolchain_refuses_gives_way(gpu: ByBlock, monkeypatch: pytest.MonkeyPatch) -> None:
+    from triton.runtime.errors import OutOfResources
+
+    tune(scale.shape_class(size=4096), budget=None)
+    seen = []
+
+    def run(*args: Any, **named: Any) -> None:
+        seen.append(named["BLOCK"])
+        if named["BLOCK"] == 512:
+            raise OutOfResources(300_000, 232_448, "shared memory")
+
+    monkeypatch.setattr(scale, "fn", SimpleNamespace(run=run))
+    with pytest.warns(RuntimeWarning, match="this toolchain refuses triton BLOCK=512"):
+        launch()
+    launch()
+    assert seen == [512, 128, 128]
+
+
+def test_shapes_find_their_operation() -> None:
+    assert operation_for(scale.shape_class(size=1)) is scale.operation
+    assert operation_for(total.shape_class(size=1)) is total.operation
+
+
+def test_without_a_gpu_a_search_says_that_nothing_is_recorded() -> None:
+    with pytest.raises(MissingDependencyError, match="no sweep of an NVIDIA H200 is recorded to replay"):
+        tune(scale.shape_class(size=4096))
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command; return its exit and what it printed."""
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["autotune", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    return command
+
+
+def test_the_command_line_takes_a_kernel(run: Callable[..., tuple[int, str, str]]) -> None:
+    named = ["--kernel", "tests.outside.decorated_kernels:scale", "--shape", "size=4096,dtype=fp32"]
+    (served,) = json.loads(run("lookup", *named, "--device", "NVIDIA H200", "--json")[1])
+    assert (served["rung"], served["config"]["BLOCK"]) == ("default", 128)
+    assert "6 configs on NVIDIA H200" in run("search", *named, "--device", "NVIDIA H200", "--dry-run")[1]
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("scale", "--kernel='scale' is no reference; expected a kernel under @autotune.tuned"),
+        ("tests.outside.decorated_kernels:by_block", "cannot be imported: 'function' object has no attribute"),
+        ("tests.outside.absent:scale", "cannot be imported: No module named 'tests.outside.absent'"),
+    ],
+)
+def test_what_is_no_kernel_is_refused_by_name(
+    run: Callable[..., tuple[int, str, str]], reference: str, message: str
+) -> None:
+    code, _, error = run("lookup", "--kernel", reference, "--shape", "size=1")
+    assert code == 2
+    assert message in error
