@@ -41,7 +41,7 @@ class Provenance:
     rung: Rung
     cause: str
     row: Trial | None = None
-    origin: Literal["user", "shipped", ""] = ""
+    origin: Literal["user", "site", "package", "shipped", ""] = ""
     distance: float | None = None
     baseline: str = ""
     expectation: Expectation = NOTHING_RECORDED
