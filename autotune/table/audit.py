@@ -15,14 +15,14 @@ from autotune.units import count_text, percent_text
 
 SLOWER: Final = 0.05  # a winner that takes this much longer than a rival in a newer race fails
 
-Fault = Literal["damaged", "stale", "slower"]
+FaultKind = Literal["damaged", "stale", "slower"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Fault:
     """A fault of a table, its reason, and the winner that has it; None of a file that cannot be read."""
 
-    fault: Fault
+    kind: FaultKind
     reason: str
     winner: Trial | None = None
 
@@ -33,7 +33,7 @@ class Audit:
 
     winners: tuple[Trial, ...]
     races: int
-    findings: tuple[Finding, ...]
+    faults: tuple[Fault, ...]
 
 
 def audit(table: Path, races: Iterable[Path] = (), *, slower: float = SLOWER) -> Audit:
@@ -50,19 +50,19 @@ def audit(table: Path, races: Iterable[Path] = (), *, slower: float = SLOWER) ->
     every = trials_of([*files, *read_files(races, damaged.append)])
     problems = _by_problem(winners(own))
     raced = _by_problem(row for row in every if row.stage is Stage.RACE and row.executor == "gpu")
-    found = [Finding("damaged", str(error)) for error in damaged]
-    found += [Finding("stale", reason) for file in files if (reason := _why_outside(file)) is not None]
+    found = [Fault("damaged", str(error)) for error in damaged]
+    found += [Fault("stale", reason) for file in files if (reason := _why_outside(file)) is not None]
     count = 0
     for problem, rows in problems.items():
         in_order = ranked(rows)
         newer = [race for race in races_of(raced.get(problem, ())) if not any(map(_is_disturbed, race))]
         for winner in in_order:
             if not get_implementation(winner.operation, winner.implementation).is_source_of(winner):
-                found.append(Finding("stale", _why_stale(winner), winner))
+                found.append(Fault("stale", _why_stale(winner), winner))
             later = [race for race in newer if _is_newer(race, winner)]
             count += len(later)
             if (reason := _why_slower(winner, later, slower, is_served=winner is in_order[0])) is not None:
-                found.append(Finding("slower", reason, winner))
+                found.append(Fault("slower", reason, winner))
     return Audit(tuple(row for rows in problems.values() for row in rows), count, tuple(found))
 
 

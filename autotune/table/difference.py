@@ -13,7 +13,7 @@ Change = Literal["added", "removed", "moved", "measured again"]
 
 
 @dataclass(frozen=True, slots=True)
-class Race:
+class RacedPair:
     """The times of two candidates in one race, that of the old winner first, and its name."""
 
     race_id: str
@@ -38,7 +38,7 @@ class Difference:
     change: Change
     before: Trial | None
     after: Trial | None
-    race: Race | None = None
+    race: RacedPair | None = None
 
     @property
     def trial(self) -> Trial:
@@ -85,16 +85,16 @@ def _races(trials: Iterable[Trial]) -> dict[tuple[object, ...], list[list[Trial]
     return found
 
 
-def _compare(then: Trial, now: Trial, races: Iterable[list[Trial]]) -> Race | None:
+def _compare(then: Trial, now: Trial, races: Iterable[list[Trial]]) -> RacedPair | None:
     """Return the times of both candidates in the newest race that has both."""
-    newest: tuple[tuple[object, ...], Race] | None = None
+    newest: tuple[tuple[object, ...], RacedPair] | None = None
     for race in races:
         times = {row.config: row.timing for row in race if row.status is Status.OK}
         before, after = times.get(then.config), times.get(now.config)
         if before is not None and after is not None:
             age = (race[0].executor == "gpu", max(row.started_at for row in race), race[0].race_id)
             if newest is None or age > newest[0]:
-                newest = age, Race(race[0].race_id, before, after)
+                newest = age, RacedPair(race[0].race_id, before, after)
     return None if newest is None else newest[1]
 
 

@@ -6,10 +6,12 @@ from datetime import datetime
 from pathlib import Path
 
 from autotune.errors import TableError
-from autotune.table.roots import Root, extra_roots
+from autotune.table.outsiders import Outsider
+from autotune.table.roots import UNCONFIRMED, Root, extra_roots
 from autotune.table.shipped import RESULTS
 from autotune.table.store import home
 from autotune.table.vouched import TableFile, read_files
+from autotune.trial import Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +55,13 @@ class RootSummary:
 def all_roots(tables: Path | None = None) -> tuple[list[Root], list[TableError]]:
     """Return the roots that are served from, the first to win first, and an error for each that is named and absent.
 
-    ``tables`` stands for the user's own store.
+    ``tables`` stands for the user's own store. Imported rows that are not confirmed come last, and are not served.
     """
     missing: list[TableError] = []
-    others = extra_roots(missing.append)
-    return [Root("user", tables or home()), *others, Root("shipped", RESULTS)], missing
+    own = tables or home()
+    roots = [Root("user", own), *extra_roots(missing.append), Root("shipped", RESULTS)]
+    kept_apart = own / UNCONFIRMED
+    return [*roots, *([Root("user", kept_apart, "not confirmed")] if kept_apart.is_dir() else [])], missing
 
 
 def take_inventory(roots: Iterable[Root]) -> list[RootSummary]:
@@ -76,7 +80,7 @@ def _is(root: Root) -> bool:
 
 def _summary(file: TableFile, root: Path) -> FileSummary:
     trials, outsiders = file.table
-    rows = [*trials, *outsiders]
+    rows: list[Trial | Outsider] = [*trials, *outsiders]
     moments = [trial.started_at for trial in trials]
     operation, implementation = (rows[0].operation, rows[0].implementation) if rows else ("", "")
     return FileSummary(

@@ -79,7 +79,7 @@ def prune(store: Store, rules: Rules, on_damaged: OnDamaged, *, apply: bool = Fa
     return found
 
 
-def compact(store: Store, on_damaged: OnDamaged) -> list[tuple[Shelf, int, int]]:
+def compact_store(store: Store, on_damaged: OnDamaged) -> list[tuple[Shelf, int, int]]:
     """Merge the small parts of a store and take snapshots; return each shelf with its parts before and after.
 
     Raises:

@@ -17,18 +17,19 @@ from autotune.table.parts import OnDamaged
 Origin = Literal["user", "site", "package", "shipped"]  # of one problem rows of the first that has some are served
 
 SITE: Final = "AUTOTUNE_SITE"
+UNCONFIRMED: Final = ".unconfirmed"  # in a store; hidden, so nothing there is ever served
 
 
 class Root(NamedTuple):
-    """A folder of tables, whose it is, and the name of its package."""
+    """A folder of tables, whose it is, and its name among theirs: that of a package."""
 
     origin: Origin
     path: Path
-    package: str = ""
+    name: str = ""
 
     @property
     def title(self) -> str:
-        return f"{self.origin} {self.package}".rstrip()
+        return f"{self.origin} {self.name}".rstrip()
 
 
 def extra_roots(on_damaged: OnDamaged) -> list[Root]:

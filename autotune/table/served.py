@@ -77,7 +77,7 @@ def stored_winners(
         stores.append(("user", root or home()))
     except TableError as error:  # an account without a home folder: what ships is served
         on_damaged(error)
-    stores += [(each.origin, each.path) for each in extra_roots(on_damaged)]
+    stores += [(origin, path) for origin, path, _ in extra_roots(on_damaged)]
     rows = [
         Served(trial, origin)
         for origin, path in stores
