@@ -12,8 +12,9 @@ from autotune.console.options import device_option, json_option, output_option, 
 from autotune.console.shape_options import OPERATION
 from autotune.errors import AutotuneError, TableError, UnknownNameError, UsageError
 from autotune.registry import get_operation, implementations_of, operation_names
-from autotune.table import engine_files, shipped_sweeps, to_t4
 from autotune.table import export as export_text
+from autotune.table import shipped_sweeps, to_t4
+from autotune.table.engine_files import engine_files
 from autotune.table.export import FORMS
 from autotune.trial import Trial
 from autotune.units import few_text

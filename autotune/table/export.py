@@ -9,7 +9,6 @@ from typing import Final
 from autotune.errors import UnknownNameError, UsageError
 from autotune.registry import get_implementation, implementations_of, operation_names
 from autotune.table.exchange import require_one, to_document
-from autotune.table.vendored import vendored_source
 from autotune.trial import Timing, Trial
 
 FORMS: Final = ("csv", "json", "triton-config", "flex", "python")
@@ -47,7 +46,11 @@ def export(trials: Sequence[Trial], form: str) -> str:
     require_one(trials)
     if form == "triton-config":
         return _triton_source(trials)
-    return _flex_text(trials) if form == "flex" else vendored_source(trials)
+    if form == "flex":
+        return _flex_text(trials)
+    from autotune.table.vendored import vendored_source  # which a look-up need not load
+
+    return vendored_source(trials)
 
 
 def _triton_source(trials: Sequence[Trial]) -> str:

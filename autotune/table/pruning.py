@@ -99,7 +99,7 @@ def _decide(shelf: Shelf, tables: Mapping[Path, Table], rules: Rules) -> Going:
     outsiders = [each for table in tables.values() for each in table.outsiders]
     held = () if rules.outside else tuple(path for path, table in tables.items() if table.outsiders)
     fixed = {trial for path in held for trial in tables[path].trials}
-    going = {trial: rule for trial, rule in _rules_of(trials, rules).items() if trial not in fixed}
+    going = {trial: rule for trial, rule in going_rows(trials, rules).items() if trial not in fixed}
     counts = Counter(going.values())
     if rules.outside:
         counts["outside"] = len(outsiders)
@@ -114,7 +114,7 @@ def _decide(shelf: Shelf, tables: Mapping[Path, Table], rules: Rules) -> Going:
 
 def _rewrite(shelf: Shelf, tables: Mapping[Path, Table], rules: Rules) -> None:
     """Write what stays of the parts that lose rows, and then remove these."""
-    going = _rules_of(_every(tables), rules)
+    going = going_rows(_every(tables), rules)
     free = {path: table for path, table in tables.items() if rules.outside or not table.outsiders}
     losing = {path for path, table in free.items() if table.outsiders or not going.keys().isdisjoint(table.trials)}
     kept = [trial for path in losing for trial in tables[path].trials if trial not in going]
@@ -128,7 +128,7 @@ def _every(tables: Mapping[Path, Table]) -> list[Trial]:
     return in_order(itertools.chain.from_iterable(table.trials for table in tables.values()))
 
 
-def _rules_of(trials: Sequence[Trial], rules: Rules) -> dict[Trial, str]:
+def going_rows(trials: Sequence[Trial], rules: Rules) -> dict[Trial, str]:
     """Return the rows that go, each with the rule that names it first."""
     found: dict[Trial, str] = {}
     for trial in trials:

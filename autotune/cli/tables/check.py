@@ -9,7 +9,8 @@ from autotune.console.options import PATH, json_option, parse_share
 from autotune.console.output import make_console, print_json
 from autotune.console.winners import trial_data
 from autotune.errors import AutotuneError
-from autotune.table import Fault, audit, home
+from autotune.table import home
+from autotune.table.audit import Fault, audit
 from autotune.units import count_text
 
 USUAL_SHARE = "5%"

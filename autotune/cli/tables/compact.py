@@ -6,7 +6,8 @@ from autotune.cli.tables.paths import own_store
 from autotune.console.command import command
 from autotune.console.options import json_option, tables_option
 from autotune.console.output import make_console, print_json
-from autotune.table import compact_store, raise_damaged
+from autotune.table import raise_damaged
+from autotune.table.pruning import compact_store
 from autotune.units import count_text
 
 

@@ -9,7 +9,8 @@ from autotune.console.options import json_option
 from autotune.console.output import make_console, print_json
 from autotune.console.winners import trial_data
 from autotune.errors import TableError
-from autotune.table import Difference, differences, read_files
+from autotune.table.difference import Difference, differences
+from autotune.table.vouched import read_files
 from autotune.units import count_text, percent_text, short_time_text
 
 

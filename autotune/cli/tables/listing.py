@@ -8,7 +8,7 @@ from autotune.console.command import command
 from autotune.console.options import json_option, tables_option
 from autotune.console.output import make_console, print_json, print_sheet
 from autotune.sheets import Sheet, number, text
-from autotune.table import FileSummary, RootSummary, all_roots, take_inventory
+from autotune.table.inventory import FileSummary, RootSummary, all_roots, take_inventory
 
 
 @command("list")

@@ -8,8 +8,9 @@ from autotune.console.command import command, option
 from autotune.console.options import PATH, json_option
 from autotune.console.output import make_console, print_json
 from autotune.errors import TableError
-from autotune.table import Merged, compact_store, raise_damaged
+from autotune.table import Merged, raise_damaged
 from autotune.table import merge as merge_tables
+from autotune.table.pruning import compact_store
 from autotune.units import count_text
 
 

@@ -9,8 +9,9 @@ from autotune.console.options import json_option, tables_option
 from autotune.console.output import make_console, print_json
 from autotune.console.winners import trial_data
 from autotune.errors import UsageError
-from autotune.table import Going, Rules, warn_damaged
-from autotune.table import prune as prune_store
+from autotune.table import warn_damaged
+from autotune.table.pruning import Going, Rules
+from autotune.table.pruning import prune as prune_store
 from autotune.units import count_text
 
 
