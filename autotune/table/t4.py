@@ -1,10 +1,12 @@
 """T4 documents of trials: the results format of the auto-tuning community (github.com/odgaard/TuningSchema, 1.0.0)."""
 
+import math
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
 from autotune.errors import UsageError
-from autotune.table.exchange import KEY, to_document
+from autotune.table.exchange import INFINITE, KEY, to_document
 from autotune.trial import Stage, Status, Trial
 
 T4_VERSION: Final = "1.0.0"
@@ -55,7 +57,7 @@ def to_t4(trials: Sequence[Trial]) -> dict[str, Any]:
 def _result(trial: Trial) -> dict[str, Any]:
     outcome, timing = trial.outcome, trial.timing
     invalidity = INVALIDITY[trial.status]
-    compilation = 1000 * (outcome.compile_seconds or 0.0)
+    compilation = _milliseconds(outcome.compile_seconds)
     return {
         "timestamp": trial.started_at.isoformat(),
         "configuration": {name: value for name, value in trial.config.items() if value is not None},
@@ -63,7 +65,7 @@ def _result(trial: Trial) -> dict[str, Any]:
         "times": {
             "compilation_time": compilation,
             "compilation": compilation,  # the schema's name, and that of Kernel Tuner 1.5, which writes it so
-            "benchmark": 1000 * (outcome.judge_seconds or 0.0),  # numbers and time together
+            "benchmark": _milliseconds(outcome.judge_seconds),  # numbers and time together
             "validation": 0.0,
             "framework": 0.0,
             "search_algorithm": 0.0,
@@ -77,6 +79,10 @@ def _result(trial: Trial) -> dict[str, Any]:
     }
 
 
+def _milliseconds(seconds: float | None) -> float:
+    return min(1000 * (seconds or 0.0), sys.float_info.max)  # JSON has no infinity
+
+
 def _measured(trial: Trial) -> list[tuple[str, float | int | str | None, str]]:
     """Return names, values and units; None where a value is unknown."""
     outcome, timing = trial.outcome, trial.timing
@@ -86,7 +92,7 @@ def _measured(trial: Trial) -> list[tuple[str, float | int | str | None, str]]:
         ("samples", None if timing is None else timing.samples, ""),
         ("tflops", trial.tflops, "TFLOP/s"),
         ("gbps", trial.gbps, "GB/s"),
-        ("max_error", outcome.error, ""),
+        ("max_error", INFINITE if outcome.error == math.inf else outcome.error, ""),
         ("shared_memory", outcome.resources.shared_bytes, "bytes"),
         ("registers", outcome.resources.registers, ""),
         ("spills", outcome.resources.spill_bytes, "bytes"),
