@@ -20,6 +20,7 @@ from autotune.table import (
     shipped_sweeps,
     shipped_winners,
 )
+from autotune.table.inventory import all_roots
 from autotune.trial import Candidate, Outcome, Policy, Resources, Stage, Status, Timing, Toolchain, Trial
 
 START: Final = datetime(2026, 11, 21, 6, tzinfo=UTC)
@@ -153,5 +154,6 @@ def hide_gpu(patch: pytest.MonkeyPatch) -> None:
 def serve_from(patch: pytest.MonkeyPatch, home: Path, results: Path) -> None:
     """Take the user's tables from ``home`` and the shipped ones from ``results``."""
     patch.setenv("AUTOTUNE_HOME", str(home))
-    for read in (shipped_winners, shipped_sweeps, shipped_grid, shipped_outsiders, shipped_portfolios):
+    readers = (shipped_winners, shipped_sweeps, shipped_grid, shipped_outsiders, shipped_portfolios, all_roots)
+    for read in readers:
         patch.setitem(cast(dict[str, Any], read.__kwdefaults__), "results", results)

@@ -52,14 +52,14 @@ class RootSummary:
     is_there: bool = True
 
 
-def all_roots(tables: Path | None = None) -> tuple[list[Root], list[TableError]]:
+def all_roots(tables: Path | None = None, *, results: Path = RESULTS) -> tuple[list[Root], list[TableError]]:
     """Return the roots that are served from, the first to win first, and an error for each that is named and absent.
 
     ``tables`` stands for the user's own store. Imported rows that are not confirmed come last, and are not served.
     """
     missing: list[TableError] = []
     own = tables or home()
-    roots = [Root("user", own), *extra_roots(missing.append), Root("shipped", RESULTS)]
+    roots = [Root("user", own), *extra_roots(missing.append), Root("shipped", results)]
     kept_apart = own / UNCONFIRMED
     return [*roots, *([Root("user", kept_apart, "not confirmed")] if kept_apart.is_dir() else [])], missing
 

@@ -58,7 +58,7 @@ def _cells(file: FileSummary) -> tuple[Any, ...]:
 def _short(path: Path) -> str:
     """Return a path whose name, if it is a digest, is cut."""
     stem = path.stem
-    return str(path.with_stem(f"{stem[:12]}...")) if len(stem) == 64 else str(path)
+    return str(path.with_name(f"{stem[:12]}...")) if len(stem) == 64 else str(path)
 
 
 def _data(found: RootSummary) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def merge(sources: tuple[Path, ...], into: Path, as_json: bool) -> None:
     make the exit code 1.
     """
     require_there(sources)
-    store = own_store(into)
+    store = own_store(into, name="into")
     found = merge_tables(sources, store)
     if found.added:
         compact_store(store, raise_damaged)

@@ -26,9 +26,9 @@ def require_there(paths: tuple[Path, ...]) -> None:
             raise UsageError(f"{str(path)!r} does not exist; expected a folder of tables, or a file of one")
 
 
-def own_store(tables: Path | None, *, must_exist: bool = False) -> Store:
+def own_store(tables: Path | None, *, must_exist: bool = False, name: str = "") -> Store:
     """Return the store of a folder, by default the user's own; UsageError for shipped tables, which nothing changes."""
-    require_place(tables)
+    require_place(tables, name)
     root = home() if tables is None else tables
     if must_exist and not root.is_dir():
         raise UsageError(f"tables={str(root)!r} is not a folder; expected one that `autotune search` wrote")

@@ -40,13 +40,12 @@ def prune(
         return
     total = sum(each.total for each in found)
     left = sum(each.rows for each in found) - total
-    verb = "dropped" if is_applied else "would drop"
-    ending = "" if is_applied or not total else "; --apply does it"
-    lines = [line for each in found for line in _lines(each, verb)]
-    make_console().print(*lines, f"{verb} {count_text(total, 'row')} and keep {left:,}{ending}", sep="\n")
+    ending = f"{count_text(total, 'row')} of {total + left:,}"
+    ending = f"dropped {ending}" if is_applied else f"would drop {ending}{'; --apply does it' if total else ''}"
+    make_console().print(*(line for each in found for line in _lines(each)), ending, sep="\n")
 
 
-def _lines(going: Going, verb: str) -> list[str]:
+def _lines(going: Going) -> list[str]:
     shelf = going.shelf
     title = f"{shelf.operation}/{shelf.implementation} on {shelf.device.name}"
     lines = []
