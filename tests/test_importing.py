@@ -11,9 +11,10 @@ from autotune.correctness import Verdict
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel
 from autotune.search import Confirmation
+from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.table import Store, export
 from autotune.table.foreign import unconfirmed_trials
-from autotune.trial import Outcome, Resources, Status, Trial
+from autotune.trial import Outcome, Resources, Stage, Status, Trial
 from autotune.tuning import imports
 from autotune.tuning.imports import Imported, import_tables
 from tests import sample
@@ -110,7 +111,7 @@ def test_a_gpu_of_another_architecture_leaves_it_to_the_cpu(tables: Tables) -> N
 
 def test_a_config_that_is_invalid_for_its_own_shape_is_refuted(tables: Tables) -> None:
     huge = sample.config(BLOCK_Q=256, BLOCK_K=256, num_warps=4)
-    space_says = imports.get_implementation("flash_attention", "triton").space.why_invalid
+    space_says = IMPLEMENTATION.space.why_invalid
     assert space_says(huge, sample.shape(), NVIDIA_H200) is not None
     (checked,) = bring(tables, sample.trial(chosen=huge)).checked
     assert checked.verdict == "refuted"
@@ -119,7 +120,7 @@ def test_a_config_that_is_invalid_for_its_own_shape_is_refuted(tables: Tables) -
 
 def test_only_winners_are_taken(tables: Tables) -> None:
     rows = [sample.trial(chosen=SLOWER), sample.trial(number=2, timing=sample.timing(300.0))]
-    bring(tables, *rows, sample.trial(number=3, stage=sample.Stage.SCREEN, race_id=""))
+    bring(tables, *rows, sample.trial(number=3, stage=Stage.SCREEN, race_id=""))
     assert [trial.config for trial in Store(tables.home).trials("flash_attention")] == [SLOWER]
 
 

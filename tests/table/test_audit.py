@@ -14,7 +14,7 @@ from tests.table import sample
 
 WINNER, RIVAL = sample.config(16), sample.config(64)
 SOURCE = sample.IMPLEMENTATION.source_hash
-OLDER = {"started_at": sample.START - timedelta(days=1)}
+OLDER: dict[str, Any] = {"started_at": sample.START - timedelta(days=1)}
 
 
 def raced(config: Config, median: float, race: str, number: int = 0, **changes: Any) -> Trial:

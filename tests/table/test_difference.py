@@ -2,13 +2,14 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autotune.table import Store, raise_damaged, write_shipped
 from autotune.table.difference import Difference, differences
 from autotune.table.vouched import read_files
-from autotune.trial import Trial
+from autotune.trial import Policy, Trial
 from tests.table import sample
 
 FIRST, SECOND = sample.config(16), sample.config(64)
@@ -56,8 +57,8 @@ def test_of_several_races_the_newest_says_it(tmp_path: Path) -> None:
 
 
 def test_added_removed_and_measured_again(tmp_path: Path) -> None:
-    other = {"device": sample.CAPPED_H200}
-    third = {"policy": sample.Policy("eager", "cold")}
+    other: dict[str, Any] = {"device": sample.CAPPED_H200}
+    third: dict[str, Any] = {"policy": Policy("eager", "cold")}
     old = [raced(FIRST, 100.0, "a"), raced(FIRST, 100.0, "x", **third)]
     new = [raced(FIRST, 101.0, "b", 5, started_at=sample.START + timedelta(days=1))]
     Store(tmp_path / "new").append([raced(SECOND, 90.0, "c", **other)])

@@ -8,6 +8,7 @@ import pytest
 
 from autotune.errors import UsageError
 from autotune.table.engine_files import engine_files
+from autotune.trial import Trial
 from tests import sample
 
 
@@ -21,7 +22,7 @@ def serve(found: dict[int, dict[str, object]], size: int) -> dict[str, object]:
     return found[min(found, key=lambda known: abs(known - size))]
 
 
-def rows() -> list[sample.Trial]:
+def rows() -> list[Trial]:
     other = sample.config(BLOCK_K=64)
     lengths = (512, 1024, 4096)
     return [sample.trial(sample.shape(seq, batch=4), sample.FAST if seq < 4096 else other) for seq in lengths]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from autotune.table import Store, raise_damaged, winners
 from autotune.table.pruning import Going, Rules, compact_store, going_rows, prune
-from autotune.trial import Stage, Status, Trial
+from autotune.trial import Conditions, Resources, Stage, Status, Trial
 from tests.table import sample
 from tests.table.test_outsiders import shrink
 
@@ -93,8 +93,8 @@ RACED = st.builds(
         median,
         config=sample.config(block, warps),
         race_id=race,
-        conditions=sample.Conditions(contended=contended),
-        resources=sample.Resources(shared_bytes=shared),
+        conditions=Conditions(contended=contended),
+        resources=Resources(shared_bytes=shared),
     ),
     number=st.integers(0, 50),
     block=st.sampled_from((16, 32, 64)),

@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -36,7 +35,6 @@ ROWS = st.builds(
     failed=st.booleans(),
 )
 TABLES = st.lists(ROWS, min_size=1, max_size=4)
-GIVEN: Any = given(TABLES, TABLES, TABLES)
 
 
 def union(*tables: list[Trial]) -> list[Trial]:
@@ -56,14 +54,14 @@ def check_rows(a: list[Trial], b: list[Trial], c: list[Trial]) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@GIVEN
+@given(TABLES, TABLES, TABLES)
 def test_the_union_of_rows(a: list[Trial], b: list[Trial], c: list[Trial]) -> None:
     check_rows(a, b, c)
 
 
 @pytest.mark.slow
 @settings(max_examples=10_000, deadline=None)
-@GIVEN
+@given(TABLES, TABLES, TABLES)
 def test_the_union_of_rows_over_10000_cases(a: list[Trial], b: list[Trial], c: list[Trial]) -> None:
     check_rows(a, b, c)
 
@@ -99,7 +97,7 @@ def test_merged_folders_are_equal_to_the_byte(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
-@GIVEN
+@given(TABLES, TABLES, TABLES)
 def test_merged_folders_are_equal_to_the_byte_over_200_cases(
     tmp_path_factory: pytest.TempPathFactory, a: list[Trial], b: list[Trial], c: list[Trial]
 ) -> None:

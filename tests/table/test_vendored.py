@@ -87,13 +87,13 @@ def test_of_several_power_caps_the_highest_is_exported() -> None:
     slow = table_sample.trial(device=table_sample.CAPPED_H200, config=table_sample.config(16))
     fast = table_sample.trial(config=table_sample.config(64))
     for rows in ([slow, fast], [fast, slow]):
-        (row,) = load(export(rows, "python")).ROWS  # type: ignore[attr-defined]
+        (row,) = load(export(rows, "python")).ROWS
         assert row["config"]["BLOCK"] == 64
 
 
 def test_text_of_a_table_is_no_code() -> None:
     device = dataclasses.replace(sample.trial().device, name="GPU '''\n\"\"\"\nraise SystemExit")
-    assert load(export([sample.trial(device=device)], "python")).ROWS[0]["device"] == device.name  # type: ignore[attr-defined]
+    assert load(export([sample.trial(device=device)], "python")).ROWS[0]["device"] == device.name
 
 
 def test_the_answer_is_the_callers_own() -> None:
