@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from autotune.errors import TableError
+from autotune.table.files import sha256
 from autotune.table.outsiders import Outsider
 from autotune.table.roots import UNCONFIRMED, Root, extra_roots
 from autotune.table.shipped import RESULTS
@@ -85,8 +86,8 @@ def _summary(file: TableFile, root: Path) -> FileSummary:
     operation, implementation = (rows[0].operation, rows[0].implementation) if rows else ("", "")
     return FileSummary(
         path=file.path.relative_to(root),
-        digest=file.digest,
-        size=file.size,
+        digest=sha256(file.data),
+        size=len(file.data),
         operation=operation,
         implementation=implementation,
         devices=tuple(sorted({row.device.name for row in rows})),

@@ -8,10 +8,9 @@ from autotune.device import Device
 from autotune.errors import TableError
 from autotune.table.files import sha256
 from autotune.table.outsiders import Table
-from autotune.table.parquet import decode
 from autotune.table.parts import SUFFIX, Shelf
 from autotune.table.store import Store
-from autotune.table.vouched import tables_of, vouched_bytes
+from autotune.table.vouched import read_files
 from autotune.trial import Trial
 
 
@@ -38,9 +37,8 @@ def merge(sources: Iterable[Path], store: Store) -> Merged:
     refused: list[TableError] = []
     known: dict[tuple[str, Device], set[Trial]] = {}
     files = rows = added = 0
-    for path in (path for source in sources for path in tables_of(source, refused.append)):
+    for path, data, table in ((file.path, file.data, file.table) for file in read_files(sources, refused.append)):
         try:
-            table = decode(data := vouched_bytes(path), str(path))
             shelf = _shelf_of(table, str(path), store) if table.outsiders else None
         except TableError as error:
             refused.append(error)

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from autotune.errors import TableError
+from autotune.table.comparisons import holds_comparisons
 from autotune.table.files import SUMS_NAME, read_bytes, read_checked, read_checksums, sha256
 from autotune.table.order import in_order
 from autotune.table.outsiders import Table
@@ -17,17 +17,13 @@ from autotune.table.portfolios import PORTFOLIOS
 from autotune.table.shipped import GRIDS, SWEEPS
 from autotune.trial import Trial
 
-# Folders of results that hold no trials: portfolios are computed, and comparisons have other columns.
-OTHERS: Final = (PORTFOLIOS, "bench")
-
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A table and its file: the bytes' SHA-256, how many they are, and the rows."""
+    """A table and its file: the path, the bytes, and the rows."""
 
     path: Path
-    digest: str
-    size: int
+    data: bytes
     table: Table
 
     @property
@@ -45,9 +41,12 @@ def read_files(sources: Iterable[Path], refuse: OnDamaged) -> Iterator[TableFile
     for path in (path for source in sources for path in tables_of(source, refuse)):
         try:
             data = vouched_bytes(path)
-            yield TableFile(path, sha256(data), len(data), decode(data, str(path)))
+            table = decode(data, str(path))
         except TableError as error:
-            refuse(error)
+            if not _holds_comparisons(path):
+                refuse(error)
+        else:
+            yield TableFile(path, data, table)
 
 
 def trials_of(files: Iterable[TableFile]) -> list[Trial]:
@@ -62,8 +61,16 @@ def tables_of(source: Path, refuse: OnDamaged) -> Iterator[Path]:
         return
     walk = os.walk(source, onerror=lambda e: refuse(TableError(f"{e.filename}: cannot be listed: {e.strerror}")))
     for folder, subfolders, names in walk:
-        subfolders[:] = sorted(name for name in subfolders if name not in OTHERS and not name.startswith("."))
+        subfolders[:] = sorted(name for name in subfolders if name != PORTFOLIOS and not name.startswith("."))
         yield from (Path(folder, name) for name in sorted(names) if name.endswith(SUFFIX) and not name.startswith("."))
+
+
+def _holds_comparisons(path: Path) -> bool:
+    """Return True for what ``autotune bench`` wrote: it lies beside the tables that ship, and holds no trials."""
+    try:
+        return holds_comparisons(read_bytes(path))
+    except TableError:
+        return False
 
 
 def vouched_bytes(path: Path) -> bytes:

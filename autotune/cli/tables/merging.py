@@ -29,7 +29,7 @@ def merge(sources: tuple[Path, ...], into: Path, as_json: bool) -> None:
     require_there(sources)
     store = own_store(into, name="into")
     found = merge_tables(sources, store)
-    if found.added:
+    if found.added and not found.refused:
         compact_store(store, raise_damaged)
     if as_json:
         print_json({**asdict(found), "into": str(into)})
