@@ -107,5 +107,9 @@ def _check_compiled(trial: Trial, settings: Settings | None) -> Checked:
     failed = next((outcome for outcome in found.compiled if outcome.status is not Status.OK), None)
     if failed is not None:
         return Checked(trial, "refuted", f"{failed.status} for {trial.device.arch}: {failed.message}".rstrip(": "))
-    verdict: Verdict = "not confirmed" if found.verdict is None else "confirmed" if found.holds else "refuted"
+    if found.verdict is None:
+        own = get_implementation(trial.operation, trial.implementation)
+        why = found.unchecked if own.can_interpret else f"Triton's interpreter cannot run {own.title}"
+        return Checked(trial, "not confirmed", why)
+    verdict: Verdict = "confirmed" if found.holds else "refuted"
     return Checked(trial, verdict, found.checked)
