@@ -53,7 +53,7 @@ class Implementation(Generic[ShapeT]):
         can_interpret: False where Triton's interpreter cannot run it.
         is_deterministic: False for a config whose runs may differ in their last bits.
         export_options: returns a config as the options that a user passes to the library's own function, for the
-            export ``kernel_options``; None where there are none.
+            export ``flex``; None where there are none.
     """
 
     name: str

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial, reduce
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,8 @@ Workload = tuple[Operation[Any], Shape]
 
 OPERATION_ENTRY_POINTS: Final = "autotune.operations"
 IMPLEMENTATION_ENTRY_POINTS: Final = "autotune.implementations"
+TABLE_ENTRY_POINTS: Final = "autotune.tables"
+ENTRY_POINT_GROUPS: Final = (OPERATION_ENTRY_POINTS, IMPLEMENTATION_ENTRY_POINTS, TABLE_ENTRY_POINTS)
 
 _operations: dict[str, str] = {
     "flash_attention": "autotune.search_spaces.flash_attention.operation:OPERATION",
@@ -288,9 +290,20 @@ def _all_implementations() -> dict[tuple[str, str], str]:
     return found
 
 
-@cache
+def table_packages() -> tuple[tuple[str, str], ...]:
+    """Return the name and the dotted place of each folder of tables that installed packages bring."""
+    return _entry_points(TABLE_ENTRY_POINTS)
+
+
 def _entry_points(group: str) -> tuple[tuple[str, str], ...]:
-    return tuple((point.name, point.value) for point in entry_points(group=group))
+    return tuple((point.name, point.value) for point in _scan().get(group, ()))
+
+
+@cache
+def _scan() -> dict[str, tuple[EntryPoint, ...]]:
+    """Return the entry points of all groups of ours: a scan opens a file of every installed package, so one is made."""
+    found = entry_points()
+    return {group: tuple(found.select(group=group)) for group in ENTRY_POINT_GROUPS}
 
 
 @cache

@@ -22,6 +22,7 @@ from autotune.table import (
     shipped_sweeps,
     shipped_winners,
 )
+from autotune.table.inventory import all_roots
 from autotune.trial import Candidate, Outcome, Policy, Resources, Stage, Status, Timing, Toolchain, Trial
 
 START: Final = datetime(2026, 11, 21, 6, tzinfo=UTC)
@@ -171,6 +172,6 @@ def hide_gpu(patch: pytest.MonkeyPatch) -> None:
 def serve_from(patch: pytest.MonkeyPatch, home: Path, results: Path) -> None:
     """Take the user's tables from ``home`` and the shipped ones from ``results``."""
     patch.setenv("AUTOTUNE_HOME", str(home))
-    tables = (shipped_winners, shipped_sweeps, shipped_grid, shipped_outsiders)
+    tables = (shipped_winners, shipped_sweeps, shipped_grid, shipped_outsiders, all_roots)
     for read in (*tables, shipped_portfolios, shipped_compilations):
         patch.setitem(cast(dict[str, Any], read.__kwdefaults__), "results", results)

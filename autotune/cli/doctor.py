@@ -7,6 +7,7 @@ from autotune.console.output import make_console, print_json
 from autotune.errors import TableError
 from autotune.registry import operation_names
 from autotune.table import Store, home, shipped_grid, shipped_portfolios, shipped_sweeps, shipped_winners
+from autotune.table.roots import extra_roots
 
 
 @command("doctor")
@@ -39,9 +40,12 @@ def _damaged_tables() -> list[str]:
         store = Store(home(), on_damaged=errors.append)
     except TableError:
         store = None  # there is no home folder: the findings say so
+    others = [Store(root.path, on_damaged=errors.append) for root in extra_roots(errors.append)]
     for name in operation_names():
         if store is not None:
             store.trials(name)
+        for other in others:
+            other.trials(name)
         shipped_winners(name, on_damaged=errors.append)
         shipped_sweeps(name, on_damaged=errors.append)
         shipped_grid(name, on_damaged=errors.append)

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -13,11 +14,13 @@ from autotune.errors import AutotuneError, TableError, UnknownNameError, UsageEr
 from autotune.registry import get_operation, implementations_of, operation_names
 from autotune.table import export as export_text
 from autotune.table import shipped_sweeps, to_t4
+from autotune.table.engine_files import engine_files
 from autotune.table.export import FORMS
 from autotune.trial import Trial
 from autotune.units import few_text
 
 T4: Final = "t4"
+ENGINE: Final = "vllm"
 
 
 @command("export")
@@ -26,7 +29,13 @@ T4: Final = "t4"
     "--format",
     "form",
     default="json",
-    help="json, csv, triton (a Python list of triton.Config), kernel_options (of flex, for torch), or t4 with --sweep.",
+    help=(
+        "json, csv, triton-config (a Python list of triton.Config), flex (options for torch), python (a module to "
+        "vendor), vllm (a JSON file a device and problem), or t4 with --sweep."
+    ),
+)
+@option(
+    "--key", metavar="FIELD", help="With --format vllm: the size that a file maps.", default_text="the fewest files"
 )
 @option("--sweep", metavar="NAME", help="With --format t4: a recorded sweep, every config of it.")
 @option("--implementation", metavar="NAME", help="Whose winners.", default_text="the first that has some, ours first")
@@ -37,6 +46,7 @@ T4: Final = "t4"
 def export(
     operation: str | None,
     form: str,
+    key: str | None,
     sweep: str | None,
     implementation: str | None,
     device: str | None,
@@ -44,16 +54,21 @@ def export(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Write the winners as JSON, CSV or a Python list of triton.Config, to copy anywhere; or a whole sweep as T4."""
+    """Write the winners for other programs, or a whole sweep as T4.
+
+    --format vllm writes several files, into the folder that --output names; without it they are printed as JSON.
+    """
     if as_json and form != "json":
         raise UsageError(f"--json and --format={form!r} exclude each other; name one")
-    if form not in (*FORMS, T4):
-        raise UnknownNameError(f"form={form!r} is unknown; allowed: {', '.join(FORMS)}, {T4} (with --sweep)")
+    if form not in (*FORMS, ENGINE, T4):
+        raise UnknownNameError(f"form={form!r} is unknown; allowed: {', '.join((*FORMS, ENGINE))}, {T4} (with --sweep)")
     if (form == T4) != (sweep is not None):
         raise UsageError(
             f"--format={form!r} {'without' if sweep is None else 'with'} --sweep is not allowed; "
             "expected --format t4 --sweep NAME together"
         )
+    if key is not None and form != ENGINE:
+        raise UsageError(f"--key={key!r} is only allowed with --format {ENGINE}")
     if sweep is not None:
         text = json.dumps(to_t4(_recorded(operation, sweep)), indent=2)
     else:
@@ -64,12 +79,33 @@ def export(
             raise AutotuneError(no_winners_text(name, chosen))
         found = {trial.implementation for trial in rows}
         first = next(each.name for each in implementations_of(name) if each.name in found)
-        text = export_text([trial for trial in rows if trial.implementation == first], form)
+        chosen_rows = [trial for trial in rows if trial.implementation == first]
+        if form == ENGINE:
+            _write_files(engine_files(chosen_rows, key), output)
+            return
+        text = export_text(chosen_rows, form)
     if output is None:
         print(text, end="" if text.endswith("\n") else "\n")
         return
+    _write(output, text, output)
+
+
+def _write_files(files: Mapping[str, str], folder: Path | None) -> None:
+    """Write files into a folder, which is made; without one print them as one object of JSON, by name."""
+    if folder is None:
+        print(json.dumps({name: json.loads(text) for name, text in files.items()}, indent=4))
+        return
     try:
-        output.write_text(text, encoding="utf-8")
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"output={str(folder)!r} cannot be made as a folder: {error.strerror}") from error
+    for name, text in files.items():
+        _write(folder / name, text, folder)
+
+
+def _write(path: Path, text: str, output: Path) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"output={str(output)!r} cannot be written: {error.strerror}") from error
 

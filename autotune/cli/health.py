@@ -29,6 +29,7 @@ from autotune.table import (
     shipped_sweeps,
     shipped_winners,
 )
+from autotune.table.roots import SITE, extra_roots
 from autotune.tuning import why_unwritable
 from autotune.units import count_text
 
@@ -167,6 +168,18 @@ def _shipped_tables() -> Answer:
     return any(winners for winners, _ in counts.values()), ", ".join(texts)
 
 
+def _other_tables() -> Answer:
+    found: list[TableError] = []
+    counts = {
+        root: sum(len(Store(root.path, on_damaged=found.append).winners(name)) for name in operation_names())
+        for root in extra_roots(found.append)
+    }
+    if found:
+        return False, str(found[0]), f"whoever installed the tables can: {SITE} and packages name them"
+    texts = (f"{root.title}: {count_text(count, 'winner')} in {root.path}" for root, count in counts.items())
+    return True, "; ".join(texts) or f"no site's ({SITE}), no package's"
+
+
 def _portfolios() -> Answer:
     found: dict[str, list[str]] = {}
     for row in (row for name in operation_names() for row in shipped_portfolios(name)):
@@ -244,6 +257,7 @@ CHECKS: Final[dict[str, Callable[[], Answer]]] = {
     "folder": _folder,
     "compile cache": _cache,
     "your tables": _user_tables,
+    "other tables": _other_tables,
     "shipped tables": _shipped_tables,
     "portfolios": _portfolios,
     "outside rows": _outside_rows,

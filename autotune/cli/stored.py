@@ -100,12 +100,12 @@ def require_folder(tables: Path | None) -> None:
     require_place(tables)
 
 
-def require_place(tables: Path | None) -> None:
+def require_place(tables: Path | None, name: str = "") -> None:
     """Validate the place of tables, which need not exist yet; None is the usual one.
 
-    It is neither a file, nor below one, nor a folder of tables that ship.
+    It is neither a file, nor below one, nor a folder of tables that ship. ``name`` is that of the argument in errors.
     """
-    root, name = home() if tables is None else tables.absolute(), name_of_place(tables)
+    root, name = home() if tables is None else tables.absolute(), name or name_of_place(tables)
     nearest = next(path for path in (root, *root.parents) if os.path.exists(path))
     if not nearest.is_dir():
         raise UsageError(f"{name}={str(root)!r} is not a folder; expected one, or a path at which one can be made")

@@ -43,7 +43,7 @@ class Provenance:
     rung: Rung
     cause: str
     row: Trial | None = None
-    origin: Literal["user", "shipped", ""] = ""
+    origin: Literal["user", "site", "package", "shipped", ""] = ""
     distance: float | None = None
     baseline: str = ""
     expectation: Expectation = NOTHING_RECORDED

@@ -99,7 +99,8 @@ def get_kernel(
     Of rung 2 and the portfolio's choice the one of the less expected regret is served, where both are known. A row
     whose race lacked an implementation that was faster at recorded shapes like this one gives way to that one's.
 
-    The user's table wins over the shipped one where both have a row. Tables are read at the first call and kept until
+    The user's table wins over the site's, that over those of installed packages, and these over the shipped one, where
+    several have a row. Tables are read at the first call and kept until
     ``reload()``, and so are ``AUTOTUNE_CONFIG``, which pins configs for every call as ``config`` does for one
     (``flash_attention/triton:BLOCK_Q=64,num_warps=4``, several separated by ``;``), and ``AUTOTUNE_DISABLE=1``, which
     serves defaults without tables.

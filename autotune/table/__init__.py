@@ -2,7 +2,7 @@
 
 from autotune.table.comparisons import write_comparisons
 from autotune.table.compilations import Compilation, shipped_compilations, write_compilations
-from autotune.table.export import export, to_t4
+from autotune.table.export import export
 from autotune.table.merge import Merged, merge
 from autotune.table.outsiders import Outsider
 from autotune.table.parts import raise_damaged
@@ -30,6 +30,7 @@ from autotune.table.shipped import (
     write_shipped,
 )
 from autotune.table.store import Store, home, read_misses, record_miss, warn_damaged
+from autotune.table.t4 import to_t4
 from autotune.table.winners import ranked, tie_set, winners
 
 __all__ = [

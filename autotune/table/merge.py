@@ -1,24 +1,17 @@
 """Merging: the union of tables from anywhere with a store."""
 
-import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from autotune.device import Device
 from autotune.errors import TableError
-from autotune.table.compilations import COMPILATIONS
-from autotune.table.files import SUMS_NAME, read_bytes, read_checked, read_checksums, sha256
+from autotune.table.files import sha256
 from autotune.table.outsiders import Table
-from autotune.table.parquet import decode
-from autotune.table.parts import SUFFIX, OnDamaged, Shelf
-from autotune.table.portfolios import PORTFOLIOS
+from autotune.table.parts import SUFFIX, Shelf
 from autotune.table.store import Store
+from autotune.table.vouched import read_files
 from autotune.trial import Trial
-
-COMPUTED: Final = (COMPILATIONS, PORTFOLIOS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +37,8 @@ def merge(sources: Iterable[Path], store: Store) -> Merged:
     refused: list[TableError] = []
     known: dict[tuple[str, Device], set[Trial]] = {}
     files = rows = added = 0
-    for path in (path for source in sources for path in _tables_of(source, refused.append)):
+    for path, data, table in ((file.path, file.data, file.table) for file in read_files(sources, refused.append)):
         try:
-            table = decode(data := _vouched_bytes(path), str(path))
             shelf = _shelf_of(table, str(path), store) if table.outsiders else None
         except TableError as error:
             refused.append(error)
@@ -72,27 +64,3 @@ def _shelf_of(table: Table, where: str, store: Store) -> Shelf:
     if others:
         raise TableError(f"{where}: has rows that are not of today's space, and of several devices: cannot be copied")
     return Shelf(store.root / slug, *owner)
-
-
-def _tables_of(source: Path, refuse: OnDamaged) -> Iterator[Path]:
-    if not source.is_dir():
-        yield source
-        return
-    walk = os.walk(source, onerror=lambda e: refuse(TableError(f"{e.filename}: cannot be listed: {e.strerror}")))
-    for folder, subfolders, names in walk:
-        subfolders[:] = sorted(name for name in subfolders if name not in COMPUTED)  # of no trials
-        yield from (Path(folder, name) for name in sorted(names) if name.endswith(SUFFIX) and not name.startswith("."))
-
-
-def _vouched_bytes(path: Path) -> bytes:
-    """Read a table whose bytes are what its name or the nearest list above it says."""
-    if re.fullmatch("[0-9a-f]{64}", path.stem):
-        data = read_bytes(path)
-        if (digest := sha256(data)) != path.stem:
-            raise TableError(f"{path}: damaged: its SHA-256 is {digest}")
-        return data
-    for folder in path.absolute().parents[:4]:  # as deep as results has its sweeps
-        if checksums := read_checksums(folder):
-            return read_checked(folder, path.absolute().relative_to(folder).as_posix(), checksums)
-    read_bytes(path)  # a file that is not there at all is the better reason
-    raise TableError(f"{path}: nothing vouches for it: name it by its SHA-256, or list it in a {SUMS_NAME} above it")

@@ -26,9 +26,11 @@ from autotune.table.files import (
     remove,
     sha256,
     size_and_change,
+    sweep_temporaries,
     write_bytes,
     write_checksums,
 )
+from autotune.table.order import in_order
 from autotune.table.outsiders import Table
 from autotune.table.parquet import decode, encode
 from autotune.table.schema import TableSchema, schema_named
@@ -174,6 +176,26 @@ class Shelf:
             if path.suffix == SNAPSHOT_SUFFIX and path.name != name:
                 with suppress(TableError):  # an old one is never read
                     remove(path)
+
+    def compact(self) -> None:
+        """Merge the small parts into one, and take a snapshot of the winners; stale temporary files go.
+
+        Parts with outsiders stay as they are. The merged part is on disk before the first small one goes, so being
+        killed at any point loses nothing.
+
+        Raises:
+            TableError: a part is damaged, or a file cannot be written or removed; nothing is lost.
+        """
+        sweep_temporaries(self.folder)
+        tables = {path: table for path in self.small_parts() if (table := self.read_part(path)) is not None}
+        trials = {path: table.trials for path, table in tables.items() if not table.outsiders}
+        going: set[Path] = set()
+        if len(trials) > 1 or any(path.parent != self.folder for path in trials):
+            rows = in_order(itertools.chain.from_iterable(trials.values()))
+            going = trials.keys() - {self.write(encode(rows, str(self.folder)))}
+        self.write_snapshot(going)
+        for path in going:
+            remove(path)
 
     def _read_snapshot(self) -> tuple[frozenset[Path], list[Trial]]:
         """Return the parts that the snapshot covers, all of them there, and their winners; nothing if it is no use."""

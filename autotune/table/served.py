@@ -2,22 +2,25 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Final, NamedTuple, get_args
 
 from autotune.errors import TableError, UsageError
 from autotune.registry import get_implementation, implementation_names
 from autotune.table.parts import OnDamaged, raise_damaged
+from autotune.table.roots import Origin, extra_roots
 from autotune.table.shipped import shipped_winners
 from autotune.table.store import Store, home
 from autotune.table.winners import ranked, winners
 from autotune.trial import Trial
+
+ORIGINS: Final[tuple[Origin, ...]] = get_args(Origin)
 
 
 class Served(NamedTuple):
     """A winner, and whose table it stands in."""
 
     trial: Trial
-    origin: Literal["user", "shipped"]
+    origin: Origin
 
 
 def served_winners(
@@ -40,9 +43,10 @@ def served_winners(
 def served_of(rows: Iterable[Served]) -> list[Served]:
     """Choose what is served from stored winners of an operation, given in their order.
 
-    Of an implementation that is what the user measured, else what ships, else what was replayed. A row whose config is
-    not valid for its own shape is left out. Each problem, a shape on a device by a policy, is decided by its own rows
-    alone, so that rows of some shapes need not be judged for the answer to others.
+    Of an implementation that is what the user measured, else what stands in the site's tables, else in a package's,
+    else what ships, else what was replayed. A row whose config is not valid for its own shape is left out. Each
+    problem, a shape on a device by a policy, is decided by its own rows alone, so that rows of some shapes need not be
+    judged for the answer to others.
     """
     problems: dict[tuple[object, ...], dict[str, Served]] = {}
     for row in rows:
@@ -64,22 +68,26 @@ def stored_winners(
     """Return the winners of every table, valid or not, those first that go before others of the same problem.
 
     Nothing is read of other ``implementations`` than those named, of which there are all registered ones by default,
-    nor of devices with another ``slug``, where one is given. ``root`` is the user's store, ``home()`` by default.
+    nor of devices with another ``slug``, where one is given. ``root`` is the user's store, ``home()`` by default; those
+    of ``extra_roots`` are read beside it.
     """
     names = implementation_names(operation) if implementations is None else implementations
+    stores: list[tuple[Origin, Path]] = []
     try:
-        store = Store(root or home())
+        stores.append(("user", root or home()))
     except TableError as error:  # an account without a home folder: what ships is served
         on_damaged(error)
-        users = []
-    else:
-        users = store.winners(operation, implementations=names, slug=slug, on_damaged=on_damaged)
+    stores += [(origin, path) for origin, path, _ in extra_roots(on_damaged)]
+    rows = [
+        Served(trial, origin)
+        for origin, path in stores
+        for trial in Store(path).winners(operation, implementations=names, slug=slug, on_damaged=on_damaged)
+    ]
     shipped = [
         trial
         for name in names
         for trial in shipped_winners(operation, implementation=name, slug=slug or "*", on_damaged=on_damaged)
     ]
-    rows = [Served(trial, "user") for trial in users]
     rows += [Served(trial, "shipped") for trial in winners(shipped)]
     return sorted(rows, key=_precedence)
 
@@ -101,4 +109,5 @@ def _ranked(rows: list[Served]) -> list[Served]:
 
 
 def _precedence(row: Served) -> int:
-    return 1 if row.origin == "shipped" else 0 if row.trial.executor == "gpu" else 2
+    place = ORIGINS.index(row.origin)
+    return place if row.origin == "shipped" or row.trial.executor == "gpu" else place + len(ORIGINS)

@@ -10,14 +10,15 @@ from typing import Final, TypeVar
 
 from autotune.errors import TableError
 from autotune.table.files import Checksums, read_checked, read_checksums, sha256, write_bytes, write_checksums
+from autotune.table.order import in_order
 from autotune.table.outsiders import Outsider, Table
 from autotune.table.parquet import decode, encode, owner_of
 from autotune.table.parts import OnDamaged, raise_damaged
-from autotune.table.store import in_order
 from autotune.trial import Trial
 
 RESULTS: Final = Path(__file__).parents[1] / "results"
 GRIDS: Final = "grids"
+SWEEPS: Final = "sweeps"
 RESTORE: Final = "`git checkout -- results` in the clone, or installing the package again, brings it back"
 
 T = TypeVar("T")
@@ -78,7 +79,7 @@ def shipped_sweeps(
     def describe(results: Path, name: str, data: bytes) -> Sweep:
         return Sweep(*owner_of(data, str(results / name)), Path(name), results)
 
-    sweeps = read_listed(results, f"*/{operation}/sweeps/*.parquet", describe, on_damaged)
+    sweeps = read_listed(results, f"*/{operation}/{SWEEPS}/*.parquet", describe, on_damaged)
     return [sweep for sweep in sweeps if implementation in ("", sweep.implementation)]
 
 
@@ -102,7 +103,7 @@ def shipped_outsiders(
     operation: str, *, results: Path = RESULTS, on_damaged: OnDamaged = raise_damaged
 ) -> list[Outsider]:
     """Return the rows of an operation's shipped winners, sweeps and grids that are not of today's spaces."""
-    patterns = (f"*/{operation}/*.parquet", f"*/{operation}/sweeps/*.parquet", f"*/{operation}/{GRIDS}/*.parquet")
+    patterns = (f"*/{operation}/*.parquet", f"*/{operation}/{SWEEPS}/*.parquet", f"*/{operation}/{GRIDS}/*.parquet")
     tables = [table for each in patterns for table in read_listed(results, each, _decode_placed, on_damaged)]
     return [outsider for table in tables for outsider in table.outsiders]
 
@@ -189,7 +190,7 @@ def _require_place(name: str, table: Table, where: str) -> None:
     for slug, operation, implementation in table.places:
         folder = f"{slug}/{operation}"
         own = f"{implementation}.parquet"
-        allowed = [f"{folder}/{own}", f"{folder}/{GRIDS}/{own}", f"{folder}/sweeps/{implementation}_*.parquet"]
+        allowed = [f"{folder}/{own}", f"{folder}/{GRIDS}/{own}", f"{folder}/{SWEEPS}/{implementation}_*.parquet"]
         if not any(_fits(name, pattern) for pattern in allowed):
             found = f"{operation}/{implementation} on {slug}"
             raise TableError(f"{where}: holds {found}, which belongs at {' or '.join(allowed)}")

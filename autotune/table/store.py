@@ -19,7 +19,8 @@ from autotune.operation import Operation
 from autotune.registry import get_operation, implementation_names
 from autotune.shape import Shape
 from autotune.table import first_release
-from autotune.table.files import read_bytes, remove, sweep_temporaries, write_together
+from autotune.table.files import read_bytes, write_together
+from autotune.table.order import in_order
 from autotune.table.outsiders import Outsider
 from autotune.table.parquet import encode
 from autotune.table.parts import OnDamaged, Shelf, list_or_report, raise_damaged, saying_what_is_kept
@@ -54,18 +55,6 @@ def warn_damaged(error: TableError) -> None:
 @cache
 def _warn_once(message: str, *, stacklevel: int) -> None:
     warnings.warn(message, RuntimeWarning, stacklevel=stacklevel)
-
-
-def in_order(trials: Iterable[Trial]) -> list[Trial]:
-    """Return trials without duplicates, oldest first; the order depends on nothing but the set."""
-
-    def age(trial: Trial) -> tuple[Any, ...]:
-        return (trial.started_at, trial.study, trial.number)
-
-    groups = (list(twins) for _, twins in itertools.groupby(sorted(trials, key=age), key=age))
-    return [
-        trial for twins in groups for trial in (sorted(dict.fromkeys(twins), key=repr) if len(twins) > 1 else twins)
-    ]
 
 
 class Store:
@@ -168,34 +157,30 @@ class Store:
             TableError: by ``on_damaged``.
         """
         report = on_damaged or self._on_damaged
-        found = []
-        for device in _folders(self.root, report):
-            names = [operation] if operation else [path.name for path in _folders(device, report)]
-            owners = dict.fromkeys(owner for name in names for owner in _owners(device, name, report))
-            for shelf in (Shelf(device, *owner) for owner in owners):
-                found += [outsider for table in shelf.read(report).values() for outsider in table.outsiders]
-        return found
+        shelves = (each for each in self.shelves(report) if operation in (None, each.operation))
+        tables = itertools.chain.from_iterable(shelf.read(report).values() for shelf in shelves)
+        return [outsider for table in tables for outsider in table.outsiders]
 
     def compact(self, operation: str, device: Device) -> None:
         """Merge the small parts of each implementation on a device into one, and take a snapshot of the winners.
-
-        Stale temporary files go, parts with outsiders stay as they are. The merged part is on disk before the first
-        small one goes, so being killed at any point loses nothing.
 
         Raises:
             TableError: a part is damaged, or a file cannot be written or removed; nothing is lost.
         """
         for shelf in self._shelves(operation, device.slug, None, raise_damaged):
-            sweep_temporaries(shelf.folder)
-            tables = {path: table for path in shelf.small_parts() if (table := shelf.read_part(path)) is not None}
-            trials = {path: table.trials for path, table in tables.items() if not table.outsiders}
-            going: set[Path] = set()
-            if len(trials) > 1 or any(path.parent != shelf.folder for path in trials):
-                rows = in_order(itertools.chain.from_iterable(trials.values()))
-                going = trials.keys() - {shelf.write(encode(rows, str(shelf.folder)))}
-            shelf.write_snapshot(going)
-            for path in going:
-                remove(path)
+            shelf.compact()
+
+    def shelves(self, on_damaged: OnDamaged | None = None) -> Iterator[Shelf]:
+        """Yield the shelves of all that the store may have rows of, registered here or not; some have no part.
+
+        Raises:
+            TableError: by ``on_damaged``, for a folder that cannot be listed.
+        """
+        report = on_damaged or self._on_damaged
+        for device in _folders(self.root, report):
+            names = [path.name for path in _folders(device, report)]
+            for owner in dict.fromkeys(owner for name in names for owner in _owners(device, name, report)):
+                yield Shelf(device, *owner)
 
     def _shelves(
         self, operation: str, slug: str, implementations: Sequence[str] | None, on_damaged: OnDamaged

@@ -46,12 +46,12 @@ def test_lookup_serves_it_by_its_name_alone(run: Run, machine: Machine) -> None:
 
 
 def test_an_export_of_what_has_no_options_for_torch_is_refused(run: Run, machine: Machine) -> None:
-    ran = run("export", *FLEX, "--format", "kernel_options")
+    ran = run("export", *FLEX, "--format", "flex")
     hint = "no winners of flash_attention/flex yet: `autotune search --operation flash_attention --implementation flex`"
     assert (ran.code, hint in ran.err) == (1, True)
     machine.ship(sample.trial())
     assert hint in run("export", *FLEX).err  # although there are some of the other
-    ran = run("export", "--format", "kernel_options")
+    ran = run("export", "--format", "flex")
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert "flash_attention/triton" in ran.err
 
@@ -127,7 +127,7 @@ def test_its_configs_are_explained(run: Run, shipped: Machine) -> None:
 
 
 def test_all_winners_are_exported_for_torch(run: Run, shipped: Machine) -> None:
-    found = json.loads(run("export", *FLEX, "--format", "kernel_options").out)
+    found = json.loads(run("export", *FLEX, "--format", "flex").out)
     assert {AttentionShape(**each["shape"]): each["kernel_options"] for each in found} == {
         shape: kernel_options(flex_sample.tuned(shape)) for shape in flex_sample.SHAPES
     }

@@ -73,17 +73,38 @@ COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     ),
     "export": (
         ("export", "--help"),
-        ("export", "--format", "triton"),
-        ("export", "--implementation", "flex", "--format", "kernel_options"),
+        ("export", "--format", "triton-config"),
+        ("export", "--format", "vllm"),
+        ("export", "--format", "vllm", "--key", "dtype"),
+        ("export", "--key", "batch"),
+        ("export", "--implementation", "flex", "--format", "flex"),
         ("export", "--operation", "paged_decode"),
         ("export", "--operation", "paged_decode", "--implementation", "triton"),
-        ("export", "--format", "kernel_options"),
+        ("export", "--format", "flex"),
         ("export", "--format", "xml"),
         ("export", "--format", "t4"),
         ("export", "--format", "t4", "--sweep", "absent"),
         ("export", "--output", "/nonexistent/winners.json"),
     ),
     "doctor": (("doctor", "--help"), ("doctor",)),
+    "tables": (
+        ("tables", "--help"),
+        ("tables", "diff", "HOME", "HOME"),
+        ("tables", "diff", "RESULTS", "HOME"),
+        ("tables", "merge", "RESULTS", "--into", "MERGED"),
+        ("tables", "merge", "RESULTS", "--into", "MERGED"),
+        ("tables", "merge", "RESULTS", "--into", "RESULTS"),
+        ("tables", "merge", "/nonexistent", "--into", "MERGED"),
+        ("tables", "check", "--against", "MERGED"),
+        ("tables", "check", "--against", "/nonexistent"),
+        ("tables", "prune"),
+        ("tables", "prune", "--failed", "--keep", "1"),
+        ("tables", "prune", "--failed", "--keep", "1", "--apply"),
+        ("tables", "compact"),
+        ("tables", "import", "/nonexistent"),
+        ("tables", "revalidate"),
+        ("tables", "frobnicate"),
+    ),
     "search": (
         ("search", "--help"),
         ("search", "--seq", "64", "--trials", "5"),
@@ -193,14 +214,15 @@ def test_golden(
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tables.home / "cache"))
     parts = []
     for arguments in COMMANDS[command]:
-        ran = run(*arguments)
+        places = {"HOME": tables.home, "RESULTS": tables.results, "MERGED": tables.home.parent / "merged"}
+        ran = run(*(places.get(word, word) for word in arguments))
         typed = " ".join(f"'{word}'" if " " in word else word for word in arguments)
         parts.append(f"$ autotune {typed}\n{ran.out}{_labelled(ran.err)}[{ran.code}]\n")
-    text = "\n".join(parts).replace(str(tables.home), "HOME")
+    text = "\n".join(parts).replace(str(tables.home), "HOME").replace(str(tables.home.parent), "TMP")
     if command != "lookup":  # whose help pins the shape options once
         text = re.sub(r"\nShape:\n.*?\n\[0\]", "\nShape:\n  ...\n[0]", text, flags=re.DOTALL)
     varying = {r"in \d+ s, (until|as)": r"in N s, \1", r"\), \d+ s left": "), N s left"}
-    varying |= {r"source [0-9a-f]{12}": "source HASH", r"[0-9a-f]{64}": "HASH"}
+    varying |= {r"source [0-9a-f]{12}": "source HASH", r"[0-9a-f]{64}": "HASH", r"[0-9a-f]{12}\b": "HASH"}
     varying |= {r"file +row": "file  row"}  # as wide as a path of this run
     for pattern, constant in varying.items():
         text = re.sub(pattern, constant, text)

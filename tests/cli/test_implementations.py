@@ -117,7 +117,7 @@ def test_an_export_is_of_ours_first_or_of_the_one_that_is_named(run: Run, both: 
 
     assert names() == {"triton"}
     assert names("--implementation", "flex") == {"flex"}
-    assert "'BLOCK_M': " in run("export", "--implementation", "flex", "--format", "triton").out
+    assert "'BLOCK_M': " in run("export", "--implementation", "flex", "--format", "triton-config").out
 
 
 def test_an_export_of_the_only_one_that_has_winners_needs_no_name(run: Run, machine: Machine) -> None:

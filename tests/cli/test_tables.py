@@ -157,7 +157,7 @@ def test_exports_are_the_same_on_standard_output_and_in_a_file(run: Run, tuned: 
 
 def test_an_export_for_triton_is_python(run: Run, tuned: Machine, tmp_path: Path) -> None:
     out = tmp_path / "winners.py"
-    assert run("export", "--format", "triton", "--output", out).code == 0
+    assert run("export", "--format", "triton-config", "--output", out).code == 0
     configs = runpy.run_path(str(out))["CONFIGS"]
     assert [config.kwargs["BLOCK_K"] for config in configs] == [128, 64]
     assert [(config.num_warps, config.num_stages) for config in configs] == [(8, 2), (8, 2)]
@@ -173,10 +173,9 @@ def test_a_sweep_is_exported_as_t4(run: Run, machine: Machine) -> None:
     assert "recorded: triton_1024, triton_paged\n" in run("export", "--format", "t4", "--sweep", "absent").err
     other = ("--format", "t4", "--operation", "paged_decode", "--sweep", "triton_1024")
     assert "recorded: triton_paged\n" in run("export", *other).err
-    refused = run("export", "--format", "python")
-    assert refused.err == (
-        "autotune: --format='python' is unknown; allowed: csv, json, triton, kernel_options, t4 (with --sweep)\n"
-    )
+    refused = run("export", "--format", "xml")
+    allowed = "csv, json, triton-config, flex, python, vllm, t4 (with --sweep)"
+    assert refused.err == f"autotune: --format='xml' is unknown; allowed: {allowed}\n"
     for options in (("--format", "t4"), ("--sweep", "seq_1024")):
         ran = run("export", *options)
         assert (ran.code, "expected --format t4 --sweep NAME together" in ran.err) == (2, True)

@@ -3,12 +3,16 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
+from autotune import table
+from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel
 from autotune.dispatch.ladder import climb
+from autotune.table import Served, Store
 from tests import sample
 from tests.dispatch.tables import H200, SLOWER, THIRD, Tables, in_fresh_process
 
@@ -77,3 +81,55 @@ def test_a_pick_begun_before_a_reload_is_not_served_after_it(
     late.join()
     for asked in (shape, sample.shape()):
         assert get_kernel(asked, device=device).config == SLOWER
+
+
+@pytest.mark.slow
+def test_100000_lookups_by_32_threads_meet_no_error_and_no_mixed_table(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user's and the shipped table are replaced, and read again, 1,000 times meanwhile."""
+    versions = {sample.FAST: 200.0, SLOWER: 210.0, THIRD: 220.0}  # all rows of a table are of one version
+    shapes = [sample.shape(1024 * 2**power, batch=1) for power in range(3)]
+    mixed: list[object] = []
+    stored_winners = table.stored_winners
+
+    def watch(*names: Any, **options: Any) -> list[Served]:
+        rows = stored_winners(*names, **options)
+        shipped = {row.trial.config for row in rows if row.origin == "shipped"}
+        if len(shipped) != 1 or len(rows) != len(shapes) + 1:
+            mixed.append(rows)
+        return rows
+
+    def ship(count: int) -> None:
+        config = list(versions)[count % 3]
+        tables.ship(*[sample.trial(shape, config, timing=sample.timing(versions[config])) for shape in shapes])
+
+    def look_up() -> int:
+        count = 0
+        while count < 3125 or not is_over.is_set():
+            for shape in [sample.shape(512), *map(replace, shapes)]:
+                kernel = get_kernel(shape, device=H200)
+                row = kernel.provenance.row
+                assert row is not None
+                assert row.timing is not None
+                assert row.timing.median_us == versions[kernel.config]
+                assert row.shape == shape
+                assert kernel.provenance.origin == ("user" if shape.seq_q == 512 else "shipped")
+            count += 4
+            time.sleep(0.001)  # lets the writer have its turns
+        return count
+
+    is_over = threading.Event()
+    own = sample.trial(sample.shape(512), timing=sample.timing(versions[sample.FAST]))
+    tables.tune(own)
+    ship(0)
+    monkeypatch.setattr(table, "stored_winners", watch)
+    with ThreadPoolExecutor(32) as pool:
+        done = [pool.submit(look_up) for _ in range(32)]
+        for count in range(1, 1001):
+            ship(count)
+            if count % 10 == 0:
+                Store(tables.home).compact("flash_attention", NVIDIA_H200)
+        is_over.set()
+        assert sum(future.result() for future in done) >= 100_000
+    assert mixed == []

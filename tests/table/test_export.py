@@ -58,14 +58,14 @@ def test_triton_configs_are_those_of_the_winners() -> None:
         sample.trial(config=sample.config(64, 8, "descriptor")),
         sample.trial(device=sample.MI300X, config=sample.config(16, 4, "pointer", kpack=2)),
     ]
-    assert _configs(export(trials, "triton")) == [
+    assert _configs(export(trials, "triton-config")) == [
         triton.Config({"BLOCK": 64, "loads": "descriptor"}, num_warps=8),
         triton.Config({"BLOCK": 16, "loads": "pointer", "kpack": 2}, num_warps=4),
     ]
 
 
 def test_a_config_that_wins_twice_stands_once_below_both_comments() -> None:
-    source = export([sample.trial(1), sample.trial(2, device=sample.CAPPED_H200)], "triton")
+    source = export([sample.trial(1), sample.trial(2, device=sample.CAPPED_H200)], "triton-config")
     assert len(_configs(source)) == 1
     comments = [line.strip() for line in source.splitlines() if line.startswith("    #")]
     assert comments == [
@@ -81,7 +81,7 @@ def test_text_of_a_table_never_becomes_code(end: str) -> None:
     trial = sample.trial(
         race_id=f"x{end}raise SystemExit  # ", config=Config(BLOCK=32, num_warps=4, loads="a'b", kpack=None)
     )
-    assert _configs(export([trial], "triton")) == [triton.Config({"BLOCK": 32, "loads": "a'b"}, num_warps=4)]
+    assert _configs(export([trial], "triton-config")) == [triton.Config({"BLOCK": 32, "loads": "a'b"}, num_warps=4)]
 
 
 def test_what_cannot_be_exported_is_refused() -> None:
@@ -94,6 +94,6 @@ def test_what_cannot_be_exported_is_refused() -> None:
             [sample.trial(), sample.trial(implementation="foreign"), sample.trial(operation="flash_attention")], "csv"
         )
     with pytest.raises(UsageError, match="has no time"):
-        export([sample.trial(status=Status.HANG, timing=None)], "triton")
+        export([sample.trial(status=Status.HANG, timing=None)], "triton-config")
     with pytest.raises(TableError, match="BLOCK=5"):
         export([sample.trial(config=sample.config(block=5))], "json")

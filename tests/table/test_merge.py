@@ -5,7 +5,11 @@ import itertools
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+
 from autotune.table import Merged, Store, merge, write_shipped
+from autotune.table.comparisons import VERSION, VERSION_KEY
+from autotune.table.parquet import to_parquet
 from tests.table import sample
 
 
@@ -94,3 +98,12 @@ def test_a_damaged_part_of_the_store_is_reported_and_healed_by_its_backup(tmp_pa
     assert result.added == 1
     assert "damaged" in result.refused[0]
     assert store.trials(sample.NAME) == [sample.trial(1)]
+
+
+def test_comparisons_that_lie_beside_tables_are_no_fault(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    write_shipped(Path(f"nvidia_h200/{sample.NAME}/triton.parquet"), [sample.trial(1)], results=results)
+    table = pa.table({"name": ["sdpa"]})
+    (results / "nvidia_h200" / "bench").mkdir()
+    (results / "nvidia_h200" / "bench" / "any.parquet").write_bytes(to_parquet(table, {VERSION_KEY: VERSION}))
+    assert merge([results], Store(tmp_path / "mine")) == Merged(files=1, rows=1, added=1, refused=())

@@ -18,7 +18,7 @@ from autotune.device import NVIDIA_H200
 from autotune.errors import TableError
 from autotune.space import Config
 from autotune.table import Store, home, warn_damaged
-from autotune.table.store import in_order
+from autotune.table.order import in_order
 from autotune.trial import Trial
 from tests.table import sample
 from tests.table.faults import fail_call, write_until_killed

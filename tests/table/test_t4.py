@@ -6,7 +6,7 @@ import pytest
 
 from autotune.errors import UsageError
 from autotune.table import shipped_sweeps
-from autotune.table.export import INVALIDITY, to_t4
+from autotune.table.t4 import INVALIDITY, to_t4
 from autotune.trial import Resources, Stage, Status
 from tests.table import sample
 

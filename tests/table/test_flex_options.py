@@ -1,4 +1,4 @@
-"""Winners of FlexAttention as what torch is passed: ``autotune export --format kernel_options``."""
+"""Winners of FlexAttention as what torch is passed: ``autotune export --format flex``."""
 
 import json
 from dataclasses import replace
@@ -36,7 +36,7 @@ def trial(**changes: Any) -> Trial:
 
 
 def test_winners_are_listed_with_their_shape_and_what_to_pass() -> None:
-    (winner,) = json.loads(export([trial(default_timing=sample.timing(125.0))], "kernel_options"))
+    (winner,) = json.loads(export([trial(default_timing=sample.timing(125.0))], "flex"))
     assert winner == {
         "shape": SHAPE.as_dict(),
         "device": "NVIDIA H200",
@@ -60,7 +60,7 @@ def test_winners_are_listed_with_their_shape_and_what_to_pass() -> None:
 def test_torch_knows_every_option() -> None:
     from torch.nn.attention.flex_attention import FlexKernelOptions
 
-    (winner,) = json.loads(export([trial()], "kernel_options"))
+    (winner,) = json.loads(export([trial()], "flex"))
     assert winner["kernel_options"].keys() <= get_type_hints(FlexKernelOptions).keys()
 
 
@@ -72,16 +72,16 @@ def test_winners_of_flex_are_exported_as_any() -> None:
 def test_an_implementation_of_ones_own_says_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     own = replace(IMPLEMENTATION, export_options=lambda config: {"rows": config["BLOCK_M"]})
     monkeypatch.setattr(import_module("autotune.table.export"), "get_implementation", lambda *_: own)
-    (winner,) = json.loads(export([trial()], "kernel_options"))
+    (winner,) = json.loads(export([trial()], "flex"))
     assert winner["kernel_options"] == {"rows": trial().config["BLOCK_M"]}
 
 
 def test_other_implementations_have_no_such_options() -> None:
-    with pytest.raises(UsageError, match="'kernel_options' is for flash_attention/flex, whose kernel takes them; got"):
-        export([sample.trial()], "kernel_options")
+    with pytest.raises(UsageError, match="'flex' is for flash_attention/flex, whose kernel takes them; got"):
+        export([sample.trial()], "flex")
 
 
 def test_what_has_no_time_is_no_winner() -> None:
     untimed = trial(outcome=replace(trial().outcome, timing=None))
     with pytest.raises(UsageError, match="has no time"):
-        export([untimed], "kernel_options")
+        export([untimed], "flex")

@@ -1,0 +1,66 @@
+"""``autotune tables check``: a build fails on tables that are damaged, stale or slower than they could be."""
+
+from pathlib import Path
+from typing import Any
+
+from autotune.cli.tables.paths import require_there
+from autotune.console.command import command, option
+from autotune.console.options import PATH, json_option, parse_share
+from autotune.console.output import make_console, print_json
+from autotune.console.winners import trial_data
+from autotune.errors import AutotuneError
+from autotune.table import home
+from autotune.table.audit import Fault, audit
+from autotune.units import count_text
+
+USUAL_SHARE = "5%"
+
+
+@command("check")
+@option("--against", metavar="FOLDER", type=PATH, required=True, help="Folder of tables to check, such as results/.")
+@option(
+    "--races",
+    metavar="FOLDER",
+    type=PATH,
+    multiple=True,
+    help="Tables with newer races; may be repeated.",
+    default_text="$AUTOTUNE_HOME, where there is one",
+)
+@option("--slower", metavar="SHARE", default=USUAL_SHARE, help="Loss in a newer race that fails.")
+@json_option
+def check(against: Path, races: tuple[Path, ...], slower: str, as_json: bool) -> None:
+    """Fail with the reason on tables that this tree or newer races contradict; needs no GPU.
+
+    It fails on a file that is damaged or foreign, on a winner whose kernel's source has changed since, and on a winner
+    that took more than --slower longer than a rival in a newer race, with intervals apart. Newer races are those of the
+    tables themselves and of --races. Recorded sweeps and grids may be older.
+    """
+    share = parse_share(slower, "slower")
+    if not races and home().is_dir():
+        races = (home(),)
+    require_there((against, *races))
+    found = audit(against, races, slower=share)
+    if as_json:
+        data: dict[str, Any] = {"winners": len(found.winners), "newer_races": found.races}
+        print_json({**data, "faults": list(map(_data, found.faults))})
+    else:
+        winners, newer = count_text(len(found.winners), "winner"), count_text(found.races, "newer race")
+        make_console().print(*map(_line, found.faults), f"checked {winners} against {newer}", sep="\n")
+    if found.faults:
+        raise AutotuneError(f"{against}: {count_text(len(found.faults), 'fault')}: {_line(found.faults[0])}")
+    if not found.winners:
+        raise AutotuneError(f"{against}: no winners there; expected a folder of tables")
+
+
+def _line(fault: Fault) -> str:
+    winner = fault.winner
+    reason = " ".join(fault.reason.split())
+    if winner is None:
+        return f"{fault.kind}: {reason}"
+    where = f"{winner.operation}/{winner.implementation}, {winner.shape}, {winner.device.name}"
+    return f"{fault.kind}: {where}: {reason}"
+
+
+def _data(fault: Fault) -> dict[str, Any]:
+    winner = None if fault.winner is None else trial_data(fault.winner)
+    return {"kind": fault.kind, "reason": fault.reason, "winner": winner}

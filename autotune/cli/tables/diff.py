@@ -1,0 +1,77 @@
+"""``autotune tables diff``: which winners moved between two tables, and by how much."""
+
+from pathlib import Path
+from typing import Any
+
+from autotune.cli.tables.paths import refused_lines, require_there, table_arguments
+from autotune.console.command import command
+from autotune.console.options import json_option
+from autotune.console.output import make_console, print_json
+from autotune.console.winners import trial_data
+from autotune.errors import TableError
+from autotune.table.difference import Difference, differences
+from autotune.table.vouched import read_files
+from autotune.units import count_text, percent_text, short_time_text
+
+
+@command("diff")
+@table_arguments("paths", "OLD NEW", 2)
+@json_option
+def diff(paths: tuple[Path, Path], as_json: bool) -> None:
+    """Compare the winners of two folders of tables: which were added, removed, moved or measured again.
+
+    How much a winner that moved gains is said where one race measured both configs; times of different races are not
+    compared. The exit code is 0, whether or not they differ, and 1 where a file could not be read.
+    """
+    require_there(paths)
+    refused: list[TableError] = []
+    old, new = (list(read_files([path], refused.append)) for path in paths)
+    found = differences(old, new)
+    if as_json:
+        print_json({"differences": list(map(_data, found)), "refused": list(map(str, refused))})
+    else:
+        console = make_console()
+        console.print(*map(_line, found), *refused_lines(refused), _summary(found), sep="\n")
+    if refused:
+        raise TableError(f"{count_text(len(refused), 'file')} could not be read, the first is {refused[0]}")
+
+
+def _summary(found: list[Difference]) -> str:
+    if not found:
+        return "the winners are the same"
+    changes = [each.change for each in found]
+    return ", ".join(f"{changes.count(change)} {change}" for change in dict.fromkeys(changes))
+
+
+def _line(difference: Difference) -> str:
+    trial = difference.trial
+    where = f"{trial.operation}/{trial.implementation}, {trial.shape}, {trial.device.name}"
+    before, after = difference.before, difference.after
+    if before is None or after is None:
+        assert trial.timing is not None
+        return f"{difference.change}: {where}: {trial.config} ({short_time_text(trial.timing.median_us)})"
+    if difference.change == "measured again":
+        return f"{difference.change}: {where}: {after.config}, {after.started_at:%Y-%m-%d}"
+    return f"moved: {where}: {before.config} -> {after.config}: {_gain(difference)}"
+
+
+def _gain(difference: Difference) -> str:
+    race = difference.race
+    if race is None:
+        return "not raced together"
+    before, after = (short_time_text(timing.median_us) for timing in (race.before, race.after))
+    if race.before.overlaps(race.after):
+        return f"level in race {race.race_id} ({before}, {after})"
+    word = "faster" if race.gain > 0 else "slower"
+    return f"{percent_text(abs(race.gain))} {word} in race {race.race_id} ({before}, {after})"
+
+
+def _data(difference: Difference) -> dict[str, Any]:
+    race = difference.race
+    return {
+        "change": difference.change,
+        "before": None if difference.before is None else trial_data(difference.before),
+        "after": None if difference.after is None else trial_data(difference.after),
+        "race": None if race is None else {"race_id": race.race_id, "before": race.before, "after": race.after},
+        "gain": None if race is None else race.gain,
+    }

@@ -1,0 +1,164 @@
+"""``autotune tables``: what each command changes, its exit code, and JSON that says the same."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune import platforms
+from autotune.correctness import Verdict
+from autotune.executor import select
+from autotune.search import Confirmation
+from autotune.table import Store
+from autotune.trial import Outcome, Status
+from autotune.tuning import imports
+from tests import sample
+from tests.cli.conftest import Machine, Ran
+from tests.dispatch.tables import SLOWER
+from tests.test_revalidation import NewerGpu
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """The tables of another machine: one shape tuned otherwise, and one that nobody here has."""
+    store = Store(tmp_path / "theirs")
+    store.append([sample.trial(chosen=SLOWER, race_id="theirs", timing=sample.timing(180.0), number=5)])
+    store.append([sample.trial(sample.shape(4096), race_id="more")])
+    return store.root
+
+
+def test_merge_adds_what_is_new_once_and_exits_with_1_on_refused_files(
+    run: Run, machine: Machine, theirs: Path
+) -> None:
+    machine.tune(sample.trial())
+    data = json.loads(run("tables", "merge", theirs, "--into", machine.home, "--json").out)
+    assert (data["files"], data["rows"], data["added"], data["refused"]) == (2, 2, 2, [])
+    assert "0 new" in run("tables", "merge", theirs, "--into", machine.home).out
+    assert len(machine.kept()) == 3
+    (theirs / "stray.parquet").write_bytes(b"PAR1")
+    ran = run("tables", "merge", theirs, "--into", machine.home)
+    assert (ran.code, "refused: " in ran.out, "stray.parquet" in ran.err) == (1, True, True)
+
+
+def test_diff_says_what_moved_and_that_it_was_not_raced_together(run: Run, machine: Machine, theirs: Path) -> None:
+    machine.tune(sample.trial())
+    ran = run("tables", "diff", machine.home, theirs)
+    assert ran.code == 0
+    assert "moved: " in ran.out
+    assert "not raced together" in ran.out
+    assert ran.out.endswith("1 moved, 1 added\n")
+    machine.tune(
+        sample.trial(race_id="both", number=7, timing=sample.timing(220.0)),
+        sample.trial(chosen=SLOWER, race_id="both", number=8, timing=sample.timing(200.0)),
+    )
+    changes = json.loads(run("tables", "diff", theirs, machine.home, "--json").out)["differences"]
+    assert sorted(each["change"] for each in changes) == ["moved", "removed"]
+    (race,) = [each["race"] for each in changes if each["race"]]
+    assert (race["race_id"], race["before"]["median_us"], race["after"]["median_us"]) == ("both", 200.0, 220.0)
+
+
+def test_check_fails_with_the_reason_and_passes_without_one(run: Run, machine: Machine) -> None:
+    machine.ship(sample.trial())
+    assert run("tables", "check", "--against", machine.results).code == 0
+    rows = [
+        sample.trial(race_id="new", number=3, started_at=sample.START.replace(day=22), timing=sample.timing(230.0)),
+        sample.trial(
+            chosen=SLOWER, race_id="new", number=4, started_at=sample.START.replace(day=22), timing=sample.timing(200.0)
+        ),
+    ]
+    Store(machine.home).append(rows)
+    ran = run("tables", "check", "--against", machine.results)
+    assert ran.code == 1
+    assert "slower: " in ran.err
+    assert "15 % longer" in ran.err
+    assert run("tables", "check", "--against", machine.results, "--slower", "20%").code == 0
+    machine.ship(sample.trial(source_hash="cd" * 32))
+    ran = run("tables", "check", "--against", machine.results, "--json")
+    assert (ran.code, [each["kind"] for each in json.loads(ran.out)["faults"]]) == (1, ["stale", "slower"])
+    assert "the kernel changed" in ran.err
+    empty = machine.home.parent / "empty"
+    empty.mkdir()
+    assert run("tables", "check", "--against", empty).code == 1
+
+
+def test_list_names_what_is_damaged(run: Run, machine: Machine) -> None:
+    machine.tune(sample.trial())
+    (part,) = machine.home.rglob("*.parquet")
+    part.with_name("0" * 64 + ".parquet").write_bytes(b"PAR1")
+    ran = run("tables", "list")
+    assert (ran.code, "refused: " in ran.out, "damaged" in ran.out) == (0, True, True)
+    roots = json.loads(run("tables", "list", "--json").out)["roots"]
+    assert [(root["origin"], len(root["files"]), len(root["refused"])) for root in roots] == [
+        ("user", 1, 1),
+        ("shipped", 0, 0),
+    ]
+    (file,) = roots[0]["files"]
+    assert (file["sha256"], file["rows"], file["devices"]) == (part.stem, 1, ["NVIDIA H200"])
+
+
+def test_prune_counts_unless_it_is_told_to_apply(run: Run, machine: Machine) -> None:
+    machine.tune(sample.trial(), sample.trial(number=2, status=Status.HANG, timing=None))
+    ran = run("tables", "prune", "--failed")
+    assert ran.out.endswith("would drop 1 row of 2; --apply does it\n")
+    assert len(machine.kept()) == 2
+    data = json.loads(run("tables", "prune", "--failed", "--apply", "--json").out)
+    assert (data["applied"], data["tables"][0]["going"]) == (True, {"failed": 1})
+    assert len(machine.kept()) == 1
+
+
+def test_shipped_tables_are_never_written(run: Run, machine: Machine, theirs: Path) -> None:
+    machine.ship(sample.trial())
+    before = {path: path.read_bytes() for path in machine.results.rglob("*") if path.is_file()}
+    for command in (
+        ("prune", "--stale", "--apply", "--tables", machine.results),
+        ("compact", "--tables", machine.results),
+        ("import", theirs, "--tables", machine.results),
+        ("revalidate", "--tables", machine.results),
+        ("merge", theirs, "--into", machine.results),
+    ):
+        ran = run("tables", *command)
+        assert (ran.code, "the shipped ones are read without it" in ran.err) == (2, True)
+    assert {path: path.read_bytes() for path in machine.results.rglob("*") if path.is_file()} == before
+
+
+def test_import_serves_what_a_check_here_confirms(
+    run: Run, machine: Machine, theirs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confirm(operation: Any, shape: Any, device: Any, finalists: Any, winner: Any, settings: Any) -> Any:
+        status = Status.OK if winner.config == SLOWER else Status.WRONG_RESULT
+        return Confirmation((Outcome(candidate=winner, status=Status.OK),), Verdict(status), "float16")
+
+    monkeypatch.setattr(imports, "confirm", confirm)
+    machine.ship(sample.trial())
+    ran = run("tables", "import", theirs)
+    assert ran.code == 1  # one of two is refuted
+    assert "1 confirmed, 0 not confirmed, 1 refuted" in ran.out
+    found = json.loads(run("lookup", "--device", "NVIDIA H200", "--json").out)[0]
+    assert (found["origin"], found["config"]["BLOCK_K"]) == ("user", 64)
+    assert len(machine.kept()) == 1
+
+
+@pytest.fixture
+def newer_gpu(monkeypatch: pytest.MonkeyPatch) -> NewerGpu:
+    gpu = NewerGpu({sample.FAST: 220.0, SLOWER: 200.0})
+    monkeypatch.setattr(platforms, "has_gpu", lambda: True)
+    monkeypatch.setattr(select, "open_gpu", lambda settings: gpu)
+    return gpu
+
+
+def test_revalidate_races_again_what_another_toolchain_measured(
+    run: Run, machine: Machine, newer_gpu: NewerGpu
+) -> None:
+    machine.tune(sample.trial(), sample.trial(chosen=SLOWER, number=2, timing=sample.timing(210.0)))
+    ran = run("tables", "revalidate", "--dry-run")
+    assert (ran.code, "triton 3.6.0 then, 3.9.0 now" in ran.out, newer_gpu.raced) == (0, True, [])
+    ran = run("tables", "revalidate")
+    assert ran.code == 0
+    assert "replaced: flash_attention" in ran.out
+    assert "10 % faster" not in ran.err
+    assert "0 stamped, 1 replaced, 0 kept" in ran.out
+    assert json.loads(run("tables", "revalidate", "--json").out) == []
