@@ -160,13 +160,15 @@ def encode(rows: Sequence[Assignment], where: str = "new portfolio") -> bytes:
     return encode_columns(columns, arrow, _metadata(schema), where)
 
 
-def decode(data: bytes, where: str) -> list[Assignment]:
+def decode(data: bytes, where: str, *, is_shipped: bool = False) -> list[Assignment]:
     """Read the bytes of a portfolio; rows that are not of today's space, or implementation, are left out.
+
+    ``is_shipped``: see ``autotune.table.parquet.decode``.
 
     Raises:
         TableError: the bytes are no portfolio, exceed a reader's limits or hold an impossible value.
     """
-    file, said = read_metadata(data, where)
+    file, said = read_metadata(data, where, is_shipped=is_shipped)
     if said.keys() != {VERSION_KEY, *OWNER_KEYS}:
         raise TableError(f"{where}: not a portfolio of autotune: its metadata are {sorted(said) or 'absent'}")
     if said[VERSION_KEY] != VERSION:
@@ -180,7 +182,7 @@ def decode(data: bytes, where: str) -> list[Assignment]:
 
 def _decode_placed(results: Path, name: str, data: bytes) -> list[Assignment]:
     where = str(results / name)
-    rows = decode(data, where)
+    rows = decode(data, where, is_shipped=results == RESULTS)
     if rows and (belongs := _place(rows, where)) != name:
         raise TableError(f"{where}: holds the portfolio that belongs at {belongs}")
     return rows
