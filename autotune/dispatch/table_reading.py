@@ -57,14 +57,25 @@ def device_named(
     """Find the device that a name means: in the rows of an operation's implementations, or else in any, with the
     highest power cap; the GPU here; or a known one, of which nothing is recorded.
 
-    The folder that has the name is read first, and mostly alone.
+    The folder that has the name is read first, and mostly alone. A row of the user cannot make another model of a name
+    that tables ship for, nor another architecture of one that is known.
     """
     known = platforms.known_device(name)
     for slug in (slug_of(name if known is None else known.name), ""):
         own = rows_of(operation, implementations, slug, generation) if implementations else ()
-        if (found := find_named(name, _devices(own))) is not None:
+        if (found := _recorded_device(name, own)) is not None:
             return found
-    return find_named(name, _devices(_all_rows(generation))) or known_or_here(name)
+    return _recorded_device(name, _all_rows(generation)) or known_or_here(name)
+
+
+def _recorded_device(name: str, rows: "Iterable[Served]") -> Device | None:
+    """Find the device that a name means in rows: of a model that ships under it, else of the architecture known."""
+    named = {device: origin for device, origin in _origins(rows).items() if platforms.is_named(device, name)}
+    models = {device.model for device, origin in named.items() if origin == "shipped"}
+    known = platforms.known_device(name)
+    if models:
+        return find_named(name, (device for device in named if device.model in models))
+    return find_named(name, (device for device in named if known is None or device.arch == known.arch))
 
 
 def similar_names(name: str, generation: int) -> str:
@@ -80,8 +91,13 @@ def _all_rows(generation: int) -> "Iterator[Served]":
 
 def _devices(rows: "Iterable[Served]") -> list[Device]:
     """List each device that has a valid row once, in the order of the rows: the same in every process."""
-    found: dict[Device, None] = {}
+    return list(_origins(rows))
+
+
+def _origins(rows: "Iterable[Served]") -> dict[Device, str]:
+    """Return whose table has a valid row of each device, in the order of the rows; "shipped" where both have one."""
+    found: dict[Device, str] = {}
     for row in rows:
-        if row.trial.device not in found and is_valid(row):
-            found[row.trial.device] = None
-    return list(found)
+        if found.get(row.trial.device) not in ("shipped", row.origin) and is_valid(row):
+            found[row.trial.device] = row.origin
+    return found
