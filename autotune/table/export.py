@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from autotune.errors import UnknownNameError, UsageError
+from autotune.errors import UnknownNameError, UsageError, printable
 from autotune.registry import get_implementation, implementations_of, operation_names
 from autotune.table.rows import moment_of, to_columns
 from autotune.table.schema import table_schema
@@ -18,6 +18,7 @@ from autotune.trial import Stage, Status, Timing, Trial
 FORMS: Final = ("csv", "json", "triton", "kernel_options")
 # Triton takes these beside the dictionary of a config; all others, AMD's included, are entries of it.
 LAUNCH_OPTIONS: Final = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 T4_VERSION: Final = "1.0.0"
 _STATUSES: Final = {
     "correct": (Status.OK, Status.SLOW),
@@ -36,11 +37,13 @@ INVALIDITY: Final = {status: name for name, statuses in _STATUSES.items() for st
 def export(trials: Sequence[Trial], form: str) -> str:
     """Return winners of one implementation as text: ``csv``, ``json``, ``triton`` or ``kernel_options``.
 
-    ``csv`` and ``json`` have the columns of the tables; ``started_at`` is in ISO 8601. ``triton`` is Python source that
-    needs only triton: ``CONFIGS``, one ``triton.Config`` for each distinct config, below a comment for each winner that
-    has it; parameters that do not apply are left out. ``kernel_options`` is a JSON list of the winners of ``flex``,
-    torch's FlexAttention: each has its ``shape``, ``device``, ``power_cap_watts`` and ``torch``, the medians
-    ``median_us`` and ``default_us`` of one race, and the ``kernel_options`` to pass to torch's function of that name.
+    ``csv`` and ``json`` have the columns of the tables; ``started_at`` is in ISO 8601. In ``csv`` what is no visible
+    character is a question mark, and a text that a spreadsheet would compute stands behind a quote.
+    ``triton`` is Python source that needs only triton: ``CONFIGS``, one ``triton.Config`` for each distinct config,
+    below a comment for each winner that has it; parameters that do not apply are left out. ``kernel_options`` is a JSON
+    list of the winners of ``flex``, torch's FlexAttention: each has its ``shape``, ``device``, ``power_cap_watts`` and
+    ``torch``, the medians ``median_us`` and ``default_us`` of one race, and the ``kernel_options`` to pass to torch's
+    function of that name.
 
     Raises:
         UnknownNameError: no such form.
@@ -66,12 +69,21 @@ def export(trials: Sequence[Trial], form: str) -> str:
         named = [dict(zip(columns, row, strict=True)) for row in rows]
         return json.dumps({**schema.metadata, "rows": named}, indent=2) + "\n"
     text = io.StringIO(newline="")
-    csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerows([tuple(columns), *rows])
+    csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerows(
+        [tuple(columns), *(map(_cell, row) for row in rows)]
+    )
     return text.getvalue()
 
 
+def _cell(value: Any) -> Any:
+    """Return a value as a cell of CSV: of a text that a spreadsheet would compute or send, the same behind a quote."""
+    if not isinstance(value, str):
+        return value
+    return f"'{printable(value)}" if value.startswith(FORMULA_STARTS) else printable(value)
+
+
 def _triton_source(trials: Sequence[Trial]) -> str:
-    owner = _line(f"{trials[0].operation}/{trials[0].implementation}")
+    owner = printable(f"{trials[0].operation}/{trials[0].implementation}")
     title = f"# Winners of {owner}, written by `autotune export`: shape; device; median; source."
     lines = [title, "import triton", "", "CONFIGS = ["]
     for config in dict.fromkeys(trial.config for trial in trials):
@@ -114,12 +126,7 @@ def _comment(trial: Trial) -> str:
     cap = "" if device.power_cap_watts is None else f" at {device.power_cap_watts} W"
     source = f"{trial.executor} race {trial.race_id} of {trial.started_at:%Y-%m-%d}, triton {trial.toolchain.triton}"
     median = f"{_timing(trial).median_us:.4g} us"
-    return _line(f"{trial.shape}; {device.name}{cap}; {median}; {source}, source {trial.source_hash[:12]}")
-
-
-def _line(text: str) -> str:
-    """Make text of a table fit a comment: a line break in it would be code."""
-    return "".join(char if char.isprintable() else "?" for char in text)
+    return printable(f"{trial.shape}; {device.name}{cap}; {median}; {source}, source {trial.source_hash[:12]}")
 
 
 def to_t4(trials: Sequence[Trial]) -> dict[str, Any]:

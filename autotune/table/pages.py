@@ -88,7 +88,7 @@ def _page_sizes(data: bytes, chunk: Fields, where: str) -> Iterator[int]:
         if size < 0 or kept < 0 or place > end:
             raise _MalformedError
         yield size
-        kind = next((field for field in (*_COUNT_AND_ENCODING, _INDEX) if field in header), None)
+        kind = next((field for field in (*_COUNT_AND_ENCODING, _INDEX) if field in header), 0)
         if kind == _INDEX:
             continue
         count, encoding = (header[kind][field] for field in _COUNT_AND_ENCODING[kind])

@@ -10,6 +10,7 @@ import pytest
 
 from autotune.errors import TableError
 from autotune.table.parquet import decode, encode
+from autotune.trial import Status
 from tests.table import sample
 
 ROW = encode([sample.trial()])
@@ -44,7 +45,8 @@ def _texts(count: int, **options: Any) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    value, groups = value * 2, []  # zigzag
+    groups: list[int] = []
+    value *= 2  # zigzag
     while value >= 128:
         value, groups = value >> 7, [*groups, value & 127 | 128]
     return bytes([*groups, value])
@@ -136,7 +138,7 @@ def test_rows_in_groups_and_pages_of_other_writers_are_read() -> None:
 
 def test_trials_that_all_failed_alike_take_a_byte_for_nine_values_and_are_read() -> None:
     """The least that real rows take, beside which the limit stands."""
-    failed = {"status": sample.Status.COMPILE_ERROR, "timing": None}
+    failed = {"status": Status.COMPILE_ERROR, "timing": None}
     data = encode([sample.trial(number, **failed) for number in range(2000)])
     assert len(decode(data, "table").trials) == 2000
 
