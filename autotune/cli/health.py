@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +23,9 @@ from autotune.table import (
     shipped_portfolios,
     shipped_sweeps,
     shipped_winners,
+    why_open,
 )
+from autotune.table.store import CLOSE
 from autotune.tuning import why_unwritable
 from autotune.units import count_text
 
@@ -128,6 +131,8 @@ def _interpreter() -> Answer:
 def _folder() -> Answer:
     if is_shipped(home()):
         return False, f"{home()} is {NOT_WRITTEN}", "export AUTOTUNE_HOME=another folder"
+    if (reason := why_open(home())) is not None:
+        return False, f"{home()}: {reason}", f"{CLOSE} {shlex.quote(str(home()))}"
     problem = why_unwritable(home())
     if problem is None:
         return True, f"{home()} is writable"

@@ -8,7 +8,7 @@ from autotune.errors import TableError, UsageError
 from autotune.registry import get_implementation, implementation_names
 from autotune.table.parts import OnDamaged, raise_damaged
 from autotune.table.shipped import shipped_winners
-from autotune.table.store import Store, home
+from autotune.table.store import Store, home, warn_open
 from autotune.table.winners import ranked, winners
 from autotune.trial import Trial
 
@@ -73,6 +73,7 @@ def stored_winners(
         on_damaged(error)
         users = []
     else:
+        warn_open(store.root)
         users = store.winners(operation, implementations=names, slug=slug, on_damaged=on_damaged)
     shipped = [
         trial
