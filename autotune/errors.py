@@ -17,7 +17,7 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """Return an exception of somebody else as a message: its type and text in one line, cut where it is long.
 
     Example:

@@ -143,9 +143,9 @@ def library_hash(library: str, version: str) -> str:
 
 @lru_cache(maxsize=64)
 def installed_version(library: str) -> str:
-    """Return a distribution's version without importing it; empty where it is absent."""
+    """Return a distribution's version without importing it; empty where it is absent, and for no name."""
     try:
-        return importlib.metadata.version(library)
+        return importlib.metadata.version(library) if library else ""
     except importlib.metadata.PackageNotFoundError:
         return ""
 

@@ -252,7 +252,7 @@ def _load(path: str) -> Any:
     module, _, attribute = path.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # of a package of somebody else's, which may raise anything
+    except (Exception, SystemExit) as error:  # of a package of somebody else's, which may raise anything
         if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "triton"):
             raise missing_package(error.name) from None
         text = f"reference={path!r} cannot be loaded: {one_line(error)}; expected {EXPECTED}"

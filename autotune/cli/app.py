@@ -59,6 +59,8 @@ def main() -> None:
         code = _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
     except AutotuneError as error:
         code = _fail(str(error), 1)
+    except MemoryError:
+        code = _fail("out of memory: free some, or raise the limit (`ulimit -v`)", 1)
     sys.exit(code)
 
 

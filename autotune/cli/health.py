@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from autotune import platforms
+from autotune.cli.packages import why_no_import
 from autotune.console.options import NOT_WRITTEN
 from autotune.errors import TableError
 from autotune.implementation import installed_version
@@ -56,7 +57,7 @@ def examine() -> list[Finding]:
 def _guarded(check: Callable[[], Answer]) -> Answer:
     try:
         return check()
-    except Exception as error:  # whatever is broken here is what the report is for
+    except (Exception, SystemExit) as error:  # whatever is broken here is what the report is for
         return False, " ".join(str(error).split()) or type(error).__name__
 
 
@@ -75,6 +76,8 @@ def _torch() -> Answer:
     tools = platforms.toolchain()
     if not tools.torch:
         return False, "not installed", INSTALL_GPU
+    if (reason := why_no_import("torch")) is not None:
+        return False, f"{tools.torch} cannot be imported: {reason}", f"{INSTALL_GPU}, with --force-reinstall"
     return True, f"{tools.torch}, built for {tools.cuda or 'the CPU'}"
 
 
@@ -82,6 +85,8 @@ def _triton() -> Answer:
     tools = platforms.toolchain()
     if not tools.triton:
         return False, "not installed", INSTALL_GPU
+    if (reason := why_no_import("triton")) is not None:
+        return False, f"{tools.triton} cannot be imported: {reason}", f"{INSTALL_GPU}, with --force-reinstall"
     if tools.triton.startswith("3.6") and _numpy_version() >= (2, 4):
         return False, f"{tools.triton}: its interpreter fails on numpy 2.4 and newer", "pip install 'numpy<2.4'"
     return True, f"{tools.triton}, ptxas {tools.ptxas or 'not found'}"
@@ -124,6 +129,8 @@ def _memory_checker() -> Answer:
 
 def _interpreter() -> Answer:
     if all(importlib.util.find_spec(name) for name in ("triton", "torch")):
+        if broken := [name for name in ("triton", "torch") if why_no_import(name) is not None]:
+            return False, f"needs {' and '.join(broken)}, which cannot be imported", INSTALL_GPU
         return True, "numbers can be checked without a GPU (fp16, fp32)"
     return False, "needs torch and triton", INSTALL_GPU
 

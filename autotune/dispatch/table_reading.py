@@ -1,5 +1,6 @@
 """Stored rows that may be served, portfolios, and the devices that they name, each read once a generation."""
 
+import warnings
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING
 from autotune import platforms
 from autotune.device import Device, slug_of
 from autotune.dispatch.devices import find_named, known_or_here
+from autotune.errors import one_line
 from autotune.registry import implementation_names, operation_names
 
 if TYPE_CHECKING:
@@ -14,8 +16,24 @@ if TYPE_CHECKING:
 
 
 @cache
+def can_read_tables() -> bool:
+    """Return True if tables can be read at all; without pyarrow that is warned of once, and defaults are served."""
+    try:
+        import autotune.table  # noqa: F401
+    except Exception as error:  # a broken package may raise anything
+        message = (
+            f"no table can be read, so defaults are served: {one_line(error)}; `pip install 'pyarrow>=17'` mends it"
+        )
+        warnings.warn(message, RuntimeWarning, stacklevel=5)
+        return False
+    return True
+
+
+@cache
 def rows_of(operation: str, implementations: tuple[str, ...], slug: str, generation: int) -> "tuple[Served, ...]":
     """Read the stored winners of implementations, on devices of a slug, or on all with ``""``; see ``served_of``."""
+    if not can_read_tables():
+        return ()
     from autotune.table import stored_winners, warn_damaged  # pyarrow takes 0.1 s to import
 
     return tuple(stored_winners(operation, implementations=implementations, slug=slug, on_damaged=warn_damaged))
@@ -40,6 +58,8 @@ def is_valid(row: "Served") -> bool:
 @cache
 def portfolios_of(operation: str, implementation: str, generation: int) -> "tuple[Assignment, ...]":
     """Read the portfolios of an implementation on all architectures."""
+    if not can_read_tables():
+        return ()
     from autotune.table import shipped_portfolios, warn_damaged
 
     return tuple(shipped_portfolios(operation, implementation=implementation, on_damaged=warn_damaged))
@@ -47,6 +67,7 @@ def portfolios_of(operation: str, implementation: str, generation: int) -> "tupl
 
 def forget() -> None:
     """Read the tables anew when they are asked next."""
+    can_read_tables.cache_clear()
     rows_of.cache_clear()
     portfolios_of.cache_clear()
 

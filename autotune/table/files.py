@@ -180,6 +180,8 @@ def _named_errors(path: Path, done: str) -> Iterator[None]:
     except OSError as error:
         reason = "a link to nothing" if isinstance(error, FileNotFoundError) and path.is_symlink() else error.strerror
         raise TableError(f"{path}: cannot be {done}: {reason or error}") from error
+    except MemoryError as error:
+        raise TableError(f"{path}: cannot be {done}: out of memory") from error
 
 
 def read_checksums(folder: Path) -> dict[str, frozenset[str]]:
