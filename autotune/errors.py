@@ -5,14 +5,26 @@ from typing import Final
 MESSAGE_LIMIT: Final = 500  # characters of somebody else's message
 
 
-def one_line(error: Exception) -> str:
+def printable(text: str) -> str:
+    """Replace what is no visible character: a text of a table is shown in one line, and moves no cursor.
+
+    Controls, escape sequences, line breaks and marks that turn the direction of writing become question marks.
+
+    Example:
+        >>> printable("winner\\x1b[2J")
+        'winner?[2J'
+    """
+    return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
+
+
+def one_line(error: BaseException) -> str:
     """Return an exception of somebody else as a message: its type and text in one line, cut where it is long.
 
     Example:
         >>> one_line(RuntimeError("no\\nkernel"))
         'RuntimeError: no kernel'
     """
-    return " ".join(f"{type(error).__name__}: {error}".split())[:MESSAGE_LIMIT]
+    return printable(" ".join(f"{type(error).__name__}: {error}".split()))[:MESSAGE_LIMIT]
 
 
 def is_toolchain_refusal(error: BaseException) -> bool:

@@ -153,8 +153,10 @@ def library_hash(library: str, version: str) -> str:
 
 @lru_cache(maxsize=64)
 def installed_version(library: str) -> str:
-    """Return a distribution's version without importing it; empty where it is absent."""
+    """Return a distribution's version without importing it; empty where it is absent, and for no name."""
     try:
+        if not library:
+            return ""
         found = importlib.metadata.distribution(library)
     except importlib.metadata.PackageNotFoundError:
         return ""

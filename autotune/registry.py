@@ -311,7 +311,7 @@ def _load(path: str) -> Any:
     module, _, attributes = path.partition(":")
     try:
         return reduce(_attribute, attributes.split("."), _module(module))
-    except Exception as error:  # of a package of somebody else's, which may raise anything
+    except (Exception, SystemExit) as error:  # of a package of somebody else's, which may raise anything
         if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "triton"):
             raise missing_package(error.name) from None
         text = f"reference={path!r} cannot be loaded: {one_line(error)}; expected {EXPECTED}"

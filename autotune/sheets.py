@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from autotune import units
+from autotune.errors import printable
 from autotune.trial import Timing
 
 MAX_WHOLE: Final = 60  # rows of an HTML table that is shown whole; a longer one scrolls
@@ -88,7 +89,10 @@ def markdown(sheet: Sheet, *, level: int = 0) -> str:
     blocks = [f"{'#' * level} {sheet.title}"] if level and sheet.title else []
     if sheet.rows:
         rules = ["---" if column.is_text else "---:" for column in sheet.columns]
-        texts = ([cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in (sheet.names, *sheet.texts()))
+        texts = (
+            [printable(cell.replace("\n", " ")).replace("|", "\\|") for cell in row]
+            for row in (sheet.names, *sheet.texts())
+        )
         blocks.append("\n".join(f"| {' | '.join(row)} |" for row in (next(texts), rules, *texts)))
     return "\n\n".join([*blocks, *sheet.notes]) + "\n"
 

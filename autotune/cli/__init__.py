@@ -8,11 +8,30 @@ def main() -> None:
     from autotune.console import interrupts
 
     interrupts.leave_at_once()  # before the imports below, which take a while
-    from autotune.cli.app import main as run
     from autotune.console import streams
 
     streams.outlive_readers()
     try:
-        run()
+        _run()
     finally:
         interrupts.leave_at_once()  # nor may an exception disturb Python's own end
+
+
+def _run() -> None:
+    """Run the command; a package that cannot be imported is named, with what mends it."""
+    import sys
+
+    from autotune.cli import packages
+
+    try:
+        if sys.argv[1:2] == ["doctor"] and (found := packages.examine_required()):
+            packages.report(found)
+            sys.exit(1)
+        from autotune.cli.app import main as run
+
+        run()
+    except Exception as error:
+        if (broken := packages.broken_package(error)) is None:
+            raise
+        print(f"autotune: {broken}", file=sys.stderr)
+        sys.exit(1)

@@ -9,7 +9,7 @@ import click
 from autotune import __version__
 from autotune.console import interrupts, streams
 from autotune.console.command import Group, Reference
-from autotune.errors import AutotuneError, UsageError
+from autotune.errors import AutotuneError, UsageError, printable
 
 EXIT_CODES: Final = "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C, 143 stopped by SIGTERM."
 
@@ -45,7 +45,7 @@ def app(context: click.Context) -> None:
 
 
 def main() -> None:
-    warnings.formatwarning = lambda message, *_, **__: f"autotune: {message}\n"
+    warnings.formatwarning = lambda message, *_, **__: f"{_line(str(message))}\n"
     try:
         code = app(prog_name="autotune", standalone_mode=False)
         sys.stdout.flush()
@@ -60,9 +60,15 @@ def main() -> None:
         code = _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
     except AutotuneError as error:
         code = _fail(str(error), 1)
+    except MemoryError:
+        code = _fail("out of memory: free some, or raise the limit (`ulimit -v`)", 1)
     sys.exit(code)
 
 
 def _fail(text: str, code: int) -> int:
-    print(f"autotune: {' '.join(text.split())}", file=sys.stderr)
+    print(_line(text), file=sys.stderr)
     return code
+
+
+def _line(text: str) -> str:
+    return printable(f"autotune: {' '.join(text.split())}")

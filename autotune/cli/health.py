@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from autotune import platforms
+from autotune.cli.packages import why_no_import
 from autotune.console.options import NOT_WRITTEN
 from autotune.errors import TableError
 from autotune.implementation import installed_version
@@ -28,8 +30,10 @@ from autotune.table import (
     shipped_portfolios,
     shipped_sweeps,
     shipped_winners,
+    why_open,
 )
 from autotune.table.roots import SITE, extra_roots
+from autotune.table.store import CLOSE
 from autotune.tuning import why_unwritable
 from autotune.units import count_text
 
@@ -60,7 +64,7 @@ def examine() -> list[Finding]:
 def _guarded(check: Callable[[], Answer]) -> Answer:
     try:
         return check()
-    except Exception as error:  # whatever is broken here is what the report is for
+    except (Exception, SystemExit) as error:  # whatever is broken here is what the report is for
         return False, " ".join(str(error).split()) or type(error).__name__
 
 
@@ -79,6 +83,8 @@ def _torch() -> Answer:
     tools = platforms.toolchain()
     if not tools.torch:
         return False, "not installed", INSTALL_GPU
+    if (reason := why_no_import("torch")) is not None:
+        return False, f"{tools.torch} cannot be imported: {reason}", f"{INSTALL_GPU}, with --force-reinstall"
     return True, f"{tools.torch}, built for {tools.cuda or 'the CPU'}"
 
 
@@ -86,6 +92,8 @@ def _triton() -> Answer:
     tools = platforms.toolchain()
     if not tools.triton:
         return False, "not installed", INSTALL_GPU
+    if (reason := why_no_import("triton")) is not None:
+        return False, f"{tools.triton} cannot be imported: {reason}", f"{INSTALL_GPU}, with --force-reinstall"
     if tools.triton.startswith("3.6") and _numpy_version() >= (2, 4):
         return False, f"{tools.triton}: its interpreter fails on numpy 2.4 and newer", "pip install 'numpy<2.4'"
     return True, f"{tools.triton}, ptxas {tools.ptxas or 'not found'}"
@@ -128,6 +136,8 @@ def _memory_checker() -> Answer:
 
 def _interpreter() -> Answer:
     if all(importlib.util.find_spec(name) for name in ("triton", "torch")):
+        if broken := [name for name in ("triton", "torch") if why_no_import(name) is not None]:
+            return False, f"needs {' and '.join(broken)}, which cannot be imported", INSTALL_GPU
         return True, "numbers can be checked without a GPU (fp16, fp32)"
     return False, "needs torch and triton", INSTALL_GPU
 
@@ -135,6 +145,8 @@ def _interpreter() -> Answer:
 def _folder() -> Answer:
     if is_shipped(home()):
         return False, f"{home()} is {NOT_WRITTEN}", "export AUTOTUNE_HOME=another folder"
+    if (reason := why_open(home())) is not None:
+        return False, f"{home()}: {reason}", f"{CLOSE} {shlex.quote(str(home()))}"
     problem = why_unwritable(home())
     if problem is None:
         return True, f"{home()} is writable"

@@ -8,7 +8,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -53,7 +53,13 @@ def collected(name: str, make: Callable[..., object], options: dict[str, Decorat
     return decorate
 
 
-class Number(click.ParamType[float]):
+if TYPE_CHECKING:  # click before 8.2 has no such subscript
+    Convertible = click.ParamType[float]
+else:
+    Convertible = click.ParamType
+
+
+class Number(Convertible):
     """An integer or a finite float within limits; an error names the limits."""
 
     def __init__(self, kind: type[int] | type[float], minimum: float | None = None, maximum: float | None = None):

@@ -4,22 +4,38 @@ import json
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 
+from autotune.errors import printable
 from autotune.sheets import Sheet
 
 PIPE_WIDTH: Final = 10_000  # a row of any table in one line, for whatever reads it
 
 
-def make_console(as_json: bool = False) -> Console:
+class PlainConsole(Console):
+    """A console whose texts are characters alone: what a table or a compiler wrote draws nothing on a terminal."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print texts and what rich draws; a text ends with no line break but its last."""
+        super().print(*map(_as_shown, objects), **options)
+
+
+def _as_shown(part: Any) -> Any:
+    if not isinstance(part, str):
+        return part
+    line = part.rstrip("\n")
+    return printable(line) + part[len(line) :]
+
+
+def make_console(as_json: bool = False) -> PlainConsole:
     """Make the console for people: standard output, or standard error where JSON takes the other.
 
     Messages of compilers and paths may hold brackets and colons, so nothing in a text is markup or an emoji.
     """
-    console = Console(stderr=as_json, soft_wrap=True, markup=False, emoji=False, highlight=False)
+    console = PlainConsole(stderr=as_json, soft_wrap=True, markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
         console.width = PIPE_WIDTH
     return console
@@ -38,9 +54,9 @@ def print_sheet(console: Console, sheet: Sheet) -> None:
     if sheet.rows:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in sheet.columns:
-            table.add_column(column.name, justify="left" if column.is_text else "right", overflow="fold")
+            table.add_column(printable(column.name), justify="left" if column.is_text else "right", overflow="fold")
         for row in sheet.texts():
-            table.add_row(*row)
+            table.add_row(*map(printable, row))
         console.print(table)
     for note in sheet.notes:
         console.print(note)

@@ -298,6 +298,8 @@ def _miss(kernel: TunedKernel, on_miss: OnMiss) -> None:
         raise NoTunedKernelError(f"{kernel.operation}: {why.cause}{why.hint}; shape: {kernel.shape}")
     if _switches(_generation).is_disabled:
         return  # tables may know the shape
+    if not table_reading.can_read_tables():
+        return
     from autotune.table import record_miss
 
     record_miss(get_operation(kernel.operation), kernel.shape)

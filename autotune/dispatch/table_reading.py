@@ -1,5 +1,6 @@
 """Stored rows that may be served, portfolios, and the devices that they name, each read once a generation."""
 
+import warnings
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING
 from autotune import platforms
 from autotune.device import Device, slug_of
 from autotune.dispatch.devices import find_named, known_or_here
+from autotune.errors import one_line
 from autotune.registry import implementation_names, operation_names
 
 if TYPE_CHECKING:
@@ -16,8 +18,24 @@ if TYPE_CHECKING:
 
 
 @cache
+def can_read_tables() -> bool:
+    """Return True if tables can be read at all; without pyarrow that is warned of once, and defaults are served."""
+    try:
+        import autotune.table  # noqa: F401
+    except Exception as error:  # a broken package may raise anything
+        message = (
+            f"no table can be read, so defaults are served: {one_line(error)}; `pip install 'pyarrow>=17'` mends it"
+        )
+        warnings.warn(message, RuntimeWarning, stacklevel=5)
+        return False
+    return True
+
+
+@cache
 def rows_of(operation: str, implementations: tuple[str, ...], slug: str, generation: int) -> "tuple[Served, ...]":
     """Read the stored winners of implementations, on devices of a slug, or on all with ``""``; see ``served_of``."""
+    if not can_read_tables():
+        return ()
     from autotune.table import stored_winners, warn_damaged  # pyarrow takes 0.1 s to import
 
     return tuple(stored_winners(operation, implementations=implementations, slug=slug, on_damaged=warn_damaged))
@@ -42,6 +60,8 @@ def is_valid(row: "Served") -> bool:
 @cache
 def portfolios_of(operation: str, implementation: str, generation: int) -> "tuple[Assignment, ...]":
     """Read the portfolios of an implementation on all architectures."""
+    if not can_read_tables():
+        return ()
     from autotune.table import shipped_portfolios, warn_damaged
 
     return tuple(shipped_portfolios(operation, implementation=implementation, on_damaged=warn_damaged))
@@ -62,6 +82,7 @@ def compilations_of(
 
 def forget() -> None:
     """Read the tables anew when they are asked next."""
+    can_read_tables.cache_clear()
     rows_of.cache_clear()
     portfolios_of.cache_clear()
     compilations_of.cache_clear()
@@ -73,14 +94,25 @@ def device_named(
     """Find the device that a name means: in the rows of an operation's implementations, or else in any, with the
     highest power cap; the GPU here; or a known one, of which nothing is recorded.
 
-    The folder that has the name is read first, and mostly alone.
+    The folder that has the name is read first, and mostly alone. A row of the user cannot make another model of a name
+    that tables ship for, nor another architecture of one that is known.
     """
     known = platforms.known_device(name)
     for slug in (slug_of(name if known is None else known.name), ""):
         own = rows_of(operation, implementations, slug, generation) if implementations else ()
-        if (found := find_named(name, _devices(own))) is not None:
+        if (found := _recorded_device(name, own)) is not None:
             return found
-    return find_named(name, _devices(_all_rows(generation))) or known_or_here(name)
+    return _recorded_device(name, _all_rows(generation)) or known_or_here(name)
+
+
+def _recorded_device(name: str, rows: "Iterable[Served]") -> Device | None:
+    """Find the device that a name means in rows: of a model that ships under it, else of the architecture known."""
+    named = {device: origin for device, origin in _origins(rows).items() if platforms.is_named(device, name)}
+    models = {device.model for device, origin in named.items() if origin == "shipped"}
+    known = platforms.known_device(name)
+    if models:
+        return find_named(name, (device for device in named if device.model in models))
+    return find_named(name, (device for device in named if known is None or device.arch == known.arch))
 
 
 def similar_names(name: str, generation: int) -> str:
@@ -96,8 +128,13 @@ def _all_rows(generation: int) -> "Iterator[Served]":
 
 def _devices(rows: "Iterable[Served]") -> list[Device]:
     """List each device that has a valid row once, in the order of the rows: the same in every process."""
-    found: dict[Device, None] = {}
+    return list(_origins(rows))
+
+
+def _origins(rows: "Iterable[Served]") -> dict[Device, str]:
+    """Return whose table has a valid row of each device, in the order of the rows; "shipped" where both have one."""
+    found: dict[Device, str] = {}
     for row in rows:
-        if row.trial.device not in found and is_valid(row):
-            found[row.trial.device] = None
-    return list(found)
+        if found.get(row.trial.device) not in ("shipped", row.origin) and is_valid(row):
+            found[row.trial.device] = row.origin
+    return found

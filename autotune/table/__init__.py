@@ -29,7 +29,7 @@ from autotune.table.shipped import (
     shipped_winners,
     write_shipped,
 )
-from autotune.table.store import Store, home, read_misses, record_miss, warn_damaged
+from autotune.table.store import Store, home, read_misses, record_miss, warn_damaged, warn_open, why_open
 from autotune.table.t4 import to_t4
 from autotune.table.winners import ranked, tie_set, winners
 
@@ -72,6 +72,8 @@ __all__ = [
     "to_t4",
     "undisturbed_times",
     "warn_damaged",
+    "warn_open",
+    "why_open",
     "winners",
     "write_comparisons",
     "write_compilations",

@@ -4,9 +4,9 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from autotune.errors import UnknownNameError, UsageError
+from autotune.errors import UnknownNameError, UsageError, printable
 from autotune.registry import get_implementation, implementations_of, operation_names
 from autotune.table.exchange import require_one, to_document
 from autotune.trial import Timing, Trial
@@ -14,16 +14,18 @@ from autotune.trial import Timing, Trial
 FORMS: Final = ("csv", "json", "triton-config", "flex", "python")
 # Triton takes these beside the dictionary of a config; all others, AMD's included, are entries of it.
 LAUNCH_OPTIONS: Final = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def export(trials: Sequence[Trial], form: str) -> str:
     """Return winners of one implementation as text, in one of ``FORMS``.
 
     ``csv`` and ``json`` have the columns of the tables; ``started_at`` is in ISO 8601, and ``from_json`` reads all rows
-    back. ``triton-config`` is Python source that needs only triton: ``CONFIGS``, one ``triton.Config`` for each
-    distinct config, below a comment for each winner that has it; parameters that do not apply are left out. ``python``
-    is a module without dependencies (``autotune.table.vendored``). ``flex`` is a JSON list of the winners of ``flex``,
-    torch's FlexAttention: each has its ``shape``, ``device``, ``power_cap_watts`` and ``torch``, the medians
+    back. In ``csv`` what is no visible character is a question mark, and a text that a spreadsheet would compute stands
+    behind a quote. ``triton-config`` is Python source that needs only triton: ``CONFIGS``, one ``triton.Config`` for
+    each distinct config, below a comment for each winner that has it; parameters that do not apply are left out.
+    ``python`` is a module without dependencies (``autotune.table.vendored``). ``flex`` is a JSON list of the winners of
+    ``flex``, torch's FlexAttention: each has its ``shape``, ``device``, ``power_cap_watts`` and ``torch``, the medians
     ``median_us`` and ``default_us`` of one race, and the ``kernel_options`` to pass to torch's function.
 
     Raises:
@@ -38,7 +40,7 @@ def export(trials: Sequence[Trial], form: str) -> str:
         document = to_document(trials)
         if form == "json":
             return json.dumps(document, indent=2, allow_nan=False) + "\n"
-        rows = [tuple(row.values()) for row in document["rows"]]
+        rows = [tuple(map(_cell, row.values())) for row in document["rows"]]
         text = io.StringIO(newline="")
         lines = [tuple(document["rows"][0]), *rows]
         csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerows(lines)
@@ -53,8 +55,15 @@ def export(trials: Sequence[Trial], form: str) -> str:
     return vendored_source(trials)
 
 
+def _cell(value: Any) -> Any:
+    """Return a value as a cell of CSV: of a text that a spreadsheet would compute or send, the same behind a quote."""
+    if not isinstance(value, str):
+        return value
+    return f"'{printable(value)}" if value.startswith(FORMULA_STARTS) else printable(value)
+
+
 def _triton_source(trials: Sequence[Trial]) -> str:
-    owner = _line(f"{trials[0].operation}/{trials[0].implementation}")
+    owner = printable(f"{trials[0].operation}/{trials[0].implementation}")
     title = f"# Winners of {owner}, written by `autotune export`: shape; device; median; source."
     lines = [title, "import triton", "", "CONFIGS = ["]
     for config in dict.fromkeys(trial.config for trial in trials):
@@ -97,9 +106,4 @@ def _comment(trial: Trial) -> str:
     cap = "" if device.power_cap_watts is None else f" at {device.power_cap_watts} W"
     source = f"{trial.executor} race {trial.race_id} of {trial.started_at:%Y-%m-%d}, triton {trial.toolchain.triton}"
     median = f"{_timing(trial).median_us:.4g} us"
-    return _line(f"{trial.shape}; {device.name}{cap}; {median}; {source}, source {trial.source_hash[:12]}")
-
-
-def _line(text: str) -> str:
-    """Make text of a table fit a comment: a line break in it would be code."""
-    return "".join(char if char.isprintable() else "?" for char in text)
+    return printable(f"{trial.shape}; {device.name}{cap}; {median}; {source}, source {trial.source_hash[:12]}")

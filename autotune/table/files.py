@@ -96,6 +96,31 @@ def _write_new(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def is_open_to_all(folder: Path) -> bool:
+    """Return True for a folder that every user of the machine can write to; False for one that is not there."""
+    try:
+        return bool(os.stat(folder).st_mode & stat.S_IWOTH)
+    except OSError:
+        return False
+
+
+def require_own_links(folder: Path, root: Path) -> None:
+    """Refuse to write into a folder that a link of another user leads to, on the way from ``root``, itself not meant.
+
+    Raises:
+        TableError: such a link is there.
+    """
+    for path in (folder, *folder.parents):
+        if path == root or path == path.parent:
+            return
+        with _named_errors(path, "looked at"):
+            if not os.path.lexists(path):
+                continue
+            found = os.lstat(path)
+            if stat.S_ISLNK(found.st_mode) and found.st_uid not in (os.geteuid(), 0):
+                raise TableError(f"{path}: cannot be written: it is a link that another user made; remove it")
+
+
 def remove(path: Path) -> None:
     """Remove a file that may be gone already."""
     with _named_errors(path, "removed"):
@@ -155,6 +180,8 @@ def _named_errors(path: Path, done: str) -> Iterator[None]:
     except OSError as error:
         reason = "a link to nothing" if isinstance(error, FileNotFoundError) and path.is_symlink() else error.strerror
         raise TableError(f"{path}: cannot be {done}: {reason or error}") from error
+    except MemoryError as error:
+        raise TableError(f"{path}: cannot be {done}: out of memory") from error
 
 
 def read_checksums(folder: Path) -> dict[str, frozenset[str]]:

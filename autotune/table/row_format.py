@@ -31,7 +31,7 @@ from autotune.table.schema import (
     choice,
     schema_named,
 )
-from autotune.table.shipped import read_listed, write_listed
+from autotune.table.shipped import RESULTS, read_listed, write_listed
 
 _PARTS: Final = ("device", "shape", "config")  # fields that take several columns each
 _OWN: Final = (
@@ -118,13 +118,15 @@ class RowFormat(Generic[RowT]):
         arrow = pa.schema([pa.field(column.name, column.domain.type, column.nullable) for column in all_columns])
         return encode_columns(columns, arrow, self._metadata(schema), where)
 
-    def decode(self, data: bytes, where: str) -> list[RowT]:
+    def decode(self, data: bytes, where: str, *, is_shipped: bool = False) -> list[RowT]:
         """Read the bytes of a file; rows that are not of today's space, or implementation, are left out.
+
+        ``is_shipped``: see ``autotune.table.parquet.decode``.
 
         Raises:
             TableError: the bytes are no such file, exceed a reader's limits or hold an impossible value.
         """
-        file, said = read_metadata(data, where)
+        file, said = read_metadata(data, where, is_shipped=is_shipped)
         if said.keys() != {self.version_key, *OWNER_KEYS}:
             raise TableError(f"{where}: not {self.title} of autotune: its metadata are {sorted(said) or 'absent'}")
         if (version := said[self.version_key]) != self.version:
@@ -150,7 +152,7 @@ class RowFormat(Generic[RowT]):
 
     def _decode_placed(self, results: Path, name: str, data: bytes) -> list[RowT]:
         where = str(results / name)
-        rows = self.decode(data, where)
+        rows = self.decode(data, where, is_shipped=results == RESULTS)
         if rows and (belongs := self._place(rows, where)) != name:
             raise TableError(f"{where}: holds the {self._noun} that belongs at {belongs}")
         return rows

@@ -9,7 +9,7 @@ from autotune.registry import get_implementation, implementation_names
 from autotune.table.parts import OnDamaged, raise_damaged
 from autotune.table.roots import Origin, extra_roots
 from autotune.table.shipped import shipped_winners
-from autotune.table.store import Store, home
+from autotune.table.store import Store, home, warn_open
 from autotune.table.winners import ranked, winners
 from autotune.trial import Trial
 
@@ -77,6 +77,8 @@ def stored_winners(
         stores.append(("user", root or home()))
     except TableError as error:  # an account without a home folder: what ships is served
         on_damaged(error)
+    else:
+        warn_open(stores[0][1])
     stores += [(origin, path) for origin, path, _ in extra_roots(on_damaged)]
     rows = [
         Served(trial, origin)

@@ -77,7 +77,7 @@ def shipped_sweeps(
     """Return the recorded sweeps of an operation's implementations, or of one, by path."""
 
     def describe(results: Path, name: str, data: bytes) -> Sweep:
-        return Sweep(*owner_of(data, str(results / name)), Path(name), results)
+        return Sweep(*owner_of(data, str(results / name), is_shipped=results == RESULTS), Path(name), results)
 
     sweeps = read_listed(results, f"*/{operation}/{SWEEPS}/*.parquet", describe, on_damaged)
     return [sweep for sweep in sweeps if implementation in ("", sweep.implementation)]
@@ -181,7 +181,7 @@ def _read_one(results: Path, name: str, checksums: Checksums, read: Read[T]) -> 
 
 
 def _decode_placed(results: Path, name: str, data: bytes) -> Table:
-    table = decode(data, str(results / name))
+    table = decode(data, str(results / name), is_shipped=results == RESULTS)
     _require_place(name, table, str(results / name))
     return table
 

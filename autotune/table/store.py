@@ -7,6 +7,8 @@ import errno
 import itertools
 import json
 import os
+import shlex
+import stat
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
@@ -19,7 +21,7 @@ from autotune.operation import Operation
 from autotune.registry import get_operation, implementation_names
 from autotune.shape import Shape
 from autotune.table import first_release
-from autotune.table.files import read_bytes, write_together
+from autotune.table.files import is_open_to_all, read_bytes, require_own_links, write_together
 from autotune.table.order import in_order
 from autotune.table.outsiders import Outsider
 from autotune.table.parquet import encode
@@ -28,16 +30,20 @@ from autotune.table.winners import winners
 from autotune.trial import Trial
 
 MISSES: Final = "misses.jsonl"
+CLOSE: Final = "chmod o-w"
 
 
 def home() -> Path:
     """Return the folder of the user's store: ``$AUTOTUNE_HOME``, or ``autotune`` in the XDG data folder.
 
     Raises:
-        TableError: neither is set and the user has no home folder.
+        TableError: neither is set and the user has no home folder, or the variable begins with the ``~`` of no user.
     """
     if chosen := os.environ.get("AUTOTUNE_HOME"):
-        return Path(chosen).expanduser().absolute()
+        try:
+            return Path(chosen).expanduser().absolute()
+        except (RuntimeError, OSError) as error:  # OSError: the current folder was removed
+            raise TableError(f"AUTOTUNE_HOME={chosen!r} names no folder ({error}); set it to a whole path") from error
     data = os.environ.get("XDG_DATA_HOME", "")
     if os.path.isabs(data):  # the XDG specification: a relative path is to be ignored
         return Path(data) / "autotune"
@@ -50,6 +56,17 @@ def home() -> Path:
 def warn_damaged(error: TableError) -> None:
     """Go on without a damaged part and warn of it once in the life of the process: for serving."""
     _warn_once(f"{error}; its rows are not used", stacklevel=3)
+
+
+def warn_open(root: Path) -> None:
+    """Warn, once in the life of the process, of a store that every user of the machine can write to."""
+    if (reason := why_open(root)) is not None:
+        _warn_once(f"{root}: {reason}; `{CLOSE} {shlex.quote(str(root))}` ends that", stacklevel=3)
+
+
+def why_open(root: Path) -> str | None:
+    """Return the reason to close a store to other users; None where none of them can write to it."""
+    return "every user of this machine can add rows there, which are then served" if is_open_to_all(root) else None
 
 
 @cache
@@ -103,6 +120,8 @@ class Store:
             shelf = Shelf(self.root / device.slug, operation, name)
             data = encode([trial for trial in batch if trial.implementation == name], str(shelf.folder))
             parts[shelf.part_of(data)] = data
+        for part in parts:
+            require_own_links(part.parent, self.root)
         with saying_what_is_kept():
             write_together(parts)
         return list(parts)
@@ -217,12 +236,24 @@ def record_miss(operation: Operation[Any], shape: Shape) -> None:
 def _record_once(path: Path, operation: str, shape: Shape) -> None:
     line = json.dumps({"operation": operation, **shape.as_dict()}) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "ab+", buffering=0) as file:
+    # Whoever can write into the folder could let a link lead to any file of this user, or a pipe wait for its reader.
+    with open(path, "ab+", buffering=0, opener=_open_no_link) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
         size = file.seek(0, os.SEEK_END)
         torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
         data = (f"\n{line}" if torn else line).encode()
         if os.write(file.fileno(), data) < len(data):  # one write: lines of several processes do not mix
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "a link, which is not followed") from None
+        raise
 
 
 def read_misses(root: Path | None = None) -> list[tuple[Operation[Any], Shape]]:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from autotune import dispatch, registry
+from autotune.cli import health
 from autotune.cli.app import main
 from autotune.console import interrupts
 from autotune.correctness import Verdict
@@ -93,6 +94,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         return
     sample.serve_from(monkeypatch, here.home, here.results)
     sample.hide_gpu(monkeypatch)
+    monkeypatch.setattr(health, "why_no_import", lambda name: None)  # which takes seconds to find
     for registered in ("_operations", "_implementations"):  # none that other tests registered in this process
         ours = {name: path for name, path in getattr(registry, registered).items() if path.startswith("autotune.")}
         monkeypatch.setattr(registry, registered, ours)

@@ -30,6 +30,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(platforms, "current_device", lambda index=None: NVIDIA_H200)
     monkeypatch.setattr(health, "_numpy_version", lambda: (2, 3))
     monkeypatch.setattr(health, "installed_version", lambda library: "1.32.0")
+    monkeypatch.setattr(health, "why_no_import", lambda name: None)
     monkeypatch.setattr(cuda_tools, "why_no_sanitizer", lambda: None)
     return tmp_path
 
@@ -53,6 +54,14 @@ def test_a_machine_in_order_needs_nothing(machine: Path) -> None:
     assert finding("memory checker").text == "compute-sanitizer works: python -m benchmarks.memcheck"
     assert "flash_attention: 1 winner, 0 sweeps" in finding("shipped tables").text
     assert finding("toolchain").text == "measured on NVIDIA H200: triton 3.6.0, torch 2.13.0"
+
+
+@pytest.mark.parametrize("name", ["torch", "triton"])
+def test_a_compiler_that_does_not_import_is_not_well(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "why_no_import", {name: "OSError: libx.so"}.get)
+    assert finding(name).text.endswith("cannot be imported: OSError: libx.so")
+    assert finding("interpreter").text == f"needs {name}, which cannot be imported"
+    assert not any(finding(subject).ok for subject in (name, "interpreter"))
 
 
 def test_windows_is_told_of_wsl2(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,15 @@
 
 import re
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
-from autotune.dispatch import get_kernel, reload
+from autotune.dispatch import device_by_name, get_kernel, reload
 from autotune.errors import MissingDependencyError, NoTunedKernelError
+from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from tests import sample
 from tests.dispatch.tables import CAPPED, H200, PAGED, SLOWER, Tables
 
@@ -177,3 +178,25 @@ def test_without_a_name_and_a_gpu_is_an_error(tables: Tables, monkeypatch: pytes
     monkeypatch.setattr(platforms, "current_device", _no_gpu)
     with pytest.raises(MissingDependencyError, match="no GPU"):
         get_kernel(sample.shape())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"arch": "gfx942"}, {"memory_mib": 1}, {"sm_count": 1}, {"arch": "gfx942", "power_cap_watts": 1000}],
+    ids=str,
+)
+def test_a_row_of_the_user_does_not_make_another_gpu_of_a_name_that_ships(
+    tables: Tables, changes: dict[str, Any]
+) -> None:
+    tables.ship(sample.trial(chosen=SLOWER))
+    device = replace(NVIDIA_H200, **{"power_cap_watts": 900, **changes})
+    tables.tune(sample.trial(device=device, chosen=IMPLEMENTATION.space.default(sample.shape(), device)))
+    kernel = get_kernel(sample.shape(), device=H200)
+    assert (kernel.config, kernel.provenance.origin) == (SLOWER, "shipped")
+
+
+def test_a_row_of_another_vendor_does_not_take_a_known_name(tables: Tables) -> None:
+    device = replace(NVIDIA_H200, arch="gfx942")
+    tables.tune(sample.trial(device=device, chosen=IMPLEMENTATION.space.default(sample.shape(), device)))
+    assert get_kernel(sample.shape(), device=H200).provenance.rung == "default"
+    assert device_by_name(H200) == NVIDIA_H200

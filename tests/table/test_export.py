@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import unicodedata
 from datetime import UTC
 from typing import Any
 
@@ -40,8 +41,16 @@ def test_json_and_csv_hold_every_value(trials: list[Trial]) -> None:
     assert document == {**schema.metadata, "rows": expected}
     cells = list(csv.DictReader(io.StringIO(export(finite, "csv"), newline=""), strict=True))
     assert cells == [
-        {name: "" if value is None else str(value) for name, value in row.items()} for row in document["rows"]
+        {name: "" if value is None else _cell_of(value) for name, value in row.items()} for row in document["rows"]
     ]
+
+
+def _cell_of(value: object) -> str:
+    """Return the text of a value with a mark for what is no character, behind a quote where it would be a formula."""
+    if not isinstance(value, str):
+        return str(value)
+    shown = "".join("?" if unicodedata.category(each)[0] in "CZ" and each != " " else each for each in value)
+    return f"'{shown}" if value and value[0] in "=+-@\t\r" else shown
 
 
 def test_json_and_csv_have_the_columns_of_the_table() -> None:

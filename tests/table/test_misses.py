@@ -85,3 +85,21 @@ def test_an_account_without_a_home_folder_is_warned_once(monkeypatch: pytest.Mon
     with pytest.warns(RuntimeWarning, match="recorded in the home folder .there is no home folder.; `autotune search"):
         record_miss(OPERATION, sample.SHAPE)
     record_miss(OPERATION, sample.SHAPE)  # silently
+
+
+def test_a_link_is_not_followed(misses: Path, tmp_path: Path) -> None:
+    """Whoever can write into the folder could let it lead to any file of this user."""
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    misses.symlink_to(precious)
+    with pytest.warns(RuntimeWarning, match="a link, which is not followed"):
+        record_miss(OPERATION, replace(sample.SHAPE, batch=10))
+    assert precious.read_text() == "kept"
+
+
+def test_a_home_of_no_user_is_told_and_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_HOME", "~nosuchuser/x")
+    with pytest.raises(TableError, match=r"^AUTOTUNE_HOME='~nosuchuser/x' names no folder .*; set it to a whole path"):
+        module.home()
+    with pytest.warns(RuntimeWarning, match="missed shapes cannot be recorded in the home folder"):
+        record_miss(OPERATION, replace(sample.SHAPE, batch=11))

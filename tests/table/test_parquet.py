@@ -245,12 +245,14 @@ def test_foreign_writers_of_the_right_columns_are_read() -> None:
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     data = encode([sample.trial(number) for number in range(11)])
     for limit, value, named in (
-        ("MAX_ROWS", 10, "11 rows"),
+        ("MAX_VALUES", 11 * 86 - 1, "946 values"),
         ("MAX_COLUMNS", 85, "86 columns"),
+        ("MAX_PAGES", 100, "101 pages"),
         ("MAX_DECODED_BYTES", 1000, "decoded bytes"),
+        ("MAX_FOOTER_BYTES", 1000, "bytes of footer"),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(f"autotune.table.parquet.{limit}", value)
+            patch.setattr(f"autotune.table.pages.{limit}", value)
             with pytest.raises(TableError, match=named):
                 decode(data, "table")
     monkeypatch.setattr("autotune.table.parquet.MAX_FILE_BYTES", 1000)

@@ -17,7 +17,7 @@ import pytest
 from autotune.device import NVIDIA_H200
 from autotune.errors import TableError
 from autotune.space import Config
-from autotune.table import Store, home, warn_damaged
+from autotune.table import Store, home, stored_winners, warn_damaged
 from autotune.table.order import in_order
 from autotune.trial import Trial
 from tests.table import sample
@@ -354,3 +354,34 @@ def test_no_home_folder_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Path, "home", no_home)
     with pytest.raises(TableError, match="set AUTOTUNE_HOME"):
         home()
+
+
+def test_a_link_of_another_user_is_not_written_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere, store = tmp_path / "elsewhere", Store(tmp_path / "home")
+    elsewhere.mkdir()
+    store.root.mkdir()
+    (store.root / "nvidia_h200").symlink_to(elsewhere)
+    store.append([sample.trial()])  # the user's own link is followed
+    monkeypatch.setattr(os, "geteuid", lambda: os.stat(elsewhere).st_uid + 1)
+    lstat = os.lstat
+    monkeypatch.setattr(os, "lstat", lambda path: os.stat_result((*lstat(path)[:4], 4242, *lstat(path)[5:])))
+    before = list(elsewhere.rglob("*.parquet"))
+    with pytest.raises(TableError, match="nvidia_h200: cannot be written: it is a link that another user made"):
+        store.append([sample.trial(1)])
+    assert list(elsewhere.rglob("*.parquet")) == before
+
+
+def test_a_store_that_every_user_can_write_to_is_warned_of_once(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.warns(RuntimeWarning, match="every user of this machine can add rows there.*chmod o-w"):
+        stored_winners(sample.NAME, root=tmp_path)
+    assert stored_winners(sample.NAME, root=tmp_path) == []  # silently
+
+
+@pytest.mark.parametrize("name", ["~nosuchuser/x", "/dev/null", "/dev/null/x", "x" * 5000, "/proc/self/fd/0", "a\nb"])
+def test_what_ships_is_served_whatever_the_home_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_HOME", name)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert stored_winners("flash_attention", slug="nvidia_h200", on_damaged=warn_damaged)
+    assert all(issubclass(each.category, RuntimeWarning) for each in said)
