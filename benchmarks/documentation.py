@@ -28,8 +28,8 @@ IMAGES: Final = ROOT / "docs" / "images"
 PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "results.md")
 H200: Final = "nvidia_h200"
 H100: Final = "nvidia_h100_80gb_hbm3"
-PICTURED: Final = "gluon_hopper_b16_h16_s1024_d128_causal_bfloat16"
-PICTURE_SIZE: Final = (1100, 1180)
+PICTURED: Final = "triton_b4_h16_s4096_d128_causal_bfloat16"
+PICTURE_SIZE: Final = (1100, 985)
 CHROMIUM: Final = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 STEPS: Final = (1, 2, 2.5, 5, 10)
 
@@ -253,7 +253,7 @@ FIGURES: Final[Mapping[str, Callable[[Path], None]]] = {
 
 
 def take_picture(path: Path) -> None:
-    """Write the first screen of the pictured sweep's report as PNG; exit where there is no Chromium."""
+    """Write the pictured sweep's section of its report as PNG; exit where there is no Chromium."""
     chromium = next((found for name in CHROMIUM if (found := shutil.which(name))), None)
     if chromium is None:
         sys.exit("benchmarks.documentation: no Chromium is installed; `apt-get install chromium`")
@@ -261,9 +261,17 @@ def take_picture(path: Path) -> None:
         page = Path(folder) / "report.html"
         report = [sys.executable, "-m", "autotune", "report", PICTURED, "--output", str(page)]
         subprocess.run(report, check=True, cwd=ROOT)
+        page.write_text(without_overview(page.read_text(encoding="utf-8")), encoding="utf-8")
         size = ",".join(map(str, PICTURE_SIZE))
         flags = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={size}")
         subprocess.run([chromium, *flags, f"--screenshot={path}", page.as_uri()], check=True, capture_output=True)
+
+
+def without_overview(html: str) -> str:
+    """Leave out what stands between a report's title and its first problem, whose drawings the picture is of."""
+    html = re.sub(r"<nav.*?</nav>", "", html, count=1, flags=re.S)
+    problem = html.rindex("<", 0, html.index('id="problem-0"'))
+    return html[: html.index('<div class="cards">')] + html[problem:]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -47,19 +47,20 @@ class Link:
 
 def links(page: Path) -> Iterator[Link]:
     """Yield the links of a page, those in blocks of code left out."""
-    for target in _LINK.findall(_prose(page)):
+    for target in _LINK.findall(prose(page)):
         yield Link(page, target)
 
 
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub and mkdocs.yml make them."""
     found: set[str] = set()
-    for heading in re.findall(r"^#{1,6} (.+)$", _prose(page), re.M):
+    for heading in re.findall(r"^#{1,6} (.+)$", prose(page), re.M):
         text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
         name = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
         found.add(name if name not in found else f"{name}-1")
     return found
 
 
-def _prose(page: Path) -> str:
+def prose(page: Path) -> str:
+    """Return the text of a page without its blocks of code."""
     return re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)

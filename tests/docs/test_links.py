@@ -7,10 +7,11 @@ from typing import Final
 import pytest
 
 from tests.docs.blocks import DOCS, PAGES, ROOT
-from tests.docs.links import Link, anchors, links
+from tests.docs.links import Link, anchors, links, prose
 
 START: Final = DOCS / "index.md"
 QUESTIONS: Final = DOCS / "questions.md"
+ABSENT: Final = {"kernels/__init__.py"}  # which a page says must not be there
 LINKING: Final = (*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md")
 
 
@@ -56,3 +57,18 @@ def test_thirty_questions_are_answered_two_clicks_from_the_start() -> None:
 
 def test_every_page_is_two_clicks_from_the_start() -> None:
     assert set(DOCS.glob("*.md")) - reached(START, 2) - {DOCS / "contributing.md"} == set()
+
+
+def paths(page: Path) -> list[str]:
+    """Return the files and folders of the clone that a page names in its prose; those with placeholders are none."""
+    named = re.findall(r"`([\w./{},-]+)`", prose(page))
+    tops = ("autotune", "benchmarks", "docs", "examples", "kernels", "results", "search_spaces", "tests")
+    return [
+        name for name in named if name.split("/")[0] in tops and "/" in name and not re.search(r"[A-Z]{4}|[{]", name)
+    ]
+
+
+@pytest.mark.parametrize("page", LINKING[:-1], ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_of_the_clone_exist(page: Path) -> None:
+    """The changelog is left out: it names what was."""
+    assert [name for name in paths(page) if name not in ABSENT and not (ROOT / name).exists()] == []

@@ -64,3 +64,10 @@ def test_the_readme_is_short_and_its_picture_small() -> None:
     assert len(lines) <= 80
     pictures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", "\n".join(lines))
     assert [(ROOT / name).stat().st_size < 300_000 for name in pictures] == [True]
+
+
+def test_the_picture_begins_at_the_first_problem() -> None:
+    html = (
+        '<h1>T</h1><nav a="b">N</nav><main><div class="cards">C</div><p>S</p><details open id="problem-0">P</details>'
+    )
+    assert documentation.without_overview(html) == '<h1>T</h1><main><details open id="problem-0">P</details>'
