@@ -206,7 +206,9 @@ def _shipped_source() -> Answer:
     others = [
         f"; those of {each.title} with another {each.library} than here"
         for each, found in rows
-        if installed_version(each.library) and any(trial.source_hash != each.source_hash for trial in found)
+        if each.library
+        and installed_version(each.library)
+        and any(trial.source_hash != each.source_hash for trial in found)
     ]
     return True, f"shipped winners were measured with this source{''.join(others)}"
 

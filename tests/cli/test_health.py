@@ -13,6 +13,7 @@ from autotune import platforms, registry
 from autotune.cli import health
 from autotune.cli.health import Finding, examine
 from autotune.device import NVIDIA_H200
+from autotune.implementation import installed_version
 from autotune.lab.machine import cuda_tools
 from autotune.table import Store, write_shipped
 from autotune.trial import Trial
@@ -152,6 +153,12 @@ def test_tables_of_another_toolchain_or_source_are_said(machine: Path) -> None:
     assert finding("toolchain").text.endswith("triton 3.9.0, torch 2.13.0; triton here is 3.6.0")
     found = finding("kernel source")
     assert (found.ok, found.fix) == (False, "autotune search")
+
+
+def test_winners_of_ours_ask_for_the_version_of_no_library(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "installed_version", installed_version)
+    ship(machine, sample.trial())
+    assert finding("kernel source").text == "shipped winners were measured with this source"
 
 
 def test_winners_of_a_library_are_of_the_version_that_measured_them(

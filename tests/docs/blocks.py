@@ -5,6 +5,7 @@ A remark is an HTML comment on the line above a fence, which no reader sees:
 - ``<!-- not run: needs a GPU -->``: the block is only checked for names and options that exist;
 - ``<!-- file: first.py -->``: the block is written to that file, for the blocks behind it;
 - ``<!-- output -->``: what the Python block before it prints;
+- ``<!-- exit: 2 -->``: the last command ends with that code, as a wrong one should;
 - ``<!-- needs: duckdb -->``: run where this package or command is installed, as after ``make docs``.
 """
 
@@ -19,7 +20,7 @@ DOCS: Final = ROOT / "docs"
 PAGES: Final = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
 RUN: Final = ("bash", "console", "python")
 SHOWN: Final = ("json", "sql", "text", "toml", "yaml", "dockerfile")
-REMARKS: Final = ("not run", "file", "output", "needs")
+REMARKS: Final = ("not run", "file", "output", "exit", "needs")
 _REMARK: Final = re.compile(r"<!-- ([a-z ]+?)(?:: (.+))? -->")
 
 

@@ -50,10 +50,11 @@ class Reader:
         elif block.language == "python":
             self._printed = self._execute(block)
         elif block.language == "bash":
-            self._command(block, "\n".join(["set -e", block.text]))
+            self._command(block, "\n".join(["set -e", block.text]), _exit_code(block))
         else:
+            *_, last = transcript(block.text)
             for command, shown in transcript(block.text):
-                printed = self._command(block, command)
+                printed = self._command(block, command, _exit_code(block) if (command, shown) == last else 0)
                 assert is_shown(printed, shown), f"{block.place}: {command} printed\n{printed}"
 
     def _execute(self, block: Block) -> str:
@@ -65,7 +66,7 @@ class Reader:
         assert not failure, f"{block.place}: {failure}"
         return printed
 
-    def _command(self, block: Block, script: str) -> str:
+    def _command(self, block: Block, script: str, code: int) -> str:
         ran = subprocess.run(
             ["bash", "-c", script],
             cwd=self.folder,
@@ -75,7 +76,7 @@ class Reader:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        assert ran.returncode == 0, f"{block.place}: exit code {ran.returncode}\n{ran.stdout}"
+        assert ran.returncode == code, f"{block.place}: exit code {ran.returncode}\n{ran.stdout}"
         return ran.stdout.replace(self._environment["HOME"], "~")
 
 
@@ -148,6 +149,10 @@ def _answer(stream: IO[str]) -> tuple[str, str]:
     assert line, "the Python session ended"
     printed, failure = json.loads(line)
     return printed, failure
+
+
+def _exit_code(block: Block) -> int:
+    return int(block.value) if block.remark == "exit" else 0
 
 
 def _is_installed(name: str) -> bool:

@@ -42,6 +42,9 @@ def test_a_page_is_read_in_order_and_its_mistakes_are_seen(tmp_path: Path) -> No
         page.read(Block(PAGE, 3, "python", "print(x + 2)\n", "file", "two.py"))
         page.read(Block(PAGE, 4, "console", "$ python -c 'print(3)'\n3\n$ ls two.py\ntwo.py\n"))
         page.read(Block(PAGE, 5, "bash", "exit 1\n", "not run", "needs a GPU"))
+        page.read(Block(PAGE, 5, "console", "$ true\n$ exit 3\n", "exit", "3"))
+        with pytest.raises(AssertionError, match="exit code 0"):
+            page.read(Block(PAGE, 5, "bash", "true\n", "exit", "3"))
         page.read(Block(PAGE, 6, "bash", "exit 1\n", "needs", "no_such_package"))
         with pytest.raises(AssertionError, match=r"(?s)test_running\.py:7: .*NameError"):
             page.read(Block(PAGE, 7, "python", "print(y)\n"))
