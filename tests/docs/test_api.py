@@ -41,5 +41,11 @@ def test_a_function_says_what_it_raises_and_shows_a_call(name: str) -> None:
     assert re.search(rf"\b{name}\(", text.partition("Example")[2]), "no example"
     assert "Raises:" in text or name in NEVER_RAISE
     arguments = inspect.signature(getattr(autotune, name)).parameters
-    keywords = [each.name for each in arguments.values() if each.kind is each.KEYWORD_ONLY]
-    assert [each for each in keywords if not re.search(rf"\b{each}\b", text)] == []
+    assert [each for each in arguments if not re.search(rf"\b{each}\b", text)] == []
+
+
+@pytest.mark.parametrize("name", ["append_kv", "attention", "merge_attention", "paged_decode", "paged_prefill"])
+def test_a_function_of_tensors_says_their_sizes_and_types(name: str) -> None:
+    text = inspect.getdoc(getattr(autotune, name)) or ""
+    assert re.search(r"``(q |k )?\[[^\]]+\]``", text), "no sizes"
+    assert re.search(r"fp16|fp32|dtype", text), "no types"
