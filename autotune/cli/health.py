@@ -206,7 +206,7 @@ def _shipped_source() -> Answer:
     others = [
         f"; those of {each.title} with another {each.library} than here"
         for each, found in rows
-        if each.library
+        if each.library is not None
         and installed_version(each.library)
         and any(trial.source_hash != each.source_hash for trial in found)
     ]
