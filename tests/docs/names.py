@@ -11,9 +11,8 @@ from typing import Final
 import click
 
 import autotune
-from autotune.cli.analyze import analyze
 from autotune.cli.app import COMMANDS
-from autotune.console.command import Reference
+from autotune.console.command import Group, Reference
 from tests.docs.blocks import ROOT
 
 TARGETS: Final = frozenset(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
@@ -59,16 +58,16 @@ def _wrong_command(line: str) -> Iterator[str]:
             yield from (f"make {each}" for each in words[1:] if "=" not in each and each not in TARGETS)
 
 
-def _wrong_options(words: list[str]) -> Iterator[str]:
-    references: Mapping[str, Reference] = COMMANDS
-    if words[:1] == ["analyze"]:
-        references, words = analyze.references, words[1:]
+def _wrong_options(words: list[str], references: Mapping[str, Reference] = COMMANDS) -> Iterator[str]:
     if not words or not words[0].islower() or words[0].startswith("-"):
         return  # the command itself, or a placeholder
     if words[0] not in references:
         yield f"autotune {words[0]}"
         return
     command: click.Command = references[words[0]].load()
+    if isinstance(command, Group):
+        yield from _wrong_options(words[1:], command.references)
+        return
     known = {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)} | {"--help"}
     for word in words[1:]:
         flag = word.partition("=")[0]
