@@ -2,6 +2,7 @@
 
 VENV := .venv
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.docs-installed
 RUN := $(VENV)/bin/python -m
 SEQ ?= 1024
 ARGS ?=
@@ -13,7 +14,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	&& command -v $$name && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install search test test-slow test-gpu lint dist clean
+.PHONY: help install search test test-slow test-gpu lint docs dist clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +45,11 @@ lint: $(STAMP)  ## check style with ruff and types with mypy
 	@echo "== ruff format" && $(RUN) ruff format --check .
 	@echo "== mypy" && $(RUN) mypy
 
+# NO_MKDOCS_2_WARNING: the theme announces another project's future at every build, which is no warning about this site.
+docs: $(DOCS_STAMP)  ## build the documentation into site/, where a warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --quiet --strict
+	@echo "open site/index.html"
+
 # A stale build/ would put deleted modules into the wheel.
 dist: $(STAMP)  ## build the wheel into dist/
 	@rm -rf build dist
@@ -51,8 +57,13 @@ dist: $(STAMP)  ## build the wheel into dist/
 	@ls dist/*.whl
 
 clean:  ## remove caches and build outputs; `rm -rf .venv` removes the environment
-	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+# What the site needs and no test of `make test`: installed for `make docs` alone.
+$(DOCS_STAMP): $(STAMP)
+	@$(RUN) pip install -qq --disable-pip-version-check --no-build-isolation "numpy<2.4" -e ".[docs]"
+	@touch $@
 
 # Without a GPU: exact versions, so that searches and tests compile what the shipped sweeps were compiled with. A bare
 # `torch` takes the newest CUDA build there, gigabytes that nothing uses.

@@ -58,6 +58,9 @@ def register(name: str, operation: str) -> None:
     Raises:
         UsageError: the reference is no ``"module:attribute"``.
         UnknownNameError: the name is taken by another reference.
+
+    Example:
+        >>> autotune.register("rmsnorm", "my_package.operation:OPERATION")
     """
     _require_form(operation, f"operation={name!r}")
     if (found := _operations.setdefault(name, operation)) != operation:

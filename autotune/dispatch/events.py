@@ -160,7 +160,11 @@ def seal(*, late: OnLate = "error") -> None:
 
 
 def unseal() -> None:
-    """Allow compiles and misses again."""
+    """Allow compiles and misses again.
+
+    Example:
+        >>> autotune.unseal()
+    """
     with _lock:
         _counts.seal = None
 

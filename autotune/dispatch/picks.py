@@ -224,7 +224,11 @@ def device_by_name(name: str) -> Device | None:
 
 
 def reload() -> None:
-    """Forget the tables, the environment's pins and every pick; the next call reads tables and environment again."""
+    """Forget the tables, the environment's pins and every pick; the next call reads tables and environment again.
+
+    Example:
+        >>> autotune.reload()  # after another process has tuned
+    """
     global _generation, _recent
     with _lock:
         _generation += 1  # a thread that is still reading the old tables must not hand its pick to later calls

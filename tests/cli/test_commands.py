@@ -1,4 +1,4 @@
-"""The commands: those of the design, each in the README, loadable by its reference and completed by a shell."""
+"""The commands: those of the design, each in the documentation, loadable by its reference and completed by a shell."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from autotune.console.command import Reference
 from tests.test_layout import loaded_by
 
 ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
+REFERENCE = ROOT / "docs" / "commands.md"
 NOT_LOADED_BY = {
     "autotune.cli.app": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "autotune.table"},
     "autotune.cli.show": {"optuna", "sqlalchemy", "torch", "triton", "autotune.executor"},
@@ -36,9 +36,9 @@ def test_the_command_line_has_the_commands_of_the_design() -> None:
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_the_readme_speaks_of_the_command(command: str) -> None:
-    text = README.read_text(encoding="utf-8")
-    assert re.search(rf"autotune {command}\b", text), f"README.md does not say what `autotune {command}` does"
+def test_the_reference_speaks_of_the_command(command: str) -> None:
+    text = REFERENCE.read_text(encoding="utf-8")
+    assert re.search(rf"autotune {command}\b", text), f"docs/commands.md does not say what `autotune {command}` does"
 
 
 @pytest.mark.parametrize("references", [COMMANDS, analyze.references], ids=["autotune", "analyze"])

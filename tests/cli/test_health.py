@@ -165,6 +165,12 @@ def test_tables_of_another_toolchain_or_source_are_said(machine: Path) -> None:
     assert (found.ok, found.fix) == (False, "autotune search")
 
 
+def test_winners_of_ours_ask_for_the_version_of_no_library(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "installed_version", installed_version)
+    ship(machine, sample.trial())
+    assert finding("kernel source").text == "shipped winners were measured with this source"
+
+
 def test_winners_of_a_library_are_of_the_version_that_measured_them(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
