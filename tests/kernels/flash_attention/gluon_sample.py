@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,14 +74,19 @@ def disassembled(cubin: bytes) -> str:
         return subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout
 
 
-def overlapped(code: str) -> int:
+def overlapped(code: str, marks_of: Mapping[str, str] = MARKS) -> int:
     """Count how often an exponential stands directly behind a product in the machine's code."""
-    marks = [MARKS[each] for each in re.findall("|".join(map(re.escape, MARKS)), code)]
+    marks = [marks_of[each] for each in re.findall("|".join(map(re.escape, marks_of)), code)]
     return sum(pair == ("product", "exponential") for pair in itertools.pairwise(marks))
 
 
 def steady_spills(code: str) -> int:
-    """Count the loads and stores of spilled values in the loops over keys that every row sees: the shortest ones."""
+    """Count the loads and stores of spilled values in the loops over keys that every row sees."""
+    return sum(bool(re.search(r"\b(LDL|STL)", text)) for body in steady_bodies(code) for text in body)
+
+
+def steady_bodies(code: str, marks: Iterable[str] = MARKS) -> list[list[str]]:
+    """Return the instructions of the loops over keys that every row sees: the shortest ones."""
     lines = [(int(address, 16), text) for address, text in re.findall(r"/\*([0-9a-f]{4,})\*/\s+(.*?);", code)]
     branches = ((re.search(r"\bBRA\b.*?0x([0-9a-f]+)", text), address) for address, text in lines)
     loops = [(int(found[1], 16), address) for found, address in branches if found and int(found[1], 16) < address]
@@ -90,9 +96,9 @@ def steady_spills(code: str) -> int:
         if not any(loop[0] <= low and high <= loop[1] and (low, high) != loop for low, high in loops)
     ]
     bodies = [[text for address, text in lines if low <= address <= high] for low, high in innermost]
-    bodies = [body for body in bodies if all(any(mark in text for text in body) for mark in MARKS)]
+    bodies = [body for body in bodies if all(any(mark in text for text in body) for mark in marks)]
     longest = STEADY * min(map(len, bodies))
-    return sum(bool(re.search(r"\b(LDL|STL)", text)) for body in bodies if len(body) <= longest for text in body)
+    return [body for body in bodies if len(body) <= longest]
 
 
 def main() -> None:
