@@ -10,7 +10,7 @@ from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds
 from autotune.search_spaces.flash_attention.gluon_hopper import BARRIER_BYTES, GROUP_THREADS, OTHER_REGISTERS
-from autotune.search_spaces.flash_attention.warp_groups import REGISTERS, ROWS, byte_widths
+from autotune.search_spaces.flash_attention.warp_groups import REGISTERS, ROWS, byte_widths, value_parts
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import AttentionShape
 from autotune.space import Config, Parameter, Space
@@ -29,8 +29,10 @@ PARAMETERS: Final = (
 )
 
 RESULT_BYTES: Final = 2
-CAP_REGISTERS: Final = 16  # of hyperbolic tangents: with sums of blocks of 128 keys and values the sample spilled
+CAP_REGISTERS: Final = 8  # of hyperbolic tangents: beside sums of blocks of 128 keys and columns the sample spilled
 STEP: Final = 16  # elements that tensor maps take rows of multiples of
+# Each 32 keys sums may be off by another 33 x 2 ** -13 of themselves (docs/fp8-forward.md), weights by 2 ** -4 in all.
+RUNNING_KEYS: Final = 2**9 * 32 // 33
 FEW_KEYS: Final = 512  # that a row sees: of more, short blocks waste little on the edges of a mask
 HELD_KEYS: Final = 512  # of a ring: copies are one block ahead of the products, and a second one in their stead
 
@@ -59,7 +61,8 @@ def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
 def live_registers(block_k: int, sums: str, shape: AttentionShape) -> int:
     """Return the registers a thread that hold scores, weights and sums: those of a block beside those of all."""
     _, _, width_v = byte_widths(shape.head_dim, shape.head_dim_v)
-    columns = block_k + block_k // 4 + width_v * (2 if sums == "block" else 1)
+    of_block = width_v // value_parts(width_v, sums) if sums == "block" else 0
+    columns = block_k + block_k // 4 + width_v + of_block
     return columns * ROWS // GROUP_THREADS + OTHER_REGISTERS + (CAP_REGISTERS if shape.softcap else 0)
 
 
@@ -78,7 +81,9 @@ def _too_large(config: Config, shape: AttentionShape, device: Device) -> str | N
 
 def _needless(config: Config, shape: AttentionShape, device: Device) -> str | None:
     consumers, block_k, slots = (config.integer(name) for name in ("consumers", "BLOCK_K", "slots"))
-    keys = min(shape.seq_kv, shape.window or shape.seq_kv)
+    keys = _seen(shape)
+    if config["sums"] == "running" and keys > RUNNING_KEYS:
+        return f"sums=running of {keys} keys are less exact than weights; of up to {RUNNING_KEYS} they are not"
     if block_k < 128 and max(shape.head_dim, shape.head_dim_v) <= 64 and keys > FEW_KEYS:
         return f"BLOCK_K={block_k} pays for wide heads or few keys: of heads up to 64, up to {FEW_KEYS}"
     if slots * block_k > HELD_KEYS:
@@ -90,6 +95,13 @@ def _needless(config: Config, shape: AttentionShape, device: Device) -> str | No
     ):
         return f"consumers=1 pays where tiles of two are fewer than the device's {device.sm_count} multiprocessors"
     return None
+
+
+def _seen(shape: AttentionShape) -> int:
+    """Return the keys that a row sees at most."""
+    if shape.window is None:
+        return shape.seq_kv
+    return min(shape.seq_kv, shape.window if shape.causal else 2 * shape.window - 1)
 
 
 def _indifferent(config: Config, shape: AttentionShape) -> str | None:
@@ -116,7 +128,7 @@ def shared_bytes(config: Config, shape: AttentionShape) -> int:
 
 
 def default(shape: AttentionShape, device: Device) -> Config:
-    """Return a schedule that no GPU has timed: sums of blocks where registers hold them, and consumers that take turns.
+    """Return a schedule that no GPU has timed: sums of blocks as long as registers hold, consumers that take turns.
 
     With those sums ptxas 12.8 waits for the values of the last block before the exponentials, which then run under the
     products of the other consumer.
@@ -124,9 +136,8 @@ def default(shape: AttentionShape, device: Device) -> Config:
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)
     consumers = min(2, math.ceil(shape.seq_q / ROWS))
-    seen = min(shape.seq_kv, shape.window or shape.seq_kv)
-    choices = ((128, "block"), (64, "block"), (64, "running")) if seen > 64 else ((64, "block"), (64, "running"))
-    block_k, sums = next(choice for choice in choices if live_registers(*choice, shape) <= REGISTERS[2])
+    sizes = (128, 64) if _seen(shape) > 64 else (64,)
+    block_k = next(size for size in sizes if live_registers(size, "block", shape) <= REGISTERS[2])
     is_ordered = shape.causal and _tiles_differ(shape, consumers)
     return Config(
         consumers=consumers,
@@ -134,8 +145,8 @@ def default(shape: AttentionShape, device: Device) -> Config:
         slots=2,
         query_slots=1,
         ping_pong="issue" if consumers > 1 else "off",
-        values="early" if sums == "block" and block_k == 128 else "late",
-        sums=sums,
+        values="early" if block_k == 128 else "late",
+        sums="block",
         workers="sm",
         section=1,
         row_order="alternating" if is_ordered else "natural",

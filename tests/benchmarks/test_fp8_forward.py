@@ -1,6 +1,7 @@
 """Attention of e4m3 beside bf16 and cuDNN: rates, errors, cuDNN's graph, and what ends with 1."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ SMALL = AttentionShape(batch=2, heads=2, seq_q=300, head_dim=32, dtype="fp8", ca
 ERRORS = {name: FloatErrors(0.0123, 0.025) for name in ("e4m3", "bf16", "e4m3 of bf16")}
 
 
-def row(milliseconds: float, **fields: object) -> Fp8Row:
+def row(milliseconds: float, **fields: Any) -> Fp8Row:
     times = {"e4m3": 1000 * milliseconds, "bf16": 4000.0}
     return Fp8Row(replace(LONG, **fields), "config", times, ERRORS)
 

@@ -15,6 +15,7 @@ from autotune.trial import Status
 from tests.contract.compile_sample import compiled_for
 from tests.contract.compiling import compile_sample
 from tests.contract.suite import device_of
+from tests.kernels.flash_attention.bytes_sample import check_sample
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ARCH: Final = "sm_90"
@@ -68,3 +69,10 @@ def test_products_and_exponentials_of_the_gluon_kernel_are_mixed_by_the_newest_t
         assert binary["shared"] <= device_of(ARCH).shared_memory_bytes, name
         assert binary["steady_spills"] == 0, name  # outside, up to 160 bytes are spilled
         assert binary["overlapped"] >= 8 or binary["values"] == "early", f"{name}: {binary}"
+
+
+@pytest.mark.slow
+def test_weights_of_e4m3_stay_in_their_registers_by_the_newest_too(newest: Path, tmp_path: Path) -> None:
+    check_sample(
+        compile_sample("tests.kernels.flash_attention.bytes_sample", ARCH, tmp_path, packages=newest), newest=True
+    )

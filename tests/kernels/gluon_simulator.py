@@ -134,6 +134,9 @@ class Shared:
         begin = (self.array.ctypes.data - memory.ctypes.data) // memory.itemsize
         return Shared(memory.reshape(-1)[begin : begin + int(np.prod(shape))].reshape(tuple(shape)))
 
+    def slice(self, start: int, length: int, dim: int = 0) -> "Shared":
+        return Shared(self.array[(slice(None),) * dim + (slice(start, start + length),)])
+
     def permute(self, order: Sequence[int]) -> "Shared":
         return Shared(self.array.transpose(tuple(order)))
 

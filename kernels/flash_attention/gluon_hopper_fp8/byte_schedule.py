@@ -24,6 +24,7 @@ class ByteSchedule(NamedTuple):
     ping_pong: bool
     values_early: bool
     block_sums: bool
+    value_parts: int  # of the columns of values, multiplied one after another; more than one with sums of blocks alone
 
 
 class Scales(NamedTuple):

@@ -49,7 +49,7 @@ class ByteState(NamedTuple):
     ``rescale`` is the factor of what was accumulated before that block, with sums of blocks; without, it is multiplied.
     """
 
-    accumulator: Any
+    accumulators: Any  # by parts of the columns of values
     weights: Any
     row_max: Any
     row_sum: Any
@@ -149,7 +149,9 @@ def attend_rows(CONSUMER: gl.constexpr, rings, results, numbers, FEATURES: gl.co
     PARTS: gl.constexpr = FEATURES.key_parts
     WIDTH: gl.constexpr = out.block_shape[3]
     SCORES: gl.constexpr = product_layout_of_bytes(BLOCK_K)
-    VALUES: gl.constexpr = product_layout_of_bytes(WIDTH)
+    VALUE_PARTS: gl.constexpr = SCHEDULE.value_parts
+    PART: gl.constexpr = WIDTH // VALUE_PARTS
+    VALUES: gl.constexpr = product_layout_of_bytes(PART)
     if CONSUMER == CONSUMERS - 1:
         end_turn(CONSUMER, SCHEDULE)  # so that the first one begins
     q_turn = CONSUMER
@@ -183,14 +185,17 @@ def attend_rows(CONSUMER: gl.constexpr, rings, results, numbers, FEATURES: gl.co
         factor = value_scale_of(value_scale, numbers, scales, tile) / row_sum
         following = gl.minimum(number + gl.num_programs(0), numbers.tiles - 1)
         next_tile = locate_tile(following, numbers, BLOCK_Q)  # under the product: some seven divisions
-        accumulator = end_values(state, products, SCHEDULE)
+        accumulators = end_values(state, products, SCHEDULE)
         hand_back(v_ring, turn - 1, SLOTS)
         if FEATURES.window:
             turn = skip(turn, own.low - bounds.low, fixed, CONSUMER, SCHEDULE)
         factor = gl.convert_layout(factor, gl.SliceLayout(1, VALUES))
         out_tile = out_tiles.index(CONSUMER)
         wait_copies_out(0)  # of the tile before
-        out_tile.reshape([ROWS, WIDTH]).store((accumulator * factor[:, None]).to(out.dtype))
+        out_rows = out_tile.reshape([ROWS, WIDTH])
+        for part in gl.static_range(VALUE_PARTS):
+            found = (accumulators[part] * factor[:, None]).to(out.dtype)
+            out_rows.slice(part * PART, PART, dim=1).store(found)
         fence_async_shared()
         copy_out(out, [tile.batch, row, tile.head, 0], out_tile)
         q_turn += CONSUMERS
@@ -209,7 +214,8 @@ def begin_rows(
     SLOTS: gl.constexpr = SCHEDULE.slots
     PARTS: gl.constexpr = FEATURES.key_parts
     SCORES: gl.constexpr = product_layout_of_bytes(BLOCK_K)
-    VALUES: gl.constexpr = product_layout_of_bytes(WIDTH)
+    VALUE_PARTS: gl.constexpr = SCHEDULE.value_parts
+    VALUES: gl.constexpr = product_layout_of_bytes(WIDTH // VALUE_PARTS)
     k_parts = take(k_ring, turn, PARTS, SLOTS)
     begin_turn(CONSUMER, SCHEDULE)
     scores = multiply_bytes(q_parts, k_parts, BLOCK_K, PARTS)
@@ -222,8 +228,10 @@ def begin_rows(
     if is_partial:
         scores = hide_keys(scores, block * BLOCK_K, visible, FEATURES)
     weights, row_max, row_sum, rescale = weigh_scaled(scores, row_max, row_sum, numbers, FEATURES, True)
-    accumulator = gl.zeros([ROWS, WIDTH], gl.float32, VALUES)
-    return ByteState(accumulator, pack_weights(weights), row_max, row_sum, rescale), turn + 1
+    accumulators = ()
+    for _ in gl.static_range(VALUE_PARTS):
+        accumulators += (gl.zeros([ROWS, WIDTH // VALUE_PARTS], gl.float32, VALUES),)  # type: ignore[assignment]
+    return ByteState(accumulators, pack_weights(weights), row_max, row_sum, rescale), turn + 1
 
 
 @gluon.jit
@@ -254,34 +262,57 @@ def fold_blocks(
         weights, row_max, row_sum, rescale = weigh_scaled(
             scores, state.row_max, state.row_sum, numbers, FEATURES, MASKED
         )
-        accumulator = end_values(state, products, SCHEDULE)
+        accumulators = end_values(state, products, SCHEDULE)
         hand_back(v_ring, turn - 1, SLOTS)
         if not SCHEDULE.block_sums:
-            accumulator *= gl.convert_layout(rescale, gl.SliceLayout(1, accumulator.type.layout))[:, None]
-        state = ByteState(accumulator, pack_weights(weights), row_max, row_sum, rescale)
+            factor = gl.convert_layout(rescale, gl.SliceLayout(1, accumulators[0].type.layout))
+            accumulators = (accumulators[0] * factor[:, None],)
+        state = ByteState(accumulators, pack_weights(weights), row_max, row_sum, rescale)
         turn += 1
     return state, turn
 
 
 @gluon.jit
 def begin_values(state, v_ring, turn, SCHEDULE: gl.constexpr):
-    """Begin to multiply the last block's weights and values; return the products to wait for."""
-    VALUES: gl.constexpr = state.accumulator.type.layout
+    """Begin to multiply the last block's weights and values; return the products to wait for, or what they add up to.
+
+    Values in parts are multiplied one after another, since registers hold no more beside the sums.
+    """
+    VALUES: gl.constexpr = state.accumulators[0].type.layout
+    PART: gl.constexpr = state.accumulators[0].shape[1]
     (v_tile,) = take(v_ring, turn, 1, SCHEDULE.slots)
     factor = as_byte_factor(state.weights, VALUES)
-    accumulator = gl.zeros(state.accumulator.shape, gl.float32, VALUES) if SCHEDULE.block_sums else state.accumulator
-    return warpgroup_mma(factor, v_tile.permute((1, 0)), accumulator, use_acc=not SCHEDULE.block_sums, is_async=True)
+    VALUE_PARTS: gl.constexpr = SCHEDULE.value_parts
+    if VALUE_PARTS > 1:
+        rescale = gl.convert_layout(state.rescale, gl.SliceLayout(1, VALUES))
+        products = ()
+        for part in gl.static_range(VALUE_PARTS):
+            columns = v_tile.slice(part * PART, PART, dim=0).permute((1, 0))
+            none = gl.zeros([ROWS, PART], gl.float32, VALUES)
+            product = warpgroup_mma(factor, columns, none, use_acc=False, is_async=True)
+            product = warpgroup_mma_wait(0, deps=[product])
+            products += (state.accumulators[part] * rescale[:, None] + product,)  # type: ignore[assignment]
+    elif SCHEDULE.block_sums:
+        none = gl.zeros([ROWS, PART], gl.float32, VALUES)
+        products = warpgroup_mma(factor, v_tile.permute((1, 0)), none, use_acc=False, is_async=True)
+    else:
+        products = warpgroup_mma(factor, v_tile.permute((1, 0)), state.accumulators[0], is_async=True)
+    return products
 
 
 @gluon.jit
 def end_values(state, products, SCHEDULE: gl.constexpr):
     """Return what is accumulated once the products of the last block's weights and values are there."""
-    VALUES: gl.constexpr = state.accumulator.type.layout
-    products = warpgroup_mma_wait(0, deps=[products])
-    if SCHEDULE.block_sums:
-        rescale = gl.convert_layout(state.rescale, gl.SliceLayout(1, VALUES))
-        products = state.accumulator * rescale[:, None] + products
-    return products
+    VALUES: gl.constexpr = state.accumulators[0].type.layout
+    if SCHEDULE.value_parts > 1:
+        sums = products
+    else:
+        products = warpgroup_mma_wait(0, deps=[products])
+        if SCHEDULE.block_sums:
+            rescale = gl.convert_layout(state.rescale, gl.SliceLayout(1, VALUES))
+            products = state.accumulators[0] * rescale[:, None] + products
+        sums = (products,)
+    return sums
 
 
 @gluon.jit

@@ -20,7 +20,7 @@ from autotune.kernels.flash_attention.gluon_hopper_fp8.values import transpose_v
 from autotune.kernels.flash_attention.scales import Scale
 from autotune.kernels.gluon import TensorDescriptor
 from autotune.rounding import power_of_two
-from autotune.search_spaces.flash_attention.warp_groups import REGISTERS, byte_widths
+from autotune.search_spaces.flash_attention.warp_groups import REGISTERS, byte_widths, value_parts
 
 DTYPES: Final = {torch.float8_e4m3fn: gl.float8e4nv, torch.float16: gl.float16, torch.bfloat16: gl.bfloat16}
 TRANSPOSING_WARPS: Final = 4
@@ -64,8 +64,8 @@ def launch_bytes(
     for name, tensor in {"q": q, "k": k, "out": out}.items():
         if (reason := _unfit(tensor)) is not None:
             raise UnsupportedCallError(f"{name}: {reason}, which tensor-map copies need")
-    schedule = _byte_schedule(options)
     parts, width, width_v = byte_widths(head_dim, head_dim_v)
+    schedule = _byte_schedule(options, width_v)
     block_k, rows = schedule.block_k, ROWS.value
     transposed, transposing = _transpose(v, block_k, compile_only=compile_only)
     tiles = triton.cdiv(seq_q, rows * schedule.consumers) * batches * heads
@@ -89,7 +89,7 @@ def launch_bytes(
     return (transposing, byte_attention_forward[grid](*arguments))
 
 
-def _byte_schedule(options: Mapping[str, Any]) -> ByteSchedule:
+def _byte_schedule(options: Mapping[str, Any], width_v: int) -> ByteSchedule:
     return ByteSchedule(
         consumers=options["consumers"],
         block_k=options["BLOCK_K"],
@@ -99,6 +99,7 @@ def _byte_schedule(options: Mapping[str, Any]) -> ByteSchedule:
         ping_pong=options["ping_pong"] == "issue",
         values_early=options["values"] == "early",
         block_sums=options["sums"] == "block",
+        value_parts=value_parts(width_v, options["sums"]),
     )
 
 

@@ -19,13 +19,14 @@ SHAPES: Final = {
     "group": AttentionShape(**{**SIZES, "batch": 2, "heads": 4, "kv_heads": 2}, seq_q=64, seq_kv=130),
     "turns": AttentionShape(**SIZES, seq_q=300, causal=True),
     "parts": AttentionShape(**{**SIZES, "head_dim": 96}, head_dim_v=40, seq_q=150, seq_kv=203),
+    "wide": AttentionShape(**SIZES, head_dim_v=200, seq_q=64, seq_kv=203),  # of values in parts
 }
 
 
 SIMPLE: Final[dict[str, Any]] = {"consumers": 2, "BLOCK_K": 64, "slots": 2, "ping_pong": "off", "values": "late"}
 ALONE: Final[dict[str, Any]] = {"consumers": 1}  # which decides when a slot is free
 TURNS: Final[dict[str, Any]] = {"query_slots": 1, "ping_pong": "issue", "values": "early", "sums": "running"}
-CHANGES: Final = {"alone": ALONE, "group": ALONE, "turns": TURNS, "parts": TURNS}
+CHANGES: Final = {"alone": ALONE, "group": ALONE, "turns": TURNS, "parts": TURNS, "wide": ALONE}
 
 
 def gate_of(name: str) -> Gate:
@@ -52,12 +53,12 @@ MUTANTS: Final = (
            "full", WRONG),
     Mutant("weights beyond what e4m3 holds", WEIGHTS, "constexpr(8.0)", "constexpr(11.0)", "full", WRONG),
     Mutant("weights below what e4m3 holds", WEIGHTS, "constexpr(8.0)", "constexpr(-6.0)", "full", WRONG),
-    Mutant("missing rescale of blocks", FORWARD, "state.accumulator * rescale[:, None] + products",
-           "state.accumulator + products", "full", WRONG),
-    Mutant("missing rescale of running sums", FORWARD, "if not SCHEDULE.block_sums:\n            accumulator *=",
-           "if SCHEDULE.block_sums:\n            accumulator *=", "turns", WRONG),
-    Mutant("sums of blocks added to themselves", FORWARD, "use_acc=not SCHEDULE.block_sums", "use_acc=False", "turns",
+    Mutant("missing rescale of blocks", FORWARD, "state.accumulators[0] * rescale[:, None] + products",
+           "state.accumulators[0] + products", "full", WRONG),
+    Mutant("missing rescale of running sums", FORWARD, "(accumulators[0] * factor[:, None],)", "accumulators", "turns",
            WRONG),
+    Mutant("running sums begun anew", FORWARD, "state.accumulators[0], is_async=True)",
+           "state.accumulators[0], use_acc=False, is_async=True)", "turns", WRONG),
     Mutant("bytes in another order", WEIGHTS, "pack_quads(first, second, third, fourth)",
            "pack_quads(first, third, second, fourth)", "full", WRONG),
     Mutant("keys past the last not cleared", VALUES, "other=0)", "other=127)", "full", NAN),
@@ -77,12 +78,17 @@ MUTANTS: Final = (
            f"\n    hand_back(k_ring, turn, SLOTS)\n    end_turn(CONSUMER, SCHEDULE)\n    {SCORES}", "alone",
            races=True),
     Mutant("values handed back early", FORWARD,
-           "        accumulator = end_values(state, products, SCHEDULE)\n        hand_back(v_ring, turn - 1, SLOTS)\n"
+           "        accumulators = end_values(state, products, SCHEDULE)\n        hand_back(v_ring, turn - 1, SLOTS)\n"
            "        if not",
-           "        hand_back(v_ring, turn - 1, SLOTS)\n        accumulator = end_values(state, products, SCHEDULE)\n"
+           "        hand_back(v_ring, turn - 1, SLOTS)\n        accumulators = end_values(state, products, SCHEDULE)\n"
            "        if not", "alone", races=True),
     Mutant("scores used before they are there", FORWARD, "warpgroup_mma_wait(1,", "warpgroup_mma_wait(2,", "turns",
            STUCK, races=True),
+    Mutant("first columns of values in every part", FORWARD, "v_tile.slice(part * PART,", "v_tile.slice(0,", "wide",
+           WRONG),
+    Mutant("results of every part in one place", FORWARD, "out_rows.slice(part * PART,", "out_rows.slice(0,", "wide"),
+    Mutant("missing rescale of parts of values", FORWARD, "state.accumulators[part] * rescale[:, None] + product",
+           "state.accumulators[part] + product", "wide", WRONG),
     Mutant("part of the columns left out", FORWARD, "in gl.static_range(PARTS)", "in gl.static_range(PARTS - 1)",
            "parts", WRONG),
     Mutant("sum of parts begun anew", FORWARD, "use_acc=part > 0", "use_acc=False", "parts", WRONG),

@@ -21,6 +21,7 @@ from autotune.search_spaces.flash_attention.gluon_hopper_fp8 import IMPLEMENTATI
 from autotune.shape import AttentionShape, PagedShape
 from tests.contract.compiling import compile_sample
 from tests.contract.simulating import simulated_launches
+from tests.kernels.flash_attention.bytes_sample import check_sample
 
 SPACE: Final = IMPLEMENTATION.space
 FP8: Final = torch.float8_e4m3fn
@@ -159,7 +160,7 @@ def test_schedules(consumers: int, values: str, sums: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block_k", [64, 128, 256])
-@pytest.mark.parametrize("widths", [(96, 40), (64, 64), (32, 16), (16, 8)])
+@pytest.mark.parametrize("widths", [(96, 40), (64, 64), (32, 16), (16, 8), (32, 256)])
 def test_blocks_and_widths(block_k: int, widths: tuple[int, int]) -> None:
     check(90, 300, BLOCK_K=block_k, widths=widths, slots=2)
 
@@ -273,16 +274,3 @@ def test_the_default_is_valid_and_the_space_has_others(head_dims: tuple[int, int
 @pytest.mark.slow
 def test_configs_compile_for_hopper_without_a_spill_or_an_exchange_in_the_steady_loop(tmp_path: Path) -> None:
     check_sample(compile_sample("tests.kernels.flash_attention.bytes_sample", "sm_90", tmp_path))
-
-
-def check_sample(found: dict[str, Any]) -> None:
-    """Assert what holds of the binaries of ``bytes_sample``."""
-    assert len(found) == 8
-    for name, binary in found.items():
-        assert binary["shared"] <= binary["expected"] <= NVIDIA_H200.shared_memory_bytes, name
-        assert binary["spills"] <= 64, name  # of a stack: addresses that loops begin with
-        assert binary["transposing_spills"] == 0, name
-        for body in binary["steady"]:
-            assert body["QGMMA"] >= 4, name
-            assert [body[each] for each in ("HGMMA", "LDL", "STL", "PRMT", "STS", "LDS")] == [0] * 6, name
-            assert body["SHFL"] == 8, name  # the maxima and sums of a thread's two rows, over its four threads
