@@ -16,7 +16,7 @@ from autotune.kernels.flash_attention.definition import DEFINITION
 from autotune.kernels.flash_attention.gluon_hopper_fp8 import launch as launch_module
 from autotune.kernels.flash_attention.gluon_hopper_fp8.launch import launch_bytes
 from autotune.kernels.flash_attention.scales import Scale, check_tensor_scale, dequantize, quantize
-from autotune.registry import implementations_of
+from autotune.registry import implementations_of, load_baselines
 from autotune.search_spaces.flash_attention.gluon_hopper_fp8 import IMPLEMENTATION, shared_bytes
 from autotune.shape import AttentionShape, PagedShape
 from tests.contract.compiling import compile_sample
@@ -238,6 +238,11 @@ def test_it_alone_computes_e4m3_and_nothing_else() -> None:
     assert "bfloat16" in str(IMPLEMENTATION.supports(replace(SHAPE, dtype="bfloat16"), NVIDIA_H200))
     assert "sm_100" in str(IMPLEMENTATION.supports(SHAPE, replace(NVIDIA_H200, arch="sm_100")))
     assert "head_dim=72" in str(IMPLEMENTATION.supports(replace(SHAPE, head_dim=72), NVIDIA_H200))
+
+
+def test_no_baseline_takes_e4m3() -> None:
+    for each in load_baselines("flash_attention"):
+        assert "float8_e4m3fn" in str(each.unsupported(SHAPE)), each.name
 
 
 def test_it_is_what_get_kernel_serves_for_a_shape_of_e4m3() -> None:
