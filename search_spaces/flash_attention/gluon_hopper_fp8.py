@@ -9,8 +9,9 @@ from autotune.dtypes import QUANTIZED_DTYPES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds
+from autotune.search_spaces.flash_attention.byte_groups import byte_widths, value_parts
 from autotune.search_spaces.flash_attention.gluon_hopper import BARRIER_BYTES, GROUP_THREADS, OTHER_REGISTERS
-from autotune.search_spaces.flash_attention.warp_groups import REGISTERS, ROWS, byte_widths, value_parts
+from autotune.search_spaces.flash_attention.warp_groups import REGISTERS, ROWS
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import AttentionShape
 from autotune.space import Config, Parameter, Space
@@ -164,7 +165,7 @@ IMPLEMENTATION: Final = Implementation(
         ),
         *kernel_files("flash_attention/gluon_hopper", "forward", "launch", "rings", "schedule", "turns", "weights"),
         *kernel_files("", "gluon"),
-        Path(__file__).with_name("warp_groups.py"),
+        *(Path(__file__).with_name(f"{name}.py") for name in ("warp_groups", "byte_groups")),
         *SHARED,
     ),
     entry=("launch_bytes",),

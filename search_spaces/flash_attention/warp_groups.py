@@ -8,8 +8,6 @@ ROWS: Final = 64  # of queries a warp group: those of one of its instructions
 # A thread's registers by the number of consumers: with the 24 of the producer's they fill an SM's 65,536, in steps of
 # 8 (PTX ISA 8.5, setmaxnreg).
 REGISTERS: Final = {1: 240, 2: 240, 3: 160}
-BYTE_COLUMNS: Final = 32
-VALUE_COLUMNS: Final = 64
 
 
 def part_widths(head_dim: int, head_dim_v: int) -> tuple[int, int, int]:
@@ -22,13 +20,3 @@ def part_widths(head_dim: int, head_dim_v: int) -> tuple[int, int, int]:
     if width > SWIZZLE_COLUMNS and head_dim <= 3 * width // 4:
         return 3, width // 4, width_v
     return 1, width, width_v
-
-
-def byte_widths(head_dim: int, head_dim_v: int) -> tuple[int, int, int]:
-    """Return the same of elements of one byte, of which an instruction sums over 32 columns."""
-    return part_widths(max(BYTE_COLUMNS, head_dim), head_dim_v)
-
-
-def value_parts(width_v: int, sums: str) -> int:
-    """Return the parts of 64 columns that values of one byte are multiplied in; a block's sums of 128 fit registers."""
-    return width_v // VALUE_COLUMNS if sums == "block" and width_v > 2 * VALUE_COLUMNS else 1

@@ -20,7 +20,8 @@ from autotune.kernels.flash_attention.gluon_hopper_fp8.values import transpose_v
 from autotune.kernels.flash_attention.scales import Scale
 from autotune.kernels.gluon import TensorDescriptor
 from autotune.rounding import power_of_two
-from autotune.search_spaces.flash_attention.warp_groups import REGISTERS, byte_widths, value_parts
+from autotune.search_spaces.flash_attention.byte_groups import byte_widths, value_parts
+from autotune.search_spaces.flash_attention.warp_groups import REGISTERS
 
 DTYPES: Final = {torch.float8_e4m3fn: gl.float8e4nv, torch.float16: gl.float16, torch.bfloat16: gl.bfloat16}
 TRANSPOSING_WARPS: Final = 4
