@@ -7,11 +7,18 @@ from autotune.errors import UnknownNameError
 if TYPE_CHECKING:
     import torch
 
-ITEM_BYTES: Final = {"float16": 2, "bfloat16": 2, "float32": 4}
+ITEM_BYTES: Final = {"float16": 2, "bfloat16": 2, "float32": 4, "float8_e4m3fn": 1}
+QUERY_DTYPES: Final = (
+    "float16",
+    "bfloat16",
+    "float32",
+)  # of queries of a paged cache, and of all tensors of dense ones
+QUANTIZED_DTYPES: Final = ("float8_e4m3fn",)  # that dense tensors may have, too; their results have bfloat16
+DENSE_DTYPES: Final = QUERY_DTYPES + QUANTIZED_DTYPES
 DTYPE_ALIASES: Final = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32"}
 
 # What a paged cache may hold: the types of queries, or one byte an element.
-KV_ITEM_BYTES: Final = {**ITEM_BYTES, "float8_e4m3fn": 1, "float8_e5m2": 1, "int8": 1}
+KV_ITEM_BYTES: Final = {**ITEM_BYTES, "float8_e5m2": 1, "int8": 1}
 KV_DTYPE_ALIASES: Final = {"fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}
 
 
@@ -21,7 +28,13 @@ def parse_dtype(dtype: "str | torch.dtype") -> str:
     Raises:
         UnknownNameError: no such dtype of queries.
     """
-    return _parse_name("dtype", dtype, DTYPE_ALIASES, list(ITEM_BYTES))
+    return _parse_name("dtype", dtype, DTYPE_ALIASES, list(QUERY_DTYPES))
+
+
+def parse_dense_dtype(dtype: "str | torch.dtype") -> str:
+    """Parse the dtype of dense tensors as ``parse_dtype`` does; ``"float8_e4m3fn"``, ``"fp8"`` for short, is one."""
+    fp8 = {short: name for short, name in KV_DTYPE_ALIASES.items() if name in QUANTIZED_DTYPES}
+    return _parse_name("dtype", dtype, DTYPE_ALIASES | fp8, list(DENSE_DTYPES))
 
 
 def parse_kv_dtype(dtype: "str | torch.dtype", *, field: str = "kv_dtype") -> str:

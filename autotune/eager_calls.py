@@ -55,16 +55,21 @@ def attend(
     *,
     return_lse: bool,
     out: "torch.Tensor | None",
+    **scales: "torch.Tensor | float | None",
 ) -> Any:
-    """Compute ``autotune.attention``."""
+    """Compute ``autotune.attention``; ``scales`` are of tensors of one byte an element, and given where one is."""
     check_dense_ranks(q, k, v)
+    if scales:
+        from autotune.kernels.flash_attention.scales import refuse_scales
+
+        refuse_scales(q, scales)
     if 0 in (q.shape[0], q.shape[1], k.shape[1]):
         return _attend_nothing(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, out=out)
     shape = dense_shape(q, k, v, causal, window, softcap is not None)
     kernel = pick_for_device(shape, gpu_of(q), "flash_attention")  # keeps its picks, until reload()
     if out is None:  # an implementation of somebody else's need not know of buffers
-        return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse)
-    return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, out=out)
+        return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, **scales)
+    return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, out=out, **scales)
 
 
 def _attend_nothing(
@@ -79,6 +84,7 @@ def _attend_nothing(
 ) -> Any:
     """Compute attention without queries or keys, for which no kernel is picked."""
     from autotune.kernels.flash_attention.checks import check_call
+    from autotune.kernels.flash_attention.scales import OUTPUT_DTYPES, is_quantized, output_dtype
     from autotune.kernels.tensors import check_apart, check_out
 
     if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
@@ -87,12 +93,12 @@ def _attend_nothing(
     check_call(q, k, v, scale=scale, softcap=softcap)
     out_sizes = (*q.shape[:3], v.shape[3])
     if out is None:
-        out = q.new_zeros(out_sizes)
+        out = q.new_zeros(out_sizes, dtype=output_dtype(q.dtype))
     else:
-        check_out(out, out_sizes, {"q": q})
+        check_out(out, out_sizes, {"q": q}, dtypes=OUTPUT_DTYPES if is_quantized(q) else ())
         check_apart(out, {"q": q, "k": k, "v": v})
         out.zero_()
-    lse = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -math.inf).float()
+    lse = out.new_full((q.shape[0], q.shape[2], q.shape[1]), -math.inf).float()
     return (out, lse) if return_lse else out
 
 

@@ -1,7 +1,7 @@
 """Functions over dense tensors that pick a kernel by them and cache the pick: what most users call."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from autotune.eager_calls import attend, is_traced
@@ -22,6 +22,9 @@ class DenseOptions(TypedDict, total=False):
     softcap: float | None
     scale: float | None
     out: "torch.Tensor | None"
+    q_scale: "torch.Tensor | float | None"
+    k_scale: "torch.Tensor | float | None"
+    v_scale: "torch.Tensor | float | None"
 
 
 @overload
@@ -57,11 +60,14 @@ def attention(
     scale: float | None = None,
     return_lse: bool = False,
     out: "torch.Tensor | None" = None,
+    q_scale: "torch.Tensor | float | None" = None,
+    k_scale: "torch.Tensor | float | None" = None,
+    v_scale: "torch.Tensor | float | None" = None,
 ) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]":
     """Compute softmax attention of ``q [B, S_q, H, D]`` over ``k [B, S_kv, H_kv, D]`` and ``v [B, S_kv, H_kv, D_v]``.
 
-    Forward only; fp16, bf16 or fp32, any strides with a unit last one, ``H`` a multiple of ``H_kv``. On the
-    CPU it needs ``TRITON_INTERPRET=1``, and computes fp16 and fp32, to check numbers.
+    Forward only; fp16, bf16 or fp32, any strides with a unit last one, ``H`` a multiple of ``H_kv``; float8_e4m3fn on
+    Hopper. On the CPU it needs ``TRITON_INTERPRET=1``, and computes fp16 and fp32, to check numbers.
 
     Args:
         causal: bottom-right aligned: query i sees keys up to ``i + S_kv - S_q``.
@@ -70,11 +76,13 @@ def attention(
         scale: what scores are multiplied by; ``D ** -0.5`` by default.
         return_lse: also return the natural log-sum-exp of the scores, fp32 ``[B, H, S_q]``.
         out: write the output here, ``[B, S_q, H, D_v]`` of the dtype of ``q``, any strides with a unit last one; it
-            shares no memory with the inputs.
+            shares no memory with the inputs. Of float8_e4m3fn it is bfloat16, or float16.
+        q_scale, k_scale, v_scale: of float8_e4m3fn alone, whose elements stand for themselves times this: a positive
+            number, or fp32 of one element, ``[H]`` or ``[B, H]``, for ``k`` and ``v`` ``[H_kv]`` or ``[B, H_kv]``.
 
     Returns:
-        The output ``[B, S_q, H, D_v]`` in the dtype of ``q``, ``out`` itself where it is given; a query that sees no
-        key gets 0, its log-sum-exp is -inf.
+        The output ``[B, S_q, H, D_v]`` in the dtype of ``q``, bfloat16 of float8_e4m3fn, or ``out`` itself where it is
+        given; a query that sees no key gets 0, its log-sum-exp is -inf.
 
     Raises:
         InputMismatchError: tensors that do not fit each other.
@@ -83,12 +91,18 @@ def attention(
     Example:
         >>> out = autotune.attention(q, k, v, causal=True)
     """
-    compute: Callable[..., Result] = attend
+    scales: dict[str, torch.Tensor | float | None] = {}
+    if q_scale is not None or k_scale is not None or v_scale is not None:
+        scales = {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
     if is_traced(q, k, v):
         from autotune import torch_ops
 
-        compute = torch_ops.ATTENTION
-    return compute(q, k, v, causal=causal, window=window, softcap=softcap, scale=scale, return_lse=return_lse, out=out)
+        torch_ops.refuse_quantized(q, scales)
+        return torch_ops.ATTENTION(
+            *(q, k, v), causal=causal, window=window, softcap=softcap, scale=scale, return_lse=return_lse, out=out
+        )
+    result: Result = attend(q, k, v, causal, window, softcap, scale, return_lse=return_lse, out=out, **scales)
+    return result
 
 
 def merge_attention(

@@ -7,7 +7,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Self
 
-from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES, parse_dtype, parse_kv_dtype
+from autotune.dtypes import DENSE_DTYPES, KV_ITEM_BYTES, QUERY_DTYPES, parse_dense_dtype, parse_dtype, parse_kv_dtype
 from autotune.errors import InvalidShapeError
 
 MAX_LENGTH: Final = 2**31 - 1  # lengths are int32 in the kernels; offsets are not
@@ -128,7 +128,7 @@ class AttentionShape(Shape):
     ``causal`` is bottom-right aligned: query i sees keys up to i + seq_kv - seq_q. A ``window`` of W leaves the keys
     closer than W positions to the query's own, which counts (``sliding_window`` in Hugging Face configs).
     ``softcap`` says whether the feature is on; its value is given at the call. ``dtype`` may be torch's, or short:
-    ``"bf16"``.
+    ``"bf16"``. That of ``"float8_e4m3fn"`` is of queries, keys and values; the output is then of 16 bits.
 
     Example:
         >>> AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True).seq_kv
@@ -156,8 +156,8 @@ class AttentionShape(Shape):
 
     def __post_init__(self) -> None:
         self._follow({"kv_heads": "heads", "seq_kv": "seq_q", "head_dim_v": "head_dim"})
-        if type(self.dtype) is not str or self.dtype not in ITEM_BYTES:
-            object.__setattr__(self, "dtype", parse_dtype(self.dtype))
+        if type(self.dtype) is not str or self.dtype not in DENSE_DTYPES:
+            object.__setattr__(self, "dtype", parse_dense_dtype(self.dtype))
         self._require_int("batch", "heads", "kv_heads", "seq_q", "seq_kv")
         for name in ("head_dim", "head_dim_v"):
             width = getattr(self, name)
@@ -234,7 +234,7 @@ class PagedShape(Shape):
     layout: str = "NHD"
 
     def __post_init__(self) -> None:
-        if type(self.dtype) is not str or self.dtype not in ITEM_BYTES:
+        if type(self.dtype) is not str or self.dtype not in QUERY_DTYPES:
             object.__setattr__(self, "dtype", parse_dtype(self.dtype))
         self._follow(
             {"kv_heads": "heads", "mean_context": "max_context", "head_dim_v": "head_dim", "kv_dtype": "dtype"}

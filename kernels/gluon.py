@@ -26,8 +26,11 @@ __all__ = [
     "fence_async_shared",
     "mbarrier",
     "pack_pairs",
+    "pack_quads",
     "product_layout",
+    "product_layout_of_bytes",
     "unpack_pairs",
+    "unpack_quads",
     "view_as",
     "wait_copies_out",
     "warpgroup_mma",
@@ -47,6 +50,12 @@ view_as = getattr(gl.shared_memory_descriptor, "_reinterpret", None) or gl.share
 def product_layout(width):
     """Return how the four warps of a group hold a product of 64 rows and so many columns."""
     return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, width, 16])
+
+
+@gluon.constexpr_function
+def product_layout_of_bytes(width):
+    """Return the same of a product of factors of one byte an element, of which an instruction takes twice as many."""
+    return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, width, 32])
 
 
 @gluon.constexpr_function
@@ -83,3 +92,26 @@ def unpack_pairs(pairs, DTYPE: gl.constexpr):
     low = pairs.to(gl.int16).to(DTYPE, bitcast=True)
     high = (pairs >> 16).to(gl.int16).to(DTYPE, bitcast=True)
     return low, high
+
+
+@gluon.jit
+def pack_quads(first, second, third, fourth):
+    """Round four fp32 tensors to e4m3, to nearest and finite ones, and return them side by side in int32."""
+    return gl.inline_asm_elementwise(QUAD, "=r,f,f,f,f", [first, second, third, fourth], gl.int32, is_pure=True, pack=1)
+
+
+# PTX ISA 8.5, cvt: the first of two operands becomes the upper half of the result.
+QUAD = gl.constexpr(
+    "{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, $2, $1; "
+    "cvt.rn.satfinite.e4m3x2.f32 high, $4, $3; mov.b32 $0, {low, high}; }"
+)
+
+
+@gluon.jit
+def unpack_quads(quads):
+    """Return the four tensors of e4m3 that ``pack_quads`` has packed."""
+    first = quads.to(gl.int8).to(gl.float8e4nv, bitcast=True)
+    second = (quads >> 8).to(gl.int8).to(gl.float8e4nv, bitcast=True)
+    third = (quads >> 16).to(gl.int8).to(gl.float8e4nv, bitcast=True)
+    fourth = (quads >> 24).to(gl.int8).to(gl.float8e4nv, bitcast=True)
+    return first, second, third, fourth

@@ -57,15 +57,23 @@ def check_gradients(tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def check_out(
-    out: object, sizes: tuple[int, ...], inputs: Mapping[str, torch.Tensor], *, contiguous: bool = False
+    out: object,
+    sizes: tuple[int, ...],
+    inputs: Mapping[str, torch.Tensor],
+    *,
+    contiguous: bool = False,
+    dtypes: Sequence[torch.dtype] = (),
 ) -> None:
     """Refuse a buffer that cannot hold an output of these sizes, of the dtype and on the device of the first input.
+
+    ``dtypes`` may be others that it can have.
 
     ``contiguous``: the kernel writes one row after another; otherwise it takes any strides with a unit last one.
     """
     first, like = next(iter(inputs.items()))
-    if not isinstance(out, torch.Tensor) or tuple(out.shape) != sizes or out.dtype != like.dtype:
-        raise InputMismatchError(f"out is {describe(out)}; expected {sizes} {dtype_name(like.dtype)}")
+    dtypes = dtypes or (like.dtype,)
+    if not isinstance(out, torch.Tensor) or tuple(out.shape) != sizes or out.dtype not in dtypes:
+        raise InputMismatchError(f"out is {describe(out)}; expected {sizes} {' or '.join(map(dtype_name, dtypes))}")
     if out.device != like.device or out.requires_grad:
         check_together({first: like, "out": out})
     if contiguous and not out.is_contiguous():

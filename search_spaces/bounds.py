@@ -3,7 +3,7 @@
 from typing import Final
 
 from autotune.device import Device
-from autotune.dtypes import ITEM_BYTES
+from autotune.dtypes import ITEM_BYTES, QUANTIZED_DTYPES
 from autotune.rounding import power_of_two
 from autotune.shape import AttentionShape, PagedShape
 from autotune.space import Config, Parameter, Value
@@ -27,6 +27,11 @@ WAVE_HINTS: Final = (
     Parameter("matrix_instr_nonkdim", (16, 32), needs="wave_hints"),
     Parameter("kpack", (1, 2), needs="wave_hints"),
 )
+
+
+def quantized(title: str, shape: AttentionShape) -> str | None:
+    """Return why an implementation without scales does not compute a shape, or None."""
+    return f"{title} computes no {shape.dtype}" if shape.dtype in QUANTIZED_DTYPES else None
 
 
 def padded_length(length: int) -> int:

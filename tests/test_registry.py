@@ -96,7 +96,7 @@ def test_a_reference_of_another_form_is_refused_at_once(reference: str) -> None:
 @pytest.mark.usefixtures("registered")
 def test_an_implementation_of_a_misspelt_operation_is_named_where_names_are_listed() -> None:
     registry.register_implementation("flash_atention", "mine", "mine.space:IMPLEMENTATION")
-    names = "triton, gluon_hopper, triton_split_keys, flex"
+    names = "triton, gluon_hopper, gluon_hopper_fp8, triton_split_keys, flex"
     with pytest.raises(UnknownNameError, match=f"registered: {names}; flash_atention/mine is registered too, but no"):
         registry.get_implementation("flash_attention", "mine")
     with pytest.raises(UnknownNameError, match="flash_atention/mine"):

@@ -46,7 +46,7 @@ def test_bad_fields_are_named_with_value_and_what_is_allowed(fields: dict[str, A
 def test_unknown_dtype_lists_the_known_ones() -> None:
     with pytest.raises(UnknownNameError) as caught:
         AttentionShape(**SIZES, dtype="int8")
-    allowed = "float16 (fp16, half), bfloat16 (bf16), float32 (fp32, float)"
+    allowed = "float16 (fp16, half), bfloat16 (bf16), float32 (fp32, float), float8_e4m3fn (fp8, fp8_e4m3)"
     assert str(caught.value) == f"dtype='int8' is unknown; allowed: {allowed}"
 
 

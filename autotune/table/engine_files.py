@@ -55,7 +55,7 @@ def _files(rows: Sequence[Trial], key: str) -> dict[str, dict[str, dict[str, obj
     return dict(sorted(files.items()))
 
 
-def _name(shape: dict[str, int | str | bool | None], left_out: set[str], device: str) -> str:
+def _name(shape: dict[str, int | float | str | bool | None], left_out: set[str], device: str) -> str:
     named = {name: value for name, value in shape.items() if name not in left_out and value not in (None, False)}
     dtype = named.pop(LAST, None)
     parts = [*(f"{name}={_plain(str(value))}" for name, value in named.items()), f"device_name={_plain(device)}"]

@@ -3,7 +3,7 @@
 Each looks up its kernel when it runs, by the sizes of that call. Importing this package loads torch and defines them.
 """
 
-from autotune.torch_ops.dense import ATTENTION
+from autotune.torch_ops.dense import ATTENTION, refuse_quantized
 from autotune.torch_ops.paged import PAGED_DECODE, PAGED_PREFILL, append_kv
 
-__all__ = ["ATTENTION", "PAGED_DECODE", "PAGED_PREFILL", "append_kv"]
+__all__ = ["ATTENTION", "PAGED_DECODE", "PAGED_PREFILL", "append_kv", "refuse_quantized"]

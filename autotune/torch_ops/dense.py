@@ -7,8 +7,10 @@ import torch
 
 from autotune.call_shapes import check_dense_ranks, dense_shape
 from autotune.eager_calls import attend
+from autotune.errors import InputMismatchError
 from autotune.kernels.flash_attention.checks import check_fit
-from autotune.kernels.tensors import check_out
+from autotune.kernels.flash_attention.scales import is_quantized
+from autotune.kernels.tensors import check_out, describe
 from autotune.torch_ops.op_family import OpFamily
 from autotune.torch_ops.tensor_op import Arguments, is_known
 
@@ -29,6 +31,12 @@ def _make_results(
             check_out(out, sizes, {"q": q})
     result = q.new_empty(sizes)
     return (result, q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32)) if return_lse else result
+
+
+def refuse_quantized(q: object, scales: Mapping[str, Any]) -> None:
+    """Refuse tensors that have scales, which the ops do not take."""
+    if scales or (isinstance(q, torch.Tensor) and is_quantized(q)):
+        raise InputMismatchError(f"q is {describe(q)}, in traced code; expected 16 or 32 bits without scales there")
 
 
 def _cast(arguments: Arguments, dtype: torch.dtype) -> Arguments:

@@ -37,13 +37,18 @@ def innermost_loops(code: str) -> list[list[str]]:
     return [[text for address, text in lines if low <= address <= high] for low, high in innermost]
 
 
-def steady_spills(code: str) -> int:
-    """Count the loads and stores of spilled values in the loops that every row sees: the shortest with products.
+def steady_loops(code: str) -> list[list[str]]:
+    """Return the instructions of the loops that every row sees: the shortest with products.
 
-    Without such a loop, as where one step does it all, those of the whole code count.
+    Without such a loop, as where one step does it all, that is the whole code.
     """
     loops = innermost_loops(code)
     with_products = ([body for body in loops if any(map(product.search, body))] for product in PRODUCTS)
     bodies = next(filter(None, with_products), [[text for _, text in INSTRUCTION.findall(code)]])
     longest = STEADY * min(map(len, bodies))
-    return sum(SPILL.search(text) is not None for body in bodies if len(body) <= longest for text in body)
+    return [body for body in bodies if len(body) <= longest]
+
+
+def steady_spills(code: str) -> int:
+    """Count the loads and stores of spilled values in the steady loops."""
+    return sum(SPILL.search(text) is not None for body in steady_loops(code) for text in body)

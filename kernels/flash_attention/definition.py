@@ -1,17 +1,23 @@
 """Dense attention on tensors: random inputs, outputs, and the reference that defines what is correct."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
 
+from autotune.dtypes import QUANTIZED_DTYPES
 from autotune.kernels.flash_attention.checks import check_fit
 from autotune.kernels.flash_attention.reference import attention_reference
+from autotune.kernels.flash_attention.scales import Scale, dequantize, is_quantized, output_dtype, quantize
 from autotune.shape import AttentionShape
 
 SOFTCAP: Final = 20.0  # a typical cap, for inputs of shapes that have one (Gemma-2 uses 50, Grok-1 30)
 MetaTensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+SCALED_PER: Final = ("tensor", "head", "sequence")  # of queries, keys and values of random inputs
+PRODUCTS: Final = 32  # of e4m3, that the matrix unit adds at once
+KEPT_BITS: Final = 13  # below the largest addend (DeepSeek-V3, arXiv 2412.19437, 3.3.2: sums of "around 14 bits")
 CHECK_SEQ: Final = 512  # two tiles of the longest block
 ODD_SEQ: Final = (333, 457)  # multiples of no block size
 
@@ -27,6 +33,9 @@ class Inputs:
     window: int | None
     softcap: float | None
     scale: float
+    q_scale: Scale = None
+    k_scale: Scale = None
+    v_scale: Scale = None
 
 
 class Attention:
@@ -52,13 +61,13 @@ class Attention:
             ramp = torch.linspace(-2.0, 2.0, shape.seq_kv, device=device)[None, :, None, None]
             q, k = 0.5 * q + 1.0, 0.3 * k + ramp
         dtype = getattr(torch, shape.dtype)
-        return Inputs(
-            *(q.to(dtype), k.to(dtype), v.to(dtype)),
-            causal=shape.causal,
-            window=shape.window,
-            softcap=SOFTCAP if shape.softcap else None,
-            scale=shape.head_dim**-0.5,
-        )
+        features: dict[str, Any] = {"causal": shape.causal, "window": shape.window, "scale": shape.head_dim**-0.5}
+        features["softcap"] = SOFTCAP if shape.softcap else None
+        if shape.dtype in QUANTIZED_DTYPES:  # a scale of each kind
+            pairs = [quantize(each, dtype, per) for each, per in zip((q, k, v), SCALED_PER, strict=True)]
+            (q, q_scale), (k, k_scale), (v, v_scale) = pairs
+            features |= {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
+        return Inputs(q.to(dtype), k.to(dtype), v.to(dtype), **features)
 
     def check_shapes(self, shape: AttentionShape) -> Sequence[AttentionShape]:
         """Return two small problems of the heads' layout that run the same binaries: no length is specialized.
@@ -75,15 +84,27 @@ class Attention:
     def empty_outputs(self, inputs: Inputs) -> tuple[torch.Tensor, ...]:
         """Allocate the output ``[B, S_q, H, D_v]`` and the fp32 log-sum-exp ``[B, H, S_q]``."""
         batch, seq_q, heads, _ = inputs.q.shape
-        out = inputs.q.new_full((batch, seq_q, heads, inputs.v.shape[3]), float("nan"))
-        return out, inputs.q.new_full((batch, heads, seq_q), float("nan"), dtype=torch.float32)
+        like, device = output_dtype(inputs.q.dtype), inputs.q.device
+        out = torch.full((batch, seq_q, heads, inputs.v.shape[3]), float("nan"), dtype=like, device=device)
+        return out, torch.full((batch, heads, seq_q), float("nan"), dtype=torch.float32, device=device)
 
     def statistic_slack(self, inputs: Inputs) -> float:
-        return 0.0
+        """Return how far a score may be off that is summed by the matrix unit over e4m3, as the log-sum-exp then is."""
+        return score_error(inputs) if is_quantized(inputs.q) else 0.0
 
     def reference(self, inputs: Inputs, *, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, ...]:
-        features = {name: getattr(inputs, name) for name in ("causal", "window", "softcap", "scale")}
-        return attention_reference(inputs.q, inputs.k, inputs.v, **features, dtype=dtype)
+        """Compute over what the tensors and their scales stand for.
+
+        Of e4m3 eager torch would compute in fp32, but for weights, which its product takes in e4m3.
+        """
+        features: dict[str, Any] = {name: getattr(inputs, name) for name in ("causal", "window", "softcap", "scale")}
+        if not is_quantized(inputs.q):
+            return attention_reference(inputs.q, inputs.k, inputs.v, **features, dtype=dtype)
+        if dtype is not None:
+            features["weights_dtype"] = inputs.q.dtype
+        wide = torch.float64 if dtype is None else torch.float32
+        scaled = [dequantize(getattr(inputs, name), getattr(inputs, f"{name}_scale"), wide) for name in ("q", "k", "v")]
+        return attention_reference(*scaled, **features, dtype=wide)
 
     def bind_inputs(self, shape: AttentionShape, tensors: Sequence[torch.Tensor], options: dict[str, Any]) -> Inputs:
         q, k, v = tensors
@@ -99,13 +120,28 @@ def meta_tensors(shape: AttentionShape) -> MetaTensors:
     def empty(length: int, heads: int, width: int) -> torch.Tensor:
         return torch.empty(shape.batch, length, heads, width, dtype=getattr(torch, shape.dtype), device="meta")
 
+    out = empty(shape.seq_q, shape.heads, shape.head_dim_v)
     return (
         empty(shape.seq_q, shape.heads, shape.head_dim),
         empty(shape.seq_kv, shape.kv_heads, shape.head_dim),
         empty(shape.seq_kv, shape.kv_heads, shape.head_dim_v),
-        empty(shape.seq_q, shape.heads, shape.head_dim_v),
+        torch.empty_like(out, dtype=output_dtype(out.dtype)),
         torch.empty(shape.batch, shape.heads, shape.seq_q, device="meta"),
     )
+
+
+def score_error(inputs: Inputs) -> float:
+    """Bound how far a scaled score of e4m3 may be off on Hopper, whose sums keep some 14 bits.
+
+    A step adds 32 products and the sum so far, each cut off below 2 ** -13 of the largest of these 33, none of which is
+    larger than the lengths of the query and of the key multiplied. Heads of width D take D / 32 steps.
+    """
+    if not inputs.q.numel() or not inputs.k.numel():
+        return 0.0
+    pairs = ((inputs.q, inputs.q_scale), (inputs.k, inputs.k_scale))
+    lengths = [dequantize(*pair, torch.float32).norm(dim=3).max().item() for pair in pairs]
+    steps = math.ceil(inputs.q.shape[3] / PRODUCTS)
+    return float(inputs.scale * steps * (PRODUCTS + 1) * 2.0**-KEPT_BITS * lengths[0] * lengths[1])
 
 
 DEFINITION: Final = Attention()

@@ -4,6 +4,7 @@ import math
 
 import torch
 
+LARGEST_WEIGHT = 2.0**8  # of a row that is rounded to e4m3, which ends with 448
 MAX_SCORE_BYTES = 2**28  # one chunk of scores; the peak is a few times this
 
 
@@ -17,13 +18,16 @@ def attention_reference(
     softcap: float | None = None,
     scale: float | None = None,
     dtype: torch.dtype | None = None,
+    weights_dtype: torch.dtype | None = None,
     max_score_bytes: int = MAX_SCORE_BYTES,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute attention over ``[B, S, H, D]`` tensors, in chunks of heads and queries so that scores stay small.
 
-    Computes in ``dtype`` (fp64 by default), every intermediate result included. Returns the output
-    ``[B, S_q, H, D_v]`` and the natural log-sum-exp of the scores ``[B, H, S_q]``, both in that type. A query that
-    sees no key has the output 0 and the log-sum-exp -inf.
+    Computes in ``dtype`` (fp64 by default), every intermediate result included. Where ``weights_dtype`` is given,
+    weights are rounded to it, at 256 times their ratio to the largest of their row, as kernels of e4m3 do.
+
+    Returns the output ``[B, S_q, H, D_v]`` and the natural log-sum-exp of the scores ``[B, H, S_q]``, both in that
+    type. A query that sees no key has the output 0 and the log-sum-exp -inf.
     """
     dtype = dtype or torch.float64
     batches, seq_q, heads, head_dim = q.shape
@@ -47,6 +51,10 @@ def attention_reference(
                 scores = scores.masked_fill(hidden, -math.inf)
                 blind = hidden.all(1, keepdim=True)
                 weights = torch.softmax(scores, 1).masked_fill(blind, 0.0)
+                if weights_dtype is not None:
+                    unit = weights.amax(1, keepdim=True) / LARGEST_WEIGHT
+                    ratios = (weights / unit).nan_to_num(0.0)
+                    weights = ratios.to(weights_dtype).to(dtype) * unit
                 out[batch, start:stop, head] = weights @ values
                 lse[batch, head, start:stop] = torch.logsumexp(scores, 1)
     return out, lse

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES
+from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES, QUANTIZED_DTYPES
 from autotune.operation import Cost, Operation
 from autotune.shape import AttentionShape, PagedShape
 
@@ -13,7 +13,11 @@ def cost(shape: AttentionShape) -> Cost:
 
     The field's convention (FlashAttention's benchmarks): 2 FLOPs a multiply-add, softmax not counted.
     """
-    return _cost(shape, shape.head_dim + shape.head_dim_v, ITEM_BYTES[shape.dtype])
+    found = _cost(shape, shape.head_dim + shape.head_dim_v, ITEM_BYTES[shape.dtype])
+    if shape.dtype in QUANTIZED_DTYPES:  # the output has another byte an element
+        more = shape.batch * shape.heads * shape.seq_q * shape.head_dim_v
+        return Cost(flops=found.flops, bytes=found.bytes + more)
+    return found
 
 
 def paged_cost(shape: PagedShape, sequences: Iterable[tuple[int, int, int]]) -> Cost:

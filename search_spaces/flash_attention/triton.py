@@ -5,6 +5,7 @@ from typing import Final
 
 from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES
+from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds, compiled_tiles
 from autotune.search_spaces.sources import SHARED, kernel_files
@@ -44,6 +45,11 @@ TILES_OF_FLOAT32: Final[compiled_tiles.Tiles] = {
 }
 
 
+def supports(shape: AttentionShape, device: Device) -> str | None:
+    """Return why the kernel does not compute a shape on a device, or None."""
+    return bounds.quantized("flash_attention/triton", shape)
+
+
 def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
     """Return why a config cannot pay for this shape on this device, by bounds that need no compiler, or None."""
     block_q, block_k, warps, stages = (
@@ -65,6 +71,8 @@ def default(shape: AttentionShape, device: Device) -> Config:
 
     It is what is served where no portfolio knows the architecture.
     """
+    if (problem := supports(shape, device)) is not None:
+        raise InvalidShapeError(problem)
     width = max(bounds.padded_widths(shape.head_dim, shape.head_dim_v))
     tiles = TILES_OF_FLOAT32 if shape.dtype == "float32" else TILES_OF_16_BITS
     block_q, block_k, warps, stages = compiled_tiles.compiled_tile(tiles, width, device) or _usual_tile(
@@ -161,4 +169,5 @@ IMPLEMENTATION: Final = Implementation(
     kernel="autotune.kernels.flash_attention.triton:KERNEL",
     sources=(*kernel_files("flash_attention/triton", "forward", "launch"), *SHARED),
     entry=("launch",),
+    supports=supports,
 )

@@ -37,7 +37,7 @@ BAD_SHAPES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
     ("--head-dim", "7"): ("--head-dim=7 ", "a multiple of 8 from 8 to 256"),
     ("--head-dim", "512"): ("--head-dim=512", "a multiple of 8 from 8 to 256"),
     ("--window", "0"): ("--window=0", "from 1"),
-    ("--dtype", "fp8"): ("--dtype='fp8'", "bfloat16"),
+    ("--dtype", "fp8_e5m2"): ("--dtype='fp8_e5m2'", "bfloat16"),
     ("--operation", "conv"): ("--operation='conv'", "flash_attention"),
     ("--model", "llama-3.1-8c"): ("--model='llama-3.1-8c'", "llama-3.1-8b"),
     ("--model", "/nonexistent/config.json"): ("/nonexistent/config.json", "does not exist"),

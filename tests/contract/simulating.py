@@ -4,11 +4,13 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import pytest
 import torch
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+from triton.runtime.jit import JITFunction
 
 from autotune.correctness import Verdict, check_config, make_cases
 from autotune.implementation import Kernel
@@ -30,14 +32,39 @@ class SimulatedLaunch:
         self._kernel = kernel
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        return lambda *arguments: simulate(self._kernel, min(PROGRAMS, grid[0]), *map(_as_simulated, arguments))
+        return lambda *arguments, num_warps=4, **constants: simulate(
+            self._kernel, self._programs(grid[0]), *map(as_simulated, arguments), **constants
+        )
+
+    def _programs(self, programs: int) -> int:
+        """Return how many run: few of those that share tiles."""
+        return min(PROGRAMS, programs) if "tiles" in self._kernel.arg_names else programs
 
 
-def _as_simulated(argument: Any) -> Any:
+def as_simulated(argument: Any) -> Any:
+    """Return an argument of a launch, or one of its tuples, as the simulator takes it."""
     if isinstance(argument, TensorDescriptor):
         rows, width = argument.block_shape[1], argument.block_shape[3]
-        return Descriptor(argument.base.numpy(), rows, width)
-    return Pointer(argument.numpy()) if isinstance(argument, torch.Tensor) else argument
+        return Descriptor(bits_of(argument.base), rows, width)
+    if isinstance(argument, torch.Tensor):
+        last = sum((size - 1) * stride for size, stride in zip(argument.shape, argument.stride(), strict=True))
+        return Pointer(bits_of(argument.as_strided((last + 1,), (1,))))
+    if isinstance(argument, tuple):
+        return type(argument)(*map(as_simulated, argument))
+    return argument
+
+
+def bits_of(tensor: torch.Tensor) -> Any:
+    """Return a tensor's memory as an array; of types that NumPy lacks, their bits."""
+    held = {torch.float8_e4m3fn: torch.uint8, torch.bfloat16: torch.uint16}.get(tensor.dtype, tensor.dtype)
+    return tensor.view(held).numpy()
+
+
+def simulated_launches(module: ModuleType, patch: pytest.MonkeyPatch) -> None:
+    """Simulate what a module launches."""
+    for name, value in vars(module).copy().items():
+        if isinstance(value, JITFunction):
+            patch.setattr(module, name, SimulatedLaunch(value))
 
 
 def judge_simulated(operation: str, implementation: str, gate: Gate, mutant: Mutant | None, folder: Path) -> Verdict:
@@ -52,7 +79,7 @@ def judge_simulated(operation: str, implementation: str, gate: Gate, mutant: Mut
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         if mutant is not None:
             patch.setattr(gluon_simulator, "SECONDS", HANG_SECONDS)
-        patch.setattr(launch, "flash_attention_forward", SimulatedLaunch(launch.flash_attention_forward))
+        simulated_launches(launch, patch)
         verdicts = (_judge_once(operation, kernel, gate) for _ in range(schedules))
         return next((each for each in verdicts if each.status != Status.OK), Verdict(Status.OK))
 

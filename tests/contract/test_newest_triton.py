@@ -16,6 +16,7 @@ from benchmarks.toolchain_drift.tritons import UnavailableError, compile_with, i
 from tests.contract.compile_sample import compiled_for
 from tests.contract.compiling import compile_sample
 from tests.contract.suite import device_of
+from tests.kernels.flash_attention.bytes_sample import check_sample
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ARCH: Final = "sm_90"
@@ -90,3 +91,10 @@ def test_what_the_newest_refuses_or_spills_in_a_loop_is_recorded_and_so_not_serv
             f"triton {version} compiles {trial.candidate} for {trial.shape} to {found}; recorded is {recorded}; "
             f"run `python -m benchmarks.toolchain_drift --triton {series_of(version)}`"
         )
+
+
+@pytest.mark.slow
+def test_weights_of_e4m3_stay_in_their_registers_by_the_newest_too(newest: Path, tmp_path: Path) -> None:
+    check_sample(
+        compile_sample("tests.kernels.flash_attention.bytes_sample", ARCH, tmp_path, packages=newest), newest=True
+    )

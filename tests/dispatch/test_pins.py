@@ -164,7 +164,7 @@ def test_the_environment_may_pin_a_foreign_implementation(tables: Tables, enviro
         ("conv/triton", "^AUTOTUNE_CONFIG='conv/triton': operation='conv' is unknown; registered: "),
         (
             "flash_attention/gluon",
-            "='gluon' of flash_attention is unknown; registered: triton, gluon_hopper, triton_split_keys, flex",
+            "='gluon' of flash_attention is unknown; registered: triton, gluon_hopper, gluon_hopper_fp8, ",
         ),
         ("flash_attention/triton:BLOCK_Q", "^AUTOTUNE_CONFIG='flash_attention/triton:BLOCK_Q': config='BLOCK_Q' has"),
         ("flash_attention/triton;flash_attention/flex", "pins flash_attention twice; expected each operation once"),

@@ -3,6 +3,8 @@
 Each warp partition of a program is a thread. Whatever is asynchronous happens as late as it may: a product reads its
 operands when it is waited for, and a store reads its tile when that is. A slot that is handed back too early, a wrong
 phase of a barrier or a missing wait then gives wrong numbers, and a hang ends with ``HangError``.
+
+NumPy has no bfloat16 and no e4m3: arrays of uint16 and of uint8 hold their bits.
 """
 
 import itertools
@@ -16,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
+import torch
 import triton.language as tl
 from triton.experimental.gluon import language as gl
 from triton.runtime.jit import JITFunction
@@ -25,6 +28,12 @@ from autotune.kernels import gluon as ours
 SECONDS: Final = 20.0  # until a wait counts as a hang; the slowest takes milliseconds
 WARP_THREADS: Final = 32
 GROUP_THREADS: Final = 128
+BFLOAT16, E4M3 = np.uint16, np.uint8
+E4M3_NAN, E4M3_LARGEST = 0x7F, 448.0
+E4M3_VALUES: Final = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float().numpy()
+# The matrix unit of Hopper multiplies 32 factors of e4m3 a step, and adds products and the sum so far with this many
+# bits below the largest of them, the rest cut off (DeepSeek-V3, arXiv 2412.19437, 3.3.2: "around 14 bits").
+STEP, KEPT_BITS = 32, 13
 DTYPES: Final = {gl.float16: np.float16, gl.float32: np.float32, gl.int32: np.int32, gl.int64: np.int64}
 
 
@@ -40,7 +49,13 @@ class Tensor(np.ndarray[Any, Any]):
         return SimpleNamespace(layout=None)
 
     def to(self, dtype: Any) -> "Tensor":
+        if dtype is BFLOAT16:
+            rounded = torch.from_numpy(np.ascontiguousarray(self, np.float32)).to(torch.bfloat16)
+            return rounded.view(torch.uint16).numpy().view(Tensor)
         return self.astype(DTYPES.get(dtype, dtype)).view(Tensor)
+
+    def permute(self, order: Sequence[int]) -> "Tensor":
+        return self.transpose(tuple(order)).view(Tensor)
 
     def split(self) -> "tuple[Tensor, Tensor]":
         return self[..., 0].view(Tensor), self[..., 1].view(Tensor)
@@ -119,6 +134,9 @@ class Shared:
         begin = (self.array.ctypes.data - memory.ctypes.data) // memory.itemsize
         return Shared(memory.reshape(-1)[begin : begin + int(np.prod(shape))].reshape(tuple(shape)))
 
+    def slice(self, start: int, length: int, dim: int = 0) -> "Shared":
+        return Shared(self.array[(slice(None),) * dim + (slice(start, start + length),)])
+
     def permute(self, order: Sequence[int]) -> "Shared":
         return Shared(self.array.transpose(tuple(order)))
 
@@ -156,12 +174,26 @@ class Product:
 
     def finish(self) -> Any:
         if self.done is None:
-            a, b = (
-                np.asarray(each.array if isinstance(each, Shared) else each, np.float32) for each in (self.a, self.b)
-            )
+            a, b = (np.asarray(each.array if isinstance(each, Shared) else each) for each in (self.a, self.b))
             before = self.before.finish() if isinstance(self.before, Product) else self.before
-            self.done = (a @ b + (np.asarray(before) if self.add else 0)).astype(np.float32).view(Tensor)
+            total = np.asarray(before) if self.add else np.zeros((a.shape[0], b.shape[1]), np.float32)
+            if a.dtype == E4M3:
+                total = _sum_by_steps(total, E4M3_VALUES[a], E4M3_VALUES[b])
+            else:
+                total = a.astype(np.float32) @ b.astype(np.float32) + total
+            self.done = total.astype(np.float32).view(Tensor)
         return self.done
+
+
+def _sum_by_steps(total: Any, a: Any, b: Any) -> Any:
+    """Add the products of two factors to a total as the matrix unit adds those of e4m3."""
+    for start in range(0, a.shape[1], STEP):
+        products = a[:, None, start : start + STEP] * b.T[None, :, start : start + STEP]
+        addends = np.concatenate([products, total[..., None]], axis=-1)
+        _, exponents = np.frexp(np.abs(addends).max(-1, keepdims=True))
+        unit = np.ldexp(np.float32(1.0), exponents - 1 - KEPT_BITS)
+        total = (np.trunc(addends / unit) * unit).sum(-1, dtype=np.float32)
+    return total
 
 
 class Program:
@@ -215,7 +247,7 @@ class Program:
         return found[0] if len(found) == 1 else tuple(found)
 
     def copy_in(self, desc: Descriptor, place: Sequence[int], barrier: Barrier, tile: Shared) -> None:
-        tile.array[...] = np.nan  # until it is there
+        tile.array[...] = _unset(tile.dtype)  # until it is there
 
         def arrive() -> None:
             time.sleep(self.seeds.random() * 3e-4)
@@ -247,7 +279,13 @@ def _allocate(dtype: Any, shape: Sequence[int], layout: Any) -> Shared:
         for place in itertools.product(*map(range, shape)):
             array[place] = Barrier()
         return Shared(array)
-    return Shared(np.full(tuple(shape), np.nan, DTYPES.get(dtype, dtype)))
+    held = DTYPES.get(dtype, dtype)
+    return Shared(np.full(tuple(shape), _unset(held), held))
+
+
+def _unset(dtype: Any) -> Any:
+    """Return what memory holds before it is written: NaN, of any type."""
+    return {E4M3: E4M3_NAN, BFLOAT16: 0x7FC0}.get(dtype, np.nan)
 
 
 def _init(barrier: Barrier, count: int) -> None:
@@ -269,7 +307,14 @@ class Pointer:
 
 
 def _store(pointer: Pointer, value: Any, mask: Any) -> None:
-    pointer.array.reshape(-1)[np.asarray(pointer.offsets)[mask]] = np.asarray(value)[mask]
+    offsets, value = np.asarray(pointer.offsets), np.asarray(value)
+    mask = np.broadcast_to(mask, value.shape)
+    pointer.array.reshape(-1)[offsets[mask]] = value[mask]
+
+
+def _load(pointer: Pointer, mask: Any = True, other: Any = 0) -> Any:
+    found = pointer.array.reshape(-1)[np.where(mask, pointer.offsets, 0)]
+    return np.where(mask, found, np.asarray(other, pointer.array.dtype)).view(Tensor) if np.ndim(found) else found
 
 
 def _pack_pairs(low: Any, high: Any, dtype: Any) -> Any:
@@ -282,6 +327,17 @@ def _unpack_pairs(pairs: Any, dtype: Any) -> Any:
     return halves[..., 0].view(Tensor), halves[..., 1].view(Tensor)
 
 
+def _pack_quads(*four: Any) -> Any:
+    finite = np.clip(np.stack(four, -1).astype(np.float32), -E4M3_LARGEST, E4M3_LARGEST)
+    rounded = torch.from_numpy(finite).to(torch.float8_e4m3fn)
+    return rounded.view(torch.uint8).numpy().view(np.int32)[..., 0].view(Tensor)
+
+
+def _unpack_quads(quads: Any) -> Any:
+    found = np.ascontiguousarray(quads)[..., None].view(E4M3)
+    return tuple(found[..., place].view(Tensor) for place in range(4))
+
+
 def _language(program: Program) -> SimpleNamespace:
     def tensor(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *given, **named: np.asarray(function(*given, **named)).view(Tensor)
@@ -290,7 +346,7 @@ def _language(program: Program) -> SimpleNamespace:
         return kind(low, high) if np.ndim(low) == np.ndim(high) == 0 else np.asarray(kind(low, high)).view(Tensor)
 
     return SimpleNamespace(
-        arange=lambda low, high, layout: np.arange(low, high).view(Tensor),
+        arange=lambda low, high, layout=None: np.arange(low, high).view(Tensor),
         zeros=lambda shape, dtype, layout: np.zeros(shape, DTYPES[dtype]).view(Tensor),
         full=lambda shape, value, dtype, layout: np.full(shape, value, DTYPES[dtype]).view(Tensor),
         exp2=tensor(np.exp2),
@@ -312,18 +368,20 @@ def _language(program: Program) -> SimpleNamespace:
         allocate_shared_memory=_allocate,
         warp_specialize=program.specialize,
         inline_asm_elementwise=program.assembly,
+        load=_load,
         store=_store,
+        trans=lambda value: value.permute((1, 0)),
         SliceLayout=lambda *given: None,
         DotOperandLayout=lambda **given: None,
         **{name: getattr(gl, name) for name in ("float32", "float16", "int32", "int64")},
     )
 
 
-def simulate(kernel: JITFunction[Any], grid: int, *arguments: Any) -> None:
+def simulate(kernel: JITFunction[Any], grid: int, *arguments: Any, **constants: Any) -> None:
     """Run a kernel's programs, one after another."""
     for number in range(grid):
         program = Program(number, grid)
-        _Rebuilt(program).function(kernel)(*arguments)
+        _Rebuilt(program).function(kernel)(*arguments, **constants)
 
 
 class _Rebuilt:
@@ -343,6 +401,9 @@ class _Rebuilt:
             id(ours.view_as): lambda tile, dtype, shape, layout: tile.view_as(shape),
             id(ours.pack_pairs): _pack_pairs,
             id(ours.unpack_pairs): _unpack_pairs,
+            id(ours.product_layout_of_bytes): lambda width: None,
+            id(ours.pack_quads): _pack_quads,
+            id(ours.unpack_quads): _unpack_quads,
             id(ours.mbarrier): SimpleNamespace(
                 init=_init,
                 expect=_expect,

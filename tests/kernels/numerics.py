@@ -32,6 +32,7 @@ def dense_attention(
     softcap: float | None = None,
     scale: float,
     dtype: torch.dtype = torch.float64,
+    round_weights: Callable[[torch.Tensor], torch.Tensor] = lambda weights: weights,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention by its formula: all scores at once; positions are counted from the end, where queries and keys meet."""
     group = q.shape[2] // k.shape[2]
@@ -47,7 +48,7 @@ def dense_attention(
     if window is not None:
         scores = scores.masked_fill((key_age - query_age).abs() >= window, -math.inf)
     weights = torch.softmax(scores, -1).nan_to_num(0.0)  # NaN: a query that sees no key
-    return multiply(weights, v).transpose(1, 2), torch.logsumexp(scores, -1)
+    return multiply(round_weights(weights), v).transpose(1, 2), torch.logsumexp(scores, -1)
 
 
 def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.device import ARCHITECTURES, NVIDIA_H200, Device
-from autotune.dtypes import ITEM_BYTES
+from autotune.dtypes import QUERY_DTYPES
 from autotune.search_spaces.bounds import padded_widths
 from autotune.search_spaces.flash_attention.operation import cost, visible_pairs
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
@@ -28,7 +28,7 @@ def shape_of(head_dim: int = 128, seq: int = 4096, dtype: str = "bfloat16", **fi
 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES.keys())
 def test_the_default_is_a_valid_config_everywhere(device: Device) -> None:
-    for head_dim, seq, dtype in itertools.product(HEAD_DIMS, LENGTHS, ITEM_BYTES):
+    for head_dim, seq, dtype in itertools.product(HEAD_DIMS, LENGTHS, QUERY_DTYPES):
         for shape in (shape_of(head_dim, seq, dtype), shape_of(head_dim, 1, dtype, seq_kv=seq, head_dim_v=64)):
             assert SPACE.why_invalid(SPACE.default(shape, device), shape, device) is None, shape
 

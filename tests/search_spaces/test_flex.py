@@ -17,7 +17,7 @@ import pytest
 
 from autotune import implementation
 from autotune.device import ARCHITECTURES, NVIDIA_H200, Device
-from autotune.dtypes import ITEM_BYTES
+from autotune.dtypes import QUERY_DTYPES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import library_hash
 from autotune.registry import get_implementation
@@ -71,7 +71,7 @@ def test_torch_would_choose_the_same(heuristics: Any, monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: CAPABILITIES[arch])
     kind = heuristics.CUDAConfigHeuristic if arch.startswith("sm_") else heuristics.ROCmConfigHeuristic
     torch_tables = kind()
-    for dtype, head_dim in product(ITEM_BYTES, HEAD_DIMS):
+    for dtype, head_dim in product(QUERY_DTYPES, HEAD_DIMS):
         asked = head_dim, getattr(torch, dtype)
         (own,) = torch_tables.get_flex_attn_fwd_configs(*asked)
         shape = shape_of(dtype=dtype, head_dim=head_dim)
@@ -103,7 +103,7 @@ def test_torch_decodes_what_we_think_it_decodes(heads: int, kv_heads: int) -> No
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES.keys())
 def test_the_default_is_valid_everywhere_and_torchs_own_where_that_fits(device: Device) -> None:
     for seq_q, seq_kv, head_dim, head_dim_v, dtype in product(
-        (1, 100, 5000), (1, 5000), (16, 72, 256), (16, 256), ITEM_BYTES
+        (1, 100, 5000), (1, 5000), (16, 72, 256), (16, 256), QUERY_DTYPES
     ):
         for heads, kv_heads in ((1, 1), (12, 4), (128, 1)):
             shape = shape_of(heads=heads, kv_heads=kv_heads, seq_q=seq_q, seq_kv=seq_kv, dtype=dtype)

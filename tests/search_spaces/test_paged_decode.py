@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from autotune.device import ARCHITECTURES, NVIDIA_H200
-from autotune.dtypes import ITEM_BYTES
+from autotune.dtypes import QUERY_DTYPES
 from autotune.errors import InvalidShapeError
 from autotune.models import MODELS
 from autotune.search_spaces.paged_decode.decode_default import preferred
@@ -28,7 +28,7 @@ def shape_of(**fields: Any) -> PagedShape:
 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES.keys())
 def test_the_default_is_a_valid_config_everywhere(device: Any) -> None:
-    sizes = itertools.product((1, 300), (1, 15, 17, 100_000), (8, 72, 128, 256, 512), ITEM_BYTES)
+    sizes = itertools.product((1, 300), (1, 15, 17, 100_000), (8, 72, 128, 256, 512), QUERY_DTYPES)
     for batch, context, head_dim, dtype in sizes:
         for heads, kv_heads in ((1, 1), (71, 1), (128, 128)):
             shape = shape_of(batch=batch, max_context=context, head_dim=head_dim, dtype=dtype, seq_q=3)

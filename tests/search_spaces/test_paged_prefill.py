@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autotune.device import ARCHITECTURES, NVIDIA_H200
-from autotune.dtypes import ITEM_BYTES
+from autotune.dtypes import QUERY_DTYPES
 from autotune.errors import InvalidShapeError
 from autotune.search_spaces.paged_prefill.operation import cost
 from autotune.search_spaces.paged_prefill.triton import IMPLEMENTATION
@@ -32,7 +32,7 @@ def test_what_people_write_by_hand() -> None:
 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES.keys())
 def test_the_default_is_a_valid_config_everywhere(device: Any) -> None:
-    sizes = itertools.product((1, 300), (1, 15, 100_000), (8, 72, 128, 256, 512), ITEM_BYTES, (1, 2048))
+    sizes = itertools.product((1, 300), (1, 15, 100_000), (8, 72, 128, 256, 512), QUERY_DTYPES, (1, 2048))
     for batch, context, head_dim, dtype, seq_q in sizes:
         for heads, kv_heads in ((1, 1), (71, 1), (128, 128)):
             shape = shape_of(batch=batch, max_context=context, head_dim=head_dim, dtype=dtype, seq_q=seq_q)

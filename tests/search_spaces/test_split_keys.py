@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from autotune.device import ARCHITECTURES, NVIDIA_H200, Device
-from autotune.dtypes import ITEM_BYTES
+from autotune.dtypes import QUERY_DTYPES
 from autotune.errors import InvalidShapeError
 from autotune.search_spaces.flash_attention.triton_split_keys import (
     IMPLEMENTATION,
@@ -30,7 +30,7 @@ def shape_of(**fields: Any) -> AttentionShape:
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES.keys())
 def test_the_default_is_a_valid_config_everywhere(device: Device) -> None:
     lengths = itertools.product((1, 7, 64), (1, 17, 300, 100_000))
-    sizes = itertools.product(lengths, (8, 72, 128, 256), ITEM_BYTES, (1, 100), SM_COUNTS)
+    sizes = itertools.product(lengths, (8, 72, 128, 256), QUERY_DTYPES, (1, 100), SM_COUNTS)
     for (seq_q, seq_kv), head_dim, dtype, batch, sm_count in sizes:
         some = replace(device, sm_count=sm_count)
         shape = shape_of(batch=batch, seq_q=seq_q, seq_kv=seq_kv, head_dim=head_dim, dtype=dtype)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES
+from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES, QUERY_DTYPES
 from autotune.errors import MissingDependencyError, UsageError
 from autotune.lab.bench.comparison import OURS
 from autotune.operation import Operation, ShapeT
@@ -188,7 +188,7 @@ def precisions(shape: Shape) -> tuple[str, ...]:
     """List the precisions to search, most exact first: of dense tensors all, of a paged cache its own and 8 bits."""
     if isinstance(shape, PagedShape):
         return (shape.dtype, *(name for name, size in KV_ITEM_BYTES.items() if size == 1))
-    return tuple(sorted(ITEM_BYTES, key=lambda name: (-ITEM_BYTES[name], name)))
+    return tuple(sorted(QUERY_DTYPES, key=lambda name: (-ITEM_BYTES[name], name)))
 
 
 def at_precision(shape: ShapeT, precision: str) -> ShapeT:

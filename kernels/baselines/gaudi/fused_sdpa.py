@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from autotune.dtypes import QUANTIZED_DTYPES
 from autotune.errors import BaselineUnavailableError, UnknownNameError
 from autotune.kernels.baselines.baseline import refuse_elsewhere, refuse_unless_ready
 from autotune.kernels.baselines.gaudi import bridge
@@ -100,6 +101,8 @@ class FusedSdpa:
     def unsupported(self, shape: Any) -> str | None:
         if not isinstance(shape, AttentionShape):
             return f"{type(shape).__name__}: FusedSDPA takes dense attention, AttentionShape"
+        if shape.dtype in QUANTIZED_DTYPES:
+            return f"dtype={shape.dtype}: FusedSDPA takes no scales here"
         if shape.softcap:
             return "softcap=True: FusedSDPA has none"
         if shape.causal and shape.seq_q not in (1, shape.seq_kv):

@@ -9,6 +9,7 @@ from tests.contract.covering import Row
 from tests.contract.operations.data import OperationData
 from tests.kernels.numerics import dense_attention
 
+FP8: Final = torch.float8_e4m3fn
 MASKS: Final = ((False, None), (True, None), (False, 9), (True, 40))  # causal, window
 # Of small problems, and those of the problems that they stand for.
 LENGTHS: Final = {
@@ -40,17 +41,42 @@ def small(row: Row) -> AttentionShape:
 
 def truth(inputs: Any, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
     features = {name: getattr(inputs, name) for name in ("causal", "window", "softcap", "scale")}
-    return dense_attention(inputs.q, inputs.k, inputs.v, **features, dtype=dtype)
+    if inputs.q.dtype != FP8:
+        return dense_attention(inputs.q, inputs.k, inputs.v, **features, dtype=dtype)
+    if dtype == torch.float64:
+        return dense_attention(*meant(inputs), **features)
+    return dense_attention(*meant(inputs), **features, dtype=torch.float32, round_weights=to_e4m3)
+
+
+def meant(inputs: Any) -> tuple[torch.Tensor, ...]:
+    """What queries, keys and values of e4m3 and their scales stand for: a number, [H] and [B, H]."""
+    assert isinstance(inputs.q_scale, float)
+    k_scale, v_scale = inputs.k_scale.double(), inputs.v_scale.double()
+    q, k, v = (tensor.double() for tensor in (inputs.q, inputs.k, inputs.v))
+    return q * inputs.q_scale, k * k_scale[:, None], v * v_scale[:, None, :, None]
+
+
+def to_e4m3(weights: torch.Tensor) -> torch.Tensor:
+    """Weights as a product of e4m3 takes them, the largest of a row at 256."""
+    largest = weights.amax(-1, keepdim=True).clamp(min=1e-30)
+    return (weights / largest * 256).to(FP8).to(weights.dtype) / 256 * largest
 
 
 def slack(inputs: Any) -> float:
-    """A capped score is as exact as tanh is at its largest value, not at each of its own."""
+    """A capped score is as exact as tanh is at its largest value, not at each of its own.
+
+    One of e4m3 is a sum of which each step over 32 columns cuts 33 addends off below 2 ** -13 of the largest.
+    """
+    if inputs.q.dtype == FP8:
+        q, k, _ = meant(inputs)
+        steps = -(-q.shape[3] // 32)
+        return float(inputs.scale * steps * 33 * 2.0**-13 * q.norm(dim=3).max() * k.norm(dim=3).max())
     return 2 * torch.finfo(torch.float32).eps * (inputs.softcap or 0.0)
 
 
 DATA: Final = OperationData(
     fields={
-        "dtype": ("float16", "float32"),
+        "dtype": ("float16", "float32", "float8_e4m3fn"),
         "head_dims": ((16, 16), (40, 40), (64, 64), (128, 128), (192, 128), (80, 24)),
         "mask": MASKS,
         "softcap": (False, True),
@@ -66,5 +92,7 @@ DATA: Final = OperationData(
         AttentionShape(batch=1, heads=16, seq_q=4096, head_dim=64, causal=True),
         AttentionShape(batch=1, heads=16, seq_q=4096, head_dim=256, window=512, softcap=True, dtype="float16"),
         AttentionShape(batch=1, heads=32, kv_heads=8, seq_q=16, seq_kv=32768, head_dim=128, causal=True),
+        AttentionShape(batch=1, heads=16, seq_q=4096, head_dim=128, causal=True, dtype="float8_e4m3fn"),
+        AttentionShape(batch=1, heads=16, seq_q=4096, head_dim=256, dtype="float8_e4m3fn"),
     ),
 )

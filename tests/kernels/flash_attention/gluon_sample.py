@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any, Final
 
 from autotune.device import NVIDIA_H200, architecture
@@ -59,9 +60,9 @@ def compile_one(shape: AttentionShape, config: Config) -> dict[str, Any]:
     }
 
 
-def overlapped(code: str) -> int:
+def overlapped(code: str, marks_of: Mapping[str, str] = MARKS) -> int:
     """Count how often an exponential stands directly behind a product in the machine's code."""
-    marks = [MARKS[each] for each in re.findall("|".join(map(re.escape, MARKS)), code)]
+    marks = [marks_of[each] for each in re.findall("|".join(map(re.escape, marks_of)), code)]
     return sum(pair == ("product", "exponential") for pair in itertools.pairwise(marks))
 
 

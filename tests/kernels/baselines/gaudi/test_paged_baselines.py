@@ -122,7 +122,7 @@ def test_three_baselines_none_of_them_verified_on_hardware() -> None:
 
 
 IMPORTED: Final = {
-    *("torch", "autotune.errors", "autotune.shape"),
+    *("torch", "autotune.dtypes", "autotune.errors", "autotune.shape"),
     *("autotune.kernels.baselines.baseline", "autotune.kernels.baselines.gaudi"),
 }
 
