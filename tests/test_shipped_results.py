@@ -205,5 +205,5 @@ def test_any_folder_finds_the_shipped_winners(tmp_path: Path) -> None:
     assert exact == ["exact", "shipped", f"tuned for this shape on {DEVICE}"]
     assert nearest[:2] == ["nearest", "shipped"]
     assert nearest[2].startswith("tuned for the nearest shape (batch 8, 16 heads of 128, seq 2048, bfloat16, causal; ")
-    assert default == ["default", "", "no table knows the device Voodoo 2: the space's default"]
+    assert default == ["default", "", "no table knows the device Voodoo 2, taken for an sm_80: the space's default"]
     assert loaded == []

@@ -263,7 +263,7 @@ def _pick(
     hint = ""
     if (known := find_device(place, operation, among, switches, generation)) is None:
         no_rows = f"{no_rows}, and no list" if no_rows else "no table"
-        no_rows += f" knows the device {place}"
+        no_rows += f" knows the device {place}, taken for an {stranger(str(place)).arch}"
         hint = did_you_mean(str(place), switches, generation)
     device = known or stranger(str(place))
     pin = pin or switches.pin(operation.name, among)

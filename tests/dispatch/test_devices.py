@@ -108,7 +108,10 @@ def test_only_a_misspelling_is_said_to_be_like_a_name(tables: Tables, name: str,
     with pytest.warns(RuntimeWarning, match="no table knows the device"):
         why = get_kernel(sample.shape(), device=name).provenance
     hint = "; did you mean 'NVIDIA H200'?" if is_like else ""
-    assert (why.rung, why.reason) == ("default", f"no table knows the device {name}: the space's default{hint}")
+    assert (why.rung, why.reason) == (
+        "default",
+        f"no table knows the device {name}, taken for an sm_90: the space's default{hint}",
+    )
 
 
 # What nvidia-smi and rocminfo print, or a seller's short name; and the architecture that each vendor states for it.
@@ -171,7 +174,10 @@ def test_a_device_that_another_operation_was_tuned_on_is_known(tables: Tables, m
         assert why.reason == f"no tuned shape of paged_decode/triton on {known} (sm_90): the space's default"
     with pytest.warns(RuntimeWarning, match="did you mean 'NVIDIA Z900'"):
         why = get_kernel(PAGED, device="nvida z900").provenance
-    assert why.reason == "no table knows the device nvida z900: the space's default; did you mean 'NVIDIA Z900'?"
+    assert (
+        why.reason
+        == "no table knows the device nvida z900, taken for an sm_80: the space's default; did you mean 'NVIDIA Z900'?"
+    )
 
 
 def test_without_a_name_and_a_gpu_is_an_error(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,7 +221,7 @@ def test_every_device_of_the_architecture_is_served_it_and_no_other(
     assert why.default == "space's default"
     with pytest.warns(RuntimeWarning, match="Voodoo"):  # its architecture is assumed: nothing is known of it
         served = get_kernel(sample.shape(), device="Voodoo 2")
-    assert served.provenance.reason == "no table knows the device Voodoo 2: the space's default"
+    assert served.provenance.reason == "no table knows the device Voodoo 2, taken for an sm_80: the space's default"
 
 
 def test_a_row_of_the_very_shape_comes_first(tables: Tables) -> None:
