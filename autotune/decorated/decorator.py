@@ -7,7 +7,7 @@ from typing import Any, Final
 from autotune.decorated.call_arguments import Inputs
 from autotune.decorated.configs import make_configs
 from autotune.decorated.kernel import MODES, DecoratedKernel, Mode
-from autotune.decorated.pruning import Pruning
+from autotune.decorated.pruned import Pruning
 from autotune.decorated.signature import Signature, read_signature
 from autotune.errors import UsageError
 

@@ -15,7 +15,7 @@ from autotune.decorated.contract import Contract, make_contract, make_cost
 from autotune.decorated.definition import KernelDefinition
 from autotune.decorated.key_shapes import KernelShape, make_shape_class
 from autotune.decorated.launch import Launched
-from autotune.decorated.pruning import Pruning
+from autotune.decorated.pruned import Pruning
 from autotune.decorated.signature import Signature
 from autotune.dispatch import TunedKernel, pick_for_device
 from autotune.dispatch.events import watch_compiles

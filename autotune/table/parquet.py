@@ -14,7 +14,7 @@ from autotune.errors import TableError
 from autotune.table import first_release
 from autotune.table.files import MAX_FILE_BYTES
 from autotune.table.outsiders import Table
-from autotune.table.pages import require_bounded
+from autotune.table.page_bounds import require_bounded
 from autotune.table.rows import to_columns, to_table
 from autotune.table.schema import (
     FIXED_COLUMNS,

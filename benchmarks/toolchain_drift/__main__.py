@@ -28,8 +28,8 @@ from autotune.registry import operation_names
 from autotune.sheets import markdown, sheet_data
 from autotune.trial import Trial
 from benchmarks.merge import RESULTS
+from benchmarks.toolchain_drift.book import Book, winners_of
 from benchmarks.toolchain_drift.comparing import side_by_side, summary, unlike_stored
-from benchmarks.toolchain_drift.recording import Book, winners_of
 from benchmarks.toolchain_drift.tritons import UnavailableError, fetch
 
 SERIES: Final = ("3.6", "3.7", "3.8", "3.9")  # those that pyproject.toml allows

@@ -8,7 +8,7 @@ from autotune import sheets
 from autotune.sheets import Sheet
 from autotune.table import Compilation
 from autotune.trial import Trial
-from benchmarks.toolchain_drift.recording import series_of
+from benchmarks.toolchain_drift.book import series_of
 
 Compiled = dict[str, Compilation | None]  # by series of Triton
 SUMMARY: Final = (

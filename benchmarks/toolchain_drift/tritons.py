@@ -10,7 +10,7 @@ from typing import Any
 
 from autotune.implementation import installed_version
 from autotune.trial import Trial
-from benchmarks.toolchain_drift.compiler import request_of
+from benchmarks.toolchain_drift.series_compiler import request_of
 
 INDEX_SECONDS = 600.0
 
@@ -55,7 +55,7 @@ def compile_with(packages: Path | None, trials: Sequence[Trial]) -> Iterator[tup
     first = [] if packages is None else [str(packages)]
     searched = os.pathsep.join([*first, *filter(None, [os.environ.get("PYTHONPATH")])])
     with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.toolchain_drift.compiler"],
+        [sys.executable, "-m", "benchmarks.toolchain_drift.series_compiler"],
         env={**os.environ, "PYTHONPATH": searched},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

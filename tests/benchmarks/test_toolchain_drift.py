@@ -16,7 +16,7 @@ from autotune.table import shipped_compilations, write_shipped
 from autotune.trial import Outcome, Resources, Status, Trial
 from benchmarks.merge import RESULTS
 from benchmarks.toolchain_drift import __main__ as command
-from benchmarks.toolchain_drift import recording, tritons
+from benchmarks.toolchain_drift import book, tritons
 from benchmarks.toolchain_drift.machine_code import steady_spills
 from benchmarks.toolchain_drift.tritons import UnavailableError, compile_with, fetch
 from tests import sample
@@ -59,7 +59,7 @@ class FakeTritons:
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTritons:
     made = FakeTritons()
     monkeypatch.setattr(command, "fetch", made.fetch)
-    monkeypatch.setattr(recording, "compile_with", made.compile)
+    monkeypatch.setattr(book, "compile_with", made.compile)
     return made
 
 
@@ -136,7 +136,7 @@ def test_what_is_of_no_winner_is_forgotten_when_asked(fake: FakeTritons, results
 
 def test_a_lack_of_memory_is_no_refusal() -> None:
     trial = sample.trial()
-    assert recording.as_compilation(trial, "3.9.0", answer(trial, status=Status.OUT_OF_MEMORY)) is None
+    assert book.as_compilation(trial, "3.9.0", answer(trial, status=Status.OUT_OF_MEMORY)) is None
 
 
 def test_the_installed_series_needs_no_folder_and_another_is_fetched_once(
@@ -168,12 +168,12 @@ def test_what_pip_cannot_fetch_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_installed_triton_compiles_a_winner_to_what_its_row_stores(tmp_path: Path) -> None:
     trial = next(
         each
-        for each in recording.winners_of("flash_attention", "triton", RESULTS)
+        for each in book.winners_of("flash_attention", "triton", RESULTS)
         if each.outcome.resources.spill_bytes == 0
     )
     ((version, answered, found),) = compile_with(None, [trial])
     assert (version, answered) == (triton.__version__, trial)
-    row = recording.as_compilation(trial, version, found)
+    row = book.as_compilation(trial, version, found)
     stored = trial.outcome.resources
     assert row is not None
     assert (row.refusal, row.loop_spills) == ("", 0)

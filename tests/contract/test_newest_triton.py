@@ -11,7 +11,7 @@ import triton
 
 from autotune.trial import Status, Trial
 from benchmarks.merge import RESULTS
-from benchmarks.toolchain_drift.recording import Book, as_compilation, series_of, winners_of
+from benchmarks.toolchain_drift.book import Book, as_compilation, series_of, winners_of
 from benchmarks.toolchain_drift.tritons import UnavailableError, compile_with, install
 from tests.contract.compile_sample import compiled_for
 from tests.contract.compiling import compile_sample

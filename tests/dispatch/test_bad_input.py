@@ -11,6 +11,7 @@ from autotune.errors import InvalidShapeError, UnknownNameError, UsageError
 from autotune.shape import Shape
 from tests import sample
 from tests.dispatch.tables import H200, PAGED, Tables
+from tests.outside import row_scale
 
 
 @pytest.mark.parametrize("device", ["", "  ", 3.5, 0, True, ["NVIDIA H200"]])
@@ -42,8 +43,9 @@ def test_what_torch_calls_a_device_is_no_name_of_a_gpu(tables: Tables, device: s
     ids=["dict", "none", "paged", "dense"],
 )
 def test_what_is_no_shape_of_the_operation_is_refused(
-    tables: Tables, shape: Any, operation: str | None, words: str
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, shape: Any, operation: str | None, words: str
 ) -> None:
+    row_scale.isolate(monkeypatch)
     with pytest.raises(UsageError) as refused:
         get_kernel(shape, device=H200, operation=operation)
     assert str(refused.value) == f"shape={shape!r} {words}"

@@ -46,8 +46,8 @@ class Link:
 
 
 def links(page: Path) -> Iterator[Link]:
-    """Yield the links of a page, those in blocks of code left out."""
-    for target in _LINK.findall(prose(page)):
+    """Yield the links of a page, those in code left out."""
+    for target in _LINK.findall(re.sub(r"`[^`]*`", "", prose(page))):
         yield Link(page, target)
 
 

@@ -31,6 +31,7 @@ ALLOWED: Final = {
     "autotune/platforms": "the vendors themselves",
     "autotune/device.py": "the device that the shipped sweeps were recorded on",
     "autotune/dispatch/devices.py": "hip is one of torch's words for devices, which it refuses",
+    "kernels/flash_attention/triton_split_keys/launch.py": "instructions of one vendor, by Triton's own target",
     "kernels/paged_decode/triton/launch.py": "instructions of one vendor, by Triton's own target",
     "kernels/baselines": "libraries of one vendor",
     "autotune/lab/suites/cudnn_paged.py": "a library of one vendor",

@@ -221,7 +221,10 @@ def test_the_source_is_the_version_of_torch(monkeypatch: pytest.MonkeyPatch) -> 
 
     def install(version: str) -> str:
         implementation.installed_version.cache_clear()
-        monkeypatch.setattr(importlib.metadata, "version", lambda name: {"torch": version}[name])
+        metadata = SimpleNamespace(
+            read_text=lambda name: f"Metadata-Version: 2.1\nVersion: {version}\n", version=version
+        )
+        monkeypatch.setattr(importlib.metadata, "distribution", lambda name: {"torch": metadata}[name])
         return IMPLEMENTATION.source_hash
 
     assert install("2.99.0+cu130") == install("2.99.0") == library_hash("torch", "2.99.0+rocm7")

@@ -20,7 +20,8 @@ from autotune.trial import Trial
 from tests.table import sample
 from tests.table.growth import GROWN, change_shape, change_space, refusing, without
 
-FILES: Final = sorted(name for name in read_checksums(RESULTS) if "/portfolios/" not in name)
+COMPUTED: Final = {"portfolios", "compilations"}  # folders of files that hold no trials
+FILES: Final = sorted(name for name in read_checksums(RESULTS) if not COMPUTED & set(name.split("/")))
 OPERATIONS: Final = ("flash_attention", "paged_decode", "paged_prefill")
 NEW: Final = Parameter("PERSISTENT", (0, 1), absent=0)
 

@@ -181,7 +181,10 @@ FOREIGN: dict[str, tuple[str, Callable[[pa.Table], pa.Table]]] = {
     "unit of time": ("column started_at", _with("started_at", [0, 0, 0], pa.timestamp("ms", tz="UTC"))),
     "implementation": ("row 2: implementation='flex'", _with("implementation", ["triton", "triton", "flex"])),
     "column of a list": ("note is list", lambda table: table.append_column("note", pa.array([[1], [2], [3]]))),
-    "column of a number": ("note is double", lambda table: table.append_column("note", pa.array([1.0, 2.0, 3.0]))),
+    "column of a number": (
+        "note is float",
+        lambda table: table.append_column("note", pa.array([1.0, 2.0, 3.0], pa.float32())),
+    ),
     "column without a name": ("column a b is", lambda table: table.append_column("a b", pa.array([1, 2, 3]))),
     "missing column": ("missing columns: device_name", lambda table: table.drop_columns(["device_name"])),
     "missing nullable column": ("missing columns: median_us", lambda table: table.drop_columns(["median_us"])),
@@ -252,7 +255,7 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         ("MAX_FOOTER_BYTES", 1000, "bytes of footer"),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(f"autotune.table.pages.{limit}", value)
+            patch.setattr(f"autotune.table.page_bounds.{limit}", value)
             with pytest.raises(TableError, match=named):
                 decode(data, "table")
     monkeypatch.setattr("autotune.table.parquet.MAX_FILE_BYTES", 1000)

@@ -142,4 +142,4 @@ def test_a_first_look_up_scans_entry_points_once_and_opens_nothing_for_absent_ro
     assert (twice, absent, later) == (0, 0, 0)
     # As before there were roots: winners and portfolios of two implementations, and the list for each pattern of them;
     # a hook sees an opening by ``files.read_bytes`` twice.
-    assert tables == 18
+    assert tables == 20

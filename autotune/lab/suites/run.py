@@ -27,7 +27,8 @@ def run_suite(name: str, console: Console, forms: Forms, *, cpu: bool) -> None:
     console.print(f"{suite.name}: {suite.description}")
     sheets, ending = _measure(suite, machine, console)
     result = suite.result(machine, sheets)
-    console.print(f"\n{heading(result)}")
+    console.print()
+    console.print(heading(result))
     if isinstance(ending, KeyboardInterrupt):
         those = "this table" if len(sheets) == 1 else f"these {len(sheets)} tables"
         console.print(f"interrupted: the suite has more than {those}")

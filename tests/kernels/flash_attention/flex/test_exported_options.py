@@ -1,4 +1,4 @@
-"""Options that ``autotune export --format kernel_options`` writes, handed to torch as a user would: all that ship.
+"""Options that ``autotune export --format flex`` writes, handed to torch as a user would: all that ship.
 
 On the CPU dynamo traces what a user would compile, and torch's own code computes it uncompiled: what is traced shows
 the options, which a GPU's kernel alone has a use for.
@@ -77,7 +77,7 @@ def test_torch_takes_what_is_exported_of_each_problem_that_ships(
         traced.append(graph)
         return graph.forward
 
-    found = {AttentionShape(**w["shape"]): w for w in json.loads(export(flex_sample.winners(), "kernel_options"))}
+    found = {AttentionShape(**w["shape"]): w for w in json.loads(export(flex_sample.winners(), "flex"))}
     assert len(found) == 8
     winner = found[shape]
     assert (winner["torch"], winner["median_us"], winner["default_us"]) == ("2.11.0+cu130", 1000.0, 1250.0)
