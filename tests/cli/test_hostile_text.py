@@ -42,7 +42,7 @@ def hostile(machine: Machine) -> Machine:
         ["explain", "--batch", "4", "--heads", "16", "--seq", "1024"],
         ["doctor"],
         ["export", "--format", "csv"],
-        ["export", "--format", "triton"],
+        ["export", "--format", "triton-config"],
     ],
     ids=" ".join,
 )

@@ -72,7 +72,7 @@ def test_a_replayed_search_finds_saves_and_shows_a_winner(
     table = run("show", "--operation", "paged_decode").out
     assert " GB/s " in table
     assert "why     exact: " in run("lookup", "--operation", "paged_decode").out
-    for form in ("json", "csv", "triton"):
+    for form in ("json", "csv", "triton-config"):
         assert run("export", "--operation", "paged_decode", "--format", form).code == 0
 
 
