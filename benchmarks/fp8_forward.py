@@ -41,7 +41,7 @@ class FloatErrors(NamedTuple):
 
 
 class Fp8Row(NamedTuple):
-    """What one problem took, in microseconds by name of the call, and errors."""
+    """The times of one problem, in microseconds by name of the call, and its errors."""
 
     shape: AttentionShape
     config: str

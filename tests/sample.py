@@ -116,7 +116,7 @@ def assignment(problem: AttentionShape | None = None, chosen: Config = FAST, **c
 
 
 def compilation(triton: str, problem: AttentionShape | None = None, chosen: Config = FAST, **found: Any) -> Compilation:
-    """What a version of Triton makes of a config: without a spill, unless ``found`` says otherwise."""
+    """Make the record of a config by a version of Triton: without a spill, unless ``found`` says otherwise."""
     fields: dict[str, Any] = {
         "operation": IMPLEMENTATION.operation,
         "implementation": IMPLEMENTATION.name,

@@ -101,7 +101,7 @@ def _import_modules(context: click.Context, parameter: click.Parameter, names: S
     for name in names:
         try:
             importlib.import_module(name)
-        except Exception as error:  # of a module of the user's, which may raise anything
+        except (Exception, SystemExit) as error:  # of a module of the user's, which may raise anything
             expected = "expected a module such as my_package.register, installed or below this folder"
             raise UsageError(f"--import={name!r} cannot be imported: {one_line(error)}; {expected}") from error
 

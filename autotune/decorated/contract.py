@@ -21,7 +21,7 @@ IMPLEMENTATION: Final = "triton"
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What a decorated kernel is to the registry."""
+    """The operation and the implementation that a decorated kernel registers."""
 
     operation: Operation[Any]
     implementation: Implementation[Any]

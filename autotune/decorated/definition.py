@@ -61,7 +61,7 @@ class KernelDefinition:
 
     @property
     def note(self) -> str:
-        """What the rows say of how numbers were checked; empty for a reference of the user's."""
+        """The rows' note of how numbers were checked; empty for a reference of the user's."""
         return "" if self._reference is not None else FIRST_CONFIG
 
     @property

@@ -25,6 +25,7 @@ from autotune.implementation import Implementation
 from autotune.operation import Operation
 from autotune.registry import module_name, register, register_implementation
 from autotune.space import Config
+from autotune.trial import Candidate
 
 Mode = Literal["table", "first_call"]
 MODES: Final = get_args(Mode)
@@ -34,12 +35,13 @@ _tuning: Final = threading.Lock()
 
 
 class Launching(NamedTuple):
-    """What a launch of one key adds to its arguments, and where that comes from."""
+    """The options that a launch of one key adds to its arguments, and where they come from."""
 
     options: dict[str, Any]
     hook: Callable[..., Any] | None
     config: Any
     tuned: TunedKernel | None
+    candidate: Candidate | None
 
 
 class DecoratedKernel:
@@ -165,9 +167,9 @@ class DecoratedKernel:
         try:
             return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **served.options)
         except Exception as error:
-            if served.tuned is None or not served.tuned.give_way(error):
+            if served.tuned is None or served.candidate is None or not served.tuned.give_way(error, served.candidate):
                 raise
-        del self._served[key]
+        self._served.pop(key, None)  # unless another thread, or a reload, has forgotten it
         return self.run(*args, grid=grid, warmup=warmup, **kwargs)
 
     def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> list[Any]:
@@ -204,17 +206,19 @@ class DecoratedKernel:
         return shape
 
     def _serve(self, key: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: Any) -> Launching:
+        known = self._served  # before the pick: a reload meanwhile leaves this one behind, and no old pick in the new
         named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
         shape = self.shape_of(named)
         if not self.maker.is_declared:
             self._seen[shape] = {name: _without_data(value) for name, value in named.items()}
         if not self.reference:
-            config, tuned = self.prune(shape)[0], None
+            config, tuned, candidate = self.prune(shape)[0], None, None
         else:
             tuned = self.pick(shape, named)
-            config = tuned.config
+            candidate = tuned.candidate
+            config = candidate.config
         chosen = self._configs.triton_config(config)
-        served = self._served[key] = Launching(chosen.all_kwargs(), chosen.pre_hook, chosen, tuned)
+        served = known[key] = Launching(chosen.all_kwargs(), chosen.pre_hook, chosen, tuned, candidate)
         return served
 
     def pick(self, shape: KernelShape, named: Mapping[str, Any]) -> TunedKernel:
@@ -298,7 +302,7 @@ def _reader(
 
 def _forget() -> None:
     for kernel in list(_kernels):
-        kernel._served.clear()
+        kernel._served = {}  # a thread that is still picking keeps its pick in the old one
 
 
 on_reload.append(_forget)

@@ -65,7 +65,7 @@ def read_signature(kernel: Any) -> Signature:
 
 @dataclass
 class KernelSource:
-    """What the source of a kernel, with the functions that it calls, does with its parameters."""
+    """The uses of a kernel's parameters in its source and in the functions that it calls."""
 
     written: list[str] = field(default_factory=list)
     read: set[str] = field(default_factory=set)

@@ -245,14 +245,20 @@ class TunedKernel:
         if is_new:
             note_decline(self.operation, self.shape, why)
 
-    def give_way(self, error: Exception) -> bool:
-        """Serve the next candidate from now on, if the toolchain refused the first; return False if it is to be raised.
+    def give_way(self, error: Exception, candidate: Candidate) -> bool:
+        """Serve the next candidate from now on, if the toolchain refused this one; return False if it is to be raised.
 
-        For a caller that launches ``candidate`` itself.
+        For a caller that launches the candidate itself. One that another thread has turned from already is not served
+        any more, and nothing else is dropped for it.
         """
-        if len(self._alternatives) == 1 or not is_toolchain_refusal(error):
+        if not is_toolchain_refusal(error):
             return False
-        self._drop(self._alternatives[0], error)
+        refused = next((each for each in self._alternatives if each.candidate == candidate), None)
+        if refused is None:
+            return True
+        if len(self._alternatives) == 1:
+            return False
+        self._drop(refused, error)
         return True
 
     def _drop(self, refused: Alternative, error: Exception) -> None:

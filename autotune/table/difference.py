@@ -22,7 +22,7 @@ class RacedPair:
 
     @property
     def gain(self) -> float:
-        """How much longer the old winner took than the new one: 0.05 for 5 %, negative where it was faster."""
+        """The time of the old winner over the new one's, less one: 0.05 for 5 %, negative where it was faster."""
         return self.before.median_us / self.after.median_us - 1.0
 
 

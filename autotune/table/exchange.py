@@ -15,6 +15,7 @@ from autotune.trial import Trial
 
 KEY: Final = "autotune"  # of the document in the metadata of a T4 one
 MAX_ROWS: Final = 100_000
+MAX_VALUES: Final = 1_000_000  # that the bytes of a document can hold, before it is parsed: each may take 90 bytes
 INFINITE: Final = "Infinity"  # which JSON has no number for: the error of a wrong result
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SCALARS: Final = (int, float, str, bool, type(None))
@@ -50,9 +51,11 @@ def from_json(data: bytes, where: str) -> Table:
     """Read what was exported as JSON, or as T4: every row is as it was, and checked like one of a table.
 
     Raises:
-        TableError: the bytes are no such document, have more than ``MAX_ROWS`` rows, or hold an impossible value; the
-            message begins with ``where``.
+        TableError: the bytes are no such document, have more than ``MAX_VALUES`` values or ``MAX_ROWS`` rows, or hold
+            an impossible value; the message begins with ``where``.
     """
+    if (values := sum(map(data.count, (b",", b"{", b"[")))) > MAX_VALUES:
+        raise TableError(f"{where}: not JSON of ours: up to {values} values are not allowed; expected {MAX_VALUES}")
     try:
         found = json.loads(data)
     except (ValueError, RecursionError, MemoryError) as error:

@@ -42,7 +42,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """What pruning takes from the rows of an implementation on a device: counts by rule, and the winners that go.
+    """The rows of an implementation on a device that pruning removes: counts by rule, and the winners among them.
 
     ``rows`` are those there before; ``held`` are parts that stay whole for their rows outside of today's space.
     """

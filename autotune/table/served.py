@@ -77,9 +77,9 @@ def stored_winners(
         stores.append(("user", root or home()))
     except TableError as error:  # an account without a home folder: what ships is served
         on_damaged(error)
-    else:
-        warn_open(stores[0][1])
     stores += [(origin, path) for origin, path, _ in extra_roots(on_damaged)]
+    for _, path in stores:
+        warn_open(path)
     rows = [
         Served(trial, origin)
         for origin, path in stores

@@ -1,7 +1,6 @@
 """Tables of any folder, a store or ``results``: found, vouched for by their SHA-256, and read once."""
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from autotune.table.files import SUMS_NAME, read_bytes, read_checked, read_check
 from autotune.table.order import in_order
 from autotune.table.outsiders import Table
 from autotune.table.parquet import decode
-from autotune.table.parts import SUFFIX, OnDamaged
+from autotune.table.parts import DIGEST, SUFFIX, OnDamaged
 from autotune.table.portfolios import PORTFOLIOS
 from autotune.table.shipped import GRIDS, SWEEPS
 from autotune.trial import Trial
@@ -79,7 +78,7 @@ def _holds_comparisons(path: Path) -> bool:
 
 def vouched_bytes(path: Path) -> bytes:
     """Read a table whose bytes are what its name or the nearest list above it says."""
-    if re.fullmatch("[0-9a-f]{64}", path.stem):
+    if DIGEST.fullmatch(path.stem):
         data = read_bytes(path)
         if (digest := sha256(data)) != path.stem:
             raise TableError(f"{path}: damaged: its SHA-256 is {digest}")

@@ -1,4 +1,4 @@
-"""What docs/your-own-kernel.md shows runs as it says, on a machine without a GPU."""
+"""The commands and snippets of docs/your-own-kernel.md run as the page says, on a machine without a GPU."""
 
 import os
 import re

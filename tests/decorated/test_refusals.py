@@ -1,4 +1,4 @@
-"""What the decorator, a shape and a call refuse, each by the argument's name, its value and what is allowed."""
+"""The decorator, a shape and a call refuse bad values by the argument's name, its value and what is allowed."""
 
 from typing import Any
 

@@ -53,7 +53,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> ByBlock:
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What launches pass to Triton."""
+    """The options that launches pass to Triton."""
     calls: list[dict[str, Any]] = []
     run: Callable[..., None] = lambda *args, **named: calls.append(named)  # noqa: E731
     for each in (scale, total):
@@ -137,6 +137,39 @@ def test_what_this_toolchain_refuses_gives_way(gpu: ByBlock, monkeypatch: pytest
         launch()
     launch()
     assert seen == [512, 128, 128]
+
+
+def test_a_refusal_that_another_thread_met_first_costs_nobody_else_a_place(gpu: ByBlock) -> None:
+    from triton.runtime.errors import OutOfResources
+
+    shape = scale.shape_class(size=4096)
+    tune(shape, budget=None)
+    tuned, error = dispatch.pick_for_device(shape, H100, "scale"), OutOfResources(300_000, 232_448, "shared memory")
+    refused = tuned.candidate
+    with pytest.warns(RuntimeWarning, match="this toolchain refuses triton BLOCK=512"):
+        assert tuned.give_way(error, refused)
+    following = tuned.candidate
+    assert following != refused
+    assert tuned.give_way(error, refused)
+    assert tuned.candidate == following
+    assert not tuned.give_way(ValueError("of the caller"), following)
+
+
+def test_a_pick_that_a_reload_overtakes_is_not_kept(
+    gpu: ByBlock, launched: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pick = scale.pick
+
+    def overtaken(*given: Any) -> Any:
+        found = pick(*given)
+        tune(scale.shape_class(size=4096), budget=None)  # which reloads
+        return found
+
+    monkeypatch.setattr(scale, "pick", overtaken)
+    launch()
+    monkeypatch.setattr(scale, "pick", pick)
+    launch()
+    assert [options["BLOCK"] for options in launched] == [128, 512]
 
 
 def test_shapes_find_their_operation() -> None:

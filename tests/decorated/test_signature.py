@@ -1,4 +1,4 @@
-"""What the source of a kernel says: the tensors that it writes, by every way that Triton's kernels store."""
+"""The tensors that a kernel writes, by its source and every way that Triton's kernels store."""
 
 import textwrap
 from pathlib import Path

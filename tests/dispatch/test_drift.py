@@ -1,4 +1,4 @@
-"""What the Triton here is recorded to refuse, or to spill in a steady loop, is not served; what it keeps, is."""
+"""Configs that the Triton here is recorded to refuse, or to spill in a steady loop, are not served; others are."""
 
 import io
 import os

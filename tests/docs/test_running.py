@@ -1,4 +1,4 @@
-"""What is printed is compared with what a page shows, and a difference is seen."""
+"""Printed text is compared with what a page shows, and a difference is seen."""
 
 from pathlib import Path
 

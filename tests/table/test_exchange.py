@@ -64,6 +64,7 @@ def change(**values: Any) -> bytes:
     [
         (b"\xff", "not JSON"),
         (b"[" * 100_000, "not JSON"),
+        (b'{"rows":[' + b"{}," * 600_000 + b"{}]}", "up to 1200003 values are not allowed; expected 1000000"),
         (b"[]", "no trials there"),
         (b'{"rows": 1}', "no trials there"),
         (b'{"metadata": {"kernel": "other/tool"}, "results": []}', "no trials there"),

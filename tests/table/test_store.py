@@ -378,6 +378,15 @@ def test_a_store_that_every_user_can_write_to_is_warned_of_once(tmp_path: Path) 
     assert stored_winners(sample.NAME, root=tmp_path) == []  # silently
 
 
+def test_a_site_that_every_user_can_write_to_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    site.chmod(0o777)
+    monkeypatch.setenv("AUTOTUNE_SITE", str(site))
+    with pytest.warns(RuntimeWarning, match=r"site: every user of this machine can add rows there"):
+        stored_winners(sample.NAME, root=tmp_path / "home")
+
+
 @pytest.mark.parametrize("name", ["~nosuchuser/x", "/dev/null", "/dev/null/x", "x" * 5000, "/proc/self/fd/0", "a\nb"])
 def test_what_ships_is_served_whatever_the_home_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_HOME", name)

@@ -49,7 +49,7 @@ def truth(inputs: Any, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
 
 
 def meant(inputs: Any) -> tuple[torch.Tensor, ...]:
-    """What queries, keys and values of e4m3 and their scales stand for: a number, [H] and [B, H]."""
+    """Return the values of queries, keys and values of e4m3 by their scales: a number, [H] and [B, H]."""
     assert isinstance(inputs.q_scale, float)
     k_scale, v_scale = inputs.k_scale.double(), inputs.v_scale.double()
     q, k, v = (tensor.double() for tensor in (inputs.q, inputs.k, inputs.v))
