@@ -181,7 +181,7 @@ LOOK_UP: Final = """
 import json, sys
 from autotune import AttentionShape, get_kernel
 answers = []
-for seq, batch, device in [(1024, 16, "NVIDIA H200"), (1500, 10, "NVIDIA H200"), (1024, 16, "Voodoo 2")]:
+for seq, batch, device in [(1024, 16, "NVIDIA H200"), (1024, 10, "NVIDIA H200"), (1024, 16, "Voodoo 2")]:
     shape = AttentionShape(batch=batch, heads=16, seq_q=seq, head_dim=128, causal=True)
     why = get_kernel(shape, device=device).provenance
     answers.append([why.rung, why.origin, str(why)])
@@ -204,6 +204,6 @@ def test_any_folder_finds_the_shipped_winners(tmp_path: Path) -> None:
     exact, nearest, default = answers
     assert exact == ["exact", "shipped", f"tuned for this shape on {DEVICE}"]
     assert nearest[:2] == ["nearest", "shipped"]
-    assert nearest[2].startswith("tuned for the nearest shape (batch 8, 16 heads of 128, seq 2048, bfloat16, causal; ")
+    assert nearest[2].startswith("tuned for the nearest shape (batch 16, 16 heads of 128, seq 1024, bfloat16, causal; ")
     assert default == ["default", "", "no table knows the device Voodoo 2, taken for an sm_80: the space's default"]
     assert loaded == []

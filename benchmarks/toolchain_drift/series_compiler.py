@@ -14,11 +14,11 @@ from autotune.executor.child import send, take_standard_output
 from autotune.executor.compile_pool import COMPILE_SECONDS, SERVER_SECONDS, CompilePool
 from autotune.executor.messages import from_plain, to_plain
 from autotune.implementation import installed_version
+from autotune.platforms.nvidia_machine_code import disassembled, steady_spills
 from autotune.registry import get_operation, load_kernel
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Candidate, Outcome, Status, Trial
-from benchmarks.toolchain_drift.machine_code import disassembled, steady_spills
 
 
 def request_of(trial: Trial) -> dict[str, Any]:

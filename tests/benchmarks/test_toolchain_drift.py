@@ -12,12 +12,12 @@ import pytest
 import triton
 
 from autotune.executor.messages import to_plain
+from autotune.platforms.nvidia_machine_code import steady_spills
 from autotune.table import shipped_compilations, write_shipped
 from autotune.trial import Outcome, Resources, Status, Trial
 from benchmarks.merge import RESULTS
 from benchmarks.toolchain_drift import __main__ as command
 from benchmarks.toolchain_drift import book, tritons
-from benchmarks.toolchain_drift.machine_code import steady_spills
 from benchmarks.toolchain_drift.tritons import UnavailableError, compile_with, fetch
 from tests import sample
 

@@ -17,7 +17,7 @@ from autotune.table import Store
 from tests import sample
 from tests.dispatch.tables import SLOWER
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
 LATER: Final = sample.START.replace(day=23)
 

@@ -3,8 +3,11 @@
 import re
 import subprocess
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
+
+from autotune.errors import MissingDependencyError
 
 STEADY: Final = 1.1  # times the instructions of the shortest loop: masks take more
 PRODUCTS: Final = (re.compile(r"\b[HIQDO]G?MMA"), re.compile(r"\bFFMA"))  # of tensor cores, or else without
@@ -14,10 +17,14 @@ BRANCH: Final = re.compile(r"\bBRA\b.*?0x([0-9a-f]+)")
 
 
 def disassembled(cubin: bytes) -> str:
-    """Return the machine's code of a binary as text, by the tool of the Triton of this process."""
-    import triton
+    """Return the machine's code of a binary as text, by the tool that this process' Triton brings along.
 
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    Raises ``MissingDependencyError`` where Triton is not installed.
+    """
+    found = find_spec("triton")
+    if found is None or found.origin is None:
+        raise MissingDependencyError("triton is not installed, whose cuobjdump reads machine code")
+    tool = Path(found.origin).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
