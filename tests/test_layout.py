@@ -39,7 +39,7 @@ FLOORS: Final = (
     ("decorated",),
     ("integrations",),
     ("console",),
-    ("lab",),
+    ("lab", "grid"),
     ("cli __main__",),
 )
 # What the floors alone would allow.

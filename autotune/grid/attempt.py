@@ -1,0 +1,89 @@
+"""Attempts: how far each task of a grid came, in files that are written once; no state is kept elsewhere.
+
+An attempt writes that it begins, and later how it ended. One that only began is running, or was lost with its machine.
+The attempt of a task with the highest number owns it: an earlier one that wakes up again, after its machine was taken
+for dead, finds a higher number before it writes and stops (a fencing token, as in M. Kleppmann, Designing
+Data-Intensive Applications, chapter 8).
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from autotune.errors import TableError
+
+State = Literal["done", "failed", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One begun attempt at a task.
+
+    Attributes:
+        task: the task's key.
+        number: from 1; of several attempts the highest owns the task.
+        token: random, so that two attempts that take one number at once are two; the greater of them owns the task.
+        host: where it runs.
+        device: the name of the device, its power cap in watts and its toolchain, as tables tell rows apart.
+        started: when, with a time zone.
+    """
+
+    task: str
+    number: int
+    token: str
+    host: str
+    device: str
+    power_cap_watts: float | None
+    toolchain: str
+    started: datetime
+
+    @property
+    def order(self) -> tuple[int, str]:
+        return self.number, self.token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEnd:
+    """The end of an attempt.
+
+    Attributes:
+        task: the task's key.
+        token: of the attempt.
+        state: ``done``; ``failed``, with a message, such as a task without a correct candidate; or ``interrupted``.
+        seconds: that it took.
+        trials: how many trials it measured, by status.
+        message: the reason of a failure; credentials are left out.
+    """
+
+    task: str
+    token: str
+    state: State
+    seconds: float
+    trials: dict[str, int] = field(default_factory=dict)
+    message: str = ""
+
+
+def encode(record: Attempt | AttemptEnd) -> bytes:
+    """Return a record as JSON."""
+    given: dict[str, Any] = asdict(record)
+    if isinstance(record, Attempt):
+        given["started"] = record.started.isoformat()
+    return json.dumps(given, sort_keys=True).encode()
+
+
+def decode_attempt(data: bytes, where: str) -> Attempt:
+    """Return the attempt in a file's bytes; TableError, with the file's name, where it holds none."""
+    try:
+        given = json.loads(data)
+        return Attempt(**{**given, "started": datetime.fromisoformat(given["started"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise TableError(f"{where}: is not an attempt at a task: {type(error).__name__}: {error}") from error
+
+
+def decode_ending(data: bytes, where: str) -> AttemptEnd:
+    """Return the ending in a file's bytes; TableError, with the file's name, where it holds none."""
+    try:
+        return AttemptEnd(**json.loads(data))
+    except (ValueError, TypeError) as error:
+        raise TableError(f"{where}: is not the end of an attempt: {type(error).__name__}: {error}") from error
