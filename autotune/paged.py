@@ -264,9 +264,9 @@ def append_kv(
         k_cache: ``[pages, page_size, H_kv, D]``, or ``[pages, H_kv, page_size, D]`` with ``layout="HND"``, of the dtype
             of ``k``, or int8, float8_e4m3fn or float8_e5m2; any strides with a unit last one.
         v_cache: the same with ``D_v`` for ``D``, of the same dtype.
-        slots: int32 or int64 ``[T]``: ``page * page_size + slot`` for each token. One with a negative slot is skipped.
-            Give each slot once: of two tokens with one slot, what remains may be of both, a key of the one beside a
-            value or a scale of the other. A slot past the cache writes somewhere else. See ``check``.
+        slots: int32 or int64 ``[T]``: ``page * page_size + slot`` for each token. One with a negative slot, or with one
+            past the cache, is skipped. Give each slot once: of two tokens with one slot, what remains may be of both, a
+            key of the one beside a value or a scale of the other. See ``check``.
         k_scale, v_scale: fp32. Of an int8 cache, of its first three sizes, written beside it: a token's and head's
             largest absolute value over 127. Of an 8-bit float's, ``[H_kv]`` or of no dimension, 1 by default: values
             are divided by it, rounded to the nearest, ties to even, and clamped.

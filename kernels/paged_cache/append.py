@@ -30,7 +30,7 @@ def append(
 ) -> Any:
     """Put keys ``[T, H_kv, D]`` and values ``[T, H_kv, D_v]`` into the slots of the caches, quantized as these are.
 
-    ``slots`` are ``page * page_size + slot``, int32 or int64 ``[T]``, each at most once; negative ones are skipped.
+    ``slots`` are ``page * page_size + slot``, int32 or int64 ``[T]``, each at most once; negative ones and those past the last page are skipped.
     Scales of int8 are written, one a slot and head; those of 8-bit floats are read, 1 by default. The grid depends on
     shapes alone, so a CUDA graph may hold the launch. With ``compile_only`` nothing runs and the tensors may be on the
     meta device; the compiled kernel is returned.
@@ -43,7 +43,8 @@ def append(
     is_float8 = k_cache.is_floating_point() and k_cache.itemsize == 1  # stored as bits
     k_bits, v_bits = (cache.view(torch.uint8) if is_float8 else cache for cache in (k_cache, v_cache))
     arguments = (
-        *(k, v, k_bits, v_bits, k_scale, v_scale, slots, slots.stride(0), k.stride()[:2], v.stride()[:2]),
+        *(k, v, k_bits, v_bits, k_scale, v_scale, slots, slots.stride(0), k_cache.shape[0]),
+        *(k.stride()[:2], v.stride()[:2]),
         *(cache_strides(cache, layout) for cache in (k_cache, v_cache)),
         *(scale_strides(scale, layout) for scale in (k_scale, v_scale)),
     )

@@ -87,17 +87,17 @@ def _store_rows(
     tl.store(target + offset(heads, cache_strides[2])[:, None] + columns[None, :], rows, mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pages"])
 def store_tokens(
-    k, v, k_cache, v_cache, k_scale, v_scale, slots, stride_slots,
+    k, v, k_cache, v_cache, k_scale, v_scale, slots, stride_slots, pages,
     k_strides, v_strides, k_cache_strides, v_cache_strides, k_scale_strides, v_scale_strides,
     SLOTS: tl.constexpr, HEADS: tl.constexpr, WIDTHS: tl.constexpr,
 ):  # fmt: skip
-    """Store key and value of one token, HEADS heads of them; a negative slot says that it has no place."""
+    """Store key and value of one token, HEADS heads of them, unless its slot is negative or past the last page."""
     token = tl.program_id(0)
     heads = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
     place = tl.load(slots + offset(token, stride_slots)).to(tl.int64)
-    if place >= 0:
+    if (place >= 0) & (place < pages.to(tl.int64) * SLOTS.page_size):
         page = place // SLOTS.page_size
         slot = place % SLOTS.page_size
         _store_rows(

@@ -139,6 +139,18 @@ def distant_failure(device: str) -> str | None:
     return None if is_there else "the tokens are elsewhere"
 
 
+def outside_failure(device: str) -> str | None:
+    """Append to slots around a cache that lies amid the memory of others: only the one that it has may change."""
+    buffer = torch.zeros(2, 9, 4, 1, 32, dtype=torch.float16, device=device)
+    k_cache, v_cache = (each[2:7] for each in buffer)  # 5 pages of 4
+    slots = torch.tensor([7, 20, 23, 35, 10**7, 2**40, 2**62, 2**63 - 1, -1, -4, -(2**63)], device=device)
+    k, v = (torch.full((len(slots), 1, 32), value, dtype=torch.float16, device=device) for value in (1.0, 2.0))
+    append_kv(k, v, k_cache, v_cache, slots)
+    expected = torch.zeros_like(buffer)
+    expected[0, 3, 3], expected[1, 3, 3] = 1.0, 2.0
+    return None if torch.equal(buffer, expected) else "memory outside the cache, or of another token, was written"
+
+
 def graph_failure(kv_dtype: str) -> str | None:
     """Capture an append, change tokens and slots under it, replay: the cache must follow."""
     generator = torch.Generator().manual_seed(4)

@@ -19,6 +19,7 @@ from tests.kernels.paged_cache.numerics import (
     distant_failure,
     every_half_failure,
     graph_failure,
+    outside_failure,
     one_element_failure,
     prefill_failure,
 )
@@ -88,6 +89,15 @@ def test_interpreted_offsets_beyond_32_bits() -> None:
 @pytest.mark.gpu
 def test_gpu_offsets_beyond_32_bits() -> None:
     assert distant_failure("cuda") is None
+
+
+def test_interpreted_slots_outside_the_cache_are_skipped() -> None:
+    assert interpret(outside_failure, "cpu") is None
+
+
+@pytest.mark.gpu
+def test_gpu_slots_outside_the_cache_are_skipped() -> None:
+    assert outside_failure("cuda") is None
 
 
 @pytest.mark.gpu
