@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from autotune.device import Device
 from autotune.errors import UsageError
+from autotune.package_files import package_files
 from autotune.shape import Shape
 from autotune.space import Config, Space
 from autotune.trial import Toolchain, Trial
@@ -42,8 +43,10 @@ class Implementation(Generic[ShapeT]):
         name: unique within its operation, such as ``"triton"``.
         operation: the name of what it computes.
         space: its parameters, their validity and the default.
-        kernel: a ``"module:attribute"`` reference to its ``Kernel``; loading it imports torch and triton.
-        sources: the files that the launch reaches; ``entry`` names the functions it starts from.
+        kernel: a ``"module:attribute"`` reference to its ``Kernel``, or to a class of it that takes no arguments;
+            loading it imports torch and triton.
+        sources: the files that the launch reaches, and ``entry`` the names of what it starts from. Without both, that
+            is all in the file of ``kernel`` and in those of its package that this imports: a change of any counts.
         counts_decorators: False where decorators say what is tried, and nothing of what a config computes.
         library: the distribution of a foreign kernel.
         supports: returns why it cannot compute a shape on a device, or None.
@@ -72,9 +75,9 @@ class Implementation(Generic[ShapeT]):
     export_options: Callable[[Config], Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
-        if self.library is None and not (self.sources and self.entry):
+        if self.library is None and bool(self.sources) != bool(self.entry):
             given = f"sources={self.sources} and entry={self.entry}"
-            expected = "expected the files of its kernel and the functions that a launch starts from, or library=..."
+            expected = "expected the files of its kernel and the functions that a launch starts from, or neither"
             raise UsageError(f"{self.title}: {given} say nothing of its source; {expected}")
 
     @property
@@ -92,7 +95,11 @@ class Implementation(Generic[ShapeT]):
         """SHA-256 of the source that the launch can reach; docstrings, comments and layout do not count."""
         if self.library is not None:
             return library_hash(self.library, installed_version(self.library))
-        return source_hash(self.sources, self.entry, counts_decorators=self.counts_decorators)
+        sources, entry = self.sources, self.entry
+        if not sources:
+            sources = package_files(self.kernel.partition(":")[0])
+            entry = tuple(name for name, _ in _definitions(sources))
+        return source_hash(sources, entry, counts_decorators=self.counts_decorators)
 
     def source_hash_under(self, toolchain: Toolchain) -> str:
         """Return the hash of what a toolchain measures: this tree's source, or that toolchain's version of a library.

@@ -35,7 +35,8 @@ class Operation(Generic[ShapeT]):
         name: as tables, the registry and ``--operation`` call it.
         shape_class: the class of its shapes.
         cost: FLOPs and bytes of a shape.
-        definition: a ``"module:attribute"`` reference to its ``Definition``; loading it imports torch.
+        definition: a ``"module:attribute"`` reference to its ``Definition``, or to a class of it that takes no
+            arguments; loading it imports torch.
         baselines: a reference to a sequence of ``Baseline``, the usual ones first; empty where there are none.
         unsupported: returns the reason why no implementation takes a shape, or None. Of several operations with one
             shape class, the first that supports a shape solves it.
@@ -63,6 +64,8 @@ class Operation(Generic[ShapeT]):
 class Definition(Protocol):
     """An operation on tensors: its inputs, its outputs, and what is correct. Loaded lazily, from torch alone.
 
+    A class of one's own may be derived from it for the defaults that methods have.
+
     ``inputs`` are what ``make_inputs`` returns. Outputs are tuples of tensors; the first is what callers get by
     default, the others (such as the log-sum-exp of attention) on request.
     """
@@ -80,7 +83,8 @@ class Definition(Protocol):
         """Compute every output from torch alone: in fp64, or as eager torch computes it in ``dtype``."""
 
     def statistic_slack(self, inputs: Any) -> float:
-        """Return the absolute error that documented precision may add to every output but the first; mostly 0."""
+        """Return the absolute error that documented precision may add to every output but the first."""
+        return 0.0
 
 
 @runtime_checkable

@@ -216,12 +216,12 @@ def load_reference(reference: str) -> Any:
 
 def load_definition(operation: str) -> Definition:
     """Return the definition of an operation; imports torch."""
-    return _load(get_operation(operation).definition)  # type: ignore[no-any-return]
+    return _instance(_load(get_operation(operation).definition))  # type: ignore[no-any-return]
 
 
 def load_kernel(operation: str, implementation: str) -> Kernel:
     """Return the kernel of an implementation; imports torch and triton."""
-    return _load(get_implementation(operation, implementation).kernel)  # type: ignore[no-any-return]
+    return _instance(_load(get_implementation(operation, implementation).kernel))  # type: ignore[no-any-return]
 
 
 def load_baselines(operation: str) -> Sequence[Baseline]:
@@ -308,6 +308,16 @@ def _scan() -> dict[str, tuple[EntryPoint, ...]]:
     """Return the entry points of all groups of ours: a scan opens a file of every installed package, so one is made."""
     found = entry_points()
     return {group: tuple(found.select(group=group)) for group in ENTRY_POINT_GROUPS}
+
+
+def _instance(found: Any) -> Any:
+    """Return what a reference names, or the one object of a class that it names."""
+    return _object_of(found) if isinstance(found, type) else found
+
+
+@cache
+def _object_of(owner: type) -> Any:
+    return owner()
 
 
 @cache

@@ -77,8 +77,9 @@ class Shape:
         return values_getter(self.FAMILY)(self)
 
     def coordinates(self) -> tuple[float, ...]:
-        """Place the shape among its family: log2 of the sizes that may differ."""
-        raise NotImplementedError
+        """Place the shape among its family: log2 of the sizes that may differ, those of integers by default."""
+        sizes = (value for name, value in self.as_dict().items() if type(value) is int and name not in self.FAMILY)
+        return tuple(math.log2(max(1, size)) for size in sizes)
 
     def distance(self, other: "Shape") -> float:
         """Measure the Euclidean distance of coordinates, 1 for a factor of two in one size; infinite between families.

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from autotune.device import Device, check_capability
 from autotune.errors import InvalidConfigError
@@ -155,6 +155,10 @@ def _extend(
             yield {**chosen, parameter.name: value}
 
 
+def _accepts_all(config: Config, shape: Shape, device: Device) -> str | None:
+    return None
+
+
 def _no_heuristics(shape: Shape, device: Device) -> tuple[Config, ...]:
     return ()
 
@@ -167,14 +171,18 @@ def _no_basis(device: Device) -> str:
     return ""
 
 
+_FIRST_VALID: Any = None  # the default of a space without one, made of its parameters at construction
+
+
 @dataclass(frozen=True, slots=True)
 class Space(Generic[ShapeT]):
     """Parameters, the rule that makes a config valid for a shape on a device, and the default.
 
-    ``reject(config, shape, device)`` returns why a config is invalid, or None; it is the only statement of validity.
-    ``default(shape, device)`` returns a valid config that needs no measurement. ``hints(config, shape, device)``
-    returns quantities that the time is thought to depend on smoothly (the logarithm of the resident warps, say): a
-    search learns from them beside the parameters. ``removed`` names parameters that the space had once, each with the
+    ``reject(config, shape, device)`` returns why a config is invalid, or None; it is the only statement of validity,
+    and without it all are valid. ``default(shape, device)`` returns a valid config that needs no measurement; without
+    it that is the first valid one. ``hints(config, shape, device)`` returns quantities that the time is thought to
+    depend on smoothly (the logarithm of the resident warps, say): a search learns from them beside the parameters.
+    ``removed`` names parameters that the space had once, each with the
     value that the kernel has in their place now: stored rows with that value are still rows of the space.
     ``heuristics(shape, device)`` returns what people write by hand, for a search to measure beside; one that is not
     valid there is passed over. ``default_basis(device)`` returns what chose the default where no time did, such as
@@ -182,12 +190,22 @@ class Space(Generic[ShapeT]):
     """
 
     parameters: tuple[Parameter, ...]
-    reject: Callable[[Config, ShapeT, Device], str | None]
-    default: Callable[[ShapeT, Device], Config]
+    reject: Callable[[Config, ShapeT, Device], str | None] = _accepts_all
+    default: Callable[[ShapeT, Device], Config] = _FIRST_VALID
     hints: Callable[[Config, ShapeT, Device], tuple[float, ...]] = _no_hints
     removed: Mapping[str, Value] = field(default_factory=dict, hash=False)
     heuristics: Callable[[ShapeT, Device], tuple[Config, ...]] = _no_heuristics
     default_basis: Callable[[Device], str] = _no_basis
+
+    def __post_init__(self) -> None:
+        if self.default is _FIRST_VALID:
+            object.__setattr__(self, "default", self._first_valid)
+
+    def _first_valid(self, shape: ShapeT, device: Device) -> Config:
+        found = next(self.configs(shape, device), None)
+        if found is None:
+            raise InvalidConfigError(f"no config of {[each.name for each in self.parameters]} is valid for {shape}")
+        return found
 
     def size(self, device: Device) -> int:
         """Count the configs before validity."""

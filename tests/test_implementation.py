@@ -199,12 +199,28 @@ def test_a_version_is_found_in_metadata_of_another_form(tmp_path: Path, monkeypa
     assert [installed_version(name) for name in ("older", "odd")] == ["4.5", "6.7"]
 
 
-def test_a_kernel_without_a_source_is_refused() -> None:
-    """All of them would have one hash, and rows would outlive every change of their kernels."""
-    given: list[dict[str, Any]] = [{"sources": ()}, {"entry": ()}, {"sources": (), "entry": ()}]
+def test_a_kernel_with_half_a_source_is_refused() -> None:
+    given: list[dict[str, Any]] = [{"sources": ()}, {"entry": ()}]
     for changes in given:
         with pytest.raises(
             UsageError, match=r"^flash_attention/triton: sources=.* say nothing of its source; expected "
         ):
             replace(IMPLEMENTATION, **changes)
     replace(IMPLEMENTATION, sources=(), entry=(), library="torch")
+
+
+def test_without_sources_all_that_the_kernel_imports_of_its_package_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (("kernel", "from mine import rows\nKERNEL = rows"), ("rows", "STEP = 1"), ("other", "A = 1")):
+        (tmp_path / "mine").mkdir(exist_ok=True)
+        (tmp_path / "mine" / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    mine = replace(IMPLEMENTATION, kernel="mine.kernel:KERNEL", sources=(), entry=())
+    before = mine.source_hash
+    (tmp_path / "mine" / "other.py").write_text("A = 2")
+    source_hash.cache_clear()  # of what a process reads once
+    assert mine.source_hash == before
+    (tmp_path / "mine" / "rows.py").write_text("STEP = 2")
+    source_hash.cache_clear()
+    assert mine.source_hash != before

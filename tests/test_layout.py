@@ -25,7 +25,7 @@ LINKS: Final = ("kernels", "search_spaces", "results")
 FLOORS: Final = (
     (
         "version errors rounding dtypes shape device space trial likeness operation implementation platforms units "
-        "sheets tuning_command",
+        "sheets tuning_command package_files",
     ),
     ("models",),
     ("search_spaces",),

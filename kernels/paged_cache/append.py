@@ -30,7 +30,7 @@ def append(
 ) -> Any:
     """Put keys ``[T, H_kv, D]`` and values ``[T, H_kv, D_v]`` into the slots of the caches, quantized as these are.
 
-    ``slots`` are ``page * page_size + slot``, int32 or int64 ``[T]``, each at most once; negative ones and those past the last page are skipped.
+    ``slots`` are ``page * page_size + slot``, int32 or int64 ``[T]``, each at most once; those outside are skipped.
     Scales of int8 are written, one a slot and head; those of 8-bit floats are read, 1 by default. The grid depends on
     shapes alone, so a CUDA graph may hold the launch. With ``compile_only`` nothing runs and the tensors may be on the
     meta device; the compiled kernel is returned.

@@ -19,8 +19,8 @@ from tests.kernels.paged_cache.numerics import (
     distant_failure,
     every_half_failure,
     graph_failure,
-    outside_failure,
     one_element_failure,
+    outside_failure,
     prefill_failure,
 )
 
