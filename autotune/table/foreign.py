@@ -6,7 +6,7 @@ from pathlib import Path
 
 from autotune.errors import TableError
 from autotune.table.exchange import from_json
-from autotune.table.files import read_bytes, remove
+from autotune.table.files import read_bytes
 from autotune.table.order import in_order
 from autotune.table.outsiders import Table
 from autotune.table.parquet import decode, encode
@@ -81,7 +81,7 @@ def forget_unconfirmed(store: Store, trial: Trial) -> None:
     """Remove a row from those that are not confirmed; nothing happens where it is not among them."""
     shelf = Shelf(unconfirmed_store(store).root / trial.device.slug, trial.operation, trial.implementation)
     if (path := shelf.part_of(encode([trial]))).exists():
-        remove(path)
+        shelf.remove(path)
 
 
 def unconfirmed_trials(store: Store) -> list[Trial]:

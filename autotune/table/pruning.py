@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.registry import get_implementation
-from autotune.table.files import remove
 from autotune.table.order import in_order
 from autotune.table.outsiders import Table
 from autotune.table.parquet import encode
@@ -120,7 +119,7 @@ def _rewrite(shelf: Shelf, tables: Mapping[Path, Table], rules: Rules) -> None:
     kept = [trial for path in losing for trial in tables[path].trials if trial not in going]
     written = {shelf.write(encode(in_order(kept), str(shelf.folder)))} if kept else set()
     for path in losing - written:
-        remove(path)
+        shelf.remove(path)
     shelf.write_snapshot()
 
 
