@@ -7,6 +7,7 @@ from pathlib import Path
 from autotune.errors import TableError
 from autotune.table.exchange import from_json
 from autotune.table.files import read_bytes
+from autotune.table.future import require_past
 from autotune.table.order import in_order
 from autotune.table.outsiders import Table
 from autotune.table.parquet import decode, encode
@@ -14,7 +15,7 @@ from autotune.table.parts import DIGEST, OnDamaged, Shelf, raise_damaged
 from autotune.table.roots import UNCONFIRMED
 from autotune.table.store import Store
 from autotune.table.vouched import tables_of, vouched_bytes
-from autotune.table.winners import winners
+from autotune.table.winners import as_imported, winners
 from autotune.trial import Trial
 
 
@@ -31,7 +32,7 @@ def read_foreign(sources: Iterable[Path]) -> Foreign:
     """Read the winners of files and folders of any origin: tables, and exports as JSON or T4.
 
     Files are bounded before they are parsed, and every value is checked. A table that is named by a digest must be what
-    its name says; no other needs anything that vouches for it.
+    its name says; no other needs anything that vouches for it. One with a row dated later than now is refused.
     """
     refused: list[TableError] = []
     trials: list[Trial] = []
@@ -39,6 +40,7 @@ def read_foreign(sources: Iterable[Path]) -> Foreign:
     for path in _files(sources, refused.append):
         try:
             table = _read(path)
+            require_past(table, str(path))
             trials += table.trials
             outside += len(table.outsiders)
         except TableError as error:
@@ -66,9 +68,10 @@ def unconfirmed_store(store: Store) -> Store:
 
 
 def keep_confirmed(store: Store, trial: Trial) -> None:
-    """Add a row to a store, and take it from those that are not confirmed."""
-    if trial not in store.trials(trial.operation, trial.device, implementation=trial.implementation):
-        store.append([trial])
+    """Add a row to a store, behind every race that was measured here, and take it from those that are not confirmed."""
+    kept = store.trials(trial.operation, trial.device, implementation=trial.implementation)
+    if trial not in kept and (imported := as_imported(trial)) not in kept:
+        store.append([imported])
     forget_unconfirmed(store, trial)
 
 
