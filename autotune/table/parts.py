@@ -178,6 +178,8 @@ class Shelf:
         }
         kept = sound.keys() - set(going)
         found = winners([*found, *(trial for trials in sound.values() for trial in trials)])
+        if not found:
+            self._drop_snapshot()
         if kept == covered or not found:
             return
         data = encode(found, str(self.folder))
@@ -186,10 +188,19 @@ class Shelf:
         listed = {path.name: frozenset({path.stem}) for path in kept}
         sums = checksums_bytes(self.folder, {**listed, name: frozenset({sha256(data)})})
         write_below(self.root, {self.folder / name: data, self.folder / SUMS_NAME: sums})
-        for path in list_folder(self.folder):
-            if path.suffix == SNAPSHOT_SUFFIX and path.name != name:
+        for path in self._snapshots():
+            if path.name != name:
                 with suppress(TableError):  # an old one is never read
                     self.remove(path)
+
+    def _drop_snapshot(self) -> None:
+        """Remove the snapshot of winners that are gone, and its list, which would name parts that are."""
+        for path in self._snapshots():
+            self.remove(self.folder / SUMS_NAME)
+            self.remove(path)
+
+    def _snapshots(self) -> list[Path]:
+        return [path for path in list_folder(self.folder) if path.suffix == SNAPSHOT_SUFFIX]
 
     def compact(self) -> None:
         """Merge the small parts into one, and take a snapshot of the winners; stale temporary files go.

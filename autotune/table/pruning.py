@@ -87,8 +87,9 @@ def compact_store(store: Store, on_damaged: OnDamaged) -> list[tuple[Shelf, int,
     """
     found = []
     for shelf in store.shelves(on_damaged):
-        if before := len(shelf.parts(on_damaged)):
-            shelf.compact()
+        before = len(shelf.parts(on_damaged))
+        shelf.compact()  # without a part too, for a snapshot of one that was removed by hand
+        if before:
             found.append((shelf, before, len(shelf.parts(on_damaged))))
     return found
 
