@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from autotune.errors import TableError
 from autotune.table.exchange import from_json
@@ -17,6 +18,8 @@ from autotune.table.store import Store
 from autotune.table.vouched import tables_of, vouched_bytes
 from autotune.table.winners import as_imported, winners
 from autotune.trial import Trial
+
+PARQUET: Final = b"PAR1"  # how a file of Parquet begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,10 @@ def _read(path: Path) -> Table:
     if path.suffix == ".json":
         return from_json(read_bytes(path), str(path))
     is_named = DIGEST.fullmatch(path.stem) is not None
-    return decode(vouched_bytes(path) if is_named else read_bytes(path), str(path))
+    data = vouched_bytes(path) if is_named else read_bytes(path)
+    if not data.startswith(PARQUET):
+        raise TableError(f"{path}: is not a table of this format: not Parquet; expected what autotune wrote")
+    return decode(data, str(path))
 
 
 def _files(sources: Iterable[Path], refuse: OnDamaged) -> Iterator[Path]:

@@ -192,6 +192,37 @@ def test_import_serves_what_a_check_here_confirms(
     assert len(machine.kept()) == 1
 
 
+@pytest.mark.parametrize("name", ["a.json", "a.parquet", "notes.txt"])
+def test_import_refuses_what_is_no_table_in_plain_words(run: Run, machine: Machine, tmp_path: Path, name: str) -> None:
+    (path := tmp_path / name).write_text("hello")
+    ran = run("tables", "import", path)
+    assert (ran.code, ran.err) == (1, "autotune: 1 file refused; nothing is kept\n")
+    assert f"refused: {path}: is not a table of this format: not " in ran.out
+    assert "Error" not in ran.out
+
+
+def test_import_says_how_many_are_kept(
+    run: Run, machine: Machine, theirs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confirm(operation: Any, shape: Any, device: Any, finalists: Any, winner: Any, settings: Any) -> Any:
+        status = Status.OK if winner.config == SLOWER else Status.WRONG_RESULT
+        return Confirmation((Outcome(candidate=winner, status=Status.OK),), Verdict(status), "float16")
+
+    monkeypatch.setattr(imports, "confirm", confirm)
+    (theirs / "a.json").write_text("hello")
+    ran = run("tables", "import", theirs)
+    assert (ran.code, ran.err) == (1, "autotune: 1 file refused, 1 winner refuted; 1 winner kept\n")
+
+
+@pytest.mark.parametrize("command", ["import", "merge", "diff", "check"])
+def test_an_address_is_told_that_only_local_files_are_read(run: Run, machine: Machine, command: str) -> None:
+    url = "https://host.example/tables/a.parquet"
+    arguments = {"merge": (url, "--into", machine.home), "diff": (url, url), "check": ("--against", url)}
+    ran = run("tables", command, *arguments.get(command, (url,)))
+    assert ran.code == 2
+    assert ran.err == f"autotune: {url!r} is not read: only local files and folders are; fetch it first\n"
+
+
 @pytest.fixture
 def newer_gpu(monkeypatch: pytest.MonkeyPatch) -> NewerGpu:
     gpu = NewerGpu({sample.FAST: 220.0, SLOWER: 200.0})
