@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from autotune.errors import TableError
 from autotune.space import Config
 from autotune.table import Store, raise_damaged, write_portfolio, write_shipped
 from autotune.table.audit import Fault, audit
@@ -221,7 +222,8 @@ def source_of_foreign() -> str:
 
 
 def test_damage_of_races_that_are_only_beside_is_told_and_no_fault(tmp_path: Path) -> None:
-    results, told = table(tmp_path), []
+    results = table(tmp_path)
+    told: list[TableError] = []
     (part,) = Store(tmp_path / "races").append([raced(WINNER, 100.0, "b", 10)])
     part.write_bytes(part.read_bytes()[:-1])
     assert [fault.kind for fault in audit(results, [tmp_path / "races"]).faults] == ["damaged"]
