@@ -45,6 +45,10 @@ _implementations: dict[tuple[str, str], str] = {
 }
 
 FORM: Final = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"  # of a reference
+# Of an operation: its folder in tables has it. The kernels of ``autotune.autotune`` are named MODULE.KERNEL.
+NAME_FORM: Final = r"\w[\w-]*(\.\w[\w-]*)*"
+# Folders beside or below those of operations in a folder of results.
+FOLDER_NAMES: Final = frozenset({"bench", "compilations", "grids", "portfolios", "sweeps"})
 EXPECTED: Final = "'module:attribute', such as 'my_package.space:IMPLEMENTATION', of a module that can be imported here"
 
 on_registered: Final[list[Callable[[], None]]] = []  # called after a new implementation: what forgets older answers
@@ -57,12 +61,14 @@ def register(name: str, operation: str) -> None:
     ``autotune.operations``.
 
     Raises:
-        UsageError: the reference is no ``"module:attribute"``.
+        UsageError: the reference is no ``"module:attribute"``, or the name cannot be that of a folder of tables.
         UnknownNameError: the name is taken by another reference.
 
     Example:
         >>> autotune.register("rmsnorm", "my_package.operation:OPERATION")
     """
+    if (reason := _why_no_name(name)) is not None:
+        raise UsageError(reason)
     _require_form(operation, f"operation={name!r}")
     if (found := _operations.setdefault(name, operation)) != operation:
         raise UnknownNameError(f"operation={name!r} is registered already as {found}; choose another name")
@@ -90,6 +96,15 @@ def register_implementation(operation: str, name: str, implementation: str) -> N
         raise UnknownNameError(f"{taken}; choose another name")
     for forget in on_registered if is_new else ():
         forget()
+
+
+def _why_no_name(name: str) -> str | None:
+    """Return why an operation cannot have a name, or None."""
+    taken = ", ".join(sorted(FOLDER_NAMES))
+    if isinstance(name, str) and re.fullmatch(NAME_FORM, name) and name not in FOLDER_NAMES:
+        return None
+    allowed = f"letters, digits, '_' and '-', in parts joined by single dots, and none of {taken}"
+    return f"operation={name!r} is not allowed, since a folder of tables is named by it; expected {allowed}"
 
 
 def _require_form(reference: str, what: str) -> None:
@@ -263,11 +278,13 @@ def stray_implementations() -> list[str]:
 
 
 def broken_registrations() -> list[str]:
-    """Return a line for each operation and implementation that cannot be loaded: its reference and what went wrong."""
+    """Return a line for each operation and implementation that cannot be loaded, or whose name is not allowed."""
     known = _all_operations()
+    names = (name for name, _ in _entry_points(OPERATION_ENTRY_POINTS))
+    refused = [reason for name in names if (reason := _why_no_name(name)) is not None]
     asked: list[Callable[[], object]] = [partial(get_operation, name) for name in known]
     asked += [partial(get_implementation, *owner) for owner in _all_implementations() if owner[0] in known]
-    return list(filter(None, map(_problem_of, asked)))
+    return [*refused, *filter(None, map(_problem_of, asked))]
 
 
 def _problem_of(load: Callable[[], object]) -> str:
@@ -279,10 +296,11 @@ def _problem_of(load: Callable[[], object]) -> str:
 
 
 def _all_operations() -> dict[str, str]:
-    """Return references by name: registered ones first, then those of installed packages."""
+    """Return references by name: registered ones first, then those of installed packages whose names are allowed."""
     found = dict(_operations)
     for name, reference in _entry_points(OPERATION_ENTRY_POINTS):
-        found.setdefault(name, reference)
+        if _why_no_name(name) is None:
+            found.setdefault(name, reference)
     return found
 
 

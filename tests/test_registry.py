@@ -1,6 +1,7 @@
 """Operations are found by name, and what they need is said where it is missing."""
 
 import importlib
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ from autotune import registry
 from autotune.dispatch import get_kernel
 from autotune.errors import MissingDependencyError, UnknownNameError, UsageError
 from autotune.shape import AttentionShape
+from autotune.table.compilations import COMPILATIONS
+from autotune.table.portfolios import PORTFOLIOS
+from autotune.table.shipped import GRIDS, SWEEPS
 from autotune.tuning import tune
 
 
@@ -91,6 +95,44 @@ def test_a_reference_of_another_form_is_refused_at_once(reference: str) -> None:
     with pytest.raises(UsageError, match=r"is no reference; expected 'module:attribute'"):
         registry.register("mine", reference)
     assert "mine" not in registry.implementation_names("flash_attention")
+
+
+NO_NAMES = ("", ".", ".hidden", "..", "a..b", "a.", "a b", "a/b", "../a", "a\nb", "-a", *sorted(registry.FOLDER_NAMES))
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("name", NO_NAMES)
+def test_an_operation_has_a_name_that_a_folder_of_tables_can_have(name: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        registry.register(name, "my_package.space:OPERATION")
+    text = str(raised.value)
+    assert text.startswith(f"operation={name!r} is not allowed")
+    assert "expected letters, digits, '_' and '-'" in text
+    assert "bench, compilations, grids, portfolios, sweeps" in text
+    assert name not in registry.operation_names()
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("name", ["rmsnorm", "rms_norm-2", "my_package.kernels.add", "größe"])
+def test_names_of_kernels_in_modules_are_allowed(name: str) -> None:
+    registry.register(name, "my_package.space:OPERATION")
+    assert name in registry.operation_names()
+
+
+def test_an_operation_of_a_package_with_another_name_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = registry.OPERATION_ENTRY_POINTS
+    points = tuple(EntryPoint(name, "no_such.space:OPERATION", group) for name in ("sweeps", "a/b"))
+    monkeypatch.setattr(registry, "_scan", lambda: {group: points})
+    assert not {"sweeps", "a/b"} & set(registry.operation_names())
+    told = registry.broken_registrations()
+    assert [line.partition(" is not")[0] for line in told] == ["operation='sweeps'", "operation='a/b'"]
+
+
+def test_every_folder_of_results_that_is_no_operations_is_refused_as_a_name() -> None:
+    assert {COMPILATIONS, GRIDS, PORTFOLIOS, SWEEPS} <= registry.FOLDER_NAMES
+    root = Path(__file__).resolve().parent.parent / "results"
+    folders = {path.name for place in root.iterdir() if place.is_dir() for path in place.iterdir()}
+    assert folders <= {*registry.operation_names(), *registry.FOLDER_NAMES}
 
 
 @pytest.mark.usefixtures("registered")

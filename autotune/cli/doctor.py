@@ -1,12 +1,24 @@
 """``autotune doctor``: what works, what is missing, and how to repair it."""
 
+from collections.abc import Container
+
 from autotune.cli.health import Finding, examine
 from autotune.console.command import command
 from autotune.console.options import json_option
 from autotune.console.output import make_console, print_json
 from autotune.errors import TableError
 from autotune.registry import operation_names
-from autotune.table import Store, home, shipped_grid, shipped_portfolios, shipped_sweeps, shipped_winners
+from autotune.table import (
+    Store,
+    home,
+    shipped_compilations,
+    shipped_grid,
+    shipped_portfolios,
+    shipped_sweeps,
+    shipped_winners,
+)
+from autotune.table.inventory import all_roots
+from autotune.table.listed import check_listed
 from autotune.table.roots import extra_roots
 
 
@@ -50,4 +62,20 @@ def _damaged_tables() -> list[str]:
         shipped_sweeps(name, on_damaged=errors.append)
         shipped_grid(name, on_damaged=errors.append)
         shipped_portfolios(name, on_damaged=errors.append)
+        shipped_compilations(name, on_damaged=errors.append)
+    errors += _not_as_listed({_path_of(error) for error in errors})
     return list(dict.fromkeys(" ".join(str(error).split()) for error in errors))
+
+
+def _not_as_listed(known: Container[str]) -> list[TableError]:
+    """Return the errors of files of any root that its lists name, but for those known, by their paths."""
+    roots, _ = all_roots()
+    errors: list[TableError] = []
+    for root in roots:
+        if root.path.is_dir():
+            check_listed(root.path, errors.append)
+    return [error for error in errors if _path_of(error) not in known]
+
+
+def _path_of(error: TableError) -> str:
+    return str(error).partition(": ")[0]

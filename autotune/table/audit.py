@@ -1,5 +1,6 @@
 """Checks of a table of winners for a build: damaged files, kernels that changed since, and winners that lost a race."""
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,9 @@ from typing import Final, Literal
 
 from autotune.errors import TableError
 from autotune.registry import get_implementation
+from autotune.table.computed import read_computed
+from autotune.table.listed import check_listed
+from autotune.table.parts import OnDamaged
 from autotune.table.regrets import races_of
 from autotune.table.vouched import TableFile, read_files, trials_of
 from autotune.table.winners import ranked, winners
@@ -29,30 +33,38 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The result of a check: the winners that were read, the newer races that any of them ran in, and the faults."""
+    """The result of a check: the winners that were read, how many races of their problems are newer, and the faults."""
 
     winners: tuple[Trial, ...]
     races: int
     faults: tuple[Fault, ...]
 
 
-def audit(table: Path, races: Iterable[Path] = (), *, slower: float = SLOWER) -> Audit:
+def audit(
+    table: Path, races: Iterable[Path] = (), *, slower: float = SLOWER, on_damaged_race: OnDamaged | None = None
+) -> Audit:
     """Check the winners of a table, a store or a folder of tables that ship, against this tree and newer races.
+
+    A file is damaged that is not what its name or list says, foreign, or missing where a list names it.
 
     A winner is stale whose row is not of this tree's source of its kernel; it is slower where it took more than
     ``slower`` longer than a rival, with intervals apart, in a race that is newer than its own: of all of its
     implementation, and of the winner that is served also of others that are ours. Races are those of the table and of
-    the tables in ``races``, where another process did not disturb them.
+    the tables in ``races``, where another process did not disturb them. ``on_damaged_race`` is called with the error of
+    each file of ``races`` that cannot be read; without it that is a fault too.
     """
     damaged: list[TableError] = []
     files = list(read_files([table], damaged.append))
+    if table.is_dir():
+        deque(read_computed(table, damaged.append), maxlen=0)
+        check_listed(table, damaged.append)
     own = trials_of(file for file in files if not file.is_recording)
-    every = trials_of([*files, *read_files(races, damaged.append)])
+    every = trials_of([*files, *read_files(races, on_damaged_race or damaged.append)])
     problems = _by_problem(winners(own))
     raced = _by_problem(row for row in every if row.stage is Stage.RACE and row.executor == "gpu")
-    found = [Fault("damaged", str(error)) for error in damaged]
+    found = [Fault("damaged", text) for text in dict.fromkeys(map(str, damaged))]
     found += [Fault("stale", reason) for file in files if (reason := _why_outside(file)) is not None]
-    count = 0
+    every_newer: set[tuple[object, str]] = set()
     for problem, rows in problems.items():
         in_order = ranked(rows)
         newer = [race for race in races_of(raced.get(problem, ())) if not any(map(_is_disturbed, race))]
@@ -60,10 +72,10 @@ def audit(table: Path, races: Iterable[Path] = (), *, slower: float = SLOWER) ->
             if not get_implementation(winner.operation, winner.implementation).is_source_of(winner):
                 found.append(Fault("stale", _why_stale(winner), winner))
             later = [race for race in newer if _is_newer(race, winner)]
-            count += len(later)
+            every_newer |= {(problem, race[0].race_id) for race in later}
             if (reason := _why_slower(winner, later, slower, is_served=winner is in_order[0])) is not None:
                 found.append(Fault("slower", reason, winner))
-    return Audit(tuple(row for rows in problems.values() for row in rows), count, tuple(found))
+    return Audit(tuple(row for rows in problems.values() for row in rows), len(every_newer), tuple(found))
 
 
 def _why_outside(file: TableFile) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from autotune.errors import TableError, UsageError, one_line
+from autotune.errors import TableError, UsageError
 from autotune.registry import get_implementation
 from autotune.table.outsiders import Table
 from autotune.table.rows import moment_of, to_columns, to_table
@@ -16,6 +16,7 @@ from autotune.trial import Trial
 KEY: Final = "autotune"  # of the document in the metadata of a T4 one
 MAX_ROWS: Final = 100_000
 MAX_VALUES: Final = 1_000_000  # that the bytes of a document can hold, before it is parsed: each may take 90 bytes
+EXPECTED: Final = "expected what `autotune export --format json` or t4 wrote"
 INFINITE: Final = "Infinity"  # which JSON has no number for: the error of a wrong result
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SCALARS: Final = (int, float, str, bool, type(None))
@@ -59,11 +60,11 @@ def from_json(data: bytes, where: str) -> Table:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError, MemoryError) as error:
-        raise TableError(f"{where}: not JSON: {one_line(error)}") from error
+        raise TableError(f"{where}: is not a table of this format: not JSON; {EXPECTED}") from error
     if isinstance(found, dict) and isinstance(found.get("metadata"), dict):
         found = found["metadata"].get(KEY)
     if not isinstance(found, dict) or not isinstance(found.get("rows"), list):
-        raise TableError(f"{where}: no trials there; expected what `autotune export --format json` or t4 wrote")
+        raise TableError(f"{where}: is not a table of this format: no trials there; {EXPECTED}")
     return from_document(found, where)
 
 

@@ -204,10 +204,15 @@ def _parse_list(data: bytes, where: str) -> Checksums:
 
 def write_checksums(folder: Path, checksums: Checksums) -> None:
     """Replace the list, in the order of the paths."""
+    write_bytes(folder / SUMS_NAME, checksums_bytes(folder, checksums))
+
+
+def checksums_bytes(folder: Path, checksums: Checksums) -> bytes:
+    """Return the bytes of a folder's list; TableError for a path that cannot stand in one."""
     lines = [f"{digest}  {name}\n" for name in sorted(checksums) for digest in sorted(checksums[name])]
     for line in lines:
         _parse(line.removesuffix("\n"), f"{folder / SUMS_NAME}")
-    write_bytes(folder / SUMS_NAME, "".join(lines).encode())
+    return "".join(lines).encode()
 
 
 def read_checked(folder: Path, name: str, checksums: Checksums) -> bytes:

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from autotune.errors import TableError
 from autotune.table.exchange import from_json
-from autotune.table.files import read_bytes, remove
+from autotune.table.files import read_bytes
+from autotune.table.future import require_past
 from autotune.table.order import in_order
 from autotune.table.outsiders import Table
 from autotune.table.parquet import decode, encode
@@ -14,8 +16,10 @@ from autotune.table.parts import DIGEST, OnDamaged, Shelf, raise_damaged
 from autotune.table.roots import UNCONFIRMED
 from autotune.table.store import Store
 from autotune.table.vouched import tables_of, vouched_bytes
-from autotune.table.winners import winners
+from autotune.table.winners import as_imported, winners
 from autotune.trial import Trial
+
+PARQUET: Final = b"PAR1"  # how a file of Parquet begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ def read_foreign(sources: Iterable[Path]) -> Foreign:
     """Read the winners of files and folders of any origin: tables, and exports as JSON or T4.
 
     Files are bounded before they are parsed, and every value is checked. A table that is named by a digest must be what
-    its name says; no other needs anything that vouches for it.
+    its name says; no other needs anything that vouches for it. One with a row dated later than now is refused.
     """
     refused: list[TableError] = []
     trials: list[Trial] = []
@@ -39,6 +43,7 @@ def read_foreign(sources: Iterable[Path]) -> Foreign:
     for path in _files(sources, refused.append):
         try:
             table = _read(path)
+            require_past(table, str(path))
             trials += table.trials
             outside += len(table.outsiders)
         except TableError as error:
@@ -50,7 +55,10 @@ def _read(path: Path) -> Table:
     if path.suffix == ".json":
         return from_json(read_bytes(path), str(path))
     is_named = DIGEST.fullmatch(path.stem) is not None
-    return decode(vouched_bytes(path) if is_named else read_bytes(path), str(path))
+    data = vouched_bytes(path) if is_named else read_bytes(path)
+    if not data.startswith(PARQUET):
+        raise TableError(f"{path}: is not a table of this format: not Parquet; expected what autotune wrote")
+    return decode(data, str(path))
 
 
 def _files(sources: Iterable[Path], refuse: OnDamaged) -> Iterator[Path]:
@@ -66,9 +74,10 @@ def unconfirmed_store(store: Store) -> Store:
 
 
 def keep_confirmed(store: Store, trial: Trial) -> None:
-    """Add a row to a store, and take it from those that are not confirmed."""
-    if trial not in store.trials(trial.operation, trial.device, implementation=trial.implementation):
-        store.append([trial])
+    """Add a row to a store, behind every race that was measured here, and take it from those that are not confirmed."""
+    kept = store.trials(trial.operation, trial.device, implementation=trial.implementation)
+    if trial not in kept and (imported := as_imported(trial)) not in kept:
+        store.append([imported])
     forget_unconfirmed(store, trial)
 
 
@@ -81,7 +90,7 @@ def forget_unconfirmed(store: Store, trial: Trial) -> None:
     """Remove a row from those that are not confirmed; nothing happens where it is not among them."""
     shelf = Shelf(unconfirmed_store(store).root / trial.device.slug, trial.operation, trial.implementation)
     if (path := shelf.part_of(encode([trial]))).exists():
-        remove(path)
+        shelf.remove(path)
 
 
 def unconfirmed_trials(store: Store) -> list[Trial]:

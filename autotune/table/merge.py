@@ -7,6 +7,7 @@ from pathlib import Path
 from autotune.device import Device
 from autotune.errors import TableError
 from autotune.table.files import sha256
+from autotune.table.future import require_past
 from autotune.table.outsiders import Table
 from autotune.table.parts import SUFFIX, Shelf
 from autotune.table.store import Store
@@ -28,8 +29,8 @@ def merge(sources: Iterable[Path], store: Store) -> Merged:
     """Add the trials of files and of all tables below folders to a store; what it holds already is not added again.
 
     A table must be vouched for: by its name, the SHA-256 of its bytes as in a store, or by a ``SHA256SUMS`` in a folder
-    above it, as in ``results``. A refused file is named in the result and changes nothing. One with rows that are not
-    of today's space is copied as it is.
+    above it, as in ``results``; and no row may be dated later than now. A refused file is named in the result and
+    changes nothing. One with rows that are not of today's space is copied as it is.
 
     Raises:
         TableError: the store cannot be written.
@@ -39,6 +40,7 @@ def merge(sources: Iterable[Path], store: Store) -> Merged:
     files = rows = added = 0
     for path, data, table in ((file.path, file.data, file.table) for file in read_files(sources, refused.append)):
         try:
+            require_past(table, str(path))
             shelf = _shelf_of(table, str(path), store) if table.outsiders else None
         except TableError as error:
             refused.append(error)

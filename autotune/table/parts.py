@@ -10,8 +10,8 @@ reads every trial.
 import itertools
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,15 +20,17 @@ from autotune.errors import TableError
 from autotune.table import first_release
 from autotune.table.files import (
     DIGITS,
+    SUMS_NAME,
+    checksums_bytes,
     list_folder,
     read_bytes,
     read_checksums,
     remove,
+    require_own_links,
     sha256,
     size_and_change,
     sweep_temporaries,
-    write_bytes,
-    write_checksums,
+    write_together,
 )
 from autotune.table.order import in_order
 from autotune.table.outsiders import Table
@@ -48,11 +50,16 @@ OnDamaged = Callable[[TableError], None]
 _NOTHING: Final = Table([], [])
 
 
-@contextmanager
-def saying_what_is_kept() -> Iterator[None]:
-    """Add to the message of a write that fails that no row is lost."""
+def write_below(root: Path, contents: Mapping[Path, bytes]) -> None:
+    """Write files of a store together, as ``write_together`` does: all that is written into one goes through here.
+
+    Raises:
+        TableError: a link of another user leads to one, or it cannot be written; the message says that no row is lost.
+    """
+    for folder in {path.parent: None for path in contents}:
+        require_own_links(folder, root)
     try:
-        yield
+        write_together(contents)
     except TableError as error:
         raise TableError(f"{error}; {KEPT}") from error.__cause__
 
@@ -74,6 +81,10 @@ class Shelf:
     def folder(self) -> Path:
         return self.device / self.operation / self.implementation
 
+    @property
+    def root(self) -> Path:
+        return self.device.parent
+
     def parts(self, on_damaged: OnDamaged = raise_damaged) -> list[Path]:
         """List the parts, those of the first release too."""
         then = first_release.operation_then(self.operation, self.implementation)
@@ -93,9 +104,13 @@ class Shelf:
 
     def write(self, data: bytes) -> Path:
         """Keep the bytes of a table; on disk once this returns. Return the new part."""
-        with saying_what_is_kept():
-            write_bytes(path := self.part_of(data), data)
+        write_below(self.root, {(path := self.part_of(data)): data})
         return path
+
+    def remove(self, path: Path) -> None:
+        """Remove a file of the shelf, unless a link of another user leads to it; it may be gone already."""
+        require_own_links(path.parent, self.root)
+        remove(path)
 
     def read(
         self, on_damaged: OnDamaged, *, known: Mapping[Path, Table] | None = None, races_only: bool = False
@@ -163,19 +178,29 @@ class Shelf:
         }
         kept = sound.keys() - set(going)
         found = winners([*found, *(trial for trials in sound.values() for trial in trials)])
+        if not found:
+            self._drop_snapshot()
         if kept == covered or not found:
             return
         data = encode(found, str(self.folder))
         size = sum(size_and_change(path)[0] for path in kept)
         name = f"{self._snapshot_prefix()}{size}-{sha256(data)[:16]}{SNAPSHOT_SUFFIX}"
         listed = {path.name: frozenset({path.stem}) for path in kept}
-        with saying_what_is_kept():
-            write_bytes(self.folder / name, data)
-            write_checksums(self.folder, {**listed, name: frozenset({sha256(data)})})
-        for path in list_folder(self.folder):
-            if path.suffix == SNAPSHOT_SUFFIX and path.name != name:
+        sums = checksums_bytes(self.folder, {**listed, name: frozenset({sha256(data)})})
+        write_below(self.root, {self.folder / name: data, self.folder / SUMS_NAME: sums})
+        for path in self._snapshots():
+            if path.name != name:
                 with suppress(TableError):  # an old one is never read
-                    remove(path)
+                    self.remove(path)
+
+    def _drop_snapshot(self) -> None:
+        """Remove the snapshot of winners that are gone, and its list, which would name parts that are."""
+        for path in self._snapshots():
+            self.remove(self.folder / SUMS_NAME)
+            self.remove(path)
+
+    def _snapshots(self) -> list[Path]:
+        return [path for path in list_folder(self.folder) if path.suffix == SNAPSHOT_SUFFIX]
 
     def compact(self) -> None:
         """Merge the small parts into one, and take a snapshot of the winners; stale temporary files go.
@@ -186,6 +211,7 @@ class Shelf:
         Raises:
             TableError: a part is damaged, or a file cannot be written or removed; nothing is lost.
         """
+        require_own_links(self.folder, self.root)
         sweep_temporaries(self.folder)
         tables = {path: table for path in self.small_parts() if (table := self.read_part(path)) is not None}
         trials = {path: table.trials for path, table in tables.items() if not table.outsiders}
@@ -195,7 +221,7 @@ class Shelf:
             going = trials.keys() - {self.write(encode(rows, str(self.folder)))}
         self.write_snapshot(going)
         for path in going:
-            remove(path)
+            self.remove(path)
 
     def _read_snapshot(self) -> tuple[frozenset[Path], list[Trial]]:
         """Return the parts that the snapshot covers, all of them there, and their winners; nothing if it is no use."""

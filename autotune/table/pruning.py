@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.registry import get_implementation
-from autotune.table.files import remove
 from autotune.table.order import in_order
 from autotune.table.outsiders import Table
 from autotune.table.parquet import encode
@@ -88,8 +87,9 @@ def compact_store(store: Store, on_damaged: OnDamaged) -> list[tuple[Shelf, int,
     """
     found = []
     for shelf in store.shelves(on_damaged):
-        if before := len(shelf.parts(on_damaged)):
-            shelf.compact()
+        before = len(shelf.parts(on_damaged))
+        shelf.compact()  # without a part too, for a snapshot of one that was removed by hand
+        if before:
             found.append((shelf, before, len(shelf.parts(on_damaged))))
     return found
 
@@ -120,7 +120,7 @@ def _rewrite(shelf: Shelf, tables: Mapping[Path, Table], rules: Rules) -> None:
     kept = [trial for path in losing for trial in tables[path].trials if trial not in going]
     written = {shelf.write(encode(in_order(kept), str(shelf.folder)))} if kept else set()
     for path in losing - written:
-        remove(path)
+        shelf.remove(path)
     shelf.write_snapshot()
 
 

@@ -88,7 +88,11 @@ class RowFormat(Generic[RowT]):
         ``on_damaged`` is called with the error of each file that is refused; where it returns, the others are read.
         """
         pattern = f"{arch}/{operation}/{self.folder}/{implementation}.parquet"
-        return [row for rows in read_listed(results, pattern, self._decode_placed, on_damaged) for row in rows]
+
+        def read(results: Path, name: str, data: bytes) -> list[RowT]:
+            return self.decode_placed(data, results / name, is_shipped=results == RESULTS)
+
+        return [row for rows in read_listed(results, pattern, read, on_damaged) for row in rows]
 
     def write(self, rows: Sequence[RowT], results: Path) -> Path:
         """Write or replace the file of one implementation on one architecture, and list it in ``SHA256SUMS``.
@@ -150,10 +154,11 @@ class RowFormat(Generic[RowT]):
     def _noun(self) -> str:
         return self.title.partition(" ")[2]
 
-    def _decode_placed(self, results: Path, name: str, data: bytes) -> list[RowT]:
-        where = str(results / name)
-        rows = self.decode(data, where, is_shipped=results == RESULTS)
-        if rows and (belongs := self._place(rows, where)) != name:
+    def decode_placed(self, data: bytes, path: Path, *, is_shipped: bool = False) -> list[RowT]:
+        """Read the bytes of a file as ``decode`` does, and refuse them where they belong at another place."""
+        where = str(path)
+        rows = self.decode(data, where, is_shipped=is_shipped)
+        if rows and (belongs := self._place(rows, where)) != "/".join(path.absolute().parts[-4:]):
             raise TableError(f"{where}: holds the {self._noun} that belongs at {belongs}")
         return rows
 

@@ -21,11 +21,11 @@ from autotune.operation import Operation
 from autotune.registry import get_operation, implementation_names
 from autotune.shape import Shape
 from autotune.table import first_release
-from autotune.table.files import is_open_to_all, read_bytes, require_own_links, write_together
+from autotune.table.files import is_open_to_all, read_bytes
 from autotune.table.order import in_order
 from autotune.table.outsiders import Outsider
 from autotune.table.parquet import encode
-from autotune.table.parts import OnDamaged, Shelf, list_or_report, raise_damaged, saying_what_is_kept
+from autotune.table.parts import OnDamaged, Shelf, list_or_report, raise_damaged, write_below
 from autotune.table.winners import winners
 from autotune.trial import Trial
 
@@ -120,10 +120,7 @@ class Store:
             shelf = Shelf(self.root / device.slug, operation, name)
             data = encode([trial for trial in batch if trial.implementation == name], str(shelf.folder))
             parts[shelf.part_of(data)] = data
-        for part in parts:
-            require_own_links(part.parent, self.root)
-        with saying_what_is_kept():
-            write_together(parts)
+        write_below(self.root, parts)
         return list(parts)
 
     def trials(

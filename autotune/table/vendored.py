@@ -10,13 +10,14 @@ from autotune.table.exchange import require_one
 from autotune.table.schema import shape_columns
 from autotune.trial import Trial
 
-_SOURCE: Final = '''"""Winners of {owner}; `autotune export --format python` wrote this module.
+_SOURCE: Final = '''"""Winners of ``OWNER``; `autotune export --format python` wrote this module.
 
 It needs Python alone. ``config_for(**shape)`` returns the config of the nearest tuned shape.
 """
 
 import math
 
+OWNER = {owner}
 FIELDS = {fields}
 FAMILY = {family}  # what two shapes must share for one to take the config of the other
 ROWS = {rows}
@@ -69,7 +70,7 @@ def vendored_source(trials: Sequence[Trial]) -> str:
     operation, implementation = require_one(trials)
     shape_class = get_operation(operation).shape_class
     return _SOURCE.format(
-        owner=f"{operation}/{implementation}",
+        owner=ascii(f"{operation}/{implementation}"),  # names are of others: as text they cannot end a docstring
         fields=repr(tuple(column.name for column in shape_columns(shape_class))),
         family=repr(tuple(shape_class.FAMILY)),
         rows=pformat([_row(trial) for trial in one_cap(trials)], width=116, sort_dicts=False),

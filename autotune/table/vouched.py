@@ -18,6 +18,7 @@ from autotune.table.portfolios import PORTFOLIOS
 from autotune.table.shipped import GRIDS, SWEEPS
 from autotune.trial import Trial
 
+DEPTH: Final = 4  # of what a list names, below its folder, as results has its sweeps
 COMPUTED: Final = (COMPILATIONS, PORTFOLIOS)  # folders of tables that hold no trials
 
 
@@ -36,7 +37,11 @@ class TableFile:
 
 
 def read_files(sources: Iterable[Path], refuse: OnDamaged) -> Iterator[TableFile]:
-    """Read files, and all tables below folders but portfolios and comparisons, in the order of their paths.
+    """Read tables of trials: files, and all of these below folders, each folder's in the order of their paths.
+
+    Below folders all but these are passed over: hidden files and folders, comparisons of ``autotune bench``, and the
+    folders of ``COMPUTED``, whose files ``read_computed`` reads. What a list names and is not there is not missed
+    (``check_listed``).
 
     ``refuse`` is called with the error of each file that nothing vouches for, that is damaged or foreign, and of a
     folder that cannot be listed.
@@ -58,14 +63,24 @@ def trials_of(files: Iterable[TableFile]) -> list[Trial]:
 
 
 def tables_of(source: Path, refuse: OnDamaged) -> Iterator[Path]:
-    """List the tables below a folder; a file is itself."""
+    """List the tables of trials below a folder, or what may be some; a file is itself."""
     if not source.is_dir():
         yield source
         return
+    yield from (path for path in files_below(source, refuse) if path.suffix == SUFFIX and not is_computed(path, source))
+
+
+def is_computed(path: Path, source: Path) -> bool:
+    """Return True for a file in a folder of ``COMPUTED`` that lies below the source."""
+    return path.parent != source and path.parent.name in COMPUTED
+
+
+def files_below(source: Path, refuse: OnDamaged) -> Iterator[Path]:
+    """List every file below a folder, those of each folder in order; hidden files and folders are passed over."""
     walk = os.walk(source, onerror=lambda e: refuse(TableError(f"{e.filename}: cannot be listed: {e.strerror}")))
     for folder, subfolders, names in walk:
-        subfolders[:] = sorted(name for name in subfolders if name not in COMPUTED and not name.startswith("."))
-        yield from (Path(folder, name) for name in sorted(names) if name.endswith(SUFFIX) and not name.startswith("."))
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
 
 
 def _holds_comparisons(path: Path) -> bool:
@@ -83,7 +98,7 @@ def vouched_bytes(path: Path) -> bytes:
         if (digest := sha256(data)) != path.stem:
             raise TableError(f"{path}: damaged: its SHA-256 is {digest}")
         return data
-    for folder in path.absolute().parents[:4]:  # as deep as results has its sweeps
+    for folder in path.absolute().parents[:DEPTH]:
         if checksums := read_checksums(folder):
             return read_checked(folder, path.absolute().relative_to(folder).as_posix(), checksums)
     read_bytes(path)  # a file that is not there at all is the better reason

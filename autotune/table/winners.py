@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from autotune.registry import get_implementation, implementation_names
 from autotune.shape import values_getter
+from autotune.table.schema import MAX_TEXT_LENGTH
 from autotune.trial import Stage, Status, Trial
 
 TIE_RATIO: Final = 1.01  # medians within 1 % of the fastest are not told apart
+IMPORTED: Final = " (imported)"  # how the ``race_id`` of a row ends whose time nothing here confirmed
 
 
 def winners(trials: Iterable[Trial]) -> list[Trial]:
@@ -17,8 +20,8 @@ def winners(trials: Iterable[Trial]) -> list[Trial]:
     Only rows of a race decide, and only rows of one race are compared. An implementation's winner of a race comes from
     the tie set of its rows: the ``ok`` rows whose interval overlaps the fastest's and whose median is within 1 % of it.
     Of those wins the default, then the least shared memory, the fewest registers, the first in parameter order. Of
-    several races decides one measured on a GPU rather than replayed, then one whose winner was not contended, then the
-    newest by its winner's ``started_at``, then the largest ``race_id``.
+    several races decides one measured on a GPU rather than replayed, then one that was not imported, then one whose
+    winner was not contended, then the newest by its winner's ``started_at``, then the largest ``race_id``.
 
     Races may be merged in any order and grouping: as long as none is split,
     ``winners(winners(a) + winners(b)) == winners(a + b)``.
@@ -67,6 +70,13 @@ def tie_set(race: Iterable[Trial]) -> list[Trial]:
     return ties if len(ties) == 1 else sorted(ties, key=_preference)
 
 
+def as_imported(trial: Trial) -> Trial:
+    """Return a row of others as it is kept here: its time is their claim, and decides where no race here does."""
+    if trial.race_id.endswith(IMPORTED):
+        return trial
+    return replace(trial, race_id=f"{trial.race_id[: MAX_TEXT_LENGTH - len(IMPORTED)]}{IMPORTED}")
+
+
 def _by_time(race: list[Trial]) -> list[Trial]:
     """Order the rows of one race: what is tied with the fastest, then what is tied with the fastest of the rest."""
     left, found = list(race), []
@@ -92,7 +102,9 @@ def _preference(trial: Trial) -> tuple[Any, ...]:
 
 def _authority(winner: Trial) -> tuple[Any, ...]:
     # Of the winner alone, not of its whole race: so winners may be merged again without their races.
-    return (winner.executor == "gpu", not winner.outcome.conditions.contended, winner.started_at, winner.race_id)
+    is_own = not winner.race_id.endswith(IMPORTED)
+    is_alone = not winner.outcome.conditions.contended
+    return (winner.executor == "gpu", is_own, is_alone, winner.started_at, winner.race_id)
 
 
 def _place(winner: Trial) -> tuple[Any, ...]:

@@ -56,7 +56,8 @@ def import_tables(
     Triton's interpreter. What is refuted is dropped. What can be checked by neither is kept apart in the store, is not
     served, and may be imported again elsewhere (``autotune.table.foreign``).
 
-    The row keeps its time, which nothing here confirms: a race does (``revalidate``, ``verify``).
+    The row keeps its time, which nothing here confirms: it decides only where no race in the store does, however old
+    (``autotune.table.winners``), and ``verify`` measures it.
 
     Raises:
         TableError: the store is damaged or cannot be written.

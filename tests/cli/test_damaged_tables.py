@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.table import Store, grid_path, write_shipped
+from autotune.table import Store, grid_path, write_portfolio, write_shipped
+from autotune.table.compilations import write_compilations
 from tests import sample
 from tests.cli.conftest import Machine, Ran
 
@@ -138,6 +139,34 @@ def test_the_doctor_names_a_damaged_grid(run: Run, machine: Machine) -> None:
     ran = run("doctor")
     assert ran.code == 1
     assert f"{grid}: damaged" in ran.out
+
+
+@pytest.mark.parametrize("kind", ["portfolios", "compilations"])
+@pytest.mark.parametrize("spoil", [halve, Path.unlink], ids=["damaged", "missing"])
+def test_the_doctor_names_each_file_of_what_is_computed_once(
+    run: Run, machine: Machine, kind: str, spoil: Callable[[Path], object]
+) -> None:
+    write_portfolio([sample.assignment()], results=machine.results)
+    write_compilations([sample.compilation("3.6.0")], results=machine.results)
+    path = machine.results / "sm_90" / "flash_attention" / kind / "triton.parquet"
+    spoil(path)
+    ran = run("doctor")
+    assert ran.code == 1
+    assert ran.err.startswith("autotune: 1 table cannot be read: see ")
+    assert ran.out.count(f" {path}: ") == 1
+
+
+def test_the_doctor_names_a_missing_part_that_a_list_names(run: Run, machine: Machine) -> None:
+    machine.tune(sample.trial())
+    Store(machine.home).compact("flash_attention", sample.trial().device)
+    assert run("doctor").code == 0
+    (part,) = machine.home.rglob("*.parquet")
+    part.unlink()
+    ran = run("doctor")
+    assert ran.code == 1
+    assert f"{part}: not there, and {part.parent / 'SHA256SUMS'} names it" in ran.out
+    assert run("tables", "compact").code == 0
+    assert run("doctor").code == 0
 
 
 def test_only_the_damaged_sweep_itself_cannot_be_exported(run: Run, machine: Machine) -> None:

@@ -11,7 +11,8 @@ from autotune import platforms
 from autotune.correctness import Verdict
 from autotune.executor import select
 from autotune.search import Confirmation
-from autotune.table import Store
+from autotune.table import Store, write_portfolio
+from autotune.table.compilations import write_compilations
 from autotune.trial import Outcome, Status
 from autotune.tuning import imports
 from tests import sample
@@ -100,6 +101,55 @@ def test_list_names_what_is_damaged(run: Run, machine: Machine) -> None:
     assert (file["sha256"], file["rows"], file["devices"]) == (part.stem, 1, ["NVIDIA H200"])
 
 
+def test_check_goes_on_without_the_tables_of_its_user(
+    run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.ship(sample.trial())
+    machine.tune(sample.trial(race_id="mine", number=3))
+    (part,) = machine.home.rglob("*.parquet")
+    part.write_bytes(b"PAR1")
+    ran = run("tables", "check", "--against", machine.results)
+    assert (ran.code, ran.err) == (0, "")
+    told, summary = ran.out.splitlines()
+    assert told.startswith(f"newer races not read: {part}: damaged")
+    assert summary == "checked 1 winner against 0 newer races"
+    assert len(json.loads(run("tables", "check", "--against", machine.results, "--json").out)["unread"]) == 1
+    assert run("tables", "check", "--against", machine.results, "--races", machine.home).code == 1  # named
+    assert run("tables", "check", "--against", machine.home).code == 1
+    monkeypatch.setenv("AUTOTUNE_HOME", "~nobody-of-that-name")
+    ran = run("tables", "check", "--against", machine.results)
+    assert (ran.code, ran.err) == (0, "")
+    assert "newer races not read: AUTOTUNE_HOME='~nobody-of-that-name' names no folder" in ran.out
+
+
+def test_list_goes_on_without_a_home_folder(run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.ship(sample.trial())
+    monkeypatch.setenv("AUTOTUNE_HOME", "~nobody-of-that-name")
+    ran = run("tables", "list")
+    assert (ran.code, ran.err) == (0, "")
+    assert "shipped: " in ran.out
+    assert "refused: AUTOTUNE_HOME='~nobody-of-that-name' names no folder" in ran.out
+
+
+def test_list_has_files_of_every_kind_and_says_what_is_replayed(run: Run, machine: Machine) -> None:
+    machine.tune(sample.trial(executor="replay"), sample.trial(sample.shape(2048)))
+    machine.ship(sample.trial())
+    write_portfolio([sample.assignment()], results=machine.results)
+    compilations = write_compilations([sample.compilation("3.6.0")], results=machine.results)
+    user, shipped = json.loads(run("tables", "list", "--json").out)["roots"]
+    assert sorted((file["rows"], file["replayed"]) for file in user["files"]) == [(1, 0), (1, 1)]
+    kinds = [(file["kind"], file["operation"], file["implementation"], file["rows"]) for file in shipped["files"]]
+    assert kinds == [(kind, "flash_attention", "triton", 1) for kind in ("trials", "compilations", "portfolios")]
+    out = run("tables", "list").out
+    assert out.count("trials, replayed") == 1
+    assert "sm_90/flash_attention/portfolios/triton.parquet" in out
+    Store(machine.home).compact("flash_attention", sample.trial().device)
+    assert "trials, 1 replayed" in run("tables", "list").out
+    compilations.unlink()
+    out = run("tables", "list").out
+    assert f"refused: {compilations}: not there, and {machine.results / 'SHA256SUMS'} names it" in out
+
+
 def test_prune_counts_unless_it_is_told_to_apply(run: Run, machine: Machine) -> None:
     machine.tune(sample.trial(), sample.trial(number=2, status=Status.HANG, timing=None))
     ran = run("tables", "prune", "--failed")
@@ -140,6 +190,37 @@ def test_import_serves_what_a_check_here_confirms(
     found = json.loads(run("lookup", "--device", "NVIDIA H200", "--json").out)[0]
     assert (found["origin"], found["config"]["BLOCK_K"]) == ("user", 64)
     assert len(machine.kept()) == 1
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.parquet", "notes.txt"])
+def test_import_refuses_what_is_no_table_in_plain_words(run: Run, machine: Machine, tmp_path: Path, name: str) -> None:
+    (path := tmp_path / name).write_text("hello")
+    ran = run("tables", "import", path)
+    assert (ran.code, ran.err) == (1, "autotune: 1 file refused; nothing is kept\n")
+    assert f"refused: {path}: is not a table of this format: not " in ran.out
+    assert "Error" not in ran.out
+
+
+def test_import_says_how_many_are_kept(
+    run: Run, machine: Machine, theirs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confirm(operation: Any, shape: Any, device: Any, finalists: Any, winner: Any, settings: Any) -> Any:
+        status = Status.OK if winner.config == SLOWER else Status.WRONG_RESULT
+        return Confirmation((Outcome(candidate=winner, status=Status.OK),), Verdict(status), "float16")
+
+    monkeypatch.setattr(imports, "confirm", confirm)
+    (theirs / "a.json").write_text("hello")
+    ran = run("tables", "import", theirs)
+    assert (ran.code, ran.err) == (1, "autotune: 1 file refused, 1 winner refuted; 1 winner kept\n")
+
+
+@pytest.mark.parametrize("command", ["import", "merge", "diff", "check"])
+def test_an_address_is_told_that_only_local_files_are_read(run: Run, machine: Machine, command: str) -> None:
+    url = "https://host.example/tables/a.parquet"
+    arguments = {"merge": (url, "--into", machine.home), "diff": (url, url), "check": ("--against", url)}
+    ran = run("tables", command, *arguments.get(command, (url,)))
+    assert ran.code == 2
+    assert ran.err == f"autotune: {url!r} is not read: only local files and folders are; fetch it first\n"
 
 
 @pytest.fixture

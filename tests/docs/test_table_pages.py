@@ -74,6 +74,15 @@ def test_the_transcript_merges_diffs_and_serves_a_table_from_another_machine(she
     assert "".join(line for line in ran.stdout.splitlines(True) if not line.startswith("note ")) == transcript
 
 
+def test_the_module_of_an_export_answers_as_the_page_calls_it(shell: Shell) -> None:
+    (snippet,) = blocks("tables.md", "python")
+    ran = shell.run("autotune export --format python --output winners.py")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    (shell.folder / "engine.py").write_text(f"{snippet}\nassert config['BLOCK_Q'] > 0, config\n")
+    ran = shell.run(f"PYTHONPATH= {shlex.quote(sys.executable)} -S engine.py")  # no installed package can be imported
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def steps(workflow: str) -> list[str]:
     found: dict[str, Any] = import_module("yaml").safe_load(workflow)  # which Optuna brings; it has no types
     assert found["permissions"] == {"contents": "read"}

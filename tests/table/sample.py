@@ -170,7 +170,7 @@ def trials(draw: st.DrawFn, devices: st.SearchStrategy[Device] = DEVICES) -> Tri
         seed=draw(COUNTS),
         number=draw(COUNTS),
         worker=draw(TEXTS),
-        started_at=draw(st.datetimes(datetime(1970, 1, 2), timezones=ZONES)),
+        started_at=draw(st.datetimes(datetime(1970, 1, 2), datetime(2026, 11, 20), timezones=ZONES)),
         stage=draw(st.sampled_from(Stage)),
         race_id=draw(TEXTS),
         is_default=draw(st.booleans()),

@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
+from autotune.errors import TableError
 from autotune.space import Config
-from autotune.table import Store, write_shipped
+from autotune.table import Store, raise_damaged, write_portfolio, write_shipped
 from autotune.table.audit import Fault, audit
+from autotune.table.compilations import write_compilations
+from autotune.table.pruning import Rules, compact_store, prune
+from autotune.table.shipped import write_listed
 from autotune.trial import Conditions, Status, Trial
+from tests import sample as flash
 from tests.table import sample
 
 WINNER, RIVAL = sample.config(16), sample.config(64)
@@ -114,3 +119,113 @@ def test_a_fault_names_its_winner(tmp_path: Path) -> None:
     assert isinstance(fault, Fault)
     assert fault.winner is not None
     assert fault.winner.config == WINNER
+
+
+def beside(tmp_path: Path) -> dict[str, Path]:
+    """A sound folder of results with a file of each kind, and their paths."""
+    results = table(tmp_path)
+    sweep = [raced(RIVAL, 100.0, "s", **OLDER)]
+    write_shipped(Path(f"nvidia_h200/{sample.NAME}/sweeps/triton_any.parquet"), sweep, results=results)
+    found = {
+        "winners": results / "nvidia_h200" / sample.NAME / "triton.parquet",
+        "sweep": results / "nvidia_h200" / sample.NAME / "sweeps" / "triton_any.parquet",
+        "portfolio": write_portfolio([flash.assignment()], results=results),
+        "compilations": write_compilations([flash.compilation("3.6.0")], results=results),
+    }
+    assert faults(results) == []
+    return found
+
+
+KINDS = ["winners", "sweep", "portfolio", "compilations"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_file_of_any_kind_fails(tmp_path: Path, kind: str) -> None:
+    path = beside(tmp_path)[kind]
+    path.write_bytes(path.read_bytes()[:-1])
+    ((found, reason),) = faults(tmp_path / "results")
+    assert (found, reason.startswith(f"{path}: damaged")) == ("damaged", True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("inside", ["", "above"])
+def test_a_file_that_a_list_names_and_that_is_missing_fails(tmp_path: Path, kind: str, inside: str) -> None:
+    path = beside(tmp_path)[kind]
+    path.unlink()
+    checked = path.parents[1] if inside else tmp_path / "results"
+    ((found, reason),) = faults(checked)
+    assert (found, reason) == ("damaged", f"{path}: not there, and {tmp_path / 'results' / 'SHA256SUMS'} names it")
+
+
+def test_a_listed_file_that_is_no_table_is_checked_too(tmp_path: Path) -> None:
+    beside(tmp_path)
+    results = tmp_path / "results"
+    write_listed("notes.md", b"# Notes", results)
+    assert faults(results) == []
+    (results / "notes.md").write_bytes(b"# Other")
+    ((_, reason),) = faults(results)
+    assert reason.startswith(f"{results / 'notes.md'}: damaged")
+
+
+@pytest.mark.parametrize("kind", ["portfolio", "compilations"])
+def test_what_is_computed_and_lies_elsewhere_or_is_none_fails(tmp_path: Path, kind: str) -> None:
+    path = beside(tmp_path)[kind]
+    results = tmp_path / "results"
+    name = path.relative_to(results).as_posix()
+    write_listed(name.replace("sm_90", "sm_80"), path.read_bytes(), results)
+    ((_, reason),) = faults(results)
+    assert "that belongs at sm_90/" in reason
+    write_listed(name.replace("sm_90", "sm_80"), b"PAR1", results)
+    ((_, reason),) = faults(results)
+    assert "sm_80" in reason
+    unlisted = path.with_name("gone.parquet")
+    unlisted.write_bytes(path.read_bytes())
+    assert [str(unlisted) in reason for _, reason in faults(results)] == [False, True]
+
+
+def test_a_missing_part_of_a_store_fails_until_it_is_compacted(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    (lost,) = store.append([raced(WINNER, 100.0, "a")])
+    store.append([raced(RIVAL, 90.0, "b", 5)])
+    for shelf in store.shelves():
+        shelf.write_snapshot()
+    assert faults(store.root) == []
+    lost.unlink()
+    ((kind, reason),) = faults(store.root)
+    assert (kind, reason.startswith(f"{lost}: not there")) == ("damaged", True)
+    assert "`autotune tables compact` writes the list anew" in reason
+    compact_store(store, raise_damaged)
+    assert faults(store.root) == []
+
+
+def test_what_is_pruned_whole_is_not_missed(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.append([raced(WINNER, 100.0, "a", source_hash="cd" * 32)])
+    compact_store(store, raise_damaged)
+    prune(store, Rules(stale=True), raise_damaged, apply=True)
+    assert faults(store.root) == []
+    assert not [path for path in store.root.rglob("*") if path.is_file()]
+
+
+def test_a_race_counts_once_however_many_winners_are_older(tmp_path: Path) -> None:
+    other = {"implementation": "foreign", "config": Config(TILE=1)}
+    both = [raced(WINNER, 100.0, "a"), sample.trial(1, race_id="a", source_hash=source_of_foreign(), **other)]
+    later = [raced(WINNER, 100.0, "b", 10), sample.trial(11, race_id="b", source_hash=source_of_foreign(), **other)]
+    shipped = tmp_path / "shipped"
+    for name, row in zip(("triton", "foreign"), both, strict=True):
+        write_shipped(Path(f"nvidia_h200/{sample.NAME}/{name}.parquet"), [row], results=shipped)
+    assert audit(shipped, [newer(tmp_path, *later)]).races == 1
+
+
+def source_of_foreign() -> str:
+    return sample.FOREIGN.source_hash
+
+
+def test_damage_of_races_that_are_only_beside_is_told_and_no_fault(tmp_path: Path) -> None:
+    results = table(tmp_path)
+    told: list[TableError] = []
+    (part,) = Store(tmp_path / "races").append([raced(WINNER, 100.0, "b", 10)])
+    part.write_bytes(part.read_bytes()[:-1])
+    assert [fault.kind for fault in audit(results, [tmp_path / "races"]).faults] == ["damaged"]
+    assert audit(results, [tmp_path / "races"], on_damaged_race=told.append).faults == ()
+    assert [str(error).startswith(f"{part}: damaged") for error in told] == [True]

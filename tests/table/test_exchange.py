@@ -62,8 +62,8 @@ def change(**values: Any) -> bytes:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"\xff", "not JSON"),
-        (b"[" * 100_000, "not JSON"),
+        (b"\xff", "is not a table of this format: not JSON; expected what"),
+        (b"[" * 100_000, "is not a table of this format: not JSON; expected what"),
         (b'{"rows":[' + b"{}," * 600_000 + b"{}]}", "up to 1200003 values are not allowed; expected 1000000"),
         (b"[]", "no trials there"),
         (b'{"rows": 1}', "no trials there"),

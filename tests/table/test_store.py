@@ -8,6 +8,7 @@ import random
 import subprocess
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,11 @@ import pytest
 from autotune.device import NVIDIA_H200
 from autotune.errors import TableError
 from autotune.space import Config
-from autotune.table import Store, home, stored_winners, warn_damaged
+from autotune.table import Store, home, merge, raise_damaged, stored_winners, warn_damaged
 from autotune.table.order import in_order
+from autotune.table.parquet import encode
+from autotune.table.parts import Shelf
+from autotune.table.pruning import Rules, compact_store, prune
 from autotune.trial import Trial
 from tests.table import sample
 from tests.table.faults import fail_call, write_until_killed
@@ -356,19 +360,50 @@ def test_no_home_folder_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch
         home()
 
 
-def test_a_link_of_another_user_is_not_written_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def the_shelf(store: Store) -> Shelf:
+    return Shelf(store.root / "nvidia_h200", sample.NAME, "triton")
+
+
+def merge_another(store: Store) -> None:
+    other = Store(store.root.parent / "other")
+    other.append([sample.trial(7)])
+    merge([other.root], store)
+
+
+CHANGES: dict[str, Callable[[Store], object]] = {
+    "append": lambda store: store.append([sample.trial(1)]),
+    "write": lambda store: the_shelf(store).write(encode([sample.trial(7)])),
+    "merge": merge_another,
+    "compact": lambda store: store.compact(sample.NAME, NVIDIA_H200),
+    "compact store": lambda store: compact_store(store, raise_damaged),
+    "snapshot": lambda store: the_shelf(store).write_snapshot(),
+    "prune to nothing": lambda store: prune(store, Rules(stale=True), raise_damaged, apply=True),
+    "prune": lambda store: prune(store, Rules(keep=1), raise_damaged, apply=True),
+    "remove": lambda store: the_shelf(store).remove(the_shelf(store).parts()[0]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_link_of_another_user_is_not_written_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Store], object]
+) -> None:
     elsewhere, store = tmp_path / "elsewhere", Store(tmp_path / "home")
     elsewhere.mkdir()
     store.root.mkdir()
     (store.root / "nvidia_h200").symlink_to(elsewhere)
-    store.append([sample.trial()])  # the user's own link is followed
+    for number in range(3):  # the user's own link is followed
+        store.append([sample.trial(number, timing=sample.timing(100.0 + number))])
     monkeypatch.setattr(os, "geteuid", lambda: os.stat(elsewhere).st_uid + 1)
     lstat = os.lstat
     monkeypatch.setattr(os, "lstat", lambda path: os.stat_result((*lstat(path)[:4], 4242, *lstat(path)[5:])))
-    before = list(elsewhere.rglob("*.parquet"))
+    before = contents(elsewhere)
     with pytest.raises(TableError, match="nvidia_h200: cannot be written: it is a link that another user made"):
-        store.append([sample.trial(1)])
-    assert list(elsewhere.rglob("*.parquet")) == before
+        change(store)
+    assert contents(elsewhere) == before
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_store_that_every_user_can_write_to_is_warned_of_once(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from autotune.shape import AttentionShape
 from autotune.table import export, shipped_winners
+from autotune.table.vendored import vendored_source
 from tests import sample
 from tests.table import sample as table_sample
 
@@ -94,6 +95,14 @@ def test_of_several_power_caps_the_highest_is_exported() -> None:
 def test_text_of_a_table_is_no_code() -> None:
     device = dataclasses.replace(sample.trial().device, name="GPU '''\n\"\"\"\nraise SystemExit")
     assert load(export([sample.trial(device=device)], "python")).ROWS[0]["device"] == device.name
+
+
+@pytest.mark.parametrize("name", ['x"""\nraise SystemExit\n"""', "x\\", "{rows}", "x'\nraise SystemExit"])
+def test_a_name_is_no_code(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ("table_sample", name)
+    monkeypatch.setattr("autotune.table.vendored.require_one", lambda trials: given)
+    module = load(vendored_source([table_sample.trial()]))
+    assert "/".join(given) == module.OWNER
 
 
 def test_the_answer_is_the_callers_own() -> None:

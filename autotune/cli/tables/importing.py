@@ -52,6 +52,12 @@ def import_tables(sources: tuple[Path, ...], tables: Path | None, as_json: bool)
         print_json({**counts, "checked": checked, "refused": list(map(str, found.foreign.refused))})
     if found.foreign.refused or counts["refuted"]:
         raise AutotuneError(
-            f"{count_text(len(found.foreign.refused), 'file')} refused, "
-            f"{count_text(counts['refuted'], 'winner')} refuted; the others are kept"
+            _ending(len(found.foreign.refused), counts["refuted"], counts["confirmed"] + counts["not confirmed"])
         )
+
+
+def _ending(refused: int, refuted: int, kept: int) -> str:
+    failed = [f"{count_text(refused, 'file')} refused"] if refused else []
+    failed += [f"{count_text(refuted, 'winner')} refuted"] if refuted else []
+    rest = f"{count_text(kept, 'winner')} kept" if kept else "nothing is kept"
+    return f"{', '.join(failed)}; {rest}"

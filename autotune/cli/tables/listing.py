@@ -17,7 +17,8 @@ from autotune.table.inventory import FileSummary, RootSummary, all_roots, take_i
 def list_tables(tables: Path | None, as_json: bool) -> None:
     """List every file of the tables that are served from, those that win first: yours, the site's, packages', shipped.
 
-    Files that are damaged, foreign or vouched for by nothing are named with the reason; their rows are not served.
+    Files that are damaged, foreign, vouched for by nothing or missing are named with the reason; their rows are not
+    served. What is replayed comes after all that a GPU measured.
     """
     roots, missing = all_roots(tables)
     found = take_inventory(roots)
@@ -33,7 +34,7 @@ def list_tables(tables: Path | None, as_json: bool) -> None:
 
 def _sheet(found: RootSummary) -> Sheet:
     state = "" if found.is_there else ", not there yet"
-    columns = (text("file"), text("operation"), text("implementation"), text("device"), number("rows"))
+    columns = (text("file"), text("operation"), text("implementation"), text("device"), text("holds"), number("rows"))
     cells = tuple(_cells(file) for file in found.files)
     notes = () if cells or not found.is_there else ("no tables",)
     title = f"{found.root.title}: {found.root.path}{state}"
@@ -47,12 +48,19 @@ def _cells(file: FileSummary) -> tuple[Any, ...]:
         file.operation,
         file.implementation,
         ", ".join(file.devices),
+        _holding(file),
         file.rows,
-        file.outside,
+        "" if file.outside is None else file.outside,
         " to ".join(dict.fromkeys(days)),
         ", ".join(file.tritons),
         file.digest[:12],
     )
+
+
+def _holding(file: FileSummary) -> str:
+    if not file.replayed:
+        return file.kind
+    return f"{file.kind}, replayed" if file.replayed == file.rows else f"{file.kind}, {file.replayed:,} replayed"
 
 
 def _short(path: Path) -> str:
@@ -69,12 +77,14 @@ def _data(found: RootSummary) -> dict[str, Any]:
         "files": [
             {
                 "path": str(file.path),
+                "kind": file.kind,
                 "sha256": file.digest,
                 "bytes": file.size,
                 "operation": file.operation,
                 "implementation": file.implementation,
                 "devices": file.devices,
                 "rows": file.rows,
+                "replayed": file.replayed,
                 "outside": file.outside,
                 "first": None if file.first is None else file.first.isoformat(),
                 "last": None if file.last is None else file.last.isoformat(),
