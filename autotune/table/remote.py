@@ -174,6 +174,8 @@ def _within(name: str, folder: Folder, *, is_file: bool = True) -> str:
     parts = name.split("/")
     is_plain = name.isprintable() and "\\" not in name and not {"", ".", ".."}.intersection(parts)
     if not is_plain and (is_file or name):
-        raise TableError(f"{folder}: {name!r} is no name of a file below it; expected parts between slashes, none of "
-                         "them empty, . or ..")
+        raise TableError(
+            f"{folder}: {name!r} is no name of a file below it; expected parts between slashes, none of "
+            "them empty, . or .."
+        )
     return name
