@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import unquote, unquote_plus
 
 HIDDEN: Final = "***"
-SHOWN_FIELDS: Final = frozenset({"region", "scheme"})  # of a query; all other values are hidden
+SHOWN_FIELDS: Final = frozenset({"region", "scheme", "endpoint_override"})  # of a query; all other values are hidden
 LEAST_SECRET: Final = 4  # characters; shorter ones, such as a flag's, occur in every text
 
 # One slash where the text was a path for a while. An unescaped secret may hold slashes, so that all up to the last @ is
@@ -42,10 +42,14 @@ def redacted(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def _without_value(found: re.Match[str]) -> str:
-    if found[1].lower() in SHOWN_FIELDS:
+    if _is_shown(found[1], found[2]):
         return found[0]
     rest = ":" if found[2].endswith(":") else ""  # of the sentence
     return f"{found[1]}={HIDDEN}{rest}"
+
+
+def _is_shown(name: str, value: str) -> bool:
+    return name.lower() in SHOWN_FIELDS and "@" not in unquote(value)
 
 
 def secrets_in(uri: str) -> frozenset[str]:
@@ -53,6 +57,6 @@ def secrets_in(uri: str) -> frozenset[str]:
     userinfo = _USERINFO.match(uri)
     found = set() if userinfo is None else set(userinfo[0].removeprefix(userinfo[1]).removesuffix("@").split(":", 1))
     fields = (part.partition("=") for part in uri.partition("?")[2].split("&"))
-    found |= {value for name, _, value in fields if name.lower() not in SHOWN_FIELDS}
+    found |= {value for name, _, value in fields if not _is_shown(name, value)}
     decoded = {decode(each) for each in found for decode in (unquote, unquote_plus)}
     return frozenset(each for each in found | decoded if len(each) >= LEAST_SECRET)

@@ -18,6 +18,7 @@ SECRET = "hU/9+x4Zq="
         ("s3://K:SE?x=C@b/t", "s3://***@b/t"),
         ("s3://b/t?region=eu&access_key=A&secret_key=B%2F: no", "s3://b/t?region=eu&access_key=***&secret_key=***: no"),
         ("https://h/t?X-Amz-Signature=ab&se=1)", "https://h/t?X-Amz-Signature=***&se=***)"),
+        ("s3://b?endpoint_override=http%3A%2F%2Fu%3Ap%40h", "s3://b?endpoint_override=***"),
         ("AWS_SECRET_ACCESS_KEY=abc, region", "AWS_SECRET_ACCESS_KEY=***, region"),
         ('{"into": "s3://K:S@b?sig=x"}', '{"into": "s3://***@b?sig=***"}'),
     ],

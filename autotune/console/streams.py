@@ -1,4 +1,7 @@
-"""Standard output and error that outlive their readers: ``autotune search | head`` still keeps its winner; and tracebacks."""
+"""Standard output and error that outlive their readers: ``autotune search | head`` still keeps its winner.
+
+Tracebacks go there without credentials.
+"""
 
 import io
 import os

@@ -10,8 +10,9 @@ import random
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -19,7 +20,7 @@ from autotune.errors import MESSAGE_LIMIT, TableError, printable
 from autotune.redaction import HIDDEN, redacted, secrets_in
 from autotune.table.files import MAX_FILE_BYTES, read_bytes, write_bytes
 
-PAUSES: Final = (0.2, 1.0, 4.0)  # seconds before each further try, of errors that may pass; clients try again, too
+PAUSES: Final = (0.5, 2.0)  # seconds before each further try, of errors that may pass; clients try again, too
 OBJECT_STORES: Final = frozenset({"s3", "gcs", "abfs"})  # whose folders are but parts of names
 # What no other try mends, as stores word it; an answer without any of these may be a network's or a busy server's.
 _LASTING: Final = (
@@ -92,11 +93,9 @@ class RemoteFolder:
     """Implements ``Folder`` on a file system of ``pyarrow.fs``; errors that may pass are tried again for seconds."""
 
     def __init__(self, uri: str) -> None:
-        from pyarrow import fs
-
         self._title = re.split("[?#]", redacted(uri))[0].replace(f"{HIDDEN}@", "")
         self._secrets = secrets_in(uri)
-        self._files, root = self._try("", "opened", lambda: fs.FileSystem.from_uri(uri))
+        self._files, root = self._try("", "opened", lambda: _file_system(uri))
         self._root = root.rstrip("/")
 
     def __str__(self) -> str:
@@ -159,6 +158,16 @@ class RemoteFolder:
     def _reason(self, error: Exception) -> str:
         text = " ".join(str(error).split())
         return printable(redacted(f"{type(error).__name__}: {text}", self._secrets))[:MESSAGE_LIMIT]
+
+
+def _file_system(uri: str) -> tuple[Any, str]:
+    """Return the file system of a URI and the path there; an upload to S3 is then one request where it is small."""
+    from pyarrow import fs
+
+    if uri.startswith("s3://") and "allow_delayed_open" not in uri:
+        with suppress(ValueError):  # a pyarrow that does not know it, or an error that is raised once more below
+            return fs.FileSystem.from_uri(f"{uri}{'&' if '?' in uri else '?'}allow_delayed_open=true")
+    return fs.FileSystem.from_uri(uri)
 
 
 def _is_lasting(error: OSError) -> bool:
