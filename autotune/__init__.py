@@ -2,8 +2,8 @@
 
 ``get_kernel(shape)`` reads the tables; ``attention``, ``paged_decode`` and ``paged_prefill`` pick by their tensors;
 ``append_kv`` and ``PagedKVCache`` fill paged caches; ``tune``, or ``autotune search`` on the command line, fills the
-tables; ``warm`` compiles ahead, ``stats`` and the logger ``autotune`` tell what a process is served; ``pull_tables`` and
-``tables_digest`` keep the servers of a fleet alike.
+tables; ``warm`` compiles ahead, ``stats`` and the logger ``autotune`` tell what a process is served. ``pull_tables``
+and ``tables_digest`` keep the servers of a fleet alike.
 """
 
 import importlib
