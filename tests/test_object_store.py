@@ -122,9 +122,13 @@ def run(tmp_path: Path, *arguments: str, **environment: str) -> tuple[int, str, 
     """Run Python; return its exit code, what it printed on either stream, and its children's command lines."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "AUTOTUNE_"))}
     homes = {"AUTOTUNE_HOME": str(tmp_path / "home"), "AUTOTUNE_SITE": str(tmp_path / "site")}
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(
-        [sys.executable, *arguments], env={**clean, **homes, **environment}, cwd=tmp_path, text=True, **streams
+        [sys.executable, *arguments],
+        env={**clean, **homes, **environment},
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     ) as process:
         watcher = Watcher(process.pid)
         thread = threading.Thread(target=watcher.watch)
@@ -156,7 +160,7 @@ def test_refused_arguments_repeat_no_credential(uris: list[str], tmp_path: Path)
         ["tables", "pull", "x", "--tables", uris[0]],
         ["tables", "merge", uris[0], "--into", "here", "--json"],
         ["tables", "digest", "--expect", uris[0], "--json"],
-        ["lookup", "--tables", uris[0]],
+        ["show", "--tables", uris[0]],
         ["report", uris[0]],
         ["report", "--output", uris[0]],
     ):

@@ -160,8 +160,8 @@ class RemoteFolder:
         return printable(redacted(f"{type(error).__name__}: {text}", self._secrets))[:MESSAGE_LIMIT]
 
 
-def _file_system(uri: str) -> tuple[Any, str]:
-    """Return the file system of a URI and the path there; an upload to S3 is then one request where it is small."""
+def _file_system(uri: str) -> Any:
+    """Return the file system of a URI, and the path there; an upload to S3 is then one request where it is small."""
     from pyarrow import fs
 
     if uri.startswith("s3://") and "allow_delayed_open" not in uri:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import TableError, UsageError
+from autotune.space import Config
 from autotune.table import Store, files, served_winners, write_shipped
 from autotune.table.pull import Pulled, pull_tables
 from autotune.table.remote import LocalFolder
@@ -20,7 +21,7 @@ OTHER = replace(sample.SHAPE, batch=9)
 def fleet(tmp_path: Path) -> Store:
     """A fleet's tables at a grid's place."""
     store = Store(tmp_path / "place" / "tables")
-    store.append([sample.trial(1), sample.trial(2, implementation="foreign", config=sample.Config(TILE=1))])
+    store.append([sample.trial(1), sample.trial(2, implementation="foreign", config=Config(TILE=1))])
     return store
 
 
@@ -95,7 +96,8 @@ def test_a_copy_that_was_damaged_here_is_mended(fleet: Store, site: Path) -> Non
 
 
 def test_what_was_broken_off_is_completed(fleet: Store, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, reads = LocalFolder.read, []
+    read = LocalFolder.read
+    reads: list[str] = []
 
     def stop(self: LocalFolder, name: str) -> bytes:
         if reads:

@@ -34,7 +34,7 @@ class Flaky:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that were made, none of which lasts."""
     made: list[float] = []
-    monkeypatch.setattr(remote.time, "sleep", made.append)
+    monkeypatch.setattr("autotune.table.remote.time.sleep", made.append)
     return made
 
 
