@@ -2,7 +2,8 @@
 
 ``get_kernel(shape)`` reads the tables; ``attention``, ``paged_decode`` and ``paged_prefill`` pick by their tensors;
 ``append_kv`` and ``PagedKVCache`` fill paged caches; ``tune``, or ``autotune search`` on the command line, fills the
-tables; ``warm`` compiles ahead, ``stats`` and the logger ``autotune`` tell what a process is served.
+tables; ``warm`` compiles ahead, ``stats`` and the logger ``autotune`` tell what a process is served. ``pull_tables``
+and ``tables_digest`` keep the servers of a fleet alike.
 """
 
 import importlib
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from autotune.functional import attention, merge_attention
     from autotune.paged import append_kv, paged_decode, paged_prefill
     from autotune.paged_cache import PagedKVCache
+    from autotune.table.digest import TablesDigest, tables_digest
+    from autotune.table.pull import Pulled, pull_tables
     from autotune.tuning import TunedShape, Tuning, tune
     from autotune.warming import WarmedShape, warm
 
@@ -31,8 +34,10 @@ __all__ = [
     "PagedKVCache",
     "PagedShape",
     "Provenance",
+    "Pulled",
     "SealedError",
     "Stats",
+    "TablesDigest",
     "TunedKernel",
     "TunedShape",
     "Tuning",
@@ -44,11 +49,13 @@ __all__ = [
     "merge_attention",
     "paged_decode",
     "paged_prefill",
+    "pull_tables",
     "register",
     "register_implementation",
     "reload",
     "seal",
     "stats",
+    "tables_digest",
     "tune",
     "tuned",
     "unseal",
@@ -65,6 +72,8 @@ _LATER = {
     **dict.fromkeys(("attention", "merge_attention"), "autotune.functional"),
     **dict.fromkeys(("append_kv", "paged_decode", "paged_prefill"), "autotune.paged"),
     "PagedKVCache": "autotune.paged_cache",
+    **dict.fromkeys(("Pulled", "pull_tables"), "autotune.table.pull"),
+    **dict.fromkeys(("TablesDigest", "tables_digest"), "autotune.table.digest"),
     **dict.fromkeys(("TunedShape", "Tuning", "tune"), "autotune.tuning"),
     **dict.fromkeys(("WarmedShape", "warm"), "autotune.warming"),
 }

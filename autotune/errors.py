@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from autotune.redaction import redacted
+
 MESSAGE_LIMIT: Final = 500  # characters of somebody else's message
 
 
@@ -20,11 +22,13 @@ def printable(text: str) -> str:
 def one_line(error: BaseException) -> str:
     """Return an exception of somebody else as a message: its type and text in one line, cut where it is long.
 
+    Credentials in URIs are left out.
+
     Example:
         >>> one_line(RuntimeError("no\\nkernel"))
         'RuntimeError: no kernel'
     """
-    return printable(" ".join(f"{type(error).__name__}: {error}".split()))[:MESSAGE_LIMIT]
+    return printable(redacted(" ".join(f"{type(error).__name__}: {error}".split())))[:MESSAGE_LIMIT]
 
 
 def is_toolchain_refusal(error: BaseException) -> bool:
@@ -40,7 +44,10 @@ def is_toolchain_refusal(error: BaseException) -> bool:
 
 
 class AutotuneError(Exception):
-    """Root of every deliberate error of this package."""
+    """Root of every deliberate error of this package; credentials in URIs are left out of its message."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(redacted(each) if isinstance(each, str) else each for each in arguments))
 
 
 class UsageError(AutotuneError, ValueError):

@@ -20,9 +20,13 @@ def main() -> None:
 def _run() -> None:
     """Run the command; a package that cannot be imported is named, with what mends it."""
     import sys
+    import threading
 
     from autotune.cli import packages
+    from autotune.console.streams import print_traceback
 
+    sys.excepthook = print_traceback
+    threading.excepthook = lambda ended: print_traceback(*filter(None, ended))
     try:
         if sys.argv[1:2] == ["doctor"] and (found := packages.examine_required()):
             packages.report(found)

@@ -10,6 +10,7 @@ from autotune import __version__
 from autotune.console import interrupts, streams
 from autotune.console.command import Group, Reference
 from autotune.errors import AutotuneError, UsageError, printable
+from autotune.redaction import redacted
 
 EXIT_CODES: Final = "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C, 143 stopped by SIGTERM."
 
@@ -71,4 +72,4 @@ def _fail(text: str, code: int) -> int:
 
 
 def _line(text: str) -> str:
-    return printable(f"autotune: {' '.join(text.split())}")
+    return printable(redacted(f"autotune: {' '.join(text.split())}"))

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,7 +12,28 @@ from autotune.device import Device
 from autotune.errors import InvalidConfigError, UsageError
 from autotune.space import Config, Space, Value
 
-PATH: Final = click.Path(path_type=Path)
+if TYPE_CHECKING:  # click before 8.2 has no such subscript
+    PathType = click.Path[Path]
+else:
+    PathType = click.Path
+
+
+class LocalPath(PathType):
+    """A path of this machine; a URI would be taken for a folder named ``s3:``."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert a text to a path; UsageError for a URI."""
+        if "://" in str(value):
+            name = "path" if param is None else param.name
+            hint = "expected a path of this machine; `autotune tables pull` copies tables from elsewhere"
+            raise UsageError(f"{name}={str(value)!r} is a URI; {hint}")
+        return super().convert(value, param, ctx)
+
+
+PATH: Final = LocalPath()
 
 NOT_WRITTEN: Final = "no folder as `autotune search --tables` writes it, with files that are named by their SHA-256"
 

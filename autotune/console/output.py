@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.errors import printable
+from autotune.redaction import redacted
 from autotune.sheets import Sheet
 
 PIPE_WIDTH: Final = 10_000  # a row of any table in one line, for whatever reads it
@@ -27,7 +28,11 @@ def _as_shown(part: Any) -> Any:
     if not isinstance(part, str):
         return part
     line = part.rstrip("\n")
-    return printable(line) + part[len(line) :]
+    return _shown(line) + part[len(line) :]
+
+
+def _shown(text: str) -> str:
+    return printable(redacted(text))
 
 
 def make_console(as_json: bool = False) -> PlainConsole:
@@ -54,19 +59,19 @@ def print_sheet(console: Console, sheet: Sheet) -> None:
     if sheet.rows:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in sheet.columns:
-            table.add_column(printable(column.name), justify="left" if column.is_text else "right", overflow="fold")
+            table.add_column(_shown(column.name), justify="left" if column.is_text else "right", overflow="fold")
         for row in sheet.texts():
-            table.add_row(*map(printable, row))
+            table.add_row(*map(_shown, row))
         console.print(table)
     for note in sheet.notes:
         console.print(note)
 
 
 def print_json(data: object) -> None:
-    """Print data as JSON on standard output; dataclasses as their fields."""
-    print(json.dumps(data, indent=2, default=asdict))
+    """Print data as JSON on standard output; dataclasses as their fields, URIs without credentials."""
+    print(redacted(json.dumps(data, indent=2, default=asdict)))
 
 
 def say(step: str) -> None:
     """Print on standard error which step of a long command begins."""
-    print(f"{step} ...", file=sys.stderr, flush=True)
+    print(f"{redacted(step)} ...", file=sys.stderr, flush=True)

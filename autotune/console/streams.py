@@ -1,9 +1,14 @@
-"""Standard output and error that outlive their readers: ``autotune search | head`` still keeps its winner."""
+"""Standard output and error that outlive their readers: ``autotune search | head`` still keeps its winner.
+
+Tracebacks go there without credentials.
+"""
 
 import io
 import os
 import sys
 from typing import Any, Final, TextIO
+
+from autotune.redaction import redacted
 
 OUTPUT, ERROR = 1, 2  # their descriptors
 GOES_ON: Final = "autotune: standard output was closed: the rest is not printed, the command still does its work"
@@ -15,6 +20,14 @@ def outlive_readers() -> None:
     """Drop output once its reader has left, and let the command end as usual."""
     sys.stdout = _lasting(sys.stdout, OUTPUT)
     sys.stderr = _lasting(sys.stderr, ERROR)
+
+
+def print_traceback(*raised: Any) -> None:
+    """Print an exception that nobody foresaw, with the credentials in its texts left out (``sys.excepthook``)."""
+    import traceback
+
+    error = next(each for each in raised if isinstance(each, BaseException))
+    print(redacted("".join(traceback.format_exception(error))), end="", file=sys.stderr)
 
 
 def report_closing() -> None:

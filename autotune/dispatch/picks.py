@@ -1,6 +1,5 @@
 """``get_kernel``: picks a kernel for a shape from the tables, once, and keeps the pick."""
 
-import math
 import os
 import threading
 import warnings
@@ -18,6 +17,7 @@ from autotune.dispatch.arguments import check_arguments, not_a_name
 from autotune.dispatch.devices import known_or_here, stranger
 from autotune.dispatch.events import Pick, note_pick
 from autotune.dispatch.kernel import TunedKernel
+from autotune.dispatch.nearest import nearest_configs
 from autotune.dispatch.pins import (
     DISABLE,
     Pin,
@@ -30,7 +30,7 @@ from autotune.dispatch.pins import (
 )
 from autotune.dispatch.places import did_you_mean, find_device
 from autotune.dispatch.portfolio import choose, choose_all
-from autotune.dispatch.table_reading import device_named, rows_of, served_of
+from autotune.dispatch.table_reading import device_named, rows_of
 from autotune.errors import NoTunedKernelError, UsageError
 from autotune.implementation import Implementation
 from autotune.registry import (
@@ -208,13 +208,20 @@ def neighbour_configs(
 
     ``shipped=False`` leaves out the rows that ship.
     """
-    rows = [
-        row.trial
-        for row in served_of(rows_of(implementation.operation, (implementation.name,), device.slug, _generation))
-        if (shipped or row.origin == "user") and row.trial.device.model == device.model
-    ]
-    near = sorted(rows, key=lambda trial: (shape.distance(trial.shape), repr(trial.shape)))
-    return list(dict.fromkeys(trial.config for trial in near if shape.distance(trial.shape) < math.inf))[:count]
+    rows = rows_of(implementation.operation, (implementation.name,), device.slug, _generation)
+    return nearest_configs(rows, implementation, shape, device, of_model=True, shipped=shipped)[:count]
+
+
+def other_kinds_configs(
+    implementation: Implementation[Any], shape: Shape, device: Device, *, count: int = 3, shipped: bool = True
+) -> list[Config]:
+    """List the configs of the nearest tuned shapes of other models of device that are valid on this one, nearest first.
+
+    For a search to begin with: nothing else serves them on this device. ``shipped`` as in ``neighbour_configs``.
+    """
+    rows = rows_of(implementation.operation, (implementation.name,), "", _generation)
+    found = nearest_configs(rows, implementation, shape, device, of_model=False, shipped=shipped)
+    return [config for config in found if implementation.space.why_invalid(config, shape, device) is None][:count]
 
 
 def device_by_name(name: str) -> Device | None:

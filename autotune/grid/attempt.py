@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from autotune.errors import TableError
+from autotune.redaction import redacted
 
 State = Literal["done", "failed", "interrupted"]
 
@@ -65,11 +66,11 @@ class AttemptEnd:
 
 
 def encode(record: Attempt | AttemptEnd) -> bytes:
-    """Return a record as JSON."""
+    """Return a record as JSON, with no credentials in its texts."""
     given: dict[str, Any] = asdict(record)
     if isinstance(record, Attempt):
         given["started"] = record.started.isoformat()
-    return json.dumps(given, sort_keys=True).encode()
+    return redacted(json.dumps(given, sort_keys=True)).encode()
 
 
 def decode_attempt(data: bytes, where: str) -> Attempt:

@@ -190,11 +190,12 @@ def read_checksums(folder: Path) -> dict[str, frozenset[str]]:
     with _named_errors(path, "looked at"):
         if not path.exists() and not path.is_symlink():
             return {}
-    return dict(_parse_list(read_bytes(path), str(path)))
+    return dict(parse_checksums(read_bytes(path), str(path)))
 
 
 @lru_cache(maxsize=8)  # one list is read for several tables in turn
-def _parse_list(data: bytes, where: str) -> Checksums:
+def parse_checksums(data: bytes, where: str) -> Checksums:
+    """Return the digests of each file in the bytes of a list; TableError, with its place, for another line."""
     checksums: dict[str, frozenset[str]] = {}
     for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), start=1):
         digest, name = _parse(line, f"{where}: line {number}")

@@ -1,31 +1,48 @@
 """Remote folders: files by their names below a local folder or any URI that ``pyarrow.fs`` opens.
 
-Each file is written once, whole or not at all: locally by a rename, in an object store by its own rule.
+Each file is written once, whole or not at all: locally by a rename, in an object store by its own rule, after which its
+size is looked at. Whatever goes wrong is a ``TableError`` that names the place and the file, without the credentials
+that a URI may hold and without the client's exception, which may repeat them.
 """
 
 import os
+import random
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from autotune.errors import TableError
-from autotune.table.files import read_bytes, write_bytes
+from autotune.errors import MESSAGE_LIMIT, TableError, printable
+from autotune.redaction import HIDDEN, redacted, secrets_in
+from autotune.table.files import MAX_FILE_BYTES, read_bytes, write_bytes
 
-HIDDEN: Final = "***"
+PAUSES: Final = (0.5, 2.0)  # seconds before each further try, of errors that may pass; clients try again, too
+OBJECT_STORES: Final = frozenset({"s3", "gcs", "abfs"})  # whose folders are but parts of names
+# What no other try mends, as stores word it; an answer without any of these may be a network's or a busy server's.
+_LASTING: Final = (
+    *("access_denied", "accessdenied", "invalid_access_key", "signature_does_not_match", "forbidden", "unauthorized"),
+    *("no_such_bucket", "no_such_key", "expired", "invalid_client_token", "unrecognized_client", "missing_auth"),
+    *("permission", "credential", "not found", "does not exist", "http status 400", "http status 403"),
+)
+
+T = TypeVar("T")
 
 
 class Folder(Protocol):
-    """A folder of files, named by relative paths with slashes."""
+    """A folder of files, named by relative paths with slashes; names that lead out of it are refused."""
 
     def __str__(self) -> str:
         """Return the place without credentials."""
 
     def list(self, prefix: str = "") -> list[str]:
-        """Return the names of all files below a folder, sorted; none where it is not there."""
+        """Return the names of all files below a folder, sorted, but hidden ones; none where it is not there."""
 
     def read(self, name: str) -> bytes:
-        """Return a file's bytes."""
+        """Return a file's bytes, ``MAX_FILE_BYTES`` at most."""
 
     def write(self, name: str, data: bytes) -> None:
         """Write or replace a file; readers see it old or new."""
@@ -55,43 +72,119 @@ class LocalFolder:
         return str(self.root)
 
     def list(self, prefix: str = "") -> list[str]:
-        top = self.root / prefix
-        found = (Path(folder) / name for folder, _, names in os.walk(top) for name in names if not name.startswith("."))
+        def refuse(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):  # never there, or removed meanwhile
+                raise TableError(f"{error.filename}: cannot be listed: {error.strerror}") from error
+
+        found = []
+        for folder, subfolders, names in os.walk(self.root / _within(prefix, self, is_file=False), onerror=refuse):
+            subfolders[:] = [each for each in subfolders if not each.startswith(".")]
+            found += [Path(folder, name) for name in names if not name.startswith(".")]
         return sorted(path.relative_to(self.root).as_posix() for path in found)
 
     def read(self, name: str) -> bytes:
-        return read_bytes(self.root / name)
+        return read_bytes(self.root / _within(name, self))
 
     def write(self, name: str, data: bytes) -> None:
-        write_bytes(self.root / name, data)
+        write_bytes(self.root / _within(name, self), data)
 
 
 class RemoteFolder:
-    """Implements ``Folder`` on a file system of ``pyarrow.fs``."""
+    """Implements ``Folder`` on a file system of ``pyarrow.fs``; errors that may pass are tried again for seconds."""
 
     def __init__(self, uri: str) -> None:
-        from pyarrow import fs
-
-        self._uri = urlsplit(uri)
-        try:
-            self._files, self._root = fs.FileSystem.from_uri(uri)
-        except Exception as error:
-            raise TableError(f"{self}: cannot be opened: {type(error).__name__}") from None
+        self._title = re.split("[?#]", redacted(uri))[0].replace(f"{HIDDEN}@", "")
+        self._secrets = secrets_in(uri)
+        self._files, root = self._try("", "opened", lambda: _file_system(uri))
+        self._root = root.rstrip("/")
 
     def __str__(self) -> str:
-        return f"{self._uri.scheme}://{self._uri.hostname or ''}{self._uri.path}"
+        return self._title
 
     def list(self, prefix: str = "") -> list[str]:
         from pyarrow import fs
 
-        top = f"{self._root}/{prefix}".rstrip("/")
-        found = self._files.get_file_info(fs.FileSelector(top, recursive=True, allow_not_found=True))
-        return sorted(each.path[len(self._root) + 1 :] for each in found if each.type == fs.FileType.File)
+        top = f"{self._root}/{_within(prefix, self, is_file=False)}".rstrip("/")
+        selector = fs.FileSelector(top, recursive=True, allow_not_found=True)
+        found = self._try(prefix, "listed", lambda: self._files.get_file_info(selector))
+        names = (each.path[len(self._root) + 1 :] for each in found if each.type == fs.FileType.File)
+        return sorted(name for name in names if not any(part.startswith(".") for part in name.split("/")[:-1]))
 
     def read(self, name: str) -> bytes:
-        with self._files.open_input_file(f"{self._root}/{name}") as file:
-            return bytes(file.read())
+        path = f"{self._root}/{_within(name, self)}"
+
+        def read() -> bytes:
+            with self._files.open_input_file(path) as file:
+                size = file.size()
+                data = b"" if size > MAX_FILE_BYTES else bytes(file.read(size + 1))
+            if size > MAX_FILE_BYTES:
+                raise TableError(f"{self}/{name}: cannot be read: larger than {MAX_FILE_BYTES} bytes")
+            if len(data) != size:
+                raise OSError(f"{len(data)} bytes of {size} came")
+            return data
+
+        return self._try(name, "read", read)
 
     def write(self, name: str, data: bytes) -> None:
-        with self._files.open_output_stream(f"{self._root}/{name}") as file:
-            file.write(data)
+        path = f"{self._root}/{_within(name, self)}"
+
+        def write() -> None:
+            if self._files.type_name not in OBJECT_STORES:
+                self._files.create_dir(path.rpartition("/")[0], recursive=True)
+            with self._files.open_output_stream(path) as file:
+                file.write(data)
+            # An upload that broke off may have been completed as it was by closing it.
+            if (size := self._files.get_file_info(path).size) != len(data):
+                raise OSError(f"{size or 0} bytes of {len(data)} arrived")
+
+        self._try(name, "written", write)
+
+    def _try(self, name: str, done: str, act: Callable[[], T]) -> T:
+        """Return what a call returns; its error is raised outside of the handler, so that none chains the client's."""
+        where = "/".join(part for part in (str(self), name) if part)
+        for pause in (*PAUSES, None):
+            try:
+                return act()
+            except TableError:
+                raise
+            except Exception as error:  # pyarrow raises its own of ValueError, OSError, NotImplementedError and more
+                is_lasting = not isinstance(error, OSError) or _is_lasting(error)
+                reason = self._reason(error)
+            if pause is None or is_lasting:
+                break
+            time.sleep(pause * random.uniform(0.5, 1.5))  # hosts of a fleet that failed together come back apart
+        raise TableError(f"{where}: cannot be {done}: {reason}")
+
+    def _reason(self, error: Exception) -> str:
+        text = " ".join(str(error).split())
+        return printable(redacted(f"{type(error).__name__}: {text}", self._secrets))[:MESSAGE_LIMIT]
+
+
+def _file_system(uri: str) -> Any:
+    """Return the file system of a URI, and the path there; an upload to S3 is then one request where it is small."""
+    from pyarrow import fs
+
+    if uri.startswith("s3://") and "allow_delayed_open" not in uri:
+        with suppress(ValueError):  # a pyarrow that does not know it, or an error that is raised once more below
+            return fs.FileSystem.from_uri(f"{uri}{'&' if '?' in uri else '?'}allow_delayed_open=true")
+    return fs.FileSystem.from_uri(uri)
+
+
+def _is_lasting(error: OSError) -> bool:
+    """Return True for an error that no other try mends: a file that is not there, a right that is missing."""
+    if isinstance(error, FileNotFoundError | PermissionError | FileExistsError | NotADirectoryError):
+        return True
+    text = str(error).lower()
+    return any(each in text for each in _LASTING)
+
+
+def _within(name: str, folder: Folder, *, is_file: bool = True) -> str:
+    """Return a name that leads nowhere but below a folder; TableError for another."""
+    parts = name.split("/")
+    is_plain = name.isprintable() and "\\" not in name and not {"", ".", ".."}.intersection(parts)
+    if not is_plain and (is_file or name):
+        raise TableError(
+            f"{folder}: {name!r} is no name of a file below it; expected parts between slashes, none of "
+            "them empty, . or .."
+        )
+    return name

@@ -44,14 +44,22 @@ def extra_roots(on_damaged: OnDamaged) -> list[Root]:
     return [*_site(on_damaged), *_packages(on_damaged)]
 
 
+def site_folder() -> Path:
+    """Return the place of the site's root, whether or not it is there; tables that were pulled are a link to them."""
+    chosen = os.environ.get(SITE)
+    return Path(os.path.expanduser(chosen)).absolute() if chosen else Path(sys.prefix, "share", "autotune")
+
+
 def _site(on_damaged: OnDamaged) -> list[Root]:
+    if (path := site_folder()).is_dir():
+        return [Root("site", path.resolve() if path.is_symlink() else path)]  # one version, though another is pulled
     if not (chosen := os.environ.get(SITE)):
-        usual = Path(sys.prefix, "share", "autotune")
-        return [Root("site", usual)] if usual.is_dir() else []
-    path = Path(os.path.expanduser(chosen)).absolute()
-    if path.is_dir():
-        return [Root("site", path)]
-    on_damaged(TableError(f"{SITE}={chosen!r} is not a folder; expected one that `autotune tables merge --into` wrote"))
+        return []
+    on_damaged(
+        TableError(
+            f"{SITE}={chosen!r} is not a folder; expected one that `autotune tables pull` or `merge --into` wrote"
+        )
+    )
     return []
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from autotune.device import Device
 from autotune.errors import TableError
+from autotune.redaction import redacted
 from autotune.space import Config, Parameter
 from autotune.table.membership import Columns, build_candidates, build_defaults, build_shapes, reasons_outside
 from autotune.table.outsiders import Outsider, Table
@@ -96,7 +97,9 @@ def to_columns(schema: TableSchema, trials: Sequence[Trial], where: str) -> dict
 
 def to_row(parameters: Sequence[Parameter], trial: Trial) -> dict[str, Any]:
     outcome, moment = trial.outcome, trial.started_at
-    message = outcome.message.encode("utf-8", "replace").decode()  # compilers write any length, and not always UTF-8
+    message = (
+        redacted(outcome.message).encode("utf-8", "replace").decode()
+    )  # compilers write any length, and not always UTF-8
     row: dict[str, Any] = {
         "implementation": trial.implementation,
         "status": str(outcome.status),

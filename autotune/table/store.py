@@ -37,9 +37,12 @@ def home() -> Path:
     """Return the folder of the user's store: ``$AUTOTUNE_HOME``, or ``autotune`` in the XDG data folder.
 
     Raises:
-        TableError: neither is set and the user has no home folder, or the variable begins with the ``~`` of no user.
+        TableError: neither is set and the user has no home folder, or the variable is a URI or begins with the ``~`` of
+            no user.
     """
     if chosen := os.environ.get("AUTOTUNE_HOME"):
+        if "://" in chosen:
+            raise TableError(f"AUTOTUNE_HOME={chosen!r} is a URI; expected a folder of this machine")
         try:
             return Path(chosen).expanduser().absolute()
         except (RuntimeError, OSError) as error:  # OSError: the current folder was removed

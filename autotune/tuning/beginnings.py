@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from autotune.device import Device
-from autotune.dispatch import neighbour_configs, pick_for_tuning, portfolio_configs
+from autotune.dispatch import neighbour_configs, other_kinds_configs, pick_for_tuning, portfolio_configs
 from autotune.implementation import Implementation
 from autotune.shape import Shape
 from autotune.space import Config
@@ -23,9 +23,15 @@ def find_served(answer: Answer, device: Device) -> PriorPick:
 def find_neighbours(
     implementation: Implementation[Any], shape: Shape, device: Device, *, measures: bool
 ) -> list[Config]:
-    """Return configs that are good for shapes like this one, the likeliest first: the portfolio's, and winners'."""
+    """Return configs that are good for shapes like this one, the likeliest first: the portfolio's, and winners'.
+
+    Winners of other kinds of devices come last; but on a device that has no winner near, where they are all that was
+    measured fully, they come first.
+    """
     members = portfolio_configs(implementation, shape, device) if measures else []
-    return list(dict.fromkeys([*members, *neighbour_configs(implementation, shape, device, shipped=measures)]))
+    own = neighbour_configs(implementation, shape, device, shipped=measures)
+    others = other_kinds_configs(implementation, shape, device, shipped=measures)
+    return list(dict.fromkeys([*members, *own, *others] if own else [*others, *members]))
 
 
 def find_heuristics(

@@ -13,6 +13,8 @@ tables: Final = Group(
         "list": Reference(f"{HERE}.listing:list_tables", "List every file of the tables that are served from."),
         "diff": Reference(f"{HERE}.diff:diff", "Compare the winners of two tables."),
         "merge": Reference(f"{HERE}.merging:merge", "Add tables from anywhere to a folder of tables."),
+        "pull": Reference(f"{HERE}.pulling:pull", "Copy a fleet's tables to this machine, to be served."),
+        "digest": Reference(f"{HERE}.digesting:digest", "Print one digest of all that is served."),
         "import": Reference(f"{HERE}.importing:import_tables", "Check tables of others here, and add what holds."),
         "check": Reference(f"{HERE}.check:check", "Fail on damaged, stale or slower winners, for CI."),
         "prune": Reference(f"{HERE}.prune:prune", "Drop rows of your tables by rule."),

@@ -31,19 +31,21 @@ def diff(paths: tuple[Path, Path], as_json: bool) -> None:
         print_json({"differences": list(map(_data, found)), "refused": list(map(str, refused))})
     else:
         console = make_console()
-        console.print(*map(_line, found), *refused_lines(refused), _summary(found), sep="\n")
+        console.print(*map(difference_line, found), *refused_lines(refused), summary_line(found), sep="\n")
     if refused:
         raise TableError(f"{count_text(len(refused), 'file')} could not be read, the first is {refused[0]}")
 
 
-def _summary(found: list[Difference]) -> str:
+def summary_line(found: list[Difference]) -> str:
+    """Count the differences by their kinds."""
     if not found:
         return "the winners are the same"
     changes = [each.change for each in found]
     return ", ".join(f"{changes.count(change)} {change}" for change in dict.fromkeys(changes))
 
 
-def _line(difference: Difference) -> str:
+def difference_line(difference: Difference) -> str:
+    """Return which winner differs, and how."""
     trial = difference.trial
     where = f"{trial.operation}/{trial.implementation}, {trial.shape}, {trial.device.name}"
     before, after = difference.before, difference.after

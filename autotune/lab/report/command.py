@@ -19,6 +19,7 @@ from autotune.table import (
     Store,
     home,
     is_shipped,
+    shipped_grid,
     shipped_outsiders,
     shipped_sweeps,
     shipped_winners,
@@ -37,12 +38,16 @@ SHIPPED: Final = "shipped"
 
 
 class ReportRows(NamedTuple):
-    """Trials and outsiders, a description of their origin, and what is served of them: rows of a table of winners."""
+    """Trials and outsiders, a description of their origin, and what is served of them: rows of a table of winners.
+
+    ``grids`` are rows that only tell how winners transfer between devices.
+    """
 
     source: str
     trials: list[Trial]
     outsiders: list[Outsider]
     served: Sequence[Trial] = ()
+    grids: Sequence[Trial] = ()
 
 
 @command("report")
@@ -73,7 +78,7 @@ def report(
         raise UsageError(f"output={str(output)!r} cannot be written: No such file or directory")
     measured = [read_roofline(path) for path in rooflines]
     names = operation_names() if operation is None else [get_operation(operation).name]
-    source, trials, outsiders, served = _read(table, names)
+    source, trials, outsiders, served, grids = _read(table, names)
     trials = [trial for trial in trials if trial.operation in names]
     devices = sorted({trial.device.name for trial in trials})
     if trials and device is not None and device not in devices:
@@ -95,6 +100,7 @@ def report(
         made_at=datetime.now(UTC),
         rooflines=measured,
         served=served,
+        grids=grids,
         outsiders=[row for row in outsiders if device in (None, row.device.name)],
         on_screening=_say_screening if sys.stderr.isatty() else None,
     )
@@ -121,7 +127,8 @@ def _read(table: str | None, names: Iterable[str]) -> ReportRows:
             outsiders = [row for row in outsiders if Path(row.where).stem == table]
             return ReportRows(f"the shipped sweep {table}", recorded, outsiders)
         won = [trial for name in names for trial in shipped_winners(name, on_damaged=warn_damaged)]
-        return ReportRows("the shipped tables", [*won, *recorded], outsiders, won)
+        grids = [trial for name in names for trial in shipped_grid(name, on_damaged=warn_damaged)]
+        return ReportRows("the shipped tables", [*won, *recorded], outsiders, won, grids)
     path = Path(table)
     if path.is_dir() and is_shipped(path):
         raise UsageError(f"table={table!r} is {NOT_WRITTEN}; {SHIPPED!r} names the shipped ones")

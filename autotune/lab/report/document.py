@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.lab.drawing.markup import Html, element, join, left_out
+from autotune.lab.report.between_devices import between_devices_section, kinds_of
 from autotune.lab.report.detail import screening_details
 from autotune.lab.report.failures import failures_section
 from autotune.lab.report.overview import cards, checks_list, environment_section, gain_lines, screening_lines
@@ -23,11 +24,13 @@ from autotune.operation import Operation
 from autotune.registry import get_operation
 from autotune.table import Outsider
 from autotune.table import winners as winners_of
+from autotune.table.transfers import transfers
 from autotune.trial import Trial
 from autotune.units import count_text
 from autotune.version import VERSION
 
 ROOFLINES: Final = "Roofline, measured"
+TRANSFER: Final = "Between devices"
 MAX_DETAILED: Final = 30  # screenings shown in detail, those with the most trials; fANOVA takes seconds for each
 MAX_DETAIL_BYTES: Final = 1_500_000  # of all details together: the page stays below 3 MB
 
@@ -67,6 +70,7 @@ def html_report(
     rooflines: Sequence[MeasuredRoofline] = (),
     served: Iterable[Trial] = (),
     outsiders: Sequence[Outsider] = (),
+    grids: Iterable[Trial] = (),
     on_screening: OnScreening | None = None,
 ) -> str:
     """Make a self-contained page about trials: no script, no request, below 3 MB, light and dark.
@@ -78,6 +82,7 @@ def html_report(
         rooflines: measurements that have a section of their own, such as ``read_roofline`` reads.
         served: rows of a table of winners; where they are among the trials, no other race decides about their shapes.
         outsiders: rows that are not of today's spaces: listed, and counted nowhere else.
+        grids: rows that tell how winners transfer between devices, beside the trials, and are shown nowhere else.
         on_screening: called before the parameters of each screening are weighed, which takes seconds.
 
     Example:
@@ -102,12 +107,13 @@ def html_report(
         element("h2", "Is it trustworthy?", id="trust"),
         checks_list(rows, winners, len(outsiders)),
         *_sections(parts, weighed),
+        _transfer_section(winners, [*rows, *grids]),
         join(element("h2", ROOFLINES, id="roofline"), measured_section(rooflines)) if rooflines else None,
         element("h2", "Environment", id="environment"),
         environment_section(rows, outsiders),
     )
     made = f"attention-autotune {VERSION}, {made_at:%Y-%m-%d %H:%M} UTC. This file is complete in itself."
-    header = _header(source, parts, rows, with_rooflines=bool(rooflines))
+    header = _header(source, parts, rows, with_rooflines=bool(rooflines), with_transfer=bool(kinds_of(winners)))
     body = element("body", header, main, element("footer", made))
     return f"<!doctype html>\n{element('html', _head(source), body, lang='en')}\n"
 
@@ -154,7 +160,17 @@ def _head(source: str) -> Html:
     )
 
 
-def _header(source: str, parts: Sequence[DeviceReport], trials: Sequence[Trial], *, with_rooflines: bool) -> Html:
+def _transfer_section(winners: Sequence[Trial], timed: Iterable[Trial]) -> Html | None:
+    """Write how winners transfer between devices; None where no implementation has winners on several."""
+    if not kinds_of(winners):
+        return None
+    heading = element("h2", TRANSFER, id="transfer")
+    return join(heading, between_devices_section(winners, transfers(winners, timed)))
+
+
+def _header(
+    source: str, parts: Sequence[DeviceReport], trials: Sequence[Trial], *, with_rooflines: bool, with_transfer: bool
+) -> Html:
     dates = span_text((trial.started_at for trial in trials), "{:%Y-%m-%d}".format)
     devices = ", ".join(dict.fromkeys(part.device.name for part in parts))
     operations = ", ".join(dict.fromkeys(part.operation.name for part in parts))
@@ -163,6 +179,7 @@ def _header(source: str, parts: Sequence[DeviceReport], trials: Sequence[Trial],
         "summary": "Summary",
         "trust": "Is it trustworthy?",
         **{f"part-{index}": _title(part, parts) for index, part in enumerate(parts)},
+        **({"transfer": TRANSFER} if with_transfer else {}),
         **({"roofline": ROOFLINES} if with_rooflines else {}),
         "environment": "Environment",
     }

@@ -1,0 +1,71 @@
+"""``autotune tables pull``: a fleet's tables on this machine."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autotune.cli.tables.diff import difference_line, summary_line
+from autotune.console.command import command, option
+from autotune.console.options import PATH, json_option
+from autotune.console.output import make_console, print_json
+from autotune.table import raise_damaged
+from autotune.table.difference import Difference, differences
+from autotune.table.pull import Pulled, pull_tables
+from autotune.table.vouched import read_files
+from autotune.units import count_text
+
+VARIABLE = "AUTOTUNE_PULL"
+
+
+@command("pull")
+@click.argument("uri", metavar="URI", envvar=VARIABLE)
+@option(
+    "--tables",
+    metavar="FOLDER",
+    type=PATH,
+    help="Folder to be served from, by AUTOTUNE_SITE.",
+    default_text="$AUTOTUNE_SITE, or share/autotune in the environment",
+)
+@json_option
+def pull(uri: str, tables: Path | None, as_json: bool) -> None:
+    """Copy the tables at a path or URI (s3://bucket/tables) to this machine; new processes serve them, and
+    autotune.reload() others.
+
+    All tables there are whole and new, or none is: a damaged, foreign or oversized one is named, the exit code is 1,
+    and the old ones stay. Nothing is printed where nothing has changed, and pulls at once wait for each other, so that
+    cron may run it. Credentials belong into the environment (AWS_ACCESS_KEY_ID, ...), or the whole URI into
+    AUTOTUNE_PULL, which stands for the argument: every user of a machine can read command lines.
+    """
+    found = pull_tables(uri, tables)
+    changes = _changes(found) if found.is_changed else []
+    if as_json:
+        print_json(_data(found, changes))
+    elif found.is_changed:
+        make_console().print(_summary(found, changes), *map(difference_line, changes), sep="\n")
+
+
+def _changes(found: Pulled) -> list[Difference]:
+    before, after = (
+        [] if version is None else list(read_files([version], raise_damaged))
+        for version in (found.before, found.version)
+    )
+    return differences(before, after)
+
+
+def _summary(found: Pulled, changes: list[Difference]) -> str:
+    tables = f"{count_text(found.tables, 'table')}, {found.new:,} new, {found.gone:,} gone"
+    return f"pulled {found.source} to {found.folder}: {tables}; winners: {summary_line(changes)}"
+
+
+def _data(found: Pulled, changes: list[Difference]) -> dict[str, Any]:
+    return {
+        "source": found.source,
+        "folder": str(found.folder),
+        "version": found.version.name,
+        "changed": found.is_changed,
+        "tables": found.tables,
+        "new": found.new,
+        "gone": found.gone,
+        "winners": list(map(difference_line, changes)),
+    }

@@ -1,0 +1,129 @@
+"""Folders of ``pyarrow.fs``: errors name the place and the file and chain nothing, and what may pass is tried again."""
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import fs
+
+from autotune.errors import TableError
+from autotune.table import files, remote
+from autotune.table.remote import Folder, RemoteFolder, open_folder
+
+SECRET = "hU9x4Zq77"
+
+
+class Flaky:
+    """A file system that fails some times before it answers."""
+
+    def __init__(self, files: Any, errors: list[Exception]) -> None:
+        self.files, self.errors, self.type_name = files, errors, "s3"
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            if self.errors:
+                raise self.errors.pop(0)
+            return getattr(self.files, name)(*arguments, **named)
+
+        return call
+
+
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that were made, none of which lasts."""
+    made: list[float] = []
+    monkeypatch.setattr("autotune.table.remote.time.sleep", made.append)
+    return made
+
+
+@pytest.fixture(params=["local", "remote"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
+    return open_folder(tmp_path if request.param == "local" else "mock:///bucket/tables")
+
+
+def test_files_are_found_again_but_hidden_ones(folder: Folder) -> None:
+    assert folder.list() == folder.list("a") == []
+    for name in ("a/b.txt", "c.txt"):
+        folder.write(name, name.encode())
+    folder.write("c.txt", b"new")
+    folder.write(".unconfirmed/d.txt", b"")
+    assert (folder.list(), folder.list("a")) == (["a/b.txt", "c.txt"], ["a/b.txt"])
+    assert (folder.read("a/b.txt"), folder.read("c.txt")) == (b"a/b.txt", b"new")
+
+
+@pytest.mark.parametrize("name", ["../a", "/etc/passwd", "a/../../b", "a//b", "", ".", "a\\b", "a\nb"])
+def test_names_that_lead_out_are_refused(folder: Folder, name: str) -> None:
+    for act in (folder.read, lambda given: folder.write(given, b"")):
+        with pytest.raises(TableError, match="is no name of a file below it"):
+            act(name)
+    if name:
+        with pytest.raises(TableError, match="is no name of a file below it"):
+            folder.list(name)
+
+
+def test_a_file_that_is_not_there_is_named(folder: Folder, pauses: list[float]) -> None:
+    with pytest.raises(TableError, match=r"a/b\.txt: cannot be read"):
+        folder.read("a/b.txt")
+    assert pauses == []
+
+
+def test_a_large_file_is_refused(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.write("a.txt", b"123456")
+    for module in (files, remote):
+        monkeypatch.setattr(module, "MAX_FILE_BYTES", 5)
+    with pytest.raises(TableError, match=r"a\.txt: cannot be read: larger than 5 bytes"):
+        folder.read("a.txt")
+
+
+def flaky(errors: list[Exception]) -> RemoteFolder:
+    folder = RemoteFolder(f"mock://KEY:{SECRET}@host/bucket")
+    folder.write("a.txt", b"data")
+    folder._files = Flaky(folder._files, errors)
+    return folder
+
+
+def test_what_may_pass_is_tried_again(pauses: list[float]) -> None:
+    busy: list[Exception] = [OSError("AWS Error SLOW_DOWN"), OSError("curlCode: 28, Timeout was reached")]
+    folder = flaky(busy)
+    assert folder.read("a.txt") == b"data"
+    assert len(pauses) == 2
+    busy += [OSError("AWS Error SLOW_DOWN")] * 9
+    with pytest.raises(TableError, match=r"mock://host/bucket/a\.txt: cannot be written: OSError: AWS Error SLOW_DOWN"):
+        folder.write("a.txt", b"")
+    assert len(pauses) == 4
+
+
+@pytest.mark.parametrize("error", [OSError("AWS Error ACCESS_DENIED"), ValueError("bad"), PermissionError(13, "no")])
+def test_what_does_not_pass_is_raised_at_once(error: Exception, pauses: list[float]) -> None:
+    with pytest.raises(TableError, match="cannot be listed"):
+        flaky([error]).list()
+    assert pauses == []
+
+
+def test_an_upload_that_broke_off_is_made_again(pauses: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = flaky([])
+    sizes = iter([3, 4])
+    monkeypatch.setattr(folder._files, "get_file_info", lambda path: fs.FileInfo(path, size=next(sizes)), raising=False)
+    folder.write("a.txt", b"1234")
+    assert len(pauses) == 1
+
+
+def test_no_secret_in_errors_nor_in_what_they_chain() -> None:
+    uri = f"s3://KEY{SECRET}:{SECRET}@bucket/x?session_token={SECRET}&nonsense=1"
+    said = [f"no {SECRET} in {uri}", f"Cannot parse URI: '{uri}'"]
+    found = []
+    for act in (
+        lambda: open_folder(uri),
+        lambda: open_folder(f"s3://K:{SECRET[:4]}/{SECRET}@b"),
+        lambda: flaky([ValueError(said[0])]).read("a.txt"),
+        lambda: flaky([PermissionError(said[1])]).list(),
+    ):
+        with pytest.raises(TableError) as caught:
+            act()
+        assert (caught.value.__cause__, caught.value.__context__) == (None, None)
+        found.append("".join(traceback.format_exception(caught.value)))
+    found.append(str(flaky([])))
+    assert found[-1] == "mock://host/bucket"
+    assert not [text for text in found if SECRET in text]
