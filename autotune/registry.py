@@ -31,6 +31,7 @@ ENTRY_POINT_GROUPS: Final = (OPERATION_ENTRY_POINTS, IMPLEMENTATION_ENTRY_POINTS
 
 _operations: dict[str, str] = {
     "flash_attention": "autotune.search_spaces.flash_attention.operation:OPERATION",
+    "flash_attention_varlen": "autotune.search_spaces.flash_attention_varlen.operation:OPERATION",
     "paged_decode": "autotune.search_spaces.paged_decode.operation:OPERATION",
     "paged_prefill": "autotune.search_spaces.paged_prefill.operation:OPERATION",
 }
@@ -40,6 +41,7 @@ _implementations: dict[tuple[str, str], str] = {
     ("flash_attention", "gluon_hopper_fp8"): "autotune.search_spaces.flash_attention.gluon_hopper_fp8:IMPLEMENTATION",
     ("flash_attention", "triton_split_keys"): "autotune.search_spaces.flash_attention.triton_split_keys:IMPLEMENTATION",
     ("flash_attention", "flex"): "autotune.search_spaces.flash_attention.flex:IMPLEMENTATION",
+    ("flash_attention_varlen", "triton"): "autotune.search_spaces.flash_attention_varlen.triton:IMPLEMENTATION",
     ("paged_decode", "triton"): "autotune.search_spaces.paged_decode.triton:IMPLEMENTATION",
     ("paged_prefill", "triton"): "autotune.search_spaces.paged_prefill.triton:IMPLEMENTATION",
 }

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 from numbers import Real
 from typing import Any
 
@@ -176,6 +177,23 @@ _thread = threading.local()
 def launch_options(config: Config) -> dict[str, Any]:
     """Return a config as keyword arguments of the launch, without the parameters of other backends."""
     return {name: value for name, value in config.items() if value is not None}
+
+
+def check_offsets(name: str, offsets: torch.Tensor, total: int, of: str) -> None:
+    """Read the offsets of packed sequences, and refuse those that are none; waits for the GPU.
+
+    There are ``total`` packed rows, which are named ``of``.
+    """
+    found = offsets.tolist()
+    if found[0] != 0 or found[-1] != total:
+        raise InputMismatchError(
+            f"{name} begins with {found[0]} and ends with {found[-1]}; expected 0 and the {total} {of}"
+        )
+    for sequence, (begin, end) in enumerate(pairwise(found)):
+        if end < begin:
+            raise InputMismatchError(
+                f"{name}[{sequence + 1}]={end} is less than {begin} before it; expected offsets that never fall"
+            )
 
 
 def check_positive(name: str, value: float | None) -> None:

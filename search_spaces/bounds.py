@@ -7,6 +7,7 @@ from autotune.dtypes import ITEM_BYTES, QUANTIZED_DTYPES
 from autotune.rounding import power_of_two
 from autotune.shape import AttentionShape, PagedShape
 from autotune.space import Config, Parameter, Value
+from autotune.varlen_shape import VarlenShape
 
 # A thread has at most 255 registers of 32 bits; the accumulator and a tile of scores live at once, so more of them
 # must spill. (256 x 256 with four warps also took 32 s to compile: Triton 3.6, sm_90, one core, 2026-11-21.)
@@ -105,7 +106,7 @@ def blocks_at_once(registers: float, threads: int, held_bytes: int, device: Devi
 
 
 def estimates(
-    config: Config, shape: AttentionShape | PagedShape, device: Device, *, other_registers: int
+    config: Config, shape: AttentionShape | PagedShape | VarlenShape, device: Device, *, other_registers: int
 ) -> tuple[float, float, float, float]:
     """Estimate the live values a thread, a warp's rows, a block's shared memory, and the warps that an SM holds.
 

@@ -3,8 +3,6 @@
 Each raises ``InputMismatchError``, whose message says what is wrong and what is expected.
 """
 
-from itertools import pairwise
-
 import torch
 
 from autotune.errors import InputMismatchError
@@ -137,17 +135,3 @@ def check_pages(
             f"page_table[{row}, {column}]={int(page_table[row, column])} is not a page; expected 0 to {pages - 1} "
             f"for the {int(seq_lens[row])} keys of the sequence"
         )
-
-
-def check_offsets(cu_seqlens_q: torch.Tensor, *, tokens: int) -> None:
-    """Read the offsets of the packed queries, and refuse those that are none; waits for the GPU."""
-    offsets = cu_seqlens_q.tolist()
-    if offsets[0] != 0 or offsets[-1] != tokens:
-        raise InputMismatchError(
-            f"cu_seqlens_q begins with {offsets[0]} and ends with {offsets[-1]}; expected 0 and the {tokens} queries"
-        )
-    for sequence, (begin, end) in enumerate(pairwise(offsets)):
-        if end < begin:
-            raise InputMismatchError(
-                f"cu_seqlens_q[{sequence + 1}]={end} is less than {begin} before it; expected offsets that never fall"
-            )

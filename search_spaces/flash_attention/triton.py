@@ -11,6 +11,7 @@ from autotune.search_spaces import bounds, compiled_tiles
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import AttentionShape
 from autotune.space import Config, Parameter, Space
+from autotune.varlen_shape import VarlenShape
 
 PARAMETERS: Final = (
     Parameter("BLOCK_Q", (16, 32, 64, 128, 256)),
@@ -116,7 +117,7 @@ def heuristics(shape: AttentionShape, device: Device) -> tuple[Config, ...]:
     rows of queries and of keys, warps, and stages as far as there are as many here, of its 7 for Hopper
     (https://github.com/triton-lang/triton/blob/release/2.2.x/python/tutorials/06-fused-attention.py; 2.2.0 has no tag,
     triton-lang/triton#3339). FlashAttention-2's are those of its forward pass
-    (``_tile_of_flash_attention_2``); it has no stages, so three, and tiles are loaded by descriptors on devices that
+    (``tile_of_flash_attention_2``); it has no stages, so three, and tiles are loaded by descriptors on devices that
     copy them, as the tutorial does today.
     """
     if shape.dtype == "float32":
@@ -125,7 +126,7 @@ def heuristics(shape: AttentionShape, device: Device) -> tuple[Config, ...]:
     is_hopper = device.has("wgmma")
     warps, stages = (8, 5 if width >= 64 else 3) if is_hopper else (4, 4 if width <= 64 else 3)
     tutorial = (128, 64 if width <= 64 else 32, warps, stages, "pointer")
-    tile = _tile_of_flash_attention_2(shape, device)
+    tile = tile_of_flash_attention_2(shape, device)
     flash_attention_2 = (*tile, 3, "descriptor" if device.has("tensor_maps") else "pointer")
     names = ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages", "loads")
     hints_of_waves = bounds.usual_wave_hints(device)
@@ -134,7 +135,7 @@ def heuristics(shape: AttentionShape, device: Device) -> tuple[Config, ...]:
     )
 
 
-def _tile_of_flash_attention_2(shape: AttentionShape, device: Device) -> tuple[int, int, int]:
+def tile_of_flash_attention_2(shape: AttentionShape | VarlenShape, device: Device) -> tuple[int, int, int]:
     """Return rows of queries, rows of keys, and warps of FlashAttention-2's forward pass without dropout.
 
     By the head dim that it pads to: of 96 and 128 smaller tiles on sm_86 to sm_89, square under a causal mask without a

@@ -7,14 +7,14 @@ import torch
 
 from autotune.errors import InvalidShapeError
 from autotune.kernels.known_calls import Result
-from autotune.kernels.paged_cache.call import check_offsets, check_pages
+from autotune.kernels.paged_cache.call import check_pages
 from autotune.kernels.paged_cache.paged_kernel import BoundPaged, PagedKernel
 from autotune.kernels.paged_prefill.inputs import Inputs, empty_inputs
 from autotune.kernels.paged_prefill.triton.forward import paged_prefill_forward
 from autotune.kernels.paged_prefill.triton.launch import launch
 from autotune.kernels.paged_prefill.triton.repeat import NAMES, repeat_of
 from autotune.kernels.relaunch import observe
-from autotune.kernels.tensors import refuse_options
+from autotune.kernels.tensors import check_offsets, refuse_options
 from autotune.search_spaces.paged_prefill.operation import unsupported
 from autotune.shape import PagedShape
 from autotune.space import Config
@@ -80,7 +80,7 @@ class BoundPrefill(BoundPaged):
         features = {"sinks": sinks, "alibi_slopes": alibi_slopes}
         self._check(tensors, features, scale, softcap)
         if check:
-            check_offsets(cu_seqlens_q, tokens=q.shape[0])
+            check_offsets("cu_seqlens_q", cu_seqlens_q, q.shape[0], "queries")
             check_pages(shape, page_table, seq_lens, pages=k_cache.shape[0], queries=cu_seqlens_q.diff())
         self._check_out(out, tensors, features)
         out, lse = self._attend(tensors, features, scale, softcap, return_lse, out)

@@ -1,0 +1,1 @@
+"""Flash attention over packed sequences of different lengths, ``[T, H, D]``, one folder per implementation."""

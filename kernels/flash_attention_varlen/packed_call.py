@@ -1,0 +1,100 @@
+"""Checks of a call over packed sequences, by the shape that its kernel was picked for.
+
+Each raises ``InputMismatchError``, whose message says what is wrong and what is expected.
+"""
+
+from itertools import pairwise
+
+import torch
+
+from autotune.errors import InputMismatchError
+from autotune.kernels.tensors import (
+    check_device,
+    check_offsets,
+    check_positive,
+    check_softcap,
+    check_together,
+    describe,
+    dtype_name,
+)
+from autotune.varlen_shape import VarlenShape
+
+TENSORS = ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k")
+
+
+def check_fit(
+    shape: VarlenShape,
+    tensors: dict[str, torch.Tensor],
+    sinks: torch.Tensor | None,
+    *,
+    scale: float | None,
+    softcap: float | None,
+) -> None:
+    """Refuse tensors and options that do not fit; the numbers of sequences, queries and keys may be any."""
+    rows = {"q": (shape.heads, shape.head_dim), "k": (shape.kv_heads, shape.head_dim)}
+    rows["v"] = (shape.kv_heads, shape.head_dim_v)
+    for name, sizes in rows.items():
+        tensor = tensors[name]
+        is_tensor = isinstance(tensor, torch.Tensor) and tensor.ndim == 3
+        if not is_tensor or tuple(tensor.shape[1:]) != sizes or dtype_name(tensor.dtype) != shape.dtype:
+            wanted = f"(any, {sizes[0]}, {sizes[1]}) {shape.dtype}"
+            raise InputMismatchError(f"{name} is {describe(tensor)}; this kernel takes {wanted}")
+        if tensor.numel() and tensor.stride(2) != 1:
+            raise InputMismatchError(f"{name} has the strides {tensor.stride()}; expected 1 in the last dimension")
+    if tensors["k"].shape[0] != tensors["v"].shape[0]:
+        raise InputMismatchError(
+            f"k has {tensors['k'].shape[0]} keys and v {tensors['v'].shape[0]} values; expected as many"
+        )
+    check_numbers(tensors)
+    check_positive("scale", scale)
+    check_softcap(softcap, shape.softcap)
+    _check_sinks(sinks, shape)
+    check_together(tensors | ({} if sinks is None else {"sinks": sinks}))
+    check_device(tensors["q"].device, tensors["q"].dtype)
+
+
+def check_numbers(tensors: dict[str, torch.Tensor]) -> None:
+    """Refuse offsets that are no contiguous int32 vectors, and of different numbers of sequences; reads none."""
+    for name in ("cu_seqlens_q", "cu_seqlens_k"):
+        offsets = tensors[name]
+        is_vector = isinstance(offsets, torch.Tensor) and offsets.ndim == 1 and offsets.shape[0] > 0
+        if not is_vector or offsets.dtype != torch.int32 or not offsets.is_contiguous():
+            raise InputMismatchError(
+                f"{name} is {describe(offsets)}; expected (sequences + 1) int32, contiguous: where each begins, and "
+                "the end of the last"
+            )
+    counts = [tensors[name].shape[0] - 1 for name in ("cu_seqlens_q", "cu_seqlens_k")]
+    if counts[0] != counts[1]:
+        raise InputMismatchError(
+            f"cu_seqlens_q has {counts[0]} sequences and cu_seqlens_k {counts[1]}; expected as many"
+        )
+
+
+def check_lengths(tensors: dict[str, torch.Tensor]) -> None:
+    """Read the offsets, and refuse those that are none; waits for the GPU."""
+    check_offsets("cu_seqlens_q", tensors["cu_seqlens_q"], tensors["q"].shape[0], "queries")
+    check_offsets("cu_seqlens_k", tensors["cu_seqlens_k"], tensors["k"].shape[0], "keys")
+
+
+def check_longest(name: str, longest: int, offsets: torch.Tensor, offsets_name: str) -> None:
+    """Read offsets, and refuse a sequence that is longer than its longest is said to be; waits for the GPU."""
+    for sequence, (begin, end) in enumerate(pairwise(offsets.tolist())):
+        if end - begin > longest:
+            raise InputMismatchError(
+                f"{name}={longest} is less than the {end - begin} of sequence {sequence} by {offsets_name}; expected "
+                "the longest or more"
+            )
+
+
+def _check_sinks(sinks: torch.Tensor | None, shape: VarlenShape) -> None:
+    """Refuse sinks that are missing, not asked for, or not one floating-point number a head."""
+    if (sinks is not None) != shape.sinks:
+        state = "None" if sinks is None else "given"
+        raise InputMismatchError(f"sinks is {state}; this kernel was picked for sinks={shape.sinks}")
+    if sinks is None:
+        return
+    is_tensor = isinstance(sinks, torch.Tensor)
+    if not is_tensor or sinks.shape != (shape.heads,) or not sinks.is_floating_point() or not sinks.is_contiguous():
+        raise InputMismatchError(
+            f"sinks is {describe(sinks)}; expected a tensor of ({shape.heads},), contiguous, of floating point"
+        )

@@ -1,0 +1,1 @@
+"""The spaces of flash_attention_varlen: one module per implementation."""

@@ -1,0 +1,141 @@
+"""The space of attention over packed sequences in Triton: parameters, validity and default."""
+
+import math
+from typing import Final
+
+from autotune.device import Device
+from autotune.dtypes import ITEM_BYTES
+from autotune.implementation import Implementation
+from autotune.search_spaces import bounds, compiled_tiles
+from autotune.search_spaces.flash_attention.triton import tile_of_flash_attention_2
+from autotune.search_spaces.sources import SHARED, kernel_files
+from autotune.space import Config, Parameter, Space
+from autotune.varlen_shape import VarlenShape
+
+PARAMETERS: Final = (
+    Parameter("BLOCK_Q", (16, 32, 64, 128, 256)),  # rows of a tile: queries times the query heads of a KV head
+    Parameter("BLOCK_K", (16, 32, 64, 128, 256)),
+    # In which order sequences are computed: as they are packed, or those of the most keys first, which every program
+    # finds out for itself, so that no long one begins when all others have ended.
+    Parameter("sequences", ("packed", "longest")),
+    # Which programs are neighbours: the tiles of one KV head, or the KV heads of one tile.
+    Parameter("order", ("head", "tile")),
+    Parameter("num_warps", (1, 2, 4, 8)),
+    Parameter("num_stages", (1, 2, 3, 4, 5)),
+    *bounds.WAVE_HINTS,
+)
+
+# As of ``search_spaces.flash_attention.triton``, and there is the reason.
+ROWS_PER_WARP: Final = 16
+
+ADDRESS_REGISTERS: Final = 48  # beside the live values: as of dense attention, and the places of rows
+
+# As in ``search_spaces.flash_attention.triton``, by the same rule.
+TILES_OF_16_BITS: Final[compiled_tiles.Tiles] = {
+    "large": ((64, 128, 4, 3), (128, 64, 8, 3), (64, 16, 4, 3)),
+    "small": ((64, 32, 4, 3), (128, 64, 8, 3), (128, 16, 8, 2)),
+    "small with tensor maps": ((128, 64, 4, 3), (128, 64, 8, 3), (128, 16, 8, 2)),
+    "waves": ((128, 128, 4, 1), (64, 64, 4, 1), (64, 32, 4, 1)),
+}
+TILES_OF_FLOAT32: Final[compiled_tiles.Tiles] = {
+    "large": ((32, 16, 2, 3), (32, 16, 2, 1), (16, 16, 1, 1)),
+    "small": ((64, 16, 4, 3), (32, 16, 2, 1), (16, 16, 1, 1)),
+    "small with tensor maps": ((64, 16, 4, 3), (32, 16, 2, 1), (16, 16, 1, 1)),
+    "waves": ((64, 32, 4, 1), (64, 32, 4, 1), (64, 16, 4, 1)),
+}
+
+
+def reject(config: Config, shape: VarlenShape, device: Device) -> str | None:
+    """Return why a config cannot pay for this shape on this device, by bounds that need no compiler, or None."""
+    block_q, block_k, warps, stages = (
+        config.integer(name) for name in ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages")
+    )
+    rows = shape.max_seq_q * shape.group
+    if config["sequences"] == "longest" and shape.is_even:
+        return "sequences='longest' does not pay: all are equally long"
+    width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
+    return (
+        bounds.too_long("BLOCK_Q", block_q, rows, f"{rows} rows of a KV head")
+        or bounds.too_long("BLOCK_K", block_k, shape.max_seq_kv, f"length of {shape.max_seq_kv}")
+        or bounds.too_many_live(block_q, width_v + block_k, warps * device.warp_size)
+        or bounds.too_few_rows(block_q, warps, ROWS_PER_WARP)
+        or bounds.too_large_pipeline(block_k * (width_k + width_v) * ITEM_BYTES[shape.dtype], stages, device)
+        or bounds.needless_stages(stages, device)
+    )
+
+
+def default(shape: VarlenShape, device: Device) -> Config:
+    """Return a config that fits every GPU of its family, by the least shared memory that one has.
+
+    It is what is served where no portfolio knows the architecture.
+    """
+    width = max(bounds.padded_widths(shape.head_dim, shape.head_dim_v))
+    tiles = TILES_OF_FLOAT32 if shape.dtype == "float32" else TILES_OF_16_BITS
+    block_q, block_k, warps, stages = compiled_tiles.compiled_tile(tiles, width, device) or _usual_tile(
+        shape, width, device
+    )
+    block_q = min(block_q, bounds.padded_length(shape.max_seq_q * shape.group))
+    return Config(
+        BLOCK_Q=block_q,
+        BLOCK_K=min(block_k, bounds.padded_length(shape.max_seq_kv)),
+        sequences="packed" if shape.is_even else "longest",
+        order="head",
+        num_warps=min(warps, block_q // ROWS_PER_WARP),
+        num_stages=stages,
+        **bounds.usual_wave_hints(device, waves=2),
+    )
+
+
+def _usual_tile(shape: VarlenShape, width: int, device: Device) -> compiled_tiles.Tile:
+    """Return the tile of dense attention where that has recordings; of packed sequences none ships yet."""
+    if shape.dtype != "float32":
+        block_q, block_k, stages = 128, 64, 3 if width <= 128 else 2
+    elif device.has("wgmma"):
+        block_q, block_k, stages = (64, 64, 2) if width <= 64 else (64, 32, 1) if width <= 128 else (128, 16, 1)
+    else:
+        block_q, block_k, stages = (32, 32, 3) if width <= 64 else (32, 16, 1) if width <= 128 else (16, 16, 1)
+    rows = min(block_q, bounds.padded_length(shape.max_seq_q * shape.group))
+    return block_q, block_k, 4 if rows * width <= 128 * 64 else 8, stages
+
+
+def heuristics(shape: VarlenShape, device: Device) -> tuple[Config, ...]:
+    """Return the tile of FlashAttention-2, whose packed sequences have the dense one; none of float32, which it lacks.
+
+    Sequences are computed as they are packed. It has no stages, so three.
+    """
+    if shape.dtype == "float32":
+        return ()
+    block_q, block_k, warps = tile_of_flash_attention_2(shape, device)
+    config = Config(
+        BLOCK_Q=block_q,
+        BLOCK_K=block_k,
+        sequences="packed",
+        order="head",
+        num_warps=warps,
+        num_stages=3,
+        **bounds.usual_wave_hints(device),
+    )
+    return (config,)
+
+
+def hints(config: Config, shape: VarlenShape, device: Device) -> tuple[float, ...]:
+    """Estimate what the time depends on smoothly: log2 of the live values a thread, of a warp's rows, of the shared
+    memory of a block, of the warps that an SM holds at once, and of the tiles for each block of the device."""
+    of_block = bounds.estimates(config, shape, device, other_registers=ADDRESS_REGISTERS)
+    resident = of_block[-1] / config.integer("num_warps")
+    tiles = shape.batch * shape.kv_heads * -(-shape.mean_seq_q * shape.group // config.integer("BLOCK_Q"))
+    return tuple(math.log2(value) for value in (*of_block, tiles / resident / device.sm_count))
+
+
+IMPLEMENTATION: Final = Implementation(
+    name="triton",
+    operation="flash_attention_varlen",
+    space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics, default_basis=compiled_tiles.default_basis),
+    kernel="autotune.kernels.flash_attention_varlen.triton:KERNEL",
+    sources=(
+        *kernel_files("flash_attention_varlen/triton", "forward", "launch", "sequence_order"),
+        *kernel_files("flash_attention/triton_split_keys", "forward"),
+        *SHARED,
+    ),
+    entry=("launch",),
+)

@@ -1,0 +1,48 @@
+"""Attention over packed sequences in Triton: the problems of its gate, and the bugs that those must catch."""
+
+from typing import Any, Final
+
+from autotune.space import Config
+from autotune.varlen_shape import VarlenShape
+from tests.contract.planting import Gate, Mutant, Planted
+
+SIZES: Final[dict[str, Any]] = {
+    **{"batch": 3, "heads": 4, "kv_heads": 2, "max_seq_q": 120, "mean_seq_q": 60},
+    **{"head_dim": 32, "dtype": "float16"},
+}
+SHAPES: Final = {
+    "causal": VarlenShape(**SIZES, causal=True),
+    "full": VarlenShape(**SIZES, sinks=True),
+    "window": VarlenShape(**SIZES, causal=True, window=40),
+}
+CONFIG: Final = Config(BLOCK_Q=64, BLOCK_K=32, sequences="packed", order="head", num_warps=4, num_stages=2)
+LONGEST: Final = Config({**CONFIG, "sequences": "longest", "order": "tile"})
+
+FORWARD, ORDER = "forward.py", "sequence_order.py"
+MUTANTS: Final = (
+    Mutant("top left causal", FORWARD, "diagonal = length - count ", "diagonal = tl.minimum(length - count, 0) ",
+           "causal"),
+    Mutant("lost tile", FORWARD, "TILE.rows) - 1 - behind", "TILE.rows) - 2 - behind", "causal"),
+    Mutant("longest loses a tile", ORDER, "behind = -1", "behind = 0", "longest"),
+    Mutant("unwritten row", FORWARD, "is_row = rows < count * TILE.group", "is_row = rows < count * TILE.group - 1",
+           "causal"),
+    Mutant("one head for all", FORWARD, "begin + queries, heads, kv_heads", "begin + queries, kv_head, kv_heads",
+           "causal"),
+    Mutant("keys of the first sequence", FORWARD, "Head(k + offset(key_begin, k_strides.row)", "Head(k", "full"),
+    Mutant("values of the queries' rows", FORWARD, "Head(v + offset(key_begin, ", "Head(v + offset(begin, ", "full"),
+    Mutant("keys of the next sequence", FORWARD, "k_strides, 0, kv_head, length)", "k_strides, 0, kv_head, length + 1)",
+           "full"),
+    Mutant("sequences share slots", ORDER, ".to(tl.int32) + sequence", ".to(tl.int32)", "causal"),
+    Mutant("too few slots", "launch.py", "// tile.rows + batch)", "// tile.rows + 1)", "causal"),
+    Mutant("wrong scale", "launch.py", "else scale * LOG2_E,", "else scale,", "causal"),
+    Mutant("unmasked diagonal", FORWARD, "// BLOCK_K * BLOCK_K, full_low)",
+           "// BLOCK_K * BLOCK_K + BLOCK_K, full_low)", "causal"),
+    Mutant("unmasked far edge", FORWARD, "tl.cdiv(bounds.full_low, BLOCK_K)", "(bounds.full_low // BLOCK_K)",
+           "window"),
+    Mutant("no sink", FORWARD, "outputs, sinks, state,", "outputs, None, state,", "full"),
+    Mutant("ties in one place", ORDER, "ends = passed + tl.cumsum(tiles, 0)", "ends = passed + tiles", "longest"),
+    Mutant("shorter ones before", ORDER, "tl.where(is_shorter, count, before)", "before", "longest"),
+)  # fmt: skip
+
+GATES: Final = {name: Gate(shape, CONFIG) for name, shape in SHAPES.items()}
+PLANTED: Final = Planted({**GATES, "longest": Gate(SHAPES["causal"], LONGEST)}, MUTANTS)

@@ -1,0 +1,140 @@
+"""Attention over packed sequences: the truth by dense attention, one sequence at a time, and layouts of its tensors."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Final
+
+import torch
+
+from autotune.correctness import STATISTIC_UNITS, error_limit
+from autotune.kernels.flash_attention_varlen.definition import DEFINITION
+from autotune.kernels.flash_attention_varlen.inputs import Inputs, check_shape
+from autotune.kernels.flash_attention_varlen.triton import KERNEL
+from autotune.space import Config
+from autotune.varlen_shape import VarlenShape
+from tests.kernels.numerics import compare, dense_attention
+
+CONFIG: Final = Config(
+    BLOCK_Q=32, BLOCK_K=32, sequences="packed", order="head", num_warps=2, num_stages=2, kpack=None
+)
+HALF: Final = VarlenShape(batch=1, heads=4, kv_heads=2, max_seq_q=64, head_dim=32, dtype="float16", causal=True)
+ORDERS: Final = tuple((sequences, order) for sequences in ("packed", "longest") for order in ("head", "tile"))
+
+
+def config_of(sequences: str, order: str, **changes: Any) -> Config:
+    return Config({**CONFIG, "sequences": sequences, "order": order, **changes})
+
+
+def truth(inputs: Inputs, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    """The output ``[T, H, D_v]`` and the logarithm ``[T, H]``; a sink takes its share of a finished softmax."""
+    features = {name: getattr(inputs, name) for name in ("causal", "window", "softcap", "scale")}
+    out = torch.zeros(*inputs.q.shape[:2], inputs.v.shape[2], dtype=dtype, device=inputs.q.device)
+    lse = torch.zeros(inputs.q.shape[:2], dtype=dtype, device=inputs.q.device)
+    bounds = (pairwise(offsets.tolist()) for offsets in (inputs.cu_seqlens_q, inputs.cu_seqlens_k))
+    for (begin, end), (first, last) in zip(*bounds, strict=True):
+        if first == last:
+            lse[begin:end] = -math.inf
+        elif begin < end:
+            q, k, v = inputs.q[None, begin:end], inputs.k[None, first:last], inputs.v[None, first:last]
+            found, logarithms = dense_attention(q, k, v, **features, dtype=dtype)
+            out[begin:end], lse[begin:end] = found[0], logarithms[0].T
+    if inputs.sinks is not None:
+        ahead = lse - inputs.sinks.to(dtype)
+        out = out * torch.sigmoid(ahead)[..., None]
+        lse = inputs.sinks.to(dtype) + torch.logaddexp(ahead, torch.zeros_like(ahead))
+    return out, lse
+
+
+def launched(inputs: Inputs, config: Config = CONFIG) -> tuple[torch.Tensor, ...]:
+    outputs = DEFINITION.empty_outputs(inputs)
+    KERNEL.launch(config, inputs, outputs)
+    return outputs
+
+
+def failure(inputs: Inputs, config: Config) -> str | None:
+    """Say how an output misses its truth, or None."""
+    for index, (found, true) in enumerate(zip(launched(inputs, config), truth(inputs, torch.float64), strict=True)):
+        rounded = truth(inputs, found.dtype)[index]
+        limit = error_limit(true, rounded, found.dtype, **({"units": STATISTIC_UNITS} if index else {}))
+        if (problem := compare(found, true, limit)) is not None:
+            return f"output {index}: {problem}"
+    return None
+
+
+def lengths_failure(lengths: Sequence[tuple[int, int]], fields: dict[str, Any], device: str) -> str | None:
+    """Run sequences of these queries and keys in every order: the truth, and the same bits in each."""
+    inputs = DEFINITION.make_inputs(check_shape(replace(HALF, **fields), lengths), seed=1, device=device)
+    first: tuple[torch.Tensor, ...] | None = None
+    for sequences, order in ORDERS:
+        config = config_of(sequences, order)
+        if (problem := failure(inputs, config)) is not None:
+            return f"{sequences}, {order}: {problem}"
+        found = launched(inputs, config)
+        first = first or found
+        if not all(torch.equal(*pair) for pair in zip(first, found, strict=True)):
+            return f"{sequences}, {order}: other bits than in the first order"
+    return None
+
+
+def many_failure(device: str) -> str | None:
+    """Run more sequences than a program looks at together, in every order."""
+    lengths = [(number % 3, number % 7) for number in range(600)]
+    lengths[411] = (40, 90)
+    return lengths_failure(lengths, {"heads": 2, "kv_heads": 1}, device)
+
+
+def strides_failure(device: str) -> str | None:
+    """Run slices of one fused projection ``[T, H + 2 H_kv, D]``, between which lies NaN, by one of its heads."""
+    inputs = DEFINITION.make_inputs(check_shape(HALF, [(40, 40), (7, 7), (0, 0)]), seed=1, device=device)
+    tokens, width = inputs.q.shape[0], HALF.head_dim
+    fused = inputs.q.new_full((tokens, 9, width + 8), math.nan)
+    slices = {"q": fused[:, :4, :width], "k": fused[:, 4:6, :width], "v": fused[:, 6:8, :width]}
+    for name, room in slices.items():
+        room.copy_(getattr(inputs, name))
+    found = launched(replace(inputs, **slices))
+    same = all(torch.equal(*pair) for pair in zip(found, launched(inputs), strict=True))
+    return None if same else "strides change the result"
+
+
+def neighbours_failure(device: str) -> str | None:
+    """A sequence of NaN beside one that is finite leaves that as it was: nothing of another is loaded."""
+    inputs = DEFINITION.make_inputs(check_shape(HALF, [(20, 20), (33, 33), (20, 20)]), seed=1, device=device)
+    for sequences, order in ORDERS:
+        config = config_of(sequences, order)
+        whole = launched(inputs, config)
+        for name in ("q", "k", "v"):
+            spoiled = {each: getattr(inputs, each).clone() for each in ("q", "k", "v")}
+            spoiled[name][20:53] = math.nan
+            found = launched(replace(inputs, **spoiled), config)
+            for one, other in zip(whole, found, strict=True):
+                if not torch.equal(one[:20], other[:20]) or not torch.equal(one[53:], other[53:]):
+                    return f"{sequences}, {order}: {name} of another sequence reached a result"
+    return None
+
+
+HOSTILE: Final = {
+    "offsets that fall": ((0, 961, 42, 60), (0, 60, 30, 90)),
+    "offsets below 0": ((-40, 20, 50, 60), (-9, 30, 60, 90)),
+    "offsets past the rows": ((0, 20, 900, 60), (0, 30, 2**31 - 1, 90)),
+    "offsets at the ends of 32 bits": ((0, 2**31 - 1, -(2**31), 60), (0, -(2**31), 2**31 - 1, 90)),
+}
+
+
+def hostile_failure(name: str, device: str) -> str | None:
+    """Rows past the queries are not written, and no key past the last is read, whatever the offsets say."""
+    q_offsets, kv_offsets = HOSTILE[name]
+    inputs = DEFINITION.make_inputs(check_shape(HALF, [(20, 30), (30, 30), (10, 30)]), seed=0, device=device)
+    room = {each: torch.full((400, *getattr(inputs, each).shape[1:]), math.nan).half() for each in ("k", "v")}
+    placed = {each: rows.to(device)[:90].copy_(getattr(inputs, each)) for each, rows in room.items()}
+    changed = {"cu_seqlens_q": q_offsets, "cu_seqlens_k": kv_offsets}
+    offsets = {each: torch.tensor(values, dtype=torch.int32, device=device) for each, values in changed.items()}
+    for sequences, order in ORDERS:
+        out = inputs.q.new_full((110, *inputs.q.shape[1:]), -7.0)
+        KERNEL.launch(config_of(sequences, order), replace(inputs, **placed, **offsets), (out[:60],))
+        if not bool((out[60:] == -7.0).all()):
+            return f"{sequences}, {order}: rows past the queries were written"
+        if out[:60].isnan().any():
+            return f"{sequences}, {order}: keys past the last were read"
+    return None
