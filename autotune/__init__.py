@@ -1,7 +1,7 @@
 """Tune Triton attention kernels on your device, keep what was learned in Parquet, serve the best kernel for a shape.
 
-``get_kernel(shape)`` reads the tables; ``attention``, ``paged_decode`` and ``paged_prefill`` pick by their tensors;
-``append_kv`` and ``PagedKVCache`` fill paged caches; ``tune``, or ``autotune search`` on the command line, fills the
+``get_kernel(shape)`` reads the tables; ``attention``, ``attention_varlen``, ``paged_decode`` and ``paged_prefill`` pick
+by their tensors; ``append_kv`` and ``PagedKVCache`` fill paged caches; ``tune``, or ``autotune search`` on the command line, fills the
 tables; ``warm`` compiles ahead, ``stats`` and the logger ``autotune`` tell what a process is served. ``pull_tables``
 and ``tables_digest`` keep the servers of a fleet alike.
 """
@@ -13,6 +13,7 @@ from autotune import platforms as _platforms  # noqa: F401 (adds the vendors' ar
 from autotune.errors import AutotuneError, OutOfPagesError, SealedError
 from autotune.registry import register, register_implementation
 from autotune.shape import AttentionShape, PagedShape
+from autotune.varlen_shape import VarlenShape
 from autotune.version import VERSION as __version__  # noqa: N811 - the name that everyone asks for
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from autotune.table.digest import TablesDigest, tables_digest
     from autotune.table.pull import Pulled, pull_tables
     from autotune.tuning import TunedShape, Tuning, tune
+    from autotune.varlen import attention_varlen
     from autotune.warming import WarmedShape, warm
 
 __all__ = [
@@ -41,10 +43,12 @@ __all__ = [
     "TunedKernel",
     "TunedShape",
     "Tuning",
+    "VarlenShape",
     "WarmedShape",
     "__version__",
     "append_kv",
     "attention",
+    "attention_varlen",
     "get_kernel",
     "merge_attention",
     "paged_decode",
@@ -75,6 +79,7 @@ _LATER = {
     **dict.fromkeys(("Pulled", "pull_tables"), "autotune.table.pull"),
     **dict.fromkeys(("TablesDigest", "tables_digest"), "autotune.table.digest"),
     **dict.fromkeys(("TunedShape", "Tuning", "tune"), "autotune.tuning"),
+    "attention_varlen": "autotune.varlen",
     **dict.fromkeys(("WarmedShape", "warm"), "autotune.warming"),
 }
 

@@ -8,6 +8,7 @@ from autotune.dispatch import CACHED_PICKS
 from autotune.errors import InputMismatchError, InvalidShapeError
 from autotune.rounding import power_of_two
 from autotune.shape import MAX_CONTEXT, AttentionShape, PagedShape, parse_layout
+from autotune.varlen_shape import VarlenShape
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +28,35 @@ def check_dense_ranks(q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor") -
     """Raise InputMismatchError unless all three have four dimensions."""
     if not q.ndim == k.ndim == v.ndim == 4:
         raise InputMismatchError(f"q, k and v have {q.ndim}, {k.ndim} and {v.ndim} dimensions; expected [B, S, H, D]")
+
+
+def check_varlen_ranks(q: Sequence[int], k: Sequence[int], v: Sequence[int], *offsets: Sequence[int]) -> None:
+    """Validate the dimensions of packed tensors and of their offsets, given all sizes."""
+    ranks = [len(sizes) for sizes in (q, k, v, *offsets)]
+    if ranks != [3, 3, 3, 1, 1]:
+        raise InputMismatchError(
+            f"q, k, v, cu_seqlens_q and cu_seqlens_k have {', '.join(map(str, ranks[:-1]))} and {ranks[-1]} "
+            "dimensions; expected packed [T, H, D], and offsets [sequences + 1]"
+        )
+
+
+def varlen_shape(
+    q: "torch.Tensor",
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    cu_seqlens_q: "torch.Tensor",
+    cu_seqlens_k: "torch.Tensor",
+    longest: tuple[int, int],
+    causal: bool,
+    window: int | None,
+    features: tuple[bool, bool],
+) -> VarlenShape:
+    """Return the shape of a call of ``attention_varlen``; ``features`` tell if it has a softcap, and sinks."""
+    check_varlen_ranks(q.shape, k.shape, v.shape, cu_seqlens_q.shape, cu_seqlens_k.shape)
+    batch = max(0, cu_seqlens_q.shape[0] - 1)
+    hints = (*_round_lengths("q", longest[0], q.shape[0], batch), *_round_lengths("k", longest[1], k.shape[0], batch))
+    sizes = (power_of_two(max(1, batch)), *hints)
+    return _varlen_shape(sizes, (*q.shape[1:], k.shape[1], v.shape[2]), _name(q.dtype), causal, window, features)
 
 
 def decode_shape(
@@ -97,6 +127,43 @@ def _dense_shape(
     sizes = {"batch": q[0], "heads": q[2], "kv_heads": k[2], "seq_q": q[1], "seq_kv": k[1]}
     widths = {"head_dim": q[3], "head_dim_v": width}
     return AttentionShape(**sizes, **widths, dtype=_name(dtype), causal=causal, window=window, softcap=softcap)
+
+
+def _round_lengths(of: str, longest: int, rows: int, batch: int) -> tuple[int, int]:
+    """Return the longest and the mean length for a shape, of which few differ: every batch has others.
+
+    The longest is rounded up to a power of two, and the mean by as much, and then to a quarter of the power of two
+    below: how even lengths are is kept.
+    """
+    if type(longest) is not int or not 0 <= longest <= MAX_CONTEXT:
+        raise InputMismatchError(
+            f"max_seqlen_{of}={longest!r} is not allowed; expected an integer from 0 to {MAX_CONTEXT}"
+        )
+    if rows > batch * longest > 0:
+        raise InputMismatchError(
+            f"max_seqlen_{of}={longest} is not allowed; expected {-(-rows // batch)} at least, the mean of {rows} rows "
+            f"of {of} in {batch} sequences"
+        )
+    bound = power_of_two(max(1, longest))
+    mean = -(-rows * bound // max(1, batch * longest))
+    unit = 1 << max(0, mean.bit_length() - 3)
+    return bound, min(bound, max(1, (mean + unit - 1) // unit * unit))
+
+
+@lru_cache(maxsize=CACHED_PICKS)
+def _varlen_shape(
+    sizes: tuple[int, ...],
+    heads: tuple[int, ...],
+    dtype: str,
+    causal: bool,
+    window: int | None,
+    features: tuple[bool, bool],
+) -> VarlenShape:
+    """Make the shape of a call, given the batch and its lengths, and the numbers and widths of heads."""
+    named: dict[str, Any] = dict(zip(("batch", "max_seq_q", "mean_seq_q", "max_seq_kv", "mean_seq_kv"), sizes, strict=True))
+    named |= zip(("heads", "head_dim", "kv_heads", "head_dim_v"), heads, strict=True)
+    named |= zip(("softcap", "sinks"), features, strict=True)
+    return VarlenShape(**named, dtype=dtype, causal=causal, window=window)
 
 
 @lru_cache(maxsize=CACHED_PICKS)

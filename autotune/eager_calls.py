@@ -9,7 +9,7 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from autotune.call_shapes import check_dense_ranks, decode_shape, dense_shape, prefill_shape
+from autotune.call_shapes import check_dense_ranks, decode_shape, dense_shape, prefill_shape, varlen_shape
 from autotune.dispatch import pick_for_device
 from autotune.dispatch.events import watch_compiles
 from autotune.errors import InputMismatchError
@@ -100,6 +100,39 @@ def _attend_nothing(
         out.zero_()
     lse = out.new_full((q.shape[0], q.shape[2], q.shape[1]), -math.inf).float()
     return (out, lse) if return_lse else out
+
+
+def attend_varlen(
+    q: "torch.Tensor",
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    cu_seqlens_q: "torch.Tensor",
+    cu_seqlens_k: "torch.Tensor",
+    sinks: "torch.Tensor | None",
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    causal: bool,
+    window: int | None,
+    softcap: float | None,
+    scale: float | None,
+    check: bool,
+    *,
+    return_lse: bool,
+    out: "torch.Tensor | None",
+) -> Any:
+    """Compute ``autotune.attention_varlen``."""
+    longest, features = (max_seqlen_q, max_seqlen_k), (softcap is not None, sinks is not None)
+    shape = varlen_shape(q, k, v, cu_seqlens_q, cu_seqlens_k, longest, causal, window, features)
+    if check:
+        from autotune.kernels.flash_attention_varlen.packed_call import check_longest
+
+        check_longest("max_seqlen_q", max_seqlen_q, cu_seqlens_q)
+        check_longest("max_seqlen_k", max_seqlen_k, cu_seqlens_k)
+    kernel = pick_for_device(shape, gpu_of(q), "flash_attention_varlen")
+    options: dict[str, Any] = {"sinks": sinks, "scale": scale, "softcap": softcap, "check": check}
+    if out is not None:
+        options["out"] = out
+    return kernel(q, k, v, cu_seqlens_q, cu_seqlens_k, return_lse=return_lse, **options)
 
 
 def decode(

@@ -9,6 +9,7 @@ from autotune.implementation import Implementation
 from autotune.registry import get_implementation
 from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.space import Config
+from autotune.varlen_shape import VarlenShape
 
 # Architectures without recordings that share a default: they have the same instructions and as much shared memory.
 FAMILIES: Final = (("sm_80",), ("sm_86", "sm_89"), ("sm_120",), ("gfx942",))
@@ -47,7 +48,7 @@ class ProblemClass(NamedTuple):
     @property
     def other_forms(self) -> list[tuple[Shape, bool]]:
         """Other problems of the class whose binaries differ, each with True if all outputs are computed."""
-        masks = [replace(self.shape, causal=False)] if isinstance(self.shape, AttentionShape) else []
+        masks = [replace(self.shape, causal=False)] if isinstance(self.shape, AttentionShape | VarlenShape) else []
         return [(self.shape, True), *((shape, False) for shape in masks)]
 
     def __str__(self) -> str:
@@ -62,6 +63,7 @@ def classes() -> Iterator[ProblemClass]:
             paged: dict[str, Any] = {**fields, "max_context": 8192, "page_size": 16}
             shapes = {
                 "flash_attention": AttentionShape(**fields, batch=4, seq_q=4096, causal=True),
+                "flash_attention_varlen": VarlenShape(**fields, batch=16, max_seq_q=4096, mean_seq_q=1024, causal=True),
                 "paged_prefill": PagedShape(**paged, batch=8, seq_q=1024),
                 "paged_decode": PagedShape(**paged, batch=64),
             }

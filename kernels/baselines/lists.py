@@ -10,10 +10,12 @@ from autotune.kernels.baselines.flex import Flex
 from autotune.kernels.baselines.gaudi import FlatPaged, FusedSdpa, InitialPaged
 from autotune.kernels.baselines.kv_cache import ContiguousCache
 from autotune.kernels.baselines.naive import Naive
+from autotune.kernels.baselines.packed import FlexDocuments, SdpaLoop, TorchVarlen
 from autotune.kernels.baselines.sdpa import SDPA
 from autotune.operation import Baseline
 
 _LIBRARIES: Final = (FlashAttention3(), FlashAttention2(), FlashInfer())
 OF_ATTENTION: Final[tuple[Baseline, ...]] = (*SDPA, *CUDNN, *_LIBRARIES, Flex(), Eager(), Naive(), FusedSdpa())
+OF_VARLEN: Final[tuple[Baseline, ...]] = (TorchVarlen(), SdpaLoop(), FlexDocuments())
 OF_PAGED_DECODE: Final[tuple[Baseline, ...]] = (*CUDNN, *_LIBRARIES, ContiguousCache(), FlatPaged(), InitialPaged())
 OF_PAGED_PREFILL: Final[tuple[Baseline, ...]] = (*CUDNN, *_LIBRARIES)

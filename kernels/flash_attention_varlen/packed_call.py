@@ -76,13 +76,12 @@ def check_lengths(tensors: dict[str, torch.Tensor]) -> None:
     check_offsets("cu_seqlens_k", tensors["cu_seqlens_k"], tensors["k"].shape[0], "keys")
 
 
-def check_longest(name: str, longest: int, offsets: torch.Tensor, offsets_name: str) -> None:
+def check_longest(name: str, longest: int, offsets: torch.Tensor) -> None:
     """Read offsets, and refuse a sequence that is longer than its longest is said to be; waits for the GPU."""
     for sequence, (begin, end) in enumerate(pairwise(offsets.tolist())):
         if end - begin > longest:
             raise InputMismatchError(
-                f"{name}={longest} is less than the {end - begin} of sequence {sequence} by {offsets_name}; expected "
-                "the longest or more"
+                f"{name}={longest} is not allowed; expected {end - begin} at least, the length of sequence {sequence}"
             )
 
 

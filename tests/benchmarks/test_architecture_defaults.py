@@ -8,6 +8,7 @@ import pytest
 from autotune.device import architecture
 from autotune.platforms import target_device
 from autotune.search_spaces.flash_attention import triton as flash_attention
+from autotune.search_spaces.flash_attention_varlen import triton as flash_attention_varlen
 from autotune.search_spaces.paged_prefill import triton as paged_prefill
 from autotune.space import Config
 from autotune.trial import Resources
@@ -111,7 +112,7 @@ def test_candidates_are_valid_few_and_from_the_sources() -> None:
                 assert problem.implementation.space.why_invalid(config, problem.shape, device) is None
 
 
-@pytest.mark.parametrize("space", [flash_attention, paged_prefill], ids=["flash_attention", "paged_prefill"])
+@pytest.mark.parametrize("space", [flash_attention, flash_attention_varlen, paged_prefill], ids=str)
 def test_the_tiles_of_spaces_are_candidates(space: Any) -> None:
     for tables, sourced in ((space.TILES_OF_16_BITS, TILES_OF_16_BITS), (space.TILES_OF_FLOAT32, TILES_OF_FLOAT32)):
         assert {tuple(chosen[:3]) for tiles in tables.values() for chosen in tiles} <= set(sourced)
