@@ -7,10 +7,15 @@ from dataclasses import fields
 from typing import Final
 
 from autotune.shape import AttentionShape, PagedShape, Shape
+from autotune.varlen_shape import VarlenShape
 
 # Fields whose option on the command line has another name.
 OPTIONS: Final[Mapping[type[Shape], Mapping[str, str]]] = {
     AttentionShape: {"seq_q": "seq"},
+    VarlenShape: {
+        **{"max_seq_q": "seq", "mean_seq_q": "mean_seq"},
+        **{"max_seq_kv": "seq_kv", "mean_seq_kv": "mean_seq_kv"},
+    },
     PagedShape: {"seq_q": "queries", "max_context": "context"},
 }
 FOLLOWS: Final = {

@@ -17,8 +17,8 @@ SECTION: Final = "Shape"
 class Declaration(NamedTuple):
     """A shape option in the help: its text, its defaults for dense attention and paged caches, and its type.
 
-    An option without a ``paged`` default has one default for both, or none; the text of one that belongs to a single
-    class of shapes begins with "Dense: " or "Paged: ".
+    An option without a ``paged`` default has one default for all, or none; packed sequences have those of dense
+    attention. The text of one that not all classes of shapes have begins with those that do: "Dense, varlen: ".
     """
 
     help: str
@@ -47,13 +47,15 @@ class ShapeOptions:
         "Any shape by the fields of its class, rows=4096,width=4096, instead of the options below; rows=64,128 or "
         "rows=64,...,4096 are several, and it may be repeated. Without --operation the one that has these fields."
     )
-    seq: str | None = _declare("Dense: lengths, 1024, 512,1024 or 512,...,16384.", SEQ)
-    seq_kv: int | None = _declare("Dense: key length, where it differs from --seq.", kind=integer())
+    seq: str | None = _declare("Dense, varlen: lengths, 1024, 512,1024 or 512,...,16384; varlen: of the longest sequence.", SEQ)
+    seq_kv: int | None = _declare("Dense, varlen: key length, where it differs from --seq.", kind=integer())
+    mean_seq: int | None = _declare("Varlen: mean queries of a sequence.", "--seq", kind=integer())
+    mean_seq_kv: int | None = _declare("Varlen: mean keys of a sequence.", "--mean-seq, or --seq-kv", kind=integer())
     context: str | None = _declare("Paged: tokens of the longest sequence, as --seq.", CONTEXT)
     mean_context: int | None = _declare("Paged: mean tokens of a sequence.", "--context", kind=integer())
     ragged: bool | None = _declare(
-        "Paged: lengths uniform from 1 to --context; of a prefill a mixed batch: one new token each, but the last "
-        "sequence has all others, at most --context. A batch of 1 stays as it is.",
+        "Paged, varlen: lengths uniform from 1 to --context or --seq; of a prefill a mixed batch: one new token each, "
+        "but the last sequence has all others, at most --context. A batch of 1 stays as it is.",
         kind=bool,
     )
     queries: int | None = _declare(
@@ -71,10 +73,10 @@ class ShapeOptions:
     )
     page_size: int | None = _declare("Paged: tokens of a page.", str(PAGE_SIZE), kind=integer())
     layout: str | None = _declare("Paged: layout of the cache, NHD or HND.", "NHD")
-    causal: bool | None = _declare("Dense: mask the future.", "causal", kind=bool)
+    causal: bool | None = _declare("Dense, varlen: mask the future.", "causal", kind=bool)
     window: int | None = _declare("Sliding window in keys.", "none", kind=integer())
     softcap: bool | None = _declare("Bound the scores.", "no", kind=bool)
-    sinks: bool | None = _declare("Paged: a logit without a value.", "no", kind=bool)
+    sinks: bool | None = _declare("Paged, varlen: a logit without a value.", "no", kind=bool)
     alibi: bool | None = _declare("Paged: biases by distance.", "no", kind=bool)
     model: str | None = _declare("A model by name, or a config.json: other defaults for all of these.")
     tp: int | None = _declare("GPUs that --model's heads are split over.", "1", kind=integer(1))
@@ -89,8 +91,9 @@ DECLARATIONS: Final[Mapping[str, Declaration]] = {
 
 
 def own_options(kind: str) -> tuple[str, ...]:
-    """Return the names of the options of one class of shapes alone, "Dense" or "Paged"."""
-    return tuple(name for name, declaration in DECLARATIONS.items() if declaration.help.startswith(f"{kind}: "))
+    """Return the names of the options that "Dense", "Varlen" or "Paged" shapes have and not all others do."""
+    heads = {name: declaration.help.partition(": ")[0] for name, declaration in DECLARATIONS.items()}
+    return tuple(name for name, head in heads.items() if kind.lower() in head.lower().split(", "))
 
 
 def shape_options(defaults: Mapping[str, str] | None = None, *, only: Sequence[str] = tuple(DECLARATIONS)) -> Decorator:

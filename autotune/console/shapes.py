@@ -26,12 +26,13 @@ from autotune.operation import Operation
 from autotune.registry import get_operation, load_reference, operation_names
 from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.tuning_command import OPTIONS
+from autotune.varlen_shape import VarlenShape
 
 
 class Kind(NamedTuple):
     """A class of shapes, and its description by options.
 
-    ``own`` are the options that no other class has, ``renamed`` the fields whose option has another name, ``usual`` the
+    ``own`` are the options that not every class has, ``renamed`` the fields whose option has another name, ``usual`` the
     heads where no model is named, ``is_cached`` whether the keys lie in a cache, which only a model that generates has.
     """
 
@@ -55,6 +56,22 @@ def _dense(options: ShapeOptions, base: ModelShape, _: Usual) -> Iterator[Attent
         for batch in parse_sizes(given.get("batch", str(max(1, TOKENS // max(1, seq)))), "batch"):
             chosen = {"seq_kv": seq, **_chosen(given, AttentionShape), "batch": batch, "seq_q": seq}
             yield base.shape(AttentionShape, **chosen)
+
+
+def _varlen(options: ShapeOptions, base: ModelShape, _: Usual) -> Iterator[VarlenShape]:
+    if options.ragged and options.mean_seq is not None:
+        raise UsageError(f"--ragged and mean_seq={options.mean_seq} exclude each other; name one")
+    given = options.given()
+    for seq in parse_sizes(given.get("seq", SEQ), "seq"):
+        for batch in parse_sizes(given.get("batch", str(max(1, TOKENS // max(1, seq)))), "batch"):
+            is_ragged = options.ragged and batch > 1
+            longest = {"q": seq, "kv": given.get("seq_kv", seq)}
+            sizes = {f"max_seq_{of}": length for of, length in longest.items()}
+            if is_ragged:
+                sizes |= {f"mean_seq_{of}": max(1, length // 2) for of, length in longest.items()}
+            named = {"mean_seq_q": given.get("mean_seq"), "mean_seq_kv": given.get("mean_seq_kv")}
+            sizes |= {name: mean for name, mean in named.items() if mean is not None}
+            yield base.shape(VarlenShape, **_chosen(given, VarlenShape) | sizes | {"batch": batch})
 
 
 def _paged(options: ShapeOptions, base: ModelShape, usual: Usual) -> Iterator[PagedShape]:
@@ -83,6 +100,9 @@ def _chosen(given: Mapping[str, Any], shape_class: type[Shape]) -> dict[str, Any
 KINDS: Final[Mapping[type[Shape], Kind]] = {
     AttentionShape: Kind(
         own_options("Dense"), OPTIONS[AttentionShape], ModelShape("", 16, 16, 128), is_cached=False, make=_dense
+    ),
+    VarlenShape: Kind(
+        own_options("Varlen"), OPTIONS[VarlenShape], ModelShape("", 16, 16, 128), is_cached=False, make=_varlen
     ),
     PagedShape: Kind(
         own_options("Paged"),

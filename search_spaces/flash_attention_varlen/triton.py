@@ -22,6 +22,7 @@ PARAMETERS: Final = (
     Parameter("order", ("head", "tile")),
     Parameter("num_warps", (1, 2, 4, 8)),
     Parameter("num_stages", (1, 2, 3, 4, 5)),
+    Parameter("loads", ("pointer", "descriptor")),  # of keys and values
     *bounds.WAVE_HINTS,
 )
 
@@ -82,6 +83,7 @@ def default(shape: VarlenShape, device: Device) -> Config:
         order="head",
         num_warps=min(warps, block_q // ROWS_PER_WARP),
         num_stages=stages,
+        loads="pointer",
         **bounds.usual_wave_hints(device, waves=2),
     )
 
@@ -101,7 +103,7 @@ def _usual_tile(shape: VarlenShape, width: int, device: Device) -> compiled_tile
 def heuristics(shape: VarlenShape, device: Device) -> tuple[Config, ...]:
     """Return the tile of FlashAttention-2, whose packed sequences have the dense one; none of float32, which it lacks.
 
-    Sequences are computed as they are packed. It has no stages, so three.
+    Sequences are computed as they are packed. It has no stages, so three; tiles are loaded as in dense attention.
     """
     if shape.dtype == "float32":
         return ()
@@ -113,6 +115,7 @@ def heuristics(shape: VarlenShape, device: Device) -> tuple[Config, ...]:
         order="head",
         num_warps=warps,
         num_stages=3,
+        loads="descriptor" if device.has("tensor_maps") else "pointer",
         **bounds.usual_wave_hints(device),
     )
     return (config,)
@@ -134,7 +137,6 @@ IMPLEMENTATION: Final = Implementation(
     kernel="autotune.kernels.flash_attention_varlen.triton:KERNEL",
     sources=(
         *kernel_files("flash_attention_varlen/triton", "forward", "launch", "sequence_order"),
-        *kernel_files("flash_attention/triton_split_keys", "forward"),
         *SHARED,
     ),
     entry=("launch",),

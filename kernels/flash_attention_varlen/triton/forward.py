@@ -2,7 +2,7 @@
 """Attention forward over packed sequences in Triton.
 
 Algorithm: FlashAttention-2 (Dao, arXiv 2307.08691, algorithm 1) with the softmax in base 2. The query heads of one KV
-head are rows of one tile, so that keys are read once for all of them; the loop over keys is that of dense attention.
+head are rows of one tile, so that keys are read once for all of them: row ``i * group + g`` is query i of its head g.
 """
 
 from typing import NamedTuple
@@ -10,27 +10,24 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from autotune.kernels.flash_attention.triton_split_keys.forward import attend_keys
 from autotune.kernels.flash_attention_varlen.triton.sequence_order import find_longest, find_packed, locate_sequences
-from autotune.kernels.tiles.masks import Bounds, bound_keys
+from autotune.kernels.tiles.masks import Bounds, bound_keys, hide_keys
 from autotune.kernels.tiles.outputs import store_outputs
-from autotune.kernels.tiles.rows import Head, gather_rows, offset
-from autotune.kernels.tiles.softmax import begin_state
+from autotune.kernels.tiles.precision import product_precision
+from autotune.kernels.tiles.rows import Head, gather_rows, load_rows, offset
+from autotune.kernels.tiles.softmax import LOG2_E, begin_state, cap_scores, fold_scores, fold_values
 
 
 class Features(NamedTuple):
-    """What a binary computes, and in which order.
-
-    ``descriptor`` is false: a tile's last rows may be another sequence's, which a descriptor would load, NaN and all.
-    """
+    """What a binary computes, in which order, and how it loads."""
 
     causal: bool
     window: bool
     softcap: bool
     precise: bool
+    descriptor: bool
     longest_first: bool
     heads_together: bool
-    descriptor: bool = False
 
 
 @triton.jit
@@ -43,26 +40,56 @@ def _block_bounds(bounds, BLOCK_K: tl.constexpr):
 
 @triton.jit
 def _attend(
-    q_tile, queries, keys, values, bounds, diagonal, window, score_scale, softcap,
+    state, q_tile, positions, keys, values, first_key, start, stop, window, score_scale, softcap,
+    WIDTHS: tl.constexpr, FEATURES: tl.constexpr, BLOCK_K: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Fold the keys ``start <= key < stop`` of a sequence, whose first is a packed row, into a tile's running softmax.
+
+    ``positions`` are those of the rows' queries among the keys.
+    """
+    for key in tl.range(start, stop, BLOCK_K):
+        row = first_key + key
+        k_tile = load_rows(keys, row, BLOCK_K, WIDTHS.k, WIDTHS.padded_k, MASKED, FEATURES.descriptor)
+        scores = tl.dot(q_tile, k_tile.T, input_precision=product_precision(k_tile.dtype))
+        factor = score_scale
+        if FEATURES.softcap:  # score_scale is scale / softcap here; the capped scores are taken to base 2 below
+            scores = cap_scores(scores * score_scale, softcap, FEATURES.precise)
+            factor = LOG2_E
+        columns = key + tl.arange(0, BLOCK_K)
+        present = first_key + columns < keys.length
+        if MASKED:
+            ahead = columns[None, :] - positions[:, None]
+            scores = hide_keys(scores, present[None, :], ahead, window, FEATURES.causal, FEATURES.window)
+        state, weights = fold_scores(state, scores, factor, MASKED)
+        v_tile = load_rows(values, row, BLOCK_K, WIDTHS.v, WIDTHS.padded_v, MASKED, FEATURES.descriptor)
+        if MASKED and FEATURES.descriptor:  # which loads the next sequence's rows, whose weights are 0: but 0 x NaN is NaN
+            v_tile = tl.where(present[:, None], v_tile, tl.zeros_like(v_tile))
+        state = fold_values(state, weights, v_tile)
+    return state
+
+
+@triton.jit
+def _compute_rows(
+    q_tile, positions, keys, values, first_key, bounds, window, score_scale, softcap,
     TILE: tl.constexpr, WIDTHS: tl.constexpr, FEATURES: tl.constexpr,
 ):  # fmt: skip
     """Return the softmax of a tile's rows over the keys within ``bounds``."""
     state = begin_state(TILE.rows, WIDTHS.padded_v)
     if FEATURES.window:
         # Keys that enter the window of some rows only.
-        state = attend_keys(
-            state, q_tile, queries, keys, values, bounds.low, bounds.full_low, diagonal, window, score_scale, softcap,
-            WIDTHS, FEATURES, TILE.keys, True,
+        state = _attend(
+            state, q_tile, positions, keys, values, first_key, bounds.low, bounds.full_low, window,
+            score_scale, softcap, WIDTHS, FEATURES, TILE.keys, True,
         )  # fmt: skip
     # Keys that every row sees: no mask.
-    state = attend_keys(
-        state, q_tile, queries, keys, values, bounds.full_low, bounds.full_high, diagonal, window, score_scale, softcap,
-        WIDTHS, FEATURES, TILE.keys, False,
+    state = _attend(
+        state, q_tile, positions, keys, values, first_key, bounds.full_low, bounds.full_high, window,
+        score_scale, softcap, WIDTHS, FEATURES, TILE.keys, False,
     )  # fmt: skip
     # Keys on the diagonal, at the window's far edge, or in the last partial block.
-    return attend_keys(
-        state, q_tile, queries, keys, values, bounds.full_high, bounds.high, diagonal, window, score_scale, softcap,
-        WIDTHS, FEATURES, TILE.keys, True,
+    return _attend(
+        state, q_tile, positions, keys, values, first_key, bounds.full_high, bounds.high, window,
+        score_scale, softcap, WIDTHS, FEATURES, TILE.keys, True,
     )  # fmt: skip
 
 
@@ -78,7 +105,7 @@ def flash_attention_varlen_forward(
 ):  # fmt: skip
     """Compute one tile a program: ``q [T, H, D]``, ``out [T, H, D_v]``, ``log_sum_exp`` fp32 ``[T, H]``.
 
-    Whatever offsets say, a sequence has no more queries than ``tokens`` and no more keys than ``key_tokens``.
+    ``k`` and ``v`` are pointers or tensor descriptors of ``[1, T, H_kv, D]``. Whatever offsets say, a sequence has no more queries than ``tokens`` and no more keys than ``key_tokens``.
     """
     program = tl.program_id(0)
     if FEATURES.heads_together:
@@ -93,7 +120,7 @@ def flash_attention_varlen_forward(
     else:
         sequence, behind = find_packed(cu_seqlens_q, batch, tokens, slot, TILE)
     begin, count = locate_sequences(cu_seqlens_q, sequence, batch, tokens)
-    key_begin, length = locate_sequences(cu_seqlens_k, sequence, batch, key_tokens)
+    first_key, length = locate_sequences(cu_seqlens_k, sequence, batch, key_tokens)
     # Under a causal mask a sequence's last queries see the most keys: its longest tile starts first.
     first_row = (tl.cdiv(count * TILE.group, TILE.rows) - 1 - behind) * TILE.rows
     if (first_row < 0) | (behind < 0):  # a slot without a tile
@@ -110,11 +137,11 @@ def flash_attention_varlen_forward(
     )  # fmt: skip
     q_offsets = offset(begin + queries, q_strides.row) + offset(heads, q_strides.head)
     q_tile = gather_rows(q, q_offsets, None, is_row, WIDTHS.k, WIDTHS.padded_k)
-    keys = Head(k + offset(key_begin, k_strides.row), k_strides, 0, kv_head, length)
-    values = Head(v + offset(key_begin, v_strides.row), v_strides, 0, kv_head, length)
-    state = _attend(
-        q_tile, queries, keys, values, _block_bounds(bounds, TILE.keys), diagonal, window, score_scale, softcap,
-        TILE, WIDTHS, FEATURES,
+    keys = Head(k, k_strides, 0, kv_head, first_key + length)
+    values = Head(v, v_strides, 0, kv_head, first_key + length)
+    state = _compute_rows(
+        q_tile, diagonal + queries, keys, values, first_key, _block_bounds(bounds, TILE.keys),
+        window, score_scale, softcap, TILE, WIDTHS, FEATURES,
     )  # fmt: skip
     store_outputs(
         outputs, sinks, state, begin + queries, heads, kv_heads, is_row, TILE.group, WIDTHS.v, WIDTHS.padded_v

@@ -12,7 +12,14 @@ from autotune.kernels.flash_attention_varlen.triton.launch import launch
 from autotune.kernels.flash_attention_varlen.triton.repeat import NAMES, repeat_of
 from autotune.kernels.known_calls import KnownCalls, Result
 from autotune.kernels.relaunch import observe
-from autotune.kernels.tensors import check_apart, check_out, launch_options, on_device_of, refuse_options
+from autotune.kernels.tensors import (
+    check_apart,
+    check_out,
+    launch_options,
+    on_device_of,
+    refuse_options,
+    require_context,
+)
 from autotune.space import Config
 from autotune.varlen_shape import VarlenShape
 
@@ -83,6 +90,8 @@ class BoundVarlen:
             torch.autograd.graph.increment_version(out)  # written behind torch's back
         lse = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device) if return_lse else None
         with on_device_of(q):
+            if self._options["loads"] == "descriptor":
+                require_context(q.device)
             launch(
                 *(*given, out, lse),
                 causal=shape.causal,

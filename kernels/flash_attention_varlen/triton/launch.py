@@ -4,6 +4,7 @@ import math
 from typing import Any, Final
 
 import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from autotune.kernels.flash_attention_varlen.triton.forward import Features, flash_attention_varlen_forward
 from autotune.kernels.flash_attention_varlen.triton.sequence_order import Tile
@@ -12,6 +13,7 @@ from autotune.kernels.tiles.rows import Strides, Widths
 from autotune.search_spaces.bounds import padded_widths
 
 LOG2_E: Final = math.log2(math.e)
+DESCRIPTOR_ALIGNMENT: Final = 16  # bytes, of base and strides: CUDA driver API, cuTensorMapEncodeTiled
 
 
 def launch(
@@ -35,7 +37,8 @@ def launch(
 
     ``options`` are the parameters of a config without those that do not apply. The grid depends on sizes and options
     alone: it has room for the tiles of any division of the queries among the sequences. So a CUDA graph may hold the
-    launch, and programs without a tile end at once. With ``compile_only`` nothing runs and the tensors may be on the
+    launch, and programs without a tile end at once. Tensor descriptors need base addresses and strides that are
+    multiples of 16 bytes; other keys and values are loaded by pointer under the same config. With ``compile_only`` nothing runs and the tensors may be on the
     meta device; the compiled kernel is returned.
     """
     if out.numel() == 0:
@@ -45,20 +48,26 @@ def launch(
     batch, group = cu_seqlens_q.shape[0] - 1, heads // kv_heads
     options = dict(options)
     tile = Tile(group, *(options.pop(name) for name in ("BLOCK_Q", "BLOCK_K")))
+    widths = Widths(head_dim, head_dim_v, *padded_widths(head_dim, head_dim_v))
+    descriptor = options.pop("loads") == "descriptor" and _fits_descriptor(k) and _fits_descriptor(v)
     arguments = (
-        *(q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, Outputs(out, lse)),
+        q,
+        _describe(k, tile.keys, widths.padded_k) if descriptor else k,
+        _describe(v, tile.keys, widths.padded_v) if descriptor else v,
+        *(cu_seqlens_q, cu_seqlens_k, sinks, Outputs(out, lse)),
         *(Strides(0, *tensor.stride()[:2]) for tensor in (q, k, v)),
         # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
         *(tokens, key_tokens, batch, kv_heads, min(window or 0, tokens + key_tokens)),
         scale / softcap if softcap else scale * LOG2_E,
         softcap or 0.0,
         tile,
-        Widths(head_dim, head_dim_v, *padded_widths(head_dim, head_dim_v)),
+        widths,
         Features(
             causal=causal,
             window=window is not None,
             softcap=softcap is not None,
             precise=q.dtype == torch.float32,
+            descriptor=descriptor,
             longest_first=options.pop("sequences") == "longest",
             heads_together=options.pop("order") == "tile",
         ),
@@ -67,3 +76,18 @@ def launch(
     if compile_only:
         return flash_attention_varlen_forward.warmup(*arguments, **options, grid=grid)
     return flash_attention_varlen_forward[grid](*arguments, **options)
+
+
+def _fits_descriptor(tensor: torch.Tensor) -> bool:
+    strides = (stride * tensor.element_size() for stride in tensor.stride()[:2])
+    return (
+        tensor.numel() > 0
+        and tensor.data_ptr() % DESCRIPTOR_ALIGNMENT == 0
+        and all(0 < stride < 2**40 and stride % DESCRIPTOR_ALIGNMENT == 0 for stride in strides)
+    )
+
+
+def _describe(tensor: torch.Tensor, rows: int, width: int) -> TensorDescriptor:
+    """Return a descriptor of packed rows as of a batch of one, as ``tiles.rows`` loads them."""
+    batch = tensor[None]
+    return TensorDescriptor(batch, list(batch.shape), list(batch.stride()), [1, rows, 1, width])

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import torch
 
-from autotune.kernels.relaunch import PastLaunch, Relaunch, relaunch_of, stream_reader
+from autotune.kernels.relaunch import Descriptors, PastLaunch, Relaunch, descriptors_of, relaunch_of, stream_reader
 from autotune.kernels.result_buffers import ResultBuffers
 
 NAMES: Final = ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "sinks")
@@ -15,8 +15,11 @@ VARYING: Final = 7  # of the launch's arguments; constants follow
 class RepeatedVarlen:
     """One call of ``BoundVarlen`` without its checks; returns what that returns."""
 
-    def __init__(self, relaunch: Relaunch, results: ResultBuffers, device: int) -> None:
+    def __init__(
+        self, relaunch: Relaunch, descriptors: Descriptors | None, results: ResultBuffers, device: int
+    ) -> None:
         self._relaunch = relaunch
+        self._descriptors = descriptors  # of keys and values; none where the kernel takes pointers
         self._results = results
         self._stream_of = stream_reader()
         self.device = device
@@ -26,7 +29,10 @@ class RepeatedVarlen:
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         found, lse = self._results.take(inputs[0], inputs, addresses, out)
         outputs = (found.data_ptr(), None if lse is None else lse.data_ptr())
-        self._relaunch(self._stream_of(self.device), (*addresses[: len(NAMES)], outputs))
+        q, *loaded, q_offsets, kv_offsets, sinks = addresses[: len(NAMES)]
+        if self._descriptors is not None:
+            loaded = list(self._descriptors.of(inputs[1:3], tuple(loaded)))
+        self._relaunch(self._stream_of(self.device), (q, *loaded, q_offsets, kv_offsets, sinks, outputs))
         return found if lse is None else (found, lse)
 
 
@@ -34,4 +40,8 @@ def repeat_of(launches: Sequence[PastLaunch], results: ResultBuffers, device: to
     """Return what repeats a call that has made these launches; None where none can be made again."""
     if len(launches) != 1 or (relaunch := relaunch_of(launches[0], VARYING)) is None:
         return None
-    return RepeatedVarlen(relaunch, results, device.index)
+    described = [argument for argument in launches[0].arguments[:VARYING] if hasattr(argument, "block_shape")]
+    descriptors = descriptors_of(launches[0], described) if described else None
+    if described and descriptors is None:
+        return None
+    return RepeatedVarlen(relaunch, descriptors, results, device.index)

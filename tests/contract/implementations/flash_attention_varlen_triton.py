@@ -15,8 +15,9 @@ SHAPES: Final = {
     "full": VarlenShape(**SIZES, sinks=True),
     "window": VarlenShape(**SIZES, causal=True, window=40),
 }
-CONFIG: Final = Config(BLOCK_Q=64, BLOCK_K=32, sequences="packed", order="head", num_warps=4, num_stages=2)
-LONGEST: Final = Config({**CONFIG, "sequences": "longest", "order": "tile"})
+TILES: Final[dict[str, Any]] = {"BLOCK_Q": 64, "BLOCK_K": 32, "num_warps": 4, "num_stages": 2}
+CONFIG: Final = Config(**TILES, sequences="packed", order="head", loads="pointer")
+LONGEST: Final = Config(**TILES, sequences="longest", order="tile", loads="descriptor")
 
 FORWARD, ORDER = "forward.py", "sequence_order.py"
 MUTANTS: Final = (
@@ -28,10 +29,14 @@ MUTANTS: Final = (
            "causal"),
     Mutant("one head for all", FORWARD, "begin + queries, heads, kv_heads", "begin + queries, kv_head, kv_heads",
            "causal"),
-    Mutant("keys of the first sequence", FORWARD, "Head(k + offset(key_begin, k_strides.row)", "Head(k", "full"),
-    Mutant("values of the queries' rows", FORWARD, "Head(v + offset(key_begin, ", "Head(v + offset(begin, ", "full"),
-    Mutant("keys of the next sequence", FORWARD, "k_strides, 0, kv_head, length)", "k_strides, 0, kv_head, length + 1)",
-           "full"),
+    Mutant("keys of the first sequence", FORWARD, "row = first_key + key", "row = key", "full"),
+    Mutant("keys of the queries' sequence", FORWARD, "first_key, length = locate_sequences(cu_seqlens_k,",
+           "first_key, length = locate_sequences(cu_seqlens_q,", "full"),
+    Mutant("keys of the next sequence", FORWARD, "present = first_key + columns <",
+           "present = first_key + columns <=", "full"),
+    Mutant("mask shows one future key", "tiles/masks.py", "ahead <= 0", "ahead <= 1", "causal"),
+    Mutant("window one too long", "tiles/masks.py", "(ahead > -window)", "(ahead >= -window)", "window"),
+    Mutant("missing rescale", "tiles/softmax.py", "accumulator * rescale[:, None]", "accumulator", "causal"),
     Mutant("sequences share slots", ORDER, ".to(tl.int32) + sequence", ".to(tl.int32)", "causal"),
     Mutant("too few slots", "launch.py", "// tile.rows + batch)", "// tile.rows + 1)", "causal"),
     Mutant("wrong scale", "launch.py", "else scale * LOG2_E,", "else scale,", "causal"),
