@@ -14,6 +14,7 @@ from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES
 from autotune.rounding import power_of_two
 from autotune.shape import EVENNESS_WEIGHT, AttentionShape, PagedShape, Shape
+from autotune.varlen_shape import VarlenShape
 
 # Rows of queries of one program, about; the recorded winners of 16 bits have 64.
 TILE_ROWS: Final = 64
@@ -69,7 +70,8 @@ def likeness(shape: Shape, device: Device) -> Likeness:
     are padded to one width. Dense attention is told by its tiles for each SM (up to ``MANY_TILES``), queries, keys that
     a query may see, heads per KV head (slight) and head dims; a mask with a diagonal, a window and softcap are
     features. Paged attention by its KV heads for each SM, rows of a KV head, mean length, how even lengths are, page
-    size (slight) and head dims; layout, window, softcap, sinks and ALiBi are features.
+    size (slight) and head dims; layout, window, softcap, sinks and ALiBi are features. Packed sequences by tiles, mean
+    queries and keys, how even lengths are, and what else tells dense attention.
 
     Example:
         >>> short, long = (AttentionShape(batch=64, heads=16, seq_q=seq, head_dim=128) for seq in (1024, 4096))
@@ -78,6 +80,8 @@ def likeness(shape: Shape, device: Device) -> Likeness:
     """
     if isinstance(shape, AttentionShape):
         return _of_dense(shape, device)
+    if isinstance(shape, VarlenShape):
+        return _of_varlen(shape, device)
     if isinstance(shape, PagedShape):
         return _of_paged(shape, device)
     return Likeness((type(shape), *shape.family()), (), shape.coordinates())
@@ -93,6 +97,25 @@ def _of_dense(shape: AttentionShape, device: Device) -> Likeness:
             math.log2(min(MANY_TILES, tiles / device.sm_count)),
             math.log2(shape.seq_q),
             math.log2(min(shape.seq_kv, shape.window or shape.seq_kv)),
+            SLIGHT * math.log2(shape.group),
+            math.log2(shape.head_dim),
+            math.log2(shape.head_dim_v),
+        ),
+        dtype=shape.dtype,
+    )
+
+
+def _of_varlen(shape: VarlenShape, device: Device) -> Likeness:
+    tiles = shape.batch * shape.kv_heads * -(-shape.mean_seq_q * shape.group // TILE_ROWS)
+    has_window = shape.window is not None
+    return Likeness(
+        kind=(VarlenShape, ITEM_BYTES[shape.dtype], _width(shape.head_dim), _width(shape.head_dim_v)),
+        features=(shape.causal or has_window, has_window, *_other_features(shape)),
+        sizes=(
+            math.log2(min(MANY_TILES, tiles / device.sm_count)),
+            math.log2(shape.mean_seq_q),
+            math.log2(min(shape.mean_seq_kv, shape.window or shape.mean_seq_kv)),
+            EVENNESS_WEIGHT * shape.evenness,
             SLIGHT * math.log2(shape.group),
             math.log2(shape.head_dim),
             math.log2(shape.head_dim_v),

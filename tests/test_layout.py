@@ -24,7 +24,7 @@ LINKS: Final = ("kernels", "search_spaces", "results")
 # the floors below and in its own room; rooms of one floor do not know each other. A new module needs a room here.
 FLOORS: Final = (
     (
-        "version redaction errors rounding dtypes shape device space trial likeness operation implementation platforms "
+        "version redaction errors rounding dtypes shape varlen_shape device space trial likeness operation implementation platforms "
         "units sheets tuning_command package_files",
     ),
     ("models",),
@@ -35,7 +35,7 @@ FLOORS: Final = (
     ("correctness timing roofline allocations",),
     ("executor",),
     ("search", "dispatch"),
-    ("tuning", "call_shapes eager_calls torch_ops functional paged paged_cache", "warming"),
+    ("tuning", "call_shapes eager_calls torch_ops functional varlen paged paged_cache", "warming"),
     ("decorated",),
     ("integrations",),
     ("console",),

@@ -9,7 +9,6 @@ import torch
 
 from autotune.errors import InputMismatchError
 from autotune.kernels.tensors import (
-    check_device,
     check_offsets,
     check_positive,
     check_softcap,
@@ -50,7 +49,6 @@ def check_fit(
     check_softcap(softcap, shape.softcap)
     _check_sinks(sinks, shape)
     check_together(tensors | ({} if sinks is None else {"sinks": sinks}))
-    check_device(tensors["q"].device, tensors["q"].dtype)
 
 
 def check_numbers(tensors: dict[str, torch.Tensor]) -> None:

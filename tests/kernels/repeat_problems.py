@@ -12,11 +12,13 @@ from autotune.kernels import known_calls
 from autotune.kernels.flash_attention.gluon_hopper import kernel as gluon
 from autotune.kernels.flash_attention.triton import kernel as dense
 from autotune.kernels.flash_attention.triton_split_keys import kernel as shares
+from autotune.kernels.flash_attention_varlen.triton import kernel as varlen
 from autotune.kernels.paged_decode.triton import kernel as decode
 from autotune.kernels.paged_prefill.triton import kernel as prefill
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION as GLUON
 from autotune.shape import AttentionShape, PagedShape
 from autotune.space import Config
+from autotune.varlen_shape import VarlenShape
 
 HALF: Final = torch.float16
 TILES: Final[dict[str, Any]] = {"BLOCK_Q": 16, "BLOCK_K": 16, "num_warps": 4, "num_stages": 1}
@@ -134,6 +136,23 @@ def prefill_with(**options: Any) -> Problem:
     return Problem(prefill.KERNEL.bind(Config(**PREFILL_TILES), replace(PAGED, seq_q=4)), draw_packed, options)
 
 
+def draw_varlen() -> dict[str, torch.Tensor]:
+    rows = {"q": (11, 4, 16), "k": (30, 2, 16), "v": (30, 2, 32)}
+    offsets = {"cu_seqlens_q": [0, 4, 4, 11], "cu_seqlens_k": [0, 10, 12, 30]}
+    return {name: torch.randn(sizes, dtype=HALF) for name, sizes in rows.items()} | {
+        name: torch.tensor(values, dtype=torch.int32) for name, values in offsets.items()
+    }
+
+
+def varlen_with(*, loads: str, sinks: torch.Tensor | None = None, **options: Any) -> Problem:
+    sizes: dict[str, Any] = {"batch": 3, "heads": 4, "kv_heads": 2, "max_seq_q": 8, "head_dim": 16, "head_dim_v": 32}
+    shape = VarlenShape(**sizes, max_seq_kv=20, dtype="float16", causal=True, sinks=sinks is not None)
+    config = Config(**TILES, sequences="longest", order="head", loads=loads)
+    given = {} if sinks is None else {"sinks": sinks}
+    draw = lambda: draw_varlen() | {name: each.clone() for name, each in given.items()}  # noqa: E731
+    return Problem(varlen.KERNEL.bind(config, shape), draw, options)
+
+
 def problems() -> Iterator[Problem]:
     """Yield calls of all kernels, of all forms of arguments that their launches take."""
     heads = torch.zeros(PAGED.heads)
@@ -157,5 +176,7 @@ def problems() -> Iterator[Problem]:
     yield decode_with(SPLIT, replace(PAGED, kv_dtype="float8_e4m3fn"), k_scale=scale, v_scale=scale)
     per_slot = torch.ones(9, PAGED.page_size, PAGED.kv_heads)
     yield decode_with(FLAT, replace(PAGED, kv_dtype="int8"), k_scale=per_slot, v_scale=per_slot)
+    yield varlen_with(loads="pointer", sinks=heads, return_lse=True)
+    yield varlen_with(loads="descriptor", scale=0.3)
     yield prefill_with()
     yield prefill_with(return_lse=True, scale=0.1)

@@ -13,6 +13,8 @@ from autotune.kernels.flash_attention import repeat as dense
 from autotune.kernels.flash_attention.gluon_hopper import forward as gluon
 from autotune.kernels.flash_attention.triton.forward import flash_attention_forward
 from autotune.kernels.flash_attention.triton_split_keys.forward import attend_shares, combine_shares
+from autotune.kernels.flash_attention_varlen.triton import repeat as varlen
+from autotune.kernels.flash_attention_varlen.triton.forward import flash_attention_varlen_forward
 from autotune.kernels.paged_decode.triton import repeat as decode
 from autotune.kernels.paged_decode.triton.combine import combine_partials
 from autotune.kernels.paged_decode.triton.forward import paged_decode_flat, paged_decode_split
@@ -47,6 +49,7 @@ PREFILL: Final = PAGED | {"cu_seqlens_q": "cu_seqlens_q", "cache": ("k_cache", "
 DENSE: Final = {name: name for name in ("q", "k", "v", *OUTPUTS)}
 SHARES: Final = DENSE | {"partials": (*ROOM, None)}
 COMBINE: Final = {"partials": (*ROOM, None)} | {name: name for name in OUTPUTS}
+VARLEN: Final = {name: name for name in varlen.NAMES} | {"outputs": OUTPUTS}
 CASES: Final = {
     "flash_attention": Repeated("flash_attention.repeat", (flash_attention_forward,), (DENSE,), dense.NAMES),
     "flash_attention in Gluon": Repeated(
@@ -54,6 +57,9 @@ CASES: Final = {
     ),
     "flash_attention over split keys": Repeated(
         "flash_attention.triton_split_keys.repeat", (attend_shares, combine_shares), (SHARES, COMBINE), dense.NAMES
+    ),
+    "flash_attention_varlen": Repeated(
+        "flash_attention_varlen.triton.repeat", (flash_attention_varlen_forward,), (VARLEN,), varlen.NAMES
     ),
     "paged_decode split": Repeated(
         "paged_decode.triton.repeat", (paged_decode_split, combine_partials), (DECODE, MERGE), decode.NAMES

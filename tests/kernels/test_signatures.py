@@ -12,7 +12,7 @@ from autotune.registry import get_implementation
 KERNELS: Final = Path(__file__).parents[2] / "kernels"
 ROOT: Final = KERNELS.parent
 MOST_PARAMETERS: Final = 20
-OPERATIONS: Final = ("flash_attention", "paged_decode", "paged_prefill")
+OPERATIONS: Final = ("flash_attention", "flash_attention_varlen", "paged_decode", "paged_prefill")
 # Reached by launches, and no part of what they compute.
 COUNTERS: Final = {"autotune/space.py", "autotune/device.py"}
 

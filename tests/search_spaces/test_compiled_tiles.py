@@ -42,7 +42,7 @@ def test_the_tile_is_that_of_the_padded_width() -> None:
 def test_nothing_ships_for_these_kinds() -> None:
     recorded = {
         trial.device.arch
-        for operation in ("flash_attention", "paged_decode", "paged_prefill")
+        for operation in ("flash_attention", "flash_attention_varlen", "paged_decode", "paged_prefill")
         for trial in shipped_winners(operation)
     }
     assert {KINDS[arch] for arch in recorded} == {None}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -19,7 +20,7 @@ from tests.kernels.numerics import compare, dense_attention
 HALF: Final = torch.float16
 FORMS: Final = ("", "_with_lse", "_out", "_out_with_lse")
 OPS: Final = tuple(
-    [f"{name}{form}" for name in ("attention", "paged_decode", "paged_prefill") for form in FORMS] + ["append_kv"]
+    [f"{name}{form}" for name in ("attention", "attention_varlen", "paged_decode", "paged_prefill") for form in FORMS] + ["append_kv"]
 )
 HEADS, KV_HEADS, WIDTH, PAGE_SIZE = 4, 2, 16, 16
 
@@ -62,6 +63,19 @@ def packed(counts: tuple[int, ...], lengths: tuple[int, ...]) -> dict[str, Any]:
     return paged(lengths) | {"q": draw(sum(counts), HEADS, WIDTH, seed=9), "cu_seqlens_q": offsets}
 
 
+def varlen(lengths: tuple[tuple[int, int], ...]) -> dict[str, Any]:
+    """Packed sequences of these numbers of queries and keys."""
+    offsets = torch.tensor([(0, 0), *lengths]).cumsum(0).int()
+    tokens, keys = offsets[-1].tolist()
+    return {
+        "q": draw(tokens, HEADS, WIDTH, seed=12),
+        "k": draw(keys, KV_HEADS, WIDTH, seed=13),
+        "v": draw(keys, KV_HEADS, WIDTH, seed=14),
+        "cu_seqlens_q": offsets[:, 0].contiguous(),
+        "cu_seqlens_k": offsets[:, 1].contiguous(),
+    }
+
+
 def new_tokens(count: int) -> dict[str, Any]:
     """Keys and values to append, the first and the last slot among those they go to."""
     caches = paged((0, 0))
@@ -96,8 +110,10 @@ def prefill_failure(found: torch.Tensor, tensors: dict[str, Any]) -> str | None:
     return compare(found, expected, error_limit(expected, eager, HALF))
 
 
+LONGEST: Final = {"max_seqlen_q": 8, "max_seqlen_k": 64}  # of packed sequences
 FUNCTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "attention": (autotune.attention, dict(zip("qkv", dense(9), strict=True))),
+    "attention_varlen": (partial(autotune.attention_varlen, **LONGEST), varlen(((3, 33), (5, 20)))),
     "paged_decode": (autotune.paged_decode, paged((33, 20))),
     "paged_prefill": (autotune.paged_prefill, packed((3, 5), (33, 20))),
 }
@@ -111,7 +127,9 @@ def op_of(name: str) -> Any:
 def arguments_of(name: str) -> tuple[Any, ...]:
     """Arguments of an op, in its order; what is optional is absent."""
     given: dict[str, Any]
-    if name.startswith("attention"):
+    if name.startswith("attention_varlen"):
+        given = varlen(((3, 33), (5, 20))) | LONGEST | {"causal": True}
+    elif name.startswith("attention"):
         given = dict(zip("qkv", dense(9), strict=True)) | {"causal": True}
     elif name.startswith("paged_decode"):
         given = paged((33, 20))

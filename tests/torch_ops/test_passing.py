@@ -13,6 +13,7 @@ from tests.torch_ops.calls import (
     FORMS,
     FUNCTIONS,
     HALF,
+    LONGEST,
     OPS,
     arguments_of,
     dense,
@@ -58,7 +59,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Answer:
 
 @each_function
 def test_eager_calls_go_straight_to_the_kernel(name: str, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
-    for op in ("ATTENTION", "PAGED_DECODE", "PAGED_PREFILL"):
+    for op in ("ATTENTION", "ATTENTION_VARLEN", "PAGED_DECODE", "PAGED_PREFILL"):
         monkeypatch.setattr(torch_ops, op, None)
     function, tensors = FUNCTIONS[name]
     out = torch.empty_like(tensors["q"])
@@ -92,12 +93,14 @@ PER_HEAD: dict[str, Any] = {name: torch.zeros(4) for name in ("sinks", "alibi_sl
 SCALES: dict[str, Any] = {name: torch.ones(2) for name in ("k_scale", "v_scale")}
 OPTIONS: dict[str, dict[str, Any]] = {  # that a kernel gets
     "attention": FEATURES,
+    "attention_varlen": {**FEATURES, "sinks": torch.zeros(4), "check": True},
     "paged_decode": {**PER_HEAD, **SCALES, **FEATURES, "check": True},
     "paged_prefill": {**PER_HEAD, **FEATURES, "check": True},
 }
 PAGED_FIELDS: dict[str, Any] = {"layout": "HND", "window": 5, "mean_context": 13}
 FIELDS: dict[str, dict[str, Any]] = {  # that are its shape's
     "attention": {"causal": True, "window": 5},
+    "attention_varlen": {"causal": True, "window": 5},
     "paged_decode": PAGED_FIELDS,
     "paged_prefill": PAGED_FIELDS,
 }
@@ -114,7 +117,7 @@ def test_arguments_keep_their_names(name: str, form: str, through: str, answer: 
     buffer = {"out": torch.empty_like(tensors["q"])} if "_out" in form else {}
     mixed = dict(reversed((tensors | options | fields | buffer).items()))
     if through == "op":
-        op_of(name + form)(**mixed)
+        op_of(name + form)(**mixed, **(LONGEST if name == "attention_varlen" else {}))
     else:
         with torch.autocast("cpu", dtype=HALF):
             function(**mixed, return_lse=form.endswith("lse"))

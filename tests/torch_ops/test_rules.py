@@ -25,7 +25,7 @@ from tests.torch_ops.calls import (
 )
 
 pytestmark = pytest.mark.usefixtures("serving")
-LSE_SIZES = {"attention": (2, 4, 9), "paged_decode": (2, 4), "paged_prefill": (8, 4)}
+LSE_SIZES = {"attention": (2, 4, 9), "attention_varlen": (8, 4), "paged_decode": (2, 4), "paged_prefill": (8, 4)}
 
 
 def moved(tensors: dict[str, Any], device: str) -> dict[str, Any]:
@@ -74,6 +74,19 @@ BAD: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]], type[Excep
         lambda t: t | {"out": t["k"]},
         InputMismatchError,
         r"out is \(2, 9, 2, 16\) float16; expected",
+    ),
+    "packed rank": (
+        "attention_varlen",
+        lambda t: t | {"q": t["q"][None]},
+        InputMismatchError,
+        r"have 4, 3, 3, 1 and 1 dimensions; expected packed \[T, H, D\]",
+    ),
+    "packed type": ("attention_varlen", lambda t: t | {"v": t["v"].float()}, InputMismatchError, "v is .* float32"),
+    "longest": (
+        "attention_varlen",
+        lambda t: t | {"max_seqlen_q": 3},
+        InputMismatchError,
+        "max_seqlen_q=3 is not allowed; expected 4 at least",
     ),
     "caches": ("paged_decode", lambda t: t | {"k_cache": t["q"]}, InputMismatchError, "have 3, 3, 4 and 2 dimensions"),
     "queries": (

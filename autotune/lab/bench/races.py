@@ -19,6 +19,7 @@ from autotune.registry import get_implementation, load_baselines, load_definitio
 from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.timing import ClockStopwatch
 from autotune.trial import Candidate, Status, Timing
+from autotune.varlen_shape import VarlenShape
 
 MIN_ROUNDS: Final = 5
 FEW_ROUNDS: Final = 3  # the least that have a median, where MIN_ROUNDS would take MANY times the seconds
@@ -103,6 +104,8 @@ def why_too_large(operation: Operation[Any], shape: Shape, room: int) -> str | N
     needed = operation.cost(shape).bytes
     if isinstance(shape, AttentionShape | PagedShape):
         needed += FP64_OUTPUTS * FP64_BYTES * shape.batch * shape.heads * shape.seq_q * shape.head_dim_v
+    if isinstance(shape, VarlenShape):
+        needed += FP64_OUTPUTS * FP64_BYTES * shape.batch * shape.heads * shape.mean_seq_q * shape.head_dim_v
     return _excess("inputs, output and its fp64 reference take", needed, room)
 
 

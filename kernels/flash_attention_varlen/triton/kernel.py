@@ -14,6 +14,7 @@ from autotune.kernels.known_calls import KnownCalls, Result
 from autotune.kernels.relaunch import observe
 from autotune.kernels.tensors import (
     check_apart,
+    check_device,
     check_out,
     launch_options,
     on_device_of,
@@ -79,9 +80,10 @@ class BoundVarlen:
         *given, sinks, scale, softcap, return_lse, out = arguments
         shape, tensors = self._shape, dict(zip(TENSORS, given, strict=True))
         check_fit(shape, tensors, sinks, scale=scale, softcap=softcap)
+        q = tensors["q"]
+        check_device(q.device, q.dtype)
         if check:
             check_lengths(tensors)
-        q = tensors["q"]
         if out is None:
             out = torch.empty((*q.shape[:2], shape.head_dim_v), dtype=q.dtype, device=q.device)
         else:

@@ -79,10 +79,12 @@ def lengths_failure(lengths: Sequence[tuple[int, int]], fields: dict[str, Any], 
     return None
 
 
-def many_failure(device: str) -> str | None:
-    """Run more sequences than a program looks at together, in every order."""
-    lengths = [(number % 3, number % 7) for number in range(600)]
-    lengths[411] = (40, 90)
+def many_failure(count: int, device: str) -> str | None:
+    """Run about as many sequences as a program looks at together, or more, most of them empty, in every order."""
+    lengths = [(0, 0)] * count
+    for number in (0, 100, 254, count - 2):
+        lengths[number] = (3, 7)
+    lengths[count - 1] = (40, 90)
     return lengths_failure(lengths, {"heads": 2, "kv_heads": 1}, device)
 
 
@@ -112,6 +114,26 @@ def neighbours_failure(device: str) -> str | None:
             for one, other in zip(whole, found, strict=True):
                 if not torch.equal(one[:20], other[:20]) or not torch.equal(one[53:], other[53:]):
                     return f"{order}: {name} of another sequence reached a result"
+    return None
+
+
+def graph_failure() -> str | None:
+    """Replay a captured launch after the offsets have changed: it computes the new division."""
+    inputs = DEFINITION.make_inputs(check_shape(HALF, [(20, 40), (30, 20), (10, 30)]), seed=1, device="cuda")
+    for order in ORDERS:
+        config, outputs = config_of(*order), DEFINITION.empty_outputs(inputs)
+        KERNEL.launch(config, inputs, outputs)  # compiles
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            KERNEL.launch(config, inputs, outputs)
+        for q_offsets, kv_offsets in (((0, 0, 45, 60), (0, 10, 90, 90)), ((0, 60, 60, 60), (0, 80, 85, 90))):
+            inputs.cu_seqlens_q.copy_(torch.tensor(q_offsets))
+            inputs.cu_seqlens_k.copy_(torch.tensor(kv_offsets))
+            graph.replay()
+            expected, eager = (truth(inputs, dtype)[0] for dtype in (torch.float64, torch.float16))
+            if (problem := compare(outputs[0], expected, error_limit(expected, eager, torch.float16))) is not None:
+                return f"{order}: {problem}"
     return None
 
 

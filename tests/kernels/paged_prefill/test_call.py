@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from autotune.errors import InputMismatchError, InvalidShapeError, NotDifferentiableError
-from autotune.kernels.paged_cache.call import check_offsets
 from autotune.kernels.paged_prefill.triton import KERNEL
+from autotune.kernels.tensors import check_offsets
 from autotune.shape import PagedShape
 from tests.contract.implementations.paged_prefill_triton import TINY
 from tests.contract.interpreting import interpret
@@ -85,10 +85,10 @@ def test_gradients_are_refused() -> None:
 def test_offsets_are_read_on_demand(offsets: list[int], message: str | None) -> None:
     given = torch.tensor(offsets, dtype=torch.int32)
     if message is None:
-        check_offsets(given, tokens=7)
+        check_offsets("cu_seqlens_q", given, 7, "queries")
         return
     with pytest.raises(InputMismatchError, match=message):
-        check_offsets(given, tokens=7)
+        check_offsets("cu_seqlens_q", given, 7, "queries")
 
 
 @pytest.mark.slow
