@@ -10,6 +10,7 @@ from autotune.console.shape_options import ShapeOptions, parse_sizes
 from autotune.console.shapes import KINDS, USUAL, Usual, describe, describe_model
 from autotune.errors import UsageError
 from autotune.shape import AttentionShape, PagedShape, Shape
+from autotune.varlen_shape import VarlenShape
 from tests import sample
 
 DECODE = PagedShape(batch=64, heads=32, kv_heads=8, max_context=8192, head_dim=128)
@@ -113,16 +114,69 @@ def test_each_option_of_a_cache_reaches_the_shape(given: dict[str, Any], changes
     assert paged_of(**given).as_dict() == {**DECODE.as_dict(), **changes}
 
 
-def test_every_option_is_shared_or_of_one_kind_and_a_field_of_no_shape_is_forgotten() -> None:
+VARLEN = VarlenShape(batch=16, heads=16, max_seq_q=1024, head_dim=128, causal=True)
+
+
+def varlen_of(**given: Any) -> VarlenShape:
+    (shape,) = shapes_of(operation="flash_attention_varlen", **given)
+    assert isinstance(shape, VarlenShape)
+    return shape
+
+
+VARLEN_OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "none": ({}, {}),
+    "seq": ({"seq": "4096"}, {"batch": 4, **dict.fromkeys(("max_seq_q", "mean_seq_q"), 4096)}),
+    "seq-kv": ({"seq_kv": 77}, {"max_seq_kv": 77}),
+    "mean": ({"mean_seq": 300}, {"mean_seq_q": 300}),
+    "means": ({"mean_seq": 300, "mean_seq_kv": 20}, {"mean_seq_q": 300, "mean_seq_kv": 20}),
+    "ragged": ({"ragged": True, "seq_kv": 64}, {"mean_seq_q": 512, "max_seq_kv": 64, "mean_seq_kv": 32}),
+    "ragged-one": ({"ragged": True, "batch": "1"}, {"batch": 1}),
+    "features": (
+        {"causal": False, "window": 9, "softcap": True, "sinks": True, "dtype": "fp16"},
+        {"causal": False, "window": 9, "softcap": True, "sinks": True, "dtype": "float16"},
+    ),
+    "heads": ({"heads": 8, "kv_heads": 2, "head_dim": 64}, {"heads": 8, "kv_heads": 2, "head_dim": 64}),
+    "model": ({"model": "gpt-oss-20b"}, {"heads": 64, "kv_heads": 8, "head_dim": 64, "sinks": True}),
+}
+
+
+@pytest.mark.parametrize(("given", "changes"), VARLEN_OPTIONS.values(), ids=VARLEN_OPTIONS)
+def test_each_option_of_packed_sequences_reaches_the_shape(given: dict[str, Any], changes: dict[str, Any]) -> None:
+    fields = VARLEN.as_dict()
+    followers = {"kv_heads": "heads", "max_seq_kv": "max_seq_q", "mean_seq_kv": "mean_seq_q", "head_dim_v": "head_dim"}
+    for name, source in followers.items():
+        if name not in changes and source in changes:
+            fields[name] = changes[source]
+    if "max_seq_kv" in changes and "mean_seq_kv" not in changes:
+        fields["mean_seq_kv"] = changes["max_seq_kv"]
+    assert varlen_of(**given).as_dict() == {**fields, **changes}
+
+
+def test_options_of_packed_sequences_exclude_each_other_and_are_named() -> None:
+    with pytest.raises(UsageError, match="--ragged and --mean-seq=9 exclude each other"):
+        varlen_of(ragged=True, mean_seq=9)
+    with pytest.raises(UsageError, match="--mean-seq=2048 is not allowed; expected an integer from 1 to 1024"):
+        varlen_of(mean_seq=2048)
+    with pytest.raises(UsageError, match="--mean-seq=9 is not for flash_attention; --mean-seq is for --operation "):
+        shape_of(mean_seq=9)
+    with pytest.raises(UsageError, match="--context='9' is not for flash_attention_varlen; --context is for"):
+        varlen_of(context="9")
+    with pytest.raises(UsageError, match="--sinks is not for flash_attention; --sinks is for --operation flash_attention"):
+        shape_of(sinks=True)
+
+
+def test_every_option_is_shared_or_of_some_kinds_and_a_field_of_no_shape_is_forgotten() -> None:
     names = {field.name for field in fields(ShapeOptions)}
-    own = [option for kind in KINDS.values() for option in kind.own]
-    assert sorted(own) == sorted(set(own))
-    assert set(own) < names
-    aliases = {"seq": "seq_q", "queries": "seq_q", "context": "max_context", "tp": "batch"}
-    said = {aliases.get(name, name) for name in names}
-    for shape_class in KINDS:
+    own = {option for kind in KINDS.values() for option in kind.own}
+    assert own < names
+    assert all(set(kind.own) - {option for other in KINDS.values() if other is not kind for option in other.own}
+               for kind in KINDS.values() if kind is not KINDS[AttentionShape])  # fmt: skip
+    said = {"batch" if name == "tp" else name for name in names}
+    for shape_class, kind in KINDS.items():
         # Values' width follows the model; varlen has no benchmark of its own.
-        assert {field.name for field in fields(shape_class)} - said <= {"head_dim_v", "varlen"}
+        known = {kind.renamed.get(field.name, field.name) for field in fields(shape_class)}
+        assert known - said <= {"head_dim_v", "varlen"}
+        assert set(kind.own) <= known | {"ragged"}
 
 
 def test_lists_of_batches_and_contexts_are_all_combined() -> None:
