@@ -1,9 +1,9 @@
 """Tune Triton attention kernels on your device, keep what was learned in Parquet, serve the best kernel for a shape.
 
 ``get_kernel(shape)`` reads the tables; ``attention``, ``attention_varlen``, ``paged_decode`` and ``paged_prefill`` pick
-by their tensors; ``append_kv`` and ``PagedKVCache`` fill paged caches; ``tune``, or ``autotune search`` on the command line, fills the
-tables; ``warm`` compiles ahead, ``stats`` and the logger ``autotune`` tell what a process is served. ``pull_tables``
-and ``tables_digest`` keep the servers of a fleet alike.
+by their tensors; ``append_kv`` and ``PagedKVCache`` fill paged caches; ``tune``, or ``autotune search`` on the command
+line, fills the tables; ``warm`` compiles ahead, ``stats`` and the logger ``autotune`` tell what a process is served.
+``pull_tables`` and ``tables_digest`` keep the servers of a fleet alike.
 """
 
 import importlib

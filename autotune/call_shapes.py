@@ -160,7 +160,9 @@ def _varlen_shape(
     features: tuple[bool, bool],
 ) -> VarlenShape:
     """Make the shape of a call, given the batch and its lengths, and the numbers and widths of heads."""
-    named: dict[str, Any] = dict(zip(("batch", "max_seq_q", "mean_seq_q", "max_seq_kv", "mean_seq_kv"), sizes, strict=True))
+    named: dict[str, Any] = dict(
+        zip(("batch", "max_seq_q", "mean_seq_q", "max_seq_kv", "mean_seq_kv"), sizes, strict=True)
+    )
     named |= zip(("heads", "head_dim", "kv_heads", "head_dim_v"), heads, strict=True)
     named |= zip(("softcap", "sinks"), features, strict=True)
     return VarlenShape(**named, dtype=dtype, causal=causal, window=window)

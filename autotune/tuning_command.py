@@ -13,8 +13,10 @@ from autotune.varlen_shape import VarlenShape
 OPTIONS: Final[Mapping[type[Shape], Mapping[str, str]]] = {
     AttentionShape: {"seq_q": "seq"},
     VarlenShape: {
-        **{"max_seq_q": "seq", "mean_seq_q": "mean_seq"},
-        **{"max_seq_kv": "seq_kv", "mean_seq_kv": "mean_seq_kv"},
+        "max_seq_q": "seq",
+        "mean_seq_q": "mean_seq",
+        "max_seq_kv": "seq_kv",
+        "mean_seq_kv": "mean_seq_kv",
     },
     PagedShape: {"seq_q": "queries", "max_context": "context"},
 }

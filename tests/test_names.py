@@ -33,7 +33,10 @@ SHARED: Final = {
     "report": {"benchmarks/live", "benchmarks/search_efficiency"},
     "rows": {"autotune/table", "kernels/tiles"},
     "store": {"autotune/table", "kernels/paged_cache"},
-    "triton": {f"search_spaces/{each}" for each in ("flash_attention", "flash_attention_varlen", "paged_decode", "paged_prefill")},
+    "triton": {
+        f"search_spaces/{each}"
+        for each in ("flash_attention", "flash_attention_varlen", "paged_decode", "paged_prefill")
+    },
     "varlen": {"autotune", "autotune/torch_ops"},
     "winners": {"autotune/console", "autotune/table"},
 }

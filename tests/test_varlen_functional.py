@@ -57,10 +57,8 @@ def given(tokens: int = 90, keys: int = 120, **replaced: Any) -> dict[str, Any]:
     } | replaced
 
 
-FIRST = VarlenShape(
-    **{"batch": 4, "heads": 8, "kv_heads": 2, "head_dim": 64, "head_dim_v": 32, "dtype": "fp16"},
-    **{"max_seq_q": 64, "mean_seq_q": 32, "max_seq_kv": 64, "mean_seq_kv": 40},
-)
+SIZES: dict[str, Any] = {"batch": 4, "heads": 8, "kv_heads": 2, "head_dim": 64, "head_dim_v": 32, "dtype": "fp16"}
+FIRST = VarlenShape(**SIZES, max_seq_q=64, mean_seq_q=32, max_seq_kv=64, mean_seq_kv=40)
 
 
 def test_the_pick_is_made_once_for_batches_alike(picked: list[Any]) -> None:
@@ -105,7 +103,11 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "window": ({"window": 0}, InvalidShapeError, "window=0 is not allowed"),
     "causal": ({"causal": 1}, InvalidShapeError, "causal=1 is not allowed; expected True or False"),
     "no number": ({"max_seqlen_q": 60.0}, InputMismatchError, "max_seqlen_q=60.0 is not allowed; expected an integer"),
-    "negative": ({"max_seqlen_k": -1}, InputMismatchError, "max_seqlen_k=-1 is not allowed; expected an integer from 0"),
+    "negative": (
+        {"max_seqlen_k": -1},
+        InputMismatchError,
+        "max_seqlen_k=-1 is not allowed; expected an integer from 0",
+    ),
     "too short": (
         {"max_seqlen_k": 39},
         InputMismatchError,

@@ -18,7 +18,13 @@ SHAPE = VarlenShape(**SIZES, mean_seq_q=900, causal=True)
 
 def test_fields_follow_others() -> None:
     even = VarlenShape(batch=4, heads=8, max_seq_q=512, head_dim=64)
-    assert (even.kv_heads, even.mean_seq_q, even.max_seq_kv, even.mean_seq_kv, even.head_dim_v) == (8, 512, 512, 512, 64)
+    assert (even.kv_heads, even.mean_seq_q, even.max_seq_kv, even.mean_seq_kv, even.head_dim_v) == (
+        8,
+        512,
+        512,
+        512,
+        64,
+    )
     assert (SHAPE.max_seq_kv, SHAPE.mean_seq_kv) == (4096, 900)
     crossed = VarlenShape(**SIZES, mean_seq_q=900, max_seq_kv=77)
     assert crossed.mean_seq_kv == 77

@@ -47,7 +47,9 @@ class ShapeOptions:
         "Any shape by the fields of its class, rows=4096,width=4096, instead of the options below; rows=64,128 or "
         "rows=64,...,4096 are several, and it may be repeated. Without --operation the one that has these fields."
     )
-    seq: str | None = _declare("Dense, varlen: lengths, 1024, 512,1024 or 512,...,16384; varlen: of the longest sequence.", SEQ)
+    seq: str | None = _declare(
+        "Dense, varlen: lengths, 1024, 512,1024 or 512,...,16384; varlen: of the longest sequence.", SEQ
+    )
     seq_kv: int | None = _declare("Dense, varlen: key length, where it differs from --seq.", kind=integer())
     mean_seq: int | None = _declare("Varlen: mean queries of a sequence.", "--seq", kind=integer())
     mean_seq_kv: int | None = _declare("Varlen: mean keys of a sequence.", "--mean-seq, or --seq-kv", kind=integer())

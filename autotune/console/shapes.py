@@ -32,8 +32,9 @@ from autotune.varlen_shape import VarlenShape
 class Kind(NamedTuple):
     """A class of shapes, and its description by options.
 
-    ``own`` are the options that not every class has, ``renamed`` the fields whose option has another name, ``usual`` the
-    heads where no model is named, ``is_cached`` whether the keys lie in a cache, which only a model that generates has.
+    ``own`` are the options that not every class has, ``renamed`` the fields whose option has another name, ``usual``
+    the heads where no model is named, ``is_cached`` whether the keys lie in a cache, which only a model that generates
+    has.
     """
 
     own: tuple[str, ...]

@@ -30,7 +30,7 @@ def _make_results(*, return_lse: bool, out: torch.Tensor | None, **given: Any) -
     sizes = (*q.shape[:2], tensors["v"].shape[2])
     if is_known(given):
         longest, features = (given["max_seqlen_q"], given["max_seqlen_k"]), (softcap is not None, sinks is not None)
-        shape = varlen_shape(*tensors.values(), longest, given["causal"], given["window"], features)
+        shape = varlen_shape(*(*tensors.values(), longest, given["causal"], given["window"], features))
         check_fit(shape, tensors, sinks, scale=given["scale"], softcap=softcap)
         if out is not None:
             check_out(out, sizes, {"q": q}, contiguous=True)

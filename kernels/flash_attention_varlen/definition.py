@@ -1,4 +1,4 @@
-"""Attention over packed sequences on tensors: random inputs, outputs, and the reference that defines what is correct."""
+"""Attention over packed sequences on tensors: random inputs, outputs, and the reference that defines correct."""
 
 from typing import Final
 

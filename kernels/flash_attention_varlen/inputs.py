@@ -35,7 +35,7 @@ class Inputs:
     sinks: torch.Tensor | None = None
 
     @property
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[Any, ...]:
         """The tensors that launch and reference take by position."""
         return self.q, self.k, self.v, self.cu_seqlens_q, self.cu_seqlens_k
 

@@ -33,10 +33,10 @@ ADDRESS_REGISTERS: Final = 48  # beside the live values: as of dense attention, 
 
 # As in ``search_spaces.flash_attention.triton``, by the same rule.
 TILES_OF_16_BITS: Final[compiled_tiles.Tiles] = {
-    "large": ((64, 128, 4, 3), (128, 64, 8, 3), (64, 16, 4, 3)),
+    "large": ((64, 64, 4, 3), (64, 32, 4, 3), (64, 16, 4, 2)),
     "small": ((64, 32, 4, 3), (128, 64, 8, 3), (128, 16, 8, 2)),
     "small with tensor maps": ((128, 64, 4, 3), (128, 64, 8, 3), (128, 16, 8, 2)),
-    "waves": ((128, 128, 4, 1), (64, 64, 4, 1), (64, 32, 4, 1)),
+    "waves": ((128, 32, 4, 1), (64, 128, 4, 1), (64, 32, 4, 1)),
 }
 TILES_OF_FLOAT32: Final[compiled_tiles.Tiles] = {
     "large": ((32, 16, 2, 3), (32, 16, 2, 1), (16, 16, 1, 1)),

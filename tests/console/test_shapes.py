@@ -161,7 +161,9 @@ def test_options_of_packed_sequences_exclude_each_other_and_are_named() -> None:
         shape_of(mean_seq=9)
     with pytest.raises(UsageError, match="--context='9' is not for flash_attention_varlen; --context is for"):
         varlen_of(context="9")
-    with pytest.raises(UsageError, match="--sinks is not for flash_attention; --sinks is for --operation flash_attention"):
+    with pytest.raises(
+        UsageError, match="--sinks is not for flash_attention; --sinks is for --operation flash_attention"
+    ):
         shape_of(sinks=True)
 
 

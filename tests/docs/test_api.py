@@ -44,7 +44,9 @@ def test_a_function_says_what_it_raises_and_shows_a_call(name: str) -> None:
     assert [each for each in arguments if not re.search(rf"\b{each}\b", text)] == []
 
 
-@pytest.mark.parametrize("name", ["append_kv", "attention", "attention_varlen", "merge_attention", "paged_decode", "paged_prefill"])
+@pytest.mark.parametrize(
+    "name", ["append_kv", "attention", "attention_varlen", "merge_attention", "paged_decode", "paged_prefill"]
+)
 def test_a_function_of_tensors_says_their_sizes_and_types(name: str) -> None:
     text = inspect.getdoc(getattr(autotune, name)) or ""
     assert re.search(r"``(q |k )?\[[^\]]+\]``", text), "no sizes"

@@ -48,10 +48,8 @@ def test_configs_are_valid_unique_and_hold_the_default(arch: str) -> None:
     assert all(len(SPACE.hints(config, shape, device)) == 5 for config in configs)
 
 
-VALID = Config(
-    **{"BLOCK_Q": 128, "BLOCK_K": 64, "sequences": "longest", "order": "head"},
-    **{"num_warps": 8, "num_stages": 3, "loads": "pointer"},
-)
+TILE: dict[str, Any] = {"BLOCK_Q": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}
+VALID = Config(**TILE, sequences="longest", order="head", loads="pointer")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +75,8 @@ def test_reject_names_the_value_and_the_limit(
 
 
 @pytest.mark.parametrize(
-    ("batch", "longest", "mean"), [(1, 900, 7), (7, 900, 900), (64, 8192, 1000), (100, 8192, 5000), (2, 50, 25), (9, 8, 1)]
+    ("batch", "longest", "mean"),
+    [(1, 900, 7), (7, 900, 900), (64, 8192, 1000), (100, 8192, 5000), (2, 50, 25), (9, 8, 1)],
 )
 def test_lengths_have_the_longest_and_the_mean(batch: int, longest: int, mean: int) -> None:
     lengths = spread_lengths(batch, longest, mean)

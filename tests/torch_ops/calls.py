@@ -20,7 +20,8 @@ from tests.kernels.numerics import compare, dense_attention
 HALF: Final = torch.float16
 FORMS: Final = ("", "_with_lse", "_out", "_out_with_lse")
 OPS: Final = tuple(
-    [f"{name}{form}" for name in ("attention", "attention_varlen", "paged_decode", "paged_prefill") for form in FORMS] + ["append_kv"]
+    [f"{name}{form}" for name in ("attention", "attention_varlen", "paged_decode", "paged_prefill") for form in FORMS]
+    + ["append_kv"]
 )
 HEADS, KV_HEADS, WIDTH, PAGE_SIZE = 4, 2, 16, 16
 

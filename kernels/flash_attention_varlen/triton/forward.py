@@ -62,7 +62,9 @@ def _attend(
             scores = hide_keys(scores, present[None, :], ahead, window, FEATURES.causal, FEATURES.window)
         state, weights = fold_scores(state, scores, factor, MASKED)
         v_tile = load_rows(values, row, BLOCK_K, WIDTHS.v, WIDTHS.padded_v, MASKED, FEATURES.descriptor)
-        if MASKED and FEATURES.descriptor:  # which loads the next sequence's rows, whose weights are 0: but 0 x NaN is NaN
+        if (
+            MASKED and FEATURES.descriptor
+        ):  # which loads the next sequence's rows, whose weights are 0: but 0 x NaN is NaN
             v_tile = tl.where(present[:, None], v_tile, tl.zeros_like(v_tile))
         state = fold_values(state, weights, v_tile)
     return state
@@ -105,7 +107,8 @@ def flash_attention_varlen_forward(
 ):  # fmt: skip
     """Compute one tile a program: ``q [T, H, D]``, ``out [T, H, D_v]``, ``log_sum_exp`` fp32 ``[T, H]``.
 
-    ``k`` and ``v`` are pointers or tensor descriptors of ``[1, T, H_kv, D]``. Whatever offsets say, a sequence has no more queries than ``tokens`` and no more keys than ``key_tokens``.
+    ``k`` and ``v`` are pointers or tensor descriptors of ``[1, T, H_kv, D]``. Whatever offsets say, a sequence has no
+    more queries than ``tokens`` and no more keys than ``key_tokens``.
     """
     program = tl.program_id(0)
     if FEATURES.heads_together:

@@ -95,7 +95,7 @@ class BoundVarlen:
             if self._options["loads"] == "descriptor":
                 require_context(q.device)
             launch(
-                *(*given, out, lse),
+                *(q, tensors["k"], tensors["v"], tensors["cu_seqlens_q"], tensors["cu_seqlens_k"], out, lse),
                 causal=shape.causal,
                 scale=shape.head_dim**-0.5 if scale is None else scale,
                 window=shape.window,
@@ -111,7 +111,7 @@ class VarlenKernel:
 
     def launch(self, config: Config, inputs: Inputs, outputs: tuple[torch.Tensor, ...]) -> None:
         lse = outputs[1] if len(outputs) > 1 else None
-        launch(*inputs.tensors, outputs[0], lse, **inputs.features, options=launch_options(config))
+        launch(*(*inputs.tensors, outputs[0], lse), **inputs.features, options=launch_options(config))
 
     def warmup(self, config: Config, shape: VarlenShape, *, every_output: bool = False) -> Sequence[Any]:
         """Compile over tensors of the meta device; strides are those of contiguous tensors."""
@@ -120,7 +120,7 @@ class VarlenKernel:
         out = inputs.q.new_empty((*sizes, shape.head_dim_v))
         lse = inputs.q.new_empty(sizes, dtype=torch.float32) if every_output else None
         options = launch_options(config)
-        return (launch(*inputs.tensors, out, lse, **inputs.features, options=options, compile_only=True),)
+        return (launch(*(*inputs.tensors, out, lse), **inputs.features, options=options, compile_only=True),)
 
     def bind(self, config: Config, shape: VarlenShape) -> Callable[..., Any]:
         return BoundVarlen(config, shape)

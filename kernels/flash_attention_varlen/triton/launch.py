@@ -38,8 +38,8 @@ def launch(
     ``options`` are the parameters of a config without those that do not apply. The grid depends on sizes and options
     alone: it has room for the tiles of any division of the queries among the sequences. So a CUDA graph may hold the
     launch, and programs without a tile end at once. Tensor descriptors need base addresses and strides that are
-    multiples of 16 bytes; other keys and values are loaded by pointer under the same config. With ``compile_only`` nothing runs and the tensors may be on the
-    meta device; the compiled kernel is returned.
+    multiples of 16 bytes; other keys and values are loaded by pointer under the same config. With ``compile_only``
+    nothing runs and the tensors may be on the meta device; the compiled kernel is returned.
     """
     if out.numel() == 0:
         return None

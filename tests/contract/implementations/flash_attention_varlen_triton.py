@@ -7,8 +7,13 @@ from autotune.varlen_shape import VarlenShape
 from tests.contract.planting import Gate, Mutant, Planted
 
 SIZES: Final[dict[str, Any]] = {
-    **{"batch": 3, "heads": 4, "kv_heads": 2, "max_seq_q": 120, "mean_seq_q": 60},
-    **{"head_dim": 32, "dtype": "float16"},
+    "batch": 3,
+    "heads": 4,
+    "kv_heads": 2,
+    "max_seq_q": 120,
+    "mean_seq_q": 60,
+    "head_dim": 32,
+    "dtype": "float16",
 }
 SHAPES: Final = {
     "causal": VarlenShape(**SIZES, causal=True),
@@ -30,7 +35,7 @@ MUTANTS: Final = (
     Mutant("one head for all", FORWARD, "begin + queries, heads, kv_heads", "begin + queries, kv_head, kv_heads",
            "causal"),
     Mutant("keys of the first sequence", FORWARD, "row = first_key + key", "row = key", "full"),
-    Mutant("keys of the queries' sequence", FORWARD, "first_key, length = locate_sequences(cu_seqlens_k,",
+    Mutant("keys by the offsets of queries", FORWARD, "first_key, length = locate_sequences(cu_seqlens_k,",
            "first_key, length = locate_sequences(cu_seqlens_q,", "full"),
     Mutant("keys of the next sequence", FORWARD, "present = first_key + columns <",
            "present = first_key + columns <=", "full"),

@@ -93,7 +93,7 @@ def strides_failure(device: str) -> str | None:
     inputs = DEFINITION.make_inputs(check_shape(HALF, [(40, 40), (7, 7), (0, 0)]), seed=1, device=device)
     tokens, width = inputs.q.shape[0], HALF.head_dim
     fused = inputs.q.new_full((tokens, 9, width + 8), math.nan)
-    slices = {"q": fused[:, :4, :width], "k": fused[:, 4:6, :width], "v": fused[:, 6:8, :width]}
+    slices: dict[str, Any] = {"q": fused[:, :4, :width], "k": fused[:, 4:6, :width], "v": fused[:, 6:8, :width]}
     for name, room in slices.items():
         room.copy_(getattr(inputs, name))
     found = launched(replace(inputs, **slices))
@@ -108,7 +108,7 @@ def neighbours_failure(device: str) -> str | None:
         config = config_of(*order)
         whole = launched(inputs, config)
         for name in ("q", "k", "v"):
-            spoiled = {each: getattr(inputs, each).clone() for each in ("q", "k", "v")}
+            spoiled: dict[str, Any] = {each: getattr(inputs, each).clone() for each in ("q", "k", "v")}
             spoiled[name][20:53] = math.nan
             found = launched(replace(inputs, **spoiled), config)
             for one, other in zip(whole, found, strict=True):
@@ -150,9 +150,11 @@ def hostile_failure(name: str, device: str) -> str | None:
     q_offsets, kv_offsets = HOSTILE[name]
     inputs = DEFINITION.make_inputs(check_shape(HALF, [(20, 30), (30, 30), (10, 30)]), seed=0, device=device)
     room = {each: torch.full((400, *getattr(inputs, each).shape[1:]), math.nan).half() for each in ("k", "v")}
-    placed = {each: rows.to(device)[:90].copy_(getattr(inputs, each)) for each, rows in room.items()}
+    placed: dict[str, Any] = {each: rows.to(device)[:90].copy_(getattr(inputs, each)) for each, rows in room.items()}
     changed = {"cu_seqlens_q": q_offsets, "cu_seqlens_k": kv_offsets}
-    offsets = {each: torch.tensor(values, dtype=torch.int32, device=device) for each, values in changed.items()}
+    offsets: dict[str, Any] = {
+        each: torch.tensor(values, dtype=torch.int32, device=device) for each, values in changed.items()
+    }
     for order in ORDERS:
         out = inputs.q.new_full((110, *inputs.q.shape[1:]), -7.0)
         KERNEL.launch(config_of(*order), replace(inputs, **placed, **offsets), (out[:60],))

@@ -88,7 +88,10 @@ def test_gradients_are_refused() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"cu_seqlens_q": [0, 8, 7]}, r"cu_seqlens_q\[2\]=7 is less than 8 before it; expected offsets that never fall"),
+        (
+            {"cu_seqlens_q": [0, 8, 7]},
+            r"cu_seqlens_q\[2\]=7 is less than 8 before it; expected offsets that never fall",
+        ),
         ({"cu_seqlens_q": [1, 3, 7]}, "cu_seqlens_q begins with 1 and ends with 7; expected 0 and the 7 queries"),
         ({"cu_seqlens_k": [0, 3, 8]}, "cu_seqlens_k begins with 0 and ends with 8; expected 0 and the 9 keys"),
     ],

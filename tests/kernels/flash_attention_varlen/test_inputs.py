@@ -13,7 +13,9 @@ from autotune.search_spaces.flash_attention_varlen.operation import lengths_of
 from autotune.varlen_shape import VarlenShape
 from tests.kernels.flash_attention_varlen.numerics import truth
 
-SHAPE = VarlenShape(batch=6, heads=4, kv_heads=2, max_seq_q=40, mean_seq_q=15, max_seq_kv=90, mean_seq_kv=30, head_dim=8)
+SHAPE = VarlenShape(
+    batch=6, heads=4, kv_heads=2, max_seq_q=40, mean_seq_q=15, max_seq_kv=90, mean_seq_kv=30, head_dim=8
+)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
