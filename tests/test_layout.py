@@ -24,8 +24,8 @@ LINKS: Final = ("kernels", "search_spaces", "results")
 # the floors below and in its own room; rooms of one floor do not know each other. A new module needs a room here.
 FLOORS: Final = (
     (
-        "version redaction errors rounding dtypes shape varlen_shape device space trial likeness operation implementation platforms "
-        "units sheets tuning_command package_files",
+        "version redaction errors rounding dtypes shape varlen_shape device space trial likeness operation "
+        "implementation platforms units sheets tuning_command package_files",
     ),
     ("models",),
     ("search_spaces",),
