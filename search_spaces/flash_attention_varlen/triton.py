@@ -34,7 +34,7 @@ ADDRESS_REGISTERS: Final = 48  # beside the live values: as of dense attention, 
 # As in ``search_spaces.flash_attention.triton``, by the same rule.
 TILES_OF_16_BITS: Final[compiled_tiles.Tiles] = {
     "large": ((64, 64, 4, 3), (64, 32, 4, 3), (64, 16, 4, 2)),
-    "small": ((64, 32, 4, 3), (128, 64, 8, 3), (128, 16, 8, 2)),
+    "small": ((128, 32, 8, 3), (128, 64, 8, 3), (128, 16, 8, 2)),
     "small with tensor maps": ((64, 32, 4, 3), (64, 16, 4, 3), (128, 16, 8, 2)),
     "waves": ((128, 32, 4, 1), (64, 128, 4, 1), (64, 32, 4, 1)),
 }

@@ -10,6 +10,7 @@ import pytest
 from tests.contract.interpreting import interpret
 from tests.kernels.flash_attention_varlen.numerics import (
     HOSTILE,
+    ORDERS,
     graph_failure,
     hostile_failure,
     lengths_failure,
@@ -56,14 +57,16 @@ def test_gpu_lengths_are_right_in_every_order(lengths: Lengths, fields: dict[str
 
 
 @pytest.mark.slow
-def test_interpreted_sequences_are_found_among_many() -> None:
-    assert interpret(many_failure, 270, "cpu") is None
+@pytest.mark.parametrize("order", [ORDERS[0], ORDERS[2]], ids=lambda order: order[0])
+def test_interpreted_sequences_are_found_among_many(order: tuple[str, str, str]) -> None:
+    assert interpret(many_failure, 258, order, "cpu") is None
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("count", [255, 256, 257, 600])
-def test_gpu_sequences_are_found_among_many(count: int) -> None:
-    assert many_failure(count, "cuda") is None
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+@pytest.mark.parametrize("count", [256, 257, 258, 600])
+def test_gpu_sequences_are_found_among_many(count: int, order: tuple[str, str, str]) -> None:
+    assert many_failure(count, order, "cuda") is None
 
 
 @pytest.mark.slow
