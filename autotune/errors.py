@@ -1,5 +1,7 @@
 """Every exception that autotune raises on purpose, and texts and classes of those of others."""
 
+import difflib
+from collections.abc import Iterable
 from typing import Final
 
 MESSAGE_LIMIT: Final = 500  # characters of somebody else's message
@@ -25,6 +27,17 @@ def one_line(error: BaseException) -> str:
         'RuntimeError: no kernel'
     """
     return printable(" ".join(f"{type(error).__name__}: {error}".split()))[:MESSAGE_LIMIT]
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return what an error adds to a name that is likely a misspelling of a known one, else "".
+
+    Example:
+        >>> suggestion("BLOK", ["BLOCK", "num_warps"])
+        " (did you mean 'BLOCK'?)"
+    """
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def is_toolchain_refusal(error: BaseException) -> bool:

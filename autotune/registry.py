@@ -318,7 +318,9 @@ def _load(path: str) -> Any:
     except (Exception, SystemExit) as error:  # of a package of somebody else's, which may raise anything
         if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "triton"):
             raise missing_package(error.name) from None
-        text = f"reference={path!r} cannot be loaded: {one_line(error)}; expected {EXPECTED}"
+        text = f"reference={path!r} cannot be loaded: {one_line(error)}"
+        if not isinstance(error, AutotuneError):  # which says itself what it expected
+            text += f"; expected {EXPECTED}"
         raise UnknownNameError(text) from error
 
 

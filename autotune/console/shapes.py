@@ -20,7 +20,7 @@ from autotune.console.shape_options import (
     own_options,
     parse_sizes,
 )
-from autotune.errors import InvalidShapeError, UsageError
+from autotune.errors import AutotuneError, InvalidShapeError, UsageError
 from autotune.models import ModelShape, find_model
 from autotune.operation import Operation
 from autotune.registry import get_operation, load_reference, operation_names
@@ -182,8 +182,11 @@ def _with_kernel(options: ShapeOptions) -> ShapeOptions:
     try:
         operation = load_reference(f"{options.kernel}.operation")
     except UsageError as error:
-        why = "is no reference" if error.__cause__ is None else f"cannot be imported: {error.__cause__}"
-        raise type(error)(f"--kernel={options.kernel!r} {why}; {expected}") from error
+        cause = error.__cause__
+        why = "is no reference" if cause is None else f"cannot be imported: {cause}"
+        if not isinstance(cause, AutotuneError):  # which says itself what it expected
+            why += f"; {expected}"
+        raise type(error)(f"--kernel={options.kernel!r} {why}") from error
     if not isinstance(operation, Operation):
         raise UsageError(f"--kernel={options.kernel!r} has no operation; {expected}")
     return replace(options, kernel=None, operation=operation.name)

@@ -8,7 +8,7 @@ import torch
 
 from autotune.decorated.key_shapes import JOINT, KernelShape, dtype_name
 from autotune.decorated.signature import Signature
-from autotune.errors import InvalidShapeError, UsageError
+from autotune.errors import InvalidShapeError, UsageError, suggestion
 
 Inputs = Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]
 STRIDE: Final = "stride"
@@ -78,7 +78,8 @@ class Maker:
     def _check_declared(self, inputs: Mapping[str, Any]) -> None:
         for name, said in inputs.items():
             if name not in self._wanted:
-                raise UsageError(f"inputs has {name!r}, which is no argument here; expected {', '.join(self._wanted)}")
+                expected = f"{suggestion(name, self._wanted)}; expected {', '.join(self._wanted)}"
+                raise UsageError(f"inputs has {name!r}, which is no argument here{expected}")
             unknown = [
                 each
                 for each in (said if isinstance(said, tuple) else ())

@@ -40,10 +40,20 @@ def decorate(**given: Any) -> DecoratedKernel:
         ),
         ({"prune_configs_by": {"top_k": 0}}, "'top_k'.=0 is not allowed"),
         ({"do_bench": print}, r"do_bench=.* is not allowed: times are taken by the engine"),
-        ({"speed": 1}, "speed is no argument of tuned"),
+        ({"speed": 1}, "speed is no argument of tuned; expected configs, key, "),
+        ({"refrence": print}, r"refrence is no argument of tuned \(did you mean 'reference'\?\); expected configs"),
+        (
+            {"configs": [triton.Config({"BLOK": 64, "ADDED": 0})]},
+            r"configs has 'BLOK', no parameter of broken \(did you mean 'BLOCK'\?\): x_ptr, out_ptr, size",
+        ),
+        ({"configs": None, "parameters": {"num_wraps": [4]}}, r"parameters has 'num_wraps', .* mean 'num_warps'\?"),
+        ({"reference": lambda x: x}, "reference= takes 'x'.*; expected some of x_ptr, out_ptr, size, by name"),
+        ({"reference": lambda size, BLOCK: size}, "reference= takes 'BLOCK'"),
+        ({"reference": lambda x_ptr, /: x_ptr}, "reference= takes 'x_ptr' by position alone"),
+        ({"reference": torch.mul}, "does not say what its parameters are; expected a function of some of x_ptr"),
         (
             {"inputs": {"z_ptr": ("size",)}},
-            "inputs has 'z_ptr', which is no argument here; expected x_ptr, out_ptr",
+            "inputs has 'z_ptr', which is no argument here .*; expected x_ptr, out_ptr",
         ),
         ({"inputs": {"x_ptr": ("length",)}}, "has 'length'; expected integers, names of the key .size."),
     ],
@@ -51,6 +61,11 @@ def decorate(**given: Any) -> DecoratedKernel:
 def test_the_decorator(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         decorate(**given)
+
+
+def test_options_of_any_vendor_are_no_mistake_nor_what_a_reference_takes_by_default() -> None:
+    configs = [triton.Config({"BLOCK": 64, "ADDED": 0, "waves_per_eu": 2})]
+    decorate(configs=configs, reference=lambda x_ptr, eps=1e-6, **others: x_ptr)
 
 
 def test_what_is_no_kernel() -> None:

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -216,3 +217,13 @@ def test_what_is_no_kernel_is_refused_by_name(
     code, _, error = run("lookup", "--kernel", reference, "--shape", "size=1")
     assert code == 2
     assert message in error
+
+
+def test_a_mistake_of_a_decorator_is_told_as_it_is(
+    run: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mistaken.py").write_text("from autotune import tuned\ntuned(configs=[], key=[])\n")
+    for options in (["--kernel", "mistaken:kernel"], ["--import", "mistaken"]):
+        _, _, error = run("lookup", *options, "--shape", "size=1")
+        assert error.endswith("configs=[] is empty; expected at least one triton.Config\n")
