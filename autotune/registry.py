@@ -18,7 +18,7 @@ from autotune.errors import (
     UsageError,
     one_line,
 )
-from autotune.implementation import Implementation, Kernel
+from autotune.implementation import Implementation, Kernel, source_hash
 from autotune.operation import Baseline, Definition, Operation
 from autotune.shape import Shape
 
@@ -44,10 +44,13 @@ _implementations: dict[tuple[str, str], str] = {
     ("paged_prefill", "triton"): "autotune.search_spaces.paged_prefill.triton:IMPLEMENTATION",
 }
 
+_loaded: Final[dict[str, Any]] = {}  # by reference
+
 FORM: Final = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"  # of a reference
 EXPECTED: Final = "'module:attribute', such as 'my_package.space:IMPLEMENTATION', of a module that can be imported here"
 
-on_registered: Final[list[Callable[[], None]]] = []  # called after a new implementation: what forgets older answers
+# Called with the operation of an implementation that is new, or defined again: what forgets older answers.
+on_registered: Final[list[Callable[[str], None]]] = []
 
 
 def register(name: str, operation: str) -> None:
@@ -88,8 +91,26 @@ def register_implementation(operation: str, name: str, implementation: str) -> N
     if (found := _implementations.setdefault((operation, name), implementation)) != implementation:
         taken = f"implementation={name!r} of {operation} is registered already as {found}"
         raise UnknownNameError(f"{taken}; choose another name")
-    for forget in on_registered if is_new else ():
-        forget()
+    if is_new:
+        _tell_registered(operation)
+
+
+def redefine(operation: str, reference: str) -> None:
+    """Forget what the attributes of a reference were loaded as: it is defined again under its name, as in a notebook.
+
+    Until now the objects from before were served to all who ask by name.
+    """
+    stale = [path for path in list(_loaded) if path.startswith(f"{reference}.")]
+    for path in stale:
+        _loaded.pop(path, None)
+    if stale:
+        source_hash.cache_clear()
+        _tell_registered(operation)
+
+
+def _tell_registered(operation: str) -> None:
+    for forget in on_registered:
+        forget(operation)
 
 
 def _require_form(reference: str, what: str) -> None:
@@ -310,8 +331,13 @@ def _scan() -> dict[str, tuple[EntryPoint, ...]]:
     return {group: tuple(found.select(group=group)) for group in ENTRY_POINT_GROUPS}
 
 
-@cache
 def _load(path: str) -> Any:
+    if path not in _loaded:
+        _loaded[path] = _resolve(path)
+    return _loaded[path]
+
+
+def _resolve(path: str) -> Any:
     module, _, attributes = path.partition(":")
     try:
         return reduce(_attribute, attributes.split("."), _module(module))

@@ -143,7 +143,9 @@ def tuned(
 def _check_others(others: Mapping[str, Any]) -> None:
     for name, value in others.items():
         if name not in ACCEPTED and name not in REFUSED:
-            taken = [each for each, kind in inspect.signature(tuned).parameters.items() if kind.kind != kind.VAR_KEYWORD]
+            taken = [
+                each for each, kind in inspect.signature(tuned).parameters.items() if kind.kind != kind.VAR_KEYWORD
+            ]
             raise UsageError(f"{name} is no argument of tuned{suggestion(name, taken)}; expected {', '.join(taken)}")
         if name in REFUSED and value is not None:
             raise UsageError(f"{name}={value!r} is not allowed: {REFUSED[name]}; leave it out")

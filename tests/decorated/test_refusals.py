@@ -1,5 +1,6 @@
 """The decorator, a shape and a call refuse bad values by the argument's name, its value and what is allowed."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -7,7 +8,8 @@ import torch
 import triton
 
 from autotune.decorated import DecoratedKernel, tuned
-from autotune.errors import InvalidShapeError, UsageError
+from autotune.device import NVIDIA_H200
+from autotune.errors import InvalidShapeError, MissingDependencyError, UsageError
 from tests.outside.broken_kernel import broken
 from tests.outside.decorated_kernels import scale, step, total, transpose
 
@@ -136,3 +138,18 @@ def test_sizes_of_checks_are_small_and_off_every_tile_where_the_kernel_masks() -
     assert [each.size for each in definition.check_shapes(scale.shape_class(size=4096))] == [512, 333]
     assert [each.size for each in definition.check_shapes(scale.shape_class(size=100_000))] == [672, 333]
     assert [each.size for each in definition.check_shapes(scale.shape_class(size=1))] == [1]
+
+
+def test_a_launch_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object, **__: object) -> None:
+        raise RuntimeError("0 active drivers ([]). There should only be one.")
+
+    monkeypatch.setattr(scale, "fn", SimpleNamespace(run=run))
+    monkeypatch.setattr(scale.launched, "_kernel", SimpleNamespace(run=run))
+    x, message = torch.empty(4), "scale: no GPU is visible to launch on; .* TRITON_INTERPRET=1"
+    with pytest.raises(MissingDependencyError, match=message):
+        scale[(1,)](x, x, 4, 1.0)
+    shape = scale.shape_class(size=4, dtype="float32")
+    call = scale.launched.bind(scale.implementation.space.default(shape, NVIDIA_H200), shape)
+    with pytest.raises(MissingDependencyError, match=message):
+        call(x, x, 4, 1.0)

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -10,11 +11,12 @@ from typing import Any, Final
 import pytest
 import torch
 
-from autotune import dispatch, platforms
+from autotune import dispatch, platforms, tuning
 from autotune.cli.app import main
 from autotune.decorated import DecoratedKernel, kernel
 from autotune.errors import MissingDependencyError
 from autotune.executor import Race
+from autotune.implementation import Implementation
 from autotune.registry import operation_for
 from autotune.table import Store, home
 from autotune.trial import Candidate, Outcome, Stage, Status
@@ -112,6 +114,45 @@ def test_a_first_call_that_cannot_tune_says_so_and_launches(
     with pytest.warns(RuntimeWarning, match=r"scale: mode='first_call' could not tune size=4096, float16: no compiler"):
         launch()
     assert launched[0]["BLOCK"] == 128
+
+
+def test_a_search_that_failed_is_not_tried_again_after_a_reload_but_for_another_source(
+    gpu: ByBlock, launched: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def fail(*_: object) -> None:
+        tried.append(1)
+        raise MissingDependencyError("no compiler")
+
+    monkeypatch.setattr(scale, "mode", "first_call")
+    monkeypatch.setattr(tuner, "open_gpu", fail)
+    with pytest.warns(RuntimeWarning, match="could not tune"):
+        launch()
+    dispatch.reload()
+    launch()
+    assert len(tried) == 1
+    monkeypatch.setattr(Implementation, "source_hash", "other")
+    dispatch.reload()
+    with pytest.warns(RuntimeWarning, match="could not tune"):
+        launch()
+    assert len(tried) == 2
+
+
+def test_a_launch_that_waited_for_a_search_searches_no_more(
+    gpu: ByBlock, launched: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape, pick, searched = scale.shape_class(size=4096), partial(dispatch.pick_for_device, place=H100), []
+    picks = [pick(shape, operation="scale")]
+    tune(shape, budget=None)  # in another thread, as it seems, between the pick and the lock
+    monkeypatch.setattr(tuning, "tune", lambda *given, **options: searched.append(given))
+    monkeypatch.setattr(scale, "mode", "first_call")
+    monkeypatch.setattr(
+        kernel, "pick_for_device", lambda *given: picks.pop() if picks else dispatch.pick_for_device(*given)
+    )
+    launch()
+    assert not searched
+    assert launched[0]["BLOCK"] == 512
 
 
 def test_pruned_configs_are_no_members_and_the_default_is_the_first_that_is_left(gpu: ByBlock) -> None:
