@@ -44,8 +44,10 @@ _implementations: dict[tuple[str, str], str] = {
     ("paged_prefill", "triton"): "autotune.search_spaces.paged_prefill.triton:IMPLEMENTATION",
 }
 
+_registering: Final[dict[str, str]] = {}  # modules that call ``register``, by operation
 _loaded: Final[dict[str, Any]] = {}  # by reference
 
+KERNELS: Final = ".operation"  # ends the reference of an operation that is a kernel's under ``autotune.tuned``
 FORM: Final = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"  # of a reference
 EXPECTED: Final = "'module:attribute', such as 'my_package.space:IMPLEMENTATION', of a module that can be imported here"
 
@@ -67,6 +69,9 @@ def register(name: str, operation: str) -> None:
         >>> autotune.register("rmsnorm", "my_package.operation:OPERATION")
     """
     _require_form(operation, f"operation={name!r}")
+    caller = sys._getframe(1)
+    if caller.f_code.co_name == "<module>":  # so that its import does it again
+        _registering.setdefault(name, module_name(caller.f_globals.get("__name__", "__main__")))
     if (found := _operations.setdefault(name, operation)) != operation:
         raise UnknownNameError(f"operation={name!r} is registered already as {found}; choose another name")
 
@@ -258,6 +263,18 @@ def operation_reference(name: str) -> str:
         names, others = ", ".join(sorted(known)), "autotune.register, on the command line --import MODULE, adds others"
         raise UnknownNameError(f"operation={name!r} is unknown; registered: {names}; {others}")
     return known[name]
+
+
+def decorated_kernel(operation: str) -> str:
+    """Return the place of the kernel that an operation stands for, ``"module:name"``, or "" for one that is none."""
+    reference = _operations.get(operation, "")
+    return reference.removesuffix(KERNELS) if reference.endswith(KERNELS) else ""
+
+
+def registering_module(operation: str) -> str:
+    """Return the module whose import registers an operation; "" for ours, and for those of installed packages."""
+    module = _registering.get(operation, "")
+    return "" if module == "__main__" else module
 
 
 def implementation_reference(operation: str, name: str) -> str:

@@ -22,6 +22,7 @@ from autotune.registry import get_implementation
 from autotune.search import Confirmation, Observer, SearchResult
 from autotune.shape import Shape
 from autotune.trial import Candidate, Outcome, Status, Trial
+from autotune.tuning_command import naming_options
 from autotune.units import count_text
 
 PLAIN_EVERY = 10  # trials between two plain lines, where nothing better was found
@@ -153,7 +154,7 @@ class Progress(Observer):
     def on_saved(self, result: SearchResult, folder: Path) -> None:
         replayed = "a replay: where a measured row ships for the shape, that one is served and shown"
         name = result.operation.name
-        of = "" if name == OPERATION else f" --operation {name}"
+        of = "" if name == OPERATION else f" {naming_options(name)}"
         note = replayed if self._is_replay else f"`autotune show{of}` lists it"
         self._print(f"saved     {folder} ({note})\n")
 

@@ -22,7 +22,7 @@ from autotune.dispatch.picks import on_reload
 from autotune.errors import UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
-from autotune.registry import module_name, redefine, register, register_implementation
+from autotune.registry import KERNELS, module_name, redefine, register, register_implementation
 from autotune.space import Config
 from autotune.trial import Candidate
 
@@ -103,7 +103,7 @@ class DecoratedKernel:
         place = self.base_fn.__qualname__
         self.reference = "" if "<locals>" in place else f"{module_name(self.__module__)}:{place}"
         if self.reference:
-            register(self.name, f"{self.reference}.operation")
+            register(self.name, f"{self.reference}{KERNELS}")
             implementation = f"{self.reference}.implementation"
             register_implementation(self.name, IMPLEMENTATION, implementation)
             redefine(self.name, self.reference)

@@ -1,6 +1,9 @@
 """From the decorator to a stored winner to the config of a launch: the path of every operation."""
 
 import json
+import logging
+import re
+import shlex
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +14,7 @@ from typing import Any, Final
 import pytest
 import torch
 
-from autotune import dispatch, platforms, tuning
+from autotune import dispatch, platforms, registry, tuning
 from autotune.cli.app import main
 from autotune.decorated import DecoratedKernel, kernel
 from autotune.errors import MissingDependencyError
@@ -23,6 +26,7 @@ from autotune.trial import Candidate, Outcome, Stage, Status
 from autotune.tuning import tune, tuner
 from tests import sample
 from tests.benchmarks.model_grid.fake_gpu import H100, Gpu
+from tests.outside import row_scale
 from tests.outside.decorated_kernels import scale, total
 
 NOTE: Final = "compared with the first config's numbers, as no reference= is given"
@@ -268,3 +272,66 @@ def test_a_mistake_of_a_decorator_is_told_as_it_is(
     for options in (["--kernel", "mistaken:kernel"], ["--import", "mistaken"]):
         _, _, error = run("lookup", *options, "--shape", "size=1")
         assert error.endswith("configs=[] is empty; expected at least one triton.Config\n")
+
+
+KERNEL: Final = "tests.outside.decorated_kernels:scale"
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """The commands between backticks, typed as they stand, but for sizes."""
+    found = re.findall(r"`autotune ([^`]*)`", text.replace("INTEGER", "64"))
+    return [shlex.split(each) for each in found]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("show", "--kernel", KERNEL),
+        ("export", "--kernel", KERNEL),
+        ("report", "--kernel", KERNEL),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_hint_is_a_command_that_another_process_understands(
+    run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    _, printed, error = run(*arguments)
+    commands = commands_of(printed + error)
+    assert commands, printed + error
+    for command in commands:
+        forget_kernels(monkeypatch)
+        words = [*command, "--dry-run"] if command[0] == "search" and "--dry-run" not in command else command
+        code, printed, error = run(*words, "--device", "NVIDIA H200")
+        assert (code, error) == (0, ""), words
+
+
+def forget_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Know what is ours alone, as a process that has imported no kernel, and import kernels anew."""
+    row_scale.isolate(monkeypatch)
+    monkeypatch.setattr(registry, "_loaded", {})
+    monkeypatch.delitem(sys.modules, KERNEL.partition(":")[0])
+
+
+def test_a_missed_shape_is_told_with_a_command_that_another_process_understands(
+    gpu: ByBlock,
+    launched: list[dict[str, Any]],
+    run: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(kernel, "_place_of", lambda values: 0)
+    monkeypatch.setattr(platforms, "current_device", lambda index=0: H100)
+    with caplog.at_level(logging.INFO, logger="autotune"):
+        launch(size=96)
+    (command,) = commands_of(caplog.text)
+    assert command == ["search", "--kernel", KERNEL, "--shape", "size=96,dtypes=float16"]
+    forget_kernels(monkeypatch)
+    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
+    code, printed, _ = run(*command, "--dry-run", "--device", "NVIDIA H200")
+    assert (code, "size=96, float16" in printed) == (0, True)
+
+
+def test_tables_do_not_advise_what_was_asked_for(run: Callable[..., tuple[int, str, str]]) -> None:
+    *_, error = run("report", "shipped", "--kernel", KERNEL)
+    assert "report shipped`" not in error
+    assert f"`autotune search --kernel {KERNEL} --shape size=INTEGER` makes some" in error
