@@ -14,7 +14,7 @@ from autotune.errors import UsageError, suggestion
 
 def check_configs(argument: str, given: Collection[str], signature: Signature) -> None:
     """Refuse a parameter of the configs that is neither the kernel's nor an option of a launch."""
-    for name in sorted(given - launch_options() - {*signature.names}):
+    for name in sorted({*given} - launch_options() - {*signature.names}):
         kernel = f"{signature.function.__name__}{suggestion(name, (*signature.names, *OPTIONS))}"
         raise UsageError(f"{argument} has {name!r}, no parameter of {kernel}: {', '.join(signature.names)}")
 

@@ -157,6 +157,29 @@ def test_a_signal_while_the_program_loads_ends_it_silently(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("is_script", [False, True])
+def test_a_signal_while_the_package_itself_is_imported_ends_it_silently(tmp_path: Path, is_script: bool) -> None:
+    before = SIGNALLED.format(module="autotune.platforms", number=int(signal.SIGINT))
+    (tmp_path / "sitecustomize.py").write_text(before)
+    (tmp_path / "autotune").write_text(f"import sys\n{ENTRIES['script']}")
+    path = os.pathsep.join(map(str, (tmp_path, *sys.path)))
+    entry = [str(tmp_path / "autotune")] if is_script else ["-m", "autotune"]
+    done = subprocess.run(
+        [sys.executable, *entry, "search", "--seq", "64"],
+        env={**os.environ, "AUTOTUNE_HOME": str(tmp_path / "home"), "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_program_that_imports_the_package_keeps_its_own_interrupts() -> None:
+    code = "import signal, autotune\nassert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=True
+    )
+
+
 def test_a_signal_while_python_ends_is_silent(tmp_path: Path) -> None:
     before = f"import atexit, os, sys\natexit.register(os.kill, os.getpid(), {int(signal.SIGTERM)})\n"
     done = run_signalled(tmp_path, before, "script", "bench", "--suite", "none")  # a command that was interruptible
