@@ -113,3 +113,9 @@ class OutOfPagesError(AutotuneError):
 
 class SearchError(AutotuneError):
     """A search ended without one valid config; the message counts the statuses."""
+
+
+def require_text(argument: str, value: object, example: str) -> None:
+    """Raise UsageError unless a value is a text, which an argument that is a name must be."""
+    if not isinstance(value, str):
+        raise UsageError(f"{argument}={value!r} is of type {type(value).__name__}; expected a name such as {example!r}")

@@ -17,6 +17,7 @@ from autotune.errors import (
     UnknownNameError,
     UsageError,
     one_line,
+    require_text,
 )
 from autotune.implementation import Implementation, Kernel, source_hash
 from autotune.operation import Baseline, Definition, Operation
@@ -181,7 +182,7 @@ def read_workloads(
     found = []
     for each in shapes if isinstance(shapes, Iterable) and not isinstance(shapes, str) else [shapes]:
         given, shape = each if isinstance(each, tuple) and len(each) == 2 else (None, each)
-        if isinstance(given, str):
+        if given is not None and not isinstance(given, Operation):
             given = get_operation(given)
         if not isinstance(shape, Shape):
             raise UsageError(f"shapes={shape!r} is of type {type(shape).__name__}; expected a shape, or several")
@@ -258,6 +259,7 @@ def load_baselines(operation: str) -> Sequence[Baseline]:
 
 def operation_reference(name: str) -> str:
     """Return the reference of an operation, for another process to register."""
+    require_text("operation", name, "flash_attention")
     known = _all_operations()
     if name not in known:
         names, others = ", ".join(sorted(known)), "autotune.register, on the command line --import MODULE, adds others"
@@ -280,6 +282,7 @@ def registering_module(operation: str) -> str:
 def implementation_reference(operation: str, name: str) -> str:
     """Return the reference of an implementation, for another process to register."""
     operation_reference(operation)
+    require_text("implementation", name, "triton")
     known = _all_implementations()
     if (operation, name) not in known:
         raise UnknownNameError(

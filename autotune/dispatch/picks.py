@@ -150,6 +150,8 @@ def get_kernel(
             kernel = _pick(shape, place, operation, among, _era, make_pin(config, implementation, among))
     except TypeError:  # an argument that cannot be hashed is neither a shape nor a name
         check_arguments(shape, place, among)
+        if operation is not None:
+            get_operation(operation)
         raise
     if recent is not None:
         _keep(recent, shape, kernel)
