@@ -5,13 +5,10 @@
 tables; ``warm`` compiles ahead, ``stats`` and the logger ``autotune`` tell what a process is served.
 """
 
-import os
-import sys
+from autotune.console import interrupts as _interrupts
 
-if os.path.basename(sys.argv[0]) in ("autotune", "autotune.exe") or "-m autotune " in f"{' '.join(sys.orig_argv)} ":
-    from autotune.console import interrupts as _interrupts
-
-    _interrupts.leave_at_once()  # the command: Ctrl-C while it imports what follows is no traceback
+if _interrupts.is_command():
+    _interrupts.leave_at_once()  # Ctrl-C while it imports what follows is no traceback
 
 import importlib
 from typing import TYPE_CHECKING, Any

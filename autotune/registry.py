@@ -262,7 +262,10 @@ def operation_reference(name: str) -> str:
     require_text("operation", name, "flash_attention")
     known = _all_operations()
     if name not in known:
-        names, others = ", ".join(sorted(known)), "autotune.register, on the command line --import MODULE, adds others"
+        names, others = (
+            ", ".join(sorted(known)),
+            "autotune.register, on the command line --import or --kernel, adds others",
+        )
         raise UnknownNameError(f"operation={name!r} is unknown; registered: {names}; {others}")
     return known[name]
 

@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM: both interrupt a command in the same way, and its exit code tells them apart."""
 
+import itertools
 import os
 import signal
 import sys
@@ -10,6 +11,13 @@ from typing import Final, NoReturn
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 _received: int = signal.SIGINT
+
+
+def is_command() -> bool:
+    """Return True in a process of the command, even while it still imports this package, and nowhere else."""
+    started = (getattr(sys, "argv", None) or [""])[0]  # "-m" while ``python -m`` looks for its module
+    is_module = started == "-m" and ("-m", "autotune") in itertools.pairwise(sys.orig_argv)
+    return is_module or os.path.basename(started) in ("autotune", "autotune.exe")
 
 
 def leave_at_once() -> None:

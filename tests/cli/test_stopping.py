@@ -173,11 +173,11 @@ def test_a_signal_while_the_package_itself_is_imported_ends_it_silently(tmp_path
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_a_program_that_imports_the_package_keeps_its_own_interrupts() -> None:
+@pytest.mark.parametrize("arguments", [[], ["-m", "autotune"]], ids=["alone", "with a mark of pytest"])
+def test_a_program_that_imports_the_package_keeps_its_own_interrupts(arguments: list[str]) -> None:
     code = "import signal, autotune\nassert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
-    subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=True
-    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code, *arguments], env=environment, check=True)
 
 
 def test_a_signal_while_python_ends_is_silent(tmp_path: Path) -> None:
