@@ -28,6 +28,11 @@ def leave_at_once() -> None:
     _handle(_leave)
 
 
+def stop_at_once() -> NoReturn:
+    """End this process as ``leave_at_once`` lets Ctrl-C do."""
+    _leave(signal.SIGINT, None)
+
+
 def listen() -> None:
     """Let Ctrl-C and SIGTERM raise KeyboardInterrupt, so that this process ends its children and keeps its results."""
     _handle(_interrupt)

@@ -125,6 +125,7 @@ import os, sys
 class Signal:
     def find_spec(name, path=None, target=None):
         if name == {module!r}:
+            sys.meta_path.remove(Signal)
             os.kill(os.getpid(), {number})
 
 sys.meta_path.insert(0, Signal)
@@ -158,8 +159,11 @@ def test_a_signal_while_the_program_loads_ends_it_silently(
 
 
 @pytest.mark.parametrize("is_script", [False, True])
-def test_a_signal_while_the_package_itself_is_imported_ends_it_silently(tmp_path: Path, is_script: bool) -> None:
-    before = SIGNALLED.format(module="autotune.platforms", number=int(signal.SIGINT))
+@pytest.mark.parametrize("module", ["autotune.console.interrupts", "autotune.platforms"])
+def test_a_signal_while_the_package_itself_is_imported_ends_it_silently(
+    tmp_path: Path, module: str, is_script: bool
+) -> None:
+    before = SIGNALLED.format(module=module, number=int(signal.SIGINT))
     (tmp_path / "sitecustomize.py").write_text(before)
     (tmp_path / "autotune").write_text(f"import sys\n{ENTRIES['script']}")
     path = os.pathsep.join(map(str, (tmp_path, *sys.path)))
