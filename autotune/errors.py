@@ -1,5 +1,7 @@
 """Every exception that autotune raises on purpose, and texts and classes of those of others."""
 
+import difflib
+from collections.abc import Iterable
 from typing import Final
 
 from autotune.redaction import redacted
@@ -29,6 +31,17 @@ def one_line(error: BaseException) -> str:
         'RuntimeError: no kernel'
     """
     return printable(redacted(" ".join(f"{type(error).__name__}: {error}".split())))[:MESSAGE_LIMIT]
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return what an error adds to a name that is likely a misspelling of a known one, else "".
+
+    Example:
+        >>> suggestion("BLOK", ["BLOCK", "num_warps"])
+        " (did you mean 'BLOCK'?)"
+    """
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def is_toolchain_refusal(error: BaseException) -> bool:
@@ -107,3 +120,9 @@ class OutOfPagesError(AutotuneError):
 
 class SearchError(AutotuneError):
     """A search ended without one valid config; the message counts the statuses."""
+
+
+def require_text(argument: str, value: object, example: str) -> None:
+    """Raise UsageError unless a value is a text, which an argument that is a name must be."""
+    if not isinstance(value, str):
+        raise UsageError(f"{argument}={value!r} is of type {type(value).__name__}; expected a name such as {example!r}")

@@ -25,12 +25,12 @@ LINKS: Final = ("kernels", "search_spaces", "results")
 FLOORS: Final = (
     (
         "version redaction errors rounding dtypes shape device space trial likeness operation implementation platforms "
-        "units sheets tuning_command package_files",
+        "units sheets package_files",
     ),
     ("models",),
     ("search_spaces",),
     ("kernels",),
-    ("registry",),
+    ("registry tuning_command",),
     ("table",),
     ("correctness timing roofline allocations",),
     ("executor",),

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from autotune.cli.confirmed import compiled_text, confirmation_lines, why_uncompiled
-from autotune.cli.results import ending_line, interruption_line, is_of_several, result_lines
+from autotune.cli.results import ending_line, interruption_line, is_of_several, result_lines, served_lines
 from autotune.console.shape_options import OPERATION
 from autotune.console.winners import candidate_text, status_text
 from autotune.device import Device
@@ -22,6 +22,7 @@ from autotune.registry import get_implementation
 from autotune.search import Confirmation, Observer, SearchResult
 from autotune.shape import Shape
 from autotune.trial import Candidate, Outcome, Status, Trial
+from autotune.tuning_command import naming_options
 from autotune.units import count_text
 
 PLAIN_EVERY = 10  # trials between two plain lines, where nothing better was found
@@ -153,14 +154,14 @@ class Progress(Observer):
     def on_saved(self, result: SearchResult, folder: Path) -> None:
         replayed = "a replay: where a measured row ships for the shape, that one is served and shown"
         name = result.operation.name
-        of = "" if name == OPERATION else f" --operation {name}"
+        of = "" if name == OPERATION else f" {naming_options(name)}"
         note = replayed if self._is_replay else f"`autotune show{of}` lists it"
-        self._print(f"saved     {folder} ({note})\n")
+        self._print(*(served_lines(result) if self._is_replay else ()), f"saved     {folder} ({note})\n")
 
     def on_failure(self, shape: Shape, error: AutotuneError) -> None:
         self._stop_live()
         self._started = time.monotonic()
-        self._print(f"failed    {error}\n")
+        self._print(*_indented("failed", str(error)), "")
 
     def on_interrupted(self, result: SearchResult | None) -> None:
         self._stop_live()
@@ -188,6 +189,12 @@ class Progress(Observer):
             return "none yet"
         best = candidate_text(self._best.candidate, of_several=self._are_several)
         return f"{self._best.timing.median_us:.1f} us, {best}"
+
+
+def _indented(title: str, text: str) -> list[str]:
+    """Return a text of several lines, such as a compiler's, behind its title: no line of it passes for one of ours."""
+    lines = text.splitlines() or [""]
+    return [f"{name:10}{line}" for name, line in zip([title, *[""] * len(lines)], lines, strict=False)]
 
 
 def _winner_of(result: SearchResult) -> Trial:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from autotune.console import interrupts
-from autotune.errors import UsageError, one_line
+from autotune.errors import AutotuneError, UsageError, one_line
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -102,8 +102,10 @@ def _import_modules(context: click.Context, parameter: click.Parameter, names: S
         try:
             importlib.import_module(name)
         except (Exception, SystemExit) as error:  # of a module of the user's, which may raise anything
-            expected = "expected a module such as my_package.register, installed or below this folder"
-            raise UsageError(f"--import={name!r} cannot be imported: {one_line(error)}; {expected}") from error
+            text = f"--import={name!r} cannot be imported: {one_line(error)}"
+            if not isinstance(error, AutotuneError):  # which says itself what it expected
+                text += "; expected a module such as my_package.register, installed or below this folder"
+            raise UsageError(text) from error
 
 
 class Command(click.Command):

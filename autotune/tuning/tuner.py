@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune import platforms
-from autotune.device import Device
+from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import default_config, reload
-from autotune.errors import AutotuneError, SearchError, TableError, UnknownNameError, UsageError
+from autotune.errors import AutotuneError, SearchError, TableError, UnknownNameError, UsageError, require_text
 from autotune.executor import Executor
 from autotune.executor.head_start import HeadStart
 from autotune.executor.select import Settings, open_executor, open_gpu
@@ -104,9 +104,12 @@ def tune(
     if sampler not in SAMPLERS:
         raise UnknownNameError(f"sampler={sampler!r} is unknown; allowed: {', '.join(SAMPLERS)}")
     _check_numbers(budget, trials, seed)
+    for name, given, example in (("device", device, NVIDIA_H200.name), ("target", target, "sm_90")):
+        if given is not None:
+            require_text(name, given, example)
     target_device = None if target is None else platforms.target_device(target)  # refused before anything is searched
     workloads = read_workloads(shapes, operation)
-    names = (implementations,) if isinstance(implementations, str) else tuple(implementations)
+    names = _names(implementations)
     if not isinstance(store, Store | None):
         expected = "expected a Store, such as autotune.table.Store(pathlib.Path('tables')), or None for yours"
         raise UsageError(f"store={store!r} is of type {type(store).__name__}; {expected}")
@@ -145,6 +148,15 @@ def tune(
         tuner.interrupted = True
         tuner.observer.on_interrupted(None)
     return tuner.tuning(workloads)
+
+
+def _names(implementations: object) -> tuple[str, ...]:
+    if isinstance(implementations, str):
+        return (implementations,)
+    if not isinstance(implementations, Iterable):
+        expected = "expected names such as ('triton', 'flex')"
+        raise UsageError(f"implementations={implementations!r} is not allowed; {expected}")
+    return tuple(implementations)  # each is judged where it is looked up
 
 
 def _check_numbers(budget: float | None, trials: int | None, seed: int) -> None:
