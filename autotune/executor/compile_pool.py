@@ -88,9 +88,7 @@ class CompilePool:
         server: one that several pools share, with the same jobs and timeout; one of its own by default.
     """
 
-    def __init__(
-        self, device: Device | None, *, jobs: int, timeout: float, server: SharedServer | None = None
-    ) -> None:
+    def __init__(self, device: Device | None, *, jobs: int, timeout: float, server: SharedServer | None = None) -> None:
         self._settings = json.dumps({"jobs": jobs, "timeout": timeout})
         self._server = server
         self._numbers = itertools.count(1) if server is None else server.numbers

@@ -1,4 +1,4 @@
-"""An interruption of other threads: what waits for a child there raises KeyboardInterrupt, as Ctrl-C does in the main one."""
+"""An interruption of other threads: what waits for a child there raises KeyboardInterrupt, as Ctrl-C does."""
 
 import os
 import threading

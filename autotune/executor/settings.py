@@ -1,11 +1,13 @@
 """The settings of what measures on a GPU."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from autotune.executor.compile_pool import COMPILE_SECONDS
 from autotune.trial import Policy
 
+GpuNames = Literal["all"] | Sequence[int]  # of one host; indices as torch counts them
 SCREEN_SECONDS: Final = 20.0  # numbers and time of one candidate; the problem's inputs are there already
 
 
