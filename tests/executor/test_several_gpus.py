@@ -14,8 +14,8 @@ from autotune.device import NVIDIA_H200
 from autotune.errors import AutotuneError, MissingDependencyError, UnusableGpuError, UsageError
 from autotune.executor.gpu import GpuExecutor
 from autotune.executor.gpu_health import GpuHealth
-from autotune.executor.several_gpus import SeveralGpus, read_gpus
 from autotune.executor.settings import GpuNames, Settings
+from autotune.executor.several_gpus import SeveralGpus, read_gpus
 from autotune.trial import Conditions, Status
 from tests.executor.driving import replace_gpu
 from tests.executor.fake_worker import MEETING, TROUBLE
@@ -134,31 +134,22 @@ def test_two_gpus_screen_for_one_search_and_one_races(gpus: SeveralGpus) -> None
     assert all(use.busy > 0.0 for use in gpus.uses())
 
 
-@pytest.mark.parametrize(("word", "reason"), [("shared", "another process used it"), ("hot", "slowed down .thermal.")])
+@pytest.mark.parametrize(("word", "reason"), [("shared", "another process used it"), ("hot", "slowed down (thermal)")])
 def test_what_a_disturbed_gpu_screened_is_screened_by_the_other(
     gpus: SeveralGpus, trouble: Callable[[int, str], None], word: str, reason: str
 ) -> None:
     host, returned = lend(gpus)
     trouble(1, word)
-    gpus.executors[1].screener.health = None
-    assert gpus.executors[0].screener.health is not None
     gpus.executors[1].screener.health = health = GpuHealth()
-    for _ in range(2):
+    for _ in range(2):  # and once more
         assert health.judge(Conditions(contended=word == "shared", throttle_reasons="thermal")) == ""
     for each in (candidate(run="meet"), candidate(run="meet", extra_us=1)):
         host.submit(each)
     found = [host.collect(60.0) for _ in range(2)]
-    assert [each.conditions.contended or "thermal" in each.conditions.throttle_reasons for each in found if each] == [
-        False,
-        False,
-    ]
+    assert [each and each.conditions for each in found] == [Conditions(throttle_reasons="power")] * 2
     error = returned.get(timeout=60.0)
     assert isinstance(error, UnusableGpuError)
-    pytest.raises(UnusableGpuError, _raise, error).match(reason)
-
-
-def _raise(error: AutotuneError) -> None:
-    raise error
+    assert reason in str(error)
 
 
 def test_a_race_that_is_disturbed_again_and_again_has_no_rows(
