@@ -1,7 +1,5 @@
 """``tune`` on several GPUs of one host, whose workers are fake: side by side, together, with one less, and Ctrl-C."""
 
-import json
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from autotune import dispatch, platforms
-from autotune.cli.app import main
+from autotune import dispatch
 from autotune.errors import MissingDependencyError, UsageError
 from autotune.executor.settings import Settings
 from autotune.executor.several_gpus import GpuUse
@@ -20,9 +17,8 @@ from autotune.table import Store
 from autotune.trial import Stage, Trial
 from autotune.tuning import Tuning, tune
 from tests import sample
-from tests.executor.calm import IMPLEMENTATION, SHAPES
-from tests.executor.driving import replace_gpu
-from tests.executor.fake_worker import MEETING, TROUBLE
+from tests.executor.calm import SHAPES
+from tests.executor.driving import replace_two_gpus
 from tests.executor.processes import Processes, watch
 
 CONFIGS = 10  # of the calm operation
@@ -37,30 +33,23 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
 
 
 @pytest.fixture(autouse=True)
-def spoil(tmp_path: Path, processes: Processes, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spoil]:
-    """Two GPUs; writes what is wrong with one of them from then on."""
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
-    replace_gpu(monkeypatch)
-    monkeypatch.setattr(platforms, "gpu_count", lambda: 2)
-    monkeypatch.setenv(TROUBLE, str(tmp_path / "trouble"))
-    meeting = tmp_path / "meeting"
-    meeting.mkdir()
-    monkeypatch.setenv(MEETING, str(meeting))
-    for name in ("0", "1"):  # the workers need not wait for each other, but where a test says so
-        (meeting / name).touch()
     dispatch.reload()
-    yield lambda index, word: _write(tmp_path / f"trouble.{index}", word)
+    yield
     dispatch.reload()
 
 
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)
+@pytest.fixture
+def spoil(tmp_path: Path, processes: Processes, monkeypatch: pytest.MonkeyPatch) -> Spoil:
+    """Two GPUs; writes what is wrong with one of them from then on."""
+    return replace_two_gpus(monkeypatch, tmp_path, meet=False)
 
 
-def let_them_meet(tmp_path: Path) -> None:
-    """From now on a config that ``calm`` says so of ends only once both GPUs screen one."""
-    for path in (tmp_path / "meeting").iterdir():
-        path.unlink()
+@pytest.fixture
+def meeting(tmp_path: Path, processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two GPUs, of which both must be at work at once."""
+    replace_two_gpus(monkeypatch, tmp_path, meet=True)
 
 
 class Notes(Observer):
@@ -108,8 +97,7 @@ def screened(tmp_path: Path) -> Counter[tuple[object, object]]:
     return Counter((each.shape, each.config) for each in kept(tmp_path) if each.stage is Stage.SCREEN)
 
 
-def test_shapes_are_searched_side_by_side(tmp_path: Path) -> None:
-    let_them_meet(tmp_path)
+def test_shapes_are_searched_side_by_side(tmp_path: Path, meeting: None) -> None:
     notes = Notes()
     found = tune_calmly(SHAPES, notes)
     assert [each.asked for each in found.results] == SHAPES
@@ -131,8 +119,7 @@ def test_shapes_are_searched_side_by_side(tmp_path: Path) -> None:
         assert dispatch.get_kernel(each.shape, operation="calm", device="NVIDIA H200").provenance.rung == "exact"
 
 
-def test_one_shape_is_screened_by_both_gpus_and_raced_on_one(tmp_path: Path) -> None:
-    let_them_meet(tmp_path)
+def test_one_shape_is_screened_by_both_gpus_and_raced_on_one(tmp_path: Path, meeting: None) -> None:
     found = tune_calmly(SHAPES[0], Notes())
     assert found.results[0].winner is not None
     rows = kept(tmp_path)
@@ -142,7 +129,7 @@ def test_one_shape_is_screened_by_both_gpus_and_raced_on_one(tmp_path: Path) -> 
     assert len(screened(tmp_path)) == CONFIGS
 
 
-@pytest.mark.parametrize("word", ["shared", "hot"])
+@pytest.mark.parametrize("word", ["shared", pytest.param("hot", marks=pytest.mark.slow)])
 def test_a_disturbed_gpu_is_dropped_and_its_search_goes_on_elsewhere(tmp_path: Path, spoil: Spoil, word: str) -> None:
     spoil(1, word)
     notes = Notes()
@@ -156,6 +143,7 @@ def test_a_disturbed_gpu_is_dropped_and_its_search_goes_on_elsewhere(tmp_path: P
     assert not any(row.outcome.conditions.contended for row in kept(tmp_path) if row.stage is Stage.RACE)
 
 
+@pytest.mark.slow
 def test_a_gpu_that_cannot_be_opened_is_told(tmp_path: Path, spoil: Spoil) -> None:
     spoil(1, "die")
     notes = Notes()
@@ -165,6 +153,7 @@ def test_a_gpu_that_cannot_be_opened_is_told(tmp_path: Path, spoil: Spoil) -> No
     assert (index, reason.partition(":")[0]) == (1, "the GPU cannot be opened")
 
 
+@pytest.mark.slow
 def test_without_any_gpu_left_what_was_measured_is_kept(tmp_path: Path, spoil: Spoil) -> None:
     for index in (0, 1):
         spoil(index, "shared")
@@ -173,7 +162,7 @@ def test_without_any_gpu_left_what_was_measured_is_kept(tmp_path: Path, spoil: S
     assert kept(tmp_path)
 
 
-def test_ctrl_c_ends_all_and_the_same_call_continues(tmp_path: Path, processes: Processes) -> None:
+def test_ctrl_c_ends_all_and_the_same_call_continues(tmp_path: Path, processes: Processes, spoil: Spoil) -> None:
     def interrupt(_: int) -> None:
         raise KeyboardInterrupt
 
@@ -187,7 +176,8 @@ def test_ctrl_c_ends_all_and_the_same_call_continues(tmp_path: Path, processes: 
     assert len(screened(tmp_path)) == CONFIGS * len(SHAPES)
 
 
-def test_an_observers_error_ends_all(processes: Processes) -> None:
+@pytest.mark.slow
+def test_an_observers_error_ends_all(processes: Processes, spoil: Spoil) -> None:
     def fail(_: int) -> None:
         raise ValueError("no more paper")
 
@@ -196,41 +186,7 @@ def test_an_observers_error_ends_all(processes: Processes) -> None:
     processes.wait_for(0)
 
 
-def test_gpus_are_refused_before_anything_is_searched(tmp_path: Path) -> None:
+def test_gpus_are_refused_before_anything_is_searched(tmp_path: Path, spoil: Spoil) -> None:
     with pytest.raises(UsageError, match=r"gpus=\[7\] names 7"):
         tune_calmly(SHAPES[0], Observer(), gpus=[7])
     assert not (tmp_path / "home").exists()
-
-
-def run_command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
-    monkeypatch.setattr(sys, "argv", ["autotune", "search", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return ended.value.code
-
-
-def test_the_command_prints_each_gpus_lines_and_shares(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert IMPLEMENTATION.operation == "calm"
-    shape = "batch=1,heads=1,kv_heads=1,seq_q=32,seq_kv=32,head_dim=16,head_dim_v=16,dtype=bfloat16"
-    command = ["--operation", "calm", "--shape", shape, "--sampler", "exhaustive", "--budget", "60s", "--jobs", "2"]
-    code = run_command(monkeypatch, *command, "--gpus", "0,1", "--json")
-    printed = capsys.readouterr()
-    assert not code, printed.err
-    data = json.loads(printed.out)
-    assert [each["operation"] for each in data["results"]] == ["calm"]
-    assert [(each["index"], each["device"], each["dropped"]) for each in data["gpus"]] == [
-        (0, "NVIDIA H200", ""),
-        (1, "NVIDIA H200", ""),
-    ]
-    assert "gpu       GPU 1, NVIDIA H200: busy " in printed.err
-    assert "[0] " in printed.err or "[1] " in printed.err
-
-
-@pytest.mark.parametrize("text", ["0;1", "", "-1", "0,", "ALL"])
-def test_the_command_refuses_other_texts(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    assert run_command(monkeypatch, "--gpus", text) == 2
-    assert f"gpus={text!r} is not allowed; expected all, or indices" in capsys.readouterr().err

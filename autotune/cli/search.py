@@ -194,8 +194,10 @@ def parse_gpus(text: str | None) -> GpuNames | None:
         >>> parse_gpus("0,2"), parse_gpus("all"), parse_gpus(None)
         ((0, 2), 'all', None)
     """
-    if text is None or text == "all":
-        return text and "all"
+    if text is None:
+        return None
+    if text == "all":
+        return "all"
     if not re.fullmatch(r"\d+(,\d+)*", text):
         raise UsageError(f"gpus={text!r} is not allowed; expected all, or indices as torch counts them, such as 0,1")
     return tuple(map(int, text.split(",")))

@@ -33,8 +33,8 @@ from autotune.search.sweeps import ship_sweep
 from autotune.shape import Shape
 from autotune.table import Store, home, table_schema
 from autotune.trial import PriorPick
-from autotune.tuning.arguments import check_numbers, why_unwritable
 from autotune.tuning.beginnings import find_heuristics, find_neighbours, find_served
+from autotune.tuning.refusals import check_numbers, why_unwritable
 from autotune.tuning.side_by_side import SideBySide
 from autotune.tuning.tuned import TunedShape, Tuning
 from autotune.tuning.workloads import Answer, find_answers, take_turns

@@ -17,8 +17,7 @@ from autotune.executor.gpu_health import GpuHealth
 from autotune.executor.settings import GpuNames, Settings
 from autotune.executor.several_gpus import SeveralGpus, read_gpus
 from autotune.trial import Conditions, Status
-from tests.executor.driving import replace_gpu
-from tests.executor.fake_worker import MEETING, TROUBLE
+from tests.executor.driving import replace_two_gpus
 from tests.executor.faulty import OPERATION, SHAPE, candidate
 from tests.executor.processes import Processes
 
@@ -28,16 +27,7 @@ SETTINGS = Settings(jobs=2, screen_seconds=20.0)
 @pytest.fixture(autouse=True)
 def trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], None]:
     """Two GPUs; writes what is wrong with one of them."""
-    replace_gpu(monkeypatch)
-    monkeypatch.setattr(platforms, "gpu_count", lambda: 2)
-    monkeypatch.setenv(TROUBLE, str(tmp_path / "trouble"))
-    (tmp_path / "meeting").mkdir()
-    monkeypatch.setenv(MEETING, str(tmp_path / "meeting"))
-    return lambda index, word: _write(tmp_path / f"trouble.{index}", word)
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)
+    return replace_two_gpus(monkeypatch, tmp_path, meet=True)
 
 
 @pytest.fixture
@@ -134,7 +124,13 @@ def test_two_gpus_screen_for_one_search_and_one_races(gpus: SeveralGpus) -> None
     assert all(use.busy > 0.0 for use in gpus.uses())
 
 
-@pytest.mark.parametrize(("word", "reason"), [("shared", "another process used it"), ("hot", "slowed down (thermal)")])
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("shared", "another process used it"),
+        pytest.param("hot", "slowed down (thermal)", marks=pytest.mark.slow),
+    ],
+)
 def test_what_a_disturbed_gpu_screened_is_screened_by_the_other(
     gpus: SeveralGpus, trouble: Callable[[int, str], None], word: str, reason: str
 ) -> None:
@@ -164,7 +160,10 @@ def test_a_race_that_is_disturbed_again_and_again_has_no_rows(
         host.race([candidate()], seconds=0.1)
 
 
-@pytest.mark.parametrize("stage", ["screening", "compiling", "race"])
+@pytest.mark.parametrize(
+    "stage",
+    ["screening", pytest.param("compiling", marks=pytest.mark.slow), pytest.param("race", marks=pytest.mark.slow)],
+)
 def test_an_interruption_ends_the_waiting_of_other_threads(gpus: SeveralGpus, stage: str) -> None:
     host, _ = lend(gpus)
     ends: SimpleQueue[BaseException | None] = SimpleQueue()

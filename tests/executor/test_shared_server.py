@@ -78,6 +78,7 @@ def test_another_problem_of_one_pool_leaves_the_others_compiles(
     assert receive(first).candidate == candidate(compile="huge")
 
 
+@pytest.mark.slow
 def test_a_failure_that_is_probed_for_a_pool_that_has_left_is_probed_for_the_other(
     pools: tuple[CompilePool, CompilePool], tmp_path: Path
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_failure_that_is_probed_for_a_pool_that_has_left_is_probed_for_the_oth
     assert receive(second).status is Status.COMPILE_ERROR
 
 
+@pytest.mark.slow
 def test_a_kernel_that_cannot_be_imported_is_told_to_its_pool_alone(pools: tuple[CompilePool, CompilePool]) -> None:
     first, second = pools
     first.submit(candidate("unloadable"))
@@ -110,6 +112,7 @@ def test_a_server_that_was_killed_is_replaced_once_for_all(
     assert first._child.pid == second._child.pid
 
 
+@pytest.mark.slow
 def test_a_server_that_died_while_idle_is_replaced_by_the_next_candidate(
     pools: tuple[CompilePool, CompilePool],
 ) -> None:
