@@ -17,8 +17,8 @@ class Settings:
 
     Attributes:
         policy: how times are taken.
-        jobs: compilers to run at once, of all GPUs together; all cores but one a GPU by default, and never more than the
-            free memory holds.
+        jobs: compilers to run at once, of all GPUs together; all cores but one for each GPU by default, and never more
+            than the free memory holds.
         compile_seconds: after which a compiler is killed with what it started.
         screen_seconds: after which a worker that is silent over one candidate hangs.
         early_stop: cut a candidate short that is far behind the best so far (a sweep measures everything).

@@ -148,6 +148,14 @@ def test_what_a_disturbed_gpu_screened_is_screened_by_the_other(
     assert reason in str(error)
 
 
+def test_a_gpu_is_judged_by_what_is_disturbed_in_a_row() -> None:
+    shared, hot, fine = Conditions(contended=True), Conditions(throttle_reasons="hardware"), Conditions()
+    health = GpuHealth()
+    for each in (shared, shared, fine, shared, shared, hot, hot, Conditions(throttle_reasons="power"), hot, hot):
+        assert health.judge(each) == ""
+    assert health.judge(hot) == "it was slowed down (hardware) in 3 measurements in a row"
+
+
 def test_a_race_that_is_disturbed_again_and_again_has_no_rows(
     gpus: SeveralGpus, trouble: Callable[[int, str], None]
 ) -> None:
@@ -160,10 +168,10 @@ def test_a_race_that_is_disturbed_again_and_again_has_no_rows(
         host.race([candidate()], seconds=0.1)
 
 
-@pytest.mark.parametrize(
-    "stage",
-    ["screening", pytest.param("compiling", marks=pytest.mark.slow), pytest.param("race", marks=pytest.mark.slow)],
-)
+SLOW_STAGES = [pytest.param(each, marks=pytest.mark.slow) for each in ("compiling", "race")]
+
+
+@pytest.mark.parametrize("stage", ["screening", *SLOW_STAGES])
 def test_an_interruption_ends_the_waiting_of_other_threads(gpus: SeveralGpus, stage: str) -> None:
     host, _ = lend(gpus)
     ends: SimpleQueue[BaseException | None] = SimpleQueue()
