@@ -95,6 +95,10 @@ class MissingDependencyError(AutotuneError):
     """A package, tool or device that this call needs is absent; the message says how to get it."""
 
 
+class UnusableGpuError(MissingDependencyError):
+    """A GPU cannot be opened, or its times cannot be trusted now; of several, the others do its work."""
+
+
 class UnsupportedCallError(AutotuneError):
     """A candidate cannot compute one call's tensors or options, such as strides; the message says why.
 

@@ -361,7 +361,7 @@ def test_two_processes_tune_on_one_home_at_once(tmp_path: Path) -> None:
 def test_docstring_of_each_event_is_there() -> None:
     """The protocol of progress is documented where it is declared."""
     events = [name for name in vars(Observer) if name.startswith("on_")]
-    assert len(events) == 14
+    assert len(events) == 16
     assert all(getattr(Observer, name).__doc__ for name in events)
 
 

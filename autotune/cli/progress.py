@@ -17,6 +17,7 @@ from autotune.console.winners import candidate_text, status_text
 from autotune.device import Device
 from autotune.dispatch import MAX_DISTANCE
 from autotune.errors import AutotuneError
+from autotune.executor.several_gpus import GpuUse
 from autotune.operation import Operation
 from autotune.registry import get_implementation
 from autotune.search import Confirmation, Observer, SearchResult
@@ -42,6 +43,7 @@ class Progress(Observer):
         self._started = time.monotonic() if started is None else started
         self._is_replay = self._are_several = False
         self._live: Live | None = None
+        self._prefix = ""  # of each line, where several GPUs search at once
         self._reset()
 
     def __enter__(self) -> "Progress":
@@ -61,7 +63,19 @@ class Progress(Observer):
             self._live = None
 
     def _print(self, *lines: str) -> None:
-        self._console.print(*lines, sep="\n")
+        self._console.print(*(f"{self._prefix}{line}" for line in lines), sep="\n")
+
+    def of_gpu(self, index: int) -> "Progress":
+        """Return the progress of the searches on one of several GPUs: plain lines that begin with its index."""
+        progress = Progress(self._console, self._seconds, self._started)
+        progress._prefix = f"[{index}] "
+        return progress
+
+    def on_gpu_dropped(self, index: int, reason: str) -> None:
+        self._print(f"dropped   GPU {index}: {reason}; the others continue its search")
+
+    def on_gpus(self, uses: Sequence[GpuUse]) -> None:
+        self._print(*(f"gpu       {use}" for use in uses))
 
     def on_replay(self, device: Device, *, compiles: bool) -> None:
         self._is_replay, self._started = True, time.monotonic()  # nothing was begun for it before
@@ -91,7 +105,7 @@ class Progress(Observer):
             configs += f" ({', '.join(f'{count} of {name}' for name, count in valid.items())})"
         again = f", {resumed} known from an earlier run; best {self._best_text()}" if resumed else ""
         self._print(f"{operation.name}: {shape}", f"{configs}{again}")
-        if self._console.is_terminal:
+        if self._console.is_terminal and not self._prefix:
             self._live = Live(console=self._console, refresh_per_second=8, transient=True)
             self._live.start()
 

@@ -1,6 +1,7 @@
 """``autotune search`` and ``autotune sweep``: fill the tables."""
 
 import functools
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, get_args, get_type_hints
@@ -20,7 +21,7 @@ from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.console.shapes import Problem, Wanted, describe, describe_model, require_none
 from autotune.errors import UnknownNameError, UsageError
 from autotune.executor.head_start import head_start
-from autotune.executor.settings import Settings
+from autotune.executor.settings import GpuNames, Settings
 from autotune.trial import Policy
 
 DEFAULT_TRIALS, DEFAULT_BUDGET = 120, "60s"
@@ -82,6 +83,14 @@ settings_options: Final = collected(
 @option("--sampler", help="Proposes configs: gp, tpe, random or exhaustive.", default_text="gp")
 @option("--seed", type=integer(0, 2**32 - 1), default=0, help="Seed of the study.")
 @implementation_option()
+@option(
+    "--gpus",
+    metavar="LIST",
+    help=(
+        "Search on several GPUs of one kind at once: all, or 0,1,... as torch counts them. Each takes a shape; where "
+        "fewer are left they screen one together. With --json the parts of the GPUs are printed beside the results."
+    ),
+)
 @option("--target", help="Also compile the finalists for sm_80, gfx942, A100, ...")
 @option("--from-misses", is_flag=True, help="Tune the shapes that get_kernel noted as missed.")
 @option("--densify", is_flag=True, help="Tune only what is served far from the best, or nobody knows how near.")
@@ -98,6 +107,7 @@ def search(
     sampler: str | None,
     seed: int,
     implementations: tuple[str, ...],
+    gpus: str | None,
     target: str | None,
     from_misses: bool,
     densify: bool,
@@ -138,8 +148,9 @@ def search(
     if target is not None:
         platforms.target_device(target)  # refuses an unknown one before a GPU is looked for
     usual = DENSIFY_BUDGET if densify else DEFAULT_BUDGET
-    seconds = parse_seconds(usual if budget is None else budget)
-    with head_start(settings, on_gpu=not (dry_run or densify)) as begun:  # --densify first looks all shapes up
+    seconds, wanted = parse_seconds(usual if budget is None else budget), parse_gpus(gpus)
+    is_one = wanted is None and not (dry_run or densify)  # --densify first looks all shapes up
+    with head_start(settings, on_gpu=is_one) as begun:
         from autotune.cli.studies import SearchRequest, preview, run
         from autotune.search import DEFAULT_SAMPLER, SAMPLERS
 
@@ -156,6 +167,7 @@ def search(
             sampler=chosen,
             seed=seed,
             device=device,
+            gpus=wanted,
             settings=settings,
             target=target,
             tables=tables,
@@ -173,6 +185,22 @@ def search(
             preview(request)
         else:
             run(request, begun)
+
+
+def parse_gpus(text: str | None) -> GpuNames | None:
+    """Return the GPUs that ``--gpus`` names.
+
+    Example:
+        >>> parse_gpus("0,2"), parse_gpus("all"), parse_gpus(None)
+        ((0, 2), 'all', None)
+    """
+    if text is None:
+        return None
+    if text == "all":
+        return "all"
+    if not re.fullmatch(r"\d+(,\d+)*", text):
+        raise UsageError(f"gpus={text!r} is not allowed; expected all, or indices as torch counts them, such as 0,1")
+    return tuple(map(int, text.split(",")))
 
 
 @command("sweep")
