@@ -100,3 +100,11 @@ class OutOfPagesError(AutotuneError):
 
 class SearchError(AutotuneError):
     """A search ended without one valid config; the message counts the statuses."""
+
+
+class HostError(AutotuneError):
+    """This host cannot go on with a task of a grid, as where its disk is full; another one may. The message says why."""
+
+
+class SupersededError(AutotuneError):
+    """A later attempt owns a task of a grid: this one was taken for dead, and adds nothing more."""

@@ -69,6 +69,7 @@ LIBRARY_ROOMS: Final = {
     "optuna": {"search"},
     "threadpoolctl": {"search"},
     "triton": {"kernels", "executor", "decorated"},
+    "ray": {"grid"},
     "click": {"console", "lab", "cli"},
     "rich": {"console", "lab", "cli"},
 }

@@ -1,0 +1,286 @@
+"""Runs the tasks of a grid on a Ray cluster: one task on one GPU, on nodes that carry the label of its device kind.
+
+Ray places tasks, and starts those of a dead worker or node again. What it cannot know stands here: a host that says it
+cannot go on gets nothing more, only as many tasks are handed over as keep the cluster busy, and tasks that are done are
+left out. Ray itself is imported in functions alone: everything else works without it.
+
+A node's labels are custom resources, named like its device: ``ray start --resources '{"NVIDIA H200": 1}'``.
+"""
+
+import importlib
+import json
+import signal
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+from autotune.errors import HostError, MissingDependencyError, SupersededError, UsageError, one_line
+from autotune.executor.select import Settings
+from autotune.grid.attempt import AttemptEnd
+from autotune.grid.done_tasks import done_tasks
+from autotune.grid.grid_task import GridTask
+from autotune.grid.place import GridPlace
+from autotune.grid.task_runner import run_task
+
+INSTALL: Final = 'pip install "attention-autotune[ray]"'
+TaskState = Literal["skipped", "submitted", "moved", "done", "failed", "interrupted", "superseded"]
+LABEL_SHARE: Final = 0.0001  # of a label, which marks a node and limits nothing: its GPUs do
+MAX_DEATHS: Final = 5  # of workers and nodes under one task, until it counts as what kills them
+MAX_MOVES: Final = 5  # of one task from hosts that cannot go on
+PER_SLOT: Final = 2  # tasks that are handed over for each GPU: one runs, one waits there
+POLL_SECONDS: Final = 5.0
+CANCEL_SECONDS: Final = 20.0  # for workers to write that they were interrupted
+
+
+class GridObserver(Protocol):
+    """Receives the progress of a grid."""
+
+    def on_task(self, task: GridTask, state: TaskState, message: str = "") -> None:
+        """A task was left out as done, handed to Ray, moved away from a host that cannot go on, or ended."""
+
+    def on_missing(self, device: str, waiting: int) -> None:
+        """No node carries the label of a device kind now; so many tasks wait for one."""
+
+
+class _Silent:
+    def on_task(self, task: GridTask, state: TaskState, message: str = "") -> None: ...
+
+    def on_missing(self, device: str, waiting: int) -> None: ...
+
+
+@dataclass
+class GridOutcome:
+    """The end of a run of a grid.
+
+    Attributes:
+        counts: how many tasks came to each state.
+        failures: the tasks without a result, each with the reason.
+        interrupted: Ctrl-C ended it early; what was measured until then is at the place, and another run continues.
+    """
+
+    counts: Counter[TaskState] = field(default_factory=Counter)
+    failures: list[tuple[GridTask, str]] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def run_on_ray(
+    tasks: Iterable[GridTask],
+    place: str | Path,
+    *,
+    address: str | None = None,
+    replay: bool = False,
+    imports: Sequence[str] = (),
+    observer: GridObserver | None = None,
+) -> GridOutcome:
+    """Run all tasks that are not done yet, those of higher priority first.
+
+    Ctrl-C does not raise: the running tasks are interrupted, which keeps what they measured.
+
+    Args:
+        tasks: the grid; the same task given twice is run once.
+        place: a path that all nodes share, or a URI that ``pyarrow.fs`` opens.
+        address: of the cluster; by default that of ``RAY_ADDRESS`` or the one on this machine, else one is started
+            here for as long as the call takes.
+        replay: recorded sweeps answer, and tasks take no GPU.
+        imports: modules that workers import first, which register operations or implementations of your own.
+        observer: receives progress.
+
+    Raises:
+        MissingDependencyError: Ray is not installed.
+        UsageError: there is no cluster at the address.
+        TableError: the place cannot be read.
+
+    Example:
+        >>> run_on_ray(read_grid("grid.toml"), "s3://bucket/llama", address="auto")
+    """
+    ray = _import_ray()
+    wanted = list({task.key: task for task in tasks}.values())
+    done = done_tasks(GridPlace(place), {task.key for task in wanted})
+    labels = sorted({task.device for task in wanted} - {""})
+    with _connected(ray, address, labels):
+        return _Run(ray, str(place), replay=replay, imports=tuple(imports), observer=observer or _Silent()).run(
+            wanted, done
+        )
+
+
+class _Run:
+    """One run: tasks that wait, by device kind, those that Ray has, and the nodes that get nothing more."""
+
+    def __init__(self, ray: Any, place: str, *, replay: bool, imports: tuple[str, ...], observer: GridObserver) -> None:
+        self.ray, self.place, self.replay, self.imports, self.observer = ray, place, replay, imports, observer
+        self.outcome = GridOutcome()
+        self.waiting: dict[str, deque[GridTask]] = {}
+        self.flying: dict[Any, GridTask] = {}
+        self.moves: Counter[str] = Counter()
+        self.unfit: dict[str, str] = {}  # nodes, with what they said
+        self.slots: Counter[str] = Counter()
+        self.looked = -POLL_SECONDS
+        self.remote = ray.remote(run_encoded)
+
+    def run(self, tasks: Sequence[GridTask], done: Collection[str]) -> GridOutcome:
+        for task in sorted(tasks, key=lambda task: -task.priority):
+            if task.key in done:
+                self._note(task, "skipped")
+            else:
+                self.waiting.setdefault(task.device, deque()).append(task)
+        try:
+            while self._hand_over():
+                ready, _ = self.ray.wait(list(self.flying), num_returns=1, timeout=POLL_SECONDS)
+                for reference in ready:
+                    self._settle(reference)
+        except KeyboardInterrupt:
+            self.outcome.interrupted = True
+            self._cancel()
+        return self.outcome
+
+    def _hand_over(self) -> bool:
+        """Submit what the cluster has room for; return False where nothing is left."""
+        if time.monotonic() - self.looked >= POLL_SECONDS:
+            self._look()
+        used = Counter(task.device for task in self.flying.values())
+        for device, queue in self.waiting.items():
+            room = max(PER_SLOT * self.slots[device], 1) - used[device]
+            for _ in range(min(room, len(queue))):
+                task = queue.popleft()
+                if self.unfit and not self.slots[device]:
+                    why = "; ".join(sorted(set(self.unfit.values())))
+                    self._note(task, "failed", f"no host is left that can run it: {why}")
+                else:
+                    self._submit(task)
+        return bool(self.flying) or any(self.waiting.values())
+
+    def _look(self) -> None:
+        """Count the tasks that each device kind has room for: of nodes that live and can go on."""
+        self.looked, unit = time.monotonic(), "CPU" if self.replay else "GPU"
+        nodes = [each for each in self.ray.nodes() if each["Alive"] and each["NodeID"] not in self.unfit]
+        for device, queue in self.waiting.items():
+            fit = [each["Resources"] for each in nodes if not device or device in each["Resources"]]
+            self.slots[device] = sum(int(each.get(unit, 0)) for each in fit)
+            if not self.slots[device] and queue:
+                self.observer.on_missing(device, len(queue))
+
+    def _submit(self, task: GridTask) -> None:
+        options: dict[str, Any] = {
+            "name": str(task),
+            "num_cpus": 1,
+            "num_gpus": 0 if self.replay else 1,
+            "resources": {task.device: LABEL_SHARE} if task.device else None,
+            "max_retries": MAX_DEATHS,
+        }
+        if self.unfit:
+            options["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(self.unfit))})"}
+        reference = self.remote.options(**options).remote(
+            json.dumps(task.as_dict()), self.place, self.replay, list(self.imports)
+        )
+        self.flying[reference] = task
+        self._note(task, "submitted")
+
+    def _settle(self, reference: Any) -> None:
+        """Take the answer of a task that ended; give it to another host where its own cannot go on."""
+        task, errors = self.flying.pop(reference), self.ray.exceptions
+        try:
+            answer = json.loads(self.ray.get(reference))
+        except errors.TaskCancelledError:
+            self._note(task, "interrupted")
+        except errors.RayTaskError as error:
+            self._note(task, "failed", one_line(getattr(error, "cause", None) or error))
+        except errors.RayError as error:  # of the cluster: the last of its workers died, too
+            self._note_lost(task, f"it was lost {MAX_DEATHS + 1} times with its worker or node: {one_line(error)}")
+        else:
+            if "node" not in answer:
+                self._note(task, answer["state"], answer["message"])
+                return
+            self.unfit[answer["node"]] = answer["message"]
+            self._look()
+            self.moves[task.key] += 1
+            if self.moves[task.key] > MAX_MOVES:
+                self._note(task, "failed", f"{MAX_MOVES + 1} hosts could not run it; the last: {answer['message']}")
+                return
+            self.waiting[task.device].appendleft(task)
+            self._note(task, "moved", answer["message"])
+
+    def _note_lost(self, task: GridTask, message: str) -> None:
+        """Note at the place, too, what no worker lived to write."""
+        place = GridPlace(self.place)
+        if (owner := place.owner(task.key)) is not None:
+            place.end(AttemptEnd(task=task.key, token=owner[1], state="failed", seconds=0.0, message=message))
+        self._note(task, "failed", message)
+
+    def _note(self, task: GridTask, state: TaskState, message: str = "") -> None:
+        self.outcome.counts[state] += 1
+        if state == "failed":
+            self.outcome.failures.append((task, message))
+        self.observer.on_task(task, state, message)
+
+    def _cancel(self) -> None:
+        references = list(self.flying)
+        for reference in references:
+            self.ray.cancel(reference)
+        self.ray.wait(references, num_returns=len(references), timeout=CANCEL_SECONDS) if references else None
+        for task in self.flying.values():
+            self._note(task, "interrupted")
+        self.flying.clear()
+
+
+def run_encoded(task: str, place: str, replay: bool, imports: Sequence[str]) -> str:
+    """Run a task of JSON in a worker of Ray, and return its end as JSON; with ``node`` where this one cannot go on."""
+    import ray
+
+    for name in imports:
+        importlib.import_module(name)
+    try:
+        ending = run_task(
+            GridTask.from_dict(json.loads(task)),
+            GridPlace(place),
+            replay=replay,
+            settings=None if replay else Settings(jobs=_jobs_here(ray)),
+        )
+    except HostError as error:
+        return json.dumps({"node": ray.get_runtime_context().get_node_id(), "message": str(error)})
+    except SupersededError as error:
+        return json.dumps({"state": "superseded", "message": str(error)})
+    return json.dumps(asdict(ending))
+
+
+def _jobs_here(ray: Any) -> int | None:
+    """Return how many compilers a task may run, so that those of a host's GPUs do not crowd each other out."""
+    own = ray.get_runtime_context().get_node_id()
+    resources = next((each["Resources"] for each in ray.nodes() if each["NodeID"] == own), {})
+    cores, gpus = resources.get("CPU"), resources.get("GPU")
+    return max(1, int(cores // gpus)) if cores and gpus else None
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise MissingDependencyError(f"Ray is not installed; `{INSTALL}`") from error
+    return ray
+
+
+@contextmanager
+def _connected(ray: Any, address: str | None, labels: Iterable[str]) -> Iterator[None]:
+    """Connect to a cluster, or start one here, and leave it again; one that the caller is connected to stays."""
+    if ray.is_initialized():
+        yield
+        return
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address=address or "auto", log_to_driver=False)
+    except ConnectionError as error:
+        if address is not None:
+            raise UsageError(f"address={address!r}: no Ray cluster answers there; `ray status` says what does") from error
+        ray.init(address="local", log_to_driver=False, include_dashboard=False, resources=dict.fromkeys(labels, 1))
+    if is_main:
+        signal.signal(signal.SIGTERM, handler)  # which ray.init replaces
+    try:
+        yield
+    finally:
+        ray.shutdown()
