@@ -103,7 +103,7 @@ class SearchError(AutotuneError):
 
 
 class HostError(AutotuneError):
-    """This host cannot go on with a task of a grid, as where its disk is full; another one may. The message says why."""
+    """This host cannot go on with a task of a grid, as on a full disk; another one may. The message says why."""
 
 
 class SupersededError(AutotuneError):

@@ -1,8 +1,8 @@
 """Runs the tasks of a grid on a Ray cluster: one task on one GPU, on nodes that carry the label of its device kind.
 
-Ray places tasks, and starts those of a dead worker or node again. What it cannot know stands here: a host that says it
-cannot go on gets nothing more, only as many tasks are handed over as keep the cluster busy, and tasks that are done are
-left out. Ray itself is imported in functions alone: everything else works without it.
+Ray carries tasks to nodes, starts those of a dead worker again and says which nodes live. What it does not know stands
+here: a host that says it cannot go on gets nothing more, no more tasks are handed over than can run at once, and tasks
+that are done are left out. Ray itself is imported in functions alone: everything else works without it.
 
 A node's labels are custom resources, named like its device: ``ray start --resources '{"NVIDIA H200": 1}'``.
 """
@@ -30,10 +30,9 @@ from autotune.grid.task_runner import run_task
 INSTALL: Final = 'pip install "attention-autotune[ray]"'
 TaskState = Literal["skipped", "submitted", "moved", "done", "failed", "interrupted", "superseded"]
 LABEL_SHARE: Final = 0.0001  # of a label, which marks a node and limits nothing: its GPUs do
-MAX_DEATHS: Final = 5  # of workers and nodes under one task, until it counts as what kills them
-MAX_MOVES: Final = 5  # of one task from hosts that cannot go on
-PER_SLOT: Final = 2  # tasks that are handed over for each GPU: one runs, one waits there
-POLL_SECONDS: Final = 5.0
+MAX_DEATHS: Final = 5  # of workers under one task, until it counts as what kills them
+MAX_MOVES: Final = 5  # of one task from hosts that died or cannot go on
+LOOK_SECONDS: Final = 5.0  # between looks at which nodes live
 CANCEL_SECONDS: Final = 20.0  # for workers to write that they were interrupted
 
 
@@ -109,17 +108,22 @@ def run_on_ray(
 
 
 class _Run:
-    """One run: tasks that wait, by device kind, those that Ray has, and the nodes that get nothing more."""
+    """One run: the tasks that wait, by device kind; those that run, each on its node; and the room of each node.
+
+    A task is given to one node that has a GPU free. Left to choose, Ray queues tasks at nodes; those at one that froze
+    wait there for good (ray-project/ray#63405), though Ray itself has counted it as dead for long.
+    """
 
     def __init__(self, ray: Any, place: str, *, replay: bool, imports: tuple[str, ...], observer: GridObserver) -> None:
         self.ray, self.place, self.replay, self.imports, self.observer = ray, place, replay, imports, observer
         self.outcome = GridOutcome()
         self.waiting: dict[str, deque[GridTask]] = {}
-        self.flying: dict[Any, GridTask] = {}
+        self.flying: dict[Any, tuple[GridTask, str]] = {}
+        self.nodes: dict[str, Any] = {}  # the resources of those that live
+        self.room: Counter[str] = Counter()
+        self.unfit: dict[str, str] = {}  # nodes that cannot go on, with what they said
         self.moves: Counter[str] = Counter()
-        self.unfit: dict[str, str] = {}  # nodes, with what they said
-        self.slots: Counter[str] = Counter()
-        self.looked = -POLL_SECONDS
+        self.looked = -LOOK_SECONDS
         self.remote = ray.remote(run_encoded)
 
     def run(self, tasks: Sequence[GridTask], done: Collection[str]) -> GridOutcome:
@@ -129,80 +133,108 @@ class _Run:
             else:
                 self.waiting.setdefault(task.device, deque()).append(task)
         try:
-            while self._hand_over():
-                ready, _ = self.ray.wait(list(self.flying), num_returns=1, timeout=POLL_SECONDS)
-                for reference in ready:
-                    self._settle(reference)
+            while self.flying or any(self.waiting.values()):
+                if time.monotonic() - self.looked >= LOOK_SECONDS:
+                    self._look()
+                self._settle_ready()
         except KeyboardInterrupt:
             self.outcome.interrupted = True
             self._cancel()
         return self.outcome
 
-    def _hand_over(self) -> bool:
-        """Submit what the cluster has room for; return False where nothing is left."""
-        if time.monotonic() - self.looked >= POLL_SECONDS:
-            self._look()
-        used = Counter(task.device for task in self.flying.values())
-        for device, queue in self.waiting.items():
-            room = max(PER_SLOT * self.slots[device], 1) - used[device]
-            for _ in range(min(room, len(queue))):
-                task = queue.popleft()
-                if self.unfit and not self.slots[device]:
-                    why = "; ".join(sorted(set(self.unfit.values())))
-                    self._note(task, "failed", f"no host is left that can run it: {why}")
-                else:
-                    self._submit(task)
-        return bool(self.flying) or any(self.waiting.values())
-
     def _look(self) -> None:
-        """Count the tasks that each device kind has room for: of nodes that live and can go on."""
+        """See which nodes live, take their tasks from those that do not, and fill those that do."""
         self.looked, unit = time.monotonic(), "CPU" if self.replay else "GPU"
-        nodes = [each for each in self.ray.nodes() if each["Alive"] and each["NodeID"] not in self.unfit]
+        self.nodes = {each["NodeID"]: each["Resources"] for each in self.ray.nodes() if each["Alive"]}
+        for reference, (task, node) in list(self.flying.items()):
+            if node not in self.nodes:
+                self._forget(reference)
+                self._move(task, f"node {node} is dead")
+        self.room = Counter({node: int(has.get(unit, 0)) for node, has in self.nodes.items() if node not in self.unfit})
+        self.room.subtract(node for _, node in self.flying.values() if node in self.room)
+        for node in list(self.room):
+            self._fill(node)
         for device, queue in self.waiting.items():
-            fit = [each["Resources"] for each in nodes if not device or device in each["Resources"]]
-            self.slots[device] = sum(int(each.get(unit, 0)) for each in fit)
-            if not self.slots[device] and queue:
+            carrying = [node for node, has in self.nodes.items() if not device or device in has]
+            if queue and not carrying:
                 self.observer.on_missing(device, len(queue))
+            elif queue and self.unfit.keys() >= set(carrying):
+                why = "; ".join(sorted({self.unfit[node] for node in carrying}))
+                while queue:
+                    self._note(queue.popleft(), "failed", f"no host is left that can run it: {why}")
 
-    def _submit(self, task: GridTask) -> None:
+    def _fill(self, node: str) -> None:
+        """Give a node as many tasks as it has room for."""
+        while self.room[node] > 0:
+            has = self.nodes[node]
+            queues = [queue for device, queue in self.waiting.items() if queue and (not device or device in has)]
+            if not queues:
+                return
+            self._submit(max(queues, key=lambda queue: queue[0].priority).popleft(), node)
+            self.room[node] -= 1
+
+    def _submit(self, task: GridTask, node: str) -> None:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
         options: dict[str, Any] = {
             "name": str(task),
-            "num_cpus": 1,
-            "num_gpus": 0 if self.replay else 1,
+            "num_cpus": int(self.replay),
+            "num_gpus": int(not self.replay),
             "resources": {task.device: LABEL_SHARE} if task.device else None,
             "max_retries": MAX_DEATHS,
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
         }
-        if self.unfit:
-            options["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(self.unfit))})"}
-        reference = self.remote.options(**options).remote(
-            json.dumps(task.as_dict()), self.place, self.replay, list(self.imports)
-        )
-        self.flying[reference] = task
+        encoded = json.dumps(task.as_dict())
+        reference = self.remote.options(**options).remote(encoded, self.place, self.replay, list(self.imports))
+        self.flying[reference] = task, node
         self._note(task, "submitted")
 
+    def _settle_ready(self) -> None:
+        """Wait for an answer, and take all that are there."""
+        if not self.flying:
+            time.sleep(LOOK_SECONDS)
+            return
+        ready, others = self.ray.wait(list(self.flying), num_returns=1, timeout=LOOK_SECONDS)
+        if ready and others:
+            ready += self.ray.wait(others, num_returns=len(others), timeout=0)[0]
+        for reference in ready:
+            if reference in self.flying:  # which a look on the way may have taken
+                self._settle(reference)
+
     def _settle(self, reference: Any) -> None:
-        """Take the answer of a task that ended; give it to another host where its own cannot go on."""
-        task, errors = self.flying.pop(reference), self.ray.exceptions
+        """Take the answer of a task that ended; it goes to another host where its own cannot go on."""
+        (task, node), errors = self.flying.pop(reference), self.ray.exceptions
+        self.room[node] += 1
         try:
             answer = json.loads(self.ray.get(reference))
         except errors.TaskCancelledError:
             self._note(task, "interrupted")
         except errors.RayTaskError as error:
             self._note(task, "failed", one_line(getattr(error, "cause", None) or error))
-        except errors.RayError as error:  # of the cluster: the last of its workers died, too
-            self._note_lost(task, f"it was lost {MAX_DEATHS + 1} times with its worker or node: {one_line(error)}")
-        else:
-            if "node" not in answer:
-                self._note(task, answer["state"], answer["message"])
-                return
-            self.unfit[answer["node"]] = answer["message"]
+        except errors.RayError as error:
             self._look()
-            self.moves[task.key] += 1
-            if self.moves[task.key] > MAX_MOVES:
-                self._note(task, "failed", f"{MAX_MOVES + 1} hosts could not run it; the last: {answer['message']}")
+            if node in self.nodes:
+                self._note_lost(task, f"{MAX_DEATHS + 1} workers died under it: {one_line(error)}")
+            else:
+                self._move(task, f"node {node} is dead")
+        else:
+            if "unfit" in answer:
+                self.unfit[node] = answer["unfit"]
+                self._move(task, answer["unfit"])
+                self._look()
                 return
-            self.waiting[task.device].appendleft(task)
-            self._note(task, "moved", answer["message"])
+            self._note(task, answer["state"], answer["message"])
+        if node in self.nodes and node not in self.unfit:
+            self._fill(node)
+
+    def _move(self, task: GridTask, message: str) -> None:
+        """Let a task wait for another node, before all others of its kind."""
+        self.moves[task.key] += 1
+        if self.moves[task.key] > MAX_MOVES:
+            self._note_lost(task, f"{MAX_MOVES + 1} hosts could not run it; the last: {message}")
+            return
+        self._note(task, "moved", message)
+        self.waiting[task.device].appendleft(task)
 
     def _note_lost(self, task: GridTask, message: str) -> None:
         """Note at the place, too, what no worker lived to write."""
@@ -217,18 +249,24 @@ class _Run:
             self.outcome.failures.append((task, message))
         self.observer.on_task(task, state, message)
 
+    def _forget(self, reference: Any) -> None:
+        """Let go of a task on a dead node; should it still run there, it finds that a later attempt owns it."""
+        del self.flying[reference]
+        self.ray.cancel(reference)
+
     def _cancel(self) -> None:
         references = list(self.flying)
         for reference in references:
             self.ray.cancel(reference)
-        self.ray.wait(references, num_returns=len(references), timeout=CANCEL_SECONDS) if references else None
-        for task in self.flying.values():
+        if references:
+            self.ray.wait(references, num_returns=len(references), timeout=CANCEL_SECONDS)
+        for task, _ in self.flying.values():
             self._note(task, "interrupted")
         self.flying.clear()
 
 
 def run_encoded(task: str, place: str, replay: bool, imports: Sequence[str]) -> str:
-    """Run a task of JSON in a worker of Ray, and return its end as JSON; with ``node`` where this one cannot go on."""
+    """Run a task of JSON in a worker of Ray, and return its end as JSON, or ``unfit`` with the reason."""
     import ray
 
     for name in imports:
@@ -241,7 +279,7 @@ def run_encoded(task: str, place: str, replay: bool, imports: Sequence[str]) -> 
             settings=None if replay else Settings(jobs=_jobs_here(ray)),
         )
     except HostError as error:
-        return json.dumps({"node": ray.get_runtime_context().get_node_id(), "message": str(error)})
+        return json.dumps({"unfit": str(error)})
     except SupersededError as error:
         return json.dumps({"state": "superseded", "message": str(error)})
     return json.dumps(asdict(ending))
@@ -276,7 +314,9 @@ def _connected(ray: Any, address: str | None, labels: Iterable[str]) -> Iterator
         ray.init(address=address or "auto", log_to_driver=False)
     except ConnectionError as error:
         if address is not None:
-            raise UsageError(f"address={address!r}: no Ray cluster answers there; `ray status` says what does") from error
+            raise UsageError(
+                f"address={address!r}: no Ray cluster answers there; `ray status` says what does"
+            ) from error
         ray.init(address="local", log_to_driver=False, include_dashboard=False, resources=dict.fromkeys(labels, 1))
     if is_main:
         signal.signal(signal.SIGTERM, handler)  # which ray.init replaces

@@ -39,7 +39,7 @@ HEALTH: Final = {
     "health_check_timeout_ms": 2000,
     "health_check_failure_threshold": 5,
 }
-PATIENCE_SECONDS: Final = 240.0
+PATIENCE_SECONDS: Final = 60.0
 
 
 class Machine:
@@ -222,10 +222,10 @@ def test_nothing_is_lost_whatever_dies(machine: Machine, tmp_path: Path) -> None
 
     attempts, endings = place.records()
     begun = Counter(each.task for each in attempts)
-    assert [begun[each.key] for each in tasks[:HELD_STUDIES]] == [2] * HELD_STUDIES
+    assert min(begun[each.key] for each in tasks[:HELD_STUDIES]) >= 2
     (first,) = [each for each in attempts if (each.task, each.number) == (task(harm[0]).key, 1)]
     (end,) = [each for each in endings if each.token == first.token]
-    assert "attempt 2 owns it now" in end.message
+    assert "owns it now, not attempt 1" in end.message
     assert [end for end in endings if "No space left on device" in end.message]
 
     again = run_on_ray(tasks, str(place), address=machine.cluster.address, replay=True, imports=[WORKER])
