@@ -19,6 +19,7 @@ Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
 
 OWN: Final = "Options"  # the section of a command's own options
+IMPORTED: Final = f"{__name__}.imported"  # a key of click's, which several libraries may share
 
 
 class Option(click.Option):
@@ -104,6 +105,13 @@ def _import_modules(context: click.Context, parameter: click.Parameter, names: S
         except (Exception, SystemExit) as error:  # of a module of the user's, which may raise anything
             expected = "expected a module such as my_package.register, installed or below this folder"
             raise UsageError(f"--import={name!r} cannot be imported: {one_line(error)}; {expected}") from error
+    context.meta[IMPORTED] = tuple(names)
+
+
+def imported_modules() -> tuple[str, ...]:
+    """Return the modules that ``--import`` named, for another process to import, too; none outside a command."""
+    context = click.get_current_context(silent=True)
+    return () if context is None else context.meta.get(IMPORTED, ())
 
 
 class Command(click.Command):

@@ -39,7 +39,7 @@ HEALTH: Final = {
     "health_check_timeout_ms": 2000,
     "health_check_failure_threshold": 5,
 }
-PATIENCE_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 180.0
 
 
 class Machine:

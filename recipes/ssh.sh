@@ -1,0 +1,26 @@
+#!/bin/bash
+# Starts Ray on hosts that ssh reaches without a password, runs a grid on them, and stops Ray again:
+#   recipes/ssh.sh grid.toml /shared/results "NVIDIA H200" host1 host2 host3
+# This host is the head and runs no task. autotune and Ray are installed on all, on the path of a login shell.
+set -euo pipefail
+
+GRID=$1
+PLACE=$2
+DEVICE=$3
+shift 3
+ADDRESS="$(hostname -f):6379"
+LABEL=$(printf '{"%s": 1}' "$DEVICE")
+
+stop() {
+    for host in "$@"; do ssh "$host" "bash -lc 'ray stop'" || true; done
+    ray stop
+}
+trap 'stop "$@"' EXIT
+
+ray start --head --port=6379 --num-cpus=0 --num-gpus=0
+for host in "$@"; do
+    # The label has quotes of its own, which the shells of both hosts must keep.
+    # shellcheck disable=SC2029  # expanded here, as meant
+    ssh "$host" "bash -lc $(printf '%q' "ray start --address $ADDRESS --resources $(printf '%q' "$LABEL")")"
+done
+autotune search --grid "$GRID" --engine ray --address "$ADDRESS" --place "$PLACE"
