@@ -13,7 +13,7 @@ from autotune.grid.ray_engine import GridOutcome, TaskState, run_on_ray
 
 
 class PrintedTasks:
-    """Implements ``GridObserver``: prints how tasks ended, and why they moved."""
+    """Implements ``TaskObserver``: prints how tasks ended, and why they moved."""
 
     def __init__(self, console: Any, tasks: int) -> None:
         self._console = console

@@ -14,18 +14,25 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-from autotune.errors import HostError, MissingDependencyError, SupersededError, UsageError, one_line
+from autotune.errors import HostError, MissingDependencyError, SupersededError, TableError, UsageError, one_line
 from autotune.executor.select import Settings
 from autotune.grid.attempt import AttemptEnd
 from autotune.grid.done_tasks import done_tasks
 from autotune.grid.grid_task import GridTask
 from autotune.grid.place import GridPlace
 from autotune.grid.task_runner import run_task
+from autotune.registry import (
+    implementation_names,
+    implementation_reference,
+    operation_reference,
+    register,
+    register_implementation,
+)
 
 INSTALL: Final = 'pip install "attention-autotune[ray]"'
 TaskState = Literal["skipped", "submitted", "moved", "done", "failed", "interrupted", "superseded"]
@@ -36,8 +43,8 @@ LOOK_SECONDS: Final = 5.0  # between looks at which nodes live
 CANCEL_SECONDS: Final = 20.0  # for workers to write that they were interrupted
 
 
-class GridObserver(Protocol):
-    """Receives the progress of a grid."""
+class TaskObserver(Protocol):
+    """Receives the progress of a run, from the thread that runs it."""
 
     def on_task(self, task: GridTask, state: TaskState, message: str = "") -> None:
         """A task was left out as done, handed to Ray, moved away from a host that cannot go on, or ended."""
@@ -74,7 +81,7 @@ def run_on_ray(
     address: str | None = None,
     replay: bool = False,
     imports: Sequence[str] = (),
-    observer: GridObserver | None = None,
+    observer: TaskObserver | None = None,
 ) -> GridOutcome:
     """Run all tasks that are not done yet, those of higher priority first.
 
@@ -86,7 +93,8 @@ def run_on_ray(
         address: of the cluster; by default that of ``RAY_ADDRESS`` or the one on this machine, else one is started
             here for as long as the call takes.
         replay: recorded sweeps answer, and tasks take no GPU.
-        imports: modules that workers import first, which register operations or implementations of your own.
+        imports: modules that workers import first. Operations and implementations of your own need none: workers load
+            them from where they are registered here, which must be importable there.
         observer: receives progress.
 
     Raises:
@@ -114,7 +122,7 @@ class _Run:
     wait there for good (ray-project/ray#63405), though Ray itself has counted it as dead for long.
     """
 
-    def __init__(self, ray: Any, place: str, *, replay: bool, imports: tuple[str, ...], observer: GridObserver) -> None:
+    def __init__(self, ray: Any, place: str, *, replay: bool, imports: tuple[str, ...], observer: TaskObserver) -> None:
         self.ray, self.place, self.replay, self.imports, self.observer = ray, place, replay, imports, observer
         self.outcome = GridOutcome()
         self.waiting: dict[str, deque[GridTask]] = {}
@@ -174,18 +182,19 @@ class _Run:
             self.room[node] -= 1
 
     def _submit(self, task: GridTask, node: str) -> None:
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
+        strategies = self.ray.util.scheduling_strategies
         options: dict[str, Any] = {
             "name": str(task),
             "num_cpus": int(self.replay),
             "num_gpus": int(not self.replay),
             "resources": {task.device: LABEL_SHARE} if task.device else None,
             "max_retries": MAX_DEATHS,
-            "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
+            "scheduling_strategy": strategies.NodeAffinitySchedulingStrategy(node, soft=False),
         }
         encoded = json.dumps(task.as_dict())
-        reference = self.remote.options(**options).remote(encoded, self.place, self.replay, list(self.imports))
+        registered = json.dumps(_references(task))
+        call = self.remote.options(**options)
+        reference = call.remote(encoded, registered, self.place, self.replay, list(self.imports))
         self.flying[reference] = task, node
         self._note(task, "submitted")
 
@@ -238,9 +247,10 @@ class _Run:
 
     def _note_lost(self, task: GridTask, message: str) -> None:
         """Note at the place, too, what no worker lived to write."""
-        place = GridPlace(self.place)
-        if (owner := place.owner(task.key)) is not None:
-            place.end(AttemptEnd(task=task.key, token=owner[1], state="failed", seconds=0.0, message=message))
+        with suppress(TableError, OSError):  # the outcome says so, too
+            place = GridPlace(self.place)
+            if (owner := place.owner(task.key)) is not None:
+                place.end(AttemptEnd(task=task.key, token=owner[1], state="failed", seconds=0.0, message=message))
         self._note(task, "failed", message)
 
     def _note(self, task: GridTask, state: TaskState, message: str = "") -> None:
@@ -265,15 +275,28 @@ class _Run:
         self.flying.clear()
 
 
-def run_encoded(task: str, place: str, replay: bool, imports: Sequence[str]) -> str:
+def _references(task: GridTask) -> dict[str, Any]:
+    """Return where a worker finds the operation of a task and its implementations, which may be a user's own."""
+    names = task.implementations or implementation_names(task.operation)
+    return {
+        "operation": operation_reference(task.operation),
+        "implementations": {name: implementation_reference(task.operation, name) for name in names},
+    }
+
+
+def run_encoded(task: str, references: str, place: str, replay: bool, imports: Sequence[str]) -> str:
     """Run a task of JSON in a worker of Ray, and return its end as JSON, or ``unfit`` with the reason."""
     import ray
 
     for name in imports:
         importlib.import_module(name)
+    given, known = json.loads(task), json.loads(references)
+    register(given["operation"], known["operation"])
+    for name, implementation in known["implementations"].items():
+        register_implementation(given["operation"], name, implementation)
     try:
         ending = run_task(
-            GridTask.from_dict(json.loads(task)),
+            GridTask.from_dict(given),
             GridPlace(place),
             replay=replay,
             settings=None if replay else Settings(jobs=_jobs_here(ray)),
@@ -288,7 +311,7 @@ def run_encoded(task: str, place: str, replay: bool, imports: Sequence[str]) -> 
 def _jobs_here(ray: Any) -> int | None:
     """Return how many compilers a task may run, so that those of a host's GPUs do not crowd each other out."""
     own = ray.get_runtime_context().get_node_id()
-    resources = next((each["Resources"] for each in ray.nodes() if each["NodeID"] == own), {})
+    resources: dict[str, float] = next((each["Resources"] for each in ray.nodes() if each["NodeID"] == own), {})
     cores, gpus = resources.get("CPU"), resources.get("GPU")
     return max(1, int(cores // gpus)) if cores and gpus else None
 
@@ -297,6 +320,7 @@ def _import_ray() -> Any:
     try:
         import ray
         import ray.exceptions
+        import ray.util.scheduling_strategies
     except ImportError as error:
         raise MissingDependencyError(f"Ray is not installed; `{INSTALL}`") from error
     return ray

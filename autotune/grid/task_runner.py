@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from autotune import platforms
+from autotune.device import Device
 from autotune.errors import AutotuneError, HostError, MissingDependencyError, SupersededError, TableError, one_line
 from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import NO_GPU, ExecutorInfo, Settings, describe_executor, open_replay
@@ -52,6 +53,9 @@ class SharedStore(Store):
         for part in parts:
             self._claim.share(part.relative_to(self.root).as_posix(), read_bytes(part))
         return parts
+
+    def compact(self, operation: str, device: Device) -> None:
+        """Leave the parts as they are: they go with the attempt."""
 
 
 @dataclass

@@ -76,7 +76,7 @@ def median_us(study: int, implementation: str, step: int) -> float:
 
 def recorded(study: int, device: Device = NVIDIA_H200, *, is_broken: bool = False) -> list[Trial]:
     """The sweep of a study; with ``is_broken`` nothing in it ended ok."""
-    found = []
+    found: list[Trial] = []
     for implementation in IMPLEMENTATIONS:
         for config in implementation.space.configs(shape(study), device):
             step = config.integer("STEP")

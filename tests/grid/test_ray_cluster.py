@@ -22,7 +22,7 @@ from autotune.tuning import tune
 from tests import sample
 from tests.grid import recorded_grid
 from tests.grid.recorded_grid import NAME, STUDIES, task
-from tests.grid.replay_worker import HELD_STUDIES
+from tests.grid.replay_worker import HELD_STUDIES, study_of
 
 ray = pytest.importorskip("ray")
 
@@ -52,7 +52,7 @@ class Machine:
         for name in ("held", "released", "acknowledged"):
             (self.control / name).mkdir(parents=True)
         head = {"num_cpus": 0, "object_store_memory": OBJECT_STORE, "include_dashboard": False}
-        self.cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": HEALTH})
+        self.cluster: Any = Cluster(initialize_head=True, head_node_args={**head, "_system_config": HEALTH})
         for number in range(4):
             scratch = folder / f"scratch-{number}"
             scratch.mkdir()
@@ -119,14 +119,14 @@ def processes_of(raylet: int) -> list[int]:
 
 
 class Noted:
-    """Implements ``GridObserver``."""
+    """Implements ``TaskObserver``."""
 
     def __init__(self) -> None:
         self.states: dict[int, list[TaskState]] = {}
         self.missing: list[str] = []
 
     def on_task(self, task: GridTask, state: TaskState, message: str = "") -> None:
-        self.states.setdefault(task.shape.as_dict()["seq_q"] // 16 - 1, []).append(state)  # type: ignore[operator]
+        self.states.setdefault(study_of(task), []).append(state)
 
     def on_missing(self, device: str, waiting: int) -> None:
         self.missing.append(device)
@@ -216,7 +216,7 @@ def test_nothing_is_lost_whatever_dies(machine: Machine, tmp_path: Path) -> None
     trials, expected = merged.trials(NAME), alone.trials(NAME)
     assert verdicts(trials) == verdicts(expected)
     assert winners(merged) == winners(alone)
-    kept = {(row.shape.seq_q // 16 - 1, row.stage, str(row.candidate)) for row in trials}  # type: ignore[attr-defined]
+    kept = {(study_of(row), row.stage, str(row.candidate)) for row in trials}
     assert machine.acknowledged() <= kept
     assert len(distinct(trials)) == len(verdicts(expected))
 
