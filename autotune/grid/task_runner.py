@@ -20,10 +20,10 @@ from autotune.errors import AutotuneError, HostError, MissingDependencyError, Su
 from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import NO_GPU, ExecutorInfo, Settings, describe_executor, open_replay
 from autotune.grid.attempt import AttemptEnd, State
-from autotune.grid.claim import PATIENCE_SECONDS, Claim
 from autotune.grid.done_tasks import done_tasks
 from autotune.grid.grid_task import GridTask
 from autotune.grid.place import GridPlace
+from autotune.grid.task_claim import PATIENCE_SECONDS, TaskClaim
 from autotune.search import Observer
 from autotune.search.recorder import NO_VERDICT
 from autotune.table import Store
@@ -37,7 +37,7 @@ SCRATCH: Final = "AUTOTUNE_SCRATCH"  # the folder of this host for what is not a
 class SharedStore(Store):
     """A store whose parts are at the grid's place, too, before they count as kept."""
 
-    def __init__(self, root: Path, claim: Claim) -> None:
+    def __init__(self, root: Path, claim: TaskClaim) -> None:
         super().__init__(root)
         self._claim = claim
 
@@ -96,7 +96,7 @@ def run_task(
     if (done := _done(task, place)) is not None:
         return done
     here = _describe(task, settings or Settings(), replay=replay)
-    claim = Claim(task, place, here, patience=patience)
+    claim = TaskClaim(task, place, here, patience=patience)
     started, count = time.monotonic(), _Count()
 
     def ending(state: State, message: str = "") -> AttemptEnd:
@@ -126,7 +126,7 @@ def run_task(
 
 
 def _tune(
-    task: GridTask, claim: Claim, settings: Settings | None, scratch: Path | None, count: _Count, *, replay: bool
+    task: GridTask, claim: TaskClaim, settings: Settings | None, scratch: Path | None, count: _Count, *, replay: bool
 ) -> tuple[State, str]:
     """Search, and return the state that it ended in; raise HostError for what is no fault of the task's."""
     try:

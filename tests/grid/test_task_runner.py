@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import HostError, SupersededError
-from autotune.grid import GridPlace, claim
+from autotune.grid import GridPlace, task_claim
 from autotune.grid.fingerprint import distinct, fingerprint
 from autotune.grid.task_runner import SharedStore, run_task
 from autotune.table import Store
@@ -132,7 +132,7 @@ def test_a_place_out_of_reach_is_tried_again(place: GridPlace, monkeypatch: pyte
             raise OSError(errno.EIO, "the network is down")
         original(self, name, data)
 
-    monkeypatch.setattr(claim, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(task_claim, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(LocalFolder, "write", write)
     assert run_task(task(0), place, replay=True).state == "done"
     failures[0] = 10**6

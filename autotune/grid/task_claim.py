@@ -35,7 +35,7 @@ FIRST_PAUSE, LAST_PAUSE = 0.5, 30.0
 T = TypeVar("T")
 
 
-class Claim:
+class TaskClaim:
     """One attempt at a task, which owns it until a later attempt begins.
 
     Every access to the place is tried again, ever less often, for ``patience`` seconds.
