@@ -13,6 +13,9 @@ PLACE=$2
 export DEVICE="${DEVICE:-NVIDIA H200}"                          # the nodes' device kind, as the grid's file names it
 export AUTOTUNE_SCRATCH="${AUTOTUNE_SCRATCH:-/tmp}"             # a disk of the node's own
 export RAY_PORT=6379
+export RAY_AUTH_MODE=token                                      # without it, whoever reaches a node may run code there
+RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+export RAY_AUTH_TOKEN
 
 HEAD=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export HEAD_ADDRESS="$HEAD:$RAY_PORT"

@@ -11,16 +11,22 @@ shift 3
 ADDRESS="$(hostname -f):6379"
 LABEL=$(printf '{"%s": 1}' "$DEVICE")
 
+# Without a token, whoever reaches a host may run code there. It goes by standard input, where no list of processes has it.
+export RAY_AUTH_MODE=token
+RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+export RAY_AUTH_TOKEN
+
 stop() {
-    for host in "$@"; do ssh "$host" "bash -lc 'ray stop'" || true; done
+    for host in "$@"; do ssh "$host" "bash -lc 'ray stop'" < /dev/null || true; done
     ray stop
 }
 trap 'stop "$@"' EXIT
 
 ray start --head --port=6379 --num-cpus=0 --num-gpus=0
 for host in "$@"; do
-    # The label has quotes of its own, which the shells of both hosts must keep.
+    start="read -r RAY_AUTH_TOKEN; export RAY_AUTH_TOKEN RAY_AUTH_MODE=token
+        ray start --address $ADDRESS --resources $(printf '%q' "$LABEL")"
     # shellcheck disable=SC2029  # expanded here, as meant
-    ssh "$host" "bash -lc $(printf '%q' "ray start --address $ADDRESS --resources $(printf '%q' "$LABEL")")"
+    ssh "$host" "bash -lc $(printf '%q' "$start")" <<< "$RAY_AUTH_TOKEN"
 done
 autotune search --grid "$GRID" --engine ray --address "$ADDRESS" --place "$PLACE"

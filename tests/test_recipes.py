@@ -64,6 +64,8 @@ SPOKEN: Final = """#!{python}
 import json, os, sys
 with open(os.environ["SPOKEN"], "a") as file:
     print(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]), file=file)
+    if sys.argv[1:2] == ["start"]:
+        print(json.dumps(["token", os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"]]), file=file)
 """
 FAKES: Final = {
     "ssh": '#!/bin/bash\nshift\nexec bash -c "$*"\n',
@@ -99,6 +101,11 @@ def labels(spoken: Path) -> list[dict[str, int]]:
 def test_ssh_starts_ray_everywhere_and_stops_it(spoken: Path) -> None:
     lint(ROOT / "recipes" / "ssh.sh", "grid.toml", "/shared/results", "NVIDIA H200", "host1", "host2")
     assert labels(spoken) == [{"NVIDIA H200": 1}] * 2
+    tokens = [call for call in calls(spoken) if call[0] == "token"]
+    assert len(tokens) == 3
+    assert len({tuple(call) for call in tokens}) == 1
+    assert len(tokens[0][2]) == 64
+    assert tokens[0][2] not in str([call for call in calls(spoken) if call[0] != "token"])
     (search,) = [call for call in calls(spoken) if call[0] == "autotune"]
     assert search[1:4] == ["search", "--grid", "grid.toml"]
     assert search[-2:] == ["--place", "/shared/results"]

@@ -69,7 +69,7 @@ class GridOutcome:
         interrupted: Ctrl-C ended it early; what was measured until then is at the place, and another run continues.
     """
 
-    counts: Counter[TaskState] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
     failures: list[tuple[GridTask, str]] = field(default_factory=list)
     interrupted: bool = False
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 
 from autotune.device import NVIDIA_H200
+from autotune.executor.child import Child
 from autotune.grid import GridPlace, GridTask
 from autotune.grid.fingerprint import Fingerprint, distinct, fingerprint
 from autotune.grid.ray_engine import GridOutcome, TaskState, run_on_ray
@@ -190,6 +191,42 @@ def verdicts(trials: list[Trial]) -> dict[Fingerprint, tuple[Any, ...]]:
 
 def winners(store: Store) -> dict[tuple[Any, ...], Any]:
     return {(row.implementation, row.shape, row.device): (row.config, row.timing) for row in store.winners(NAME)}
+
+
+@pytest.fixture
+def single(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A cluster of one node."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    node = {"num_cpus": 1, "object_store_memory": OBJECT_STORE, "include_dashboard": False}
+    cluster: Any = Cluster(initialize_head=True, head_node_args=node)
+    ray.init(address=cluster.address, log_to_driver=False)
+    yield
+    ray.shutdown()
+    cluster.shutdown()
+
+
+class Starter:
+    """An actor whose methods start children, in threads of Ray's that end."""
+
+    def __init__(self) -> None:
+        self.child: Child | None = None
+
+    def start(self) -> None:
+        thread = threading.Thread(target=lambda: setattr(self, "child", Child("tests.executor.sleeps")))
+        thread.start()
+        thread.join()
+
+    def is_living(self) -> bool:
+        assert self.child is not None
+        return self.child._await_end(1.0) is None
+
+
+def test_children_outlive_the_threads_of_a_ray_worker(single: None) -> None:
+    actor: Any = ray.remote(Starter).options(max_concurrency=2).remote()
+    ray.get(actor.start.remote())
+    assert ray.get(actor.is_living.remote())
 
 
 def test_nothing_is_lost_whatever_dies(machine: Machine, tmp_path: Path) -> None:
