@@ -7,7 +7,6 @@ that are done are left out. Ray itself is imported in functions alone: everythin
 A node's labels are custom resources, named like its device: ``ray start --resources '{"NVIDIA H200": 1}'``.
 """
 
-import importlib
 import json
 import signal
 import threading
@@ -15,24 +14,17 @@ import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-from autotune.errors import HostError, MissingDependencyError, SupersededError, TableError, UsageError, one_line
-from autotune.executor.select import Settings
+from autotune.errors import MissingDependencyError, TableError, UsageError, one_line
 from autotune.grid.attempt import AttemptEnd
 from autotune.grid.done_tasks import done_tasks
 from autotune.grid.grid_task import GridTask
 from autotune.grid.place import GridPlace
-from autotune.grid.task_runner import run_task
-from autotune.registry import (
-    implementation_names,
-    implementation_reference,
-    operation_reference,
-    register,
-    register_implementation,
-)
+from autotune.grid.ray_worker import run_encoded
+from autotune.registry import implementation_names, implementation_reference, operation_reference
 
 INSTALL: Final = 'pip install "attention-autotune[ray]"'
 TaskState = Literal["skipped", "submitted", "moved", "done", "failed", "interrupted", "superseded"]
@@ -282,38 +274,6 @@ def _references(task: GridTask) -> dict[str, Any]:
         "operation": operation_reference(task.operation),
         "implementations": {name: implementation_reference(task.operation, name) for name in names},
     }
-
-
-def run_encoded(task: str, references: str, place: str, replay: bool, imports: Sequence[str]) -> str:
-    """Run a task of JSON in a worker of Ray, and return its end as JSON, or ``unfit`` with the reason."""
-    import ray
-
-    for name in imports:
-        importlib.import_module(name)
-    given, known = json.loads(task), json.loads(references)
-    register(given["operation"], known["operation"])
-    for name, implementation in known["implementations"].items():
-        register_implementation(given["operation"], name, implementation)
-    try:
-        ending = run_task(
-            GridTask.from_dict(given),
-            GridPlace(place),
-            replay=replay,
-            settings=None if replay else Settings(jobs=_jobs_here(ray)),
-        )
-    except HostError as error:
-        return json.dumps({"unfit": str(error)})
-    except SupersededError as error:
-        return json.dumps({"state": "superseded", "message": str(error)})
-    return json.dumps(asdict(ending))
-
-
-def _jobs_here(ray: Any) -> int | None:
-    """Return how many compilers a task may run, so that those of a host's GPUs do not crowd each other out."""
-    own = ray.get_runtime_context().get_node_id()
-    resources: dict[str, float] = next((each["Resources"] for each in ray.nodes() if each["NodeID"] == own), {})
-    cores, gpus = resources.get("CPU"), resources.get("GPU")
-    return max(1, int(cores // gpus)) if cores and gpus else None
 
 
 def _import_ray() -> Any:
