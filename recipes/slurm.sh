@@ -17,7 +17,8 @@ export RAY_AUTH_MODE=token                                      # without it, wh
 RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 export RAY_AUTH_TOKEN
 
-HEAD=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+mapfile -t HOSTS < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+HEAD=${HOSTS[0]}
 export HEAD_ADDRESS="$HEAD:$RAY_PORT"
 
 # One step holds Ray on every node, the head first; it ends with the job.
