@@ -126,6 +126,14 @@ class SearchError(AutotuneError):
     """A search ended without one valid config; the message counts the statuses."""
 
 
+class HostError(AutotuneError):
+    """This host cannot go on with a task of a grid, as on a full disk; another one may. The message says why."""
+
+
+class SupersededError(AutotuneError):
+    """A later attempt owns a task of a grid: this one was taken for dead, and adds nothing more."""
+
+
 def require_text(argument: str, value: object, example: str) -> None:
     """Raise UsageError unless a value is a text, which an argument that is a name must be."""
     if not isinstance(value, str):

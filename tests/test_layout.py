@@ -69,6 +69,7 @@ LIBRARY_ROOMS: Final = {
     "optuna": {"search"},
     "threadpoolctl": {"search"},
     "triton": {"kernels", "executor", "decorated"},
+    "ray": {"grid"},
     "click": {"console", "lab", "cli"},
     "rich": {"console", "lab", "cli"},
 }
@@ -87,6 +88,7 @@ NOT_LOADED_BY: Final = {
     "autotune.search_spaces.flash_attention.triton": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
     "autotune.dispatch": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
     "autotune.warming": {"optuna", "sqlalchemy", "torch", "triton"},
+    "autotune.grid.ray_engine": {"ray"},
     "autotune.console.shapes": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
 }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, get_args, get_type_hints
 
 from autotune import platforms
+from autotune.cli.grid_options import GridOptions, grid_options
 from autotune.console.command import collected, command, integer, number, option
 from autotune.console.options import (
     PATH,
@@ -100,6 +101,7 @@ settings_options: Final = collected(
 @tables_option
 @json_option
 @settings_options
+@grid_options
 @shape_options()
 def search(
     trials: int | None,
@@ -117,6 +119,7 @@ def search(
     tables: Path | None,
     as_json: bool,
     settings: Settings,
+    grid: GridOptions | None,
     shape: ShapeOptions,
 ) -> None:
     """Search the fastest correct config for each shape and save it.
@@ -130,7 +133,17 @@ def search(
     With --densify the shapes, or without any the missed ones, are looked up first. Those whose expected regret, or that
     of the same config in a race of a shape near by, is above --above are tuned, the largest first, then those of which
     nothing is known, as many as --budget has a minute for.
+
+    With --grid the tasks of a file are searched on a Ray cluster, each on a GPU of its device kind.
     """
+    if grid is not None:
+        require_none(shape, beside="--grid")
+        _require_of_file(trials=trials, budget=budget, sampler=sampler, implementation=implementations, device=device)
+        _require_of_file(target=target, from_misses=from_misses, densify=densify, dry_run=dry_run, tables=tables)
+        from autotune.cli.grid_run import run_grid
+
+        run_grid(grid, as_json=as_json)
+        return
     if above is not None and not densify:
         raise UsageError(f"above={above!r} is the bound of --densify; name both or neither")
     bound = parse_share(ABOVE if above is None else above, "above")
@@ -236,6 +249,13 @@ def sweep(
             as_json=as_json,
         )
         run(request, begun)
+
+
+def _require_of_file(**given: object) -> None:
+    """Raise UsageError for an option that says beside ``--grid`` what the grid's file says for each task."""
+    for name, value in given.items():
+        if value:
+            raise UsageError(f"{name}={value!r} and --grid exclude each other; a grid's file says it for each task")
 
 
 def _noted(wanted: Wanted, as_json: bool) -> list[Problem]:

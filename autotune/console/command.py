@@ -19,6 +19,7 @@ Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
 
 OWN: Final = "Options"  # the section of a command's own options
+IMPORTED: Final = f"{__name__}.imported"  # a key of click's, which several libraries may share
 
 
 class Option(click.Option):
@@ -106,6 +107,13 @@ def _import_modules(context: click.Context, parameter: click.Parameter, names: S
             if not isinstance(error, AutotuneError):  # which says itself what it expected
                 text += "; expected a module such as my_package.register, installed or below this folder"
             raise UsageError(text) from error
+    context.meta[IMPORTED] = tuple(names)
+
+
+def imported_modules() -> tuple[str, ...]:
+    """Return the modules that ``--import`` named, for another process to import, too; none outside a command."""
+    context = click.get_current_context(silent=True)
+    return () if context is None else context.meta.get(IMPORTED, ())
 
 
 class Command(click.Command):
