@@ -6,12 +6,14 @@ from autotune.dispatch.devices import find_named
 from autotune.dispatch.events import Stats, seal, stats, unseal
 from autotune.dispatch.kernel import Provenance, Rung, TunedKernel
 from autotune.dispatch.ladder import MAX_DISTANCE
+from autotune.dispatch.outlook import Outlook, Prospect
 from autotune.dispatch.picks import (
     CACHED_PICKS,
     default_config,
     device_by_name,
     get_kernel,
     neighbour_configs,
+    outlook_on,
     pick_for_device,
     pick_for_tuning,
     portfolio_configs,
@@ -23,7 +25,9 @@ __all__ = [
     "CACHED_PICKS",
     "MAX_DISTANCE",
     "Among",
+    "Outlook",
     "PortfolioChoice",
+    "Prospect",
     "Provenance",
     "Rung",
     "Stats",
@@ -35,6 +39,7 @@ __all__ = [
     "find_named",
     "get_kernel",
     "neighbour_configs",
+    "outlook_on",
     "pick_for_device",
     "pick_for_tuning",
     "portfolio_configs",
