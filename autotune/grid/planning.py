@@ -1,6 +1,6 @@
 """Plans of grids: the studies, the GPU hours that they would take by what is recorded, and what is known already."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -9,13 +9,14 @@ from autotune.device import Device
 from autotune.dispatch import Outlook, device_by_name, outlook_on
 from autotune.errors import InvalidShapeError
 from autotune.grid.grid_task import GridTask
-from autotune.search.pace import RecordedPace, nearest_pace, recorded_paces
+from autotune.search.pace import Pace, RecordedPace, nearest_pace, recorded_paces
 from autotune.search.result import Limits
 from autotune.table import shipped_sweeps
 from autotune.units import few_text
 
 NEAR: Final = 0.03  # an expected regret from which a search has little to gain
 JOBS: Final = 8  # compilers that each GPU's host is taken to have for it
+EXHAUSTIVE_TRIALS: Final = 400  # of a study without a limit: the spaces of ours have 160 to 490 valid configs
 ANY_DEVICE: Final = "NVIDIA H200"  # as which a task for any device is planned
 
 
@@ -108,30 +109,22 @@ class _Costs:
 
     def plan(self, task: GridTask, device: Device | None) -> PlannedTask:
         if device is None:
-            return PlannedTask(task, self._seconds(task, []), rung="default")
+            return PlannedTask(task, self._seconds(task, nearest_pace(task.shape, [])), rung="default")
         outlook: Outlook = self._outlook(task.operation, device, task.implementations or "ours")
         try:
             found = outlook.look(task.shape)
         except InvalidShapeError as error:
             return PlannedTask(task, 0.0, problem=str(error))
-        paces = self._paces(task.operation, device)
-        return PlannedTask(
-            task,
-            self._seconds(task, paces),
-            found.expected_regret if found.evidence else None,
-            found.rung,
-            nearest_pace(task.shape, paces).source,
-        )
+        pace = nearest_pace(task.shape, self._paces(task.operation, device))
+        regret = found.expected_regret if found.evidence else None
+        return PlannedTask(task, self._seconds(task, pace), regret, found.rung, pace.source)
 
-    def _seconds(self, task: GridTask, paces: Sequence[RecordedPace]) -> float:
-        limits, pace = Limits(task.trials, task.budget), nearest_pace(task.shape, paces)
+    def _seconds(self, task: GridTask, pace: Pace) -> float:
+        limits = Limits(task.trials, task.budget)
         trials = task.trials or EXHAUSTIVE_TRIALS
         judged = trials * max(pace.compile_seconds / self._jobs, pace.judge_seconds)
         total = judged + limits.race_seconds
         return total if task.budget is None else min(total, task.budget)
-
-
-EXHAUSTIVE_TRIALS: Final = 400  # of a study without a limit: the spaces of ours have 160 to 490 valid configs
 
 
 def _recorded(operation: str, device: Device) -> list[RecordedPace]:

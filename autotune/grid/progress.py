@@ -43,7 +43,8 @@ class RunnerProgress:
 class DeviceProgress:
     """What is left for one kind of device: tasks, GPUs at work, and the seconds that these need for it.
 
-    ``seconds_left`` is by the mean of what is done there; None where nothing is, or no GPU is at work.
+    ``gpu_seconds_left`` is by the mean of what is done there, and before that by the budgets; None where neither is.
+    ``seconds_left`` is also None where no GPU is at work.
     """
 
     device: str
@@ -172,8 +173,10 @@ class Ledger:
     def _by_device(self, states: Mapping[str, TaskState], now: datetime) -> tuple[DeviceProgress, ...]:
         kinds: dict[str, dict[str, Any]] = {}
         for key, state in states.items():
-            kind = kinds.setdefault(self._kind(key), {"left": 0, "running": 0, "done": [], "elapsed": 0.0})
-            kind["left"] += state not in ("done", "failed")
+            kind = kinds.setdefault(self._kind(key), {"running": 0, "budgets": [], "done": [], "elapsed": 0.0})
+            if state not in ("done", "failed"):
+                task = self._tasks.get(key)
+                kind["budgets"].append(None if task is None else task.budget)
             if state == "running":
                 kind["running"] += 1
                 kind["elapsed"] += (now - self._latest[key].started).total_seconds()
@@ -186,8 +189,11 @@ class Ledger:
         return latest.device if latest is not None else task.device if task is not None else ""
 
 
-def _left(device: str, *, left: int, running: int, done: list[float], elapsed: float) -> DeviceProgress:
-    mean = sum(done) / len(done) if done else None
+def _left(
+    device: str, *, running: int, budgets: list[float | None], done: list[float], elapsed: float
+) -> DeviceProgress:
+    known, left = done or [each for each in budgets if each is not None], len(budgets)
+    mean = sum(known) / len(known) if known else None if left else 0.0
     gpu_seconds = None if mean is None else max(0.0, left * mean - min(elapsed, running * mean))
     seconds = None if gpu_seconds is None or (left and not running) else gpu_seconds / max(1, running)
     return DeviceProgress(
