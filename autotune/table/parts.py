@@ -124,6 +124,19 @@ class Shelf:
 
     def read_part(self, path: Path, *, races_only: bool = False) -> Table | None:
         """Read a part, or return None if it is gone: then it was compacted, and its rows stand in a newer part."""
+        if (data := self.read_bytes(path)) is None:
+            return None
+        try:
+            table = decode(data, str(path), races_only=races_only)
+            for place in table.places:
+                if place != (self.device.name, self.operation, self.implementation):
+                    raise TableError(f"{path}: holds {'/'.join(place)}, which belongs in another folder")
+            return table
+        except TableError as error:
+            raise TableError(_advice(path, error)) from error
+
+    def read_bytes(self, path: Path) -> bytes | None:
+        """Return the bytes of a part that are what its name says, or None if it is gone."""
         try:
             data = read_bytes(path)
         except TableError as error:
@@ -132,16 +145,9 @@ class Shelf:
             raise
         if not DIGEST.fullmatch(path.stem):
             raise TableError(f"{path}: not named by its SHA-256, as each table that a search writes; keep it elsewhere")
-        try:
-            if sha256(data) != path.stem:
-                raise TableError(f"{path}: damaged: its SHA-256 is not its name")
-            table = decode(data, str(path), races_only=races_only)
-            for place in table.places:
-                if place != (self.device.name, self.operation, self.implementation):
-                    raise TableError(f"{path}: holds {'/'.join(place)}, which belongs in another folder")
-            return table
-        except TableError as error:
-            raise TableError(_advice(path, error)) from error
+        if sha256(data) != path.stem:
+            raise TableError(_advice(path, TableError(f"{path}: damaged: its SHA-256 is not its name")))
+        return data
 
     def winners(self, on_damaged: OnDamaged) -> list[Trial]:
         """Return the winners: those of the snapshot, unless parts that it does not cover have rows beside them."""
