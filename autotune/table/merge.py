@@ -1,28 +1,32 @@
 """Merging: the union of tables from anywhere with a store.
 
-Rows are known by their keys (``autotune.table.row_keys``) and go from file to file as columns, many files at once, so
-that a fleet's million of trials takes neither the memory nor the time of as many objects.
+Rows are known by their keys (``autotune.table.row_keys``) and stay columns, many files at once (``autotune.table.bulk``):
+a fleet's million of trials takes neither the memory nor the time of as many objects.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Final
-
-import pyarrow as pa
+from typing import Final
 
 from autotune.errors import TableError
 from autotune.registry import implementation_names
+from autotune.table.bulk import Batch, Bulk, keys_of_table, read_bulk, rows_left
 from autotune.table.files import sha256
 from autotune.table.outsiders import Table
-from autotune.table.parquet import decode, read_plain, to_python
+from autotune.table.parquet import decode, read_plain
 from autotune.table.parts import MAX_LISTINGS, SUFFIX, OnDamaged, Shelf
-from autotune.table.row_keys import keys_of_columns, keys_of_trials
+from autotune.table.row_keys import keys_of_trials
 from autotune.table.schema import TableSchema, schema_named
 from autotune.table.store import Store
-from autotune.table.vouched import is_comparison, tables_of, vouched_bytes
+from autotune.table.vouched import tables_of, vouched_bytes
 
-BULK_ROWS: Final = 20_000  # that are in memory as columns at a time: about 100 MB
+CHUNK: Final = 200  # files that are read together
+MANY_FILES: Final = 600  # from which starting other processes, a second each, is worth it
+
 Place = tuple[str, str]  # a device's slug and an operation
 
 
@@ -36,100 +40,81 @@ class Merged:
     refused: tuple[str, ...]
 
 
-def merge(sources: Iterable[Path], store: Store) -> Merged:
+def merge(sources: Iterable[Path], store: Store, *, jobs: int = 1) -> Merged:
     """Add the trials of files and of all tables below folders to a store; what it holds already is not added again.
 
     A table must be vouched for: by its name, the SHA-256 of its bytes as in a store, or by a ``SHA256SUMS`` in a folder
     above it, as in ``results``. A refused file is named in the result and changes nothing. One with rows that are not
     of today's space is copied as it is.
 
+    Args:
+        jobs: processes that read, where there are many files. Each imports the program's main module, which must run
+            nothing then, as with ``multiprocessing``.
+
     Raises:
         TableError: the store cannot be written.
     """
-    merging = _Merging(store)
-    for path in (path for source in sources for path in tables_of(source, merging.refused.append)):
-        merging.add(path)
+    refused: list[TableError] = []
+    paths = [path for source in sources for path in tables_of(source, refused.append)]
+    merging = _Merging(store, refused)
+    with ExitStack() as stack:
+        chunks = [paths[start : start + CHUNK] for start in range(0, len(paths), CHUNK)]
+        for found in _read(chunks, jobs if len(paths) >= MANY_FILES else 1, stack):
+            merging.add(found)
     return merging.end()
 
 
-class _Merging:
-    """A merge under way: the keys of all known rows, and tables of one implementation that wait for more of it."""
+def _read(chunks: Sequence[Sequence[Path]], jobs: int, stack: ExitStack) -> Iterable[Bulk]:
+    if jobs == 1:
+        return map(read_bulk, chunks)
+    readers = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))  # a fork would take a CUDA context with it
+    stack.callback(readers.shutdown, cancel_futures=True)
+    return readers.map(read_bulk, chunks)
 
-    def __init__(self, store: Store) -> None:
-        self.refused: list[TableError] = []
-        self._store = store
+
+class _Merging:
+    """A merge under way: the store, and the keys of all rows that are known of each device and operation."""
+
+    def __init__(self, store: Store, refused: list[TableError]) -> None:
+        self._store, self._refused = store, refused
         self._known: dict[Place, set[int]] = {}
-        self._waiting: dict[tuple[str, str], list[tuple[Path, pa.Table]]] = {}
         self._files = self._rows = self._added = 0
 
-    def add(self, path: Path) -> None:
-        """Add a file, at once or with later ones like it."""
-        try:
-            data = vouched_bytes(path)
-            plain = read_plain(data, str(path))
-            if plain is None:
-                self._add_decoded(data, path)
-                return
-        except TableError as error:
-            if not is_comparison(path):
-                self.refused.append(error)
-            return
-        schema, table = plain
-        waiting = self._waiting.setdefault(schema.owner, [])
-        waiting.append((path, table))
-        if sum(table.num_rows for _, table in waiting) >= BULK_ROWS:
-            self._flush(schema)
+    def add(self, found: Bulk) -> None:
+        """Add what was read of some files."""
+        self._refused += map(TableError, found.refused)
+        self._files, self._rows = self._files + found.files, self._rows + found.rows
+        for batch in found.batches:
+            self._add_batch(batch)
+        for path in found.others:
+            try:
+                data = vouched_bytes(path)
+                table = decode(data, str(path))
+                shelf = _shelf_of(table, str(path), self._store) if table.outsiders else None
+            except TableError as error:
+                self._refused.append(error)
+            else:
+                self._add_table(table, data, shelf)
 
     def end(self) -> Merged:
-        for owner in list(self._waiting):
-            schema = schema_named(*owner)
-            assert isinstance(schema, TableSchema)
-            self._flush(schema)
-        return Merged(self._files, self._rows, self._added, tuple(map(str, self.refused)))
+        return Merged(self._files, self._rows, self._added, tuple(map(str, self._refused)))
 
-    def _flush(self, schema: TableSchema) -> None:
-        """Add the tables that wait, together; one by one where any of them is not plain."""
-        waiting = self._waiting.pop(schema.owner)
-        try:
-            added = self._add_columns(schema, [table for _, table in waiting], f"{len(waiting)} tables")
-        except TableError:
-            added = False
-        if added:
-            self._files += len(waiting)
+    def _add_batch(self, batch: Batch) -> None:
+        known = self._known_at((batch.device.slug, batch.owner[0]))
+        if not (new := [key for key in batch.keys if key not in known]):
             return
-        for path, _ in waiting:
-            try:
-                self._add_decoded(vouched_bytes(path), path)
-            except TableError as error:
-                self.refused.append(error)
+        data = batch.data if len(new) == len(batch.keys) else rows_left(_schema_of(*batch.owner), batch, new)
+        self._store.append_encoded(batch.device, batch.owner, data)
+        known.update(new)
+        self._added += len(new)
 
-    def _add_columns(self, schema: TableSchema, tables: Sequence[pa.Table], where: str) -> bool:
-        """Add the rows of tables; False, and nothing is added, where one is not of today's space."""
-        columns = to_python(pa.concat_tables(tables), where)
-        found = keys_of_columns(schema, columns, where)
-        if found.outside:
-            return False
-        self._rows += len(found.keys)
-        chosen: dict[Any, list[int]] = {}
-        for row, (key, device) in enumerate(zip(found.keys, found.devices, strict=True)):
-            known = self._known_at((device.slug, schema.owner[0]))
-            if key not in known:
-                known.add(key)
-                chosen.setdefault(device, []).append(row)
-        for device, rows in chosen.items():
-            self._store.append_columns(schema, device, _rows_of(columns, rows))
-            self._added += len(rows)
-        return True
-
-    def _add_decoded(self, data: bytes, path: Path) -> None:
-        """Add a file of any sound form, by its trials."""
-        table = decode(data, str(path))
-        shelf = _shelf_of(table, str(path), self._store) if table.outsiders else None
+    def _add_table(self, table: Table, data: bytes, shelf: Shelf | None) -> None:
+        """Add the trials of a table; with a shelf, copy it there as it is."""
         self._files, self._rows = self._files + 1, self._rows + len(table.trials) + len(table.outsiders)
         for device in {trial.device for trial in table.trials}:
             trials = [trial for trial in table.trials if trial.device == device]
             known = self._known_at((device.slug, trials[0].operation))
-            keys = keys_of_trials(_schema_of(trials[0].operation, trials[0].implementation), trials, str(path))
+            keys = keys_of_trials(_schema_of(trials[0].operation, trials[0].implementation), trials)
             new = {key: trial for key, trial in zip(keys, trials, strict=True) if key not in known}
             if new and shelf is None:
                 self._store.append(new.values())
@@ -144,7 +129,7 @@ class _Merging:
         if (known := self._known.get(place)) is None:
             slug, operation = place
             shelves = [Shelf(self._store.root / slug, operation, name) for name in implementation_names(operation)]
-            known = {key for shelf in shelves for key in _keys_of_shelf(shelf, self.refused.append)}
+            known = {key for shelf in shelves for key in _keys_of_shelf(shelf, self._refused.append)}
             self._known[place] = known
         return known
 
@@ -166,29 +151,23 @@ def _keys_of_shelf(shelf: Shelf, on_damaged: OnDamaged) -> Iterator[int]:
     on_damaged(TableError(f"{shelf.folder}: cannot be read: its parts keep vanishing"))
 
 
-def _keys_of_part(shelf: Shelf, path: Path) -> Iterator[int]:
+def _keys_of_part(shelf: Shelf, path: Path) -> list[int]:
+    """Return the keys of a part's rows; none where it is gone, and its rows stand in a newer one."""
     data = shelf.read_bytes(path)
-    plain = None if data is None else read_plain(data, str(path))
-    if plain is not None:
-        schema, table = plain
-        if schema.owner == (shelf.operation, shelf.implementation):
-            parts = [table.slice(start, BULK_ROWS) for start in range(0, table.num_rows, BULK_ROWS)]
-            found = [keys_of_columns(schema, to_python(part, str(path)), str(path)) for part in parts]
-            slugs = {device.slug for each in found for device in set(each.devices)}
-            if slugs == {shelf.device.name} and not any(each.outside for each in found):
-                yield from (key for each in found for key in each.keys)
-                return
-    decoded = shelf.read_part(path)  # which also says what is wrong with it
-    if decoded is not None and decoded.trials:
-        schema = _schema_of(shelf.operation, shelf.implementation)
-        yield from keys_of_trials(schema, decoded.trials, str(path))
-
-
-def _rows_of(columns: Mapping[str, Sequence[Any]], rows: Sequence[int]) -> dict[str, list[Any]]:
-    """Return some rows of columns, oldest first."""
-    started, studies, numbers = (columns[name] for name in ("started_at", "study", "number"))
-    in_order = sorted(rows, key=lambda row: (started[row], studies[row], numbers[row]))
-    return {name: [values[row] for row in in_order] for name, values in columns.items()}
+    if data is None:
+        return []
+    if (plain := read_plain(data, str(path))) is not None:
+        found = keys_of_table(*plain, str(path))
+        if found is not None:
+            keys, devices = found
+            if (*plain[0].owner, *{device.slug for device in devices}) == (
+                *(shelf.operation, shelf.implementation, shelf.device.name),
+            ):
+                return keys
+    table = shelf.read_part(path)  # which also says what is wrong with it
+    if table is None or not table.trials:
+        return []
+    return keys_of_trials(_schema_of(shelf.operation, shelf.implementation), table.trials)
 
 
 def _schema_of(operation: str, implementation: str) -> TableSchema:

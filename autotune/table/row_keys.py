@@ -54,12 +54,12 @@ def keys_of_columns(schema: TableSchema, columns: Mapping[str, Sequence[Any]], w
     return Keyed(keys, devices)
 
 
-def keys_of_trials(schema: TableSchema, trials: Sequence[Trial], where: str) -> list[int]:
+def keys_of_trials(schema: TableSchema, trials: Sequence[Trial]) -> list[int]:
     """Return the keys that trials of one implementation have as rows."""
     parameters = schema.implementation.space.parameters
     rows = [to_row(parameters, trial) for trial in trials]
     columns = {column.name: [row[column.name] for row in rows] for column in schema.columns}
-    return keys_of_columns(schema, columns, where).keys
+    return keys_of_columns(schema, columns, schema.implementation.title).keys
 
 
 def _column(values: Sequence[Any]) -> Iterable[int]:

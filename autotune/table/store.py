@@ -10,7 +10,7 @@ import os
 import shlex
 import stat
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -24,9 +24,8 @@ from autotune.table import first_release
 from autotune.table.files import is_open_to_all, read_bytes, require_own_links, write_together
 from autotune.table.order import in_order
 from autotune.table.outsiders import Outsider
-from autotune.table.parquet import encode, encode_columns
+from autotune.table.parquet import encode
 from autotune.table.parts import OnDamaged, Shelf, list_or_report, raise_damaged, saying_what_is_kept
-from autotune.table.schema import TableSchema
 from autotune.table.winners import winners
 from autotune.trial import Trial
 
@@ -127,14 +126,13 @@ class Store:
             write_together(parts)
         return list(parts)
 
-    def append_columns(self, schema: TableSchema, device: Device, columns: Mapping[str, Sequence[Any]]) -> Path:
-        """Keep checked rows of one implementation and device, given as columns; on disk once this returns.
+    def append_encoded(self, device: Device, owner: tuple[str, str], data: bytes) -> Path:
+        """Keep the bytes of a table of checked rows, of one device and implementation; on disk once this returns.
 
         Raises:
             TableError: the part cannot be written.
         """
-        shelf = Shelf(self.root / device.slug, *schema.owner)
-        data = encode_columns(columns, schema.arrow, schema.metadata, str(shelf.folder))
+        shelf = Shelf(self.root / device.slug, *owner)
         require_own_links(shelf.folder, self.root)
         return shelf.write(data)
 
