@@ -21,10 +21,10 @@ Owner = tuple[str, str]  # an operation and an implementation
 
 
 class Batch(NamedTuple):
-    """Checked rows of one implementation and device, each once: their keys, and the table of them in that order."""
+    """Checked rows of one implementation on devices of one slug, each once: their keys, and the table in that order."""
 
     owner: Owner
-    device: Device
+    slug: str
     keys: list[int]
     data: bytes
 
@@ -110,18 +110,19 @@ def _batches(
     schema: TableSchema, columns: Mapping[str, Sequence[Any]], keys: Sequence[int], devices: Sequence[Device]
 ) -> Iterator[Batch]:
     started, studies, numbers = (columns[name] for name in ("started_at", "study", "number"))
-    rows_of: dict[Device, dict[int, int]] = {}
+    slugs = {device: device.slug for device in set(devices)}
+    rows_of: dict[str, dict[int, int]] = {}
     for row, (key, device) in enumerate(zip(keys, devices, strict=True)):
-        rows_of.setdefault(device, {}).setdefault(key, row)
-    for device, rows in rows_of.items():
+        rows_of.setdefault(slugs[device], {}).setdefault(key, row)
+    for slug, rows in rows_of.items():
         in_order = sorted(rows.items(), key=lambda item: (started[item[1]], studies[item[1]], numbers[item[1]]))
         data = encode_columns(
             {name: [values[row] for _, row in in_order] for name, values in columns.items()},
             schema.arrow,
             schema.metadata,
-            "/".join((device.slug, *schema.owner)),
+            "/".join((slug, *schema.owner)),
         )
-        yield Batch(schema.owner, device, [key for key, _ in in_order], data)
+        yield Batch(schema.owner, slug, [key for key, _ in in_order], data)
 
 
 def rows_left(schema: TableSchema, batch: Batch, keys: Iterable[int]) -> bytes:

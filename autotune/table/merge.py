@@ -100,11 +100,11 @@ class _Merging:
         return Merged(self._files, self._rows, self._added, tuple(map(str, self._refused)))
 
     def _add_batch(self, batch: Batch) -> None:
-        known = self._known_at((batch.device.slug, batch.owner[0]))
+        known = self._known_at((batch.slug, batch.owner[0]))
         if not (new := [key for key in batch.keys if key not in known]):
             return
         data = batch.data if len(new) == len(batch.keys) else rows_left(_schema_of(*batch.owner), batch, new)
-        self._store.append_encoded(batch.device, batch.owner, data)
+        self._store.append_encoded(batch.slug, batch.owner, data)
         known.update(new)
         self._added += len(new)
 

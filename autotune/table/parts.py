@@ -41,6 +41,7 @@ SUFFIX: Final = ".parquet"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 DIGEST: Final = re.compile("[0-9a-f]{64}")
 COMPACT_BYTES: Final = 8 * 2**20  # parts are merged up to this size, a quarter of what a reader takes
+WHOLE_BYTES: Final = 2**18  # some 15,000 rows: merging such parts saves little, and takes memory for all their rows
 MAX_LISTINGS: Final = 100
 KEPT: Final = "every trial reported before is kept: make room there, and the same command goes on where it stopped"
 
@@ -82,7 +83,7 @@ class Shelf:
 
     def small_parts(self) -> list[Path]:
         """List the smallest parts that together stay below the limit of one merged part."""
-        sizes = {path: size_and_change(path)[0] for path in self.parts()}
+        sizes = {path: size for path in self.parts() if (size := size_and_change(path)[0]) < WHOLE_BYTES}
         smallest = sorted(sizes, key=lambda path: (sizes[path], path))
         totals = itertools.accumulate(sizes[path] for path in smallest)
         return [path for path, total in zip(smallest, totals, strict=True) if total <= COMPACT_BYTES]

@@ -126,13 +126,13 @@ class Store:
             write_together(parts)
         return list(parts)
 
-    def append_encoded(self, device: Device, owner: tuple[str, str], data: bytes) -> Path:
-        """Keep the bytes of a table of checked rows, of one device and implementation; on disk once this returns.
+    def append_encoded(self, slug: str, owner: tuple[str, str], data: bytes) -> Path:
+        """Keep the bytes of a table of checked rows, of one implementation on devices of a slug; on disk once this returns.
 
         Raises:
             TableError: the part cannot be written.
         """
-        shelf = Shelf(self.root / device.slug, *owner)
+        shelf = Shelf(self.root / slug, *owner)
         require_own_links(shelf.folder, self.root)
         return shelf.write(data)
 
