@@ -37,6 +37,13 @@ _USUAL_PAGE: Final = re.compile(
     rb"\x15(?P<count>%(n)b)\x15(?P<encoding>%(n)b)(?:\x15%(n)b\x15%(n)b(?:\x1c\x00)?|[\x11\x12])?\x00\x00" % {b"n": _NUMBER},
     re.DOTALL,
 )
+# Parts of a footer that are most of it and that nothing here is read from: how often pages have an encoding, and what a
+# column is, with its name.
+_USUAL_ELEMENT: Final = re.compile(
+    rb"\x15[\x00-\x7f](?:\x15[\x00-\x7f]\x15[\x00-\x7f]|"
+    rb"\x25[\x00-\x7f]\x18(?P<length>[\x00-\x7f])(?P<name>[A-Za-z0-9_]*)(?:\x25[\x00-\x7f])?(?:\x4c\x1c\x00\x00)?)\x00",
+    re.DOTALL,
+)
 _PAGE_FIELDS: Final = ("size", "kept", "count", "encoding")
 
 Fields = dict[int, Any]
@@ -119,6 +126,14 @@ def _require(where: str, measure: str, count: int, limit: int) -> None:
         raise TableError(f"{where}: {count} {measure} are more than the {limit} allowed")
 
 
+def _passed_over(data: bytes, place: int, end: int) -> int:
+    """Return the length of a usual struct of a list whose fields nobody asks for, or 0."""
+    if (found := _USUAL_ELEMENT.match(data, place, end)) is None:
+        return 0
+    name = found["name"]
+    return found.end() - place if name is None or len(name) == found["length"][0] else 0
+
+
 def _decoded(number: bytes) -> int:
     """Return a zigzag number of a usual page."""
     if len(number) == 1:
@@ -192,6 +207,10 @@ def _value(data: bytes, place: int, end: int, kind: int, depth: int) -> tuple[An
             return [(number >> 1) ^ -(number & 1) for number in data[place : place + count]], place + count
         values = []
         for _ in range(count):
+            if (length := _passed_over(data, place, end)) > 0:
+                values.append({})
+                place += length
+                continue
             value, place = (None, place + 1) if kind in (1, 2) else _value(data, place, end, kind, depth - 1)
             values.append(value)
         return values, place
