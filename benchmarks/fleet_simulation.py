@@ -128,8 +128,13 @@ def _part(
     first = int(started.timestamp() * 1e6)
     jitter = 1.0 + number * 1e-6
     same = {
-        **{"batch": number + 1, "device_name": device, "power_cap_watts": cap, "triton_version": triton},
-        **{"study": f"study {number}", "worker": f"node-{number // 8:04}:1", "seed": number % 8},
+        "batch": number + 1,
+        "device_name": device,
+        "power_cap_watts": cap,
+        "triton_version": triton,
+        "study": f"study {number}",
+        "worker": f"node-{number // 8:04}:1",
+        "seed": number % 8,
     }
     columns = {name: [same.get(name, value) for value in values] for name, values in rows.items()}
     columns["race_id"] = [race and f"race {number}" for race in rows["race_id"]]

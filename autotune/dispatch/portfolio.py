@@ -121,7 +121,9 @@ def _in_order(voters: "list[_Voter]") -> "list[_Voter]":
     return [
         voter
         for each in tied
-        for voter in (each if len(each) == 1 else sorted(each, key=lambda voter: repr((voter.row.shape, voter.row.device))))
+        for voter in (
+            each if len(each) == 1 else sorted(each, key=lambda voter: repr((voter.row.shape, voter.row.device)))
+        )
     ]
 
 

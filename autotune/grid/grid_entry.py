@@ -24,25 +24,23 @@ PLURALS: Final = {
 }
 NO_LIMIT: Final = "none"
 # The options of `autotune search` that have their name in a grid, one value or a list of them.
-OPTIONS: Final = tuple(
-    name for name in DECLARATIONS if name not in (*PLURALS, "kernel", "seq", "context")
-)
+OPTIONS: Final = tuple(name for name in DECLARATIONS if name not in (*PLURALS, "kernel", "seq", "context"))
 EXPECTED: Final[Mapping[str, str]] = {
-    **{name: "a text or a list of texts" for name in ("models", "operations", "dtypes", "shapes")},
-    **{name: 'sizes such as 1024, [512, 1024] or "512,...,16384"' for name in ("lengths", "batches")},
-    **{name: "a text or a list of texts" for name in ("implementations", "devices", "import")},
+    **dict.fromkeys(("models", "operations", "dtypes", "shapes"), "a text or a list of texts"),
+    **dict.fromkeys(("lengths", "batches"), 'sizes such as 1024, [512, 1024] or "512,...,16384"'),
+    **dict.fromkeys(("implementations", "devices", "import"), "a text or a list of texts"),
     "budget": f'seconds, or a text such as "90s", "2m" or "{NO_LIMIT}"',
     "trials": "an integer from 1",
     "sampler": " or ".join(map(repr, get_args(Sampler))),
     "seed": "an integer from 0",
     "priority": "an integer",
-    **{name: "a value of this option of autotune search, or a list of them" for name in OPTIONS},
+    **dict.fromkeys(OPTIONS, "a value of this option of autotune search, or a list of them"),
 }
 _KEYS: Final = {**PLURALS, "seq": "lengths", "context": "lengths"}  # of the options that errors name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class GridEntry:
     """One table of a grid, checked: each list a tuple, sizes as text, the other shape options by name."""
 
     models: tuple[str, ...] = ()
@@ -61,14 +59,14 @@ class Entry:
     priority: int = 0
 
     @classmethod
-    def of(cls, table: Mapping[str, Any]) -> "Entry":
+    def of(cls, table: Mapping[str, Any]) -> "GridEntry":
         """Make the entry of a table whose values ``check_value`` has returned."""
         own = {name: value for name, value in table.items() if name not in (*OPTIONS, "import")}
         return cls(**own, options={name: table[name] for name in OPTIONS if name in table})
 
 
 def check_value(key: str, value: Any, where: str, *, typed: str) -> Any:
-    """Return a value in the form of ``Entry``; UsageError for one that the key does not take, ``typed`` as it was."""
+    """Return a value in the form of ``GridEntry``; UsageError for one that the key does not take, ``typed`` as it was."""
     with naming(where, typed):
         found = _CHECKS.get(key, _option)(value)
     if found is None and value != NO_LIMIT:

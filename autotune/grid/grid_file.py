@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from autotune import platforms
 from autotune.console.command import import_module
 from autotune.errors import UsageError
-from autotune.grid.grid_entry import EXPECTED, PLURALS, Entry, check_value, naming
+from autotune.grid.grid_entry import EXPECTED, PLURALS, GridEntry, check_value, naming
 from autotune.grid.grid_problems import problems_of
 from autotune.grid.grid_task import GridTask
 from autotune.operation import Operation
@@ -67,7 +67,7 @@ def read_grid_file(path: Path) -> Grid:
             with naming(where, IMPORT):
                 import_module(name, f"{IMPORT}={name!r}")
         with naming(where):
-            entry = Entry.of({**given, **table})
+            entry = GridEntry.of({**given, **table})
             problems, noted = problems_of(entry)
             notes |= dict.fromkeys(noted)
             for task in _tasks(entry, problems):
@@ -99,7 +99,7 @@ def _check_keys(table: dict[str, Any], where: str) -> None:
         table[name] = check_value(name, table.pop(key), where, typed=key)
 
 
-def _tasks(entry: Entry, problems: Iterable[tuple[Operation[Any], Shape]]) -> Iterator[GridTask]:
+def _tasks(entry: GridEntry, problems: Iterable[tuple[Operation[Any], Shape]]) -> Iterator[GridTask]:
     """Yield a task for each problem on each device; one without a device may run on any."""
     devices = [_device_name(name) for name in entry.devices] or [""]
     trials = DEFAULT_TRIALS if entry.trials is None and entry.sampler != "exhaustive" else entry.trials

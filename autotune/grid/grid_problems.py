@@ -8,13 +8,13 @@ from typing import Any
 from autotune.console.shape_options import DECLARATIONS, ShapeOptions
 from autotune.console.shapes import KINDS, PHASES, Problem, Wanted, describe, kind_of, why_not_cached
 from autotune.errors import UnknownNameError, UsageError
-from autotune.grid.grid_entry import Entry
+from autotune.grid.grid_entry import GridEntry
 from autotune.models import find_model
 from autotune.operation import Operation
 from autotune.registry import get_operation, implementation_names, list_names
 
 
-def problems_of(entry: Entry) -> tuple[list[Problem], list[str]]:
+def problems_of(entry: GridEntry) -> tuple[list[Problem], list[str]]:
     """Return the problems of an entry, each once, and notes on what they leave out.
 
     Raises:
@@ -30,7 +30,7 @@ def problems_of(entry: Entry) -> tuple[list[Problem], list[str]]:
     return list(problems), list(dict.fromkeys(note for wanted in found for note in wanted.notes))
 
 
-def _described_by_fields(entry: Entry) -> Iterator[Wanted]:
+def _described_by_fields(entry: GridEntry) -> Iterator[Wanted]:
     beside = {"models": entry.models, "lengths": entry.lengths, "batches": entry.batches, "dtypes": entry.dtypes}
     for name, value in {**beside, **entry.options}.items():
         if value:
@@ -39,7 +39,7 @@ def _described_by_fields(entry: Entry) -> Iterator[Wanted]:
         yield describe(ShapeOptions(operation=operation, shape=entry.shapes))
 
 
-def _described_by_lists(entry: Entry) -> Iterator[Wanted]:
+def _described_by_lists(entry: GridEntry) -> Iterator[Wanted]:
     if not (entry.models or entry.operations):
         raise UsageError("it names no problem; expected models, operations or shapes")
     operations = [get_operation(name) for name in entry.operations or PHASES.values()]
@@ -52,7 +52,9 @@ def _described_by_lists(entry: Entry) -> Iterator[Wanted]:
             yield describe(replace(options, model=model))
 
 
-def _combinations(entry: Entry, operation: Operation[Any], all_of_them: list[Operation[Any]]) -> Iterator[ShapeOptions]:
+def _combinations(
+    entry: GridEntry, operation: Operation[Any], all_of_them: list[Operation[Any]]
+) -> Iterator[ShapeOptions]:
     """Yield each combination of the options that an operation takes; what only others of the entry take is theirs."""
     kind = kind_of(operation)
     taken = {name for each in all_of_them for name in kind_of(each).own}

@@ -196,9 +196,7 @@ def _left(
     mean = sum(known) / len(known) if known else None if left else 0.0
     gpu_seconds = None if mean is None else max(0.0, left * mean - min(elapsed, running * mean))
     seconds = None if gpu_seconds is None or (left and not running) else gpu_seconds / max(1, running)
-    return DeviceProgress(
-        device=device, left=left, running=running, gpu_seconds_left=gpu_seconds, seconds_left=seconds
-    )
+    return DeviceProgress(device=device, left=left, running=running, gpu_seconds_left=gpu_seconds, seconds_left=seconds)
 
 
 def _runner_of(attempt: Attempt) -> Runner:

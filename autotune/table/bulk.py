@@ -20,7 +20,7 @@ BULK_ROWS: Final = 20_000  # that are in memory as columns at a time: about 100 
 Owner = tuple[str, str]  # an operation and an implementation
 
 
-class Batch(NamedTuple):
+class KeyedRows(NamedTuple):
     """Checked rows of one implementation on devices of one slug, each once: their keys, and the table in that order."""
 
     owner: Owner
@@ -37,7 +37,7 @@ class Bulk:
     vouches for, or that are damaged or foreign.
     """
 
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[KeyedRows] = field(default_factory=list)
     files: int = 0
     rows: int = 0
     others: list[Path] = field(default_factory=list)
@@ -90,7 +90,7 @@ def keys_of_table(schema: TableSchema, table: pa.Table, where: str) -> tuple[lis
 def _add(bulk: Bulk, schema: TableSchema, tables: Sequence[tuple[Path, pa.Table]]) -> None:
     """Add the rows of tables; where one holds an impossible value, or other rows than today's, the caller sees to all."""
     paths = [path for path, _ in tables]
-    batches: list[Batch] = []
+    batches: list[KeyedRows] = []
     try:
         for columns in _slices(pa.concat_tables([table for _, table in tables]), str(paths[0])):
             found = keys_of_columns(schema, columns, str(paths[0]))
@@ -108,7 +108,7 @@ def _add(bulk: Bulk, schema: TableSchema, tables: Sequence[tuple[Path, pa.Table]
 
 def _batches(
     schema: TableSchema, columns: Mapping[str, Sequence[Any]], keys: Sequence[int], devices: Sequence[Device]
-) -> Iterator[Batch]:
+) -> Iterator[KeyedRows]:
     started, studies, numbers = (columns[name] for name in ("started_at", "study", "number"))
     slugs = {device: device.slug for device in set(devices)}
     rows_of: dict[str, dict[int, int]] = {}
@@ -122,10 +122,10 @@ def _batches(
             schema.metadata,
             "/".join((slug, *schema.owner)),
         )
-        yield Batch(schema.owner, slug, [key for key, _ in in_order], data)
+        yield KeyedRows(schema.owner, slug, [key for key, _ in in_order], data)
 
 
-def rows_left(schema: TableSchema, batch: Batch, keys: Iterable[int]) -> bytes:
+def rows_left(schema: TableSchema, batch: KeyedRows, keys: Iterable[int]) -> bytes:
     """Return the table of some rows of a batch, in its order."""
     wanted, where = set(keys), "a batch"
     plain = read_plain(batch.data, where)

@@ -14,7 +14,7 @@ from typing import Final
 
 from autotune.errors import TableError
 from autotune.registry import implementation_names
-from autotune.table.bulk import Batch, Bulk, keys_of_table, read_bulk, rows_left
+from autotune.table.bulk import Bulk, KeyedRows, keys_of_table, read_bulk, rows_left
 from autotune.table.files import sha256
 from autotune.table.outsiders import Table
 from autotune.table.parquet import decode, read_plain
@@ -99,7 +99,7 @@ class _Merging:
     def end(self) -> Merged:
         return Merged(self._files, self._rows, self._added, tuple(map(str, self._refused)))
 
-    def _add_batch(self, batch: Batch) -> None:
+    def _add_batch(self, batch: KeyedRows) -> None:
         known = self._known_at((batch.slug, batch.owner[0]))
         if not (new := [key for key in batch.keys if key not in known]):
             return

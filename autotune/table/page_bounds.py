@@ -34,7 +34,8 @@ _DEPTH: Final = (
 _NUMBER: Final = rb"[\x80-\xff]{0,4}[\x00-\x7f]"
 _USUAL_PAGE: Final = re.compile(
     rb"\x15%(n)b\x15(?P<size>%(n)b)\x15(?P<kept>%(n)b)(?:\x15%(n)b(?P<kind>[\x1c\x3c]))"
-    rb"\x15(?P<count>%(n)b)\x15(?P<encoding>%(n)b)(?:\x15%(n)b\x15%(n)b(?:\x1c\x00)?|[\x11\x12])?\x00\x00" % {b"n": _NUMBER},
+    rb"\x15(?P<count>%(n)b)\x15(?P<encoding>%(n)b)(?:\x15%(n)b\x15%(n)b(?:\x1c\x00)?|[\x11\x12])?\x00\x00"
+    % {b"n": _NUMBER},
     re.DOTALL,
 )
 # Parts of a footer that are most of it and that nothing here is read from: how often pages have an encoding, and what a
@@ -107,9 +108,7 @@ def _page_sizes(data: bytes, chunk: Fields, where: str) -> Iterator[int]:
             header, place = _struct(data, place, end, _DEPTH)
             size, kept = header[2], header[3]
             kind = next((field for field in (*_COUNT_AND_ENCODING, _INDEX) if field in header), 0)
-            count, encoding = (
-                (0, 0) if kind == _INDEX else (header[kind][field] for field in _COUNT_AND_ENCODING[kind])
-            )
+            count, encoding = (0, 0) if kind == _INDEX else (header[kind][field] for field in _COUNT_AND_ENCODING[kind])
         place += kept
         if size < 0 or kept < 0 or place > end:
             raise _MalformedError

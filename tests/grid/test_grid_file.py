@@ -70,8 +70,14 @@ def test_a_file_imports_what_it_names(tmp_path: Path, monkeypatch: pytest.Monkey
     [
         ("budget = 3\n", r"grid\.toml: has no \[\[grid\]\]; expected one or more"),
         ("[[grid", r"grid\.toml: is not TOML"),
-        ("bugdet = 3\n[[grid]]\n", r"above the first \[\[grid\]\]: bugdet=3 is not a key; did you mean budget\?; allowed"),
-        ('[[grid]]\nmodels = ["lama-3.1-8b"]', r"\[\[grid\]\] 1: models='lama-3.1-8b' is unknown; did you mean llama-3"),
+        (
+            "bugdet = 3\n[[grid]]\n",
+            r"above the first \[\[grid\]\]: bugdet=3 is not a key; did you mean budget\?; allowed",
+        ),
+        (
+            '[[grid]]\nmodels = ["lama-3.1-8b"]',
+            r"\[\[grid\]\] 1: models='lama-3.1-8b' is unknown; did you mean llama-3",
+        ),
         ("[[grid]]\noperation = 'flash_attention'\nlengths = '5..6'", r"1: lengths='5\.\.6' has '5\.\.6'; expected"),
         ("[[grid]]\noperation = 'flash_attention'\nlengths = -5", r"1: lengths=-5 is not allowed; expected"),
         ("[[grid]]\noperation = 'flash_attention'\ndtypes = 'bf9'", r"1: dtypes='bf9' is unknown; allowed: float16"),

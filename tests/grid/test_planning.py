@@ -1,11 +1,13 @@
 """Plans count what is known and what cannot run, and take costs from what is recorded."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune import dispatch
+from autotune.dispatch.evidence import triton_here
 from autotune.grid import GridTask
 from autotune.grid.planning import plan_grid
 from autotune.shape import AttentionShape
@@ -14,11 +16,11 @@ from tests import sample
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
     sample.hide_gpu(monkeypatch)
     dispatch.reload()
-    yield tmp_path / "home"  # type: ignore[misc]
+    yield tmp_path / "home"
     dispatch.reload()
 
 
@@ -28,7 +30,7 @@ def task(shape: AttentionShape, **changes: object) -> GridTask:
 
 
 def test_what_was_raced_is_known_and_the_rest_is_not(home: Path) -> None:
-    (row,) = trials = [sample.trial(toolchain=replace(sample.TOOLCHAIN, triton=""))]
+    (row,) = trials = [sample.trial(toolchain=replace(sample.TOOLCHAIN, triton=triton_here()))]
     Store(home).append(trials)
     dispatch.reload()
     planned = plan_grid([task(sample.shape()), task(sample.shape(64, head_dim=64))])

@@ -40,7 +40,13 @@ def plan(grid: Path, jobs: int, as_json: bool) -> None:
 
 
 def _sheet(planned: GridPlan, grid: Path) -> Sheet:
-    columns = (text("device"), text("operation"), number("studies"), number("unsupported"), number(f"known within {NEAR:.0%}"))
+    columns = (
+        text("device"),
+        text("operation"),
+        number("studies"),
+        number("unsupported"),
+        number(f"known within {NEAR:.0%}"),
+    )
     hours = (number("GPU hours", ",.1f"), number("without known", ",.1f"), number("assumed"))
     rows = tuple(
         (
