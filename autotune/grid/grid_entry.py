@@ -66,7 +66,7 @@ class GridEntry:
 
 
 def check_value(key: str, value: Any, where: str, *, typed: str) -> Any:
-    """Return a value in the form of ``GridEntry``; UsageError for one that the key does not take, ``typed`` as it was."""
+    """Return a value in the form of ``GridEntry``; UsageError, with the key as ``typed``, for another."""
     with naming(where, typed):
         found = _CHECKS.get(key, _option)(value)
     if found is None and value != NO_LIMIT:

@@ -44,10 +44,10 @@ def _described_by_lists(entry: GridEntry) -> Iterator[Wanted]:
         raise UsageError("it names no problem; expected models, operations or shapes")
     operations = [get_operation(name) for name in entry.operations or PHASES.values()]
     for model, operation in itertools.product(entry.models or [None], operations):
-        if model is not None and not entry.operations and kind_of(operation).is_cached:
-            if (why := why_not_cached(found := find_model(model))) is not None:
-                yield Wanted((), (f"{found.name} {why}: {operation.name} is left out",))
-                continue
+        may_lack_it = model is not None and not entry.operations and kind_of(operation).is_cached
+        if may_lack_it and (why := why_not_cached(found := find_model(str(model)))) is not None:
+            yield Wanted((), (f"{found.name} {why}: {operation.name} is left out",))
+            continue
         for options in _combinations(entry, operation, operations):
             yield describe(replace(options, model=model))
 

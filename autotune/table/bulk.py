@@ -88,7 +88,7 @@ def keys_of_table(schema: TableSchema, table: pa.Table, where: str) -> tuple[lis
 
 
 def _add(bulk: Bulk, schema: TableSchema, tables: Sequence[tuple[Path, pa.Table]]) -> None:
-    """Add the rows of tables; where one holds an impossible value, or other rows than today's, the caller sees to all."""
+    """Add the rows of tables; where one has an impossible value, or rows that are not of today, all are left."""
     paths = [path for path, _ in tables]
     batches: list[KeyedRows] = []
     try:

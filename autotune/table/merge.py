@@ -1,7 +1,7 @@
 """Merging: the union of tables from anywhere with a store.
 
-Rows are known by their keys (``autotune.table.row_keys``) and stay columns, many files at once (``autotune.table.bulk``):
-a fleet's million of trials takes neither the memory nor the time of as many objects.
+Rows are known by their keys (``autotune.table.row_keys``) and stay columns, many files at once
+(``autotune.table.bulk``): a fleet's million of trials takes neither the memory nor the time of as many objects.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

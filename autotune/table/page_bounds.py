@@ -204,7 +204,7 @@ def _value(data: bytes, place: int, end: int, kind: int, depth: int) -> tuple[An
             raise _MalformedError
         if kind in (5, 6) and max(data[place : place + count], default=0) < 128:  # encodings
             return [(number >> 1) ^ -(number & 1) for number in data[place : place + count]], place + count
-        values = []
+        values: list[Any] = []
         for _ in range(count):
             if (length := _passed_over(data, place, end)) > 0:
                 values.append({})

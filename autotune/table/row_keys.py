@@ -18,7 +18,7 @@ from autotune.trial import Trial
 
 _BITS: Final = 64
 _MASK: Final = 2**_BITS - 1
-# What a key has as the objects that trials compare: devices of one model are equal though their memory differs a little.
+# What a key has as trials compare it: devices of one model are equal though their memory differs a little.
 _TOLD: Final = {*DEVICE, "started_at", "number"}
 
 

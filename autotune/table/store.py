@@ -127,7 +127,7 @@ class Store:
         return list(parts)
 
     def append_encoded(self, slug: str, owner: tuple[str, str], data: bytes) -> Path:
-        """Keep the bytes of a table of checked rows, of one implementation on devices of a slug; on disk once this returns.
+        """Keep the bytes of a table of checked rows, on devices of one slug; on disk once this returns.
 
         Raises:
             TableError: the part cannot be written.
