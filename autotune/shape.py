@@ -79,7 +79,7 @@ class Shape:
 
     def family(self) -> tuple[object, ...]:
         """Return the values of ``FAMILY``, which a neighbour must share exactly."""
-        return _family_getter(type(self))(self)
+        return _family_getter(type(self))(self)  # type: ignore[arg-type]  # a class can be hashed
 
     def coordinates(self) -> tuple[float, ...]:
         """Place the shape among its family: log2 of the sizes that may differ."""
