@@ -48,7 +48,7 @@ devices = ["NVIDIA H200", "NVIDIA H100 80GB HBM3"]
 models = {models}
 operations = ["flash_attention", "paged_decode"]
 lengths = {lengths}
-batches = [1, 2, 4, 8, 16, 32, 64, 128]
+batches = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128]
 """
 
 

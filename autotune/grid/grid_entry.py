@@ -68,7 +68,7 @@ class GridEntry:
 def check_value(key: str, value: Any, where: str, *, typed: str) -> Any:
     """Return a value in the form of ``GridEntry``; UsageError, with the key as ``typed``, for another."""
     with naming(where, typed):
-        found = _CHECKS.get(key, _option)(value)
+        found = _check_of(key)(value)
     if found is None and value != NO_LIMIT:
         raise UsageError(f"{where}: {typed}={value!r} is not allowed; expected {EXPECTED[key]}")
     return found
@@ -123,6 +123,10 @@ def _sampler(value: Any) -> str | None:
 def _option(value: Any) -> tuple[Any, ...] | None:
     values = value if isinstance(value, list) else [value]
     return tuple(values) if values and all(type(each) in (int, str, bool) for each in values) else None
+
+
+def _check_of(key: str) -> Callable[[Any], Any]:
+    return _CHECKS.get(key, _option)
 
 
 _CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {

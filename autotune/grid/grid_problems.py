@@ -62,7 +62,7 @@ def _combinations(
     lists = {name: values for name, values in entry.options.items() if name not in others}
     if entry.dtypes:
         lists["dtype"] = entry.dtypes
-    sizes = {"context" if kind.is_cached else "seq": entry.lengths, "batch": entry.batches}
+    sizes: dict[str, Any] = {"context" if kind.is_cached else "seq": entry.lengths, "batch": entry.batches}
     for values in itertools.product(*(map(_checked, itertools.repeat(name), each) for name, each in lists.items())):
         yield ShapeOptions(operation=operation.name, **sizes, **dict(zip(lists, values, strict=True)))
 
@@ -70,7 +70,7 @@ def _combinations(
 def _checked(name: str, value: Any) -> Any:
     """Return a value of an option; UsageError for one of another type than the option's."""
     kind = DECLARATIONS[name].kind
-    expected = {str: "a text", bool: "true or false"}.get(kind, "an integer")  # type: ignore[call-overload]
+    expected = "a text" if kind is str else "true or false" if kind is bool else "an integer"
     is_right = isinstance(value, kind) if isinstance(kind, type) else type(value) is int
     if not is_right:
         raise UsageError(f"{name}={value!r} is not allowed; expected {expected}")

@@ -149,10 +149,10 @@ class Ledger:
         hosts: dict[Runner, set[str]] = {}
         for key, state in states.items():
             latest = self._latest.get(key)
-            runner = Runner(self._tasks[key].device, None, "") if latest is None else self._runners[latest.token]
-            counts.setdefault(runner, Counter())[state] += 1
+            place = Runner(self._tasks[key].device, None, "") if latest is None else self._runners[latest.token]
+            counts.setdefault(place, Counter())[state] += 1
             if latest is not None:
-                hosts.setdefault(runner, set()).add(latest.host)
+                hosts.setdefault(place, set()).add(latest.host)
         trials: dict[Runner, Counter[str]] = {}
         seconds: Counter[Runner] = Counter()
         for ending in (each for endings in self._endings.values() for each in endings.values()):

@@ -66,7 +66,7 @@ def _column(values: Sequence[Any]) -> Iterable[int]:
     """Return numbers for values that are the same in every process, which hashes of texts and of None are not."""
     distinct = set(values)
     if all(type(value) in (int, float, bool) for value in distinct):
-        return values  # type: ignore[return-value]  # hashed as numbers
+        return values  # hashed as numbers
     numbers = {value: value if type(value) in (int, float, bool) else _number(value) for value in distinct}
     return map(numbers.__getitem__, values) if len(numbers) > 1 else repeat(numbers[values[0]], len(values))
 
