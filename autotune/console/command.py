@@ -94,19 +94,23 @@ def import_from_here() -> None:
         sys.path.insert(0, here)
 
 
-def _import_modules(context: click.Context, parameter: click.Parameter, names: Sequence[str]) -> None:
-    """Import modules by name, from the current folder, too; UsageError for one that cannot be imported."""
-    if not names or context.resilient_parsing:  # which completion sets
-        return
+def import_module(name: str, given: str) -> None:
+    """Import a module, from the current folder, too; UsageError, with what was ``given``, where it cannot be."""
     import_from_here()
+    try:
+        importlib.import_module(name)
+    except (Exception, SystemExit) as error:  # of a module of the user's, which may raise anything
+        text = f"{given} cannot be imported: {one_line(error)}"
+        if not isinstance(error, AutotuneError):  # which says itself what it expected
+            text += "; expected a module such as my_package.register, installed or below this folder"
+        raise UsageError(text) from error
+
+
+def _import_modules(context: click.Context, parameter: click.Parameter, names: Sequence[str]) -> None:
+    if context.resilient_parsing:  # which completion sets
+        return
     for name in names:
-        try:
-            importlib.import_module(name)
-        except (Exception, SystemExit) as error:  # of a module of the user's, which may raise anything
-            text = f"--import={name!r} cannot be imported: {one_line(error)}"
-            if not isinstance(error, AutotuneError):  # which says itself what it expected
-                text += "; expected a module such as my_package.register, installed or below this folder"
-            raise UsageError(text) from error
+        import_module(name, f"--import={name!r}")
     context.meta[IMPORTED] = tuple(names)
 
 

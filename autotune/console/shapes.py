@@ -149,7 +149,7 @@ def describe(options: ShapeOptions) -> Wanted:
     operation = get_operation(OPERATION if options.operation is None else options.operation)
     _require_taken(options, [operation])
     model = named_model(options)
-    if model is not None and kind_of(operation).is_cached and (why := _why_not_cached(model)):
+    if model is not None and kind_of(operation).is_cached and (why := why_not_cached(model)):
         raise UsageError(f"model={options.model!r} {why}: {operation.name} cannot serve it")
     return _describe(operation, options, model)
 
@@ -162,7 +162,7 @@ def describe_model(options: ShapeOptions) -> Wanted:
         return describe(options)
     operations = {phase: get_operation(name) for phase, name in PHASES.items()}
     notes: tuple[str, ...] = ()
-    if why := _why_not_cached(model):
+    if why := why_not_cached(model):
         operations = {phase: found for phase, found in operations.items() if not kind_of(found).is_cached}
         notes = (f"{model.name} {why}: only its {' and '.join(operations)} is tuned",)
     _require_taken(options, operations.values())
@@ -300,7 +300,8 @@ def _require_fit(base: ModelShape, heads: int | None, kv_heads: int | None) -> N
         raise UsageError(f"kv_heads={kv_heads} does not divide the {their}; expected {expected}")
 
 
-def _why_not_cached(model: ModelShape) -> str | None:
+def why_not_cached(model: ModelShape) -> str | None:
+    """Return the reason why a model has no cache of keys and values; None for one that has."""
     if not model.causal:
         return "is not causal and has no cache"
     return "caches latents (MLA), not keys and values" if model.latent else None

@@ -18,6 +18,7 @@ from autotune.dispatch.devices import known_or_here, stranger
 from autotune.dispatch.events import Pick, note_pick
 from autotune.dispatch.kernel import TunedKernel
 from autotune.dispatch.nearest import nearest_configs
+from autotune.dispatch.outlook import Outlook
 from autotune.dispatch.pins import (
     DISABLE,
     Pin,
@@ -189,6 +190,11 @@ def pick_for_tuning(shape: Shape, device: Device, operation: str, among: tuple[s
     """
     found = stored_alternatives(get_operation(operation), shape, device, among, _generation, here=True)
     return TunedKernel(operation, shape, found)
+
+
+def outlook_on(operation: str, device: Device, among: Among = "ours") -> Outlook:
+    """Return what answers as ``pick_for_tuning`` does for many shapes; it keeps the tables as they are now."""
+    return Outlook(operation, device, among, _generation)
 
 
 def default_config(implementation: Implementation[Any], shape: Shape, device: Device) -> Config:
