@@ -19,7 +19,7 @@ from autotune.errors import (
     one_line,
     require_text,
 )
-from autotune.implementation import Implementation, Kernel, source_hash
+from autotune.implementation import Implementation, Kernel, forget_sources
 from autotune.operation import Baseline, Definition, Operation
 from autotune.shape import Shape
 
@@ -116,7 +116,7 @@ def redefine(operation: str, reference: str) -> None:
     for path in stale:
         _loaded.pop(path, None)
     if stale:
-        source_hash.cache_clear()
+        forget_sources()
         _tell_registered(operation)
 
 

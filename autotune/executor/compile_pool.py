@@ -177,7 +177,10 @@ class CompilePool:
         return self._child.fileno()
 
     def close(self) -> None:
-        """End the server and its compilers, or leave a shared one; safe to call twice."""
+        """End the server and its compilers, or leave a shared one and what was submitted; safe to call twice."""
+        if self._server is not None and self._in_flight:
+            self._in_flight.clear()
+            self._send(messages.StopCompiling(self._number))
         self._child.close()
 
     def _start(self) -> Child | Line:

@@ -15,6 +15,7 @@ states. ``open`` and ``race`` drop whatever is on its way. Workers of further GP
 screens: they open the problem and screen too, until the race, which is run on its own GPU.
 """
 
+import contextlib
 import math
 import selectors
 import socket
@@ -160,10 +161,12 @@ class GpuExecutor:
         with self._lending:
             self._problem = None
             waiting, self._lent = self._lent, []
-        for screener in self._screeners[1:]:
-            screener.drop()
-        for screener in (*self._screeners[1:], *waiting):
-            self._give_back(screener, None)
+        with contextlib.ExitStack() as stack:  # whatever fails, each comes back to the thread that waits for it
+            for screener in waiting:
+                stack.callback(self._give_back, screener, None)
+            for screener in self._screeners[1:]:
+                stack.callback(self._give_back, screener, None)
+                stack.callback(screener.drop)
 
     def _welcome(self) -> None:
         """Let those that were lent open the problem."""

@@ -67,10 +67,12 @@ class AttemptEnd:
 
 def encode(record: Attempt | AttemptEnd) -> bytes:
     """Return a record as JSON, with no credentials in its texts."""
-    given: dict[str, Any] = asdict(record)
+    given: dict[str, Any] = {
+        name: redacted(value) if isinstance(value, str) else value for name, value in asdict(record).items()
+    }
     if isinstance(record, Attempt):
         given["started"] = record.started.isoformat()
-    return redacted(json.dumps(given, sort_keys=True)).encode()
+    return json.dumps(given, sort_keys=True).encode()
 
 
 def decode_attempt(data: bytes, where: str) -> Attempt:

@@ -28,6 +28,7 @@ _LASTING: Final = (
     *("no_such_bucket", "no_such_key", "expired", "invalid_client_token", "unrecognized_client", "missing_auth"),
     *("permission", "credential", "not found", "does not exist", "http status 400", "http status 403"),
 )
+_ONE_SLASH: Final = re.compile(r"[a-z][a-z0-9+.-]+:/(?!/)", re.IGNORECASE)
 
 T = TypeVar("T")
 
@@ -55,10 +56,15 @@ def open_folder(uri: str | Path) -> Folder:
         TableError: the URI cannot be opened; credentials in it are left out of the message.
     """
     text = str(uri)
+    if _ONE_SLASH.match(text):  # as a path has it that was a URI: a folder of such a name would be made
+        raise TableError(f"{redacted(text)!r} is neither a path nor a URI; expected two slashes after the colon")
     if "://" not in text:
         return LocalFolder(Path(text))
     if text.startswith("file://"):  # whose renames are atomic, which pyarrow's writes are not
-        return LocalFolder(Path(url2pathname(urlsplit(text).path)))
+        parts = urlsplit(text)
+        if parts.netloc not in ("", "localhost"):
+            raise TableError(f"{redacted(text)!r} names another host; expected file:///PATH")
+        return LocalFolder(Path(url2pathname(parts.path)))
     return RemoteFolder(text)
 
 

@@ -83,18 +83,21 @@ class SideBySide:
         except BaseException:
             self.gpus.interrupt()
             while running:
-                with contextlib.suppress(Exception):  # the first stands
-                    running -= self._tell()
+                running -= self._tell(quietly=True)  # the first error stands
             raise
         if self._left:
             raise MissingDependencyError(no_gpu_left(self.gpus.dropped))
 
-    def _tell(self) -> int:
-        """Wait for the next event and tell it; return the number of threads that ended with it."""
+    def _tell(self, *, quietly: bool = False) -> int:
+        """Wait for the next event and tell it; return the number of threads that ended with it.
+
+        With ``quietly`` errors of threads are passed over, their KeyboardInterrupt too; Ctrl-C ends the waiting.
+        """
         event = self._events.get()
         if event is None:
             return 1
-        event()
+        with contextlib.suppress(BaseException) if quietly else contextlib.nullcontext():
+            event()
         return 0
 
     def _serve(self, index: int) -> None:

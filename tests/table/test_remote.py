@@ -63,6 +63,12 @@ def test_names_that_lead_out_are_refused(folder: Folder, name: str) -> None:
             folder.list(name)
 
 
+@pytest.mark.parametrize("place", ["s3:/bucket/tables", "file:/data", "file://data/grid"])
+def test_what_is_hardly_a_path_or_a_uri_is_refused(place: str) -> None:
+    with pytest.raises(TableError, match=r"two slashes after the colon|names another host"):
+        open_folder(place)
+
+
 def test_a_file_that_is_not_there_is_named(folder: Folder, pauses: list[float]) -> None:
     with pytest.raises(TableError, match=r"a/b\.txt: cannot be read"):
         folder.read("a/b.txt")
