@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from autotune.grid.attempt import Attempt, AttemptEnd, decode_attempt, decode_ending, encode
+from autotune.table.pull import TABLES as TABLES  # below a place, where pulls look for them
 from autotune.table.remote import Folder, open_folder
 
-TABLES: Final = "tables"
 TASKS: Final = "tasks"
 _NAME: Final = re.compile(rf"{TASKS}/([0-9a-f]+)/(?:(\d+)-)?([0-9a-f]+)\.(begun|ended)\.json")
 
@@ -35,10 +35,6 @@ class GridPlace:
 
     def __str__(self) -> str:
         return str(self.folder)
-
-    def part_names(self) -> list[str]:
-        """Return the names of all tables, relative to the place."""
-        return self.folder.list(TABLES)
 
     def begin(self, attempt: Attempt) -> None:
         """Write that an attempt begins."""

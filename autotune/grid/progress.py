@@ -11,8 +11,8 @@ from autotune.grid.attempt import Attempt, AttemptEnd
 from autotune.grid.grid_task import GridTask
 from autotune.grid.place import TASKS, GridPlace
 
-TaskState = Literal["waiting", "running", "done", "failed", "lost"]
-STATES: Final[tuple[TaskState, ...]] = get_args(TaskState)
+ProgressState = Literal["waiting", "running", "done", "failed", "lost"]
+STATES: Final[tuple[ProgressState, ...]] = get_args(ProgressState)
 # A search ends soon after its budget, and starts its children before; what is silent for longer died with its machine.
 LOST_BUDGETS, LOST_SECONDS = 3.0, 600.0
 UNKNOWN_BUDGET: Final = 3600.0  # of a task that no grid lists, or without a limit
@@ -34,7 +34,7 @@ class RunnerProgress:
 
     runner: Runner
     hosts: int
-    states: Mapping[TaskState, int]
+    states: Mapping[ProgressState, int]
     trials: Mapping[str, int]
     seconds: float
 
@@ -58,7 +58,7 @@ class DeviceProgress:
 class GridProgress:
     """The whole of a grid at one moment; ``is_whole`` where its tasks are listed, those too that nobody began."""
 
-    states: Mapping[TaskState, int]
+    states: Mapping[ProgressState, int]
     trials: Mapping[str, int]
     runners: tuple[RunnerProgress, ...]
     devices: tuple[DeviceProgress, ...]
@@ -129,7 +129,7 @@ class Ledger:
             is_whole=bool(self._tasks),
         )
 
-    def _state(self, key: str, now: datetime) -> TaskState:
+    def _state(self, key: str, now: datetime) -> ProgressState:
         latest, endings = self._latest.get(key), self._endings.get(key, {})
         if latest is None:
             return "waiting"
@@ -144,8 +144,8 @@ class Ledger:
         budget = UNKNOWN_BUDGET if task is None or task.budget is None else task.budget
         return LOST_BUDGETS * budget + LOST_SECONDS
 
-    def _by_runner(self, states: Mapping[str, TaskState]) -> tuple[RunnerProgress, ...]:
-        counts: dict[Runner, Counter[TaskState]] = {}
+    def _by_runner(self, states: Mapping[str, ProgressState]) -> tuple[RunnerProgress, ...]:
+        counts: dict[Runner, Counter[ProgressState]] = {}
         hosts: dict[Runner, set[str]] = {}
         for key, state in states.items():
             latest = self._latest.get(key)
@@ -170,7 +170,7 @@ class Ledger:
             for runner, found in sorted(counts.items(), key=lambda item: (item[0].device, str(item[0])))
         )
 
-    def _by_device(self, states: Mapping[str, TaskState], now: datetime) -> tuple[DeviceProgress, ...]:
+    def _by_device(self, states: Mapping[str, ProgressState], now: datetime) -> tuple[DeviceProgress, ...]:
         kinds: dict[str, dict[str, Any]] = {}
         for key, state in states.items():
             kind = kinds.setdefault(self._kind(key), {"running": 0, "budgets": [], "done": [], "elapsed": 0.0})
@@ -201,14 +201,3 @@ def _left(
 
 def _runner_of(attempt: Attempt) -> Runner:
     return Runner(attempt.device, attempt.power_cap_watts, attempt.toolchain)
-
-
-def read_progress(place: GridPlace, tasks: Iterable[GridTask], now: datetime) -> GridProgress:
-    """Return the progress of a grid's place; without tasks, of those that were begun.
-
-    Raises:
-        TableError: a record cannot be read.
-    """
-    ledger = Ledger(tasks)
-    ledger.read(place)
-    return ledger.progress(now)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from autotune.cli.grid.progress_table import LiveProgress
+from autotune.cli.grid.live_tasks import LiveTasks
 from autotune.grid import Attempt, AttemptEnd, GridPlace
 from autotune.grid.grid_file import read_grid
 from tests.cli.conftest import Ran
@@ -70,12 +70,19 @@ def test_wrong_arguments_are_refused(run: Run, grid: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
-def test_a_live_table_follows_what_an_engine_reports(grid: Path, tmp_path: Path, *, is_terminal: bool) -> None:
-    attempt, ending = _begin(grid, tmp_path / "place")
+def test_a_live_table_follows_what_the_engine_reports(grid: Path, *, is_terminal: bool) -> None:
     tasks = read_grid(grid)
-    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=200)
-    with LiveProgress(console, tasks, title="llama") as observer:
-        observer.on_begun(tasks[0], attempt)
-        observer.on_ended(tasks[0], ending)
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=200, highlight=False)
+    with LiveTasks(console, tasks, title="llama") as observer:
+        for _ in range(2):
+            observer.on_missing(tasks[0].device, 4)
+        observer.on_task(tasks[0], "submitted")
+        observer.on_task(tasks[1], "submitted")
+        observer.on_task(tasks[0], "failed", "no config")
+        observer.on_task(tasks[1], "done")
     assert isinstance(console.file, io.StringIO)
-    assert ("3 waiting, 1 failed" if is_terminal else "no config") in console.file.getvalue()
+    text = console.file.getvalue()
+    assert text.count("no node of Ray carries the label") == 1
+    assert "no config (3 left)" in text
+    assert ("llama: 2 waiting, 1 done, 1 failed" in text) == is_terminal
+    assert ("done        flash" in text) != is_terminal

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from autotune.grid import Attempt, AttemptEnd, GridPlace, GridTask
-from autotune.grid.progress import Ledger, read_progress
+from autotune.grid.progress import GridProgress, Ledger
 from autotune.shape import AttentionShape
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
@@ -45,6 +45,12 @@ def ended(attempt: Attempt, state: str, **trials: int) -> AttemptEnd:
     )
 
 
+def read_progress(place: GridPlace, tasks: list[GridTask]) -> GridProgress:
+    ledger = Ledger(tasks)
+    ledger.read(place)
+    return ledger.progress(NOW)
+
+
 def test_states_trials_and_runners_are_told_apart(tmp_path: Path) -> None:
     place = GridPlace(tmp_path)
     done, failed, running, lost, again, stopped = (begun(task, minutes=1) for task in TASKS[:6])
@@ -58,7 +64,7 @@ def test_states_trials_and_runners_are_told_apart(tmp_path: Path) -> None:
         *(ended(again, "interrupted", ok=2), ended(later, "done", ok=1), ended(stopped, "interrupted")),
     ):
         place.end(ending)
-    found = read_progress(place, TASKS, NOW)
+    found = read_progress(place, TASKS)
     assert found.states == {"waiting": 2, "running": 1, "done": 2, "failed": 1, "lost": 1}
     assert found.trials == {"hang": 1, "ok": 6}
     assert found.failures == ((str(TASKS[1]), "no correct candidate"),)
@@ -76,9 +82,9 @@ def test_states_trials_and_runners_are_told_apart(tmp_path: Path) -> None:
 
 def test_without_a_grid_only_what_was_begun_is_counted(tmp_path: Path) -> None:
     place = GridPlace(tmp_path)
-    assert read_progress(place, (), NOW).states == {}
+    assert read_progress(place, []).states == {}
     place.begin(begun(TASKS[0], minutes=1))
-    found = read_progress(place, (), NOW)
+    found = read_progress(place, [])
     assert (found.states, found.is_whole) == ({"running": 1}, False)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from rich.live import Live
 
-from autotune.cli.grid.progress_table import progress_data, progress_lines, progress_sheets
+from autotune.cli.grid.progress_table import progress_data, progress_sheets, sheet_lines
 from autotune.console.command import command, number, option
 from autotune.console.options import PATH, json_option
 from autotune.console.output import make_console, print_json, print_sheets
@@ -44,9 +44,11 @@ def status(place: str, grid: Path | None, watch: bool, every: float, as_json: bo
     console = make_console()
     found = look()
     if watch:
-        with Live(progress_lines(found, str(where)), console=console, auto_refresh=False, transient=True) as live:
+        with Live(
+            sheet_lines(progress_sheets(found, str(where))), console=console, auto_refresh=False, transient=True
+        ) as live:
             while not found.is_over:
                 time.sleep(every)
                 found = look()
-                live.update(progress_lines(found, str(where)), refresh=True)
+                live.update(sheet_lines(progress_sheets(found, str(where))), refresh=True)
     print_sheets(console, progress_sheets(found, str(where)))
