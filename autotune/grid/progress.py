@@ -1,12 +1,15 @@
 """Progress of grids: the state of each task, counted by what it runs on, from the records of its attempts alone."""
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple, get_args
 
+from autotune.errors import TableError
 from autotune.grid.attempt import Attempt, AttemptEnd
 from autotune.grid.grid_task import GridTask
 from autotune.grid.place import TASKS, GridPlace
@@ -67,8 +70,8 @@ class GridProgress:
 
     @property
     def is_over(self) -> bool:
-        """Return True if all tasks that are known are done, or failed."""
-        return self.is_whole and not self.states.keys() - {"done", "failed"}
+        """Return True if no task that is known is waiting or running; one that is lost may never go on."""
+        return not self.states.keys() & {"waiting", "running"}
 
 
 class Ledger:
@@ -98,13 +101,15 @@ class Ledger:
     def read(self, place: GridPlace) -> None:
         """Add the records of a place that are not known yet; they never change, so each is read once.
 
+        A damaged one is warned of and passed over.
+
         Raises:
-            TableError: a record cannot be read.
+            TableError: the place cannot be read.
         """
         new = [name for name in place.folder.list(TASKS) if name not in self._seen]
         chunks = [new[start : start + CHUNK] for start in range(0, len(new), CHUNK)]
         with ThreadPoolExecutor(READERS) as readers:
-            for records in readers.map(place.records, chunks):
+            for records in readers.map(partial(place.records, on_damaged=_warn), chunks):
                 self.add(*records)
         self._seen.update(new)
 
@@ -131,10 +136,10 @@ class Ledger:
 
     def _state(self, key: str, now: datetime) -> ProgressState:
         latest, endings = self._latest.get(key), self._endings.get(key, {})
-        if latest is None:
-            return "waiting"
         if any(ending.state == "done" for ending in endings.values()):
             return "done"
+        if latest is None:
+            return "waiting"
         if (ending := endings.get(latest.token)) is not None:
             return "failed" if ending.state == "failed" else "waiting"  # an interrupted one is run again
         return "lost" if (now - latest.started).total_seconds() > self._limit(key) else "running"
@@ -197,6 +202,10 @@ def _left(
     gpu_seconds = None if mean is None else max(0.0, left * mean - min(elapsed, running * mean))
     seconds = None if gpu_seconds is None or (left and not running) else gpu_seconds / max(1, running)
     return DeviceProgress(device=device, left=left, running=running, gpu_seconds_left=gpu_seconds, seconds_left=seconds)
+
+
+def _warn(error: TableError) -> None:
+    warnings.warn(f"{error}; it is passed over", RuntimeWarning, stacklevel=2)
 
 
 def _runner_of(attempt: Attempt) -> Runner:

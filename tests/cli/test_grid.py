@@ -3,15 +3,18 @@
 import io
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from autotune.cli.grid.live_tasks import LiveTasks
+from autotune.errors import TableError
 from autotune.grid import Attempt, AttemptEnd, GridPlace
 from autotune.grid.grid_file import read_grid
+from autotune.grid.progress import Ledger
 from tests.cli.conftest import Ran
 
 Run = Callable[..., Ran]
@@ -67,6 +70,44 @@ def test_wrong_arguments_are_refused(run: Run, grid: Path, tmp_path: Path) -> No
     assert run("grid", "status", tmp_path, "--watch", "--json").code == 2
     ran = run("grid", "plan", tmp_path / "none.toml")
     assert (ran.code, "none.toml: cannot be read" in ran.err) == (2, True)
+
+
+def test_a_watch_goes_on_after_an_error_and_ends_without_a_grid_where_a_task_is_lost(
+    run: Run, grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = GridPlace(tmp_path / "place")
+    attempt, ending = _begin(grid, tmp_path / "place")
+    lost = replace(attempt, task="ab", token="b2", started=attempt.started - timedelta(days=1))
+    place.begin(lost)
+    looks, read = iter(range(9)), Ledger.read
+
+    def look(ledger: Ledger, where: GridPlace) -> None:
+        if (number := next(looks)) == 1:
+            raise TableError("the bucket does not answer")
+        if number == 2:
+            place.end(ending)
+        read(ledger, where)
+
+    monkeypatch.setattr(Ledger, "read", look)
+    ran = run("grid", "status", tmp_path / "place", "--watch", "--every", "0.1")
+    assert (ran.code, next(looks)) == (0, 3)
+    assert "the bucket does not answer" in ran.out
+    assert "1 failed, 1 lost" in ran.out
+
+
+def test_the_place_of_the_environment_stands_for_one_that_is_not_given(
+    run: Run, grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_PLACE", str(tmp_path / "place"))
+    _begin(grid, tmp_path / "place")
+    for arguments, counts in (((), "1 running"), ((grid,), "3 waiting, 1 running"), ((tmp_path,), "nothing begun")):
+        ran = run("grid", "status", *arguments)
+        assert (ran.code, counts in ran.out) == (0, True), ran
+
+
+def test_a_place_with_credentials_is_refused_on_the_command_line(run: Run) -> None:
+    ran = run("grid", "status", "s3://KEYID:HUSHHUSH@bucket/llama")
+    assert (ran.code, "AUTOTUNE_PLACE" in ran.err, "HUSH" in ran.err) == (2, True, False)
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])

@@ -4,6 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from autotune.grid import Attempt, AttemptEnd, GridPlace, GridTask
 from autotune.grid.progress import GridProgress, Ledger
 from autotune.shape import AttentionShape
@@ -88,6 +90,16 @@ def test_without_a_grid_only_what_was_begun_is_counted(tmp_path: Path) -> None:
     assert (found.states, found.is_whole) == ({"running": 1}, False)
 
 
+def test_what_is_lost_ends_a_grid_and_what_waits_does_not() -> None:
+    ledger = Ledger()
+    ledger.add([begun(TASKS[0], minutes=24 * 60), attempt := begun(TASKS[1], minutes=1)], [])
+    assert not ledger.progress(NOW).is_over
+    ledger.add([], [ended(attempt, "done")])
+    found = ledger.progress(NOW)
+    assert (dict(found.states), found.is_over) == ({"done": 1, "lost": 1}, True)
+    assert not Ledger(TASKS).progress(NOW).is_over
+
+
 def test_a_record_is_read_once(tmp_path: Path) -> None:
     place, ledger = GridPlace(tmp_path), Ledger(TASKS[:1])
     attempt = begun(TASKS[0], minutes=1)
@@ -98,6 +110,35 @@ def test_a_record_is_read_once(tmp_path: Path) -> None:
     place.end(ended(attempt, "done"))
     ledger.read(place)
     assert ledger.progress(NOW).is_over
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("1-ff.begun.json", b""),
+        ("1-ff.begun.json", b"[]"),
+        ("1-ff.begun.json", b'{"started": "2026-11-25"}'),
+        ("ff.ended.json", b"{"),
+        ("ff.ended.json", b'{"task": "00", "token": "ff", "state": "done", "seconds": null}'),
+        ("ff.ended.json", b'{"task": "00", "token": "ff", "state": "odd", "seconds": 1}'),
+    ],
+)
+def test_a_damaged_record_is_warned_of_and_passed_over(tmp_path: Path, name: str, data: bytes) -> None:
+    place, ledger = GridPlace(tmp_path), Ledger(TASKS)
+    attempt = begun(TASKS[0], minutes=1)
+    place.begin(attempt)
+    place.end(ended(attempt, "done"))
+    place.folder.write(f"tasks/{TASKS[1].key}/{name}", data)
+    with pytest.warns(RuntimeWarning, match=name):
+        ledger.read(place)
+    ledger.read(place)  # which says it no second time
+    assert ledger.progress(NOW).states == {"waiting": 6, "done": 1}
+
+
+def test_a_task_is_done_by_its_end_where_its_beginning_is_damaged(tmp_path: Path) -> None:
+    ledger = Ledger(TASKS[:1])
+    ledger.add([], [ended(begun(TASKS[0], minutes=1), "done")])
+    assert ledger.progress(NOW).states == {"done": 1}
 
 
 def test_before_anything_is_done_the_time_left_is_by_the_budgets() -> None:
