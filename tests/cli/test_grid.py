@@ -46,9 +46,9 @@ def _begin(path: Path, place: Path) -> tuple[Attempt, AttemptEnd]:
 
 def test_a_plan_counts_studies_and_hours(run: Run, grid: Path) -> None:
     ran = run("grid", "plan", grid)
-    assert (ran.code, "4 studies" in ran.out, "paged_decode" in ran.out) == (0, True, True)
+    assert (ran.code, "4 tasks" in ran.out, "paged_decode" in ran.out) == (0, True, True)
     data = json.loads(run("grid", "plan", grid, "--json").out)
-    assert [each["studies"] for each in data["groups"]] == [2, 2]
+    assert [each["tasks"] for each in data["groups"]] == [2, 2]
     assert data["gpu_hours"] == pytest.approx(sum(each["seconds"] for each in data["tasks"]) / 3600)
 
 

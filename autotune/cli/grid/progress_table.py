@@ -35,7 +35,7 @@ def progress_sheets(found: GridProgress, title: str) -> list[Sheet]:
         ),
         Sheet(
             "Left",
-            (text("device"), number("studies"), number("GPUs at work"), text("GPU time"), text("time")),
+            (text("device"), number("tasks"), number("GPUs at work"), text("GPU time"), text("time")),
             tuple(map(_device_cells, found.devices)),
         ),
     ]
