@@ -1,7 +1,7 @@
 """A fleet of 10,000 GPUs and 1,000,000 trials: seconds and memory to merge, look at and plan it, without a GPU.
 
 ``python -m benchmarks.fleet_simulation`` writes a place as a fleet would leave it, one part and two records for each
-study: rows of a shipped sweep at invented times, on two kinds of device, one of them at two power caps and with two
+task: rows of a shipped sweep at invented times, on two kinds of device, one of them at two power caps and with two
 toolchains. Then ``autotune tables merge``, ``autotune grid status`` and ``autotune grid plan`` run over it as they are,
 each in a process of its own. At most 60 s and 2 GB are wanted of each; exits with 1 above.
 """
@@ -32,7 +32,7 @@ from autotune.table.rows import to_columns
 from autotune.table.schema import TableSchema
 from autotune.trial import Stage, Status
 
-GPUS, TRIALS = 10_000, 100  # trials of each study, one study on each GPU
+GPUS, TRIALS = 10_000, 100  # trials of each task, one task on each GPU
 WANTED_SECONDS, WANTED_MB = 60.0, 2000.0
 OPERATION, IMPLEMENTATION = "flash_attention", "triton"
 BEGUN: Final = datetime(2026, 11, 25, 12, tzinfo=UTC)
@@ -54,7 +54,7 @@ batches = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet_simulation", description=__doc__)
-    parser.add_argument("--gpus", type=int, default=GPUS, help=f"GPUs, with a study each [default: {GPUS}]")
+    parser.add_argument("--gpus", type=int, default=GPUS, help=f"GPUs, with a task each [default: {GPUS}]")
     count: int = parser.parse_args(arguments).gpus
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def write_grid(path: Path) -> Path:
-    """Write a grid of more studies than there are GPUs."""
+    """Write a grid of more tasks than there are GPUs."""
     models = [name for name, model in MODELS.items() if model.has_cache][:20]
     lengths = [size for power in range(8, 16) for size in (2**power, 3 * 2 ** (power - 1))]
     path.write_text(GRID.format(models=models, lengths=lengths), encoding="utf-8")
@@ -88,7 +88,7 @@ def write_grid(path: Path) -> Path:
 
 
 def write_place(place: Path, tasks: Sequence[GridTask]) -> None:
-    """Write the parts and the records of a study for each task; a few are running, failed or lost."""
+    """Write the parts and the records of an attempt at each task; a few are running, failed or lost."""
     schema, rows = table_schema(get_implementation(OPERATION, IMPLEMENTATION)), _rows()
     for number, task in enumerate(tasks):
         device, cap, triton = RUNNERS[number % len(RUNNERS)]

@@ -89,6 +89,7 @@ NOT_LOADED_BY: Final = {
     "autotune.dispatch": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
     "autotune.warming": {"optuna", "sqlalchemy", "torch", "triton"},
     "autotune.grid.ray_engine": {"ray"},
+    "autotune.grid.planning": {"optuna", "sqlalchemy", "torch", "triton"},
     "autotune.console.shapes": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
 }
 

@@ -26,7 +26,6 @@ SHARED: Final = {
     "machine": {"benchmarks/live", "benchmarks/search_efficiency"},
     "masks": {"kernels/flash_attention/flex", "kernels/tiles"},
     "merge": {"autotune/table", "benchmarks"},
-    "observer": {"autotune/grid", "autotune/search"},
     "paged": {"autotune", "autotune/torch_ops", "benchmarks", "kernels/baselines/gaudi"},
     "plan": {"autotune/cli/grid", "autotune/search"},
     "portfolios": {"autotune/table", "benchmarks"},

@@ -1,34 +1,14 @@
 """Runs ``autotune search --grid``: the tasks of a file on a Ray cluster, a line for each that ends."""
 
 import json
-from typing import Any
 
+from autotune.cli.grid.live_tasks import LiveTasks
 from autotune.cli.grid_options import GridOptions
 from autotune.console import interrupts
 from autotune.console.command import imported_modules
 from autotune.console.output import make_console
 from autotune.errors import SearchError
-from autotune.grid import GridTask
-from autotune.grid.ray_engine import GridOutcome, TaskState, run_on_ray
-
-
-class PrintedTasks:
-    """Implements ``TaskObserver``: prints how tasks ended, and why they moved."""
-
-    def __init__(self, console: Any, tasks: int) -> None:
-        self._console = console
-        self._left = tasks
-
-    def on_task(self, task: GridTask, state: TaskState, message: str = "") -> None:
-        """Print a line, but for what was only handed over or left out."""
-        self._left -= state not in ("submitted", "moved")
-        if state not in ("submitted", "skipped"):
-            why = f": {message}" if message else ""
-            self._console.print(f"{state:<12}{task}{why} ({self._left} left)", markup=False)
-
-    def on_missing(self, device: str, waiting: int) -> None:
-        """Print that tasks wait for nodes."""
-        self._console.print(f"waiting     {waiting} tasks: no node of Ray carries the label {device!r}", markup=False)
+from autotune.grid.ray_engine import GridOutcome, run_on_ray
 
 
 def run_grid(options: GridOptions, *, as_json: bool) -> GridOutcome:
@@ -37,14 +17,15 @@ def run_grid(options: GridOptions, *, as_json: bool) -> GridOutcome:
 
     interrupts.listen()
     tasks = read_grid(options.grid)
-    outcome = run_on_ray(
-        tasks,
-        options.place,
-        address=options.address,
-        replay=options.replay,
-        imports=imported_modules(),
-        observer=PrintedTasks(make_console(as_json), len(tasks)),
-    )
+    with LiveTasks(make_console(as_json), tasks, title=str(options.grid)) as observer:
+        outcome = run_on_ray(
+            tasks,
+            options.place,
+            address=options.address,
+            replay=options.replay,
+            imports=imported_modules(),
+            observer=observer,
+        )
     if as_json:
         failures = [{"key": task.key, "task": task.as_dict(), "message": why} for task, why in outcome.failures]
         print(

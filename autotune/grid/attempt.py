@@ -9,7 +9,7 @@ Data-Intensive Applications, chapter 8).
 import json
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from autotune.errors import TableError
 from autotune.redaction import redacted
@@ -79,7 +79,10 @@ def decode_attempt(data: bytes, where: str) -> Attempt:
     """Return the attempt in a file's bytes; TableError, with the file's name, where it holds none."""
     try:
         given = json.loads(data)
-        return Attempt(**{**given, "started": datetime.fromisoformat(given["started"])})
+        attempt = Attempt(**{**given, "started": datetime.fromisoformat(given["started"])})
+        if attempt.started.tzinfo is None:
+            raise ValueError(f"started={given['started']!r} has no time zone")
+        return attempt
     except (ValueError, TypeError, KeyError) as error:
         raise TableError(f"{where}: is not an attempt at a task: {type(error).__name__}: {error}") from error
 
@@ -87,6 +90,10 @@ def decode_attempt(data: bytes, where: str) -> Attempt:
 def decode_ending(data: bytes, where: str) -> AttemptEnd:
     """Return the ending in a file's bytes; TableError, with the file's name, where it holds none."""
     try:
-        return AttemptEnd(**json.loads(data))
-    except (ValueError, TypeError) as error:
+        ending = AttemptEnd(**json.loads(data))
+        counts = [ending.seconds, *ending.trials.values()]
+        if not all(isinstance(each, int | float) for each in counts) or ending.state not in get_args(State):
+            raise ValueError(f"{ending} has a state or a count that is none")
+        return ending
+    except (ValueError, TypeError, AttributeError) as error:
         raise TableError(f"{where}: is not the end of an attempt: {type(error).__name__}: {error}") from error

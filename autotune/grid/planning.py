@@ -1,4 +1,4 @@
-"""Plans of grids: the studies, the GPU hours that they would take by what is recorded, and what is known already."""
+"""Plans of grids: the tasks, the GPU hours that they would take by what is recorded, and what is known already."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from autotune.units import few_text
 
 NEAR: Final = 0.03  # an expected regret from which a search has little to gain
 JOBS: Final = 8  # compilers that each GPU's host is taken to have for it
-EXHAUSTIVE_TRIALS: Final = 400  # of a study without a limit: the spaces of ours have 160 to 490 valid configs
+EXHAUSTIVE_TRIALS: Final = 400  # of a task without a limit: the spaces of ours have 160 to 490 valid configs
 ANY_DEVICE: Final = "NVIDIA H200"  # as which a task for any device is planned
 
 
@@ -50,7 +50,7 @@ class PlannedGroup:
 
     device: str
     operation: str
-    studies: int
+    tasks: int
     unsupported: int
     known: int
     seconds: float
@@ -80,7 +80,7 @@ class GridPlan:
 def plan_grid(tasks: Iterable[GridTask], *, jobs: int = JOBS) -> GridPlan:
     """Plan tasks by the tables that are served from and the recorded sweeps; write and run nothing.
 
-    The seconds of a study are those of its trials, or of its budget if that is less, with its race. Compiling, ``jobs``
+    The seconds of a task are those of its trials, or of its budget if that is less, with its race. Compiling, ``jobs``
     configs at once, and judging, one at a time, overlap. A search that converges ends earlier.
     """
     costs, planned, strangers = _Costs(jobs), [], set()
@@ -142,7 +142,7 @@ def _groups(planned: Iterable[PlannedTask]) -> tuple[PlannedGroup, ...]:
         PlannedGroup(
             device=device,
             operation=operation,
-            studies=len(found),
+            tasks=len(found),
             unsupported=sum(bool(each.problem) for each in found),
             known=sum(each.is_known for each in found),
             seconds=sum(each.seconds for each in found),

@@ -1,18 +1,21 @@
 """Progress of grids: the state of each task, counted by what it runs on, from the records of its attempts alone."""
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple, get_args
 
+from autotune.errors import TableError
 from autotune.grid.attempt import Attempt, AttemptEnd
 from autotune.grid.grid_task import GridTask
 from autotune.grid.place import TASKS, GridPlace
 
-TaskState = Literal["waiting", "running", "done", "failed", "lost"]
-STATES: Final[tuple[TaskState, ...]] = get_args(TaskState)
+ProgressState = Literal["waiting", "running", "done", "failed", "lost"]
+STATES: Final[tuple[ProgressState, ...]] = get_args(ProgressState)
 # A search ends soon after its budget, and starts its children before; what is silent for longer died with its machine.
 LOST_BUDGETS, LOST_SECONDS = 3.0, 600.0
 UNKNOWN_BUDGET: Final = 3600.0  # of a task that no grid lists, or without a limit
@@ -34,7 +37,7 @@ class RunnerProgress:
 
     runner: Runner
     hosts: int
-    states: Mapping[TaskState, int]
+    states: Mapping[ProgressState, int]
     trials: Mapping[str, int]
     seconds: float
 
@@ -58,7 +61,7 @@ class DeviceProgress:
 class GridProgress:
     """The whole of a grid at one moment; ``is_whole`` where its tasks are listed, those too that nobody began."""
 
-    states: Mapping[TaskState, int]
+    states: Mapping[ProgressState, int]
     trials: Mapping[str, int]
     runners: tuple[RunnerProgress, ...]
     devices: tuple[DeviceProgress, ...]
@@ -67,8 +70,8 @@ class GridProgress:
 
     @property
     def is_over(self) -> bool:
-        """Return True if all tasks that are known are done, or failed."""
-        return self.is_whole and not self.states.keys() - {"done", "failed"}
+        """Return True if no task that is known is waiting or running; one that is lost may never go on."""
+        return not self.states.keys() & {"waiting", "running"}
 
 
 class Ledger:
@@ -98,13 +101,15 @@ class Ledger:
     def read(self, place: GridPlace) -> None:
         """Add the records of a place that are not known yet; they never change, so each is read once.
 
+        A damaged one is warned of and passed over.
+
         Raises:
-            TableError: a record cannot be read.
+            TableError: the place cannot be read.
         """
         new = [name for name in place.folder.list(TASKS) if name not in self._seen]
         chunks = [new[start : start + CHUNK] for start in range(0, len(new), CHUNK)]
         with ThreadPoolExecutor(READERS) as readers:
-            for records in readers.map(place.records, chunks):
+            for records in readers.map(partial(place.records, on_damaged=_warn), chunks):
                 self.add(*records)
         self._seen.update(new)
 
@@ -129,12 +134,12 @@ class Ledger:
             is_whole=bool(self._tasks),
         )
 
-    def _state(self, key: str, now: datetime) -> TaskState:
+    def _state(self, key: str, now: datetime) -> ProgressState:
         latest, endings = self._latest.get(key), self._endings.get(key, {})
-        if latest is None:
-            return "waiting"
         if any(ending.state == "done" for ending in endings.values()):
             return "done"
+        if latest is None:
+            return "waiting"
         if (ending := endings.get(latest.token)) is not None:
             return "failed" if ending.state == "failed" else "waiting"  # an interrupted one is run again
         return "lost" if (now - latest.started).total_seconds() > self._limit(key) else "running"
@@ -144,8 +149,8 @@ class Ledger:
         budget = UNKNOWN_BUDGET if task is None or task.budget is None else task.budget
         return LOST_BUDGETS * budget + LOST_SECONDS
 
-    def _by_runner(self, states: Mapping[str, TaskState]) -> tuple[RunnerProgress, ...]:
-        counts: dict[Runner, Counter[TaskState]] = {}
+    def _by_runner(self, states: Mapping[str, ProgressState]) -> tuple[RunnerProgress, ...]:
+        counts: dict[Runner, Counter[ProgressState]] = {}
         hosts: dict[Runner, set[str]] = {}
         for key, state in states.items():
             latest = self._latest.get(key)
@@ -170,7 +175,7 @@ class Ledger:
             for runner, found in sorted(counts.items(), key=lambda item: (item[0].device, str(item[0])))
         )
 
-    def _by_device(self, states: Mapping[str, TaskState], now: datetime) -> tuple[DeviceProgress, ...]:
+    def _by_device(self, states: Mapping[str, ProgressState], now: datetime) -> tuple[DeviceProgress, ...]:
         kinds: dict[str, dict[str, Any]] = {}
         for key, state in states.items():
             kind = kinds.setdefault(self._kind(key), {"running": 0, "budgets": [], "done": [], "elapsed": 0.0})
@@ -199,16 +204,9 @@ def _left(
     return DeviceProgress(device=device, left=left, running=running, gpu_seconds_left=gpu_seconds, seconds_left=seconds)
 
 
+def _warn(error: TableError) -> None:
+    warnings.warn(f"{error}; it is passed over", RuntimeWarning, stacklevel=2)
+
+
 def _runner_of(attempt: Attempt) -> Runner:
     return Runner(attempt.device, attempt.power_cap_watts, attempt.toolchain)
-
-
-def read_progress(place: GridPlace, tasks: Iterable[GridTask], now: datetime) -> GridProgress:
-    """Return the progress of a grid's place; without tasks, of those that were begun.
-
-    Raises:
-        TableError: a record cannot be read.
-    """
-    ledger = Ledger(tasks)
-    ledger.read(place)
-    return ledger.progress(now)

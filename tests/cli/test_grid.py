@@ -3,15 +3,18 @@
 import io
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from autotune.cli.grid.progress_table import LiveProgress
+from autotune.cli.grid.live_tasks import LiveTasks
+from autotune.errors import TableError
 from autotune.grid import Attempt, AttemptEnd, GridPlace
 from autotune.grid.grid_file import read_grid
+from autotune.grid.progress import Ledger
 from tests.cli.conftest import Ran
 
 Run = Callable[..., Ran]
@@ -43,9 +46,9 @@ def _begin(path: Path, place: Path) -> tuple[Attempt, AttemptEnd]:
 
 def test_a_plan_counts_studies_and_hours(run: Run, grid: Path) -> None:
     ran = run("grid", "plan", grid)
-    assert (ran.code, "4 studies" in ran.out, "paged_decode" in ran.out) == (0, True, True)
+    assert (ran.code, "4 tasks" in ran.out, "paged_decode" in ran.out) == (0, True, True)
     data = json.loads(run("grid", "plan", grid, "--json").out)
-    assert [each["studies"] for each in data["groups"]] == [2, 2]
+    assert [each["tasks"] for each in data["groups"]] == [2, 2]
     assert data["gpu_hours"] == pytest.approx(sum(each["seconds"] for each in data["tasks"]) / 3600)
 
 
@@ -69,13 +72,58 @@ def test_wrong_arguments_are_refused(run: Run, grid: Path, tmp_path: Path) -> No
     assert (ran.code, "none.toml: cannot be read" in ran.err) == (2, True)
 
 
-@pytest.mark.parametrize("is_terminal", [False, True])
-def test_a_live_table_follows_what_an_engine_reports(grid: Path, tmp_path: Path, *, is_terminal: bool) -> None:
+def test_a_watch_goes_on_after_an_error_and_ends_without_a_grid_where_a_task_is_lost(
+    run: Run, grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = GridPlace(tmp_path / "place")
     attempt, ending = _begin(grid, tmp_path / "place")
+    lost = replace(attempt, task="ab", token="b2", started=attempt.started - timedelta(days=1))
+    place.begin(lost)
+    looks, read = iter(range(9)), Ledger.read
+
+    def look(ledger: Ledger, where: GridPlace) -> None:
+        if (number := next(looks)) == 1:
+            raise TableError("the bucket does not answer")
+        if number == 2:
+            place.end(ending)
+        read(ledger, where)
+
+    monkeypatch.setattr(Ledger, "read", look)
+    ran = run("grid", "status", tmp_path / "place", "--watch", "--every", "0.1")
+    assert (ran.code, next(looks)) == (0, 3)
+    assert "the bucket does not answer" in ran.out
+    assert "1 failed, 1 lost" in ran.out
+
+
+def test_the_place_of_the_environment_stands_for_one_that_is_not_given(
+    run: Run, grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_PLACE", str(tmp_path / "place"))
+    _begin(grid, tmp_path / "place")
+    for arguments, counts in (((), "1 running"), ((grid,), "3 waiting, 1 running"), ((tmp_path,), "nothing begun")):
+        ran = run("grid", "status", *arguments)
+        assert (ran.code, counts in ran.out) == (0, True), ran
+
+
+def test_a_place_with_credentials_is_refused_on_the_command_line(run: Run) -> None:
+    ran = run("grid", "status", "s3://KEYID:HUSHHUSH@bucket/llama")
+    assert (ran.code, "AUTOTUNE_PLACE" in ran.err, "HUSH" in ran.err) == (2, True, False)
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_live_table_follows_what_the_engine_reports(grid: Path, *, is_terminal: bool) -> None:
     tasks = read_grid(grid)
-    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=200)
-    with LiveProgress(console, tasks, title="llama") as observer:
-        observer.on_begun(tasks[0], attempt)
-        observer.on_ended(tasks[0], ending)
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=200, highlight=False)
+    with LiveTasks(console, tasks, title="llama") as observer:
+        for _ in range(2):
+            observer.on_missing(tasks[0].device, 4)
+        observer.on_task(tasks[0], "submitted")
+        observer.on_task(tasks[1], "submitted")
+        observer.on_task(tasks[0], "failed", "no config")
+        observer.on_task(tasks[1], "done")
     assert isinstance(console.file, io.StringIO)
-    assert ("3 waiting, 1 failed" if is_terminal else "no config") in console.file.getvalue()
+    text = console.file.getvalue()
+    assert text.count("no node of Ray carries the label") == 1
+    assert "no config (3 left)" in text
+    assert ("llama: 2 waiting, 1 done, 1 failed" in text) == is_terminal
+    assert ("done        flash" in text) != is_terminal

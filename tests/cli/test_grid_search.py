@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from autotune.cli import grid_run
+from autotune.cli.grid.live_tasks import LiveTasks
 from autotune.grid import GridTask
 from autotune.grid.ray_engine import GridOutcome
 from autotune.shape import AttentionShape
@@ -52,7 +53,7 @@ def test_the_tasks_of_a_file_go_to_the_cluster(called: dict[str, Any], run: Run)
     for line in ("no node of Ray carries the label 'H200'", "done ", "no config (0 left)", "1 of 2 tasks failed"):
         assert line in " ".join(lines.split())
     observer = called.pop("observer")
-    assert isinstance(observer, grid_run.PrintedTasks)
+    assert isinstance(observer, LiveTasks)
     assert called == {"tasks": TASKS, "place": "s3://b/c", "address": "head:6379", "replay": False, "imports": ()}
 
 

@@ -37,7 +37,7 @@ def test_what_was_raced_is_known_and_the_rest_is_not(home: Path) -> None:
     assert [each.is_known for each in planned.tasks] == [True, False]
     assert planned.tasks[0].rung == "exact"
     (group,) = planned.groups
-    assert (group.studies, group.known, group.unsupported, group.assumed) == (2, 1, 0, 2)
+    assert (group.tasks, group.known, group.unsupported, group.assumed) == (2, 1, 0, 2)
     assert group.seconds - group.known_seconds == planned.tasks[1].seconds
     assert row.device.name == group.device
 

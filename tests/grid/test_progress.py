@@ -4,8 +4,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from autotune.grid import Attempt, AttemptEnd, GridPlace, GridTask
-from autotune.grid.progress import Ledger, read_progress
+from autotune.grid.progress import GridProgress, Ledger
 from autotune.shape import AttentionShape
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
@@ -45,6 +47,12 @@ def ended(attempt: Attempt, state: str, **trials: int) -> AttemptEnd:
     )
 
 
+def read_progress(place: GridPlace, tasks: list[GridTask]) -> GridProgress:
+    ledger = Ledger(tasks)
+    ledger.read(place)
+    return ledger.progress(NOW)
+
+
 def test_states_trials_and_runners_are_told_apart(tmp_path: Path) -> None:
     place = GridPlace(tmp_path)
     done, failed, running, lost, again, stopped = (begun(task, minutes=1) for task in TASKS[:6])
@@ -58,7 +66,7 @@ def test_states_trials_and_runners_are_told_apart(tmp_path: Path) -> None:
         *(ended(again, "interrupted", ok=2), ended(later, "done", ok=1), ended(stopped, "interrupted")),
     ):
         place.end(ending)
-    found = read_progress(place, TASKS, NOW)
+    found = read_progress(place, TASKS)
     assert found.states == {"waiting": 2, "running": 1, "done": 2, "failed": 1, "lost": 1}
     assert found.trials == {"hang": 1, "ok": 6}
     assert found.failures == ((str(TASKS[1]), "no correct candidate"),)
@@ -76,10 +84,20 @@ def test_states_trials_and_runners_are_told_apart(tmp_path: Path) -> None:
 
 def test_without_a_grid_only_what_was_begun_is_counted(tmp_path: Path) -> None:
     place = GridPlace(tmp_path)
-    assert read_progress(place, (), NOW).states == {}
+    assert read_progress(place, []).states == {}
     place.begin(begun(TASKS[0], minutes=1))
-    found = read_progress(place, (), NOW)
+    found = read_progress(place, [])
     assert (found.states, found.is_whole) == ({"running": 1}, False)
+
+
+def test_what_is_lost_ends_a_grid_and_what_waits_does_not() -> None:
+    ledger = Ledger()
+    ledger.add([begun(TASKS[0], minutes=24 * 60), attempt := begun(TASKS[1], minutes=1)], [])
+    assert not ledger.progress(NOW).is_over
+    ledger.add([], [ended(attempt, "done")])
+    found = ledger.progress(NOW)
+    assert (dict(found.states), found.is_over) == ({"done": 1, "lost": 1}, True)
+    assert not Ledger(TASKS).progress(NOW).is_over
 
 
 def test_a_record_is_read_once(tmp_path: Path) -> None:
@@ -92,6 +110,35 @@ def test_a_record_is_read_once(tmp_path: Path) -> None:
     place.end(ended(attempt, "done"))
     ledger.read(place)
     assert ledger.progress(NOW).is_over
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("1-ff.begun.json", b""),
+        ("1-ff.begun.json", b"[]"),
+        ("1-ff.begun.json", b'{"started": "2026-11-25"}'),
+        ("ff.ended.json", b"{"),
+        ("ff.ended.json", b'{"task": "00", "token": "ff", "state": "done", "seconds": null}'),
+        ("ff.ended.json", b'{"task": "00", "token": "ff", "state": "odd", "seconds": 1}'),
+    ],
+)
+def test_a_damaged_record_is_warned_of_and_passed_over(tmp_path: Path, name: str, data: bytes) -> None:
+    place, ledger = GridPlace(tmp_path), Ledger(TASKS)
+    attempt = begun(TASKS[0], minutes=1)
+    place.begin(attempt)
+    place.end(ended(attempt, "done"))
+    place.folder.write(f"tasks/{TASKS[1].key}/{name}", data)
+    with pytest.warns(RuntimeWarning, match=name):
+        ledger.read(place)
+    ledger.read(place)  # which says it no second time
+    assert ledger.progress(NOW).states == {"waiting": 6, "done": 1}
+
+
+def test_a_task_is_done_by_its_end_where_its_beginning_is_damaged(tmp_path: Path) -> None:
+    ledger = Ledger(TASKS[:1])
+    ledger.add([], [ended(begun(TASKS[0], minutes=1), "done")])
+    assert ledger.progress(NOW).states == {"done": 1}
 
 
 def test_before_anything_is_done_the_time_left_is_by_the_budgets() -> None:

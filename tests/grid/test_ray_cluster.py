@@ -15,13 +15,13 @@ import pytest
 from autotune.device import NVIDIA_H200
 from autotune.executor.child import Child
 from autotune.grid import GridPlace, GridTask
-from autotune.grid.fingerprint import Fingerprint, distinct, fingerprint
 from autotune.grid.ray_engine import GridOutcome, TaskState, run_on_ray
 from autotune.table import Store
 from autotune.trial import Outcome, Trial
 from autotune.tuning import tune
 from tests import sample
 from tests.grid import recorded_grid
+from tests.grid.fingerprint import Fingerprint, distinct, fingerprint
 from tests.grid.recorded_grid import NAME, STUDIES, task
 from tests.grid.replay_worker import HELD_STUDIES, study_of
 

@@ -10,13 +10,13 @@ import pytest
 
 from autotune.errors import HostError, SupersededError
 from autotune.grid import GridPlace, task_claim
-from autotune.grid.fingerprint import distinct, fingerprint
 from autotune.grid.task_runner import SharedStore, run_task
 from autotune.table import Store
 from autotune.table.remote import LocalFolder
 from autotune.trial import Stage, Trial
 from tests import sample
 from tests.grid import recorded_grid
+from tests.grid.fingerprint import distinct, fingerprint
 from tests.grid.recorded_grid import CAPPED, CONFIGS, NAME, task
 from tests.grid.replay_worker import fill_disk
 
@@ -165,7 +165,7 @@ def test_a_damaged_part_is_measured_again(place: GridPlace, monkeypatch: pytest.
     with monkeypatch.context() as patch:
         stop_after(patch, 3, KeyboardInterrupt())
         run_task(task(0), place, replay=True)
-    first = place.part_names()[0]
+    first = place.folder.list("tables")[0]
     place.folder.write(first, b"PAR1")
     with pytest.warns(RuntimeWarning, match="damaged"):
         ending = run_task(task(0), place, replay=True)

@@ -1,4 +1,4 @@
-"""``autotune grid``: grids of studies, each command imported when it is run."""
+"""``autotune grid``: grids of tasks, each command imported when it is run."""
 
 from typing import Final
 
@@ -8,9 +8,9 @@ HERE: Final = "autotune.cli.grid"
 
 grid: Final = Group(
     name="grid",
-    help="Plan a grid of studies, and look at it while a fleet runs it.",
+    help="Plan a grid of tasks, and look at it while a fleet runs it.",
     references={
-        "plan": Reference(f"{HERE}.plan:plan", "Show the studies, their GPU hours, and what is known.", is_reader=True),
-        "status": Reference(f"{HERE}.status:status", "Show how far the studies of a place are.", is_reader=True),
+        "plan": Reference(f"{HERE}.plan:plan", "Show the tasks, their GPU hours, and what is known.", is_reader=True),
+        "status": Reference(f"{HERE}.status:status", "Show how far the tasks of a place are.", is_reader=True),
     },
 )

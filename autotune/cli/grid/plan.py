@@ -1,4 +1,4 @@
-"""``autotune grid plan``: the studies of a grid file, what they would cost, and what is known without them."""
+"""``autotune grid plan``: the tasks of a grid file, what they would cost, and what is known without them."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -21,10 +21,10 @@ MAX_LISTED: Final = 3
 @option("--jobs", type=integer(1), default=JOBS, help="Compilers at once that each GPU's host has for it.")
 @json_option
 def plan(grid: Path, jobs: int, as_json: bool) -> None:
-    """Show the studies of a grid file, the GPU hours that they are expected to take, and what is known already.
+    """Show the tasks of a grid file, the GPU hours that they are expected to take, and what is known already.
 
     Hours are by the recorded sweeps of each kind of device, and of no more than the budgets. What is served already and
-    is expected within 3 % of the best is counted as known: a study has little to gain there. Nothing is written or run,
+    is expected within 3 % of the best is counted as known: a task has little to gain there. Nothing is written or run,
     but modules that the file imports.
     """
     found = read_grid_file(grid)
@@ -43,19 +43,19 @@ def _sheet(planned: GridPlan, grid: Path) -> Sheet:
     columns = (
         text("device"),
         text("operation"),
-        number("studies"),
+        number("tasks"),
         number("unsupported"),
         number(f"known within {NEAR:.0%}"),
     )
     hours = (number("GPU hours", ",.1f"), number("without known", ",.1f"), number("assumed"))
     rows = tuple(
         (
-            *(each.device or "any", each.operation, each.studies, each.unsupported, each.known),
+            *(each.device or "any", each.operation, each.tasks, each.unsupported, each.known),
             *(each.hours, each.open_hours, each.assumed),
         )
         for each in planned.groups
     )
-    total = f"{len(planned.tasks):,} studies"
+    total = f"{len(planned.tasks):,} tasks"
     hours_text = f"{sum(each.hours for each in planned.groups):,.1f} GPU hours"
     return Sheet(f"{grid}: {total}, {hours_text}", (*columns, *hours), rows)
 
@@ -68,7 +68,6 @@ def _problems(planned: GridPlan) -> list[str]:
 
 def _data(planned: GridPlan, notes: tuple[str, ...]) -> dict[str, Any]:
     return {
-        "studies": len(planned.tasks),
         "gpu_hours": sum(each.hours for each in planned.groups),
         "gpu_hours_without_known": sum(each.open_hours for each in planned.groups),
         "groups": [

@@ -1,58 +1,19 @@
-"""The progress of a grid as sheets, as JSON, and as a table that lives in the terminal while a grid runs."""
+"""The progress of a grid as sheets, as JSON, and as what a terminal draws again and again."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from autotune.errors import printable
-from autotune.grid.attempt import Attempt, AttemptEnd
-from autotune.grid.grid_task import GridTask
-from autotune.grid.progress import STATES, DeviceProgress, GridProgress, Ledger, RunnerProgress
+from autotune.grid.progress import STATES, DeviceProgress, GridProgress, RunnerProgress
 from autotune.sheets import Sheet, number, text
 from autotune.units import duration_text, few_text
 
 MAX_FAILURES: Final = 3
-
-
-class LiveProgress:
-    """Implements ``GridObserver`` as a table on a terminal; elsewhere each study that ends is a line.
-
-    Example:
-        >>> with LiveProgress(console, tasks, title="llama") as observer:
-        ...     run_on_ray(tasks, place, observer=observer)
-    """
-
-    def __init__(self, console: Console, tasks: list[GridTask], *, title: str) -> None:
-        self._console, self._title, self._ledger = console, title, Ledger(tasks)
-        is_live = console.is_terminal
-        self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=1) if is_live else None
-
-    def __enter__(self) -> "LiveProgress":
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def on_begun(self, task: GridTask, attempt: Attempt) -> None:
-        self._ledger.add([attempt], [])
-
-    def on_ended(self, task: GridTask, ending: AttemptEnd) -> None:
-        self._ledger.add([], [ending])
-        if self._live is None:
-            reason = f": {ending.message}" if ending.message else ""
-            self._console.print(f"{ending.state:9} {task}, {duration_text(ending.seconds)}{reason}")
-
-    def _draw(self) -> Group:
-        return progress_lines(self._ledger.progress(datetime.now(UTC)), self._title)
 
 
 def progress_sheets(found: GridProgress, title: str) -> list[Sheet]:
@@ -74,16 +35,16 @@ def progress_sheets(found: GridProgress, title: str) -> list[Sheet]:
         ),
         Sheet(
             "Left",
-            (text("device"), number("studies"), number("GPUs at work"), text("GPU time"), text("time")),
+            (text("device"), number("tasks"), number("GPUs at work"), text("GPU time"), text("time")),
             tuple(map(_device_cells, found.devices)),
         ),
     ]
 
 
-def progress_lines(found: GridProgress, title: str) -> Group:
-    """Return the same for a terminal that is drawn again and again."""
+def sheet_lines(sheets: Iterable[Sheet]) -> Group:
+    """Return sheets as what a terminal draws again and again."""
     parts: list[Text | Table] = []
-    for sheet in progress_sheets(found, title):
+    for sheet in sheets:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in sheet.columns:
             table.add_column(column.name, justify="left" if column.is_text else "right")
