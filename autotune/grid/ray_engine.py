@@ -99,7 +99,7 @@ def run_on_ray(
     """
     ray = _import_ray()
     wanted = list({task.key: task for task in tasks}.values())
-    done = done_tasks(GridPlace(place), {task.key for task in wanted})
+    done = done_tasks(GridPlace(place), {task.key for task in wanted}, "replay" if replay else "gpu")
     labels = sorted({task.device for task in wanted} - {""})
     with _connected(ray, address, labels):
         return _Run(ray, str(place), replay=replay, imports=tuple(imports), observer=observer or _Silent()).run(

@@ -134,4 +134,5 @@ def _attempt(task: GridTask, here: ExecutorInfo, number: int) -> Attempt:
         power_cap_watts=device.power_cap_watts,
         toolchain=toolchain_text(here.toolchain),
         started=datetime.now(UTC),
+        executor="replay" if here.name == "replay" else "gpu",
     )

@@ -19,7 +19,7 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, HostError, MissingDependencyError, SupersededError, TableError, one_line
 from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import NO_GPU, ExecutorInfo, Settings, describe_executor, open_replay
-from autotune.grid.attempt import AttemptEnd, State
+from autotune.grid.attempt import AnsweredBy, AttemptEnd, State
 from autotune.grid.done_tasks import done_tasks
 from autotune.grid.grid_task import GridTask
 from autotune.grid.place import GridPlace
@@ -93,7 +93,7 @@ def run_task(
         HostError: this host cannot run it: its disk is full, it lacks the device, or does not reach the place.
         SupersededError: a later attempt owns the task.
     """
-    if (done := _done(task, place)) is not None:
+    if (done := _done(task, place, "replay" if replay else "gpu")) is not None:
         return done
     here = _describe(task, settings or Settings(), replay=replay)
     claim = TaskClaim(task, place, here, patience=patience)
@@ -147,6 +147,7 @@ def _tune(
                 store=store,
                 observer=count,
                 must_measure=not replay,
+                must_replay=replay,
             )
     except (HostError, SupersededError):
         raise
@@ -179,9 +180,9 @@ def _describe(task: GridTask, settings: Settings, *, replay: bool) -> ExecutorIn
     return found
 
 
-def _done(task: GridTask, place: GridPlace) -> AttemptEnd | None:
+def _done(task: GridTask, place: GridPlace, executor: AnsweredBy) -> AttemptEnd | None:
     try:
-        return done_tasks(place, {task.key}).get(task.key)
+        return done_tasks(place, {task.key}, executor).get(task.key)
     except (OSError, TableError):  # where the place stays out of reach, beginning the attempt says so
         return None
 

@@ -4,13 +4,14 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autotune.errors import MissingDependencyError
-from autotune.grid import AttemptEnd, GridPlace, GridTask, ray_engine
+from autotune.grid import Attempt, AttemptEnd, GridPlace, GridTask, ray_engine
 from autotune.grid.ray_engine import GridOutcome, TaskState, run_on_ray
 from tests.grid import recorded_grid
 from tests.grid.fake_ray import FakeRay, FakeRayError, FakeTaskError
@@ -48,6 +49,12 @@ class Run:
 
     def order(self) -> list[int]:
         return [study for study, state in self.states if state == "submitted"]
+
+
+def begun(study: int, **changes: Any) -> Attempt:
+    fields: dict[str, Any] = {"task": task(study).key, "number": 1, "token": "f0", "host": "node", "device": H200}
+    fields |= {"power_cap_watts": 700.0, "toolchain": "triton 3.6.0", "started": datetime.now(UTC)}
+    return Attempt(**{**fields, **changes})
 
 
 def node(gpus: int = 1, label: str = H200) -> dict[str, float]:
@@ -107,6 +114,9 @@ def test_tasks_that_are_done_and_tasks_given_twice_are_left_out(
     for study, state in ((0, "done"), (1, "failed"), (2, "interrupted")):
         ending = AttemptEnd(task=task(study).key, token="f0", state=state, seconds=1.0)  # type: ignore[arg-type]
         GridPlace(tmp_path).end(ending)
+        GridPlace(tmp_path).begin(begun(study))
+    GridPlace(tmp_path).end(AttemptEnd(task=task(3).key, token="f0", state="done", seconds=1.0))
+    GridPlace(tmp_path).begin(begun(3, executor="replay"))
     run = Run(monkeypatch, FakeRay({"a": node()}, lambda *_: DONE), tmp_path)
     outcome = run.run([*map(task, range(4)), *map(task, range(4))])
     assert outcome.counts == {"skipped": 1, "submitted": 3, "done": 3}

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import HostError, SupersededError
+from autotune.executor import select
 from autotune.grid import GridPlace, task_claim
+from autotune.grid.done_tasks import done_tasks
 from autotune.grid.fingerprint import distinct, fingerprint
 from autotune.grid.task_runner import SharedStore, run_task
 from autotune.table import Store
@@ -69,6 +71,23 @@ def test_a_task_leaves_its_trials_its_winner_and_its_end(place: GridPlace, tmp_p
     assert (attempt.number, attempt.device, attempt.power_cap_watts) == (1, "NVIDIA H200", 700)
     assert recorded == ending
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_replay_opens_no_gpu_that_is_there(place: GridPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("a GPU is looked for")
+
+    monkeypatch.setattr(select, "_find_gpu", refuse)
+    assert run_task(task(0), place, replay=True).state == "done"
+    assert place.records()[0][0].executor == "replay"
+
+
+def test_what_was_replayed_is_not_done_for_a_gpu(place: GridPlace) -> None:
+    run_task(task(0), place, replay=True)
+    assert done_tasks(place, {task(0).key}, "replay").keys() == {task(0).key}
+    assert done_tasks(place, {task(0).key}, "gpu") == {}
+    with pytest.raises(HostError, match="no GPU is visible"):
+        run_task(task(0), place)
 
 
 def test_a_task_that_is_done_is_not_run_again(place: GridPlace) -> None:
