@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from autotune.errors import HostError, SupersededError
+from autotune.errors import (
+    GpuFaultError,
+    HostError,
+    LastingTableError,
+    SupersededError,
+    TableError,
+    UnusableGpuError,
+)
 from autotune.executor import select
 from autotune.grid import GridPlace, task_claim
 from autotune.grid.done_tasks import done_tasks
@@ -140,6 +147,51 @@ def test_a_full_disk_is_the_hosts_fault_and_another_goes_on(place: GridPlace, mo
     assert len(acknowledged) == 6
     assert run_task(task(0), place, replay=True).state == "done"
     assert acknowledged < set(rows(place))
+
+
+def test_a_fault_of_a_task_costs_no_host(place: GridPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_after(monkeypatch, 0, TableError("a part is of another kind"))
+    assert run_task(task(0), place, replay=True).message == "a part is of another kind"
+    assert run_task(task(1), place, replay=True).state == "failed"
+
+
+def test_a_gpu_that_cannot_be_opened_is_no_fault_of_a_task(place: GridPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_after(monkeypatch, 0, UnusableGpuError("the GPU cannot be opened: busy"))
+    with pytest.raises(GpuFaultError, match="busy"):
+        run_task(task(0), place, replay=True)
+
+
+def test_a_scratch_folder_that_is_not_there_is_the_hosts_fault(place: GridPlace, tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="AUTOTUNE_SCRATCH: .* cannot be written"):
+        run_task(task(0), place, replay=True, scratch=tmp_path / "absent")
+
+
+def test_a_part_that_was_compacted_at_the_place_is_passed_over(
+    place: GridPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3, KeyboardInterrupt())
+        run_task(task(0), place, replay=True)
+    (Path(str(place)) / place.part_names()[0]).unlink()
+    with pytest.warns(RuntimeWarning, match="is gone, though it was indexed"):
+        ending = run_task(task(0), place, replay=True)
+    assert sum(ending.trials.values()) == CONFIGS - 2
+
+
+@pytest.mark.parametrize("error", [LastingTableError("s3://b: access denied"), PermissionError(errno.EACCES, "denied")])
+def test_a_place_that_refuses_is_not_tried_again(
+    place: GridPlace, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    calls: list[str] = []
+
+    def write(self: LocalFolder, name: str, data: bytes) -> None:
+        calls.append(name)
+        raise error
+
+    monkeypatch.setattr(LocalFolder, "write", write)
+    with pytest.raises(HostError, match="is out of reach"):
+        run_task(task(0), place, replay=True)
+    assert len(calls) == 1
 
 
 def test_a_place_out_of_reach_is_tried_again(place: GridPlace, monkeypatch: pytest.MonkeyPatch) -> None:
