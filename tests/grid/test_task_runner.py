@@ -162,7 +162,7 @@ def test_a_gpu_that_cannot_be_opened_is_no_fault_of_a_task(place: GridPlace, mon
 
 
 def test_a_scratch_folder_that_is_not_there_is_the_hosts_fault(place: GridPlace, tmp_path: Path) -> None:
-    with pytest.raises(HostError, match="AUTOTUNE_SCRATCH: .* cannot be written"):
+    with pytest.raises(HostError, match=r"AUTOTUNE_SCRATCH: .* cannot be written"):
         run_task(task(0), place, replay=True, scratch=tmp_path / "absent")
 
 
