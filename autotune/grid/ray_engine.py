@@ -8,27 +8,23 @@ A node's labels are custom resources, named like its device: ``ray start --resou
 """
 
 import json
-import os
-import signal
-import threading
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-from autotune import platforms
-from autotune.errors import MissingDependencyError, TableError, UsageError, one_line
+from autotune.errors import TableError, one_line
 from autotune.grid.attempt import AttemptEnd
 from autotune.grid.done_tasks import done_tasks
 from autotune.grid.grid_task import GridTask
 from autotune.grid.place import GridPlace, absolute_place
+from autotune.grid.ray_connection import connected, import_ray
 from autotune.grid.ray_worker import run_encoded
 from autotune.registry import implementation_names, implementation_reference, operation_reference
 
-INSTALL: Final = 'pip install "attention-autotune[ray]"'
 TaskState = Literal["skipped", "submitted", "moved", "done", "failed", "interrupted", "superseded"]
 LABEL_SHARE: Final = 0.0001  # of a label, which marks a node and limits nothing: its GPUs do
 MAX_DEATHS: Final = 5  # of workers under one task, until it counts as what kills them
@@ -100,12 +96,12 @@ def run_on_ray(
     Example:
         >>> run_on_ray(read_grid("grid.toml"), "s3://bucket/llama", address="auto")
     """
-    ray = _import_ray()
+    ray = import_ray()
     wanted = list({task.key: task for task in tasks}.values())
     place = absolute_place(place)
     done = done_tasks(GridPlace(place), {task.key for task in wanted}, "replay" if replay else "gpu")
     labels = sorted({task.device for task in wanted} - {""})
-    with _connected(ray, address, labels, replay=replay) as is_own:
+    with connected(ray, address, labels, replay=replay) as is_own:
         run = _Run(ray, place, replay=replay, imports=tuple(imports), observer=observer or _Silent(), is_own=is_own)
         return run.run(wanted, done)
 
@@ -314,54 +310,3 @@ def _references(task: GridTask) -> dict[str, Any]:
         "operation": operation_reference(task.operation),
         "implementations": {name: implementation_reference(task.operation, name) for name in names},
     }
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-        import ray.exceptions
-        import ray.util.scheduling_strategies
-    except ImportError as error:
-        raise MissingDependencyError(f"Ray is not installed; `{INSTALL}`") from error
-    return ray
-
-
-@contextmanager
-def _connected(ray: Any, address: str | None, labels: Sequence[str], *, replay: bool) -> Iterator[bool]:
-    """Connect to a cluster, or start one here, and leave it again; one that the caller is connected to stays.
-
-    True is for one that was started here, which carries those of the labels that this host's GPU has.
-    """
-    if ray.is_initialized():
-        yield False
-        return
-    is_main = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGTERM)
-    named, is_own = address or os.environ.get("RAY_ADDRESS"), False
-    try:
-        ray.init(address=address or "auto", log_to_driver=False)
-    except ConnectionError as error:
-        if named:
-            name = "address" if address else "RAY_ADDRESS"
-            raise UsageError(f"{name}={named!r}: no Ray cluster answers there; `ray status` says what does") from error
-        is_own = True
-        ray.init(
-            address="local",
-            log_to_driver=False,
-            include_dashboard=False,
-            resources=dict.fromkeys(labels if replay else _labels_here(labels), 1),
-            _node_ip_address="127.0.0.1",  # nobody else reaches it: it has no token
-        )
-    if is_main:
-        signal.signal(signal.SIGTERM, handler)  # which ray.init replaces
-    try:
-        yield is_own
-    finally:
-        ray.shutdown()
-
-
-def _labels_here(labels: Sequence[str]) -> list[str]:
-    if not platforms.has_gpu():
-        return []
-    here = platforms.current_device()
-    return [label for label in labels if platforms.is_named(here, label)]

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ class Run:
         self.ray, self.place = ray, place
         self.states: list[tuple[int, TaskState]] = []
         self.missing: list[tuple[str, int]] = []
-        monkeypatch.setattr(ray_engine, "_import_ray", lambda: ray)
+        monkeypatch.setattr(ray_engine, "import_ray", lambda: ray)
 
     def on_task(self, task: GridTask, state: TaskState, message: str = "") -> None:
         self.states.append((study_of(task), state))
@@ -205,10 +206,12 @@ class Starting(FakeRay):
     inits: list[dict[str, Any]]
 
     def is_initialized(self) -> bool:
+        self._private = SimpleNamespace(ray_constants=SimpleNamespace(ENABLE_RAY_CLUSTER=True))
         return False
 
     def init(self, **options: Any) -> None:
-        self.inits = [*getattr(self, "inits", []), options]
+        listens = self._private.ray_constants.ENABLE_RAY_CLUSTER
+        self.inits = [*getattr(self, "inits", []), {**options, "listens": listens}]
         if options["address"] != "local":
             raise ConnectionError
         self.living["own"] = {"CPU": 8, "GPU": 1, **options["resources"]}
@@ -227,7 +230,8 @@ def test_a_cluster_of_our_own_has_the_label_of_the_gpu_here(
     ray = Starting({}, lambda *_: DONE)
     outcome = Run(monkeypatch, ray, tmp_path).run([task(0), task(1, device=H100)], replay=replay)
     assert set(ray.inits[1]["resources"]) == labels
-    assert ray.inits[1]["_node_ip_address"] == "127.0.0.1"
+    assert (ray.inits[1]["_node_ip_address"], ray.inits[1]["listens"]) == ("127.0.0.1", False)
+    assert ray._private.ray_constants.ENABLE_RAY_CLUSTER
     assert outcome.counts["done"] == len(labels)
     expected = [] if replay else [f"no Ray cluster is there, and this host has no GPU '{H100}'"]
     assert [message for _, message in outcome.failures] == expected
