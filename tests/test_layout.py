@@ -88,7 +88,7 @@ NOT_LOADED_BY: Final = {
     "autotune.search_spaces.flash_attention.triton": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
     "autotune.dispatch": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
     "autotune.warming": {"optuna", "sqlalchemy", "torch", "triton"},
-    "autotune.grid.ray_connection": {"ray"},
+    "autotune.grid.ray_engine": {"ray"},
     "autotune.console.shapes": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
 }
 

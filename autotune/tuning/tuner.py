@@ -116,8 +116,8 @@ def tune(
         raise UnknownNameError(f"sampler={sampler!r} is unknown; allowed: {', '.join(SAMPLERS)}")
     check_numbers(budget, trials, seed)
     if must_replay and (must_measure or gpus is not None):
-        given = "must_measure=True" if must_measure else f"gpus={gpus!r}"
-        raise UsageError(f"must_replay=True is not allowed with {given}, which measures; name one of them")
+        beside = "must_measure=True" if must_measure else f"gpus={gpus!r}"
+        raise UsageError(f"must_replay=True is not allowed with {beside}, which measures; name one of them")
     for name, given, example in (("device", device, NVIDIA_H200.name), ("target", target, "sm_90")):
         if given is not None:
             require_text(name, given, example)
