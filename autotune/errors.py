@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
-from typing import Final
+from typing import ClassVar, Final, Literal
 
 from autotune.redaction import redacted
 
@@ -126,8 +126,34 @@ class SearchError(AutotuneError):
     """A search ended without one valid config; the message counts the statuses."""
 
 
+class LastingTableError(TableError):
+    """No other try mends it: a file or bucket that is not there, a right that is missing."""
+
+
+class MissingFileError(LastingTableError):
+    """A file is not there, or not any more."""
+
+
 class HostError(AutotuneError):
-    """This host cannot go on with a task of a grid, as on a full disk; another one may. The message says why."""
+    """This host cannot go on with a task of a grid, as on a full disk; another one may. The message says why.
+
+    Attributes:
+        scope: what cannot go on: the ``host``, its tasks of this ``device`` kind, or one ``gpu`` of perhaps several.
+    """
+
+    scope: ClassVar[Literal["host", "device", "gpu"]] = "host"
+
+
+class OtherDeviceError(HostError):
+    """This host has another GPU than a task is for."""
+
+    scope = "device"
+
+
+class GpuFaultError(HostError):
+    """The GPU that a task was given cannot be opened, or gives no verdict on any trial."""
+
+    scope = "gpu"
 
 
 class SupersededError(AutotuneError):

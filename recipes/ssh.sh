@@ -20,9 +20,9 @@ stop() {
     for host in "$@"; do ssh "$host" "bash -lc 'ray stop'" < /dev/null || true; done
     ray stop
 }
-trap 'stop "$@"' EXIT
 
 ray start --head --port=6379 --num-cpus=0 --num-gpus=0
+trap 'stop "$@"' EXIT  # only now: where this fails, as beside another cluster, there is nothing of ours to stop
 for host in "$@"; do
     start="read -r RAY_AUTH_TOKEN; export RAY_AUTH_TOKEN RAY_AUTH_MODE=token
         ray start --address $ADDRESS --resources $(printf '%q' "$LABEL")"

@@ -219,6 +219,8 @@ def test_a_shape_of_several_that_fails_is_a_result(monkeypatch: pytest.MonkeyPat
             "seq_q=9",
         ),
         ({"must_measure": True}, MissingDependencyError, "no GPU is visible"),
+        ({"must_measure": True, "must_replay": True}, UsageError, "must_replay=True is not allowed with must_measure"),
+        ({"gpus": "all", "must_replay": True}, UsageError, "must_replay=True is not allowed with gpus='all'"),
         ({"store": "/tmp/x"}, UsageError, "store='/tmp/x' is of type str; expected a Store"),
         ({"trials": 0, "budget": None}, UsageError, "trials=0 is not allowed; expected an integer from 1"),
         ({"trials": 0, "budget": 10}, UsageError, "trials=0 is not"),

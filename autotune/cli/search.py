@@ -2,13 +2,14 @@
 
 import functools
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, get_args, get_type_hints
 
 from autotune import platforms
-from autotune.cli.grid_options import GridOptions, grid_options
-from autotune.console.command import collected, command, integer, number, option
+from autotune.cli.grid_options import OF_GRIDS, GridOptions, grid_options
+from autotune.console.command import collected, command, integer, number, option, typed_options
 from autotune.console.options import (
     PATH,
     device_option,
@@ -138,8 +139,7 @@ def search(
     """
     if grid is not None:
         require_none(shape, beside="--grid")
-        _require_of_file(trials=trials, budget=budget, sampler=sampler, implementation=implementations, device=device)
-        _require_of_file(target=target, from_misses=from_misses, densify=densify, dry_run=dry_run, tables=tables)
+        _require_no_others(typed_options())
         from autotune.cli.grid_run import run_grid
 
         run_grid(grid, as_json=as_json)
@@ -251,11 +251,12 @@ def sweep(
         run(request, begun)
 
 
-def _require_of_file(**given: object) -> None:
-    """Raise UsageError for an option that says beside ``--grid`` what the grid's file says for each task."""
-    for name, value in given.items():
-        if value:
-            raise UsageError(f"{name}={value!r} and --grid exclude each other; a grid's file says it for each task")
+def _require_no_others(typed: Mapping[str, object]) -> None:
+    """Raise UsageError for an option beside ``--grid`` that is none of grids."""
+    for name, value in typed.items():
+        if name not in OF_GRIDS:
+            allowed = "what is searched stands in the grid's file, and nodes measure in the usual way"
+            raise UsageError(f"{name}={value!r} and --grid exclude each other; {allowed}")
 
 
 def _noted(wanted: Wanted, as_json: bool) -> list[Problem]:

@@ -120,6 +120,13 @@ def imported_modules() -> tuple[str, ...]:
     return () if context is None else context.meta.get(IMPORTED, ())
 
 
+def typed_options() -> dict[str, Any]:
+    """Return the options of the command under way that were typed, by their names, with their values."""
+    context = click.get_current_context()
+    typed = click.core.ParameterSource.COMMANDLINE
+    return {name: value for name, value in context.params.items() if context.get_parameter_source(name) is typed}
+
+
 class Command(click.Command):
     """A command whose help has a section for each kind of options; each command has ``--import``."""
 

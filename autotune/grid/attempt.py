@@ -15,6 +15,7 @@ from autotune.errors import TableError
 from autotune.redaction import redacted
 
 State = Literal["done", "failed", "interrupted"]
+AnsweredBy = Literal["gpu", "replay"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,7 @@ class Attempt:
         host: where it runs.
         device: the name of the device, its power cap in watts and its toolchain, as tables tell rows apart.
         started: when, with a time zone.
+        executor: what answers: a ``gpu``, or the ``replay`` of recorded sweeps, which does a task for no GPU.
     """
 
     task: str
@@ -38,6 +40,7 @@ class Attempt:
     power_cap_watts: float | None
     toolchain: str
     started: datetime
+    executor: AnsweredBy = "gpu"
 
     @property
     def order(self) -> tuple[int, str]:

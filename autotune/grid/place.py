@@ -24,6 +24,11 @@ TASKS: Final = "tasks"
 _NAME: Final = re.compile(rf"{TASKS}/([0-9a-f]+)/(?:(\d+)-)?([0-9a-f]+)\.(begun|ended)\.json")
 
 
+def absolute_place(uri: str | Path) -> str:
+    """Return a place as all processes of this host name it: a local path from the root, a URI as it is."""
+    return text if "://" in (text := str(uri)) else str(Path(text).expanduser().absolute())
+
+
 class GridPlace:
     """The results of a grid at a local path or URI.
 

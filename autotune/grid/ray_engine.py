@@ -8,28 +8,27 @@ A node's labels are custom resources, named like its device: ``ray start --resou
 """
 
 import json
-import signal
-import threading
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-from autotune.errors import MissingDependencyError, TableError, UsageError, one_line
+from autotune.errors import TableError, one_line
 from autotune.grid.attempt import AttemptEnd
 from autotune.grid.done_tasks import done_tasks
 from autotune.grid.grid_task import GridTask
-from autotune.grid.place import GridPlace
+from autotune.grid.place import GridPlace, absolute_place
+from autotune.grid.ray_connection import connected, import_ray
 from autotune.grid.ray_worker import run_encoded
 from autotune.registry import implementation_names, implementation_reference, operation_reference
 
-INSTALL: Final = 'pip install "attention-autotune[ray]"'
 TaskState = Literal["skipped", "submitted", "moved", "done", "failed", "interrupted", "superseded"]
 LABEL_SHARE: Final = 0.0001  # of a label, which marks a node and limits nothing: its GPUs do
 MAX_DEATHS: Final = 5  # of workers under one task, until it counts as what kills them
+MAX_GPU_FAULTS: Final = 3  # of a node, until it gets nothing more
 MAX_MOVES: Final = 5  # of one task from hosts that died or cannot go on
 LOOK_SECONDS: Final = 5.0  # between looks at which nodes live
 CANCEL_SECONDS: Final = 20.0  # for workers to write that they were interrupted
@@ -82,8 +81,8 @@ def run_on_ray(
     Args:
         tasks: the grid; the same task given twice is run once.
         place: a path that all nodes share, or a URI that ``pyarrow.fs`` opens.
-        address: of the cluster; by default that of ``RAY_ADDRESS`` or the one on this machine, else one is started
-            here for as long as the call takes.
+        address: of the cluster; by default that of ``RAY_ADDRESS`` or, where that is not set, the one on this machine,
+            else one is started here for as long as the call takes.
         replay: recorded sweeps answer, and tasks take no GPU.
         imports: modules that workers import first. Operations and implementations of your own need none: workers load
             them from where they are registered here, which must be importable there.
@@ -97,14 +96,14 @@ def run_on_ray(
     Example:
         >>> run_on_ray(read_grid("grid.toml"), "s3://bucket/llama", address="auto")
     """
-    ray = _import_ray()
+    ray = import_ray()
     wanted = list({task.key: task for task in tasks}.values())
-    done = done_tasks(GridPlace(place), {task.key for task in wanted})
+    place = absolute_place(place)
+    done = done_tasks(GridPlace(place), {task.key for task in wanted}, "replay" if replay else "gpu")
     labels = sorted({task.device for task in wanted} - {""})
-    with _connected(ray, address, labels):
-        return _Run(ray, str(place), replay=replay, imports=tuple(imports), observer=observer or _Silent()).run(
-            wanted, done
-        )
+    with connected(ray, address, labels, replay=replay) as is_own:
+        run = _Run(ray, place, replay=replay, imports=tuple(imports), observer=observer or _Silent(), is_own=is_own)
+        return run.run(wanted, done)
 
 
 class _Run:
@@ -114,14 +113,20 @@ class _Run:
     wait there for good (ray-project/ray#63405), though Ray itself has counted it as dead for long.
     """
 
-    def __init__(self, ray: Any, place: str, *, replay: bool, imports: tuple[str, ...], observer: TaskObserver) -> None:
+    def __init__(
+        self, ray: Any, place: str, *, replay: bool, imports: tuple[str, ...], observer: TaskObserver, is_own: bool
+    ) -> None:
         self.ray, self.place, self.replay, self.imports, self.observer = ray, place, replay, imports, observer
+        self.is_own = is_own  # the cluster was started for this run, and no node will join it
         self.outcome = GridOutcome()
         self.waiting: dict[str, deque[GridTask]] = {}
         self.flying: dict[Any, tuple[GridTask, str]] = {}
         self.nodes: dict[str, Any] = {}  # the resources of those that live
         self.room: Counter[str] = Counter()
-        self.unfit: dict[str, str] = {}  # nodes that cannot go on, with what they said
+        # Nodes that cannot go on, with what they said: with tasks of a device kind, or with any (None).
+        self.unfit: dict[tuple[str, str | None], str] = {}
+        self.gpu_faults: Counter[str] = Counter()  # by node
+        self.missing: dict[str, int] = {}  # device kinds that no node has, with how many tasks were said to wait
         self.moves: Counter[str] = Counter()
         self.looked = -LOOK_SECONDS
         self.remote = ray.remote(run_encoded)
@@ -150,24 +155,47 @@ class _Run:
             if node not in self.nodes:
                 self._forget(reference)
                 self._move(task, f"node {node} is dead")
-        self.room = Counter({node: int(has.get(unit, 0)) for node, has in self.nodes.items() if node not in self.unfit})
+        self.room = Counter({node: int(has.get(unit, 0)) for node, has in self.nodes.items()})
         self.room.subtract(node for _, node in self.flying.values() if node in self.room)
         for node in list(self.room):
             self._fill(node)
         for device, queue in self.waiting.items():
-            carrying = [node for node, has in self.nodes.items() if not device or device in has]
-            if queue and not carrying:
+            carrying = [node for node, has in self.nodes.items() if has.get(unit, 0) >= 1 and _carries(has, device)]
+            reasons = {self._why_unfit(node, device) for node in carrying}
+            if carrying or not queue:
+                self.missing.pop(device, None)
+                if queue and None not in reasons:
+                    self._fail(queue, f"no host is left that can run it: {'; '.join(sorted(map(str, reasons)))}")
+            elif self.is_own:
+                self._fail(queue, f"no Ray cluster is there, and this host has no GPU {device!r}".replace(" ''", ""))
+            elif self.missing.get(device) != len(queue):
+                self.missing[device] = len(queue)
                 self.observer.on_missing(device, len(queue))
-            elif queue and self.unfit.keys() >= set(carrying):
-                why = "; ".join(sorted({self.unfit[node] for node in carrying}))
-                while queue:
-                    self._note(queue.popleft(), "failed", f"no host is left that can run it: {why}")
+
+    def _fail(self, queue: deque[GridTask], why: str) -> None:
+        while queue:
+            self._note(queue.popleft(), "failed", why)
+
+    def _why_unfit(self, node: str, device: str) -> str | None:
+        return self.unfit.get((node, None)) or self.unfit.get((node, device))
+
+    def _note_unfit(self, node: str, device: str, scope: str, why: str) -> None:
+        """Note what a node cannot do any more; one of its GPUs that fails may do so a few times."""
+        if scope == "gpu":
+            self.gpu_faults[node] += 1
+            if self.gpu_faults[node] < MAX_GPU_FAULTS:
+                return
+        self.unfit[node, device if scope == "device" else None] = why
 
     def _fill(self, node: str) -> None:
         """Give a node as many tasks as it has room for."""
         while self.room[node] > 0:
             has = self.nodes[node]
-            queues = [queue for device, queue in self.waiting.items() if queue and (not device or device in has)]
+            queues = [
+                queue
+                for device, queue in self.waiting.items()
+                if queue and _carries(has, device) and self._why_unfit(node, device) is None
+            ]
             if not queues:
                 return
             self._submit(max(queues, key=lambda queue: queue[0].priority).popleft(), node)
@@ -208,8 +236,8 @@ class _Run:
         self.room[node] += 1
         try:
             answer = json.loads(self.ray.get(reference))
-        except errors.TaskCancelledError:
-            self._note(task, "interrupted")
+        except errors.TaskCancelledError:  # by somebody else: this run forgets what it cancels
+            self._move(task, "it was cancelled")
         except errors.RayTaskError as error:
             self._note(task, "failed", one_line(getattr(error, "cause", None) or error))
         except errors.RayError as error:
@@ -220,12 +248,15 @@ class _Run:
                 self._move(task, f"node {node} is dead")
         else:
             if "unfit" in answer:
-                self.unfit[node] = answer["unfit"]
+                self._note_unfit(node, task.device, answer["scope"], answer["unfit"])
                 self._move(task, answer["unfit"])
                 self._look()
                 return
-            self._note(task, answer["state"], answer["message"])
-        if node in self.nodes and node not in self.unfit:
+            if answer["state"] == "interrupted":  # on its node, as by who stops that
+                self._move(task, "it was interrupted on its node")
+            else:
+                self._note(task, answer["state"], answer["message"])
+        if node in self.nodes:
             self._fill(node)
 
     def _move(self, task: GridTask, message: str) -> None:
@@ -267,6 +298,11 @@ class _Run:
         self.flying.clear()
 
 
+def _carries(resources: Mapping[str, float], device: str) -> bool:
+    """Return True for a node with the label of a device kind; any carries that of no kind."""
+    return not device or device in resources
+
+
 def _references(task: GridTask) -> dict[str, Any]:
     """Return where a worker finds the operation of a task and its implementations, which may be a user's own."""
     names = task.implementations or implementation_names(task.operation)
@@ -274,37 +310,3 @@ def _references(task: GridTask) -> dict[str, Any]:
         "operation": operation_reference(task.operation),
         "implementations": {name: implementation_reference(task.operation, name) for name in names},
     }
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-        import ray.exceptions
-        import ray.util.scheduling_strategies
-    except ImportError as error:
-        raise MissingDependencyError(f"Ray is not installed; `{INSTALL}`") from error
-    return ray
-
-
-@contextmanager
-def _connected(ray: Any, address: str | None, labels: Iterable[str]) -> Iterator[None]:
-    """Connect to a cluster, or start one here, and leave it again; one that the caller is connected to stays."""
-    if ray.is_initialized():
-        yield
-        return
-    is_main = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(address=address or "auto", log_to_driver=False)
-    except ConnectionError as error:
-        if address is not None:
-            raise UsageError(
-                f"address={address!r}: no Ray cluster answers there; `ray status` says what does"
-            ) from error
-        ray.init(address="local", log_to_driver=False, include_dashboard=False, resources=dict.fromkeys(labels, 1))
-    if is_main:
-        signal.signal(signal.SIGTERM, handler)  # which ray.init replaces
-    try:
-        yield
-    finally:
-        ray.shutdown()

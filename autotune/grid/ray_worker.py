@@ -15,7 +15,7 @@ from autotune.registry import register, register_implementation
 
 
 def run_encoded(task: str, references: str, place: str, replay: bool, imports: Sequence[str]) -> str:
-    """Run a task of JSON in a worker of Ray, and return its end as JSON, or ``unfit`` with the reason."""
+    """Run a task of JSON in a worker of Ray, and return its end as JSON, or ``unfit`` with the reason and its scope."""
     import ray
 
     for name in imports:
@@ -32,7 +32,7 @@ def run_encoded(task: str, references: str, place: str, replay: bool, imports: S
             settings=None if replay else Settings(jobs=_jobs_here(ray)),
         )
     except HostError as error:
-        return json.dumps({"unfit": str(error)})
+        return json.dumps({"unfit": str(error), "scope": error.scope})
     except SupersededError as error:
         return json.dumps({"state": "superseded", "message": str(error)})
     return json.dumps(asdict(ending))

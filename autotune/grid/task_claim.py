@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from autotune.device import Device
-from autotune.errors import HostError, SupersededError, TableError
+from autotune.errors import HostError, LastingTableError, MissingFileError, SupersededError, TableError
 from autotune.executor.select import ExecutorInfo
 from autotune.grid.attempt import Attempt, AttemptEnd
 from autotune.grid.grid_task import KEY_DIGITS, GridTask
@@ -38,7 +38,7 @@ T = TypeVar("T")
 class TaskClaim:
     """One attempt at a task, which owns it until a later attempt begins.
 
-    Every access to the place is tried again, ever less often, for ``patience`` seconds.
+    Every access to the place is tried again, ever less often, for ``patience`` seconds; not where it is refused.
     """
 
     def __init__(self, task: GridTask, place: GridPlace, here: ExecutorInfo, *, patience: float) -> None:
@@ -59,13 +59,28 @@ class TaskClaim:
                 continue
             slug = self._index.rpartition("/")[2]
             part = f"{slug}/{self.task.operation}/{implementation}/{digest}{SUFFIX}"
-            data = self._reach(lambda part=part: folder.read(f"{TABLES}/{part}"))  # type: ignore[misc]
+            if (data := self._read(f"{TABLES}/{part}")) is None:  # as where the tables there were compacted
+                warn_damaged(TableError(f"{self._place}/{TABLES}/{part}: is gone, though it was indexed"))
+                continue
             if sha256(data) != digest:  # what it held is measured again
                 warn_damaged(TableError(f"{self._place}/{TABLES}/{part}: damaged: its SHA-256 is not its name"))
                 continue
             write_bytes(root / part, data)
             found += 1
         return found
+
+    def _read(self, name: str) -> bytes | None:
+        """Return a file's bytes; None where it is not there."""
+
+        def read() -> bytes | None:
+            try:
+                return self._place.folder.read(name)
+            except TableError as error:
+                if isinstance(error, MissingFileError) or isinstance(error.__cause__, FileNotFoundError):
+                    return None
+                raise
+
+        return self._reach(read)
 
     def share(self, part: str, data: bytes) -> None:
         """Write a part, named as in a store, to the place; it is there once this returns.
@@ -98,12 +113,18 @@ class TaskClaim:
             try:
                 return action()
             except (OSError, TableError) as error:
-                if time.monotonic() + pause > deadline:
+                if _is_lasting(error) or time.monotonic() + pause > deadline:
                     # Somebody else's message may hold an address with its credentials.
                     why = str(error) if isinstance(error, TableError) else type(error).__name__
                     raise HostError(f"{self._place} is out of reach: {why}") from None
             time.sleep(pause)
             pause = min(2 * pause, LAST_PAUSE)
+
+
+def _is_lasting(error: OSError | TableError) -> bool:
+    cause = error if isinstance(error, OSError) else error.__cause__
+    refusals = (FileNotFoundError, PermissionError, NotADirectoryError)
+    return isinstance(error, LastingTableError) or isinstance(cause, refusals)
 
 
 def problem_of(task: GridTask) -> str:
@@ -134,4 +155,5 @@ def _attempt(task: GridTask, here: ExecutorInfo, number: int) -> Attempt:
         power_cap_watts=device.power_cap_watts,
         toolchain=toolchain_text(here.toolchain),
         started=datetime.now(UTC),
+        executor="replay" if here.name == "replay" else "gpu",
     )

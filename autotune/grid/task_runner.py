@@ -4,6 +4,7 @@ A batch counts as acknowledged once it is at the place, so a host may be lost at
 from there, on whatever host.
 """
 
+import errno
 import os
 import tempfile
 import time
@@ -16,10 +17,20 @@ from typing import Final
 
 from autotune import platforms
 from autotune.device import Device
-from autotune.errors import AutotuneError, HostError, MissingDependencyError, SupersededError, TableError, one_line
+from autotune.errors import (
+    AutotuneError,
+    GpuFaultError,
+    HostError,
+    MissingDependencyError,
+    OtherDeviceError,
+    SupersededError,
+    TableError,
+    UnusableGpuError,
+    one_line,
+)
 from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import NO_GPU, ExecutorInfo, Settings, describe_executor, open_replay
-from autotune.grid.attempt import AttemptEnd, State
+from autotune.grid.attempt import AnsweredBy, AttemptEnd, State
 from autotune.grid.done_tasks import done_tasks
 from autotune.grid.grid_task import GridTask
 from autotune.grid.place import GridPlace
@@ -32,6 +43,7 @@ from autotune.trial import Trial
 from autotune.tuning import tune, why_unwritable
 
 SCRATCH: Final = "AUTOTUNE_SCRATCH"  # the folder of this host for what is not at the place yet
+DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO})  # no fault of a task
 
 
 class SharedStore(Store):
@@ -93,7 +105,7 @@ def run_task(
         HostError: this host cannot run it: its disk is full, it lacks the device, or does not reach the place.
         SupersededError: a later attempt owns the task.
     """
-    if (done := _done(task, place)) is not None:
+    if (done := _done(task, place, "replay" if replay else "gpu")) is not None:
         return done
     here = _describe(task, settings or Settings(), replay=replay)
     claim = TaskClaim(task, place, here, patience=patience)
@@ -130,7 +142,7 @@ def _tune(
 ) -> tuple[State, str]:
     """Search, and return the state that it ended in; raise HostError for what is no fault of the task's."""
     try:
-        with tempfile.TemporaryDirectory(prefix="autotune-task-", dir=scratch, ignore_cleanup_errors=True) as folder:
+        with _make_scratch(scratch) as folder:
             store = SharedStore(Path(folder), claim)
             if (problem := why_unwritable(store.root)) is not None:
                 raise HostError(f"{folder} cannot be written: {problem}")
@@ -147,14 +159,20 @@ def _tune(
                 store=store,
                 observer=count,
                 must_measure=not replay,
+                must_replay=replay,
             )
     except (HostError, SupersededError):
         raise
     except (TableError, OSError) as error:
-        raise HostError(str(error)) from error
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if isinstance(cause, OSError) and cause.errno in DISK_ERRORS:
+            raise HostError(str(error)) from error
+        return "failed", str(error) if isinstance(error, TableError) else one_line(error)
+    except UnusableGpuError as error:
+        raise GpuFaultError(str(error)) from error
     except AutotuneError as error:
         if set(count.statuses) and set(count.statuses) <= {status.value for status in NO_VERDICT}:
-            raise HostError(f"no trial got a verdict: {error}") from error  # as where the GPU fell off its bus
+            raise GpuFaultError(f"no trial got a verdict: {error}") from error  # as where the GPU fell off its bus
         return "failed", str(error)
     if found.interrupted:
         return "interrupted", "interrupted"
@@ -169,21 +187,28 @@ def _describe(task: GridTask, settings: Settings, *, replay: bool) -> ExecutorIn
         found: ExecutorInfo | ReplayExecutor = open_replay(task.device or None, settings.policy)
         return ExecutorInfo("replay", found.device, found.toolchain, found.policy)
     if not platforms.has_gpu():
-        raise HostError(NO_GPU)
+        raise GpuFaultError(NO_GPU)
     try:
         found = describe_executor(task.device or None, settings.policy, index=settings.index)
     except MissingDependencyError as error:
-        raise HostError(str(error)) from error
+        raise GpuFaultError(str(error)) from error
     if found.name != "gpu" or isinstance(found, ReplayExecutor):
-        raise HostError(f"{task}: this host has another GPU; give its node the resource label of its own kind")
+        raise OtherDeviceError(f"{task}: this host has another GPU; give its node the resource label of its own kind")
     return found
 
 
-def _done(task: GridTask, place: GridPlace) -> AttemptEnd | None:
+def _done(task: GridTask, place: GridPlace, executor: AnsweredBy) -> AttemptEnd | None:
     try:
-        return done_tasks(place, {task.key}).get(task.key)
+        return done_tasks(place, {task.key}, executor).get(task.key)
     except (OSError, TableError):  # where the place stays out of reach, beginning the attempt says so
         return None
+
+
+def _make_scratch(parent: Path | None) -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="autotune-task-", dir=parent, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise HostError(f"{SCRATCH}: {parent or tempfile.gettempdir()} cannot be written: {error.strerror}") from error
 
 
 def _scratch() -> Path | None:

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from autotune.errors import MESSAGE_LIMIT, TableError, printable
+from autotune.errors import MESSAGE_LIMIT, LastingTableError, MissingFileError, TableError, printable
 from autotune.redaction import HIDDEN, redacted, secrets_in
 from autotune.table.files import MAX_FILE_BYTES, read_bytes, write_bytes
 
@@ -155,11 +155,14 @@ class RemoteFolder:
                 raise
             except Exception as error:  # pyarrow raises its own of ValueError, OSError, NotImplementedError and more
                 is_lasting = not isinstance(error, OSError) or _is_lasting(error)
+                kind = LastingTableError if is_lasting else TableError
+                if isinstance(error, FileNotFoundError):
+                    kind = MissingFileError
                 reason = self._reason(error)
             if pause is None or is_lasting:
                 break
             time.sleep(pause * random.uniform(0.5, 1.5))  # hosts of a fleet that failed together come back apart
-        raise TableError(f"{where}: cannot be {done}: {reason}")
+        raise kind(f"{where}: cannot be {done}: {reason}")
 
     def _reason(self, error: Exception) -> str:
         text = " ".join(str(error).split())

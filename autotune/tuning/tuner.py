@@ -12,7 +12,7 @@ from autotune.dispatch import default_config, reload
 from autotune.errors import AutotuneError, SearchError, TableError, UnknownNameError, UsageError, require_text
 from autotune.executor import Executor
 from autotune.executor.head_start import HeadStart
-from autotune.executor.select import Settings, open_executor, open_gpu
+from autotune.executor.select import Settings, open_executor, open_gpu, open_replay
 from autotune.executor.settings import GpuNames
 from autotune.executor.several_gpus import GpuUse, SeveralGpus
 from autotune.registry import Workload, read_workloads
@@ -55,6 +55,7 @@ def tune(
     store: Store | None = None,
     observer: Observer | None = None,
     must_measure: bool = False,
+    must_replay: bool = False,
     race_served: bool = False,
     target: str | None = None,
     ship_to: Path | None = None,
@@ -90,6 +91,7 @@ def tune(
         store: where trials are kept; ``$AUTOTUNE_HOME`` by default.
         observer: receives progress.
         must_measure: refuse to replay; ``device`` can then name the GPU here alone.
+        must_replay: let recorded sweeps answer even where a GPU is; not with ``gpus`` or ``must_measure``.
         race_served: try and race in a replay, too, what the tables serve for each shape; on a GPU that always is.
         target: also compile the finalists for this architecture or device, such as ``"gfx942"`` or ``"A100"``; nothing
             of it is stored.
@@ -113,6 +115,9 @@ def tune(
     if sampler not in SAMPLERS:
         raise UnknownNameError(f"sampler={sampler!r} is unknown; allowed: {', '.join(SAMPLERS)}")
     check_numbers(budget, trials, seed)
+    if must_replay and (must_measure or gpus is not None):
+        beside = "must_measure=True" if must_measure else f"gpus={gpus!r}"
+        raise UsageError(f"must_replay=True is not allowed with {beside}, which measures; name one of them")
     for name, given, example in (("device", device, NVIDIA_H200.name), ("target", target, "sm_90")):
         if given is not None:
             require_text(name, given, example)
@@ -145,7 +150,11 @@ def tune(
                 tuner.run_on_several(several, tuner.find(workloads, first, names), begun.started or called)
             return tuner.tuning(workloads)
         children = begun.children
-        opened = open_gpu(settings, children) if must_measure else open_executor(device, settings, children)
+        opened: Executor
+        if must_replay:
+            opened = open_replay(device, settings.policy)
+        else:
+            opened = open_gpu(settings, children) if must_measure else open_executor(device, settings, children)
         with contextlib.closing(opened) as executor:
             here = executor.device
             if must_measure and device is not None and not platforms.is_named(here, device):

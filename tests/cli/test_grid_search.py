@@ -50,8 +50,9 @@ def test_the_tasks_of_a_file_go_to_the_cluster(called: dict[str, Any], run: Run)
     ran = run("search", "--grid", "g.toml", "--engine", "ray", "--place", "s3://b/c", "--address", "head:6379")
     assert ran.code == 1
     lines = f"{ran.out}{ran.err}"
-    for line in ("no node of Ray carries the label 'H200'", "done ", "no config (0 left)", "1 of 2 tasks failed"):
+    for line in ("no node of Ray carries the label 'H200'", "done ", "no config (0 left)", "1 of 2 tasks are not done"):
         assert line in " ".join(lines.split())
+    assert ran.out.endswith("1 of 2 tasks are done: 1 now, 0 before; 1 failed\n")
     observer = called.pop("observer")
     assert isinstance(observer, LiveTasks)
     assert called == {"tasks": TASKS, "place": "s3://b/c", "address": "head:6379", "replay": False, "imports": ()}
@@ -60,6 +61,23 @@ def test_the_tasks_of_a_file_go_to_the_cluster(called: dict[str, Any], run: Run)
 def test_workers_import_what_the_command_imports(called: dict[str, Any], run: Run) -> None:
     run("search", "--grid", "g.toml", "--place", "p", "--replay", "--import", "json")
     assert (called["imports"], called["replay"]) == (("json",), True)
+
+
+def test_a_place_with_credentials_stands_in_the_environment(
+    called: dict[str, Any], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_PLACE", "s3://KEY:SECRET@b/c")
+    ran = run("search", "--grid", "g.toml")
+    assert called["place"] == "s3://KEY:SECRET@b/c"
+    assert "SECRET" not in f"{ran.out}{ran.err}"
+
+
+@pytest.mark.parametrize(("state", "code"), [("skipped", 0), ("superseded", 1)])
+def test_the_command_fails_where_a_task_is_not_done(
+    called: dict[str, Any], run: Run, monkeypatch: pytest.MonkeyPatch, state: str, code: int
+) -> None:
+    monkeypatch.setattr(grid_run, "run_on_ray", lambda *_, **given: GridOutcome(Counter({"done": 1, state: 1})))
+    assert run("search", "--grid", "g.toml", "--place", "p").code == code
 
 
 def test_json_has_the_counts_and_the_failures(called: dict[str, Any], run: Run) -> None:
@@ -73,6 +91,18 @@ def test_json_has_the_counts_and_the_failures(called: dict[str, Any], run: Run) 
     [
         ("--grid g.toml", "--place=None is not allowed with --grid"),
         ("--grid g.toml --place p --engine slurm", "--engine='slurm' is unknown; allowed: ray"),
+        ("--grid g.toml --place p --seed 0", "--seed=0 and --grid exclude each other"),
+        ("--grid g.toml --place p --gpus all", "--gpus='all' and --grid exclude each other"),
+        ("--grid g.toml --place p --above 5%", "--above='5%' and --grid exclude each other"),
+        ("--grid g.toml --place p --policy graph", "--policy='graph' and --grid exclude each other"),
+        ("--grid g.toml --place p --cache cold", "--cache='cold' and --grid exclude each other"),
+        ("--grid g.toml --place p --jobs 2", "--jobs=2 and --grid exclude each other"),
+        ("--grid g.toml --place p --timeout 9", "--timeout=9.0 and --grid exclude each other"),
+        ("--grid g.toml --place p --compile-timeout 9", "--compile-timeout=9.0 and --grid exclude each other"),
+        (
+            "--grid g.toml --place s3://KEY:SECRET@b/c",
+            "--place='s3://***@b/c' holds credentials, which others can read here; put the URI into AUTOTUNE_PLACE",
+        ),
         ("--place p", "--place='p' is of a grid"),
         ("--replay", "--replay=True is of a grid"),
         ("--grid g.toml --place p --seq 128", "exclude each other"),

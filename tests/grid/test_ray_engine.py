@@ -4,13 +4,18 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from autotune.errors import MissingDependencyError
-from autotune.grid import AttemptEnd, GridPlace, GridTask, ray_engine
+from autotune import platforms
+from autotune.device import NVIDIA_H200
+from autotune.errors import MissingDependencyError, UsageError
+from autotune.grid import Attempt, AttemptEnd, GridPlace, GridTask, ray_engine
+from autotune.grid.place import absolute_place
 from autotune.grid.ray_engine import GridOutcome, TaskState, run_on_ray
 from tests.grid import recorded_grid
 from tests.grid.fake_ray import FakeRay, FakeRayError, FakeTaskError
@@ -35,7 +40,7 @@ class Run:
         self.ray, self.place = ray, place
         self.states: list[tuple[int, TaskState]] = []
         self.missing: list[tuple[str, int]] = []
-        monkeypatch.setattr(ray_engine, "_import_ray", lambda: ray)
+        monkeypatch.setattr(ray_engine, "import_ray", lambda: ray)
 
     def on_task(self, task: GridTask, state: TaskState, message: str = "") -> None:
         self.states.append((study_of(task), state))
@@ -48,6 +53,20 @@ class Run:
 
     def order(self) -> list[int]:
         return [study for study, state in self.states if state == "submitted"]
+
+
+def begun(study: int, **changes: Any) -> Attempt:
+    fields: dict[str, Any] = {"task": task(study).key, "number": 1, "token": "f0", "host": "node", "device": H200}
+    fields |= {"power_cap_watts": 700.0, "toolchain": "triton 3.6.0", "started": datetime.now(UTC)}
+    return Attempt(**{**fields, **changes})
+
+
+def device_of(text: str) -> str:
+    return str(json.loads(text)["device"])
+
+
+def unfit(why: str, scope: str = "host") -> str:
+    return json.dumps({"unfit": why, "scope": scope})
 
 
 def node(gpus: int = 1, label: str = H200) -> dict[str, float]:
@@ -107,15 +126,16 @@ def test_tasks_that_are_done_and_tasks_given_twice_are_left_out(
     for study, state in ((0, "done"), (1, "failed"), (2, "interrupted")):
         ending = AttemptEnd(task=task(study).key, token="f0", state=state, seconds=1.0)  # type: ignore[arg-type]
         GridPlace(tmp_path).end(ending)
+        GridPlace(tmp_path).begin(begun(study))
+    GridPlace(tmp_path).end(AttemptEnd(task=task(3).key, token="f0", state="done", seconds=1.0))
+    GridPlace(tmp_path).begin(begun(3, executor="replay"))
     run = Run(monkeypatch, FakeRay({"a": node()}, lambda *_: DONE), tmp_path)
     outcome = run.run([*map(task, range(4)), *map(task, range(4))])
     assert outcome.counts == {"skipped": 1, "submitted": 3, "done": 3}
 
 
 def test_a_host_that_cannot_go_on_gets_nothing_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ray = FakeRay(
-        {"full": node(), "sound": node()}, lambda _, at: json.dumps({"unfit": "full"}) if at == "full" else DONE
-    )
+    ray = FakeRay({"full": node(), "sound": node()}, lambda _, at: unfit("full") if at == "full" else DONE)
     run = Run(monkeypatch, ray, tmp_path)
     outcome = run.run([task(study) for study in range(6)])
     assert (outcome.counts["done"], outcome.counts["moved"], outcome.failures) == (6, 1, [])
@@ -123,9 +143,108 @@ def test_a_host_that_cannot_go_on_gets_nothing_more(monkeypatch: pytest.MonkeyPa
 
 
 def test_where_no_host_can_go_on_tasks_fail_with_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ray = FakeRay({"full": node()}, lambda *_: json.dumps({"unfit": "no space left"}))
+    ray = FakeRay({"full": node()}, lambda *_: unfit("no space left"))
     outcome = Run(monkeypatch, ray, tmp_path).run([task(0), task(1)])
     assert [message for _, message in outcome.failures] == ["no host is left that can run it: no space left"] * 2
+
+
+def test_a_node_of_another_device_goes_on_with_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As where a node carries a label too many."""
+    ray = FakeRay(
+        {"both": node() | {H100: 1}, "other": node(label=H100)},
+        lambda text, at: unfit("another GPU", "device") if (at, device_of(text)) == ("both", H100) else DONE,
+    )
+    tasks = [task(study, device=device) for study in range(3) for device in (H100, H200)]
+    outcome = Run(monkeypatch, ray, tmp_path).run(tasks)
+    assert (outcome.counts["done"], outcome.counts["moved"], outcome.failures) == (6, 1, [])
+
+
+@pytest.mark.parametrize(("faults", "done"), [(2, 4), (3, 0)])
+def test_a_node_whose_gpus_fail_thrice_gets_nothing_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, faults: int, done: int
+) -> None:
+    ray = FakeRay(
+        {"a": node()}, lambda *_: unfit("it fell off its bus", "gpu") if len(ray.submitted) <= faults else DONE
+    )
+    outcome = Run(monkeypatch, ray, tmp_path).run([task(study) for study in range(4)])
+    assert (outcome.counts["done"], outcome.counts["moved"], outcome.counts["failed"]) == (done, faults, 4 - done)
+
+
+def test_a_task_that_was_interrupted_on_its_node_runs_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stopped = json.dumps({"state": "interrupted", "message": "interrupted"})
+    ray = FakeRay({"a": node()}, lambda *_: stopped if len(ray.submitted) == 1 else DONE)
+    assert Run(monkeypatch, ray, tmp_path).run([task(0)]).counts == {"submitted": 2, "moved": 1, "done": 1}
+
+
+def test_that_nobody_carries_a_label_is_said_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ray = FakeRay({"b": node(label=H100)}, lambda *_: DONE)
+    run, nodes, looks = Run(monkeypatch, ray, tmp_path), ray.nodes, [0]
+
+    def look() -> list[dict[str, Any]]:
+        looks[0] += 1
+        if looks[0] == 5:
+            ray.living["late"] = node()
+        return nodes()
+
+    monkeypatch.setattr(ray, "nodes", look)
+    assert run.run([task(0)]).counts["done"] == 1
+    assert run.missing == [(H200, 1)]
+
+
+def test_workers_get_a_local_place_from_the_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = Run(monkeypatch, FakeRay({"a": node()}, lambda *_: DONE), Path("place"))
+    run.run([task(0)])
+    assert run.ray.submitted[0][1][2] == str(tmp_path / "place")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert [absolute_place(each) for each in ("~/place", "s3://b/c")] == ["/home/me/place", "s3://b/c"]
+
+
+class Starting(FakeRay):
+    """No cluster answers; one that is started here has a node with what was asked for."""
+
+    inits: list[dict[str, Any]]
+
+    def is_initialized(self) -> bool:
+        self._private = SimpleNamespace(ray_constants=SimpleNamespace(ENABLE_RAY_CLUSTER=True))
+        return False
+
+    def init(self, **options: Any) -> None:
+        listens = self._private.ray_constants.ENABLE_RAY_CLUSTER
+        self.inits = [*getattr(self, "inits", []), {**options, "listens": listens}]
+        if options["address"] != "local":
+            raise ConnectionError
+        self.living["own"] = {"CPU": 8, "GPU": 1, **options["resources"]}
+
+    def shutdown(self) -> None:
+        self.living.clear()
+
+
+@pytest.mark.parametrize(("replay", "labels"), [(False, {H200}), (True, {H200, H100})])
+def test_a_cluster_of_our_own_has_the_label_of_the_gpu_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, replay: bool, labels: set[str]
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(platforms, "has_gpu", lambda: True)
+    monkeypatch.setattr(platforms, "current_device", lambda: NVIDIA_H200)
+    ray = Starting({}, lambda *_: DONE)
+    outcome = Run(monkeypatch, ray, tmp_path).run([task(0), task(1, device=H100)], replay=replay)
+    assert set(ray.inits[1]["resources"]) == labels
+    assert (ray.inits[1]["_node_ip_address"], ray.inits[1]["listens"]) == ("127.0.0.1", False)
+    assert ray._private.ray_constants.ENABLE_RAY_CLUSTER
+    assert outcome.counts["done"] == len(labels)
+    expected = [] if replay else [f"no Ray cluster is there, and this host has no GPU '{H100}'"]
+    assert [message for _, message in outcome.failures] == expected
+
+
+def test_a_named_cluster_that_does_not_answer_is_not_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run = Run(monkeypatch, ray := Starting({}, lambda *_: DONE), tmp_path)
+    with pytest.raises(UsageError, match="address='head:1': no Ray cluster answers"):
+        run.run([task(0)], address="head:1")
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    with pytest.raises(UsageError, match="RAY_ADDRESS='head:6379': no Ray cluster answers"):
+        run.run([task(0)])
+    assert len(ray.inits) == 2
 
 
 def test_tasks_of_a_dead_node_run_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,8 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from autotune.errors import HostError, SupersededError
+from autotune.errors import (
+    GpuFaultError,
+    HostError,
+    LastingTableError,
+    SupersededError,
+    TableError,
+    UnusableGpuError,
+)
+from autotune.executor import select
 from autotune.grid import GridPlace, task_claim
+from autotune.grid.done_tasks import done_tasks
 from autotune.grid.task_runner import SharedStore, run_task
 from autotune.table import Store
 from autotune.table.remote import LocalFolder
@@ -71,6 +80,23 @@ def test_a_task_leaves_its_trials_its_winner_and_its_end(place: GridPlace, tmp_p
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
+def test_a_replay_opens_no_gpu_that_is_there(place: GridPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("a GPU is looked for")
+
+    monkeypatch.setattr(select, "_find_gpu", refuse)
+    assert run_task(task(0), place, replay=True).state == "done"
+    assert place.records()[0][0].executor == "replay"
+
+
+def test_what_was_replayed_is_not_done_for_a_gpu(place: GridPlace) -> None:
+    run_task(task(0), place, replay=True)
+    assert done_tasks(place, {task(0).key}, "replay").keys() == {task(0).key}
+    assert done_tasks(place, {task(0).key}, "gpu") == {}
+    with pytest.raises(HostError, match="no GPU is visible"):
+        run_task(task(0), place)
+
+
 def test_a_task_that_is_done_is_not_run_again(place: GridPlace) -> None:
     first = run_task(task(0), place, replay=True)
     assert run_task(task(0), place, replay=True) == first
@@ -121,6 +147,51 @@ def test_a_full_disk_is_the_hosts_fault_and_another_goes_on(place: GridPlace, mo
     assert len(acknowledged) == 6
     assert run_task(task(0), place, replay=True).state == "done"
     assert acknowledged < set(rows(place))
+
+
+def test_a_fault_of_a_task_costs_no_host(place: GridPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_after(monkeypatch, 0, TableError("a part is of another kind"))
+    assert run_task(task(0), place, replay=True).message == "a part is of another kind"
+    assert run_task(task(1), place, replay=True).state == "failed"
+
+
+def test_a_gpu_that_cannot_be_opened_is_no_fault_of_a_task(place: GridPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_after(monkeypatch, 0, UnusableGpuError("the GPU cannot be opened: busy"))
+    with pytest.raises(GpuFaultError, match="busy"):
+        run_task(task(0), place, replay=True)
+
+
+def test_a_scratch_folder_that_is_not_there_is_the_hosts_fault(place: GridPlace, tmp_path: Path) -> None:
+    with pytest.raises(HostError, match=r"AUTOTUNE_SCRATCH: .* cannot be written"):
+        run_task(task(0), place, replay=True, scratch=tmp_path / "absent")
+
+
+def test_a_part_that_was_compacted_at_the_place_is_passed_over(
+    place: GridPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3, KeyboardInterrupt())
+        run_task(task(0), place, replay=True)
+    (Path(str(place)) / place.folder.list("tables")[0]).unlink()
+    with pytest.warns(RuntimeWarning, match="is gone, though it was indexed"):
+        ending = run_task(task(0), place, replay=True)
+    assert sum(ending.trials.values()) == CONFIGS - 2
+
+
+@pytest.mark.parametrize("error", [LastingTableError("s3://b: access denied"), PermissionError(errno.EACCES, "denied")])
+def test_a_place_that_refuses_is_not_tried_again(
+    place: GridPlace, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    calls: list[str] = []
+
+    def write(self: LocalFolder, name: str, data: bytes) -> None:
+        calls.append(name)
+        raise error
+
+    monkeypatch.setattr(LocalFolder, "write", write)
+    with pytest.raises(HostError, match="is out of reach"):
+        run_task(task(0), place, replay=True)
+    assert len(calls) == 1
 
 
 def test_a_place_out_of_reach_is_tried_again(place: GridPlace, monkeypatch: pytest.MonkeyPatch) -> None:
