@@ -96,11 +96,12 @@ def run_on_ray(
     Example:
         >>> run_on_ray(read_grid("grid.toml"), "s3://bucket/llama", address="auto")
     """
-    ray = import_ray()
     wanted = list({task.key: task for task in tasks}.values())
     place = absolute_place(place)
     done = done_tasks(GridPlace(place), {task.key for task in wanted}, "replay" if replay else "gpu")
-    labels = sorted({task.device for task in wanted} - {""})
+    if len(done) == len(wanted):  # Ray need not start
+        return GridOutcome(Counter(skipped=len(done)))
+    ray, labels = import_ray(), sorted({task.device for task in wanted} - {""})
     with connected(ray, address, labels, replay=replay) as is_own:
         run = _Run(ray, place, replay=replay, imports=tuple(imports), observer=observer or _Silent(), is_own=is_own)
         return run.run(wanted, done)

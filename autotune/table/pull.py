@@ -90,6 +90,8 @@ def pull_tables(uri: str | Path, folder: str | Path | None = None) -> Pulled:
     if "://" in str(folder):
         raise UsageError(f"folder={str(folder)!r} is a URI; expected a folder of this machine")
     link = Path(folder or site_folder()).expanduser().absolute()
+    if link.is_file():
+        raise UsageError(f"folder={str(folder)!r} is a file; expected a folder, which is made where there is none")
     with _errors_named(link), _alone(link):
         before = _linked(link)
         held = set(_paths(before))

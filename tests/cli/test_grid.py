@@ -68,6 +68,8 @@ def test_a_status_tells_power_caps_apart_and_names_failures(run: Run, grid: Path
 
 def test_wrong_arguments_are_refused(run: Run, grid: Path, tmp_path: Path) -> None:
     assert run("grid", "status", tmp_path, "--watch", "--json").code == 2
+    ran = run("grid", "status", tmp_path / "absent")
+    assert (ran.code, "is not there" in ran.err) == (2, True)
     ran = run("grid", "plan", tmp_path / "none.toml")
     assert (ran.code, "none.toml: cannot be read" in ran.err) == (2, True)
 

@@ -20,6 +20,7 @@ from autotune.grid.grid_file import read_grid
 from autotune.grid.place import GridPlace
 from autotune.grid.progress import GridProgress, Ledger
 from autotune.redaction import redacted, secrets_in
+from autotune.table.remote import LocalFolder
 
 VARIABLE = "AUTOTUNE_PLACE"
 Look = Callable[[], GridProgress]
@@ -48,6 +49,8 @@ def status(context: click.Context, place: str, grid: Path | None, watch: bool, e
     if is_typed and grid is None and place.endswith(".toml") and (kept := os.environ.get(VARIABLE)):
         place, grid, is_typed = kept, Path(place), False  # GRID.toml alone
     where = GridPlace(_checked(place) if is_typed else place)
+    if grid is None and isinstance(where.folder, LocalFolder) and not where.folder.root.is_dir():
+        raise UsageError(f"place={place!r} is not there; expected a folder that `autotune search --grid` writes to")
     ledger = Ledger(() if grid is None else read_grid(grid))
 
     def look() -> GridProgress:
