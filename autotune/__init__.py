@@ -6,6 +6,18 @@ line, fills the tables; ``warm`` compiles ahead, ``stats`` and the logger ``auto
 ``pull_tables`` and ``tables_digest`` keep the servers of a fleet alike.
 """
 
+try:
+    from autotune.console import interrupts as _interrupts
+
+    if _interrupts.is_command():
+        _interrupts.leave_at_once()  # Ctrl-C while it imports what follows is no traceback
+except KeyboardInterrupt:  # nor in the milliseconds before
+    from autotune.console import interrupts as _interrupts
+
+    if _interrupts.is_command():
+        _interrupts.stop_at_once()
+    raise
+
 import importlib
 from typing import TYPE_CHECKING, Any
 

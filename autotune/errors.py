@@ -1,6 +1,8 @@
 """Every exception that autotune raises on purpose, and texts and classes of those of others."""
 
-from typing import Final
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar, Final, Literal
 
 from autotune.redaction import redacted
 
@@ -29,6 +31,17 @@ def one_line(error: BaseException) -> str:
         'RuntimeError: no kernel'
     """
     return printable(redacted(" ".join(f"{type(error).__name__}: {error}".split())))[:MESSAGE_LIMIT]
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return what an error adds to a name that is likely a misspelling of a known one, else "".
+
+    Example:
+        >>> suggestion("BLOK", ["BLOCK", "num_warps"])
+        " (did you mean 'BLOCK'?)"
+    """
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def is_toolchain_refusal(error: BaseException) -> bool:
@@ -82,6 +95,10 @@ class MissingDependencyError(AutotuneError):
     """A package, tool or device that this call needs is absent; the message says how to get it."""
 
 
+class UnusableGpuError(MissingDependencyError):
+    """A GPU cannot be opened, or its times cannot be trusted now; of several, the others do its work."""
+
+
 class UnsupportedCallError(AutotuneError):
     """A candidate cannot compute one call's tensors or options, such as strides; the message says why.
 
@@ -107,3 +124,43 @@ class OutOfPagesError(AutotuneError):
 
 class SearchError(AutotuneError):
     """A search ended without one valid config; the message counts the statuses."""
+
+
+class LastingTableError(TableError):
+    """No other try mends it: a file or bucket that is not there, a right that is missing."""
+
+
+class MissingFileError(LastingTableError):
+    """A file is not there, or not any more."""
+
+
+class HostError(AutotuneError):
+    """This host cannot go on with a task of a grid, as on a full disk; another one may. The message says why.
+
+    Attributes:
+        scope: what cannot go on: the ``host``, its tasks of this ``device`` kind, or one ``gpu`` of perhaps several.
+    """
+
+    scope: ClassVar[Literal["host", "device", "gpu"]] = "host"
+
+
+class OtherDeviceError(HostError):
+    """This host has another GPU than a task is for."""
+
+    scope = "device"
+
+
+class GpuFaultError(HostError):
+    """The GPU that a task was given cannot be opened, or gives no verdict on any trial."""
+
+    scope = "gpu"
+
+
+class SupersededError(AutotuneError):
+    """A later attempt owns a task of a grid: this one was taken for dead, and adds nothing more."""
+
+
+def require_text(argument: str, value: object, example: str) -> None:
+    """Raise UsageError unless a value is a text, which an argument that is a name must be."""
+    if not isinstance(value, str):
+        raise UsageError(f"{argument}={value!r} is of type {type(value).__name__}; expected a name such as {example!r}")

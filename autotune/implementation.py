@@ -95,11 +95,9 @@ class Implementation(Generic[ShapeT]):
         """SHA-256 of the source that the launch can reach; docstrings, comments and layout do not count."""
         if self.library is not None:
             return library_hash(self.library, installed_version(self.library))
-        sources, entry = self.sources, self.entry
-        if not sources:
-            sources = package_files(self.kernel.partition(":")[0])
-            entry = tuple(name for name, _ in _definitions(sources))
-        return source_hash(sources, entry, counts_decorators=self.counts_decorators)
+        if not self.sources:
+            return module_hash(self.kernel.partition(":")[0], counts_decorators=self.counts_decorators)
+        return source_hash(self.sources, self.entry, counts_decorators=self.counts_decorators)
 
     def source_hash_under(self, toolchain: Toolchain) -> str:
         """Return the hash of what a toolchain measures: this tree's source, or that toolchain's version of a library.
@@ -194,6 +192,20 @@ def source_hash(sources: tuple[Path, ...], entry: tuple[str, ...], *, counts_dec
         pending |= {node.id for node in nodes if isinstance(node, ast.Name)} & definitions.keys() - reached
     text = "\n".join(f"{name} {_canonical(definitions[name])}" for name in sorted(reached))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def module_hash(module: str, *, counts_decorators: bool = True) -> str:
+    """Hash all top-level definitions of a module and of what it imports of its package (``package_files``)."""
+    sources = package_files(module)
+    entry = tuple(dict.fromkeys(name for name, _ in _definitions(sources)))
+    return source_hash(sources, entry, counts_decorators=counts_decorators)
+
+
+def forget_sources() -> None:
+    """Read sources again when they are next asked for: a process reads each once."""
+    source_hash.cache_clear()
+    module_hash.cache_clear()
 
 
 def _definitions(sources: Iterable[Path]) -> Iterator[tuple[str, ast.stmt]]:

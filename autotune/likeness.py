@@ -45,8 +45,9 @@ class Likeness(NamedTuple):
         """Measure the Euclidean distance over sizes, features and the type; infinite between kinds."""
         if self.kind != other.kind:
             return math.inf
-        differ = sum(ours != theirs for ours, theirs in zip(self.features, other.features, strict=True))
-        differ += self.dtype != other.dtype
+        differ = int(self.dtype != other.dtype)
+        if self.features != other.features:
+            differ += sum(ours != theirs for ours, theirs in zip(self.features, other.features, strict=True))
         return math.hypot(math.dist(self.sizes, other.sizes), FEATURE_STEP * math.sqrt(differ))
 
     def is_like(self, other: "Likeness") -> bool:

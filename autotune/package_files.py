@@ -2,8 +2,7 @@
 
 import ast
 from collections.abc import Iterator
-from functools import cache
-from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -26,49 +25,48 @@ def package_files(module: str) -> tuple[Path, ...]:
         (PosixPath('.../my_package/kernels/norm.py'), PosixPath('.../my_package/rows.py'))
     """
     root, _, _ = module.partition(".")
-    found = PathFinder.find_spec(root)
-    places = [] if found is None else [Path(each) for each in found.submodule_search_locations or ()]
-    is_package = bool(places)
-    if found is not None and found.origin is not None and not is_package:
+    try:
+        found = find_spec(root)  # of a top-level name, which imports nothing
+    except ValueError:  # of a program, which has no specification
+        found = None
+    places = [Path(each) for each in (found and found.submodule_search_locations) or ()]
+    package = root if places else ""
+    if found is not None and found.origin is not None and found.has_location and not places:
         places = [Path(found.origin).parent]
-    first = _file_of(module, root if is_package else "", places)
+    first = _file_of(module, package, places)
     if first is None:
         raise UsageError(f"module={module!r} is in no file; expected one that can be imported from a file")
-    reached: dict[Path, str] = {}
+    reached: set[Path] = set()
     pending = [(first, module)]
     while pending:
         path, name = pending.pop()
-        if path in reached:
-            continue
-        reached[path] = name
-        names = _imported(path, name)
-        files = ((_file_of(each, root if is_package else "", places), each) for each in names)
-        pending += [(file, each) for file, each in files if file is not None]
+        if path not in reached:
+            reached.add(path)
+            files = ((_file_of(each, package, places), each) for each in _imported(path, name))
+            pending += [(file, each) for file, each in files if file is not None]
     return tuple(sorted(reached))
 
 
 def _file_of(module: str, package: str, places: list[Path]) -> Path | None:
-    """Return the file of a module of the package in these folders; None for another's and for a name in a module."""
-    parts = module.split(".")
-    if package and parts[0] != package:
-        return None
-    below = parts[1:] if package else parts
-    for place in places:
-        for path in (place.joinpath(*below, f"{INITIAL}.py"), place.joinpath(*below).with_suffix(".py")):
-            if path.is_file():
-                return path
-    return None
+    """Return the file of a module of the package in these folders; None for another's and for a name in a module.
 
-
-@cache
-def _tree(path: Path, _changed: int) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+    Without a package that is a file beside: a folder beside, as in ``site-packages``, is somebody else's.
+    """
+    first, *below = module.split(".")
+    if not package:
+        candidates = [place / f"{first}.py" for place in places] if not below else []
+    elif first != package:
+        candidates = []
+    else:
+        tops = [place.joinpath(*below) for place in places]
+        candidates = [path for top in tops for path in (top / f"{INITIAL}.py", top.with_suffix(".py"))]
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def _imported(path: Path, module: str) -> Iterator[str]:
     """Yield the absolute names of what a file imports, modules or names in them, and of the packages above."""
     package = module.split(".") if path.stem == INITIAL else module.split(".")[:-1]
-    for node in ast.walk(_tree(path, path.stat().st_mtime_ns)):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

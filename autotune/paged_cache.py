@@ -1,14 +1,14 @@
 """A paged cache of keys and values in plain torch: owners of pages, shared prefixes, the tables that kernels read."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from autotune.dtypes import parse_kv_dtype
 from autotune.eager_calls import require_packages
 from autotune.errors import InputMismatchError, MissingDependencyError, OutOfPagesError, UnknownNameError, UsageError
 from autotune.platforms import has_gpu
-from autotune.shape import PagedShape
+from autotune.shape import MAX_LENGTH, PagedShape
 
 if TYPE_CHECKING:
     import torch
@@ -70,8 +70,8 @@ class PagedKVCache:
         from autotune.kernels.paged_cache.layout import allocate_caches  # loads torch
 
         for name, value in (("pages", pages), ("kv_heads", kv_heads)):
-            if type(value) is not int or value < 1:
-                raise UsageError(f"{name}={value!r} is not allowed; expected an integer from 1")
+            if type(value) is not int or not 1 <= value <= MAX_LENGTH:  # page tables are of int32
+                raise UsageError(f"{name}={value!r} is not allowed; expected an integer from 1 to {MAX_LENGTH}")
         shape = PagedShape(  # refuses what no kernel takes
             batch=1,
             heads=kv_heads,
@@ -84,7 +84,7 @@ class PagedKVCache:
         )
         self.layout = shape.layout
         self.page_size = page_size
-        self.k_cache, self.v_cache = allocate_caches(shape, pages, _parse_device(device))
+        self.k_cache, self.v_cache = _allocated(shape, pages, _parse_device(device), allocate_caches)
         self.k_scale = _make_scale("k_scale", k_scale, self.k_cache, kv_heads)
         self.v_scale = _make_scale("v_scale", v_scale, self.v_cache, kv_heads)
         self._free = list(range(pages - 1, -1, -1))  # taken from the end
@@ -253,6 +253,20 @@ class PagedKVCache:
         self._owners[page] -= 1
         if self._owners[page] == 0:
             self._free.append(page)
+
+
+def _allocated(
+    shape: PagedShape, pages: int, device: "torch.device", allocate: "Callable[..., tuple[torch.Tensor, torch.Tensor]]"
+) -> "tuple[torch.Tensor, torch.Tensor]":
+    """Allocate a cache; a GPU whose memory is used up raises torch's own OutOfMemoryError, which callers may handle."""
+    import torch
+
+    try:
+        return allocate(shape, pages, device)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise UsageError(f"pages={pages} of {shape.page_size} tokens are too many for {device}: {error}") from error
 
 
 def _parse_device(device: "torch.device | str") -> "torch.device":

@@ -17,8 +17,9 @@ from autotune.errors import (
     UnknownNameError,
     UsageError,
     one_line,
+    require_text,
 )
-from autotune.implementation import Implementation, Kernel
+from autotune.implementation import Implementation, Kernel, forget_sources
 from autotune.operation import Baseline, Definition, Operation
 from autotune.shape import Shape
 
@@ -46,6 +47,10 @@ _implementations: dict[tuple[str, str], str] = {
     ("paged_prefill", "triton"): "autotune.search_spaces.paged_prefill.triton:IMPLEMENTATION",
 }
 
+_registering: Final[dict[str, str]] = {}  # modules that call ``register``, by operation
+_loaded: Final[dict[str, Any]] = {}  # by reference
+
+KERNELS: Final = ".operation"  # ends the reference of an operation that is a kernel's under ``autotune.tuned``
 FORM: Final = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"  # of a reference
 # Of an operation: its folder in tables has it. The kernels of ``autotune.autotune`` are named MODULE.KERNEL.
 NAME_FORM: Final = r"\w[\w-]*(\.\w[\w-]*)*"
@@ -53,7 +58,8 @@ NAME_FORM: Final = r"\w[\w-]*(\.\w[\w-]*)*"
 FOLDER_NAMES: Final = frozenset({"bench", "compilations", "grids", "portfolios", "sweeps"})
 EXPECTED: Final = "'module:attribute', such as 'my_package.space:IMPLEMENTATION', of a module that can be imported here"
 
-on_registered: Final[list[Callable[[], None]]] = []  # called after a new implementation: what forgets older answers
+# Called with the operation of an implementation that is new, or defined again: what forgets older answers.
+on_registered: Final[list[Callable[[str], None]]] = []
 
 
 def register(name: str, operation: str) -> None:
@@ -72,6 +78,9 @@ def register(name: str, operation: str) -> None:
     if (reason := _why_no_name(name)) is not None:
         raise UsageError(reason)
     _require_form(operation, f"operation={name!r}")
+    caller = sys._getframe(1)
+    if caller.f_code.co_name == "<module>":  # so that its import does it again
+        _registering.setdefault(name, module_name(caller.f_globals.get("__name__", "__main__")))
     if (found := _operations.setdefault(name, operation)) != operation:
         raise UnknownNameError(f"operation={name!r} is registered already as {found}; choose another name")
 
@@ -96,8 +105,26 @@ def register_implementation(operation: str, name: str, implementation: str) -> N
     if (found := _implementations.setdefault((operation, name), implementation)) != implementation:
         taken = f"implementation={name!r} of {operation} is registered already as {found}"
         raise UnknownNameError(f"{taken}; choose another name")
-    for forget in on_registered if is_new else ():
-        forget()
+    if is_new:
+        _tell_registered(operation)
+
+
+def redefine(operation: str, reference: str) -> None:
+    """Forget what the attributes of a reference were loaded as: it is defined again under its name, as in a notebook.
+
+    Until now the objects from before were served to all who ask by name.
+    """
+    stale = [path for path in list(_loaded) if path.startswith(f"{reference}.")]
+    for path in stale:
+        _loaded.pop(path, None)
+    if stale:
+        forget_sources()
+        _tell_registered(operation)
+
+
+def _tell_registered(operation: str) -> None:
+    for forget in on_registered:
+        forget(operation)
 
 
 def _why_no_name(name: str) -> str | None:
@@ -172,7 +199,7 @@ def read_workloads(
     found = []
     for each in shapes if isinstance(shapes, Iterable) and not isinstance(shapes, str) else [shapes]:
         given, shape = each if isinstance(each, tuple) and len(each) == 2 else (None, each)
-        if isinstance(given, str):
+        if given is not None and not isinstance(given, Operation):
             given = get_operation(given)
         if not isinstance(shape, Shape):
             raise UsageError(f"shapes={shape!r} is of type {type(shape).__name__}; expected a shape, or several")
@@ -249,16 +276,33 @@ def load_baselines(operation: str) -> Sequence[Baseline]:
 
 def operation_reference(name: str) -> str:
     """Return the reference of an operation, for another process to register."""
+    require_text("operation", name, "flash_attention")
     known = _all_operations()
     if name not in known:
-        names, others = ", ".join(sorted(known)), "autotune.register, on the command line --import MODULE, adds others"
+        names, others = (
+            ", ".join(sorted(known)),
+            "autotune.register, on the command line --import or --kernel, adds others",
+        )
         raise UnknownNameError(f"operation={name!r} is unknown; registered: {names}; {others}")
     return known[name]
+
+
+def decorated_kernel(operation: str) -> str:
+    """Return the place of the kernel that an operation stands for, ``"module:name"``, or "" for one that is none."""
+    reference = _operations.get(operation, "")
+    return reference.removesuffix(KERNELS) if reference.endswith(KERNELS) else ""
+
+
+def registering_module(operation: str) -> str:
+    """Return the module whose import registers an operation; "" for ours, and for those of installed packages."""
+    module = _registering.get(operation, "")
+    return "" if module == "__main__" else module
 
 
 def implementation_reference(operation: str, name: str) -> str:
     """Return the reference of an implementation, for another process to register."""
     operation_reference(operation)
+    require_text("implementation", name, "triton")
     known = _all_implementations()
     if (operation, name) not in known:
         raise UnknownNameError(
@@ -340,15 +384,22 @@ def _object_of(owner: type) -> Any:
     return owner()
 
 
-@cache
 def _load(path: str) -> Any:
+    if path not in _loaded:
+        _loaded[path] = _resolve(path)
+    return _loaded[path]
+
+
+def _resolve(path: str) -> Any:
     module, _, attributes = path.partition(":")
     try:
         return reduce(_attribute, attributes.split("."), _module(module))
     except (Exception, SystemExit) as error:  # of a package of somebody else's, which may raise anything
         if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "triton"):
             raise missing_package(error.name) from None
-        text = f"reference={path!r} cannot be loaded: {one_line(error)}; expected {EXPECTED}"
+        text = f"reference={path!r} cannot be loaded: {one_line(error)}"
+        if not isinstance(error, AutotuneError):  # which says itself what it expected
+            text += f"; expected {EXPECTED}"
         raise UnknownNameError(text) from error
 
 

@@ -43,6 +43,11 @@ def values_getter(names: tuple[str, ...]) -> Callable[[object], tuple[Any, ...]]
     return lambda owner: tuple([getattr(owner, name) for name in names])
 
 
+@cache
+def _family_getter(shape_class: "type[Shape]") -> Callable[[object], tuple[Any, ...]]:
+    return values_getter(shape_class.FAMILY)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """Base of all shapes: plain, hashable, its fields are table columns.
@@ -74,7 +79,7 @@ class Shape:
 
     def family(self) -> tuple[object, ...]:
         """Return the values of ``FAMILY``, which a neighbour must share exactly."""
-        return values_getter(self.FAMILY)(self)
+        return _family_getter(type(self))(self)  # type: ignore[arg-type]  # a class can be hashed
 
     def coordinates(self) -> tuple[float, ...]:
         """Place the shape among its family: log2 of the sizes that may differ, those of integers by default."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Final
 
+from autotune.registry import decorated_kernel, registering_module
 from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.varlen_shape import VarlenShape
 
@@ -39,7 +40,7 @@ def tuning_command(operation: str, shape: Shape) -> str:
         if shape_text(shape) is None:
             return f"autotune.tune({shape!r}, operation={operation!r})"
         return f"autotune search {operation_options(operation, shape, is_exact=True)}"
-    words = ["autotune", "search", *(() if operation == "flash_attention" else ("--operation", operation))]
+    words = ["autotune", "search", *(() if operation == "flash_attention" else (naming_options(operation),))]
     for name, value in fields.items():
         if name == "head_dim_v" or (name in FOLLOWS and value == fields[FOLLOWS[name]]):
             continue
@@ -60,9 +61,22 @@ def operation_options(operation: str, shape: Shape, *, is_exact: bool = False) -
         >>> operation_options("paged_decode", PagedShape(batch=1, heads=8, max_context=512, head_dim=64))
         '--operation paged_decode'
     """
-    named = f"--operation {shlex.quote(operation)}"
+    named = naming_options(operation)
     is_usual = type(shape) in OPTIONS and not is_exact
     return named if is_usual else f"{named} --shape {shlex.quote(shape_text(shape) or '...')}"
+
+
+def naming_options(operation: str) -> str:
+    """Return a command's options that name an operation: one of the user's by its kernel, or with what registers it.
+
+    Example:
+        >>> naming_options("paged_decode")
+        '--operation paged_decode'
+    """
+    if kernel := decorated_kernel(operation):
+        return f"--kernel {shlex.quote(kernel)}"
+    module = registering_module(operation)
+    return f"{f'--import {shlex.quote(module)} ' if module else ''}--operation {shlex.quote(operation)}"
 
 
 def shape_text(shape: Shape) -> str | None:

@@ -7,11 +7,11 @@ from time import perf_counter
 from typing import Any, Final
 
 from autotune import platforms
-from autotune.device import Device
+from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import Rung, TunedKernel, device_by_name, pick_for_device
 from autotune.dispatch.events import ahead, watch_compiles
 from autotune.dispatch.kernel import Alternative, load_binaries
-from autotune.errors import MissingDependencyError, UnknownNameError, is_toolchain_refusal, one_line
+from autotune.errors import MissingDependencyError, UnknownNameError, is_toolchain_refusal, one_line, require_text
 from autotune.executor.compile_pool import COMPILE_SECONDS, SERVER_SECONDS, CompilePool
 from autotune.operation import Operation
 from autotune.registry import Workload, get_implementation, read_workloads
@@ -78,6 +78,8 @@ def warm(
         >>> autotune.seal()
     """
     workloads = read_workloads(shapes, operation)
+    if device is not None:
+        require_text("device", device, NVIDIA_H200.name)
     here = platforms.current_device() if platforms.has_gpu() else None
     if here is None and device is None:
         raise MissingDependencyError(platforms.NO_GPU)

@@ -6,6 +6,9 @@ argument stands for I. Each process sees its GPU alone and has its share of the 
     python -m benchmarks.every_gpu record grid --missing --minutes 9 --store $OUT/store --results $OUT/{gpu}
     python -m benchmarks.every_gpu served_regret --drawn 60 --minutes 9 --store $OUT/store
 
+A search needs none of this: ``autotune search --gpus all`` hands out shapes as GPUs become free, and all cores compile
+for whichever waits (``benchmarks.two_gpus`` compares that with one GPU). Here each process is a whole benchmark.
+
 Lines are printed as they come, behind the number of their GPU. Exits with the greatest code of all.
 """
 

@@ -13,7 +13,7 @@ import pytest
 
 from autotune import implementation
 from autotune.errors import UsageError
-from autotune.implementation import Implementation, installed_version, source_hash
+from autotune.implementation import Implementation, forget_sources, installed_version, source_hash
 from autotune.search_spaces.flash_attention.flex import IMPLEMENTATION as FLEX
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION as GLUON
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
@@ -219,8 +219,8 @@ def test_without_sources_all_that_the_kernel_imports_of_its_package_counts(
     mine = replace(IMPLEMENTATION, kernel="mine.kernel:KERNEL", sources=(), entry=())
     before = mine.source_hash
     (tmp_path / "mine" / "other.py").write_text("A = 2")
-    source_hash.cache_clear()  # of what a process reads once
+    forget_sources()  # of what a process reads once
     assert mine.source_hash == before
     (tmp_path / "mine" / "rows.py").write_text("STEP = 2")
-    source_hash.cache_clear()
+    forget_sources()
     assert mine.source_hash != before

@@ -10,6 +10,7 @@ import pytest
 from autotune.correctness import Verdict
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel
+from autotune.errors import SearchError
 from autotune.search import Confirmation
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.table import Store, export
@@ -101,6 +102,21 @@ def test_a_gpu_refutes_what_fails_and_keeps_apart_what_it_gave_no_verdict_on(
     found = bring(tables, executor=NewerGpu({SLOWER: status}))
     assert [each.verdict for each in found.checked] == [verdict]
     assert Store(tables.home).trials("flash_attention") == []
+
+
+def test_a_problem_that_cannot_be_opened_is_passed_over(tables: Tables) -> None:
+    class SmallGpu(NewerGpu):
+        def collect(self, timeout: float | None = None) -> Outcome | None:
+            if self.shape == sample.shape(4096):
+                raise SearchError("the inputs of flash_attention cannot be made on this GPU: out of memory")
+            return super().collect(timeout)
+
+    trials = [sample.trial(sample.shape(seq), SLOWER, race_id="theirs") for seq in (4096, 1024)]
+    found = bring(tables, *trials, executor=SmallGpu({SLOWER: 1.0}))
+    verdicts = {each.trial.shape: (each.verdict, each.how) for each in found.checked}
+    assert verdicts[sample.shape(1024)][0] == "confirmed"
+    verdict, how = verdicts[sample.shape(4096)]
+    assert (verdict, how.endswith("cannot be made on this GPU: out of memory")) == ("not confirmed", True)
 
 
 def test_a_gpu_of_another_architecture_leaves_it_to_the_cpu(tables: Tables) -> None:

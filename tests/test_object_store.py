@@ -50,7 +50,7 @@ if __name__ == "__main__":
                 print(repr(error), repr(error.__context__), repr(error.__cause__))
     assert message
     place.end(AttemptEnd(task="ab12", token="f0", state="failed", seconds=1.0, message=message))
-    print(place, place.records(), place.part_names())
+    print(place, place.records(), place.folder.list("tables"))
     autotune.pull_tables(good)
     autotune.reload()
     shape = autotune.AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True)

@@ -15,7 +15,7 @@ FILES = {
     "mine/rows.py": "import os\n",
     "mine/late/deep.py": "",
     "mine/unused.py": "",
-    "alone.py": "import beside\n",
+    "alone.py": "import beside, mine.rows\n",  # a package beside is somebody else's
     "beside.py": "",
     "apart.py": "",
 }

@@ -10,6 +10,7 @@ import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel, reload
+from autotune.errors import SearchError
 from autotune.executor import Baselines, Race
 from autotune.operation import Operation
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
@@ -130,6 +131,21 @@ def test_a_race_that_decides_nothing_keeps_the_winner(tables: Tables, is_contend
     assert (found.verdict, found.winner) == ("kept", None)
     assert ("another process" if is_contended else "compile_error refused") in found.failure
     assert get_kernel(sample.shape(), device="NVIDIA H200").config == sample.FAST
+
+
+def test_a_problem_that_cannot_be_opened_keeps_its_winner_and_the_others_are_raced(tables: Tables) -> None:
+    class SmallGpu(NewerGpu):
+        def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
+            if self.shape == sample.shape(4096):
+                raise SearchError("the inputs of flash_attention cannot be made on this GPU: out of memory")
+            return super().race(candidates, seconds=seconds, baselines=baselines)
+
+    shapes = [sample.shape(4096), sample.shape(1024)]
+    Store(tables.home).append([sample.trial(each, race_id=str(each)) for each in shapes])
+    found = {each.outdated.shape: each for each in run(tables, SmallGpu({sample.FAST: 100.0}))}
+    assert found[sample.shape(1024)].verdict == "stamped"
+    assert found[sample.shape(4096)].verdict == "kept"
+    assert "out of memory" in found[sample.shape(4096)].failure
 
 
 def test_shipped_winners_are_raced_again_and_others_are_not(tables: Tables) -> None:

@@ -219,6 +219,8 @@ def test_a_shape_of_several_that_fails_is_a_result(monkeypatch: pytest.MonkeyPat
             "seq_q=9",
         ),
         ({"must_measure": True}, MissingDependencyError, "no GPU is visible"),
+        ({"must_measure": True, "must_replay": True}, UsageError, "must_replay=True is not allowed with must_measure"),
+        ({"gpus": "all", "must_replay": True}, UsageError, "must_replay=True is not allowed with gpus='all'"),
         ({"store": "/tmp/x"}, UsageError, "store='/tmp/x' is of type str; expected a Store"),
         ({"trials": 0, "budget": None}, UsageError, "trials=0 is not allowed; expected an integer from 1"),
         ({"trials": 0, "budget": 10}, UsageError, "trials=0 is not"),
@@ -361,7 +363,7 @@ def test_two_processes_tune_on_one_home_at_once(tmp_path: Path) -> None:
 def test_docstring_of_each_event_is_there() -> None:
     """The protocol of progress is documented where it is declared."""
     events = [name for name in vars(Observer) if name.startswith("on_")]
-    assert len(events) == 14
+    assert len(events) == 16
     assert all(getattr(Observer, name).__doc__ for name in events)
 
 

@@ -95,3 +95,27 @@ def test_tensors_on_the_second_gpu_are_computed_there() -> None:
         )
         assert (found[row, None].double() - expected).abs().max().item() < 0.02
     assert torch.cuda.current_device() == 0
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="it needs two GPUs")
+def test_two_gpus_search_side_by_side_and_the_last_together(home: Path) -> None:
+    shapes = [SHAPE, AttentionShape(batch=2, heads=8, seq_q=512, head_dim=64, causal=True)]
+    shapes.append(AttentionShape(batch=2, heads=8, seq_q=640, head_dim=64, causal=True))
+    found = tune(shapes, gpus=[0, 1], budget=30, trials=24)
+    assert found.failures == ()
+    assert [(use.index, use.dropped) for use in found.gpus] == [(0, ""), (1, "")]
+    assert all(use.busy > 0.0 for use in found.gpus)
+    rows = Store(home).trials("flash_attention")
+    assert len({row.worker for row in rows if row.stage is Stage.SCREEN}) >= 2
+    for shape in shapes:
+        raced = [row for row in rows if row.stage is Stage.RACE and row.shape == shape]
+        assert len({row.race_id for row in raced}) == len({(row.race_id, row.worker) for row in raced})
+        assert get_kernel(shape).provenance.rung == "exact"
+    assert not any(row.outcome.conditions.contended for row in rows)  # a worker computes on its own GPU alone
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="it needs two GPUs")
+def test_the_second_gpu_alone_searches(home: Path) -> None:
+    found = tune(SHAPE, gpus=[1], budget=20)
+    assert found.results[0].winner is not None
+    assert [use.index for use in found.gpus] == [1]

@@ -23,6 +23,7 @@ from autotune.shape import Shape
 from autotune.space import Config, Space
 from autotune.table import Outsider, Store, home, shipped_sweeps, shipped_winners, warn_damaged
 from autotune.trial import Candidate, Policy
+from autotune.tuning_command import naming_options
 from autotune.units import count_text
 
 
@@ -69,7 +70,7 @@ def explain(
         data.append(explanation_data(found))
     if outsiders:
         rows = count_text(len(outsiders), "row")
-        lists = f"`autotune show --all --operation {operation.name} --implementation {chosen}` lists"
+        lists = f"`autotune show --all {naming_options(operation.name)} --implementation {chosen}` lists"
         console.print(f"note      outside today's space: {rows} of {chosen}, which {lists}")
     if as_json:
         print_json(data)

@@ -8,6 +8,7 @@ from typing import Final
 
 from autotune.cli.stored import no_winners_text, read_winners
 from autotune.console.command import command, option
+from autotune.console.kernel_option import operation_options
 from autotune.console.options import device_option, json_option, output_option, tables_option
 from autotune.console.shape_options import OPERATION
 from autotune.errors import AutotuneError, TableError, UnknownNameError, UsageError
@@ -24,7 +25,7 @@ ENGINE: Final = "vllm"
 
 
 @command("export")
-@option("--operation", help="What is computed.", default_text=f"{OPERATION}; a sweep is found by its name")
+@operation_options(default_text=f"{OPERATION}; a sweep is found by its name")
 @option(
     "--format",
     "form",

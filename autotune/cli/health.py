@@ -35,6 +35,7 @@ from autotune.table import (
 from autotune.table.roots import SITE, extra_roots
 from autotune.table.store import CLOSE
 from autotune.tuning import why_unwritable
+from autotune.tuning_command import naming_options
 from autotune.units import count_text
 
 # No index has the distribution: its extras are installed from the source.
@@ -212,7 +213,7 @@ def _outside_rows() -> Answer:
         return True, "every row is of today's spaces"
     example = f"{found[0].where}, row {found[0].row}: {found[0].reason}"
     owners = sorted({each.operation for each in found} & set(operation_names()))
-    lists = "".join(f"; `autotune show --all --operation {name}` lists them" for name in owners)
+    lists = "".join(f"; `autotune show --all {naming_options(name)}` lists them" for name in owners)
     return True, f"{count_text(len(found), 'row')} kept and never served, for example {example}{lists}"
 
 

@@ -11,17 +11,19 @@ from rich.live import Live
 from rich.text import Text
 
 from autotune.cli.confirmed import compiled_text, confirmation_lines, why_uncompiled
-from autotune.cli.results import ending_line, interruption_line, is_of_several, result_lines
+from autotune.cli.results import ending_line, interruption_line, is_of_several, result_lines, served_lines
 from autotune.console.shape_options import OPERATION
 from autotune.console.winners import candidate_text, status_text
 from autotune.device import Device
 from autotune.dispatch import MAX_DISTANCE
 from autotune.errors import AutotuneError
+from autotune.executor.several_gpus import GpuUse
 from autotune.operation import Operation
 from autotune.registry import get_implementation
 from autotune.search import Confirmation, Observer, SearchResult
 from autotune.shape import Shape
 from autotune.trial import Candidate, Outcome, Status, Trial
+from autotune.tuning_command import naming_options
 from autotune.units import count_text
 
 PLAIN_EVERY = 10  # trials between two plain lines, where nothing better was found
@@ -41,6 +43,7 @@ class Progress(Observer):
         self._started = time.monotonic() if started is None else started
         self._is_replay = self._are_several = False
         self._live: Live | None = None
+        self._prefix = ""  # of each line, where several GPUs search at once
         self._reset()
 
     def __enter__(self) -> "Progress":
@@ -60,7 +63,19 @@ class Progress(Observer):
             self._live = None
 
     def _print(self, *lines: str) -> None:
-        self._console.print(*lines, sep="\n")
+        self._console.print(*(f"{self._prefix}{line}" for line in lines), sep="\n")
+
+    def of_gpu(self, index: int) -> "Progress":
+        """Return the progress of the searches on one of several GPUs: plain lines that begin with its index."""
+        progress = Progress(self._console, self._seconds, self._started)
+        progress._prefix = f"[{index}] "
+        return progress
+
+    def on_gpu_dropped(self, index: int, reason: str) -> None:
+        self._print(f"dropped   GPU {index}: {reason}; the others continue its search")
+
+    def on_gpus(self, uses: Sequence[GpuUse]) -> None:
+        self._print(*(f"gpu       {use}" for use in uses))
 
     def on_replay(self, device: Device, *, compiles: bool) -> None:
         self._is_replay, self._started = True, time.monotonic()  # nothing was begun for it before
@@ -90,7 +105,7 @@ class Progress(Observer):
             configs += f" ({', '.join(f'{count} of {name}' for name, count in valid.items())})"
         again = f", {resumed} known from an earlier run; best {self._best_text()}" if resumed else ""
         self._print(f"{operation.name}: {shape}", f"{configs}{again}")
-        if self._console.is_terminal:
+        if self._console.is_terminal and not self._prefix:
             self._live = Live(console=self._console, refresh_per_second=8, transient=True)
             self._live.start()
 
@@ -153,14 +168,14 @@ class Progress(Observer):
     def on_saved(self, result: SearchResult, folder: Path) -> None:
         replayed = "a replay: where a measured row ships for the shape, that one is served and shown"
         name = result.operation.name
-        of = "" if name == OPERATION else f" --operation {name}"
+        of = "" if name == OPERATION else f" {naming_options(name)}"
         note = replayed if self._is_replay else f"`autotune show{of}` lists it"
-        self._print(f"saved     {folder} ({note})\n")
+        self._print(*(served_lines(result) if self._is_replay else ()), f"saved     {folder} ({note})\n")
 
     def on_failure(self, shape: Shape, error: AutotuneError) -> None:
         self._stop_live()
         self._started = time.monotonic()
-        self._print(f"failed    {error}\n")
+        self._print(*_indented("failed", str(error)), "")
 
     def on_interrupted(self, result: SearchResult | None) -> None:
         self._stop_live()
@@ -188,6 +203,12 @@ class Progress(Observer):
             return "none yet"
         best = candidate_text(self._best.candidate, of_several=self._are_several)
         return f"{self._best.timing.median_us:.1f} us, {best}"
+
+
+def _indented(title: str, text: str) -> list[str]:
+    """Return a text of several lines, such as a compiler's, behind its title: no line of it passes for one of ours."""
+    lines = text.splitlines() or [""]
+    return [f"{name:10}{line}" for name, line in zip([title, *[""] * len(lines)], lines, strict=False)]
 
 
 def _winner_of(result: SearchResult) -> Trial:

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.console import winners
 from autotune.console.winners import candidate_data, candidate_text, trial_data, verdict
+from autotune.dispatch import pick_for_device
 from autotune.trial import Stage, Trial
-from autotune.units import count_text, timing_text
+from autotune.units import count_text, time_text, timing_text
 
 if TYPE_CHECKING:
     from autotune.search import ImplementationResult, SearchResult
@@ -102,6 +103,18 @@ def _answered_by_screening(result: "SearchResult") -> list[str]:
     if winner.timing not in screened:
         return []
     return ["baseline  not known: the recording raced other finalists, so the times here are those of its screening"]
+
+
+def served_lines(result: "SearchResult") -> list[str]:
+    """Return the line on the measured row that is served in place of a replay's winner, with the time that it has."""
+    assert result.winner is not None
+    served = pick_for_device(result.shape, result.winner.device, result.operation.name).provenance
+    row = served.row
+    if row is None or row.timing is None or (row.shape, row.executor) != (result.shape, "gpu"):
+        return []
+    config = "the same config" if row.candidate == result.winner.candidate else str(row.candidate)
+    when = f"measured {row.started_at:%Y-%m-%d} ({served.origin} table)"
+    return [f"served    {time_text(row.timing.median_us)}, {when}, in place of this replay: {config}"]
 
 
 def result_data(result: "SearchResult", *, is_asked: bool = True) -> dict[str, Any]:

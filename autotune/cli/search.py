@@ -1,12 +1,15 @@
 """``autotune search`` and ``autotune sweep``: fill the tables."""
 
 import functools
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, get_args, get_type_hints
 
 from autotune import platforms
-from autotune.console.command import collected, command, integer, number, option
+from autotune.cli.grid_options import OF_GRIDS, GridOptions, grid_options
+from autotune.console.command import collected, command, integer, number, option, typed_options
 from autotune.console.options import (
     PATH,
     device_option,
@@ -20,7 +23,7 @@ from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.console.shapes import Problem, Wanted, describe, describe_model, require_none
 from autotune.errors import UnknownNameError, UsageError
 from autotune.executor.head_start import head_start
-from autotune.executor.settings import Settings
+from autotune.executor.settings import GpuNames, Settings
 from autotune.trial import Policy
 
 DEFAULT_TRIALS, DEFAULT_BUDGET = 120, "60s"
@@ -82,6 +85,14 @@ settings_options: Final = collected(
 @option("--sampler", help="Proposes configs: gp, tpe, random or exhaustive.", default_text="gp")
 @option("--seed", type=integer(0, 2**32 - 1), default=0, help="Seed of the study.")
 @implementation_option()
+@option(
+    "--gpus",
+    metavar="LIST",
+    help=(
+        "Search on several GPUs of one kind at once: all, or 0,1,... as torch counts them. Each takes a shape; where "
+        "fewer are left they screen one together. With --json the parts of the GPUs are printed beside the results."
+    ),
+)
 @option("--target", help="Also compile the finalists for sm_80, gfx942, A100, ...")
 @option("--from-misses", is_flag=True, help="Tune the shapes that get_kernel noted as missed.")
 @option("--densify", is_flag=True, help="Tune only what is served far from the best, or nobody knows how near.")
@@ -91,6 +102,7 @@ settings_options: Final = collected(
 @tables_option
 @json_option
 @settings_options
+@grid_options
 @shape_options()
 def search(
     trials: int | None,
@@ -98,6 +110,7 @@ def search(
     sampler: str | None,
     seed: int,
     implementations: tuple[str, ...],
+    gpus: str | None,
     target: str | None,
     from_misses: bool,
     densify: bool,
@@ -107,6 +120,7 @@ def search(
     tables: Path | None,
     as_json: bool,
     settings: Settings,
+    grid: GridOptions | None,
     shape: ShapeOptions,
 ) -> None:
     """Search the fastest correct config for each shape and save it.
@@ -120,7 +134,16 @@ def search(
     With --densify the shapes, or without any the missed ones, are looked up first. Those whose expected regret, or that
     of the same config in a race of a shape near by, is above --above are tuned, the largest first, then those of which
     nothing is known, as many as --budget has a minute for.
+
+    With --grid the tasks of a file are searched on a Ray cluster, each on a GPU of its device kind.
     """
+    if grid is not None:
+        require_none(shape, beside="--grid")
+        _require_no_others(typed_options())
+        from autotune.cli.grid_run import run_grid
+
+        run_grid(grid, as_json=as_json)
+        return
     if above is not None and not densify:
         raise UsageError(f"above={above!r} is the bound of --densify; name both or neither")
     bound = parse_share(ABOVE if above is None else above, "above")
@@ -138,8 +161,9 @@ def search(
     if target is not None:
         platforms.target_device(target)  # refuses an unknown one before a GPU is looked for
     usual = DENSIFY_BUDGET if densify else DEFAULT_BUDGET
-    seconds = parse_seconds(usual if budget is None else budget)
-    with head_start(settings, on_gpu=not (dry_run or densify)) as begun:  # --densify first looks all shapes up
+    seconds, wanted = parse_seconds(usual if budget is None else budget), parse_gpus(gpus)
+    is_one = wanted is None and not (dry_run or densify)  # --densify first looks all shapes up
+    with head_start(settings, on_gpu=is_one) as begun:
         from autotune.cli.studies import SearchRequest, preview, run
         from autotune.search import DEFAULT_SAMPLER, SAMPLERS
 
@@ -156,6 +180,7 @@ def search(
             sampler=chosen,
             seed=seed,
             device=device,
+            gpus=wanted,
             settings=settings,
             target=target,
             tables=tables,
@@ -173,6 +198,22 @@ def search(
             preview(request)
         else:
             run(request, begun)
+
+
+def parse_gpus(text: str | None) -> GpuNames | None:
+    """Return the GPUs that ``--gpus`` names.
+
+    Example:
+        >>> parse_gpus("0,2"), parse_gpus("all"), parse_gpus(None)
+        ((0, 2), 'all', None)
+    """
+    if text is None:
+        return None
+    if text == "all":
+        return "all"
+    if not re.fullmatch(r"\d+(,\d+)*", text):
+        raise UsageError(f"gpus={text!r} is not allowed; expected all, or indices as torch counts them, such as 0,1")
+    return tuple(map(int, text.split(",")))
 
 
 @command("sweep")
@@ -208,6 +249,14 @@ def sweep(
             as_json=as_json,
         )
         run(request, begun)
+
+
+def _require_no_others(typed: Mapping[str, object]) -> None:
+    """Raise UsageError for an option beside ``--grid`` that is none of grids."""
+    for name, value in typed.items():
+        if name not in OF_GRIDS:
+            allowed = "what is searched stands in the grid's file, and nodes measure in the usual way"
+            raise UsageError(f"{name}={value!r} and --grid exclude each other; {allowed}")
 
 
 def _noted(wanted: Wanted, as_json: bool) -> list[Problem]:

@@ -6,8 +6,10 @@ from typing import Any
 
 from autotune.cli.stored import no_winners_text, read_outsiders, read_winners
 from autotune.console.command import command, option
-from autotune.console.options import device_option, implementation_option, json_option, operation_option, tables_option
+from autotune.console.kernel_option import operation_options
+from autotune.console.options import device_option, implementation_option, json_option, tables_option
 from autotune.console.output import make_console, print_json, print_sheet
+from autotune.console.shape_options import OPERATION
 from autotune.console.winners import is_limited_by_memory, policy_text, speed_up, trial_data
 from autotune.sheets import Sheet, rate, ratio, text, time
 from autotune.table import Outsider
@@ -15,7 +17,7 @@ from autotune.trial import Trial
 
 
 @command("show")
-@operation_option
+@operation_options(default=OPERATION)
 @implementation_option("all")
 @option("--all", "with_outsiders", is_flag=True, help="Also list the rows that are not of today's space, and why.")
 @device_option("all")

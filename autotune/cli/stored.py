@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from autotune import platforms
 from autotune.console.options import NOT_WRITTEN
-from autotune.console.shape_fields import placeholder
-from autotune.console.shapes import KINDS
+from autotune.console.shapes import form_options
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import find_named
 from autotune.errors import UnknownNameError, UsageError
@@ -71,11 +70,10 @@ def no_winners_text(operation: str, implementations: Sequence[str]) -> str:
     is_replayed = any(not names or sweep.implementation in implementations for sweep in sweeps)
     where = "" if is_replayed else " on a GPU"
     chosen, among = (f" --implementation {names}", f" --among {names}") if names else ("", "")
-    shape_class = get_operation(operation).shape_class
-    shape = "" if shape_class in KINDS else f" --shape {placeholder(shape_class)}"
+    asked = form_options(operation)
     return (
-        f"no winners of {subject} yet: `autotune search --operation {operation}{chosen}{shape}`{where} finds some; "
-        f"`autotune lookup --operation {operation}{among}{shape}` says what is served"
+        f"no winners of {subject} yet: `autotune search {asked}{chosen}`{where} finds some; "
+        f"`autotune lookup {asked}{among}` says what is served"
     )
 
 

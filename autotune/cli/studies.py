@@ -18,6 +18,7 @@ from autotune.errors import AutotuneError, SearchError, UsageError
 from autotune.executor.compile_pool import limit_jobs
 from autotune.executor.head_start import HeadStart
 from autotune.executor.select import ExecutorInfo, Settings, describe_executor
+from autotune.executor.settings import GpuNames
 from autotune.search import Limits, Sampler
 from autotune.search.plan import SearchPlan, make_plan
 from autotune.search.session import why_skipped
@@ -37,6 +38,7 @@ class SearchRequest:
     sampler: Sampler
     seed: int = 0
     device: str | None = None
+    gpus: GpuNames | None = None
     settings: Settings
     must_measure: bool = False
     target: str | None = None
@@ -93,7 +95,9 @@ def run(request: SearchRequest, begun: HeadStart) -> Tuning:
     with Progress(console, request.budget, begun.started) as progress:
         found = tune(**passed, store=store, observer=progress, begun=begun)
     if request.as_json:
-        print(json.dumps(_data(found), indent=2))
+        results = _data(found)
+        data = results if request.gpus is None else {"results": results, "gpus": [asdict(each) for each in found.gpus]}
+        print(json.dumps(data, indent=2))
     if found.interrupted:
         interrupts.stop()
     if found.failures:

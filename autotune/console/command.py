@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from autotune.console import interrupts
-from autotune.errors import UsageError, one_line
+from autotune.errors import AutotuneError, UsageError, one_line
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
 
 OWN: Final = "Options"  # the section of a command's own options
+IMPORTED: Final = f"{__name__}.imported"  # a key of click's, which several libraries may share
 
 
 class Option(click.Option):
@@ -93,17 +94,37 @@ def import_from_here() -> None:
         sys.path.insert(0, here)
 
 
-def _import_modules(context: click.Context, parameter: click.Parameter, names: Sequence[str]) -> None:
-    """Import modules by name, from the current folder, too; UsageError for one that cannot be imported."""
-    if not names or context.resilient_parsing:  # which completion sets
-        return
+def import_module(name: str, given: str) -> None:
+    """Import a module, from the current folder, too; UsageError, with what was ``given``, where it cannot be."""
     import_from_here()
+    try:
+        importlib.import_module(name)
+    except (Exception, SystemExit) as error:  # of a module of the user's, which may raise anything
+        text = f"{given} cannot be imported: {one_line(error)}"
+        if not isinstance(error, AutotuneError):  # which says itself what it expected
+            text += "; expected a module such as my_package.register, installed or below this folder"
+        raise UsageError(text) from error
+
+
+def _import_modules(context: click.Context, parameter: click.Parameter, names: Sequence[str]) -> None:
+    if context.resilient_parsing:  # which completion sets
+        return
     for name in names:
-        try:
-            importlib.import_module(name)
-        except (Exception, SystemExit) as error:  # of a module of the user's, which may raise anything
-            expected = "expected a module such as my_package.register, installed or below this folder"
-            raise UsageError(f"--import={name!r} cannot be imported: {one_line(error)}; {expected}") from error
+        import_module(name, f"--import={name!r}")
+    context.meta[IMPORTED] = tuple(names)
+
+
+def imported_modules() -> tuple[str, ...]:
+    """Return the modules that ``--import`` named, for another process to import, too; none outside a command."""
+    context = click.get_current_context(silent=True)
+    return () if context is None else context.meta.get(IMPORTED, ())
+
+
+def typed_options() -> dict[str, Any]:
+    """Return the options of the command under way that were typed, by their names, with their values."""
+    context = click.get_current_context()
+    typed = click.core.ParameterSource.COMMANDLINE
+    return {name: value for name, value in context.params.items() if context.get_parameter_source(name) is typed}
 
 
 class Command(click.Command):

@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM: both interrupt a command in the same way, and its exit code tells them apart."""
 
+import itertools
 import os
 import signal
 import sys
@@ -12,12 +13,24 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _received: int = signal.SIGINT
 
 
+def is_command() -> bool:
+    """Return True in a process of the command, even while it still imports this package, and nowhere else."""
+    started = (getattr(sys, "argv", None) or [""])[0]  # "-m" while ``python -m`` looks for its module
+    is_module = started == "-m" and ("-m", "autotune") in itertools.pairwise(sys.orig_argv)
+    return is_module or os.path.basename(started) in ("autotune", "autotune.exe")
+
+
 def leave_at_once() -> None:
     """Let Ctrl-C and SIGTERM end this process silently: while it imports, before there are results.
 
     An exception that a signal raises inside an import is a long traceback, and some modules swallow or replace it.
     """
     _handle(_leave)
+
+
+def stop_at_once() -> NoReturn:
+    """End this process as ``leave_at_once`` lets Ctrl-C do."""
+    _leave(signal.SIGINT, None)
 
 
 def listen() -> None:

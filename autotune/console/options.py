@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from autotune.console.command import Decorator, option
-from autotune.console.shape_options import OPERATION
 from autotune.device import Device
 from autotune.errors import InvalidConfigError, UsageError
 from autotune.space import Config, Space, Value
@@ -38,7 +37,6 @@ PATH: Final = LocalPath()
 NOT_WRITTEN: Final = "no folder as `autotune search --tables` writes it, with files that are named by their SHA-256"
 
 json_option: Final = option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
-operation_option: Final = option("--operation", default=OPERATION, help="What is computed.")
 tables_option: Final = option(
     "--tables", metavar="FOLDER", type=PATH, help="Folder of the tables.", default_text="$AUTOTUNE_HOME"
 )

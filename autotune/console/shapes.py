@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple
 
-from autotune.console.command import flag_of, import_from_here
-from autotune.console.shape_fields import fields_text, operation_of, parse_shapes
+from autotune.console.command import flag_of
+from autotune.console.kernel_option import named_operation
+from autotune.console.shape_fields import fields_text, operation_of, parse_shapes, placeholder
 from autotune.console.shape_options import (
     BATCH,
     CONTEXT,
@@ -23,9 +24,9 @@ from autotune.console.shape_options import (
 from autotune.errors import InvalidShapeError, UsageError
 from autotune.models import ModelShape, find_model
 from autotune.operation import Operation
-from autotune.registry import get_operation, load_reference, operation_names
+from autotune.registry import get_operation, operation_names
 from autotune.shape import AttentionShape, PagedShape, Shape
-from autotune.tuning_command import OPTIONS
+from autotune.tuning_command import OPTIONS, naming_options
 from autotune.varlen_shape import VarlenShape
 
 
@@ -124,6 +125,13 @@ def kind_of(operation: Operation[Any]) -> Kind:
     return KINDS[operation.shape_class]
 
 
+def form_options(operation: str) -> str:
+    """Return a command's options that name an operation, and the form of a shape where its sizes have no default."""
+    shape_class = get_operation(operation).shape_class
+    shape = "" if shape_class in KINDS else f" --shape {placeholder(shape_class)}"
+    return f"{naming_options(operation)}{shape}"
+
+
 Problem = tuple[Operation[Any], Shape]
 
 # The operations that serve a model, by phase: `search --model NAME` tunes all of them.
@@ -162,7 +170,7 @@ def describe(options: ShapeOptions) -> Wanted:
     operation = get_operation(OPERATION if options.operation is None else options.operation)
     _require_taken(options, [operation])
     model = named_model(options)
-    if model is not None and kind_of(operation).is_cached and (why := _why_not_cached(model)):
+    if model is not None and kind_of(operation).is_cached and (why := why_not_cached(model)):
         raise UsageError(f"model={options.model!r} {why}: {operation.name} cannot serve it")
     return _describe(operation, options, model)
 
@@ -175,7 +183,7 @@ def describe_model(options: ShapeOptions) -> Wanted:
         return describe(options)
     operations = {phase: get_operation(name) for phase, name in PHASES.items()}
     notes: tuple[str, ...] = ()
-    if why := _why_not_cached(model):
+    if why := why_not_cached(model):
         operations = {phase: found for phase, found in operations.items() if not kind_of(found).is_cached}
         notes = (f"{model.name} {why}: only its {' and '.join(operations)} is tuned",)
     _require_taken(options, operations.values())
@@ -193,21 +201,8 @@ def describe_model(options: ShapeOptions) -> Wanted:
 
 
 def _with_kernel(options: ShapeOptions) -> ShapeOptions:
-    """Return the options with a kernel's operation in its place, which importing its module registers."""
-    if options.kernel is None:
-        return options
-    if options.operation is not None:
-        raise UsageError(f"--kernel={options.kernel!r} and --operation exclude each other; leave one out")
-    import_from_here()
-    expected = "expected a kernel under @autotune.tuned(...), such as my_package.kernels:rmsnorm"
-    try:
-        operation = load_reference(f"{options.kernel}.operation")
-    except UsageError as error:
-        why = "is no reference" if error.__cause__ is None else f"cannot be imported: {error.__cause__}"
-        raise type(error)(f"--kernel={options.kernel!r} {why}; {expected}") from error
-    if not isinstance(operation, Operation):
-        raise UsageError(f"--kernel={options.kernel!r} has no operation; {expected}")
-    return replace(options, kernel=None, operation=operation.name)
+    """Return the options with a kernel's operation in its place."""
+    return replace(options, kernel=None, operation=named_operation(options.operation, options.kernel))
 
 
 def _by_fields(options: ShapeOptions, texts: Iterable[str]) -> Wanted:
@@ -326,7 +321,8 @@ def _require_fit(base: ModelShape, heads: int | None, kv_heads: int | None) -> N
         raise UsageError(f"kv_heads={kv_heads} does not divide the {their}; expected {expected}")
 
 
-def _why_not_cached(model: ModelShape) -> str | None:
+def why_not_cached(model: ModelShape) -> str | None:
+    """Return the reason why a model has no cache of keys and values; None for one that has."""
     if not model.causal:
         return "is not causal and has no cache"
     return "caches latents (MLA), not keys and values" if model.latent else None

@@ -1,14 +1,15 @@
 """A kernel's arguments for a shape, made from what ``inputs=`` and the signature say, or seen in a call."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
 
-from autotune.decorated.key_shapes import JOINT, KernelShape, dtype_name
+from autotune.decorated.key_shapes import JOINT, LARGEST, KernelShape, dtype_name
 from autotune.decorated.signature import Signature
-from autotune.errors import InvalidShapeError, UsageError
+from autotune.errors import InvalidShapeError, UsageError, one_line, suggestion
 
 Inputs = Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]
 STRIDE: Final = "stride"
@@ -78,7 +79,8 @@ class Maker:
     def _check_declared(self, inputs: Mapping[str, Any]) -> None:
         for name, said in inputs.items():
             if name not in self._wanted:
-                raise UsageError(f"inputs has {name!r}, which is no argument here; expected {', '.join(self._wanted)}")
+                expected = f"{suggestion(name, self._wanted)}; expected {', '.join(self._wanted)}"
+                raise UsageError(f"inputs has {name!r}, which is no argument here{expected}")
             unknown = [
                 each
                 for each in (said if isinstance(said, tuple) else ())
@@ -115,9 +117,14 @@ class Maker:
 
     def _call(self, shape: Any, device: str, seed: int) -> dict[str, Any]:
         assert callable(self._inputs)
-        with torch.device(device), torch.random.fork_rng(devices=[], enabled=device != "cuda"):
-            torch.manual_seed(seed)
-            made = dict(self._inputs(shape))
+        try:
+            with torch.device(device), torch.random.fork_rng(devices=[], enabled=device != "cuda"):
+                torch.manual_seed(seed)
+                made = dict(self._inputs(shape))
+        except RuntimeError as error:
+            if device != "meta":  # which has no memory to run out of
+                raise
+            raise UsageError(f"inputs({shape}) raised {one_line(error)}") from error
         missing = [name for name in self._wanted if name not in made and name not in self._signature.defaults]
         strange = [name for name in made if name not in self._wanted]
         if missing or strange:
@@ -133,6 +140,7 @@ class Maker:
         made: dict[str, Any] = {}
         for name in dtypes:
             sizes = [each if type(each) is int else getattr(shape, each) for each in _sizes(inputs[name])]
+            _check_sizes(f"inputs[{name!r}] of {shape}", sizes, dtypes[name])
             made[name] = _draw(name, sizes, dtypes[name], device, generator, data)
         strides = self._strides(inputs, made)
         for name in self._wanted:
@@ -198,6 +206,12 @@ def _spread(shape: KernelShape, names: Sequence[str]) -> dict[str, torch.dtype]:
         expected = f"expected one, or one for each of {', '.join(names)}"
         raise InvalidShapeError(f"dtypes={JOINT.join(words)!r} is not allowed; {expected}")
     return {name: getattr(torch, word) for name, word in zip(names, words, strict=True)}
+
+
+def _check_sizes(tensor: str, sizes: Sequence[int], dtype: torch.dtype) -> None:
+    if min(sizes, default=0) < 0 or math.prod(sizes) * dtype.itemsize > LARGEST:
+        expected = "expected 0 or more, and less than 2**63 bytes"
+        raise InvalidShapeError(f"{tensor}: sizes={tuple(sizes)} are not allowed; {expected}")
 
 
 def _plain(value: Any) -> Any:

@@ -1,15 +1,17 @@
 """``tuned``: reads what a user writes above a kernel, and refuses what it cannot use."""
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from autotune.decorated.agreement import check_configs, check_reference
 from autotune.decorated.call_arguments import Inputs
 from autotune.decorated.configs import make_configs
 from autotune.decorated.kernel import MODES, DecoratedKernel, Mode
 from autotune.decorated.pruned import Pruning
 from autotune.decorated.signature import Signature, read_signature
-from autotune.errors import UsageError
+from autotune.errors import UsageError, suggestion
 
 # Of Triton's decorator, with the reason why this one has no use for it.
 REFUSED: Final = {
@@ -110,6 +112,9 @@ def tuned(
             *(("key", key), ("reset_to_zero", zero), ("restore_value", restored), ("outputs", outputs or ())),
         ):
             _check_names(argument, names, signature)
+        check_configs("parameters" if configs is None else "configs", chosen.given, signature)
+        given = chosen.given | signature.heuristics
+        check_reference(reference, [each for each in signature.names if each not in given])
         return DecoratedKernel(
             kernel,
             signature,
@@ -138,7 +143,10 @@ def tuned(
 def _check_others(others: Mapping[str, Any]) -> None:
     for name, value in others.items():
         if name not in ACCEPTED and name not in REFUSED:
-            raise UsageError(f"{name} is no argument of tuned; of Triton's it also accepts {', '.join(ACCEPTED)}")
+            taken = [
+                each for each, kind in inspect.signature(tuned).parameters.items() if kind.kind != kind.VAR_KEYWORD
+            ]
+            raise UsageError(f"{name} is no argument of tuned{suggestion(name, taken)}; expected {', '.join(taken)}")
         if name in REFUSED and value is not None:
             raise UsageError(f"{name}={value!r} is not allowed: {REFUSED[name]}; leave it out")
         if value:
@@ -157,7 +165,8 @@ def _check_names(argument: str, names: Any, signature: Signature) -> None:
     for each in names:
         if each not in signature.names:
             allowed = ", ".join(signature.names)
-            raise UsageError(f"{argument} has {each!r}, no parameter of {signature.function.__name__}: {allowed}")
+            kernel = f"{signature.function.__name__}{suggestion(each, signature.names)}"
+            raise UsageError(f"{argument} has {each!r}, no parameter of {kernel}: {allowed}")
 
 
 def _read_key(key: Sequence[str] | Mapping[str, type], signature: Signature) -> dict[str, type]:

@@ -1,7 +1,5 @@
 """The object that ``@autotune.tuned`` leaves in a kernel's place: it launches as Triton's autotuner does."""
 
-import threading
-import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
@@ -11,19 +9,20 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from autotune import platforms
 from autotune.decorated.call_arguments import Inputs, Maker, dtypes_of, tensor_of
 from autotune.decorated.configs import Configs
-from autotune.decorated.contract import Contract, make_contract, make_cost
+from autotune.decorated.contract import IMPLEMENTATION, Contract, make_contract, make_cost
 from autotune.decorated.definition import KernelDefinition
+from autotune.decorated.first_call import has_row, search_once
 from autotune.decorated.key_shapes import KernelShape, make_shape_class
-from autotune.decorated.launch import Launched
+from autotune.decorated.launch import Launched, is_without_gpu, without_gpu
 from autotune.decorated.pruned import Pruning
 from autotune.decorated.signature import Signature
 from autotune.dispatch import TunedKernel, pick_for_device
 from autotune.dispatch.events import watch_compiles
 from autotune.dispatch.picks import on_reload
-from autotune.errors import AutotuneError, UsageError
+from autotune.errors import UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
-from autotune.registry import module_name, register, register_implementation
+from autotune.registry import KERNELS, module_name, redefine, register, register_implementation
 from autotune.space import Config
 from autotune.trial import Candidate
 
@@ -31,7 +30,6 @@ Mode = Literal["table", "first_call"]
 MODES: Final = get_args(Mode)
 
 _kernels: "weakref.WeakSet[DecoratedKernel]" = weakref.WeakSet()
-_tuning: Final = threading.Lock()
 
 
 class Launching(NamedTuple):
@@ -98,13 +96,17 @@ class DecoratedKernel:
         _kernels.add(self)
 
     def register(self) -> None:
-        """Register the operation by the name that the kernel has in its module; one inside a function has none."""
+        """Register the operation by the name that the kernel has in its module; one inside a function has none.
+
+        One that had this name before is replaced, as a cell of a notebook or a module does that runs again.
+        """
         place = self.base_fn.__qualname__
         self.reference = "" if "<locals>" in place else f"{module_name(self.__module__)}:{place}"
         if self.reference:
-            register(self.name, f"{self.reference}.operation")
+            register(self.name, f"{self.reference}{KERNELS}")
             implementation = f"{self.reference}.implementation"
-            register_implementation(self.name, "triton", implementation)
+            register_implementation(self.name, IMPLEMENTATION, implementation)
+            redefine(self.name, self.reference)
 
     @cached_property
     def shape_class(self) -> type[Any]:
@@ -167,6 +169,8 @@ class DecoratedKernel:
         try:
             return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **served.options)
         except Exception as error:
+            if is_without_gpu(error):
+                raise without_gpu(self.name) from error
             if served.tuned is None or served.candidate is None or not served.tuned.give_way(error, served.candidate):
                 raise
         self._served.pop(key, None)  # unless another thread, or a reload, has forgotten it
@@ -224,26 +228,15 @@ class DecoratedKernel:
     def pick(self, shape: KernelShape, named: Mapping[str, Any]) -> TunedKernel:
         """Pick by the tables; tune first where that is asked for and no row is of this shape."""
         place = _place_of(named.values())
-        tuned = pick_for_device(shape, place, self.name)
+        pick = partial(pick_for_device, shape, place, self.name)
+        tuned = pick()
         if place is None:
             return tuned
         watch_compiles(self.__module__)
-        if self.mode == "first_call" and tuned.provenance.rung not in ("exact", "pinned"):
-            self._tune(shape)
-            tuned = pick_for_device(shape, place, self.name)
+        if self.mode == "first_call" and not has_row(tuned):
+            source = self.implementation.source_hash
+            return search_once(self.operation, shape, place, source, budget=self.budget, pick=pick)
         return tuned
-
-    def _tune(self, shape: KernelShape) -> None:
-        """Search in this process's stead; where that fails, say so and serve what the tables have."""
-        from autotune.tuning import tune  # loads Optuna, which nothing else here needs
-
-        try:
-            with _tuning:
-                tune((shape,), operation=self.name, budget=self.budget, must_measure=True)
-        except AutotuneError as error:
-            warnings.warn(
-                f"{self.name}: mode='first_call' could not tune {shape}: {error}", RuntimeWarning, stacklevel=5
-            )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise UsageError(f"{self.name} is launched as {self.__name__}[grid](...)")

@@ -11,7 +11,7 @@ from autotune.decorated.call_arguments import Arguments, Maker, tensor_of, with_
 from autotune.decorated.configs import Configs
 from autotune.decorated.key_shapes import KernelShape
 from autotune.decorated.signature import Signature
-from autotune.errors import InputMismatchError, UsageError
+from autotune.errors import InputMismatchError, MissingDependencyError, UsageError
 from autotune.space import Config
 
 Hook = Callable[..., Any]
@@ -102,6 +102,24 @@ class Launched:
                 raise InputMismatchError(f"the arguments are of {found}; expected those of {shape}")
             if chosen.pre_hook is not None:
                 chosen.pre_hook({**given, **options})
-            return self._kernel.run(**given, grid=self._grid if grid is None else grid, warmup=False, **options)
+            try:
+                return self._kernel.run(**given, grid=self._grid if grid is None else grid, warmup=False, **options)
+            except Exception as error:
+                if is_without_gpu(error):
+                    raise without_gpu(self._signature.function.__name__) from error
+                raise
 
         return call
+
+
+def is_without_gpu(error: Exception) -> bool:
+    """Return True if Triton could not launch a kernel because no GPU is here."""
+    return isinstance(error, RuntimeError) and str(error).startswith("0 active drivers")
+
+
+def without_gpu(kernel: str) -> MissingDependencyError:
+    """Make the error for such a launch."""
+    return MissingDependencyError(
+        f"{kernel}: no GPU is visible to launch on; `autotune doctor` says why, and with TRITON_INTERPRET=1 in the "
+        "environment Triton runs kernels on the CPU"
+    )

@@ -6,6 +6,7 @@ from autotune.dispatch.devices import find_named
 from autotune.dispatch.events import Stats, seal, stats, unseal
 from autotune.dispatch.kernel import Provenance, Rung, TunedKernel
 from autotune.dispatch.ladder import MAX_DISTANCE
+from autotune.dispatch.outlook import Outlook, Prospect
 from autotune.dispatch.picks import (
     CACHED_PICKS,
     default_config,
@@ -13,6 +14,7 @@ from autotune.dispatch.picks import (
     get_kernel,
     neighbour_configs,
     other_kinds_configs,
+    outlook_on,
     pick_for_device,
     pick_for_tuning,
     portfolio_configs,
@@ -24,7 +26,9 @@ __all__ = [
     "CACHED_PICKS",
     "MAX_DISTANCE",
     "Among",
+    "Outlook",
     "PortfolioChoice",
+    "Prospect",
     "Provenance",
     "Rung",
     "Stats",
@@ -37,6 +41,7 @@ __all__ = [
     "get_kernel",
     "neighbour_configs",
     "other_kinds_configs",
+    "outlook_on",
     "pick_for_device",
     "pick_for_tuning",
     "portfolio_configs",

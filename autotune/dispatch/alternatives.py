@@ -140,7 +140,10 @@ def _with_portfolio(
     defaults that only stand in for it.
     """
     kind = likeness(shape, device).kind
-    recorded = {row.implementation for row in portfolio if likeness(row.shape, row.device).kind == kind}
+    recorded: set[str] = set()
+    for row in portfolio:
+        if row.implementation not in recorded and likeness(row.shape, row.device).kind == kind:
+            recorded.add(row.implementation)
     choices = []
     for each, default in defaults:
         own = [row for row in portfolio if row.implementation == each.name]

@@ -18,6 +18,7 @@ from autotune.dispatch.devices import known_or_here, stranger
 from autotune.dispatch.events import Pick, note_pick
 from autotune.dispatch.kernel import TunedKernel
 from autotune.dispatch.nearest import nearest_configs
+from autotune.dispatch.outlook import Outlook
 from autotune.dispatch.pins import (
     DISABLE,
     Pin,
@@ -46,9 +47,11 @@ OnMiss = Literal["default", "error", "record"]
 ON_MISS: Final = get_args(OnMiss)
 CACHED_PICKS: Final = 4096
 
-on_reload: Final[list[Callable[[], None]]] = []  # called after ``reload``: what keeps answers of its own
+on_reload: Final[list[Callable[[], None]]] = []  # called after picks were forgotten: what keeps answers of its own
 
-_generation = 0
+_generation = 0  # of the tables and the environment
+_era = 0  # of picks, which end with the tables, and where an implementation is registered that they could not know
+_picked: Final[set[str]] = set()  # operations that something was picked of
 _lock = threading.Lock()
 
 # Picks by the identity of the shape that they were asked for, in half the time that its hash and its equality take;
@@ -140,14 +143,16 @@ def get_kernel(
         raise not_a_name(device)
     place = platforms.current_index() if device is None else device
     is_plain = device is None and operation is None and among == "ours" and config is None and implementation is None
-    recent = _recent[place] if is_plain else None  # before the generation is read, see ``reload``
+    recent = _recent[place] if is_plain else None  # before the era is read, see ``_forget_picks``
     try:
         if config is None and implementation is None:  # the key of ``pick_for_device``, too
-            kernel = _pick(shape, place, operation, among, _generation)
+            kernel = _pick(shape, place, operation, among, _era)
         else:
-            kernel = _pick(shape, place, operation, among, _generation, make_pin(config, implementation, among))
+            kernel = _pick(shape, place, operation, among, _era, make_pin(config, implementation, among))
     except TypeError:  # an argument that cannot be hashed is neither a shape nor a name
         check_arguments(shape, place, among)
+        if operation is not None:
+            get_operation(operation)
         raise
     if recent is not None:
         _keep(recent, shape, kernel)
@@ -171,9 +176,9 @@ def pick_for_device(shape: Shape, place: int | Device | None, operation: str, *,
         return found[0]
     if place is None:
         interpreted = names_interpreted(_switches(_generation).pin(operation, among), operation, among)
-        kernel = _pick(shape, NVIDIA_H200.name, operation, interpreted, _generation)
+        kernel = _pick(shape, NVIDIA_H200.name, operation, interpreted, _era)
     else:
-        kernel = _pick(shape, place, operation, among, _generation)
+        kernel = _pick(shape, place, operation, among, _era)
     _keep(recent, shape, kernel)
     return kernel
 
@@ -185,6 +190,11 @@ def pick_for_tuning(shape: Shape, device: Device, operation: str, among: tuple[s
     """
     found = stored_alternatives(get_operation(operation), shape, device, among, _generation, here=True)
     return TunedKernel(operation, shape, found)
+
+
+def outlook_on(operation: str, device: Device, among: Among = "ours") -> Outlook:
+    """Return what answers as ``pick_for_tuning`` does for many shapes; it keeps the tables as they are now."""
+    return Outlook(operation, device, among, _generation)
 
 
 def default_config(implementation: Implementation[Any], shape: Shape, device: Device) -> Config:
@@ -236,18 +246,32 @@ def reload() -> None:
     Example:
         >>> autotune.reload()  # after another process has tuned
     """
-    global _generation, _recent
+    global _generation
     with _lock:
-        _generation += 1  # a thread that is still reading the old tables must not hand its pick to later calls
-        _recent = defaultdict(dict)  # last: who finds this one finds the generation, too, and keeps no older pick in it
-    _pick.cache_clear()
+        _generation += 1
     table_reading.forget()
     _switches.cache_clear()
+    _forget_picks()
+
+
+def _forget_picks() -> None:
+    global _era, _recent
+    with _lock:
+        _era += 1  # a thread that is still reading the old tables must not hand its pick to later calls
+        _recent = defaultdict(dict)  # last: who finds this one finds the era, too, and keeps no older pick in it
+        _picked.clear()
+    _pick.cache_clear()
     for forget in on_reload:
         forget()
 
 
-on_registered.append(reload)
+def _forget_if_picked(operation: str) -> None:
+    """Forget picks that an implementation that is new, or defined again, could change; no table is read again."""
+    if operation in _picked:
+        _forget_picks()
+
+
+on_registered.append(_forget_if_picked)
 
 
 def _keep(recent: _Recent, shape: Shape, kernel: TunedKernel) -> None:
@@ -259,11 +283,13 @@ def _keep(recent: _Recent, shape: Shape, kernel: TunedKernel) -> None:
 
 @lru_cache(maxsize=CACHED_PICKS)
 def _pick(
-    shape: Shape, place: int | str | Device, name: str | None, among: Among, generation: int, pin: Pin | None = None
+    shape: Shape, place: int | str | Device, name: str | None, among: Among, era: int, pin: Pin | None = None
 ) -> TunedKernel:
     """Pick by the tables and the switches, and note the pick."""
     check_arguments(shape, place, among)
+    generation = _generation
     operation = operation_for(shape) if name is None else get_operation(name)
+    _picked.add(operation.name)  # before its implementations are asked for
     check_shape(operation, shape)
     switches = _switches(generation)
     no_rows = f"{DISABLE}=1 switches the tables off" if switches.is_disabled else ""

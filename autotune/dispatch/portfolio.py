@@ -1,5 +1,6 @@
 """The portfolio's choice: which of an architecture's few good configs a shape gets, and how near the best that is."""
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -74,12 +75,13 @@ def choose_all(
     Dudani, IEEE Trans. Systems, Man, and Cybernetics 6, 1976). Votes for what cannot run here do not count.
     """
     space, here = implementation.space, likeness(shape, device)
-    kin = [
-        _Voter(row, there, math.hypot(here.distance(there), 0.0 if row.is_broad else WINNER_ALONE_STEP))
-        for row in rows
-        if (there := likeness(row.shape, row.device)).kind == here.kind
-    ]
-    kin.sort(key=lambda voter: (voter.distance, -voter.row.timed, repr((voter.row.shape, voter.row.device))))
+    found = []
+    for row in rows:
+        there = likeness(row.shape, row.device)
+        if there.kind == here.kind:
+            distance = here.distance(there)
+            found.append(_Voter(row, there, distance if row.is_broad else math.hypot(distance, WINNER_ALONE_STEP)))
+    kin = _in_order(found)
     votes: dict[Config | None, float] = {}
     for voter in kin:
         votes[voter.member] = votes.get(voter.member, 0.0) + voter.weight
@@ -110,6 +112,23 @@ class _Voter(NamedTuple):
     @property
     def weight(self) -> float:
         return 1.0 / max(self.distance, NEARLY_ZERO) ** 2
+
+
+def _in_order(voters: "list[_Voter]") -> "list[_Voter]":
+    """Return the nearest first, of those as near the most fully timed, in an order that is the same everywhere."""
+    groups = itertools.groupby(sorted(voters, key=_nearness), key=_nearness)
+    tied = (list(each) for _, each in groups)
+    return [
+        voter
+        for each in tied
+        for voter in (
+            each if len(each) == 1 else sorted(each, key=lambda voter: repr((voter.row.shape, voter.row.device)))
+        )
+    ]
+
+
+def _nearness(voter: _Voter) -> tuple[float, int]:
+    return voter.distance, -voter.row.timed
 
 
 def _expected_times(here: Likeness, kin: "Iterable[_Voter]") -> ExpectedTimes | None:

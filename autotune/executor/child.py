@@ -27,6 +27,7 @@ from queue import SimpleQueue
 from typing import IO, Any, BinaryIO, Final, cast
 
 from autotune.executor.compiler_key import begin_hashing
+from autotune.executor.interruption import Interruption
 
 GRACE_SECONDS: Final = 2.0  # between closing a child's input and killing it
 POLL_SECONDS: Final = 0.005
@@ -84,6 +85,7 @@ class Child:
     """``python -m module arguments``, in a session of its own so that Ctrl-C reaches the parent alone."""
 
     def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+        self.interruption: Interruption | None = None  # of whoever waits for it
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
         self._buffer = b""
         self._process = _start(
@@ -121,16 +123,23 @@ class Child:
         return b"\n" in self._buffer
 
     def receive(self, timeout: float) -> dict[str, Any] | None:
-        """Return the next message, or None after that many seconds; raise ChildDiedError if the child ended instead."""
+        """Return the next message, or None after that many seconds; raise ChildDiedError if the child ended instead.
+
+        Raise KeyboardInterrupt where its ``interruption`` is set.
+        """
         assert self._process.stdout is not None
         if self._process.stdout.closed:  # killed
             raise self._death()
         deadline = time.monotonic() + timeout
         with selectors.DefaultSelector() as selector:
             selector.register(self.fileno(), selectors.EVENT_READ)
+            if self.interruption is not None:
+                selector.register(self.interruption, selectors.EVENT_READ)
             while not self.has_message:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
                     return None
+                if self.interruption is not None:
+                    self.interruption.check()
                 chunk = os.read(self.fileno(), 1 << 16)
                 if not chunk:
                     raise self._death()

@@ -1,6 +1,7 @@
 """The parent's side of the compile server: candidates go in, outcomes come out, the GPU is never touched."""
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -15,6 +16,7 @@ from autotune.errors import MissingDependencyError
 from autotune.executor import messages
 from autotune.executor.child import Child, ChildDiedError
 from autotune.executor.messages import decode, encode, refer_to_problem
+from autotune.executor.shared_server import Line, SharedServer, start_server
 from autotune.operation import Operation
 from autotune.shape import Shape
 from autotune.trial import Candidate, Outcome
@@ -35,16 +37,17 @@ class Jobs:
     reason: str
 
 
-def limit_jobs(wanted: int | None) -> Jobs:
+def limit_jobs(wanted: int | None, *, spare: int = 1) -> Jobs:
     """Return how many compilers to run: as wanted, by default all cores but one, if the free memory holds them.
 
-    Of the limits of the machine and of the cgroup the least counts; one compiler always runs.
+    Of the limits of the machine and of the cgroup the least counts; one compiler always runs. ``spare`` are the cores
+    that are left to what measures, one for each GPU.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    jobs = Jobs(max(1, cores - 1), f"{cores} cores") if wanted is None else Jobs(wanted, f"jobs={wanted}")
+    jobs = Jobs(max(1, cores - spare), f"{cores} cores") if wanted is None else Jobs(wanted, f"jobs={wanted}")
     quota = re.match(r"(\d+) (\d+)", _read(CGROUP / "cpu.max"))
     if wanted is None and quota and (whole := max(1, int(quota[1]) // int(quota[2]))) < cores:
-        jobs = Jobs(max(1, whole - 1), f"{whole} cores of the cgroup")
+        jobs = Jobs(max(1, whole - spare), f"{whole} cores of the cgroup")
     free_kib = _number(r"^MemAvailable:\s+(\d+) kB", MEMORY_FILE)  # without swapping, on Linux
     free_mib = None if free_kib is None else free_kib // 1024
     for free, where in ((free_mib, "free memory"), (_cgroup_free_mib(), "free memory of the cgroup")):
@@ -82,10 +85,13 @@ class CompilePool:
 
     Args:
         device: what is compiled for; None where it is not known yet, and ``use`` names it before a problem is opened.
+        server: one that several pools share, with the same jobs and timeout; one of its own by default.
     """
 
-    def __init__(self, device: Device | None, *, jobs: int, timeout: float) -> None:
+    def __init__(self, device: Device | None, *, jobs: int, timeout: float, server: SharedServer | None = None) -> None:
         self._settings = json.dumps({"jobs": jobs, "timeout": timeout})
+        self._server = server
+        self._numbers = itertools.count(1) if server is None else server.numbers
         self._device = device
         self._timeout = timeout
         self._problem: messages.ProblemReference | None = None
@@ -98,14 +104,15 @@ class CompilePool:
     def use(self, device: Device) -> None:
         """Compile for this device from now on; the server has begun to import before it was known."""
         self._device = device
-        self._send(messages.UseDevice(device))
+        if self._server is not None:
+            self._server.use(device)
+        else:
+            self._send(messages.UseDevice(device))
 
     def open(self, operation: Operation[Any], shape: Shape) -> None:
         """Turn to another problem; compiles of the last one are stopped."""
-        self._number += 1
-        self._in_flight.clear()
         self._problem = refer_to_problem(operation, shape)
-        self._send(messages.OpenProblem(self._number, self._problem))
+        self.stop()
 
     def submit(self, candidate: Candidate, *, every_output: bool = False) -> None:
         """Queue one candidate: the binaries for its first output, or for all of them."""
@@ -116,9 +123,12 @@ class CompilePool:
 
     def stop(self) -> None:
         """Drop what was submitted and not received; the problem stays open."""
-        self._number += 1
         self._in_flight.clear()
-        self._send(messages.StopCompiling())
+        if self._number:
+            self._send(messages.StopCompiling(self._number))
+        self._number = next(self._numbers)
+        assert self._problem is not None
+        self._send(messages.OpenProblem(self._number, self._problem))
 
     def receive(self, timeout: float) -> Outcome | None:
         """Return the next finished compile of the open problem, or None after that many seconds."""
@@ -138,8 +148,10 @@ class CompilePool:
                 self._restart("they were silent for too long")
                 continue
             answer = decode(message)
-            if isinstance(answer, messages.MachineFault) and self._in_flight:
-                raise self._failure(answer.reason)
+            if isinstance(answer, messages.MachineFault):
+                if self._in_flight and answer.number in (None, self._number):
+                    raise self._failure(answer.reason)
+                continue
             if isinstance(answer, messages.Compiled) and answer.number == self._number:
                 self._in_flight.pop(answer.outcome.candidate, None)
                 self._deaths = 0
@@ -153,7 +165,9 @@ class CompilePool:
     @property
     def deadline(self) -> float:
         """Until when the server may be silent; infinite while it owes nothing."""
-        return self._deadline if self._in_flight else math.inf
+        if not self._in_flight:
+            return math.inf
+        return self._deadline if self._server is None else max(self._deadline, self._server.heard_at + self._patience)
 
     @property
     def has_message(self) -> bool:
@@ -163,12 +177,16 @@ class CompilePool:
         return self._child.fileno()
 
     def close(self) -> None:
-        """End the server and its compilers; safe to call twice."""
+        """End the server and its compilers, or leave a shared one and what was submitted; safe to call twice."""
+        if self._server is not None and self._in_flight:
+            self._in_flight.clear()
+            self._send(messages.StopCompiling(self._number))
         self._child.close()
 
-    def _start(self) -> Child:
-        single_threaded = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        child = Child("autotune.executor.compile_server", self._settings, environment=single_threaded)
+    def _start(self) -> Child | Line:
+        if self._server is not None:
+            return self._server.connect()
+        child = start_server(self._settings)
         if self._device is not None:
             with contextlib.suppress(ChildDiedError):  # found by ``receive``
                 child.send(encode(messages.UseDevice(self._device)))
@@ -178,15 +196,21 @@ class CompilePool:
         with contextlib.suppress(ChildDiedError):  # found by ``receive``
             self._child.send(encode(message))
 
+    @property
+    def _patience(self) -> float:
+        """For how many seconds the server may be silent: as long as a candidate takes that is tried twice."""
+        return SERVER_SECONDS + 2 * self._timeout
+
     def _extend_deadline(self) -> None:
-        """From here on the server may be silent for as long as a candidate takes that is tried twice."""
-        self._deadline = time.monotonic() + SERVER_SECONDS + 2 * self._timeout
+        self._deadline = time.monotonic() + self._patience
 
     def _restart(self, reason: str) -> None:
         """Start the server again with what it had; give up when that helps nothing."""
         self._deaths += 1
         if self._deaths > MAX_DEATHS:
             raise self._failure(reason)
+        if self._server is not None and isinstance(self._child, Line):
+            self._server.retire(self._child)
         self._child.close()
         self._child = self._start()
         self._extend_deadline()

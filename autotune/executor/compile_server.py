@@ -7,6 +7,8 @@ kill a compiler with everything it started. It never touches a GPU. Run by ``Com
 What says nothing of a candidate is no verdict on it: a compiler that another process kills (the host, out of memory),
 or that has read a damaged entry of Triton's cache, is tried once more, alone. Before the first failure is believed, a
 least kernel must compile here: where it does not, the machine is at fault.
+
+Several problems may be open at once, as where several GPUs measure: they take turns with the compilers.
 """
 
 import contextlib
@@ -64,6 +66,20 @@ class _Job:
     deadline: float
     answer: bytes = field(default=b"")
 
+    @property
+    def number(self) -> int:
+        return self.task.request.number
+
+
+@dataclass
+class _Problem:
+    """An open problem: what each implementation is checked on, and what waits for a compiler."""
+
+    operation: Operation[Any]
+    shape: Shape
+    checks: dict[str, tuple[Shape, ...]] = field(default_factory=dict)
+    waiting: deque[_Task] = field(default_factory=deque)
+
 
 class CompileServer:
     """Reads requests, keeps up to ``jobs`` compilers running, writes an outcome for each."""
@@ -74,13 +90,11 @@ class CompileServer:
         self._jobs = jobs
         self._timeout = timeout
         self._parent = os.getppid()
-        self._problem: tuple[Operation[Any], Shape]
-        self._checks: dict[str, tuple[Shape, ...]] = {}  # of the open problem, by implementation
-        self._waiting: deque[_Task] = deque()
+        self._problems: dict[int, _Problem] = {}  # by number; the first with something to compile is next
         self._running: dict[int, _Job] = {}
         self._selector = selectors.DefaultSelector()
         self._can_compile = False  # this machine, as the first success shows
-        self._doubted: list[messages.FromServer] = []  # failures that wait for the probe
+        self._doubted: list[messages.Compiled] = []  # failures that wait for the probe
 
     def serve(self) -> None:
         """Run until standard input ends, or the answers are no longer read; no compiler outlives it."""
@@ -103,7 +117,7 @@ class CompileServer:
                     *lines, received = received.split(b"\n")
                     for line in lines:
                         self._accept(decode(json.loads(line)))
-                elif key.fd in self._running:  # not ended by an ``OpenProblem`` of this very round
+                elif key.fd in self._running:  # not ended by a ``StopCompiling`` of this very round
                     self._read(self._running[key.fd])
             self._expire()
             self._start()
@@ -114,30 +128,25 @@ class CompileServer:
                 use_target(request.device.architecture)
                 self._device = request.device
             case messages.OpenProblem():
-                self._stop()
-                self._problem, self._checks = request.problem.resolve(), {}
+                self._problems[request.number] = _Problem(*request.problem.resolve())
             case messages.StopCompiling():
-                self._stop()
+                self._close(request.number)
             case messages.Compile():
-                name = request.candidate.implementation
+                name, problem = request.candidate.implementation, self._problems[request.number]
                 try:  # imported here once, so that every forked compiler has it
-                    kernel, also = load_kernel(self._problem[0].name, name), self._checked_on(name)
-                    self._waiting.append(_Task(request, kernel, also))
+                    kernel, also = load_kernel(problem.operation.name, name), _checked_on(problem, name)
+                    problem.waiting.append(_Task(request, kernel, also))
                 except Exception as error:
-                    self._send(messages.MachineFault(f"{name}: {one_line(error)}"))
+                    self._send(messages.MachineFault(f"{name}: {one_line(error)}", request.number))
 
-    def _checked_on(self, name: str) -> tuple[Shape, ...]:
-        """Return the shapes that the worker checks an implementation on, once for a problem."""
-        if name not in self._checks:
-            operation, shape = self._problem
-            given = get_implementation(operation.name, name).check_shapes
-            found = (given or load_definition(operation.name).check_shapes)(shape)
-            self._checks[name] = tuple(each for each in found if each != shape)
-        return self._checks[name]
+    def _next(self) -> deque[_Task]:
+        """Return what waits of the problem whose turn it is; empty where nothing waits at all."""
+        return next((each.waiting for each in self._problems.values() if each.waiting), deque())
 
     def _start(self) -> None:
-        while self._waiting and len(self._running) < self._limit():
-            task = self._waiting.popleft()
+        while (waiting := self._next()) and len(self._running) < self._limit(waiting[0]):
+            task = waiting.popleft()
+            self._problems[task.request.number] = self._problems.pop(task.request.number)  # behind all others
             if not self._running:
                 # Killed with its parent, it could not end what compilers have started; it sees its input's end instead.
                 outlive_parent()
@@ -152,9 +161,9 @@ class CompileServer:
             self._running[read_end] = _Job(task, pid, read_end, time.monotonic() + patience)
             self._selector.register(read_end, selectors.EVENT_READ)
 
-    def _limit(self) -> int:
+    def _limit(self, coming: _Task) -> int:
         """Return the number of compilers that may run; one alone while a task is tried again."""
-        tasks = (self._waiting[0], *(job.task for job in self._running.values()))
+        tasks = (coming, *(job.task for job in self._running.values()))
         return 1 if any(task.is_again for task in tasks) else self._jobs
 
     def _compile(self, task: _Task, pipe: int, server: int) -> None:
@@ -172,15 +181,14 @@ class CompileServer:
 
     def _try_to_compile(self, task: _Task) -> messages.FromServer:
         request = task.request
-        compile_it = partial(
-            compile_candidate, task.kernel, request.candidate, self._problem[1], self._device, also=task.also
-        )
+        shape = self._problems[request.number].shape
+        compile_it = partial(compile_candidate, task.kernel, request.candidate, shape, self._device, also=task.also)
         try:
             outcome = compile_it(every_output=request.every_output, purge=not task.is_again)
         except DamagedCacheError:
             return messages.CompileAgain()
         except MachineFaultError as error:
-            return messages.MachineFault(str(error))
+            return messages.MachineFault(str(error), request.number)
         return messages.Compiled(request.number, outcome)
 
     def _read(self, job: _Job) -> None:
@@ -202,7 +210,7 @@ class CompileServer:
         """Answer, or try again, or ask the probe first."""
         is_starved = isinstance(answer, messages.Compiled) and answer.outcome.status is Status.OUT_OF_MEMORY
         if (is_starved or isinstance(answer, messages.CompileAgain)) and not task.is_again:
-            self._waiting.appendleft(replace(task, is_again=True))
+            self._problems[task.request.number].waiting.appendleft(replace(task, is_again=True))
         elif isinstance(answer, messages.MachineFault):
             self._send(answer)
         elif task.kernel is PROBE_KERNEL:
@@ -213,15 +221,20 @@ class CompileServer:
             self._send(replace(answer, outcome=outcome))
         elif answer.outcome.status in (Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT) and not self._can_compile:
             if not self._doubted:
-                self._waiting.appendleft(_Task(messages.Compile(answer.number, PROBE), PROBE_KERNEL))
+                self._probe(answer.number)
             self._doubted.append(answer)
         else:
             self._can_compile = True
             self._send(answer)
 
+    def _probe(self, number: int) -> None:
+        """Compile the least kernel next of what is compiled for a problem."""
+        self._problems[number].waiting.appendleft(_Task(messages.Compile(number, PROBE), PROBE_KERNEL))
+
     def _settle_doubt(self, probed: Outcome) -> None:
         """Believe the failures, or tell that this machine cannot compile the least kernel."""
-        doubted, self._doubted = self._doubted, []
+        doubted: list[messages.FromServer] = list(self._doubted)
+        self._doubted = []
         if probed.status is not Status.OK:
             doubted = [messages.MachineFault(f"a kernel of one line does not compile: {probed.message}")]
         else:
@@ -253,11 +266,28 @@ class CompileServer:
     def _send(self, answer: messages.FromServer) -> None:
         send(self._answers, encode(answer))
 
+    def _close(self, number: int) -> None:
+        """End what is compiled for a problem; a probe that others wait for is one of theirs from then on."""
+        self._problems.pop(number, None)
+        for job in [job for job in self._running.values() if job.number == number]:
+            self._end(job)
+        was_probing = bool(self._doubted) and self._doubted[0].number == number
+        self._doubted = [each for each in self._doubted if each.number != number]
+        if was_probing and self._doubted:
+            self._probe(self._doubted[0].number)
+
     def _stop(self) -> None:
-        self._waiting.clear()
-        self._doubted.clear()
         for job in list(self._running.values()):
             self._end(job)
+
+
+def _checked_on(problem: _Problem, name: str) -> tuple[Shape, ...]:
+    """Return the shapes that the worker checks an implementation on, once for a problem."""
+    if name not in problem.checks:
+        given = get_implementation(problem.operation.name, name).check_shapes
+        found = (given or load_definition(problem.operation.name).check_shapes)(problem.shape)
+        problem.checks[name] = tuple(each for each in found if each != problem.shape)
+    return problem.checks[name]
 
 
 def _verdict(job: _Job, status: Status, message: str) -> messages.Compiled:

@@ -11,7 +11,8 @@
                      compiled by the worker that measures it
 
 The pool compiles many candidates at once and the worker screens one at a time; ``WorkerKeeper`` draws the worker's own
-states. ``open`` and ``race`` drop whatever is on its way.
+states. ``open`` and ``race`` drop whatever is on its way. Workers of further GPUs of the same kind may be lent while it
+screens: they open the problem and screen too, until the race, which is run on its own GPU.
 """
 
 import contextlib
@@ -19,35 +20,29 @@ import math
 import selectors
 import socket
 import sys
+import threading
 import time
 import warnings
 from collections import deque
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any, Final
 
 from autotune import platforms
 from autotune.device import Device
 from autotune.errors import AutotuneError, MissingDependencyError
 from autotune.executor import Baselines, Race, is_comparison
-from autotune.executor.child import ChildDiedError
 from autotune.executor.gpu_children import GpuChildren, start_children
-from autotune.executor.messages import Screen, WorkingOn
-from autotune.executor.recovery import SETUP_SECONDS, race_with_recovery
+from autotune.executor.gpu_health import GpuHealth
+from autotune.executor.interruption import Interruption
+from autotune.executor.recovery import race_with_recovery
+from autotune.executor.screener import Screener
 from autotune.executor.settings import Settings
-from autotune.executor.worker_keeper import LOST
+from autotune.executor.twins import Twins
 from autotune.operation import Operation
 from autotune.registry import get_implementation
 from autotune.shape import Shape
-from autotune.space import Config
 from autotune.trial import Candidate, Outcome, Status, Toolchain
 
-DROP_SECONDS: Final = 1.0  # what is left to a screening whose outcome is dropped
-# Parameters that reach a launch through the binary alone. Any other may change the grid or what the host does.
-COMPILE_OPTIONS: Final = frozenset(
-    ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
-)
-# The worker was lost, or the machine's memory ran out: what one candidate met, its twin need not meet.
-NOT_SHARED: Final = (*LOST, Status.OUT_OF_MEMORY)
 SHARED_GPU: Final = (
     "the GPU is shared with this process, which holds a CUDA context: times may be disturbed, and memory is short by "
     "what it holds; measure from a process that has not used the GPU"
@@ -60,6 +55,8 @@ class GpuExecutor:
     Args:
         settings: how the GPU is used.
         children: those that ``start_children`` has started with the same settings, if it was called ahead.
+        health: judges the GPU where others could do its work.
+        interruption: that of the children, if they have one.
 
     Raises:
         MissingDependencyError: there is no GPU, or its worker ends before it has found the GPU. One that is found and
@@ -68,7 +65,14 @@ class GpuExecutor:
 
     name = "gpu"
 
-    def __init__(self, settings: Settings | None = None, children: GpuChildren | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        children: GpuChildren | None = None,
+        *,
+        health: GpuHealth | None = None,
+        interruption: Interruption | None = None,
+    ) -> None:
         self._settings = settings or Settings()
         if children is None:
             if not (platforms.has_driver() or platforms.has_gpu()):
@@ -89,8 +93,13 @@ class GpuExecutor:
         self.policy = self._settings.policy
         self._operation = ""
         self._compiled: deque[Outcome] = deque()
-        self._screening: Outcome | None = None
-        self._screening_deadline = math.inf
+        self.screener = Screener(self._workers, health)
+        self._screeners = [self.screener]  # its own, and those that were lent
+        self._interruption = interruption
+        self._measured = self._workers  # what measured the last outcome
+        self._lending = threading.Lock()  # of the next two: others lend
+        self._lent: list[Screener] = []  # not yet among those that screen
+        self._problem: tuple[Operation[Any], Shape] | None = None  # while it is screened
         self._twins = Twins()
         self._reached: dict[str, float] = {}
 
@@ -117,7 +126,12 @@ class GpuExecutor:
 
     @property
     def worker(self) -> str:
-        return f"{socket.gethostname()}:{self._workers.pid}"
+        return f"{socket.gethostname()}:{self._measured.pid}"
+
+    @property
+    def helpers(self) -> int:
+        """How many screeners are lent to it."""
+        return len(self._lent) + len(self._screeners) - 1
 
     def open(self, operation: Operation[Any], shape: Shape) -> None:
         """Turn to another problem, which the worker opens meanwhile: ``collect`` and ``race`` raise if it cannot."""
@@ -126,6 +140,49 @@ class GpuExecutor:
         self._operation = operation.name
         self._pool.open(operation, shape)
         self._workers.open(operation, shape)
+        with self._lending:
+            self._problem = operation, shape
+
+    def lend(self, screener: Screener, on_return: Callable[[AutotuneError | None], None]) -> bool:
+        """Let a screener of the same kind screen too, until it is returned; False if nothing is screened now.
+
+        May be called from any thread. ``on_return`` is called in the thread that searches, with the error where the
+        screener failed.
+        """
+        with self._lending:
+            if self._problem is None:
+                return False
+            screener.on_return = on_return
+            self._lent.append(screener)
+            return True
+
+    def give_back_lent(self) -> None:
+        """Return every screener that was lent, and take no more until the next problem is opened."""
+        with self._lending:
+            self._problem = None
+            waiting, self._lent = self._lent, []
+        with contextlib.ExitStack() as stack:  # whatever fails, each comes back to the thread that waits for it
+            for screener in waiting:
+                stack.callback(self._give_back, screener, None)
+            for screener in self._screeners[1:]:
+                stack.callback(self._give_back, screener, None)
+                stack.callback(screener.drop)
+
+    def _welcome(self) -> None:
+        """Let those that were lent open the problem."""
+        with self._lending:
+            arrived, self._lent = self._lent, []
+            problem = self._problem
+        for screener in arrived:
+            assert problem is not None
+            screener.workers.open(*problem)
+            self._screeners.append(screener)
+
+    def _give_back(self, screener: Screener, error: AutotuneError | None) -> None:
+        if screener in self._screeners:
+            self._screeners.remove(screener)
+        if screener.on_return is not None:
+            screener.on_return(error)
 
     def submit(self, candidate: Candidate) -> None:
         if self._compiles_ahead(candidate):
@@ -136,18 +193,23 @@ class GpuExecutor:
     def collect(self, timeout: float | None = None) -> Outcome | None:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
-            is_worker_idle = self._screening is None and self._workers.is_ready(0.0)
-            if is_worker_idle and self._compiled:
+            self._welcome()
+            idle = self._look()
+            while idle and self._compiled:
                 compiled = self._compiled.popleft()
                 if (twin := self._twins.find(compiled)) is not None:
                     return twin
-                if not self._screen(compiled):
-                    continue
-            self._wait(deadline, is_worker_idle=is_worker_idle)
-            if (outcome := self._next_screened() or self._next_compiled()) is not None:
-                return outcome
-            if time.monotonic() >= deadline:
-                return None
+                patience = self._patience(compiled.candidate)
+                if not idle[0].ask(compiled, early_stop=self._settings.early_stop, patience=patience):
+                    self._compiled.appendleft(compiled)  # for when it was replaced
+                    break
+                idle.pop(0)
+            else:
+                self._wait(deadline)
+                if (outcome := self._next_screened() or self._next_compiled()) is not None:
+                    return outcome
+                if time.monotonic() >= deadline:
+                    return None
 
     def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
         """Measure these candidates and baselines round-robin; see ``race_with_recovery`` for seconds and errors."""
@@ -155,7 +217,8 @@ class GpuExecutor:
         self._pool.stop()
         ends = time.monotonic() + seconds
         refused = self._compile_every_output(candidates)
-        return race_with_recovery(
+        self._measured = self._workers
+        found = race_with_recovery(
             self._workers,
             candidates,
             seconds=seconds if is_comparison(baselines) else max(0.0, ends - time.monotonic()),
@@ -163,8 +226,13 @@ class GpuExecutor:
             patience=self._patience,
             refused=refused,
         )
+        timed = [outcome.conditions for outcome in found.outcomes if outcome.timing is not None]
+        if timed:  # one measurement: the worst of all that took part
+            self.screener.judge(max(timed, key=lambda each: (each.contended, len(each.throttle_reasons))))
+        return found
 
     def close(self) -> None:
+        self.give_back_lent()
         self._pool.close()
         self._workers.close()
 
@@ -186,62 +254,55 @@ class GpuExecutor:
         compile_seconds = 0.0 if self._compiles_ahead(candidate) else self._settings.compile_seconds
         return self._settings.screen_seconds + compile_seconds
 
-    def _wait(self, deadline: float, *, is_worker_idle: bool) -> None:
-        """Wait until a process that owes an answer speaks, or the first deadline passes.
+    def _look(self) -> list[Screener]:
+        """Return the screeners that can be asked; one that was lent and cannot come to be is given back."""
+        for screener in tuple(self._screeners):
+            try:
+                screener.look()
+            except AutotuneError as error:
+                self._give_up(screener, error)
+        return [screener for screener in self._screeners if screener.is_idle]
 
-        ``is_worker_idle`` is as of before a screening began: asking again here could swallow what is waited for.
-        """
+    def _wait(self, deadline: float) -> None:
+        """Wait until a process that owes an answer speaks, or the first deadline passes."""
         if self._pool.has_message:
             return
         with selectors.DefaultSelector() as selector:
+            if self._interruption is not None:
+                selector.register(self._interruption, selectors.EVENT_READ)
             if self._pool.in_flight:
                 selector.register(self._pool, selectors.EVENT_READ)
                 deadline = min(deadline, self._pool.deadline)
-            if self._screening is not None or not is_worker_idle:
-                selector.register(self._workers, selectors.EVENT_READ)
-                until = self._workers.deadline if self._screening is None else self._screening_deadline
-                deadline = min(deadline, until)
+            for screener in self._screeners:
+                if screener.is_awaited:
+                    selector.register(screener.workers, selectors.EVENT_READ)
+                    deadline = min(deadline, screener.deadline)
             selector.select(None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
+        if self._interruption is not None:
+            self._interruption.check()
 
-    def _screen(self, compiled: Outcome) -> bool:
-        """Ask the worker for a verdict; False if it died meanwhile: it is asked again when it was replaced."""
-        self._screening = compiled
-        self._screening_deadline = time.monotonic() + self._patience(compiled.candidate)
-        if self._workers.ask(Screen(compiled.candidate, self._settings.early_stop)):
-            return True
-        self._screening = None
-        self._compiled.appendleft(compiled)
-        return False
+    def _next_screened(self) -> Outcome | None:
+        """Return the outcome of a screening that ended, or whose time did."""
+        for screener in tuple(self._screeners):
+            try:
+                outcome = screener.next()
+            except AutotuneError as error:
+                self._give_up(screener, error)
+                continue
+            if outcome is not None:
+                self._measured = screener.workers
+                self._twins.keep(outcome)
+                return outcome
+        return None
 
-    def _next_screened(self, wait: float = 0.0) -> Outcome | None:
-        """Return the outcome of the screening, if it ended or its time did."""
-        compiled = self._screening
-        if compiled is None:
-            return None
-        try:
-            message = self._workers.receive(wait)
-        except ChildDiedError as error:
-            outcome = replace(compiled, status=Status.WORKER_DIED, message=str(error))
-        except AutotuneError:
-            self._screening = None
-            raise
-        else:
-            patience = self._patience(compiled.candidate)
-            if isinstance(message, WorkingOn):  # references of this implementation's cases, and then the candidate
-                patience = SETUP_SECONDS if message.entrant is None else patience
-                self._screening_deadline = time.monotonic() + patience
-                return None
-            if isinstance(message, Outcome):
-                outcome = replace(message, resources=compiled.resources, compile_seconds=compiled.compile_seconds)
-            elif time.monotonic() < self._screening_deadline:
-                return None
-            else:
-                outcome = replace(compiled, status=Status.HANG, message=f"no answer within {patience:g} s")
-        self._screening = None
-        if outcome.status in LOST:
-            self._workers.lose()
-        self._twins.keep(outcome)
-        return outcome
+    def _give_up(self, screener: Screener, error: AutotuneError) -> None:
+        """Do without a screener that was lent: another screens what it had. Without the own one nothing goes on."""
+        compiled = screener.take_back()
+        if screener is self.screener:
+            raise error
+        if compiled is not None:
+            self._compiled.appendleft(compiled)
+        self._give_back(screener, error)
 
     def _next_compiled(self) -> Outcome | None:
         """Return a candidate that did not compile, if one is known; one that did waits for the worker."""
@@ -253,41 +314,7 @@ class GpuExecutor:
         return outcome
 
     def _drop(self) -> None:
-        """Forget what was submitted; a screening is left a moment to end, or it is ended with its worker."""
+        """Forget what was submitted; screenings are left a moment to end, or they are ended with their worker."""
+        self.give_back_lent()
         self._compiled.clear()
-        with contextlib.suppress(AutotuneError):  # met again by what comes next
-            self._next_screened(DROP_SECONDS)
-        if self._screening is not None:
-            self._screening = None
-            self._workers.lose()
-
-
-class Twins:
-    """Verdicts of one problem by what was launched: the binaries, and the parameters that are not in them."""
-
-    def __init__(self) -> None:
-        self._verdicts: dict[tuple[str, Candidate], Outcome] = {}
-
-    def keep(self, outcome: Outcome) -> None:
-        if outcome.resources.binary is not None and outcome.status not in NOT_SHARED:
-            self._verdicts.setdefault(_launched(outcome), outcome)
-
-    def find(self, compiled: Outcome) -> Outcome | None:
-        """Return the verdict of a twin as that of a compiled candidate; one that is asked again is measured again."""
-        twin = None if compiled.resources.binary is None else self._verdicts.get(_launched(compiled))
-        if twin is None or twin.candidate == compiled.candidate:
-            return None
-        return replace(
-            twin,
-            candidate=compiled.candidate,
-            message=": ".join(filter(None, (f"same binary as {twin.config}", twin.message))),
-            resources=compiled.resources,
-            compile_seconds=compiled.compile_seconds,
-            judge_seconds=0.0,
-        )
-
-
-def _launched(outcome: Outcome) -> tuple[str, Candidate]:
-    assert outcome.resources.binary is not None
-    rest = {name: value for name, value in outcome.config.items() if name not in COMPILE_OPTIONS}
-    return outcome.resources.binary, Candidate(outcome.implementation, Config(rest))
+        self.screener.drop()

@@ -74,7 +74,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class OpenProblem:
-    """Turn to another problem; answers that carry another number belong to an earlier one."""
+    """Turn a worker to another problem, or open one more in a compile server; answers carry its number."""
 
     number: int
     problem: ProblemReference
@@ -153,14 +153,17 @@ class CompileAgain:
 
 @dataclass(frozen=True, slots=True)
 class StopCompiling:
-    """Drop what was submitted and not answered."""
+    """Close the problem of that number, and drop what was submitted for it and not answered."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
 class MachineFault:
-    """This machine cannot do what was asked, whatever the candidate."""
+    """This machine cannot do what was asked, whatever the candidate; of a compile with the number of its problem."""
 
     reason: str
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,10 @@ import time
 from typing import Any, Final, Literal
 
 from autotune.device import Device
-from autotune.errors import AutotuneError, MissingDependencyError, SearchError
+from autotune.errors import AutotuneError, MissingDependencyError, SearchError, UnusableGpuError
 from autotune.executor import messages
 from autotune.executor.child import Child, ChildDiedError
+from autotune.executor.interruption import Interruption
 from autotune.executor.messages import decode, encode, refer_to_problem, to_plain
 from autotune.operation import Operation
 from autotune.shape import Shape
@@ -39,9 +40,16 @@ LOST: Final = (Status.WORKER_DIED, Status.HANG, Status.ILLEGAL_ACCESS)  # after 
 
 
 class WorkerKeeper:
-    """Keeps a worker that has the current problem open; replaces it when it is lost. The first one starts at once."""
+    """Keeps a worker that has the current problem open; replaces it when it is lost. The first one starts at once.
 
-    def __init__(self, policy: Policy, index: int) -> None:
+    Args:
+        interruption: raises KeyboardInterrupt from what waits for a worker.
+    """
+
+    def __init__(self, policy: Policy, index: int, interruption: Interruption | None = None) -> None:
+        self.index = index
+        self._interruption = interruption
+        self._busy_seconds, self._busy_since = 0.0, math.inf
         self._settings = json.dumps({"policy": to_plain(policy), "index": index})
         self._problem: messages.ProblemReference | None = None
         self._number = 0  # of the problem: an answer to an earlier one is none
@@ -61,6 +69,11 @@ class WorkerKeeper:
         """The process that owns the GPU, or that owned it last."""
         return self._worker.pid
 
+    @property
+    def is_interrupted(self) -> bool:
+        """True once its ``interruption`` is set: nothing waits for a worker any more."""
+        return self._interruption is not None and self._interruption.is_set
+
     def fileno(self) -> int:
         return self._worker.fileno()
 
@@ -68,6 +81,11 @@ class WorkerKeeper:
     def deadline(self) -> float:
         """Until when a worker that is not ready may take to be; infinite for one that is."""
         return self._deadline
+
+    @property
+    def busy_seconds(self) -> float:
+        """For how long workers have opened problems and answered requests, together."""
+        return self._busy_seconds + max(0.0, time.monotonic() - self._busy_since)
 
     def open(self, operation: Operation[Any], shape: Shape) -> None:
         """Turn to another problem; returns at once: ``is_ready`` tells when it is open, or raises."""
@@ -81,7 +99,7 @@ class WorkerKeeper:
         """Wait until ``device`` and ``toolchain`` are known, which is before the GPU is open.
 
         Raises:
-            MissingDependencyError: the GPU cannot be opened.
+            UnusableGpuError: the GPU cannot be opened.
         """
         while not self._is_identified:
             self._step(math.inf)
@@ -106,6 +124,7 @@ class WorkerKeeper:
         except ChildDiedError:
             self.lose()
             return False
+        self._busy_since = time.monotonic()
         self._standby = self._standby or self._prepare()
         return True
 
@@ -121,6 +140,8 @@ class WorkerKeeper:
         if data is None:
             return None
         message: messages.FromWorker = decode(data)  # type: ignore[assignment] # of a worker
+        if not isinstance(message, messages.WorkingOn):
+            self._rest()
         if isinstance(message, messages.Unopened):
             raise self._failure(message.reason)
         if isinstance(message, messages.MachineFault):
@@ -132,9 +153,11 @@ class WorkerKeeper:
     def lose(self) -> None:
         """End a worker that is of no more use; the standby takes its place when one is needed."""
         self._worker.kill()
+        self._rest()
         self._stage, self._deadline = "lost", math.inf
 
     def close(self) -> None:
+        self._rest()
         if self._standby is not None:
             self._standby.kill()
         self._worker.close()
@@ -160,7 +183,9 @@ class WorkerKeeper:
         return False
 
     def _prepare(self) -> Child:
-        return Child("autotune.executor.worker", self._settings)
+        child = Child("autotune.executor.worker", self._settings)
+        child.interruption = self._interruption
+        return child
 
     def _promote(self) -> None:
         """Make the standby the worker, and prepare another."""
@@ -195,7 +220,11 @@ class WorkerKeeper:
                 raise self._failure(message.reason)
             case messages.Opened() if message.number == self._number:
                 self._note("problem_opened")
+                self._rest()
                 self._stage, self._deadline, self._openings = "ready", math.inf, 0
+
+    def _rest(self) -> None:
+        self._busy_seconds, self._busy_since = self.busy_seconds, math.inf
 
     def _note(self, step: str) -> None:
         self.reached.setdefault(step, time.monotonic())
@@ -206,6 +235,7 @@ class WorkerKeeper:
             return
         self._stage, self._deadline = "opening", time.monotonic() + OPEN_SECONDS
         self._openings += 1
+        self._busy_since = min(self._busy_since, time.monotonic())
         with contextlib.suppress(ChildDiedError):  # found by ``is_ready``
             self._worker.send(encode(messages.OpenProblem(self._number, self._problem)))
 
@@ -215,7 +245,7 @@ class WorkerKeeper:
         self._starts = 0
         self.lose()
         if starting or self._problem is None:
-            return MissingDependencyError(f"the GPU cannot be opened: {reason}; run `autotune doctor`")
+            return UnusableGpuError(f"the GPU cannot be opened: {reason}; run `autotune doctor`")
         name = self._problem.operation
         return SearchError(
             f"the inputs of {name} cannot be made on this GPU: {reason}; free its memory or choose a smaller shape"

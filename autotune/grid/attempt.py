@@ -9,12 +9,13 @@ Data-Intensive Applications, chapter 8).
 import json
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from autotune.errors import TableError
 from autotune.redaction import redacted
 
 State = Literal["done", "failed", "interrupted"]
+AnsweredBy = Literal["gpu", "replay"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,7 @@ class Attempt:
         host: where it runs.
         device: the name of the device, its power cap in watts and its toolchain, as tables tell rows apart.
         started: when, with a time zone.
+        executor: what answers: a ``gpu``, or the ``replay`` of recorded sweeps, which does a task for no GPU.
     """
 
     task: str
@@ -38,6 +40,7 @@ class Attempt:
     power_cap_watts: float | None
     toolchain: str
     started: datetime
+    executor: AnsweredBy = "gpu"
 
     @property
     def order(self) -> tuple[int, str]:
@@ -67,17 +70,22 @@ class AttemptEnd:
 
 def encode(record: Attempt | AttemptEnd) -> bytes:
     """Return a record as JSON, with no credentials in its texts."""
-    given: dict[str, Any] = asdict(record)
+    given: dict[str, Any] = {
+        name: redacted(value) if isinstance(value, str) else value for name, value in asdict(record).items()
+    }
     if isinstance(record, Attempt):
         given["started"] = record.started.isoformat()
-    return redacted(json.dumps(given, sort_keys=True)).encode()
+    return json.dumps(given, sort_keys=True).encode()
 
 
 def decode_attempt(data: bytes, where: str) -> Attempt:
     """Return the attempt in a file's bytes; TableError, with the file's name, where it holds none."""
     try:
         given = json.loads(data)
-        return Attempt(**{**given, "started": datetime.fromisoformat(given["started"])})
+        attempt = Attempt(**{**given, "started": datetime.fromisoformat(given["started"])})
+        if attempt.started.tzinfo is None:
+            raise ValueError(f"started={given['started']!r} has no time zone")
+        return attempt
     except (ValueError, TypeError, KeyError) as error:
         raise TableError(f"{where}: is not an attempt at a task: {type(error).__name__}: {error}") from error
 
@@ -85,6 +93,10 @@ def decode_attempt(data: bytes, where: str) -> Attempt:
 def decode_ending(data: bytes, where: str) -> AttemptEnd:
     """Return the ending in a file's bytes; TableError, with the file's name, where it holds none."""
     try:
-        return AttemptEnd(**json.loads(data))
-    except (ValueError, TypeError) as error:
+        ending = AttemptEnd(**json.loads(data))
+        counts = [ending.seconds, *ending.trials.values()]
+        if not all(isinstance(each, int | float) for each in counts) or ending.state not in get_args(State):
+            raise ValueError(f"{ending} has a state or a count that is none")
+        return ending
+    except (ValueError, TypeError, AttributeError) as error:
         raise TableError(f"{where}: is not the end of an attempt: {type(error).__name__}: {error}") from error

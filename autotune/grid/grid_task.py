@@ -57,7 +57,7 @@ class GridTask:
             "shape": self.shape.as_dict(),
             "device": self.device,
             "implementations": list(self.implementations),
-            "budget": self.budget,
+            "budget": None if self.budget is None else float(self.budget),
             "trials": self.trials,
             "sampler": self.sampler,
             "seed": self.seed,

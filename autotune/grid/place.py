@@ -14,12 +14,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from autotune.errors import TableError
 from autotune.grid.attempt import Attempt, AttemptEnd, decode_attempt, decode_ending, encode
+from autotune.table.parts import OnDamaged, raise_damaged
+from autotune.table.pull import TABLES as TABLES  # below a place, where pulls look for them
 from autotune.table.remote import Folder, open_folder
 
-TABLES: Final = "tables"
 TASKS: Final = "tasks"
 _NAME: Final = re.compile(rf"{TASKS}/([0-9a-f]+)/(?:(\d+)-)?([0-9a-f]+)\.(begun|ended)\.json")
+
+
+def absolute_place(uri: str | Path) -> str:
+    """Return a place as all processes of this host name it: a local path from the root, a URI as it is."""
+    return text if "://" in (text := str(uri)) else str(Path(text).expanduser().absolute())
 
 
 class GridPlace:
@@ -36,10 +43,6 @@ class GridPlace:
     def __str__(self) -> str:
         return str(self.folder)
 
-    def part_names(self) -> list[str]:
-        """Return the names of all tables, relative to the place."""
-        return self.folder.list(TABLES)
-
     def begin(self, attempt: Attempt) -> None:
         """Write that an attempt begins."""
         name = f"{TASKS}/{attempt.task}/{attempt.number}-{attempt.token}.begun.json"
@@ -54,19 +57,27 @@ class GridPlace:
         found = (_NAME.fullmatch(name) for name in self.folder.list(f"{TASKS}/{task}"))
         return max(((int(each[2]), each[3]) for each in found if each and each[4] == "begun"), default=None)
 
-    def records(self, names: Iterable[str] | None = None) -> tuple[list[Attempt], list[AttemptEnd]]:
+    def records(
+        self, names: Iterable[str] | None = None, *, on_damaged: OnDamaged = raise_damaged
+    ) -> tuple[list[Attempt], list[AttemptEnd]]:
         """Return the attempts and endings of all tasks, or those in files of these names.
 
+        Args:
+            on_damaged: receives an error for each file that holds something else, which is then passed over.
+
         Raises:
-            TableError: a file cannot be read, or holds something else.
+            TableError: a file cannot be read.
         """
         attempts, endings = [], []
         for name in self.folder.list(TASKS) if names is None else names:
             if (found := _NAME.fullmatch(name)) is None:
                 continue
             where, data = f"{self}/{name}", self.folder.read(name)
-            if found[4] == "begun":
-                attempts.append(decode_attempt(data, where))
-            else:
-                endings.append(decode_ending(data, where))
+            try:
+                if found[4] == "begun":
+                    attempts.append(decode_attempt(data, where))
+                else:
+                    endings.append(decode_ending(data, where))
+            except TableError as error:
+                on_damaged(error)
         return attempts, endings

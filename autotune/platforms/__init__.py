@@ -163,6 +163,19 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
+def gpu_count() -> int:
+    """Return how many GPUs torch can use, as ``has_gpu`` finds that out."""
+    if not has_gpu():
+        return 0
+    if "torch" not in sys.modules and sys.platform == "linux":
+        counts = [vendor.count_gpus() for vendor in PLATFORMS.values() if vendor.has_driver()]
+        if (count := next((each for each in counts if each is not None), None)) is not None:
+            return count
+    import torch
+
+    return torch.cuda.device_count()
+
+
 def current_device(index: int | None = None) -> Device:
     """Return a GPU as tables identify it, by default torch's current one; each is read once.
 

@@ -11,6 +11,7 @@ from autotune.shape import Shape
 from autotune.trial import Candidate, Outcome, Trial
 
 if TYPE_CHECKING:
+    from autotune.executor.several_gpus import GpuUse
     from autotune.search.offline import Confirmation
     from autotune.search.result import SearchResult
 
@@ -18,8 +19,19 @@ if TYPE_CHECKING:
 class Observer:
     """Receives the progress of a search, and of a call of ``tune``; does nothing unless a method is overridden.
 
-    All calls come from the thread that searches.
+    All calls come from the thread that searches, or called ``tune``, one at a time. Where several GPUs search side by
+    side, the calls of their searches interleave, a moment after what they tell of: ``of_gpu`` keeps them apart.
     """
+
+    def of_gpu(self, index: int) -> "Observer":
+        """Return what receives the progress of the searches on one of several GPUs; this one by default."""
+        return self
+
+    def on_gpu_dropped(self, index: int, reason: str) -> None:
+        """One of several GPUs is not used any more; the others continue its search."""
+
+    def on_gpus(self, uses: "Sequence[GpuUse]") -> None:
+        """All searches on several GPUs have ended; these are their parts."""
 
     def on_replay(self, device: Device, *, compiles: bool) -> None:
         """Times come from sweeps recorded on a device; with ``compiles`` winners are compiled and checked here."""

@@ -22,8 +22,20 @@ class Pace(NamedTuple):
     source: str
 
 
+class RecordedPace(NamedTuple):
+    """The pace of a sweep, and the shape that it measured."""
+
+    shape: Shape
+    pace: Pace
+
+
 def find_pace(shape: Shape, device: Device, sweeps: Iterable[tuple[str, list[Trial]]]) -> Pace:
     """Return the pace of the device's nearest sweep by name; another family is better than a guess."""
+    return nearest_pace(shape, recorded_paces(device, sweeps))
+
+
+def recorded_paces(device: Device, sweeps: Iterable[tuple[str, list[Trial]]]) -> list[RecordedPace]:
+    """Return the pace of each of the device's sweeps, by name, that recorded it."""
     named = [
         (name, rows)
         for name, trials in sweeps
@@ -35,10 +47,18 @@ def find_pace(shape: Shape, device: Device, sweeps: Iterable[tuple[str, list[Tri
         judged = [s for trial in rows if (s := trial.outcome.judge_seconds) is not None]
         if judged and any(trial.outcome.compile_seconds is not None for trial in rows):
             pace = Pace(sum(compiled) / len(compiled), sum(judged) / len(judged), name)
-            recorded = rows[0].shape
-            others = sum(a != b for a, b in zip(shape.family(), recorded.family(), strict=False))
-            paces.append((shape.distance(recorded), others, name, pace))
-    return min(paces, default=(0, 0, "", Pace(ASSUMED_COMPILE_SECONDS, 0.0, "")))[-1]
+            paces.append(RecordedPace(rows[0].shape, pace))
+    return paces
+
+
+def nearest_pace(shape: Shape, paces: Iterable[RecordedPace]) -> Pace:
+    """Return the pace of the sweep nearest to a shape, of another family if need be; an assumed one without any."""
+    known = [(shape.distance(there), _differences(shape, there), pace.source, pace) for there, pace in paces]
+    return min(known, default=(0, 0, "", Pace(ASSUMED_COMPILE_SECONDS, 0.0, "")))[-1]
+
+
+def _differences(shape: Shape, recorded: Shape) -> int:
+    return sum(a != b for a, b in zip(shape.family(), recorded.family(), strict=False))
 
 
 def cold_compile_seconds(sweeps: Sequence[tuple[Hashable, Iterable[Outcome]]]) -> list[list[float]]:

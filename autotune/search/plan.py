@@ -11,10 +11,11 @@ from autotune.executor.select import ExecutorInfo
 from autotune.implementation import Implementation
 from autotune.operation import Operation
 from autotune.search.pace import Pace, find_pace
-from autotune.search.proposals import Sampler, most_in_flight
+from autotune.search.proposals import most_in_flight
 from autotune.search.recorder import Recorder
 from autotune.search.result import Limits
 from autotune.search.rotation import reached_device
+from autotune.search.sampler import Sampler
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store, shipped_sweeps

@@ -4,22 +4,20 @@ import math
 import random
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Literal, Protocol, get_args
+from typing import Any, Final, Protocol
 
 import optuna
 
 from autotune.device import Device
 from autotune.search.encoding import Encoding, feature_matrix
 from autotune.search.gp_sampler import FiniteSpaceSampler
+from autotune.search.sampler import DEFAULT_SAMPLER, Sampler
 from autotune.search.study import DistinctStudy
 from autotune.shape import Shape
 from autotune.space import Config, Space
 from autotune.trial import Outcome, Status
 
-Sampler = Literal["gp", "tpe", "random", "exhaustive"]
-SAMPLERS: Final[tuple[Sampler, ...]] = get_args(Sampler)
 LISTED: Final[tuple[Sampler, ...]] = ("random", "exhaustive")  # these learn nothing
-DEFAULT_SAMPLER: Final[Sampler] = "gp"  # docs/search-efficiency.md
 
 # Configs in flight, whatever the cores: what is in flight teaches nothing. With 32 of them, 6 % of searches converged
 # more than 2 % off the optimum, with 16 none and 2.5 s later (`python -m benchmarks.in_flight`, 2026-11-22: replays of

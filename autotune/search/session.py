@@ -17,10 +17,11 @@ from autotune.registry import our_implementations
 from autotune.search.budget import check_budget, least_search
 from autotune.search.finalists import FINALISTS, SWEEP_FINALISTS, last_race, race_finalists
 from autotune.search.observer import Observer
-from autotune.search.proposals import DEFAULT_SAMPLER, Sampler, make_proposals, most_in_flight
+from autotune.search.proposals import make_proposals, most_in_flight
 from autotune.search.recorder import Recorder
 from autotune.search.result import MIN_RACE_SECONDS, Ending, ImplementationResult, Limits, SearchResult
 from autotune.search.rotation import START_UP_SECONDS, ImplementationStudy, Rotation, best_of, reached_device
+from autotune.search.sampler import DEFAULT_SAMPLER, Sampler
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store, ranked, tie_set, winners

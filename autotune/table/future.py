@@ -18,8 +18,17 @@ def require_past(table: Table, where: str) -> None:
     """
     moments = [trial.started_at for trial in table.trials]
     moments += [moment_of(outsider.columns["started_at"]) for outsider in table.outsiders]
+    if moments:
+        require_past_moment(max(moments), where)
+
+
+def require_past_moment(latest: datetime, where: str) -> None:
+    """Refuse rows of others by the moment of the latest, as ``require_past`` does.
+
+    Raises:
+        TableError: it is later than now.
+    """
     now = datetime.now(UTC)
-    latest = max(moments, default=now)
     if latest > now + AHEAD:
         raise TableError(
             f"{where}: a row is dated {latest:%Y-%m-%d %H:%M} UTC, later than now, {now:%Y-%m-%d %H:%M} UTC: "

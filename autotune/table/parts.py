@@ -43,6 +43,7 @@ SUFFIX: Final = ".parquet"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 DIGEST: Final = re.compile("[0-9a-f]{64}")
 COMPACT_BYTES: Final = 8 * 2**20  # parts are merged up to this size, a quarter of what a reader takes
+WHOLE_BYTES: Final = 2**18  # some 15,000 rows: merging such parts saves little, and takes memory for all their rows
 MAX_LISTINGS: Final = 100
 KEPT: Final = "every trial reported before is kept: make room there, and the same command goes on where it stopped"
 
@@ -93,7 +94,7 @@ class Shelf:
 
     def small_parts(self) -> list[Path]:
         """List the smallest parts that together stay below the limit of one merged part."""
-        sizes = {path: size_and_change(path)[0] for path in self.parts()}
+        sizes = {path: size for path in self.parts() if (size := size_and_change(path)[0]) < WHOLE_BYTES}
         smallest = sorted(sizes, key=lambda path: (sizes[path], path))
         totals = itertools.accumulate(sizes[path] for path in smallest)
         return [path for path, total in zip(smallest, totals, strict=True) if total <= COMPACT_BYTES]
@@ -139,6 +140,19 @@ class Shelf:
 
     def read_part(self, path: Path, *, races_only: bool = False) -> Table | None:
         """Read a part, or return None if it is gone: then it was compacted, and its rows stand in a newer part."""
+        if (data := self.read_bytes(path)) is None:
+            return None
+        try:
+            table = decode(data, str(path), races_only=races_only)
+            for place in table.places:
+                if place != (self.device.name, self.operation, self.implementation):
+                    raise TableError(f"{path}: holds {'/'.join(place)}, which belongs in another folder")
+            return table
+        except TableError as error:
+            raise TableError(_advice(path, error)) from error
+
+    def read_bytes(self, path: Path) -> bytes | None:
+        """Return the bytes of a part that are what its name says, or None if it is gone."""
         try:
             data = read_bytes(path)
         except TableError as error:
@@ -147,16 +161,9 @@ class Shelf:
             raise
         if not DIGEST.fullmatch(path.stem):
             raise TableError(f"{path}: not named by its SHA-256, as each table that a search writes; keep it elsewhere")
-        try:
-            if sha256(data) != path.stem:
-                raise TableError(f"{path}: damaged: its SHA-256 is not its name")
-            table = decode(data, str(path), races_only=races_only)
-            for place in table.places:
-                if place != (self.device.name, self.operation, self.implementation):
-                    raise TableError(f"{path}: holds {'/'.join(place)}, which belongs in another folder")
-            return table
-        except TableError as error:
-            raise TableError(_advice(path, error)) from error
+        if sha256(data) != path.stem:
+            raise TableError(_advice(path, TableError(f"{path}: damaged: its SHA-256 is not its name")))
+        return data
 
     def winners(self, on_damaged: OnDamaged) -> list[Trial]:
         """Return the winners: those of the snapshot, unless parts that it does not cover have rows beside them."""

@@ -22,6 +22,7 @@ from typing import Final
 
 from autotune.errors import TableError, UsageError, one_line
 from autotune.table.files import SUMS_NAME, parse_checksums, read_bytes, sha256, write_bytes
+from autotune.table.future import require_past
 from autotune.table.parquet import decode
 from autotune.table.parts import DIGEST, SUFFIX, raise_damaged
 from autotune.table.remote import Folder, open_folder
@@ -89,6 +90,8 @@ def pull_tables(uri: str | Path, folder: str | Path | None = None) -> Pulled:
     if "://" in str(folder):
         raise UsageError(f"folder={str(folder)!r} is a URI; expected a folder of this machine")
     link = Path(folder or site_folder()).expanduser().absolute()
+    if link.is_file():
+        raise UsageError(f"folder={str(folder)!r} is a file; expected a folder, which is made where there is none")
     with _errors_named(link), _alone(link):
         before = _linked(link)
         held = set(_paths(before))
@@ -180,7 +183,9 @@ def _sound_bytes(path: Path | None, digest: str) -> bytes | None:
 
 def _place(data: bytes, where: str) -> Path:
     """Return the folder of a table below a store; the table is bounded and checked as every reader does."""
-    places = decode(data, where).places
+    table = decode(data, where)
+    require_past(table, where)
+    places = table.places
     if len(places) != 1 or not all(_PART.fullmatch(part) for part in min(places)):
         found = ", ".join(sorted(map("/".join, places))) or "no rows"
         raise TableError(f"{where}: holds {found}; expected rows of one implementation and device")

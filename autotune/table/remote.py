@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from autotune.errors import MESSAGE_LIMIT, TableError, printable
+from autotune.errors import MESSAGE_LIMIT, LastingTableError, MissingFileError, TableError, printable
 from autotune.redaction import HIDDEN, redacted, secrets_in
 from autotune.table.files import MAX_FILE_BYTES, read_bytes, write_bytes
 
@@ -28,6 +28,7 @@ _LASTING: Final = (
     *("no_such_bucket", "no_such_key", "expired", "invalid_client_token", "unrecognized_client", "missing_auth"),
     *("permission", "credential", "not found", "does not exist", "http status 400", "http status 403"),
 )
+_ONE_SLASH: Final = re.compile(r"[a-z][a-z0-9+.-]+:/(?!/)", re.IGNORECASE)
 
 T = TypeVar("T")
 
@@ -55,10 +56,15 @@ def open_folder(uri: str | Path) -> Folder:
         TableError: the URI cannot be opened; credentials in it are left out of the message.
     """
     text = str(uri)
+    if _ONE_SLASH.match(text):  # as a path has it that was a URI: a folder of such a name would be made
+        raise TableError(f"{redacted(text)!r} is neither a path nor a URI; expected two slashes after the colon")
     if "://" not in text:
         return LocalFolder(Path(text))
     if text.startswith("file://"):  # whose renames are atomic, which pyarrow's writes are not
-        return LocalFolder(Path(url2pathname(urlsplit(text).path)))
+        parts = urlsplit(text)
+        if parts.netloc not in ("", "localhost"):
+            raise TableError(f"{redacted(text)!r} names another host; expected file:///PATH")
+        return LocalFolder(Path(url2pathname(parts.path)))
     return RemoteFolder(text)
 
 
@@ -149,11 +155,14 @@ class RemoteFolder:
                 raise
             except Exception as error:  # pyarrow raises its own of ValueError, OSError, NotImplementedError and more
                 is_lasting = not isinstance(error, OSError) or _is_lasting(error)
+                kind = LastingTableError if is_lasting else TableError
+                if isinstance(error, FileNotFoundError):
+                    kind = MissingFileError
                 reason = self._reason(error)
             if pause is None or is_lasting:
                 break
             time.sleep(pause * random.uniform(0.5, 1.5))  # hosts of a fleet that failed together come back apart
-        raise TableError(f"{where}: cannot be {done}: {reason}")
+        raise kind(f"{where}: cannot be {done}: {reason}")
 
     def _reason(self, error: Exception) -> str:
         text = " ".join(str(error).split())

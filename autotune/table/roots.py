@@ -45,13 +45,24 @@ def extra_roots(on_damaged: OnDamaged) -> list[Root]:
 
 
 def site_folder() -> Path:
-    """Return the place of the site's root, whether or not it is there; tables that were pulled are a link to them."""
+    """Return the place of the site's root, whether or not it is there; tables that were pulled are a link to them.
+
+    Raises:
+        TableError: ``$AUTOTUNE_SITE`` is a URI.
+    """
     chosen = os.environ.get(SITE)
+    if chosen and "://" in chosen:
+        raise TableError(f"{SITE}={chosen!r} is a URI; expected a folder of this machine")
     return Path(os.path.expanduser(chosen)).absolute() if chosen else Path(sys.prefix, "share", "autotune")
 
 
 def _site(on_damaged: OnDamaged) -> list[Root]:
-    if (path := site_folder()).is_dir():
+    try:
+        path = site_folder()
+    except TableError as error:
+        on_damaged(error)
+        return []
+    if path.is_dir():
         return [Root("site", path.resolve() if path.is_symlink() else path)]  # one version, though another is pulled
     if not (chosen := os.environ.get(SITE)):
         return []

@@ -138,14 +138,7 @@ def to_table(schema: TableSchema | Stranger, columns: Columns, where: str) -> Ta
     Raises:
         TableError: a value is impossible; the message names ``where``, the row (from 0), the column and the value.
     """
-    for column in FIXED_COLUMNS:
-        check_column(column, columns[column.name], where)
-    for name, expected in zip(("operation", "implementation"), schema.owner, strict=True):
-        check_column(TableColumn(name, choice(expected)), columns[name], where)
-    _check_results(columns, where)
-    for build, names in (*_OUTCOME_PARTS.values(), *_TRIAL_PARTS.values()):
-        if build is _timing:
-            _check_timings(names, columns, where)
+    check_rows(schema, columns, where)
     trials, outcomes = (
         {part: build_parts(build, names, columns) for part, (build, names) in parts.items()}
         for parts in (_TRIAL_PARTS, _OUTCOME_PARTS)
@@ -170,6 +163,18 @@ def to_table(schema: TableSchema | Stranger, columns: Columns, where: str) -> Ta
         if reason is not None
     ]
     return Table(found, outsiders)
+
+
+def check_rows(schema: TableSchema | Stranger, columns: Columns, where: str) -> None:
+    """Refuse columns with a value that no row of a table has, or none beside the others; of ``to_table``'s errors."""
+    for column in FIXED_COLUMNS:
+        check_column(column, columns[column.name], where)
+    for name, expected in zip(("operation", "implementation"), schema.owner, strict=True):
+        check_column(TableColumn(name, choice(expected)), columns[name], where)
+    _check_results(columns, where)
+    for build, names in (*_OUTCOME_PARTS.values(), *_TRIAL_PARTS.values()):
+        if build is _timing:
+            _check_timings(names, columns, where)
 
 
 def _rows(kind: type[T], values: Mapping[str, Sequence[Any]], count: int) -> list[T]:

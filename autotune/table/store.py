@@ -126,6 +126,14 @@ class Store:
         write_below(self.root, parts)
         return list(parts)
 
+    def append_encoded(self, slug: str, owner: tuple[str, str], data: bytes) -> Path:
+        """Keep the bytes of a table of checked rows, on devices of one slug; on disk once this returns.
+
+        Raises:
+            TableError: the part cannot be written.
+        """
+        return Shelf(self.root / slug, *owner).write(data)
+
     def trials(
         self,
         operation: str,

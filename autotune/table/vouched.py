@@ -51,7 +51,7 @@ def read_files(sources: Iterable[Path], refuse: OnDamaged) -> Iterator[TableFile
             data = vouched_bytes(path)
             table = decode(data, str(path))
         except TableError as error:
-            if not _holds_comparisons(path):
+            if not is_comparison(path):
                 refuse(error)
         else:
             yield TableFile(path, data, table)
@@ -83,7 +83,7 @@ def files_below(source: Path, refuse: OnDamaged) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
 
 
-def _holds_comparisons(path: Path) -> bool:
+def is_comparison(path: Path) -> bool:
     """Return True for what ``autotune bench`` wrote: it lies beside the tables that ship, and holds no trials."""
     try:
         return holds_comparisons(read_bytes(path))

@@ -6,9 +6,10 @@ It is the library behind ``autotune search``, ``sweep`` and ``verify``. ``autotu
 from autotune.registry import Workload
 from autotune.search import Observer
 from autotune.tuning.drawn_shapes import draw_shapes, is_drawn, is_measurable
+from autotune.tuning.refusals import why_unwritable
 from autotune.tuning.sparse import SparseShape, find_sparse
 from autotune.tuning.tuned import TunedShape, Tuning
-from autotune.tuning.tuner import tune, why_unwritable
+from autotune.tuning.tuner import tune
 from autotune.tuning.verification import Verification, VerifiedShape, nearest_rank, verify
 from autotune.tuning.workloads import find_answers, take_turns
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from autotune.dispatch import reload
+from autotune.errors import SearchError
 from autotune.executor import Executor
 from autotune.executor.select import Settings
 from autotune.registry import get_implementation, get_operation
@@ -91,7 +92,10 @@ def _check(trial: Trial, executor: Executor | None, settings: Settings | None) -
 def _check_on_gpu(trial: Trial, executor: Executor) -> Checked:
     executor.open(get_operation(trial.operation), trial.shape)
     executor.submit(trial.candidate)
-    outcome = executor.collect(SILENCE)
+    try:
+        outcome = executor.collect(SILENCE)
+    except SearchError as error:  # of this problem, such as inputs that its memory does not hold
+        return Checked(trial, "not confirmed", f"{executor.device.name} gave no verdict: {error}")
     if outcome is None or outcome.status in NO_VERDICT:
         why = "no answer" if outcome is None else str(outcome.status)
         return Checked(trial, "not confirmed", f"{executor.device.name} gave no verdict: {why}")

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from autotune.device import Device
 from autotune.dispatch import default_config, reload
+from autotune.errors import SearchError
 from autotune.executor import Executor
 from autotune.implementation import Implementation
 from autotune.operation import Operation
@@ -111,7 +112,10 @@ def revalidate(
     results = []
     for each in outdated:
         started = time.monotonic()
-        result = _conclude(each, _race(each, executor, store, top, seconds))
+        try:
+            result = _conclude(each, _race(each, executor, store, top, seconds))
+        except SearchError as error:  # of this problem, such as inputs that the memory here does not hold
+            result = Revalidated(outdated=each, verdict="kept", failure=str(error))
         result = replace(result, seconds=time.monotonic() - started)
         results.append(result)
         on_result(result)

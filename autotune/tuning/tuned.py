@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from autotune.executor.several_gpus import GpuUse
 from autotune.search import Confirmation, SearchResult
 from autotune.shape import Shape
 from autotune.trial import PriorPick, Timing, Trial
@@ -83,11 +84,13 @@ class TunedShape:
 class Tuning:
     """The results of ``tune``, one for each shape that was asked for, in that order.
 
-    ``interrupted``: Ctrl-C ended it early; what was measured until then is kept.
+    ``interrupted``: Ctrl-C ended it early; what was measured until then is kept. ``gpus``: the part of each, where they
+    were named.
     """
 
     results: tuple[TunedShape, ...]
     interrupted: bool = False
+    gpus: tuple[GpuUse, ...] = ()
 
     @property
     def failures(self) -> tuple[TunedShape, ...]:
@@ -101,4 +104,4 @@ class Tuning:
 
     def __str__(self) -> str:
         ending = ["interrupted: what was measured is kept, the same call continues"] if self.interrupted else []
-        return "\n".join([*map(str, self.results), *ending]) or "nothing to tune"
+        return "\n".join([*map(str, self.results), *map(str, self.gpus), *ending]) or "nothing to tune"

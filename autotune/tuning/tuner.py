@@ -1,21 +1,20 @@
 """``tune`` and ``sweep``: one search for each shape over one executor, its winner stored, confirmed and served."""
 
 import contextlib
-import math
-import os
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune import platforms
-from autotune.device import Device
+from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import default_config, reload
-from autotune.errors import AutotuneError, SearchError, TableError, UnknownNameError, UsageError
+from autotune.errors import AutotuneError, SearchError, TableError, UnknownNameError, UsageError, require_text
 from autotune.executor import Executor
 from autotune.executor.head_start import HeadStart
-from autotune.executor.select import Settings, open_executor, open_gpu
+from autotune.executor.select import Settings, open_executor, open_gpu, open_replay
+from autotune.executor.settings import GpuNames
+from autotune.executor.several_gpus import GpuUse, SeveralGpus
 from autotune.registry import Workload, read_workloads
 from autotune.search import (
     DEFAULT_SAMPLER,
@@ -35,6 +34,8 @@ from autotune.shape import Shape
 from autotune.table import Store, home, table_schema
 from autotune.trial import PriorPick
 from autotune.tuning.beginnings import find_heuristics, find_neighbours, find_served
+from autotune.tuning.refusals import check_numbers, read_names, why_unwritable
+from autotune.tuning.side_by_side import SideBySide
 from autotune.tuning.tuned import TunedShape, Tuning
 from autotune.tuning.workloads import Answer, find_answers, take_turns
 
@@ -49,10 +50,12 @@ def tune(
     sampler: Sampler = DEFAULT_SAMPLER,
     seed: int = 0,
     device: str | None = None,
+    gpus: GpuNames | None = None,
     settings: Settings | None = None,
     store: Store | None = None,
     observer: Observer | None = None,
     must_measure: bool = False,
+    must_replay: bool = False,
     race_served: bool = False,
     target: str | None = None,
     ship_to: Path | None = None,
@@ -67,6 +70,10 @@ def tune(
 
     Ctrl-C does not raise: the results until then are returned, and ``interrupted`` is set.
 
+    With ``gpus`` shapes are searched side by side, one on each GPU; where fewer shapes than GPUs are left, the others
+    help to screen them, and each race stays on one GPU. A GPU is dropped that fails, that another process uses in three
+    measurements in a row, or that heat or a fault slows down in as many; the others continue its search.
+
     Args:
         shapes: one shape, or several; an operation may stand beside each: ``(operation, shape)``.
         operation: the operation's name, where several take such shapes; the first that supports a shape by default.
@@ -78,10 +85,13 @@ def tune(
         sampler: ``gp``, ``tpe``, ``random`` or ``exhaustive``.
         seed: seed of each study, from 0 to 2**32 - 1.
         device: the name of the GPU; the one here by default, else the NVIDIA H200 that sweeps ship for.
+        gpus: the GPUs here to search on, ``"all"`` or indices as torch counts them; the current one by default. They
+            are of one kind, by model and power cap; ``device`` leaves out those of another name.
         settings: how a GPU is used.
         store: where trials are kept; ``$AUTOTUNE_HOME`` by default.
         observer: receives progress.
         must_measure: refuse to replay; ``device`` can then name the GPU here alone.
+        must_replay: let recorded sweeps answer even where a GPU is; not with ``gpus`` or ``must_measure``.
         race_served: try and race in a replay, too, what the tables serve for each shape; on a GPU that always is.
         target: also compile the finalists for this architecture or device, such as ``"gfx942"`` or ``"A100"``; nothing
             of it is stored.
@@ -92,7 +102,8 @@ def tune(
     Raises:
         SearchError: the only shape has no valid and correct candidate, or its budget cannot hold a race. Of several,
             its result says so.
-        MissingDependencyError: there is neither a GPU nor a recording, or nothing is recorded like the only shape.
+        MissingDependencyError: there is neither a GPU nor a recording, or nothing is recorded like the only shape; of
+            several GPUs none is left.
         UsageError: an argument is wrong, or a shape is not supported; nothing was searched.
         TableError: a stored table is damaged, or a trial cannot be written.
 
@@ -103,10 +114,16 @@ def tune(
     begun, called = begun or HeadStart(), time.monotonic()
     if sampler not in SAMPLERS:
         raise UnknownNameError(f"sampler={sampler!r} is unknown; allowed: {', '.join(SAMPLERS)}")
-    _check_numbers(budget, trials, seed)
+    check_numbers(budget, trials, seed)
+    if must_replay and (must_measure or gpus is not None):
+        beside = "must_measure=True" if must_measure else f"gpus={gpus!r}"
+        raise UsageError(f"must_replay=True is not allowed with {beside}, which measures; name one of them")
+    for name, given, example in (("device", device, NVIDIA_H200.name), ("target", target, "sm_90")):
+        if given is not None:
+            require_text(name, given, example)
     target_device = None if target is None else platforms.target_device(target)  # refused before anything is searched
     workloads = read_workloads(shapes, operation)
-    names = (implementations,) if isinstance(implementations, str) else tuple(implementations)
+    names = read_names(implementations)
     if not isinstance(store, Store | None):
         expected = "expected a Store, such as autotune.table.Store(pathlib.Path('tables')), or None for yours"
         raise UsageError(f"store={store!r} is of type {type(store).__name__}; {expected}")
@@ -127,44 +144,29 @@ def tune(
         is_alone=len(workloads) == 1,
     )
     try:
+        if gpus is not None:
+            with contextlib.closing(SeveralGpus(settings, gpus, device)) as several:
+                first = next(iter(several.executors.values()))
+                tuner.run_on_several(several, tuner.find(workloads, first, names), begun.started or called)
+            return tuner.tuning(workloads)
         children = begun.children
-        opened = open_gpu(settings, children) if must_measure else open_executor(device, settings, children)
+        opened: Executor
+        if must_replay:
+            opened = open_replay(device, settings.policy)
+        else:
+            opened = open_gpu(settings, children) if must_measure else open_executor(device, settings, children)
         with contextlib.closing(opened) as executor:
             here = executor.device
             if must_measure and device is not None and not platforms.is_named(here, device):
                 expected = f"expected {here.name!r} or None"
                 raise UsageError(f"device={device!r} is not allowed with must_measure=True; {expected}")
-            for name in dict.fromkeys(each.name for each, _ in workloads):
-                store.trials(name, executor.device)  # refuses what is damaged before anything is searched
-            answers = find_answers(workloads, executor, names)
-            for implementation in dict.fromkeys(each for answer in answers for each in answer.implementations):
-                table_schema(implementation)  # refuses what no table could keep
+            answers = tuner.find(workloads, executor, names)
             started = begun.started if executor.name == "gpu" else None  # a replay uses nothing of what was begun
             tuner.run(executor, answers, called if started is None else started)
     except KeyboardInterrupt:
         tuner.interrupted = True
         tuner.observer.on_interrupted(None)
     return tuner.tuning(workloads)
-
-
-def _check_numbers(budget: float | None, trials: int | None, seed: int) -> None:
-    """Validate the numbers among the arguments of ``tune``."""
-    if budget is not None and not (isinstance(budget, int | float) and 0 < budget < math.inf):
-        raise UsageError(f"budget={budget!r} is not allowed; expected more than 0 seconds, or None for no limit")
-    if trials is not None and not (isinstance(trials, int) and trials >= 1):
-        raise UsageError(f"trials={trials!r} is not allowed; expected an integer from 1, or None for no limit")
-    if not (isinstance(seed, int) and 0 <= seed < 2**32):
-        raise UsageError(f"seed={seed!r} is not allowed; expected an integer from 0 to {2**32 - 1}")
-
-
-def why_unwritable(root: Path) -> str | None:
-    """Return the reason why a folder cannot hold tables, or None; leave nothing there."""
-    parent = next(path for path in (root, *root.parents) if os.path.exists(path))
-    try:
-        with tempfile.TemporaryFile(dir=parent):  # permissions do not tell of read-only file systems
-            return None
-    except OSError as error:
-        return error.strerror or str(error)
 
 
 @dataclass(kw_only=True)
@@ -185,13 +187,20 @@ class _Tuner:
     answers: list[Answer] = field(default_factory=list)
     served: dict[tuple[str, Shape], PriorPick] = field(default_factory=dict)
     found: dict[tuple[str, Shape], TunedShape] = field(default_factory=dict)
+    gpus: tuple[GpuUse, ...] = ()
+
+    def find(self, workloads: Sequence[Workload], executor: Executor, names: Sequence[str]) -> list[Answer]:
+        """Find the search that answers each workload; refuse what no table could keep, and tables that are damaged."""
+        for name in dict.fromkeys(each.name for each, _ in workloads):
+            self.store.trials(name, executor.device)
+        answers = find_answers(workloads, executor, names)
+        for implementation in dict.fromkeys(each for answer in answers for each in answer.implementations):
+            table_schema(implementation)
+        return answers
 
     def run(self, executor: Executor, answers: list[Answer], started: float) -> None:
         """Search them all; ``started`` is when the budget of the first began to run."""
-        self.answers = answers
-        if executor.name == "gpu" or self.race_served:  # before anything is stored that would be served
-            found = {each.key: each for each in answers if each.missing is None}
-            self.served = {key: find_served(each, executor.device) for key, each in found.items()}
+        self._begin(executor, answers)
         for each in take_turns(answers, executor, self.observer):
             if each.missing is not None:
                 self._fail(each, each.missing)
@@ -199,6 +208,32 @@ class _Tuner:
                 self._tune(executor, each, started if not self.found else time.monotonic())
             if self.interrupted:
                 return
+
+    def run_on_several(self, gpus: SeveralGpus, answers: list[Answer], started: float) -> None:
+        """Search them all side by side; ``started`` is when the budget of the first on each GPU began to run."""
+        copies: list[_Tuner] = []  # each with the observer of its search; what is found is shared by all
+
+        def search_one(executor: Executor, answer: Answer, observer: Observer, is_first: bool) -> None:
+            copies.append(copy := replace(self, observer=observer))
+            copy._tune(executor, answer, started if is_first else time.monotonic())
+
+        one = next(iter(gpus.executors.values()))
+        self._begin(one, answers)
+        try:
+            SideBySide(gpus, search_one, self.observer).run(take_turns(answers, one, self.observer))
+        except KeyboardInterrupt:
+            self.interrupted = any(each.interrupted for each in copies)
+            if not self.interrupted:
+                raise
+        finally:
+            self.gpus = gpus.uses()
+            self.observer.on_gpus(self.gpus)
+
+    def _begin(self, executor: Executor, answers: list[Answer]) -> None:
+        self.answers = answers
+        if executor.name == "gpu" or self.race_served:  # before anything is stored that would be served
+            found = {each.key: each for each in answers if each.missing is None}
+            self.served = {key: find_served(each, executor.device) for key, each in found.items()}
 
     def tuning(self, workloads: Sequence[Workload]) -> Tuning:
         """Return a result for each workload, in their order."""
@@ -208,7 +243,7 @@ class _Tuner:
         for each in answers:
             blank = TunedShape(operation=each.operation.name, asked=each.asked, shape=each.shape, failure=unreached)
             results.append(replace(self.found.get(each.key, blank), asked=each.asked))
-        return Tuning(tuple(results), self.interrupted)
+        return Tuning(tuple(results), self.interrupted, self.gpus)
 
     def _tune(self, executor: Executor, answer: Answer, started: float) -> None:
         """Search one shape; ``started`` is when its budget began to run."""

@@ -25,6 +25,7 @@ from tests import sample
             ("small_budgets",),
         ),
         ("stream_read",),
+        ("two_gpus", "--results", "nowhere"),
     ],
     ids=lambda found: found[0],
 )

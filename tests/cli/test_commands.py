@@ -29,7 +29,7 @@ def test_import_loads_no_more_than_it_needs(name: str) -> None:
 
 def test_the_command_line_has_the_commands_of_the_design() -> None:
     designed = [
-        *("analyze", "bench", "doctor", "explain", "export", "lookup", "report", "search", "show", "sweep"),
+        *("analyze", "bench", "doctor", "explain", "export", "grid", "lookup", "report", "search", "show", "sweep"),
         *("tables", "verify", "warmup"),
     ]
     assert designed == sorted(COMMANDS)

@@ -82,3 +82,17 @@ def test_a_uri_is_no_folder_and_its_credentials_are_not_repeated(
     ran = run("tables", "list")  # goes on with the other roots
     assert (ran.code, "is a URI" in ran.out, "SECRET" in ran.out + ran.err) == (0, True, False)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_sites_variable_is_no_uri_and_a_file_is_no_folder(
+    run: Run, tmp_path: Path, fleet: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "grid.toml").touch()
+    before = set(tmp_path.iterdir())
+    ran = run("tables", "pull", fleet.root, "--tables", "grid.toml")
+    assert (ran.code, "is a file; expected a folder" in ran.err) == (2, True)
+    monkeypatch.setenv("AUTOTUNE_SITE", "s3://KEY:SECRET@bucket/tables")
+    ran = run("tables", "pull", fleet.root)
+    assert (ran.code, "is a URI" in ran.err, "SECRET" in ran.out + ran.err) == (1, True, False)
+    assert set(tmp_path.iterdir()) == before

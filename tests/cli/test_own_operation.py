@@ -62,7 +62,8 @@ def test_several_shapes_are_several_searches(own: Run, confirmed: list[Any]) -> 
 
 def test_what_a_missing_table_advises_runs(own: Run, confirmed: list[Any]) -> None:
     advice = own("show", "--operation", "row_scale").out
-    assert "`autotune search --operation row_scale --shape rows=INTEGER,width=INTEGER` finds some" in advice
+    named = "--import tests.outside.row_scale.on_import --operation row_scale"
+    assert f"`autotune search {named} --shape rows=INTEGER,width=INTEGER` finds some" in advice
     words = advice.split("`autotune ")[1].split("`")[0].replace("INTEGER", "64", 1).replace("INTEGER", "256")
     assert own(*words.split()).code == 0
 

@@ -8,6 +8,8 @@ import pytest
 from rich.console import Console
 
 from autotune.cli.progress import Progress
+from autotune.console.output import PlainConsole
+from autotune.errors import SearchError
 from autotune.search_spaces.flash_attention.operation import OPERATION
 from autotune.trial import Candidate, Trial
 from tests import sample
@@ -69,3 +71,12 @@ def test_the_finalists_are_counted(candidates: list[Candidate], words: str) -> N
         progress.on_race(candidates)
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == f"racing {words} the fastest baseline\n"
+
+
+def test_the_lines_of_an_error_are_indented_and_move_no_cursor() -> None:
+    console = PlainConsole(file=io.StringIO(), width=200)
+    with Progress(console, 60.0, None) as progress:
+        progress.on_failure(SHAPE, SearchError("no config works:\n\x1b[2Jwinner    of nobody\nerror: spilled"))
+    assert isinstance(console.file, io.StringIO)
+    lines = ["failed    no config works:", "          ?[2Jwinner    of nobody", "          error: spilled", "", ""]
+    assert console.file.getvalue().split("\n") == lines

@@ -47,6 +47,19 @@ def test_a_search_without_a_gpu_says_what_was_recorded_compiled_and_checked(
     assert len(confirmed) == 1
 
 
+def test_a_replay_says_the_time_that_is_then_looked_up(run: Run, machine: Machine, confirmed: list[Any]) -> None:
+    machine.ship_sweep(1024)
+    ran = run("search", "--trials", "15")
+    assert "\nserved " not in ran.out  # the replay itself is
+    winner = sample.trial(sample.shape(1024), timing=sample.timing(150.8), stage=Stage.RACE, race_id="r")
+    machine.ship(winner)
+    ran = run("search", "--trials", "15")
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("served ")]
+    time = line.split()[1]
+    assert f"row     {time} us, measured " in run("lookup", "--seq", "1024", "--device", "NVIDIA H200").out
+    assert time == "150.8"
+
+
 def test_a_search_saves_what_is_then_served_and_shown(
     run: Run, machine: Machine, confirmed: list[list[Candidate]]
 ) -> None:

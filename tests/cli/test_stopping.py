@@ -125,6 +125,7 @@ import os, sys
 class Signal:
     def find_spec(name, path=None, target=None):
         if name == {module!r}:
+            sys.meta_path.remove(Signal)
             os.kill(os.getpid(), {number})
 
 sys.meta_path.insert(0, Signal)
@@ -155,6 +156,32 @@ def test_a_signal_while_the_program_loads_ends_it_silently(
     done = run_signalled(tmp_path, before, entry, "search", "--seq", "64", "--trials", "1")
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_script", [False, True])
+@pytest.mark.parametrize("module", ["autotune.console.interrupts", "autotune.platforms"])
+def test_a_signal_while_the_package_itself_is_imported_ends_it_silently(
+    tmp_path: Path, module: str, is_script: bool
+) -> None:
+    before = SIGNALLED.format(module=module, number=int(signal.SIGINT))
+    (tmp_path / "sitecustomize.py").write_text(before)
+    (tmp_path / "autotune").write_text(f"import sys\n{ENTRIES['script']}")
+    path = os.pathsep.join(map(str, (tmp_path, *sys.path)))
+    entry = [str(tmp_path / "autotune")] if is_script else ["-m", "autotune"]
+    done = subprocess.run(
+        [sys.executable, *entry, "search", "--seq", "64"],
+        env={**os.environ, "AUTOTUNE_HOME": str(tmp_path / "home"), "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("arguments", [[], ["-m", "autotune"]], ids=["alone", "with a mark of pytest"])
+def test_a_program_that_imports_the_package_keeps_its_own_interrupts(arguments: list[str]) -> None:
+    code = "import signal, autotune\nassert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code, *arguments], env=environment, check=True)
 
 
 def test_a_signal_while_python_ends_is_silent(tmp_path: Path) -> None:

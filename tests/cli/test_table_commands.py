@@ -220,7 +220,7 @@ def test_an_address_is_told_that_only_local_files_are_read(run: Run, machine: Ma
     arguments = {"merge": (url, "--into", machine.home), "diff": (url, url), "check": ("--against", url)}
     ran = run("tables", command, *arguments.get(command, (url,)))
     assert ran.code == 2
-    assert ran.err == f"autotune: {url!r} is not read: only local files and folders are; fetch it first\n"
+    assert f"={url!r} is a URI; expected a path of this machine; `autotune tables pull` copies" in ran.err
 
 
 @pytest.fixture

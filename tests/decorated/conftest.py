@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from autotune import dispatch
+from autotune.decorated import first_call
 from tests import sample
 from tests.outside import row_scale
 
@@ -19,6 +20,7 @@ def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None
         kernel.register()
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
     sample.hide_gpu(monkeypatch)
+    monkeypatch.setattr(first_call, "_searched", set())
     dispatch.reload()
     yield
     monkeypatch.undo()

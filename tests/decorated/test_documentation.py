@@ -42,7 +42,10 @@ def test_the_page(run: Callable[..., str]) -> None:
     assert len(COMMANDS) == 2
     served, planned = (run(*command.split()) for command in COMMANDS)
     assert "BLOCK=512 num_warps=2" in served
-    assert "scaled_silu/triton: rows=4096 width=4096, float16" in planned
+    assert "scaled_silu/triton: rows=4096 width=4096, bfloat16" in planned
     assert "9 configs on NVIDIA H200" in planned
+    assert served.count("bfloat16") == planned.count("bfloat16") == 1
+    (searched,) = re.findall(r"^python -m (autotune search .*)$", PAGE, re.MULTILINE)
+    assert f"-m {searched} " in COMMANDS[1]  # what is looked at before is what is searched
     printed = run("launch.py", TRITON_INTERPRET="1").strip()
     assert f"prints `{printed}`" in PAGE

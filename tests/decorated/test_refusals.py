@@ -1,5 +1,6 @@
 """The decorator, a shape and a call refuse bad values by the argument's name, its value and what is allowed."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -7,7 +8,8 @@ import torch
 import triton
 
 from autotune.decorated import DecoratedKernel, tuned
-from autotune.errors import InvalidShapeError, UsageError
+from autotune.device import NVIDIA_H200
+from autotune.errors import InvalidShapeError, MissingDependencyError, UsageError
 from tests.outside.broken_kernel import broken
 from tests.outside.decorated_kernels import scale, step, total, transpose
 
@@ -40,10 +42,20 @@ def decorate(**given: Any) -> DecoratedKernel:
         ),
         ({"prune_configs_by": {"top_k": 0}}, "'top_k'.=0 is not allowed"),
         ({"do_bench": print}, r"do_bench=.* is not allowed: times are taken by the engine"),
-        ({"speed": 1}, "speed is no argument of tuned"),
+        ({"speed": 1}, "speed is no argument of tuned; expected configs, key, "),
+        ({"refrence": print}, r"refrence is no argument of tuned \(did you mean 'reference'\?\); expected configs"),
+        (
+            {"configs": [triton.Config({"BLOK": 64, "ADDED": 0})]},
+            r"configs has 'BLOK', no parameter of broken \(did you mean 'BLOCK'\?\): x_ptr, out_ptr, size",
+        ),
+        ({"configs": None, "parameters": {"num_wraps": [4]}}, r"parameters has 'num_wraps', .* mean 'num_warps'\?"),
+        ({"reference": lambda x: x}, "reference= takes 'x'.*; expected some of x_ptr, out_ptr, size, by name"),
+        ({"reference": lambda size, BLOCK: size}, "reference= takes 'BLOCK'"),
+        ({"reference": lambda x_ptr, /: x_ptr}, "reference= takes 'x_ptr' by position alone"),
+        ({"reference": torch.mul}, "does not say what its parameters are; expected a function of some of x_ptr"),
         (
             {"inputs": {"z_ptr": ("size",)}},
-            "inputs has 'z_ptr', which is no argument here; expected x_ptr, out_ptr",
+            "inputs has 'z_ptr', which is no argument here .*; expected x_ptr, out_ptr",
         ),
         ({"inputs": {"x_ptr": ("length",)}}, "has 'length'; expected integers, names of the key .size."),
     ],
@@ -51,6 +63,11 @@ def decorate(**given: Any) -> DecoratedKernel:
 def test_the_decorator(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         decorate(**given)
+
+
+def test_options_of_any_vendor_are_no_mistake_nor_what_a_reference_takes_by_default() -> None:
+    configs = [triton.Config({"BLOCK": 64, "ADDED": 0, "waves_per_eu": 2})]
+    decorate(configs=configs, reference=lambda x_ptr, eps=1e-6, **others: x_ptr)
 
 
 def test_what_is_no_kernel() -> None:
@@ -121,3 +138,18 @@ def test_sizes_of_checks_are_small_and_off_every_tile_where_the_kernel_masks() -
     assert [each.size for each in definition.check_shapes(scale.shape_class(size=4096))] == [512, 333]
     assert [each.size for each in definition.check_shapes(scale.shape_class(size=100_000))] == [672, 333]
     assert [each.size for each in definition.check_shapes(scale.shape_class(size=1))] == [1]
+
+
+def test_a_launch_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object, **__: object) -> None:
+        raise RuntimeError("0 active drivers ([]). There should only be one.")
+
+    monkeypatch.setattr(scale, "fn", SimpleNamespace(run=run))
+    monkeypatch.setattr(scale.launched, "_kernel", SimpleNamespace(run=run))
+    x, message = torch.empty(4), "scale: no GPU is visible to launch on; .* TRITON_INTERPRET=1"
+    with pytest.raises(MissingDependencyError, match=message):
+        scale[(1,)](x, x, 4, 1.0)
+    shape = scale.shape_class(size=4, dtype="float32")
+    call = scale.launched.bind(scale.implementation.space.default(shape, NVIDIA_H200), shape)
+    with pytest.raises(MissingDependencyError, match=message):
+        call(x, x, 4, 1.0)

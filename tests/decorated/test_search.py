@@ -1,25 +1,32 @@
 """From the decorator to a stored winner to the config of a launch: the path of every operation."""
 
 import json
+import logging
+import re
+import shlex
 import sys
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
 import torch
 
-from autotune import dispatch, platforms
+from autotune import dispatch, platforms, registry, tuning
 from autotune.cli.app import main
 from autotune.decorated import DecoratedKernel, kernel
 from autotune.errors import MissingDependencyError
 from autotune.executor import Race
+from autotune.implementation import Implementation
 from autotune.registry import operation_for
 from autotune.table import Store, home
 from autotune.trial import Candidate, Outcome, Stage, Status
 from autotune.tuning import tune, tuner
 from tests import sample
 from tests.benchmarks.model_grid.fake_gpu import H100, Gpu
+from tests.outside import row_scale
 from tests.outside.decorated_kernels import scale, total
 
 NOTE: Final = "compared with the first config's numbers, as no reference= is given"
@@ -111,6 +118,45 @@ def test_a_first_call_that_cannot_tune_says_so_and_launches(
     with pytest.warns(RuntimeWarning, match=r"scale: mode='first_call' could not tune size=4096, float16: no compiler"):
         launch()
     assert launched[0]["BLOCK"] == 128
+
+
+def test_a_search_that_failed_is_not_tried_again_after_a_reload_but_for_another_source(
+    gpu: ByBlock, launched: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def fail(*_: object) -> None:
+        tried.append(1)
+        raise MissingDependencyError("no compiler")
+
+    monkeypatch.setattr(scale, "mode", "first_call")
+    monkeypatch.setattr(tuner, "open_gpu", fail)
+    with pytest.warns(RuntimeWarning, match="could not tune"):
+        launch()
+    dispatch.reload()
+    launch()
+    assert len(tried) == 1
+    monkeypatch.setattr(Implementation, "source_hash", "other")
+    dispatch.reload()
+    with pytest.warns(RuntimeWarning, match="could not tune"):
+        launch()
+    assert len(tried) == 2
+
+
+def test_a_launch_that_waited_for_a_search_searches_no_more(
+    gpu: ByBlock, launched: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape, pick, searched = scale.shape_class(size=4096), partial(dispatch.pick_for_device, place=H100), []
+    picks = [pick(shape, operation="scale")]
+    tune(shape, budget=None)  # in another thread, as it seems, between the pick and the lock
+    monkeypatch.setattr(tuning, "tune", lambda *given, **options: searched.append(given))
+    monkeypatch.setattr(scale, "mode", "first_call")
+    monkeypatch.setattr(
+        kernel, "pick_for_device", lambda *given: picks.pop() if picks else dispatch.pick_for_device(*given)
+    )
+    launch()
+    assert not searched
+    assert launched[0]["BLOCK"] == 512
 
 
 def test_pruned_configs_are_no_members_and_the_default_is_the_first_that_is_left(gpu: ByBlock) -> None:
@@ -216,3 +262,76 @@ def test_what_is_no_kernel_is_refused_by_name(
     code, _, error = run("lookup", "--kernel", reference, "--shape", "size=1")
     assert code == 2
     assert message in error
+
+
+def test_a_mistake_of_a_decorator_is_told_as_it_is(
+    run: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mistaken.py").write_text("from autotune import tuned\ntuned(configs=[], key=[])\n")
+    for options in (["--kernel", "mistaken:kernel"], ["--import", "mistaken"]):
+        _, _, error = run("lookup", *options, "--shape", "size=1")
+        assert error.endswith("configs=[] is empty; expected at least one triton.Config\n")
+
+
+KERNEL: Final = "tests.outside.decorated_kernels:scale"
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """The commands between backticks, typed as they stand, but for sizes."""
+    found = re.findall(r"`autotune ([^`]*)`", text.replace("INTEGER", "64"))
+    return [shlex.split(each) for each in found]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("show", "--kernel", KERNEL),
+        ("export", "--kernel", KERNEL),
+        ("report", "--kernel", KERNEL),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_hint_is_a_command_that_another_process_understands(
+    run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    _, printed, error = run(*arguments)
+    commands = commands_of(printed + error)
+    assert commands, printed + error
+    for command in commands:
+        forget_kernels(monkeypatch)
+        words = [*command, "--dry-run"] if command[0] == "search" and "--dry-run" not in command else command
+        code, printed, error = run(*words, "--device", "NVIDIA H200")
+        assert (code, error) == (0, ""), words
+
+
+def forget_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Know what is ours alone, as a process that has imported no kernel, and import kernels anew."""
+    row_scale.isolate(monkeypatch)
+    monkeypatch.setattr(registry, "_loaded", {})
+    monkeypatch.delitem(sys.modules, KERNEL.partition(":")[0])
+
+
+def test_a_missed_shape_is_told_with_a_command_that_another_process_understands(
+    gpu: ByBlock,
+    launched: list[dict[str, Any]],
+    run: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(kernel, "_place_of", lambda values: 0)
+    monkeypatch.setattr(platforms, "current_device", lambda index=0: H100)
+    with caplog.at_level(logging.INFO, logger="autotune"):
+        launch(size=96)
+    (command,) = commands_of(caplog.text)
+    assert command == ["search", "--kernel", KERNEL, "--shape", "size=96,dtypes=float16"]
+    forget_kernels(monkeypatch)
+    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
+    code, printed, _ = run(*command, "--dry-run", "--device", "NVIDIA H200")
+    assert (code, "size=96, float16" in printed) == (0, True)
+
+
+def test_tables_do_not_advise_what_was_asked_for(run: Callable[..., tuple[int, str, str]]) -> None:
+    *_, error = run("report", "shipped", "--kernel", KERNEL)
+    assert "report shipped`" not in error
+    assert f"`autotune search --kernel {KERNEL} --shape size=INTEGER` makes some" in error

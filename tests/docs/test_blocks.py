@@ -1,5 +1,6 @@
 """Every block of the documentation is run, or says why not and names nothing that does not exist."""
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ from tests.docs.running import reader
 # Pages whose blocks take two seconds at most; all others are slow.
 QUICK: Final = frozenset({"search-efficiency.md", "worth-it.md"})
 BLOCKS: Final = [block for page in PAGES for block in blocks(page)]
+PLACEHOLDER: Final = re.compile(r"^[ \t]*([A-Z][A-Z_]+)[ \t]*$", re.MULTILINE)
 READ: Final = [page for page in PAGES if any(block.page == page and block.is_run for block in BLOCKS)]
 
 
@@ -23,6 +25,15 @@ def test_a_block_has_a_language_and_names_what_exists(block: Block) -> None:
     if block.language in RUN:
         text = block.text if block.language == "python" else "\n".join(block.commands())
         assert wrong_names(block.language, text) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_line_is_a_word_that_stands_for_what_is_to_be_written(page: Path) -> None:
+    assert PLACEHOLDER.findall(page.read_text(encoding="utf-8")) == []
+
+
+def test_words_that_stand_for_something_are_found() -> None:
+    assert PLACEHOLDER.findall("of each.\n\nSIMULATION\n\nGPU hours\nTO_DO\n| H200 |\n") == ["SIMULATION", "TO_DO"]
 
 
 def test_names_that_do_not_exist_are_found() -> None:

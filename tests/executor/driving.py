@@ -1,5 +1,8 @@
 """Drives the executor of a GPU: asks for outcomes, over the fake worker where there is no GPU."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from autotune import platforms
@@ -8,7 +11,7 @@ from autotune.executor.child import Child
 from autotune.executor.gpu import GpuExecutor
 from autotune.executor.settings import Settings
 from autotune.trial import Candidate, Outcome, Resources, Status
-from tests.executor.fake_worker import timing
+from tests.executor.fake_worker import MEETING, TROUBLE, timing
 from tests.executor.faulty import candidate, config
 
 TIMING = timing(config())
@@ -23,6 +26,26 @@ def replace_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(platforms, "has_gpu", lambda: True)
     monkeypatch.setattr(worker_keeper, "Child", start_fake)
+
+
+def replace_two_gpus(monkeypatch: pytest.MonkeyPatch, folder: Path, *, meet: bool) -> Callable[[int, str], None]:
+    """From here on there are two, as ``replace_gpu`` makes one; returned is what spoils one of them, by its index.
+
+    With ``meet`` the first configs that run "meet" end only once both GPUs screen one.
+    """
+    replace_gpu(monkeypatch)
+    monkeypatch.setattr(platforms, "gpu_count", lambda: 2)
+    monkeypatch.setenv(TROUBLE, str(folder / "trouble"))
+    meeting = folder / "meeting"
+    monkeypatch.setenv(MEETING, str(meeting))
+    meeting.mkdir()
+    for index in () if meet else ("0", "1"):
+        (meeting / index).touch()
+
+    def spoil(index: int, word: str) -> None:
+        (folder / f"trouble.{index}").write_text(word)
+
+    return spoil
 
 
 def start_executor() -> GpuExecutor:

@@ -1,6 +1,7 @@
 """Stands in for ``autotune.executor.worker``: speaks its protocol without a GPU, and goes wrong as configs say.
 
-The variable ``AUTOTUNE_TEST_WORKER`` names a file; what is written there makes it fail before it is asked anything.
+The variable ``AUTOTUNE_TEST_WORKER`` names a file; what is written there makes it fail before it is asked anything. A
+file of that name with the index of a GPU behind it, as in ``trouble.1``, is for the worker of that GPU alone.
 """
 
 import json
@@ -8,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,9 +32,11 @@ from autotune.executor.messages import (
     encode,
 )
 from autotune.space import Config
-from autotune.trial import Candidate, Outcome, Status, Timing, Toolchain
+from autotune.trial import Candidate, Conditions, Outcome, Status, Timing, Toolchain
 
 TROUBLE = "AUTOTUNE_TEST_WORKER"
+MEETING = "AUTOTUNE_TEST_MEETING"  # names a folder where the workers of two GPUs wait for each other
+OTHER_KIND = replace(NVIDIA_H200, power_cap_watts=500)
 BEST_US = 100.0
 
 
@@ -48,8 +52,10 @@ def answer(messages: BinaryIO, message: FromWorker) -> None:
 
 def screen(candidate: Candidate, messages: BinaryIO) -> None:
     config = candidate.config
-    outcome = Outcome(candidate=candidate, status=Status.OK, timing=timing(config))
+    outcome = Outcome(candidate=candidate, status=Status.OK, timing=timing(config), conditions=conditions())
     match config["run"]:
+        case "meet":
+            meet()
         case "hang":
             time.sleep(600)
         case "die":
@@ -109,7 +115,7 @@ def race(request: RunRace, messages: BinaryIO) -> None:
             case "race_unopened":
                 return answer(messages, Unopened("the full shape does not fit"))
     outcomes = tuple(
-        Outcome(candidate=candidate, status=Status.OK, timing=timing(candidate.config))
+        Outcome(candidate=candidate, status=Status.OK, timing=timing(candidate.config), conditions=conditions())
         for candidate in request.candidates
     )
     if request.baselines == "none":
@@ -128,9 +134,31 @@ def race(request: RunRace, messages: BinaryIO) -> None:
     return answer(messages, Race(outcomes, results))
 
 
+def own_index() -> int:
+    return int(json.loads(sys.argv[1])["index"])
+
+
+def meet() -> None:
+    """Wait until two GPUs have come here; they never wait again."""
+    folder = Path(os.environ[MEETING])
+    (folder / str(own_index())).touch()
+    while len(list(folder.iterdir())) < 2:
+        time.sleep(0.01)
+
+
+def conditions() -> Conditions:
+    match trouble():
+        case "shared":
+            return Conditions(contended=True)
+        case "hot":
+            return Conditions(throttle_reasons="power, thermal")
+    return Conditions(throttle_reasons="power")
+
+
 def trouble() -> str:
-    path = os.environ.get(TROUBLE)
-    return Path(path).read_text() if path and Path(path).exists() else ""
+    path = os.environ.get(TROUBLE, "")
+    paths = (Path(f"{path}.{own_index()}"), Path(path)) if path else ()
+    return next((each.read_text() for each in paths if each.exists()), "")
 
 
 def open_problem(request: OpenProblem, messages: BinaryIO) -> None:
@@ -156,7 +184,8 @@ def main() -> None:
             sys.exit("killed for its memory")
         case "hang":
             time.sleep(600)
-    answer(messages, Identified(NVIDIA_H200, Toolchain("0", triton="3.6.0")))
+    device = OTHER_KIND if trouble() == "other kind" else NVIDIA_H200
+    answer(messages, Identified(device, Toolchain("0", triton="3.6.0")))
     answer(messages, Started())
     is_open = False
     for line in sys.stdin.buffer:

@@ -29,7 +29,7 @@ COMPILES: Final = (
 )
 RUNS: Final = (
     *("fine", "wrong", "nan", "raise", "print", "split", "illegal", "trap", "die", "killed", "hang", "die_idle"),
-    *("machine", "slow_cases", "killed_once", "starved"),
+    *("machine", "slow_cases", "killed_once", "starved", "meet"),
     *("race_die", "race_hang", "race_illegal", "race_raise", "race_void", "race_unopened"),
     *("race_void_once", "race_slow", "baseline_die", "baseline_hang", "baseline_raise"),
 )

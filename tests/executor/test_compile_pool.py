@@ -175,6 +175,8 @@ def test_jobs_are_limited_by_cores_and_by_free_memory(
     monkeypatch.setattr(compile_pool, "CGROUP", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(4)))
     assert limit_jobs(wanted) == Jobs(jobs, reason)
+    if wanted is None and jobs == 3:
+        assert limit_jobs(None, spare=2) == Jobs(2, reason)  # of two GPUs
 
 
 @pytest.mark.parametrize(

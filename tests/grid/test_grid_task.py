@@ -18,7 +18,7 @@ TASK = GridTask(
 )
 
 
-def test_a_study_survives_json() -> None:
+def test_a_task_survives_json() -> None:
     assert GridTask.from_dict(json.loads(json.dumps(TASK.as_dict()))) == TASK
 
 
@@ -28,9 +28,15 @@ def test_a_key_names_what_is_searched_and_not_when() -> None:
     assert len(others | {TASK.key}) == 4
 
 
+def test_equal_tasks_have_equal_keys() -> None:
+    whole, fraction = replace(TASK, budget=60), replace(TASK, budget=60.0)
+    assert (whole, whole.key) == (fraction, fraction.key)
+    assert replace(TASK, budget=None).as_dict()["budget"] is None
+
+
 @pytest.mark.parametrize(
     "changes", [{"operation": "none"}, {"shape": {"heads": 1}}, {"depth": 1}, {"implementations": 3}]
 )
-def test_what_is_no_study_is_refused(changes: dict[str, object]) -> None:
+def test_what_is_no_task_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         GridTask.from_dict({**TASK.as_dict(), **changes})

@@ -7,6 +7,7 @@ import pytest
 
 from autotune.errors import TableError
 from autotune.grid import Attempt, AttemptEnd, GridPlace
+from autotune.grid.attempt import decode_ending, encode
 
 BEGUN = datetime(2026, 11, 25, 12, tzinfo=UTC)
 
@@ -42,3 +43,10 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     place.folder.write("tasks/ab12/1-f0.begun.json", b"{")
     with pytest.raises(TableError, match=r"1-f0\.begun\.json: is not an attempt"):
         place.records()
+
+
+def test_credentials_leave_a_record_whole() -> None:
+    message = 'cannot open "s3://bucket/p?session_token=T1234": no such bucket'
+    end = AttemptEnd(task="ab12", token="f0", state="failed", seconds=1.0, message=message)
+    found = decode_ending(encode(end), "here")
+    assert (found.state, "T1234" in found.message, found.message[-14:]) == ("failed", False, "no such bucket")

@@ -120,6 +120,20 @@ def test_without_a_driver_torch_is_not_even_imported(monkeypatch: pytest.MonkeyP
     assert platforms.has_gpu()
 
 
+def test_gpus_are_counted_as_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_driver(monkeypatch, "/nowhere/nvidiactl")
+    assert platforms.gpu_count() == 0
+    load_driver(monkeypatch)
+    torch = fake_torch()
+    torch.cuda.device_count = lambda: 3
+    install(monkeypatch, torch=torch, pynvml=None)
+    assert platforms.gpu_count() == 3
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(type(platforms.PLATFORMS["nvidia"]), "count_gpus", lambda self: 2)  # by the driver alone
+    assert platforms.gpu_count() == 2
+
+
 def test_no_torch_and_no_gpu_are_missing_dependencies(monkeypatch: pytest.MonkeyPatch) -> None:
     load_driver(monkeypatch)
     install(monkeypatch, torch=None)

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from autotune.device import NVIDIA_H200, Device
-from autotune.search.proposals import DEFAULT_SAMPLER, Listed, Proposals, Sampler, StudyProposals
+from autotune.search import DEFAULT_SAMPLER, Sampler
+from autotune.search.proposals import Listed, Proposals, StudyProposals
 from autotune.search.study import CONSTRAINT
 from autotune.shape import AttentionShape
 from autotune.space import Config, Parameter, Space

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
-from autotune.errors import TableError
+from autotune.errors import LastingTableError, MissingFileError, TableError
 from autotune.table import files, remote
 from autotune.table.remote import Folder, RemoteFolder, open_folder
 
@@ -61,6 +61,12 @@ def test_names_that_lead_out_are_refused(folder: Folder, name: str) -> None:
     if name:
         with pytest.raises(TableError, match="is no name of a file below it"):
             folder.list(name)
+
+
+@pytest.mark.parametrize("place", ["s3:/bucket/tables", "file:/data", "file://data/grid"])
+def test_what_is_hardly_a_path_or_a_uri_is_refused(place: str) -> None:
+    with pytest.raises(TableError, match=r"two slashes after the colon|names another host"):
+        open_folder(place)
 
 
 def test_a_file_that_is_not_there_is_named(folder: Folder, pauses: list[float]) -> None:
@@ -127,3 +133,19 @@ def test_no_secret_in_errors_nor_in_what_they_chain() -> None:
     found.append(str(flaky([])))
     assert found[-1] == "mock://host/bucket"
     assert not [text for text in found if SECRET in text]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (FileNotFoundError("no such key"), MissingFileError),
+        (OSError("AWS Error ACCESS_DENIED during PutObject operation"), LastingTableError),
+        (OSError("AWS Error SLOW_DOWN during PutObject operation"), TableError),
+    ],
+)
+def test_the_class_of_an_error_says_if_another_try_may_mend_it(
+    error: Exception, expected: type[TableError], pauses: list[float]
+) -> None:
+    with pytest.raises(TableError) as raised:
+        flaky([error] * 3).write("a", b"a")
+    assert type(raised.value) is expected

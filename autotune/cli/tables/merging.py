@@ -1,5 +1,6 @@
 """``autotune tables merge``: the union of tables from anywhere."""
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def merge(sources: tuple[Path, ...], into: Path, as_json: bool) -> None:
     """
     require_there(sources)
     store = own_store(into, name="into")
-    found = merge_tables(sources, store)
+    found = merge_tables(sources, store, jobs=os.cpu_count() or 1)
     if found.added and not found.refused:
         compact_store(store, raise_damaged)
     if as_json:

@@ -1,9 +1,8 @@
 """Folders of tables as arguments of the commands."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -12,7 +11,6 @@ from autotune.console.options import PATH
 from autotune.errors import TableError, UsageError
 from autotune.table import Store, home
 
-URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -25,9 +23,6 @@ def require_there(paths: tuple[Path, ...]) -> None:
     """Validate folders or files to read."""
     for path in paths:
         if not path.exists():
-            if URL.match(str(path)):
-                address = URL.sub(r"\1://", str(path))  # of which a path keeps one slash
-                raise UsageError(f"{address!r} is not read: only local files and folders are; fetch it first")
             raise UsageError(f"{str(path)!r} does not exist; expected a folder of tables, or a file of one")
 
 

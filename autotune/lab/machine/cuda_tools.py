@@ -56,7 +56,7 @@ def why_no_sanitizer() -> str | None:
     It is installed where it cannot work, such as in a sandbox (gVisor), and then says that it does not know the device.
     """
     try:
-        command = [find_tool("compute-sanitizer"), "--tool", "memcheck", sys.executable, "-c", PROBE]
+        command = [find_tool("compute-sanitizer"), "--tool", "memcheck", sys.executable, "-P", "-c", PROBE]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
     except (MissingDependencyError, OSError, subprocess.TimeoutExpired) as error:
         return str(error)

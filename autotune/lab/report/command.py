@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from autotune.console.command import command, option
+from autotune.console.kernel_option import operation_options
 from autotune.console.options import NOT_WRITTEN, PATH, device_option, output_option
 from autotune.console.output import make_console, say
+from autotune.console.shapes import form_options
 from autotune.errors import AutotuneError, TableError, UnknownNameError, UsageError
 from autotune.registry import get_operation, operation_names
 from autotune.table import (
@@ -53,7 +55,7 @@ class ReportRows(NamedTuple):
 @command("report")
 @click.argument("table", required=False)
 @output_option("autotune-report.html")
-@option("--operation", metavar="NAME", help="What is computed.", default_text="all")
+@operation_options(default_text="all")
 @device_option("all")
 @option(
     "--roofline",
@@ -88,10 +90,7 @@ def report(
         why = f"{count_text(len(outsiders), 'row')} kept and never served, such as of {outsiders[0].operation}"
         raise AutotuneError(f"no trials of today's spaces in {source}; {why}: {outsiders[0].reason}")
     if not trials:
-        what = f" of {operation}" if operation else ""
-        raise AutotuneError(
-            f"no trials{what} in {source}; `autotune search` makes some, `autotune report shipped` has some"
-        )
+        raise AutotuneError(_no_trials_text(operation, source, is_shipped=table == SHIPPED))
     rows = [trial for trial in trials if device in (None, trial.device.name)]
     say(f"writing a page of {len(rows)} rows")
     page = html_report(
@@ -109,6 +108,17 @@ def report(
     except OSError as error:
         raise UsageError(f"output={str(output)!r} cannot be written: {error.strerror}") from error
     make_console().print(f"{output}: {len(rows)} rows of {source}, {len(page.encode()) // 1000} kB")
+
+
+def _no_trials_text(operation: str | None, source: str, *, is_shipped: bool) -> str:
+    """Explain where trials are; the shipped tables are no advice to whom they have none, nor for a user's kernel."""
+    if operation is None:
+        what, makes = "", "autotune search"
+    else:
+        what, makes = f" of {operation}", f"autotune search {form_options(operation)}"
+    ships = any(shipped_sweeps(operation, on_damaged=warn_damaged)) if operation else True
+    has = "" if is_shipped or not ships else ", `autotune report shipped` has some"
+    return f"no trials{what} in {source}; `{makes}` makes some{has}"
 
 
 def _say_screening(screening: "Screening", number: int, of: int) -> None:

@@ -49,12 +49,15 @@ class Counted:
         return self.read + self.write
 
 
+PROGRAM: Final = "autotune.lab.roofline.launch_once"
+
+
 def count_kernels(shape: AttentionShape, *, ncu: str | None = None, device: str = "cuda") -> list[Counted]:
     """Launch naive attention's kernels and the served one under Nsight Compute, each once, from an empty L2.
 
     MissingDependencyError where it is not installed or may not read the counters; AutotuneError where the child failed.
     """
-    command = [ncu or find_tool("ncu"), *_options(), sys.executable, "-m", "autotune.lab.roofline.launch_once"]
+    command = [ncu or find_tool("ncu"), *_options(), sys.executable, "-P", "-m", PROGRAM]
     command += [json.dumps(shape.as_dict()), device]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:

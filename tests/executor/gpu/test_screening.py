@@ -74,7 +74,7 @@ def test_many_in_flight_end_once_each(executor: GpuExecutor) -> None:
 
 def leave_screening(executor: GpuExecutor, wanted: Candidate) -> None:
     executor._workers.await_ready()
-    executor._screen(Outcome(candidate=wanted, status=Status.OK))
+    assert executor.screener.ask(Outcome(candidate=wanted, status=Status.OK), early_stop=True, patience=2.0)
 
 
 @pytest.mark.parametrize("run", ["fine", pytest.param("hang", marks=pytest.mark.slow), "die"])
@@ -97,7 +97,7 @@ def test_collecting_takes_no_longer_than_asked(executor: GpuExecutor) -> None:
     assert executor.collect(0.2) is None
     executor.open(OPERATION, SHAPE)
     executor.submit(candidate(run="hang"))
-    while executor._screening is None:
+    while executor.screener.compiled is None:
         assert executor.collect(0.05) is None
     assert executor.collect(0.2) is None
     assert (collect(executor).status, executor.collect(0.0)) == (Status.HANG, None)  # it was still in flight

@@ -1,5 +1,6 @@
 """Where CUDA's tools are found, and what is said of a compute-sanitizer that does not work."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,12 @@ def test_a_missing_tool_is_named_with_how_to_get_it(name: str) -> None:
 def test_a_sanitizer_that_counts_no_errors_works(tmp_path: Path) -> None:
     put(tmp_path / "compute-sanitizer", "echo '========= COMPUTE-SANITIZER'; echo '========= ERROR SUMMARY: 0 errors'")
     assert why_no_sanitizer() is None
+
+
+def test_the_program_that_is_watched_imports_nothing_from_the_current_folder(tmp_path: Path) -> None:
+    put(tmp_path / "compute-sanitizer", f"""printf '%s\\n' "$@" > {tmp_path}/called""")
+    why_no_sanitizer()
+    assert (tmp_path / "called").read_text().splitlines()[2:5] == [sys.executable, "-P", "-c"]
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_the_command_asks_for_the_metrics_of_the_four_kernels_alone(tmp_path: Pa
     assert called[called.index("--metrics") + 1].split(",") == list(METRICS)
     assert called[called.index("--cache-control") + 1] == "all"
     assert called[called.index("--kernel-name") + 1] == f"regex:^({'|'.join(KERNELS)})"
-    assert called[-5:-2] == [sys.executable, "-m", "autotune.lab.roofline.launch_once"]
+    assert called[-6:-2] == [sys.executable, "-P", "-m", "autotune.lab.roofline.launch_once"]
     assert AttentionShape(**json.loads(called[-2])) == SHAPE
     assert called[-1] == "cuda"
 

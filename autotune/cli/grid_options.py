@@ -1,0 +1,69 @@
+"""The options of ``autotune search`` that run a grid on a cluster in place of single shapes here."""
+
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from autotune.console.command import collected, option
+from autotune.console.options import PATH
+from autotune.errors import UnknownNameError, UsageError
+from autotune.redaction import secrets_in
+
+ENGINES: Final = ("ray",)
+OF_GRIDS: Final = frozenset({"grid", "engine", "place", "address", "replay", "as_json"})
+PLACE: Final = "AUTOTUNE_PLACE"  # stands for --place, as command lines are read by all, and kept by Ray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridOptions:
+    """A grid file, the place of its results, and the cluster that runs it."""
+
+    grid: Path
+    place: str
+    address: str | None
+    replay: bool
+
+
+def _make(
+    grid: Path | None, engine: str | None, place: str | None, address: str | None, replay: bool
+) -> GridOptions | None:
+    given = {"engine": engine, "place": place, "address": address, "replay": replay}
+    if grid is None:
+        for name, value in given.items():
+            if value:
+                raise UsageError(f"{name}={value!r} is of a grid; name one by --grid FILE")
+        return None
+    if engine is not None and engine not in ENGINES:
+        raise UnknownNameError(f"engine={engine!r} is unknown; allowed: {', '.join(ENGINES)}")
+    if place is not None and secrets_in(place):
+        raise UsageError(f"place={place!r} holds credentials, which others can read here; put the URI into {PLACE}")
+    place = place or os.environ.get(PLACE)
+    if not place:
+        raise UsageError(
+            f"place=None is not allowed with --grid; name a folder that all hosts share, or a URI, here or in {PLACE}"
+        )
+    return GridOptions(grid=grid, place=place, address=address, replay=replay)
+
+
+_option: Final = functools.partial(option, section="Grids")
+
+grid_options: Final = collected(
+    "grid",
+    _make,
+    {
+        "grid": _option("--grid", metavar="FILE", type=PATH, help="Run the tasks of a grid file on a cluster."),
+        "engine": _option("--engine", help="Runs them: ray.", default_text="ray"),
+        "place": _option(
+            "--place",
+            metavar="URI",
+            help="Keep the results here: a shared folder, s3://..., gs://...",
+            default_text=f"${PLACE}",
+        ),
+        "address": _option(
+            "--address", help="The Ray cluster's.", default_text="RAY_ADDRESS, the one here, else one is started"
+        ),
+        "replay": _option("--replay", is_flag=True, help="Let recorded sweeps answer; tasks take no GPU."),
+    },
+)

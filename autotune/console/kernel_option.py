@@ -1,0 +1,45 @@
+"""``--kernel``: an operation by the kernel of the user's that it stands for, beside ``--operation``."""
+
+from typing import Final
+
+from autotune.console.command import Decorator, collected, import_from_here, option
+from autotune.errors import AutotuneError, UsageError
+from autotune.operation import Operation
+from autotune.registry import KERNELS, load_reference
+
+EXPECTED: Final = "expected a kernel under @autotune.tuned(...), such as my_package.kernels:rmsnorm"
+
+
+def operation_options(*, default: str | None = None, default_text: str = "") -> Decorator:
+    """Add ``--operation`` and ``--kernel`` to a command, which takes the name of the one that was given."""
+
+    def choose(operation: str | None, kernel: str | None) -> str | None:
+        return named_operation(operation, kernel) or default
+
+    text = default_text or default or ""
+    kernel = "A kernel of your own under autotune.tuned, my_package.kernels:rmsnorm, instead of --operation."
+    options = {
+        "operation": option("--operation", help="What is computed.", default_text=text),
+        "kernel": option("--kernel", metavar="MODULE:NAME", help=kernel),
+    }
+    return collected("operation", choose, options)
+
+
+def named_operation(operation: str | None, kernel: str | None) -> str | None:
+    """Return the operation's name; that of a kernel's is registered by importing its module."""
+    if kernel is None:
+        return operation
+    if operation is not None:
+        raise UsageError(f"--kernel={kernel!r} and --operation exclude each other; leave one out")
+    import_from_here()
+    try:
+        found = load_reference(f"{kernel}{KERNELS}")
+    except UsageError as error:
+        cause = error.__cause__
+        why = "is no reference" if cause is None else f"cannot be imported: {cause}"
+        if not isinstance(cause, AutotuneError):  # which says itself what it expected
+            why += f"; {EXPECTED}"
+        raise type(error)(f"--kernel={kernel!r} {why}") from error
+    if not isinstance(found, Operation):
+        raise UsageError(f"--kernel={kernel!r} has no operation; {EXPECTED}")
+    return found.name

@@ -1,0 +1,159 @@
+"""A host's claim to a task: the parts that it takes from the grid's place, and those that it adds while it owns it.
+
+Beside the tables an empty file names each part by its problem, so that a retry finds the few that it resumes from among
+those of the whole fleet::
+
+    <place>/problems/<problem>/<device slug>/<implementation>/<sha256>
+"""
+
+import hashlib
+import json
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import astuple, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, TypeVar
+
+from autotune.device import Device
+from autotune.errors import HostError, LastingTableError, MissingFileError, SupersededError, TableError
+from autotune.executor.select import ExecutorInfo
+from autotune.grid.attempt import Attempt, AttemptEnd
+from autotune.grid.grid_task import KEY_DIGITS, GridTask
+from autotune.grid.place import TABLES, GridPlace
+from autotune.table import warn_damaged
+from autotune.table.files import sha256, write_bytes
+from autotune.trial import Toolchain
+
+PROBLEMS: Final = "problems"
+SUFFIX: Final = ".parquet"
+PATIENCE_SECONDS: Final = 600.0  # that a place may be out of reach
+FIRST_PAUSE, LAST_PAUSE = 0.5, 30.0
+
+T = TypeVar("T")
+
+
+class TaskClaim:
+    """One attempt at a task, which owns it until a later attempt begins.
+
+    Every access to the place is tried again, ever less often, for ``patience`` seconds; not where it is refused.
+    """
+
+    def __init__(self, task: GridTask, place: GridPlace, here: ExecutorInfo, *, patience: float) -> None:
+        self.task = task
+        self._place = place
+        self._patience = patience
+        self._index = f"{PROBLEMS}/{problem_of(task)}/{here.device.slug}"
+        before = self._reach(lambda: place.owner(task.key))
+        self.attempt = _attempt(task, here, 1 if before is None else before[0] + 1)
+        self._reach(lambda: place.begin(self.attempt))
+
+    def fetch(self, root: Path) -> int:
+        """Copy the parts that the place has of this problem and device to a store; return their number."""
+        folder, found = self._place.folder, 0
+        for name in self._reach(lambda: folder.list(self._index)):
+            implementation, digest = name.split("/")[-2:]
+            if self.task.implementations and implementation not in self.task.implementations:
+                continue
+            slug = self._index.rpartition("/")[2]
+            part = f"{slug}/{self.task.operation}/{implementation}/{digest}{SUFFIX}"
+            if (data := self._read(f"{TABLES}/{part}")) is None:  # as where the tables there were compacted
+                warn_damaged(TableError(f"{self._place}/{TABLES}/{part}: is gone, though it was indexed"))
+                continue
+            if sha256(data) != digest:  # what it held is measured again
+                warn_damaged(TableError(f"{self._place}/{TABLES}/{part}: damaged: its SHA-256 is not its name"))
+                continue
+            write_bytes(root / part, data)
+            found += 1
+        return found
+
+    def _read(self, name: str) -> bytes | None:
+        """Return a file's bytes; None where it is not there."""
+
+        def read() -> bytes | None:
+            try:
+                return self._place.folder.read(name)
+            except TableError as error:
+                if isinstance(error, MissingFileError) or isinstance(error.__cause__, FileNotFoundError):
+                    return None
+                raise
+
+        return self._reach(read)
+
+    def share(self, part: str, data: bytes) -> None:
+        """Write a part, named as in a store, to the place; it is there once this returns.
+
+        Raises:
+            SupersededError: a later attempt owns the task; nothing is written.
+            HostError: the place cannot be reached.
+        """
+        self.require()
+        self._reach(lambda: self._place.folder.write(f"{TABLES}/{part}", data))
+        implementation, name = part.split("/")[-2:]
+        self._reach(
+            lambda: self._place.folder.write(f"{self._index}/{implementation}/{name.removesuffix(SUFFIX)}", b"")
+        )
+
+    def require(self) -> None:
+        """Raise SupersededError unless this attempt owns the task."""
+        owner = self._reach(lambda: self._place.owner(self.task.key))
+        if owner != self.attempt.order:
+            number = "none" if owner is None else owner[0]
+            raise SupersededError(f"{self.task}: attempt {number} owns it now, not attempt {self.attempt.number}")
+
+    def end(self, ending: AttemptEnd) -> None:
+        """Write how the attempt ended."""
+        self._reach(lambda: self._place.end(ending))
+
+    def _reach(self, action: Callable[[], T]) -> T:
+        deadline, pause = time.monotonic() + self._patience, FIRST_PAUSE
+        while True:
+            try:
+                return action()
+            except (OSError, TableError) as error:
+                if _is_lasting(error) or time.monotonic() + pause > deadline:
+                    # Somebody else's message may hold an address with its credentials.
+                    why = str(error) if isinstance(error, TableError) else type(error).__name__
+                    raise HostError(f"{self._place} is out of reach: {why}") from None
+            time.sleep(pause)
+            pause = min(2 * pause, LAST_PAUSE)
+
+
+def _is_lasting(error: OSError | TableError) -> bool:
+    cause = error if isinstance(error, OSError) else error.__cause__
+    refusals = (FileNotFoundError, PermissionError, NotADirectoryError)
+    return isinstance(error, LastingTableError) or isinstance(cause, refusals)
+
+
+def problem_of(task: GridTask) -> str:
+    """Name the problem of a task in files: tasks that differ in budget or sampler share it."""
+    text = json.dumps({"operation": task.operation, "shape": task.shape.as_dict()}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
+
+
+def toolchain_text(toolchain: Toolchain) -> str:
+    """Return the versions of a toolchain in a line.
+
+    Example:
+        >>> toolchain_text(Toolchain("0.1.0", triton="3.6.0"))
+        'tool 0.1.0, triton 3.6.0'
+    """
+    named = zip((each.name for each in fields(toolchain)), astuple(toolchain), strict=True)
+    return ", ".join(f"{name} {version}" for name, version in named if version)
+
+
+def _attempt(task: GridTask, here: ExecutorInfo, number: int) -> Attempt:
+    device: Device = here.device
+    return Attempt(
+        task=task.key,
+        number=number,
+        token=secrets.token_hex(8),
+        host=socket.gethostname(),
+        device=device.name,
+        power_cap_watts=device.power_cap_watts,
+        toolchain=toolchain_text(here.toolchain),
+        started=datetime.now(UTC),
+        executor="replay" if here.name == "replay" else "gpu",
+    )

@@ -1,0 +1,58 @@
+"""Values of a wrong kind are refused by the argument's name in every public function, and not by Python or torch."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+import autotune
+from autotune.errors import UsageError
+from tests import sample
+from tests.outside import row_scale
+
+SHAPE: Final = sample.shape(64)
+WRONG: Final = ([1], {"a": 1}, object(), 1.5, b"x")
+CALLS: Final[dict[str, Callable[[Any], object]]] = {
+    "operation": lambda value: autotune.tune(SHAPE, operation=value),
+    "operation, of get_kernel": lambda value: autotune.get_kernel(SHAPE, device="NVIDIA H200", operation=value),
+    "operation, of warm": lambda value: autotune.warm(SHAPE, operation=value),
+    "operation, beside a shape": lambda value: autotune.tune([(value, SHAPE)]),
+    "device": lambda value: autotune.tune(SHAPE, device=value),
+    "device, of warm": lambda value: autotune.warm(SHAPE, device=value),
+    "device, of get_kernel": lambda value: autotune.get_kernel(SHAPE, device=value),
+    "target": lambda value: autotune.tune(SHAPE, target=value),
+    "implementations": lambda value: autotune.tune(SHAPE, implementations=[value]),
+    "implementation, of get_kernel": lambda value: autotune.get_kernel(SHAPE, implementation=value),
+    "sampler": lambda value: autotune.tune(SHAPE, sampler=value),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("value", WRONG, ids=lambda value: type(value).__name__)
+def test_a_value_that_is_no_name(call: str, value: object) -> None:
+    with pytest.raises(UsageError) as refused:
+        CALLS[call](value)
+    assert f"{call.partition(',')[0]}={value!r}" in str(refused.value)
+
+
+def test_implementations_that_are_no_list() -> None:
+    with pytest.raises(UsageError, match=r"implementations=1.5 is not allowed; expected names such as"):
+        autotune.tune(SHAPE, implementations=1.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pages", [2**31, 2**60, 2**70, 2**31 - 1])
+def test_more_pages_than_any_memory_holds(pages: int) -> None:
+    with pytest.raises(UsageError, match=f"pages={pages} "):
+        autotune.PagedKVCache(pages=pages, page_size=1024, kv_heads=1024, head_dim=256, device="cpu")
+
+
+@pytest.mark.parametrize("size", [2**62, -5])
+def test_sizes_of_a_users_kernel_that_no_tensor_has(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    row_scale.isolate(monkeypatch)
+    from tests.outside.decorated_kernels import scale
+
+    scale.register()
+    with pytest.raises(
+        UsageError, match=rf"size={size}, float16: sizes=\({size},\) are not allowed; expected 0 or more"
+    ):
+        scale.operation.cost(scale.shape_class(size=size))
