@@ -24,7 +24,7 @@ CHUNK: Final = 64
 
 
 class Runner(NamedTuple):
-    """What attempts ran on, which tables never mix: a kind of device at a power cap, and its toolchain."""
+    """A kind of device at a power cap, and its toolchain, as attempts ran on; tables never mix two."""
 
     device: str
     power_cap_watts: float | None
@@ -44,7 +44,7 @@ class RunnerProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProgress:
-    """What is left for one kind of device: tasks, GPUs at work, and the seconds that these need for it.
+    """The rest for one kind of device: tasks, GPUs at work, and the seconds that these need for it.
 
     ``gpu_seconds_left`` is by the mean of what is done there, and before that by the budgets; None where neither is.
     ``seconds_left`` is also None where no GPU is at work.
