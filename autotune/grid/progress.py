@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from autotune.errors import TableError
-from autotune.grid.attempt import Attempt, AttemptEnd
+from autotune.grid.attempt import AnsweredBy, Attempt, AttemptEnd
 from autotune.grid.grid_task import GridTask
 from autotune.grid.place import TASKS, GridPlace
 
@@ -24,11 +24,15 @@ CHUNK: Final = 64
 
 
 class Runner(NamedTuple):
-    """A kind of device at a power cap, and its toolchain, as attempts ran on; tables never mix two."""
+    """A kind of device at a power cap, and its toolchain, as attempts ran on; tables never mix two.
+
+    ``executor`` tells a rehearsal from recorded sweeps, which does no task for a GPU, from what a GPU measured.
+    """
 
     device: str
     power_cap_watts: float | None
     toolchain: str
+    executor: AnsweredBy = "gpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,4 +213,4 @@ def _warn(error: TableError) -> None:
 
 
 def _runner_of(attempt: Attempt) -> Runner:
-    return Runner(attempt.device, attempt.power_cap_watts, attempt.toolchain)
+    return Runner(attempt.device, attempt.power_cap_watts, attempt.toolchain, attempt.executor)
