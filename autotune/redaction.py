@@ -17,11 +17,12 @@ LEAST_SECRET: Final = 4  # characters; shorter ones, such as a flag's, occur in 
 # userinfo where a colon stands before the first slash.
 _USERINFO: Final = re.compile(r"([a-z][a-z0-9+.-]*:/+)(?:[^\s/?#@\"]*:[^\s\"]*@|[^\s/?#@\"]+@)", re.IGNORECASE)
 _QUERY: Final = re.compile(r"([a-z][a-z0-9+.-]*:/[^\s?]*\?)(\S+)", re.IGNORECASE)
-_FIELD: Final = re.compile(r"([^&;=\s'\"]+)=([^&;\s'\"<>`)\]}]*)")
+# A backslash before a quote is JSON's: without it, what follows would no longer be a text.
+_FIELD: Final = re.compile(r"([^&;=\s'\"]+)=((?:\\(?!\")|[^&;\s'\"<>`)\]}\\])*)")
 # Assignments outside a URI, as clients and shells write them.
 _NAMED: Final = re.compile(
     r"\b((?:aws_|azure_|google_)?(?:access_key(?:_id)?|secret(?:_access)?_key|session_token|account_key|"
-    r"sas_token|password|signature|x-amz-[a-z-]*(?:signature|credential|token)))(=)[^&\s,;'\"]*[^&\s,;:'\"]",
+    r"sas_token|password|signature|x-amz-[a-z-]*(?:signature|credential|token)))(=)(?:\\(?!\")|[^&\s,;'\"\\])*(?:\\(?!\")|[^&\s,;:'\"\\])",
     re.IGNORECASE,
 )
 

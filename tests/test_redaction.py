@@ -1,5 +1,7 @@
 """Credentials of a user's URI are left out of every text, and what is none is left in."""
 
+import json
+
 import pytest
 
 from autotune.errors import TableError, UsageError, one_line
@@ -26,6 +28,13 @@ SECRET = "hU/9+x4Zq="
 def test_credentials_are_left_out(text: str, expected: str) -> None:
     assert redacted(text) == expected
     assert redacted(expected) == expected
+
+
+@pytest.mark.parametrize("named", ["s3://b/p?session_token=T1234", "AWS_SECRET_ACCESS_KEY=T1234", "s3://K:T1234@b"])
+def test_what_is_left_of_json_is_json(named: str) -> None:
+    message = f'cannot open "{named}": "no such bucket"'
+    found = json.loads(redacted(json.dumps({"message": message, "next": 1})))
+    assert (found["message"].endswith('": "no such bucket"'), "T1234" in str(found), found["next"]) == (True, False, 1)
 
 
 @pytest.mark.parametrize(

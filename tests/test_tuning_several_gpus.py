@@ -93,7 +93,7 @@ def kept(tmp_path: Path) -> list[Trial]:
 
 
 def screened(tmp_path: Path) -> Counter[tuple[object, object]]:
-    """How often each config of each shape was judged."""
+    """Counts of the verdicts on each config of each shape."""
     return Counter((each.shape, each.config) for each in kept(tmp_path) if each.stage is Stage.SCREEN)
 
 

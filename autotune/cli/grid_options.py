@@ -9,11 +9,11 @@ from typing import Final
 from autotune.console.command import collected, option
 from autotune.console.options import PATH
 from autotune.errors import UnknownNameError, UsageError
-from autotune.redaction import secrets_in
+from autotune.redaction import redacted, secrets_in
 
 ENGINES: Final = ("ray",)
 OF_GRIDS: Final = frozenset({"grid", "engine", "place", "address", "replay", "as_json"})
-PLACE: Final = "AUTOTUNE_PLACE"  # stands for --place, as command lines are read by all, and kept by Ray
+PLACE: Final = "AUTOTUNE_PLACE"  # stands for a place on a command line, which all can read, and Ray keeps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +37,20 @@ def _make(
         return None
     if engine is not None and engine not in ENGINES:
         raise UnknownNameError(f"engine={engine!r} is unknown; allowed: {', '.join(ENGINES)}")
-    if place is not None and secrets_in(place):
-        raise UsageError(f"place={place!r} holds credentials, which others can read here; put the URI into {PLACE}")
-    place = place or os.environ.get(PLACE)
+    place = os.environ.get(PLACE) if place is None else require_no_secrets(place)
     if not place:
         raise UsageError(
             f"place=None is not allowed with --grid; name a folder that all hosts share, or a URI, here or in {PLACE}"
         )
     return GridOptions(grid=grid, place=place, address=address, replay=replay)
+
+
+def require_no_secrets(place: str) -> str:
+    """Return a place that was typed; UsageError where it holds credentials."""
+    if secrets_in(place):
+        wanted = f"put the URI into {PLACE}"
+        raise UsageError(f"place={redacted(place)!r} holds credentials, which others can read here; {wanted}")
+    return place
 
 
 _option: Final = functools.partial(option, section="Grids")

@@ -1,12 +1,10 @@
 """Runs ``autotune search --grid``: the tasks of a file on a Ray cluster, a line for each that ends."""
 
-import json
-
 from autotune.cli.grid.live_tasks import LiveTasks
 from autotune.cli.grid_options import GridOptions
 from autotune.console import interrupts
 from autotune.console.command import imported_modules
-from autotune.console.output import make_console
+from autotune.console.output import make_console, print_json
 from autotune.errors import SearchError
 from autotune.grid.ray_engine import GridOutcome, run_on_ray
 
@@ -29,9 +27,7 @@ def run_grid(options: GridOptions, *, as_json: bool) -> GridOutcome:
         )
     if as_json:
         failures = [{"key": task.key, "task": task.as_dict(), "message": why} for task, why in outcome.failures]
-        print(
-            json.dumps({"counts": outcome.counts, "failures": failures, "interrupted": outcome.interrupted}, indent=2)
-        )
+        print_json({"counts": outcome.counts, "failures": failures, "interrupted": outcome.interrupted})
     else:
         print(_counts_line(outcome, wanted))
     if outcome.interrupted:

@@ -1,4 +1,4 @@
-"""What a decorator is given agrees with the kernel: parameters of configs, and those of the reference."""
+"""Agreement of a decorator with its kernel: the parameters of configs, and those of the reference."""
 
 import dataclasses
 import inspect

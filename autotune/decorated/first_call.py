@@ -12,7 +12,7 @@ from autotune.shape import Shape
 
 
 class _Searched(NamedTuple):
-    """What one search is for: fields, as a kernel that is defined again has a shape class of its own."""
+    """Identify a search by fields: a kernel that is defined again has a shape class of its own."""
 
     operation: str
     place: object

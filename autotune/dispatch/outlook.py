@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Prospect(NamedTuple):
-    """What is served for a shape, the rung that it stands on, and its expected regret by so many measurements."""
+    """The candidate served for a shape, its rung, and its expected regret by so many measurements."""
 
     candidate: Candidate
     rung: Rung

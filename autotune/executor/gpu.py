@@ -130,7 +130,7 @@ class GpuExecutor:
 
     @property
     def helpers(self) -> int:
-        """How many screeners are lent to it."""
+        """The number of screeners that are lent to it."""
         return len(self._lent) + len(self._screeners) - 1
 
     def open(self, operation: Operation[Any], shape: Shape) -> None:

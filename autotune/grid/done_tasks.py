@@ -7,11 +7,10 @@ from typing import Final
 
 from autotune.errors import TableError
 from autotune.grid.attempt import AnsweredBy, AttemptEnd
-from autotune.grid.place import TASKS, GridPlace
+from autotune.grid.place import RECORD_NAME, TASKS, GridPlace
 from autotune.table import warn_damaged
 
 READERS: Final = 16  # an object store takes its time for each file
-_NAME: Final = re.compile(rf"{TASKS}/([0-9a-f]+)/(?:\d+-)?([0-9a-f]+)\.(begun|ended)\.json")
 
 
 def done_tasks(place: GridPlace, wanted: Collection[str], executor: AnsweredBy) -> dict[str, AttemptEnd]:
@@ -23,13 +22,14 @@ def done_tasks(place: GridPlace, wanted: Collection[str], executor: AnsweredBy) 
         TableError: the place cannot be read.
     """
     under = f"{TASKS}/{next(iter(wanted))}" if len(wanted) == 1 else TASKS
-    found = [match for name in place.folder.list(under) if (match := _NAME.fullmatch(name)) and match[1] in wanted]
-    begun = {(match[1], match[2]): match[0] for match in found if match[3] == "begun"}
+    names = map(RECORD_NAME.fullmatch, place.folder.list(under))
+    found = [match for match in names if match and match[1] in wanted]
+    begun = {(match[1], match[3]): match[0] for match in found if match[4] == "begun"}
 
     def read(match: re.Match[str]) -> list[AttemptEnd]:
         try:
             done = [end for end in place.records([match[0]])[1] if end.state == "done"]
-            if not done or (beginning := begun.get((match[1], match[2]))) is None:
+            if not done or (beginning := begun.get((match[1], match[3]))) is None:
                 return []
             return done if place.records([beginning])[0][0].executor == executor else []
         except TableError as error:
@@ -37,5 +37,5 @@ def done_tasks(place: GridPlace, wanted: Collection[str], executor: AnsweredBy) 
             return []
 
     with ThreadPoolExecutor(READERS) as pool:
-        ended = pool.map(read, (match for match in found if match[3] == "ended"))
+        ended = pool.map(read, (match for match in found if match[4] == "ended"))
         return {each.task: each for ends in ended for each in ends}

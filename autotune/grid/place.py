@@ -21,7 +21,8 @@ from autotune.table.pull import TABLES as TABLES  # below a place, where pulls l
 from autotune.table.remote import Folder, open_folder
 
 TASKS: Final = "tasks"
-_NAME: Final = re.compile(rf"{TASKS}/([0-9a-f]+)/(?:(\d+)-)?([0-9a-f]+)\.(begun|ended)\.json")
+# Of a record: its task, the number of a beginning, the token, and which of the two it is.
+RECORD_NAME: Final = re.compile(rf"{TASKS}/([0-9a-f]+)/(?:(\d+)-)?([0-9a-f]+)\.(begun|ended)\.json")
 
 
 def absolute_place(uri: str | Path) -> str:
@@ -34,7 +35,8 @@ class GridPlace:
 
     Example:
         >>> place = GridPlace("s3://bucket/llama")
-        >>> place.attempts(task.key)
+        >>> place.owner(task.key)
+        (1, '9f0c3a5d1b6e7a42')
     """
 
     def __init__(self, uri: str | Path) -> None:
@@ -54,7 +56,7 @@ class GridPlace:
 
     def owner(self, task: str) -> tuple[int, str] | None:
         """Return the number and token of the attempt that owns a task, from names alone; None where none began."""
-        found = (_NAME.fullmatch(name) for name in self.folder.list(f"{TASKS}/{task}"))
+        found = (RECORD_NAME.fullmatch(name) for name in self.folder.list(f"{TASKS}/{task}"))
         return max(((int(each[2]), each[3]) for each in found if each and each[4] == "begun"), default=None)
 
     def records(
@@ -70,7 +72,7 @@ class GridPlace:
         """
         attempts, endings = [], []
         for name in self.folder.list(TASKS) if names is None else names:
-            if (found := _NAME.fullmatch(name)) is None:
+            if (found := RECORD_NAME.fullmatch(name)) is None:
                 continue
             where, data = f"{self}/{name}", self.folder.read(name)
             try:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from autotune.errors import TableError
-from autotune.grid.attempt import Attempt, AttemptEnd
+from autotune.grid.attempt import AnsweredBy, Attempt, AttemptEnd
 from autotune.grid.grid_task import GridTask
 from autotune.grid.place import TASKS, GridPlace
 
@@ -24,11 +24,15 @@ CHUNK: Final = 64
 
 
 class Runner(NamedTuple):
-    """What attempts ran on, which tables never mix: a kind of device at a power cap, and its toolchain."""
+    """A kind of device at a power cap, and its toolchain, as attempts ran on; tables never mix two.
+
+    ``executor`` tells a rehearsal from recorded sweeps, which does no task for a GPU, from what a GPU measured.
+    """
 
     device: str
     power_cap_watts: float | None
     toolchain: str
+    executor: AnsweredBy = "gpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +48,7 @@ class RunnerProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProgress:
-    """What is left for one kind of device: tasks, GPUs at work, and the seconds that these need for it.
+    """The rest for one kind of device: tasks, GPUs at work, and the seconds that these need for it.
 
     ``gpu_seconds_left`` is by the mean of what is done there, and before that by the budgets; None where neither is.
     ``seconds_left`` is also None where no GPU is at work.
@@ -209,4 +213,4 @@ def _warn(error: TableError) -> None:
 
 
 def _runner_of(attempt: Attempt) -> Runner:
-    return Runner(attempt.device, attempt.power_cap_watts, attempt.toolchain)
+    return Runner(attempt.device, attempt.power_cap_watts, attempt.toolchain, attempt.executor)

@@ -25,10 +25,10 @@ from autotune.grid.grid_task import KEY_DIGITS, GridTask
 from autotune.grid.place import TABLES, GridPlace
 from autotune.table import warn_damaged
 from autotune.table.files import sha256, write_bytes
+from autotune.table.parts import SUFFIX
 from autotune.trial import Toolchain
 
 PROBLEMS: Final = "problems"
-SUFFIX: Final = ".parquet"
 PATIENCE_SECONDS: Final = 600.0  # that a place may be out of reach
 FIRST_PAUSE, LAST_PAUSE = 0.5, 30.0
 

@@ -33,7 +33,7 @@ class KeyedRows(NamedTuple):
 
 @dataclass(slots=True)
 class Bulk:
-    """What some files hold: batches of rows, counts of plain files and of rows in them, and what is left to the caller.
+    """Contents of some files: batches of rows, counts of plain files and of their rows, and what is left to the caller.
 
     ``others`` are files whose rows or columns are not all of today's, ``refused`` the reasons for those that nothing
     vouches for, or that are damaged or foreign.

@@ -1,4 +1,4 @@
-"""What a ``SHA256SUMS`` names: each file is there, and one that is no table is what the list says."""
+"""Checks of the files that a ``SHA256SUMS`` names: each is there, and one that is no table is what the list says."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How optima transfer between devices: what another kind's winner takes here, over what the own winner takes."""
+"""Transfer of optima between devices: the time of another kind's winner here, over that of the own winner."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -118,7 +118,7 @@ def tune(
     if must_replay and (must_measure or gpus is not None):
         beside = "must_measure=True" if must_measure else f"gpus={gpus!r}"
         raise UsageError(f"must_replay=True is not allowed with {beside}, which measures; name one of them")
-    for name, given, example in (("device", device, NVIDIA_H200.name), ("target", target, "sm_90")):
+    for name, given, example in (("device", device, NVIDIA_H200.name), ("target", target, NVIDIA_H200.arch)):
         if given is not None:
             require_text(name, given, example)
     target_device = None if target is None else platforms.target_device(target)  # refused before anything is searched

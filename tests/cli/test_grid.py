@@ -66,6 +66,20 @@ def test_a_status_tells_power_caps_apart_and_names_failures(run: Run, grid: Path
     assert {each["power_cap_watts"] for each in data["runners"]} == {None, 500.0}
 
 
+def test_a_status_tells_a_rehearsal_from_what_a_gpu_measured(run: Run, grid: Path, tmp_path: Path) -> None:
+    place = GridPlace(tmp_path / "place")
+    attempt, _ = _begin(grid, tmp_path / "place")
+    place.begin(replace(attempt, number=2, token="b2", executor="replay"))
+    place.end(AttemptEnd(task=attempt.task, token="b2", state="done", seconds=2.0))
+    ran = run("grid", "status", place, grid)
+    assert f"{attempt.device}, replayed" in ran.out
+    data = json.loads(run("grid", "status", place, grid, "--json").out)
+    assert {(each["executor"], each["states"].get("done", 0)) for each in data["runners"]} == {
+        ("gpu", 0),
+        ("replay", 1),
+    }
+
+
 def test_wrong_arguments_are_refused(run: Run, grid: Path, tmp_path: Path) -> None:
     assert run("grid", "status", tmp_path, "--watch", "--json").code == 2
     ran = run("grid", "status", tmp_path / "absent")

@@ -175,14 +175,19 @@ def test_shipped_tables_are_never_written(run: Run, machine: Machine, theirs: Pa
     assert {path: path.read_bytes() for path in machine.results.rglob("*") if path.is_file()} == before
 
 
-def test_import_serves_what_a_check_here_confirms(
-    run: Run, machine: Machine, theirs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def half_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of imported winners the slower is confirmed, and every other one is refuted."""
+
     def confirm(operation: Any, shape: Any, device: Any, finalists: Any, winner: Any, settings: Any) -> Any:
         status = Status.OK if winner.config == SLOWER else Status.WRONG_RESULT
         return Confirmation((Outcome(candidate=winner, status=Status.OK),), Verdict(status), "float16")
 
     monkeypatch.setattr(imports, "confirm", confirm)
+
+
+@pytest.mark.usefixtures("half_confirmed")
+def test_import_serves_what_a_check_here_confirms(run: Run, machine: Machine, theirs: Path) -> None:
     machine.ship(sample.trial())
     ran = run("tables", "import", theirs)
     assert ran.code == 1  # one of two is refuted
@@ -201,14 +206,8 @@ def test_import_refuses_what_is_no_table_in_plain_words(run: Run, machine: Machi
     assert "Error" not in ran.out
 
 
-def test_import_says_how_many_are_kept(
-    run: Run, machine: Machine, theirs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def confirm(operation: Any, shape: Any, device: Any, finalists: Any, winner: Any, settings: Any) -> Any:
-        status = Status.OK if winner.config == SLOWER else Status.WRONG_RESULT
-        return Confirmation((Outcome(candidate=winner, status=Status.OK),), Verdict(status), "float16")
-
-    monkeypatch.setattr(imports, "confirm", confirm)
+@pytest.mark.usefixtures("half_confirmed")
+def test_import_says_how_many_are_kept(run: Run, machine: Machine, theirs: Path) -> None:
     (theirs / "a.json").write_text("hello")
     ran = run("tables", "import", theirs)
     assert (ran.code, ran.err) == (1, "autotune: 1 file refused, 1 winner refuted; 1 winner kept\n")

@@ -326,7 +326,7 @@ def test_a_missed_shape_is_told_with_a_command_that_another_process_understands(
     (command,) = commands_of(caplog.text)
     assert command == ["search", "--kernel", KERNEL, "--shape", "size=96,dtypes=float16"]
     forget_kernels(monkeypatch)
-    monkeypatch.setattr(platforms, "has_gpu", lambda: False)
+    sample.hide_gpu(monkeypatch)
     code, printed, _ = run(*command, "--dry-run", "--device", "NVIDIA H200")
     assert (code, "size=96, float16" in printed) == (0, True)
 

@@ -1,4 +1,4 @@
-"""What identifies a trial, apart from when and by whom it was measured."""
+"""Identity of a trial, apart from the time and the host of its measurement."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from autotune import platforms, registry
+from autotune import registry
 from autotune.device import NVIDIA_H200, Device
 from autotune.executor import select
 from autotune.grid import GridTask
@@ -119,5 +119,4 @@ def install(patch: pytest.MonkeyPatch, trials: list[Trial] | None = None) -> Non
     known = _Recording([row for study in range(STUDIES) for row in recorded(study)] if trials is None else trials)
     patch.setattr(select, "operation_names", lambda: [NAME])
     patch.setattr(select, "shipped_sweeps", lambda operation: [known])
-    patch.setattr(platforms, "has_gpu", lambda: False)
-    patch.setattr(platforms, "has_driver", lambda: False)
+    sample.hide_gpu(patch)

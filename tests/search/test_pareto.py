@@ -1,11 +1,11 @@
 """Joint axes, fronts, volumes and shares, against counting and against functions whose answer is known."""
 
+import importlib
 import importlib.util
 import itertools
 import random
 from collections.abc import Sequence
 
-import optuna
 import pytest
 
 from autotune.errors import MissingDependencyError, UnknownNameError
@@ -155,7 +155,8 @@ def test_fanova_without_scikit_learn_says_what_to_install(monkeypatch: pytest.Mo
     def refuse(**_: object) -> None:
         raise ImportError("Tried to import 'sklearn' but failed")  # as Optuna does
 
-    monkeypatch.setattr(optuna.importance, "FanovaImportanceEvaluator", refuse)
+    real = importlib.import_module("optuna.importance")  # `optuna.importance` is a stand-in until its first use
+    monkeypatch.setattr(real, "FanovaImportanceEvaluator", refuse)
     with pytest.raises(MissingDependencyError, match="pip install scikit-learn"):
         sensitivity(AXES, {point: values(point) for point in POINTS}, "fANOVA", 0)
 

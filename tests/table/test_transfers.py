@@ -1,4 +1,4 @@
-"""What another kind's winner loses is said where one race or one screening timed both, and only there."""
+"""The loss of another kind's winner is reported where one race or one screening timed both, and only there."""
 
 from dataclasses import replace
 from typing import Any

@@ -72,11 +72,12 @@ def counts_text(counts: Mapping[Any, int]) -> str:
 
 
 def _runner_cells(each: RunnerProgress) -> tuple[Any, ...]:
-    device, cap, toolchain = each.runner
+    device, cap, toolchain, executor = each.runner
+    name = f"{device or 'any'}{', replayed' if executor == 'replay' else ''}"
     said = f"{cap:g} W" if cap is not None else ""
     trials = few_text([f"{count:,} {status}" for status, count in each.trials.items()], limit=4)
     states = (each.states.get(state, 0) for state in STATES)
-    return (device or "any", said, toolchain, each.hosts, *states, each.seconds / 3600, trials)
+    return (name, said, toolchain, each.hosts, *states, each.seconds / 3600, trials)
 
 
 def _device_cells(each: DeviceProgress) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 
 from autotune.cli.grid.progress_table import progress_data, progress_sheets, sheet_lines
+from autotune.cli.grid_options import PLACE, require_no_secrets
 from autotune.console.command import command, number, option
 from autotune.console.options import PATH, json_option
 from autotune.console.output import make_console, print_json, print_sheets
@@ -19,15 +20,13 @@ from autotune.errors import TableError, UsageError
 from autotune.grid.grid_file import read_grid
 from autotune.grid.place import GridPlace
 from autotune.grid.progress import GridProgress, Ledger
-from autotune.redaction import redacted, secrets_in
 from autotune.table.remote import LocalFolder
 
-VARIABLE = "AUTOTUNE_PLACE"
 Look = Callable[[], GridProgress]
 
 
 @command("status")
-@click.argument("place", metavar="PLACE", envvar=VARIABLE)
+@click.argument("place", metavar="PLACE", envvar=PLACE)
 @click.argument("grid", metavar="[GRID.toml]", type=PATH, required=False)
 @option("--watch", is_flag=True, help="Show a table that follows the place, until nothing there is running or waiting.")
 @option("--every", metavar="SECONDS", type=number(0.1), default=5.0, help="Between two looks of --watch.")
@@ -46,9 +45,9 @@ def status(context: click.Context, place: str, grid: Path | None, watch: bool, e
     if watch and as_json:
         raise UsageError("--watch and --json exclude each other; leave one out")
     is_typed = context.get_parameter_source("place") is ParameterSource.COMMANDLINE
-    if is_typed and grid is None and place.endswith(".toml") and (kept := os.environ.get(VARIABLE)):
+    if is_typed and grid is None and place.endswith(".toml") and (kept := os.environ.get(PLACE)):
         place, grid, is_typed = kept, Path(place), False  # GRID.toml alone
-    where = GridPlace(_checked(place) if is_typed else place)
+    where = GridPlace(require_no_secrets(place) if is_typed else place)
     if grid is None and isinstance(where.folder, LocalFolder) and not where.folder.root.is_dir():
         raise UsageError(f"place={place!r} is not there; expected a folder that `autotune search --grid` writes to")
     ledger = Ledger(() if grid is None else read_grid(grid))
@@ -63,13 +62,6 @@ def status(context: click.Context, place: str, grid: Path | None, watch: bool, e
     console = make_console()
     found = _watch(console, look, str(where), every) if watch else look()
     print_sheets(console, progress_sheets(found, str(where)))
-
-
-def _checked(place: str) -> str:
-    """Refuse a place with credentials, which every user of a machine can read in command lines."""
-    if secrets_in(place):
-        raise UsageError(f"place={redacted(place)!r} holds credentials; put the whole URI into {VARIABLE}")
-    return place
 
 
 def _watch(console: Console, look: Look, title: str, every: float) -> GridProgress:

@@ -16,7 +16,7 @@ from autotune.search import Limits, search
 from autotune.table import Store
 from autotune.trial import Candidate, Outcome, Resources, Status
 from tests.executor.driving import answer, collect
-from tests.executor.fake_worker import timing
+from tests.executor.fake_worker import conditions, timing
 from tests.executor.faulty import IN_PLACE, OPERATION, SHAPE, candidate
 from tests.executor.processes import Processes
 
@@ -45,7 +45,12 @@ def test_no_compiler_sees_a_config(executor: GpuExecutor, monkeypatch: pytest.Mo
     monkeypatch.setattr(CompilePool, "submit", refuse)
     wanted = in_place(compile="raise")
     assert answer(executor, wanted) == Outcome(
-        candidate=wanted, status=Status.OK, timing=timing(wanted.config), resources=Resources(), compile_seconds=0.0
+        candidate=wanted,
+        status=Status.OK,
+        timing=timing(wanted.config),
+        resources=Resources(),
+        compile_seconds=0.0,
+        conditions=conditions(),
     )
     assert executor.race([wanted], seconds=0.1).baselines[0] == BaselineResult("sdpa_flash", timing(wanted.config))
 
