@@ -28,7 +28,7 @@ from benchmarks.user_tables import tables_in
 SEQUENCES: Final = (16, 64, 256, 512)
 TOKENS: Final = 65_536
 SIGMA: Final = 0.8
-HEADS: Final[dict[str, int]] = {"heads": 32, "kv_heads": 8, "head_dim": 128}
+HEADS: Final[dict[str, Any]] = {"heads": 32, "kv_heads": 8, "head_dim": 128}
 SEARCH_SECONDS: Final = 15.0
 RACE_SECONDS: Final = 3.0
 PEERS: Final = ("torch varlen", "flex documents")
