@@ -47,7 +47,7 @@ FARTHEST: Final = 2e-2  # of the largest value, from the peer's output: 16-bit o
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ExampleShape:
     """A shape of an example, and the least ratio wanted of the peer's time over ours; 0 where none is."""
 
     example: str
@@ -66,19 +66,19 @@ class Problem:
 
 
 PROBLEMS: Final = (
-    Problem("rmsnorm", {"rows": 8192, "width": 4096}, "bfloat16", 1.0),
-    Problem("rmsnorm", {"rows": 8192, "width": 5003}, "bfloat16", 1.0),
-    Problem("matmul", {"m": 4096, "n": 4096, "k": 4096}, "float16", 0.95),
-    Problem("matmul", {"m": 4000, "n": 3000, "k": 5000}, "float16", 0.9),
-    Problem("matmul", {"m": 2047, "n": 1531, "k": 4099}, "float16", 0.9),
-    Problem("swiglu", {"m": 4096, "n": 11008, "k": 4096}, "bfloat16", 0.0),
+    ExampleShape("rmsnorm", {"rows": 8192, "width": 4096}, "bfloat16", 1.0),
+    ExampleShape("rmsnorm", {"rows": 8192, "width": 5003}, "bfloat16", 1.0),
+    ExampleShape("matmul", {"m": 4096, "n": 4096, "k": 4096}, "float16", 0.95),
+    ExampleShape("matmul", {"m": 4000, "n": 3000, "k": 5000}, "float16", 0.9),
+    ExampleShape("matmul", {"m": 2047, "n": 1531, "k": 4099}, "float16", 0.9),
+    ExampleShape("swiglu", {"m": 4096, "n": 11008, "k": 4096}, "bfloat16", 0.0),
 )
 EXAMPLES: Final = tuple(dict.fromkeys(problem.example for problem in PROBLEMS))
 PEERS: Final = {"rmsnorm": "torch.compile", "matmul": "cuBLAS", "swiglu": "torch.compile"}
 
 
 @dataclass(slots=True)
-class Found:
+class ExampleRace:
     """The search of a problem and its race with the peer; ``problem`` says what went wrong."""
 
     example: str
@@ -133,7 +133,7 @@ def run_autotune(arguments: Sequence[str], home: Path, cache: Path) -> str:
     return done.stdout
 
 
-def search(problem: Problem, home: Path, cache: Path, found: Found) -> None:
+def search(problem: ExampleShape, home: Path, cache: Path, found: ExampleRace) -> None:
     """Search a problem by the command line, and note its seconds and its configs."""
     command = ["search", "--kernel", problem.kernel, "--shape", problem.fields, "--json"]
     started = time.monotonic()
@@ -196,7 +196,7 @@ def bind(call: Callable[[Arguments], object], sets: Sequence[Arguments]) -> list
     return [lambda given=given: call(given) for given in sets]  # type: ignore[misc]
 
 
-def race_with_peer(problem: Problem, found: Found) -> None:
+def race_with_peer(problem: ExampleShape, found: ExampleRace) -> None:
     """Launch what the tables have as a user does, compare it with the peer's numbers, and race both."""
     kernel = getattr(importlib.import_module(f"examples.{problem.example}"), f"{problem.example}_kernel")
     shape = kernel.shape_class(**problem.sizes, dtype=problem.dtype)
@@ -219,10 +219,10 @@ def race_with_peer(problem: Problem, found: Found) -> None:
     found.ours_us, found.peer_us = (timing.median_us for timing in timings)
 
 
-def measure(problems: Sequence[Problem], folder: Path) -> Iterator[Found]:
+def measure(problems: Sequence[ExampleShape], folder: Path) -> Iterator[ExampleRace]:
     """Search and race each problem; tables of each example are in a folder of its name."""
     for place, problem in enumerate(problems):
-        found = Found(problem.example, problem.fields, PEERS[problem.example], problem.wanted)
+        found = ExampleRace(problem.example, problem.fields, PEERS[problem.example], problem.wanted)
         home = folder / problem.example
         try:
             search(problem, home, folder / f"triton-{place}", found)
@@ -245,7 +245,7 @@ def export(examples: Sequence[str], folder: Path, results: Path) -> None:
             archive.add(folder / example, arcname=example)
 
 
-def cells_of(found: Found) -> tuple[object, ...]:
+def cells_of(found: ExampleRace) -> tuple[object, ...]:
     rates = (f"{found.search_seconds:.1f}", found.configs, f"{found.configs_a_second:.1f}")
     times = (f"{found.ours_us:.1f}", f"{found.peer_us:.1f}", f"{found.ratio:.3f}", f"{found.wanted:g}")
     verdict = "; ".join(found.beyond()) or "as wanted"
@@ -269,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{platforms.current_device().name}, {platforms.toolchain()}\n")
     searched = ("example", "shape", "search s", "configs", "configs/s")
     print_head(*searched, "peer", "us", "peer us", "ratio", "wanted", "config", "verdict")
-    every: list[Found] = []
+    every: list[ExampleRace] = []
     with tempfile.TemporaryDirectory() as folder:
         for found in measure([problem for problem in PROBLEMS if problem.example in chosen], Path(folder)):
             every.append(found)

@@ -58,13 +58,15 @@ class KernelShape(Shape):
 
     def settled_dtype(self) -> str:
         """Return the dtype that the inputs make these dtypes from, the first one of a floating-point tensor."""
-        follow, (dtype, dtypes) = type(self).FOLLOW, (getattr(self, name) for name in OWN_FIELDS)
+        dtype, dtypes = (str(getattr(self, name)) for name in OWN_FIELDS)
+        if (follow := type(self).FOLLOW) is None:
+            return dtype
         words = dtypes.split(JOINT)
-        for word in dict.fromkeys((*(each for each in words if "float" in each), *words)) if follow is not None else ():
+        for word in dict.fromkeys((*(each for each in words if "float" in each), *words)):
             with suppress(Exception):  # of the user's function, which need not take every dtype
                 if _joined(follow(replace(self, dtype=word))) == dtypes:  # type: ignore[call-arg]
                     return word
-        return str(dtype)
+        return dtype
 
     def coordinates(self) -> tuple[float, ...]:
         return tuple(math.log2(max(1, abs(getattr(self, name)))) for name in self.SIZES)

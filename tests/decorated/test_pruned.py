@@ -10,7 +10,7 @@ from autotune.decorated.pruned import Pruning
 
 NAMES = ("x_ptr", "size", "MODE")
 NAMED = {"x_ptr": None, "size": 200, "MODE": 2}
-CONFIGS = [SimpleNamespace(kwargs={"BLOCK": block}, all_kwargs=lambda: {}) for block in (128, 256, 512)]
+CONFIGS = [SimpleNamespace(kwargs={"BLOCK": block}, all_kwargs=dict) for block in (128, 256, 512)]
 
 
 def by_keywords(configs: list[Any], named_args: dict[str, Any], **kwargs: Any) -> list[Any]:
