@@ -42,6 +42,7 @@ SEARCH_SECONDS: Final = 40.0
 CONFIGS_A_SECOND: Final = 8.0
 SHORT_US: Final = 60.0  # a launch that takes no longer leaves the rate to the search
 RACE_SECONDS: Final = 4.0
+MOST_SECONDS: Final = 120.0  # of a command: then it hangs
 ROTATION: Final = 2.2  # times the L2 that the inputs take together
 FARTHEST: Final = 2e-2  # of the largest value, from the peer's output: 16-bit outputs of sums in another order
 
@@ -127,7 +128,10 @@ def run_autotune(arguments: Sequence[str], home: Path, cache: Path) -> str:
     environment |= {"AUTOTUNE_HOME": str(home), "TRITON_CACHE_DIR": str(cache)}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "autotune", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=MOST_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise AutotuneError(f"{' '.join(command[2:])}: took more than {MOST_SECONDS:.0f} s") from error
     if done.returncode != 0:
         raise AutotuneError(f"{' '.join(command[2:])}: exit code {done.returncode}: {done.stderr[-800:].strip()}")
     return done.stdout
