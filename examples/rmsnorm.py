@@ -32,18 +32,20 @@ import autotune
 def rmsnorm_kernel(x_ptr, weight_ptr, out_ptr, rows, width, eps, BLOCK: tl.constexpr):
     """Divide each row of ``x`` ``[rows, width]`` by its root mean square, and scale it by ``weight`` ``[width]``."""
     row = tl.program_id(0).to(tl.int64) * width
-    squares = tl.zeros([BLOCK], dtype=tl.float32)
-    for start in range(0, width, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + row + columns, mask=columns < width, other=0.0).to(tl.float32)
-        squares += x * x
+    columns = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row + columns, mask=columns < width, other=0.0).to(tl.float32)  # stays in registers
+    squares = x * x
+    for start in range(BLOCK, width, BLOCK):
+        rest = tl.load(x_ptr + row + start + columns, mask=start + columns < width, other=0.0).to(tl.float32)
+        squares += rest * rest
     scale = tl.rsqrt(tl.sum(squares) / width + eps)
     for start in range(0, width, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        mask = columns < width
-        x = tl.load(x_ptr + row + columns, mask=mask, other=0.0).to(tl.float32)
-        weight = tl.load(weight_ptr + columns, mask=mask, other=0.0).to(tl.float32)
-        tl.store(out_ptr + row + columns, (x * scale * weight).to(out_ptr.dtype.element_ty), mask=mask)
+        mask = start + columns < width
+        if start > 0:
+            x = tl.load(x_ptr + row + start + columns, mask=mask, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + start + columns, mask=mask, other=0.0).to(tl.float32)
+        out = (x * scale * weight).to(out_ptr.dtype.element_ty)
+        tl.store(out_ptr + row + start + columns, out, mask=mask)
 
 
 if __name__ == "__main__":

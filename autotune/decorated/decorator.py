@@ -57,7 +57,7 @@ def tuned(
         key: names of the kernel's parameters that a row is for, beside the dtypes of the tensors; a mapping gives the
             types, ``int`` or ``str``, of which ``str`` also holds floats, None and dtypes. ``tl.constexpr`` and text
             must agree for a neighbour's config to be served; others are sizes.
-        prune_configs_by: as in Triton; its functions are given tensors on the device ``meta``.
+        prune_configs_by: as in Triton; its functions are given all arguments by name, tensors on the device ``meta``.
         reset_to_zero: tensors that are set to zero before each launch of a search.
         restore_value: tensors that get their value back before each launch of a search.
         pre_hook: called with the arguments before each launch of a search, in place of these two.

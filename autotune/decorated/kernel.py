@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -207,7 +208,8 @@ class DecoratedKernel:
         dtype, dtypes = dtypes_of(named, self.arg_names)
         fields = {name: known[name] for name in self._key}
         shape: KernelShape = self.shape_class(**fields, dtype=dtype, dtypes=dtypes or dtype)
-        return shape
+        settled = shape.settled_dtype()
+        return shape if settled == dtype else replace(shape, dtype=settled)  # type: ignore[call-arg]
 
     def _serve(self, key: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: Any) -> Launching:
         known = self._served  # before the pick: a reload meanwhile leaves this one behind, and no old pick in the new

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, make_dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import Any, ClassVar, Final
 
 from autotune.dtypes import DTYPE_ALIASES, KV_DTYPE_ALIASES
@@ -32,10 +33,11 @@ def dtype_name(dtype: object) -> str:
 class KernelShape(Shape):
     """Base of the shapes of decorated kernels.
 
-    A field of the key is an integer, or a text. Then come ``dtype``, that of the first floating-point tensor, and
-    ``dtypes``, those of all tensors in their order, once where they are alike; it follows what the inputs say of
-    ``dtype`` where it is not given. Compile-time constants, texts and dtypes must agree for a neighbour's config to be
-    borrowed; other arguments are sizes.
+    A field of the key is an integer, or a text. Then come ``dtype`` and ``dtypes``, those of all tensors in their
+    order, once where they are alike; it follows what the inputs say of ``dtype`` where it is not given. ``dtype`` is
+    that of the first floating-point tensor, or of the first from which the inputs make these very ``dtypes``: so a
+    search and a launch are of one shape where the first tensor is always fp32. Compile-time constants, texts and dtypes
+    must agree for a neighbour's config to be borrowed; other arguments are sizes.
     """
 
     SIZES: ClassVar[tuple[str, ...]] = ()
@@ -48,10 +50,23 @@ class KernelShape(Shape):
         dtype, given = (getattr(self, name) for name in OWN_FIELDS)
         object.__setattr__(self, "dtype", dtype_name(dtype))
         follow = type(self).FOLLOW
-        if given is None and follow is not None:
-            given = follow(self)
-        names = [dtype_name(each) for each in str(given or dtype).split(JOINT)]
-        object.__setattr__(self, "dtypes", JOINT.join(names if len(set(names)) > 1 else names[:1]))
+        if given is not None or follow is None:
+            object.__setattr__(self, "dtypes", _joined(str(given or dtype)))
+        else:
+            object.__setattr__(self, "dtypes", _joined(follow(self)))
+            object.__setattr__(self, "dtype", self.settled_dtype())
+
+    def settled_dtype(self) -> str:
+        """Return the dtype that the inputs make these dtypes from, the first one of a floating-point tensor."""
+        dtype, dtypes = (str(getattr(self, name)) for name in OWN_FIELDS)
+        if (follow := type(self).FOLLOW) is None:
+            return dtype
+        words = dtypes.split(JOINT)
+        for word in dict.fromkeys((*(each for each in words if "float" in each), *words)):
+            with suppress(Exception):  # of the user's function, which need not take every dtype
+                if _joined(follow(replace(self, dtype=word))) == dtypes:  # type: ignore[call-arg]
+                    return word
+        return dtype
 
     def coordinates(self) -> tuple[float, ...]:
         return tuple(math.log2(max(1, abs(getattr(self, name)))) for name in self.SIZES)
@@ -60,6 +75,11 @@ class KernelShape(Shape):
         values = " ".join(f"{each.name}={getattr(self, each.name)}" for each in fields(self)[: -len(OWN_FIELDS)])
         dtypes = str(getattr(self, "dtypes"))  # noqa: B009
         return f"{values}, {dtypes}" if values else dtypes
+
+
+def _joined(dtypes: str) -> str:
+    names = [dtype_name(each) for each in dtypes.split(JOINT)]
+    return JOINT.join(names if len(set(names)) > 1 else names[:1])
 
 
 def _read(name: str, value: object, kind: object) -> int | str:

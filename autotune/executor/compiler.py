@@ -66,11 +66,14 @@ def use_target(architecture: Architecture) -> None:
 def target_driver(architecture: Architecture) -> SimpleNamespace:
     """Return a driver for Triton that names a target and touches no device, so that ``warmup`` compiles for it.
 
-    A binary compiled so is found in Triton's cache by the later launch on a real device of that target.
+    A binary compiled so is found in Triton's cache by the later launch on a real device of that target. It answers what
+    a user's module asks as it is imported, such as ``DEVICE = triton.runtime.driver.active.get_active_torch_device()``.
     """
     target = GPUTarget(*platform_of(architecture).target(architecture))
     return SimpleNamespace(
         get_current_target=lambda: target,
+        get_active_torch_device=lambda: torch.device("cuda", 0),  # ROCm's torch calls it so, too
+        get_device_interface=lambda: torch.cuda,
         get_current_device=lambda: 0,
         get_current_stream=lambda device=None: 0,
         set_current_device=lambda device: None,

@@ -16,6 +16,7 @@ from tests import sample
             ("compiled_model",),
             ("endurance",),
             ("every_gpu", "record"),
+            ("example_kernels", "--results", "nowhere"),
             ("fp8_forward",),
             ("host_time",),
             ("paged",),

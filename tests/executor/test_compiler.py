@@ -1,12 +1,13 @@
-"""Binaries that compile and that no device can hold."""
+"""Binaries that compile and that no device can hold, and the driver that they are compiled under."""
 
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-from autotune.device import Device
-from autotune.executor.compiler import compile_candidate
+from autotune.device import Device, architecture
+from autotune.executor.compiler import compile_candidate, target_driver
 from autotune.space import Config
 from autotune.trial import Candidate, Status
 
@@ -33,3 +34,10 @@ def test_what_takes_more_memory_than_there_is_is_out_of_resources(
         assert outcome.message == message
         assert outcome.status == (Status.OUT_OF_RESOURCES if message else Status.OK)
         assert outcome.resources.shared_bytes == (max(shared, 16) if len(binaries) > 1 else shared)
+
+
+def test_a_module_may_ask_for_the_device_as_it_is_imported() -> None:
+    driver = target_driver(architecture("sm_90"))  # as tutorials do: triton.runtime.driver.active.get_...()
+    assert driver.get_active_torch_device() == torch.device("cuda", 0)
+    assert driver.get_device_interface() is torch.cuda
+    assert driver.get_current_target().backend == "cuda"
