@@ -33,6 +33,8 @@ LARGE_TILE_WARPS: Final = 8
 MAX_LARGE_BLOCK_K: Final = 256
 MAX_HEADS: Final = 8
 BROAD_BLOCK_K: Final = 64  # of broad heads of ragged batches, of one program an SM
+SLIGHTLY_UNEVEN: Final = 0.05  # of the time: no reason for fewer KV heads
+MOSTLY: Final = 0.7  # of the SMs: fewer programs are too few
 BUSY: Final = 0.9  # programs an SM: whole sequences leave 4 of 132 SMs idle, and spare merging
 # Splits shorten reading as their number, and lengthen merging as much: together least where they follow the square
 # root of the keys, fewer where partial results are wider: half the root, but all of it where each program has an SM of
@@ -98,7 +100,8 @@ class _Plan:
         self.sequences = shape.batch * shape.kv_heads * -(-self.rows_of_a_head // self.rows)
         self.busy = self.sequences * self.reads.evenness / device.sm_count
         self.is_broad = USUAL < self.width_v <= WIDE
-        self.heads = self._most_heads(2, programs=0.0)
+        self.has_large_memory = device.shared_memory_bytes >= bounds.LARGE_SHARED_MEMORY
+        self.heads = self._heads(2)[-1]
         most_bytes, self.room = TILE_BYTES, device.shared_memory_bytes
         if device.shared_memory_bytes <= compiled_tiles.SMALL_SHARED_MEMORY and device.has("async_copies"):
             # Two blocks an SM, or its four schedulers have one warp each (benchmarks.architecture_defaults).
@@ -115,21 +118,31 @@ class _Plan:
             and self.rows == bounds.MIN_BLOCK
             and self.item_bytes == 2
             and not is_wide(self.shape)
-            and self.device.shared_memory_bytes >= bounds.LARGE_SHARED_MEMORY
+            and self.has_large_memory
         )
 
     def whole_heads(self) -> Config:
-        """Return a program a sequence: two an SM of usual tiles, where there are as many, or one of so many KV heads
-        that each SM has one program of a large tile."""
+        """Return a program a sequence: one an SM of a large tile, where one or two KV heads each leave as many; usual
+        tiles, where an SM holds all of its programs at once; else large ones, one after the other."""
         if self.is_broad:  # their accumulators leave eight warps no time to wait
             return self.whole()
-        if PROGRAMS * BUSY <= self.busy / self.heads <= PROGRAMS:
-            return self._whole(self.heads, self.block_k)
+        few = [heads for heads in self._heads(2) if BUSY <= self.busy / heads <= 1.0]
+        resident = self.room // (2 * self.block_k * self.key_bytes + self._beside(self.block_k))
+        if not few and (held := [heads for heads in self._heads(2) if 1.0 < self.busy / heads <= resident]):
+            return self._whole(self._evenest(held), self.block_k)
         block_k = min(MAX_LARGE_BLOCK_K, power_of_two(-(-LARGE_TILE_BYTES // self.key_bytes)))
-        config = self._whole(self._most_heads(MAX_HEADS, programs=BUSY), block_k, LARGE_TILE_WARPS)
+        many = few or [heads for heads in self._heads(MAX_HEADS) if self.busy / heads >= BUSY]
+        config = self._whole(self._evenest(many), block_k, LARGE_TILE_WARPS)
         if config.integer("BLOCK_K") * self.key_bytes >= LARGE_TILE_BYTES:
             return config
-        return self._whole(self._most_heads(MAX_HEADS, programs=PROGRAMS * BUSY), block_k)  # little is read
+        # Little is read: two programs an SM.
+        several = [heads for heads in self._heads(MAX_HEADS) if self.busy / heads >= PROGRAMS * BUSY]
+        return self._whole(self._evenest(several or [1]), block_k)
+
+    def _evenest(self, choices: list[int]) -> int:
+        """Return the KV heads of a program with which SMs have about as many programs each; of equals the most."""
+        shares = {heads: self.busy / heads / math.ceil(self.busy / heads) for heads in choices}
+        return max(heads for heads in choices if shares[heads] >= max(shares.values()) - SLIGHTLY_UNEVEN)
 
     def whole(self) -> Config:
         """Return a program a sequence and KV head, two of narrow ones: the more, the more evenly they end."""
@@ -155,12 +168,13 @@ class _Plan:
 
     def _split_broad(self) -> Config:
         """Return splits of broad heads of ragged batches: one program an SM, of two KV heads if that leaves one."""
-        heads, fewest = self.heads, BUSY * self.device.sm_count
-        splits = self._most_splits(min(self._worth_merging(), heads * self.device.sm_count / self.sequences))
-        if self.sequences * splits / heads < fewest:
-            heads = 1
+        worth, sms = self._worth_merging(), self.device.sm_count
+        for heads in (self.heads, 1):
+            splits = self._most_splits(min(worth, heads * sms / self.sequences))
+            if self.sequences * splits / heads >= MOSTLY * sms:
+                break
         block_k = self.block_k
-        if self.device.shared_memory_bytes >= bounds.LARGE_SHARED_MEMORY:
+        if self.has_large_memory:
             block_k = min(BROAD_BLOCK_K, LARGE_TILE_BYTES // self.key_bytes)
         return self._split(heads, self._cut(block_k, heads, self.reads.longest // splits), splits)
 
@@ -175,17 +189,14 @@ class _Plan:
         has_own_sm = self.sequences * _round_down(min(tiles, root)) <= self.device.sm_count
         return min(tiles, root if has_own_sm and self.item_bytes > 1 else SPLITS_OF_ROOT * root)
 
-    def _most_heads(self, most: int, *, programs: float) -> int:
-        """Return the most KV heads whose rows one tile has anyhow, and that leave an SM so many programs."""
-        heads = 1
-        while (
-            2 * heads <= most
-            and self.shape.kv_heads % (2 * heads) == 0
-            and 2 * heads * self.rows_of_a_head <= bounds.MIN_BLOCK
-            and self.busy / (2 * heads) >= programs
-        ):
-            heads *= 2
-        return heads
+    def _heads(self, most: int) -> list[int]:
+        """List the KV heads that one program may read, whose rows one tile has anyhow: powers of two."""
+        return [
+            heads
+            for heads in (1, 2, 4, 8)
+            if heads == 1
+            or (heads <= most and self.shape.kv_heads % heads == 0 and heads * self.rows_of_a_head <= bounds.MIN_BLOCK)
+        ]
 
     def _cut(self, block_k: int, heads: int, tokens: int) -> int:
         """Return the keys of a tile that is no longer than so many tokens of its heads, nor than the context."""
@@ -227,8 +238,8 @@ class _Plan:
             "COMBINE": "kernel",
             "PARTIALS": self._partials(splits),
         }
-        if self.is_broad and self.item_bytes == 1 and block_k >= BROAD_BLOCK_K:
-            warps = 8  # they convert many values
+        if self.is_broad and self.item_bytes == 1 and block_k >= BROAD_BLOCK_K and self.has_large_memory:
+            warps = LARGE_TILE_WARPS  # they convert many values
         most_stages = 2 if self._is_crowded(heads, block_k, splits) else 3
         return self._config(heads, block_k, warps, most_stages, schedule="split", **amounts)
 

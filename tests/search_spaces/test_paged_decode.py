@@ -179,6 +179,20 @@ def test_the_default_spreads_keys_over_the_sms(
     assert config["NUM_SPLITS"] == splits
 
 
+@pytest.mark.parametrize(
+    ("batch", "sm_count", "tile"),
+    [
+        (20, 132, (1, 64, 4)),  # 160 programs, all at once
+        (64, 114, (2, 64, 4)),  # 256
+        (100, 132, (1, 128, 8)),  # 800, one an SM at a time: 7 times, the last nearly full
+        (128, 132, (4, 128, 8)),  # 256, twice
+    ],
+)
+def test_whole_sequences_are_all_resident_or_end_evenly(batch: int, sm_count: int, tile: tuple[int, int, int]) -> None:
+    config = SPACE.default(shape_of(batch=batch), replace(NVIDIA_H200, sm_count=sm_count))
+    assert (config["HEADS"], config["BLOCK_K"], config["num_warps"], config["NUM_SPLITS"]) == (*tile, 1)
+
+
 def named_decodes() -> Iterator[PagedShape]:
     """Yield decodes of every model with a cache: short and long contexts, even and not, one query and several."""
     models = [model for model in MODELS.values() if model.has_cache]
