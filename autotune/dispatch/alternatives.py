@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from autotune.device import Device
 from autotune.dispatch.evidence import EXACT_REGRET
@@ -18,6 +18,10 @@ from autotune.trial import Candidate, Trial
 
 if TYPE_CHECKING:
     from autotune.table import Assignment, Served
+
+# Winners of paged decode lost 6 % for each unit of distance, a factor of two (15 pairs of recorded shapes, NVIDIA H200,
+# 2026-11-24): so near, no more than what is expected of a good choice.
+VERY_NEAR: Final = 0.25
 
 
 def alternatives_for(
@@ -200,10 +204,19 @@ def _has_met(row: Trial, implementation: str, rows: "Iterable[Served]") -> bool:
 
 
 def _is_less(choice: PortfolioChoice, other: Provenance) -> bool:
-    """Return True if both regrets are known and the choice's is less; nothing is nearer than a row of the shape."""
-    if other.rung == "exact" or other.expectation.recorded[0] is None or (least := choice.expectation.regret) is None:
+    """Return True if the choice is expected nearer the best than a row; nothing is nearer than a row of the shape.
+
+    Both regrets are known and the choice's is less. Or nothing is known of a row that ships and is not ``VERY_NEAR``,
+    and something of the choice, in which that row had its vote.
+    """
+    if other.rung == "exact":
         return False
-    return other.expected_regret is not None and least < other.expected_regret
+    if other.expectation.recorded[0] is None:  # sources are not hashed for it at a pick: both would be of an older one
+        is_very_near = other.distance is not None and other.distance <= VERY_NEAR
+        gives_way = (other.rung, other.origin) == ("nearest", "shipped") and not is_very_near
+        return gives_way and choice.expectation.recorded[0] is not None
+    least = choice.expectation.regret
+    return least is not None and other.expected_regret is not None and least < other.expected_regret
 
 
 def _served(implementation: Implementation[Any], choice: PortfolioChoice, device: Device, why: str) -> Alternative:

@@ -1,9 +1,9 @@
 """The default of paged decode: how a batch's keys are spread over the programs of a GPU, by its sizes alone.
 
 A decode reads keys and values once and hardly computes: its time is that of reading them, while every SM has enough
-bytes in flight, and what programs take to begin and partial results to be merged. Constants were chosen by the grid of
-the NVIDIA H200 (2026-11-23: 100 problems of named models, of which 12 to 40 configs each were tried), whose trials ship
-in ``results/nvidia_h200/paged_decode/grids``.
+bytes in flight, and what programs take to begin and partial results to be merged. Constants were chosen by the grid and
+the winners of the NVIDIA H200 (2026-11-21 to 2026-11-24, 132 problems of named models, of 102 of which 2 to 40 configs
+were tried), whose trials ship in ``results/nvidia_h200/paged_decode``. Each rule below follows from several problems.
 """
 
 import math
@@ -19,9 +19,12 @@ from autotune.space import Config, Value
 
 SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 MAX_BLOCK_ROWS: Final = 64
-WIDE: Final = 256  # numbers of a row: of wider heads a tile fills shared memory and registers sooner
+# Numbers of a row: of narrow heads two have the bytes of a usual one, of broad ones a tile has few keys and partial
+# results many bytes, of wide ones a tile fills shared memory and registers sooner.
+NARROW, USUAL, WIDE = 64, 128, 256
 
 PROGRAMS: Final = 2  # an SM, and the keys of a tile of each, with as many bytes of values: enough in flight
+RAGGED_PROGRAMS: Final = 3  # an SM, in the mean of the time: of short sequences they end early
 TILE_BYTES: Final = 16384
 MAX_BLOCK_K: Final = 128
 # One program an SM has as much in flight with a tile twice as large, and reads longer pieces of fewer sequences.
@@ -29,20 +32,26 @@ LARGE_TILE_BYTES: Final = 65536  # of keys and values
 LARGE_TILE_WARPS: Final = 8
 MAX_LARGE_BLOCK_K: Final = 256
 MAX_HEADS: Final = 8
+BROAD_BLOCK_K: Final = 64  # of broad heads of ragged batches, of one program an SM
+SLIGHTLY_UNEVEN: Final = 0.05  # of the time: no reason for fewer KV heads
+MOSTLY: Final = 0.7  # of the SMs: fewer programs are too few
 BUSY: Final = 0.9  # programs an SM: whole sequences leave 4 of 132 SMs idle, and spare merging
 # Splits shorten reading as their number, and lengthen merging as much: together least where they follow the square
 # root of the keys, fewer where partial results are wider: half the root, but all of it where each program has an SM of
-# its own.
+# its own and keys have 16 bits.
 SPLITS_OF_ROOT: Final = 0.5
-USUAL_WIDTH: Final = 128
 MIN_TILES: Final = 2  # of a split: they fill its pipeline
 MIN_TILES_WHOLE: Final = 4  # of a whole sequence, in the mean
-# Tiles of the longest program above which equal shares of a list of tiles take less time: they have a second kernel, as
-# splits have, and whole sequences have none.
-LONG_WHOLE, LONG_SPLIT = 16, 8
-# Partial results of so many bytes in float32, merged so many at once, are left in 16 bits.
-NARROWED_BYTES: Final = 2**20
-NARROWED_SPLITS: Final = 16
+# Where sequences are of different lengths, equal shares of a list of tiles take less time above so many tiles of the
+# longest whole sequence, and from so many keys of one that is split.
+LONG_WHOLE, LONG_SPLIT = 16, 8192
+# Splits of so few tiles gain less by a third stage than by their programs being all resident.
+FEW_TILES: Final = 3
+# Partial results of so many bytes in float32, merged so many at once, are left in 16 bits: less where heads are broad,
+# and where little is read.
+NARROWED_BYTES: Final = 2**21
+NARROWED_BYTES_SHORT, SHORT = 3 * 2**18, 8192
+NARROWED_SPLITS: Final = 12
 
 
 def is_wide(shape: PagedShape) -> bool:
@@ -55,8 +64,8 @@ def preferred(shape: PagedShape, device: Device) -> list[Config]:
 
     Sequences of one length are split until each SM has two programs, if merging does not take longer; where there is
     one for each SM without, they are not. Neither are sequences of different lengths, where SMs have one in the mean.
-    But where the longest program would have many tiles, or where splits enough for the SMs would leave more bytes of
-    partial results than they read, programs take equal shares of the list of all tiles.
+    But where the longest is long, where there are more of them than SMs, or where splits enough for the SMs would leave
+    more bytes of partial results than they read, programs take equal shares of the list of all tiles.
     """
     return [config for config in _candidates(_Plan(shape, device)) if idle_work(config, shape, device) is None]
 
@@ -64,10 +73,13 @@ def preferred(shape: PagedShape, device: Device) -> list[Config]:
 def _candidates(plan: "_Plan") -> list[Config]:
     if plan.reads.evenness == 1.0:
         return [plan.whole_heads() if plan.takes_large_tiles() else plan.split(), *plan.flat()]
-    is_whole = plan.busy >= BUSY and plan.rows == bounds.MIN_BLOCK
-    config = plan.whole() if is_whole else plan.split()
-    tiles = plan.reads.longest / config.integer("NUM_SPLITS") * config.integer("HEADS") / config.integer("BLOCK_K")
-    is_long = tiles > (LONG_SPLIT if config.integer("NUM_SPLITS") > 1 else LONG_WHOLE)
+    if plan.busy >= BUSY and plan.rows == bounds.MIN_BLOCK:
+        config = plan.whole()
+        tiles = plan.reads.longest * config.integer("HEADS") / config.integer("BLOCK_K")
+        is_long = tiles > LONG_WHOLE
+    else:
+        config = plan.split()
+        is_long = plan.reads.longest >= LONG_SPLIT or plan.sequences > plan.device.sm_count
     return plan.flat() if is_long else [config, *plan.flat()]
 
 
@@ -81,78 +93,110 @@ class _Plan:
     def __init__(self, shape: PagedShape, device: Device) -> None:
         self.shape, self.device, self.reads = shape, device, keys_read(shape)
         self.width_k, self.width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
-        item_bytes = KV_ITEM_BYTES[shape.kv_dtype]
-        self.key_bytes = (self.width_k + self.width_v) * item_bytes
+        self.item_bytes = KV_ITEM_BYTES[shape.kv_dtype]
+        self.key_bytes = (self.width_k + self.width_v) * self.item_bytes
         self.rows_of_a_head = shape.group * shape.seq_q
         self.rows = min(MAX_BLOCK_ROWS, max(bounds.MIN_BLOCK, power_of_two(self.rows_of_a_head)))
         self.sequences = shape.batch * shape.kv_heads * -(-self.rows_of_a_head // self.rows)
         self.busy = self.sequences * self.reads.evenness / device.sm_count
-        self.heads = self._most_heads(2, programs=0.0)
+        self.is_broad = USUAL < self.width_v <= WIDE
+        self.has_large_memory = device.shared_memory_bytes >= bounds.LARGE_SHARED_MEMORY
+        self.heads = self._heads(2)[-1]
         most_bytes, self.room = TILE_BYTES, device.shared_memory_bytes
         if device.shared_memory_bytes <= compiled_tiles.SMALL_SHARED_MEMORY and device.has("async_copies"):
             # Two blocks an SM, or its four schedulers have one warp each (benchmarks.architecture_defaults).
             most_bytes, self.room = most_bytes // 2, self.room // 2
         self.least_block_k = bounds.MIN_BLOCK if is_wide(shape) else bounds.MIN_BLOCK_K
-        most = min(MAX_BLOCK_K, most_bytes // max(self.width_k, self.width_v) // item_bytes)
+        most = min(MAX_BLOCK_K, most_bytes // max(self.width_k, self.width_v) // self.item_bytes)
         self.block_k = max(self.least_block_k, most)
 
     def takes_large_tiles(self) -> bool:
         """Return True if whole sequences fill the SMs and large tiles were the best for them: of 16 bits, of few rows,
-        where shared memory holds two."""
+        where shared memory holds two; broad heads have small ones, of which an SM needs two."""
         return (
-            self.busy >= BUSY
+            self.busy >= (PROGRAMS * BUSY if self.is_broad else BUSY)
             and self.rows == bounds.MIN_BLOCK
-            and KV_ITEM_BYTES[self.shape.kv_dtype] == 2
+            and self.item_bytes == 2
             and not is_wide(self.shape)
-            and self.device.shared_memory_bytes >= bounds.LARGE_SHARED_MEMORY
+            and self.has_large_memory
         )
 
     def whole_heads(self) -> Config:
-        """Return a program a sequence, of so many KV heads that each SM has one program."""
-        if self.width_v > USUAL_WIDTH:  # their accumulators leave eight warps no time to wait
+        """Return a program a sequence: one an SM of a large tile, where one or two KV heads each leave as many; usual
+        tiles, where an SM holds all of its programs at once; else large ones, one after the other."""
+        if self.is_broad:  # their accumulators leave eight warps no time to wait
             return self.whole()
-        heads = self._most_heads(MAX_HEADS, programs=BUSY)
+        few = [heads for heads in self._heads(2) if BUSY <= self.busy / heads <= 1.0]
+        resident = self.room // (2 * self.block_k * self.key_bytes + self._beside(self.block_k))
+        if not few and (held := [heads for heads in self._heads(2) if 1.0 < self.busy / heads <= resident]):
+            return self._whole(self._evenest(held), self.block_k)
         block_k = min(MAX_LARGE_BLOCK_K, power_of_two(-(-LARGE_TILE_BYTES // self.key_bytes)))
-        block_k = self._cut(block_k, heads, self.reads.mean // MIN_TILES_WHOLE)
-        is_large = block_k * self.key_bytes >= LARGE_TILE_BYTES
-        return self._split(heads, block_k, 1, warps=LARGE_TILE_WARPS if is_large else 4)
+        many = few or [heads for heads in self._heads(MAX_HEADS) if self.busy / heads >= BUSY]
+        config = self._whole(self._evenest(many), block_k, LARGE_TILE_WARPS)
+        if config.integer("BLOCK_K") * self.key_bytes >= LARGE_TILE_BYTES:
+            return config
+        # Little is read: two programs an SM.
+        several = [heads for heads in self._heads(MAX_HEADS) if self.busy / heads >= PROGRAMS * BUSY]
+        return self._whole(self._evenest(several or [1]), block_k)
+
+    def _evenest(self, choices: list[int]) -> int:
+        """Return the KV heads of a program with which SMs have about as many programs each; of equals the most."""
+        shares = {heads: self.busy / heads / math.ceil(self.busy / heads) for heads in choices}
+        return max(heads for heads in choices if shares[heads] >= max(shares.values()) - SLIGHTLY_UNEVEN)
 
     def whole(self) -> Config:
-        """Return a program a sequence and KV head: the more there are, the more evenly they end."""
-        return self._split(1, self._cut(self.block_k, 1, self.reads.mean // MIN_TILES_WHOLE), 1)
+        """Return a program a sequence and KV head, two of narrow ones: the more, the more evenly they end."""
+        return self._whole(self.heads if self.width_v <= NARROW else 1, self.block_k)
 
     def split(self) -> Config:
         """Return splits, of two KV heads where as many are worth merging and have tiles enough."""
-        wanted, worth = PROGRAMS / self.busy, self._worth_merging()
+        is_even, longest = self.reads.evenness == 1.0, self.reads.longest
+        if self.is_broad and not is_even:
+            return self._split_broad()
+        wanted, worth = (PROGRAMS if is_even else RAGGED_PROGRAMS) / self.busy, self._worth_merging()
         several = self.heads * wanted
-        if several <= worth and self.reads.longest / several >= MIN_TILES * self.block_k / self.heads:
+        if several <= worth and longest / several >= MIN_TILES * self.block_k / self.heads:
             return self._split(self.heads, self._within_context(self.block_k, self.heads), self._most_splits(several))
         splits = self._most_splits(min(wanted, worth))
-        return self._split(1, self._cut(self.block_k, 1, self.reads.longest // splits // MIN_TILES), splits)
+        keys = longest // splits // MIN_TILES if is_even else self.reads.mean // splits
+        return self._split(1, self._cut(self.block_k, 1, keys), splits)
 
     def flat(self) -> list[Config]:
         """Return equal shares of the list of all tiles, two an SM, or one where there are not tiles enough."""
         block_k = self._cut(self.block_k, self.heads, self.reads.mean // MIN_TILES_WHOLE)
         return [self._config(self.heads, block_k, schedule="flat", PROGRAMS_PER_SM=each) for each in (PROGRAMS, 1)]
 
-    def _worth_merging(self) -> float:
-        """Return the most splits that shorten reading by more than merging takes."""
-        longest = self.reads.longest
-        tiles, root = longest / bounds.MIN_BLOCK_K, math.sqrt(longest * USUAL_WIDTH / self.width_v)
-        has_own_sm = self.sequences * _round_down(min(tiles, root)) <= self.device.sm_count
-        return min(tiles, root if has_own_sm else SPLITS_OF_ROOT * root)
+    def _split_broad(self) -> Config:
+        """Return splits of broad heads of ragged batches: one program an SM, of two KV heads if that leaves one."""
+        worth, sms = self._worth_merging(), self.device.sm_count
+        for heads in (self.heads, 1):
+            splits = self._most_splits(min(worth, heads * sms / self.sequences))
+            if self.sequences * splits / heads >= MOSTLY * sms:
+                break
+        block_k = self.block_k
+        if self.has_large_memory:
+            block_k = min(BROAD_BLOCK_K, LARGE_TILE_BYTES // self.key_bytes)
+        return self._split(heads, self._cut(block_k, heads, self.reads.longest // splits), splits)
 
-    def _most_heads(self, most: int, *, programs: float) -> int:
-        """Return the most KV heads whose rows one tile has anyhow, and that leave an SM so many programs."""
-        heads = 1
-        while (
-            2 * heads <= most
-            and self.shape.kv_heads % (2 * heads) == 0
-            and 2 * heads * self.rows_of_a_head <= bounds.MIN_BLOCK
-            and self.busy / (2 * heads) >= programs
-        ):
-            heads *= 2
-        return heads
+    def _worth_merging(self) -> float:
+        """Return the most splits that shorten reading by more than merging takes, each of a tile at least.
+
+        A window begins within a tile, so that one more is read, and another makes the number one of the space.
+        """
+        longest = self.reads.longest
+        tiles = longest / bounds.MIN_BLOCK_K + (2 if longest < self.shape.max_context else 0)
+        root = math.sqrt(longest * USUAL / self.width_v)
+        has_own_sm = self.sequences * _round_down(min(tiles, root)) <= self.device.sm_count
+        return min(tiles, root if has_own_sm and self.item_bytes > 1 else SPLITS_OF_ROOT * root)
+
+    def _heads(self, most: int) -> list[int]:
+        """List the KV heads that one program may read, whose rows one tile has anyhow: powers of two."""
+        return [
+            heads
+            for heads in (1, 2, 4, 8)
+            if heads == 1
+            or (heads <= most and self.shape.kv_heads % heads == 0 and heads * self.rows_of_a_head <= bounds.MIN_BLOCK)
+        ]
 
     def _cut(self, block_k: int, heads: int, tokens: int) -> int:
         """Return the keys of a tile that is no longer than so many tokens of its heads, nor than the context."""
@@ -180,20 +224,40 @@ class _Plan:
         """Return the type that partial results of so many splits are left in."""
         shape = self.shape
         partial_bytes = 4 * splits * shape.batch * shape.heads * shape.seq_q * self.width_v
-        return shape.dtype if partial_bytes >= NARROWED_BYTES and splits >= NARROWED_SPLITS else "float32"
+        many = NARROWED_BYTES * USUAL // max(USUAL, self.width_v)
+        if self.reads.longest < SHORT:
+            many = NARROWED_BYTES_SHORT
+        return shape.dtype if partial_bytes >= many and splits >= NARROWED_SPLITS else "float32"
 
-    def _split(self, heads: int, block_k: int, splits: int, *, warps: int = 4) -> Config:
+    def _whole(self, heads: int, block_k: int, warps: int = 4) -> Config:
+        return self._split(heads, self._cut(block_k, heads, self.reads.mean // MIN_TILES_WHOLE), 1, warps)
+
+    def _split(self, heads: int, block_k: int, splits: int, warps: int = 4) -> Config:
         amounts: dict[str, Value] = {
             "NUM_SPLITS": splits,
             "COMBINE": "kernel",
             "PARTIALS": self._partials(splits),
         }
-        return self._config(heads, block_k, warps, schedule="split", **amounts)
+        if self.is_broad and self.item_bytes == 1 and block_k >= BROAD_BLOCK_K and self.has_large_memory:
+            warps = LARGE_TILE_WARPS  # they convert many values
+        most_stages = 2 if self._is_crowded(heads, block_k, splits) else 3
+        return self._config(heads, block_k, warps, most_stages, schedule="split", **amounts)
 
-    def _config(self, heads: int, block_k: int, warps: int = 4, **schedule: Value) -> Config:
-        # Beside the tiles in flight lie the queries and the weights of one tile.
-        room = self.room - self.rows * (self.width_k + block_k) * ITEM_BYTES[self.shape.dtype]
-        stages = room // (block_k * self.key_bytes) + 1
+    def _is_crowded(self, heads: int, block_k: int, splits: int) -> bool:
+        """Return True if an SM holds all splits of a ragged batch at once only with a tile less in flight each."""
+        if self.reads.evenness == 1.0 or splits == 1:
+            return False
+        programs = self.sequences * splits / heads / self.device.sm_count
+        tile, beside = block_k * self.key_bytes, self._beside(block_k)
+        is_short = self.reads.longest * heads <= FEW_TILES * block_k * splits
+        return is_short and programs * (2 * tile + beside) > self.device.shared_memory_bytes
+
+    def _beside(self, block_k: int) -> int:
+        """Return the bytes beside the tiles in flight: of the queries and the weights of one tile."""
+        return self.rows * (self.width_k + block_k) * ITEM_BYTES[self.shape.dtype]
+
+    def _config(self, heads: int, block_k: int, warps: int = 4, most_stages: int = 3, **schedule: Value) -> Config:
+        stages = (self.room - self._beside(block_k)) // (block_k * self.key_bytes) + 1
         return Config(
             schedule=schedule["schedule"],
             BLOCK_ROWS=self.rows,
@@ -201,7 +265,7 @@ class _Plan:
             BLOCK_K=block_k,
             **{name: schedule.get(name) for name in ("NUM_SPLITS", "PROGRAMS_PER_SM", "COMBINE", "PARTIALS")},
             num_warps=8 if is_wide(self.shape) else warps,
-            num_stages=max(2, min(3, stages)) if self.device.has("async_copies") else 1,
+            num_stages=max(2, min(most_stages, stages)) if self.device.has("async_copies") else 1,
             **bounds.usual_wave_hints(self.device),
         )
 

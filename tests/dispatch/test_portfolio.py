@@ -3,6 +3,7 @@
 import math
 import shutil
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import Assignment
+from autotune.trial import Trial
 from tests import sample
 from tests.dispatch.tables import H200, SLOWER, THIRD, Tables, default_of, in_fresh_process
 
@@ -269,7 +271,7 @@ def test_of_a_near_winner_and_the_portfolio_the_one_expected_nearer_the_best_is_
 def test_fewer_than_three_pairs_like_the_shape_say_nothing_of_a_near_winner(
     change: dict[str, Any], tables: Tables
 ) -> None:
-    tables.ship(sample.trial(NEAR))
+    tables.tune(sample.trial(NEAR))
     first, *others = (replace(row, transfer_distance=4.0, transfer_regret=0.2) for row in recorded(chosen=THIRD))
     tables.cover(first, *others)
     assert get_kernel(sample.shape(), device=H200).provenance.evidence == 3
@@ -277,6 +279,24 @@ def test_fewer_than_three_pairs_like_the_shape_say_nothing_of_a_near_winner(
     why = get_kernel(sample.shape(), device=H200).provenance
     assert (why.rung, why.expected_regret, why.evidence) == ("nearest", None, 0)
     assert str(why.expectation) == "nothing recorded says how near the best"
+
+
+@pytest.mark.parametrize(
+    ("keep", "shape", "left_out", "rung"),
+    [
+        (Tables.ship, NEAR, 0.5, "default"),
+        (Tables.ship, NEAR, None, "nearest"),  # nothing is known of the choice either
+        (Tables.ship, sample.shape(batch=15), 0.5, "nearest"),  # 0.09 from what is asked
+        (Tables.tune, NEAR, 0.5, "nearest"),  # a user's row had no vote
+    ],
+)
+def test_a_near_winner_that_ships_and_of_which_nothing_is_known_gives_way_to_a_choice_that_it_had_a_vote_in(
+    keep: Callable[[Tables, Trial], None], shape: AttentionShape, left_out: float | None, rung: str, tables: Tables
+) -> None:
+    keep(tables, sample.trial(shape))
+    tables.cover(*recorded(chosen=THIRD, left_out_regret=left_out))
+    why = get_kernel(sample.shape(), device=H200, on_miss="error").provenance
+    assert (why.rung, why.expected_regret) == (rung, left_out if rung == "default" else None)
 
 
 def test_it_is_a_miss_still(tables: Tables) -> None:

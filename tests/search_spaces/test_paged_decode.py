@@ -136,26 +136,38 @@ MULTI_HEAD: Final = {"heads": 32, "kv_heads": 32}
 @pytest.mark.parametrize(
     ("fields", "tile", "splits"),
     [
-        ({}, (4, 128, 8), 1),  # 128 programs, of eight warps
+        ({}, (2, 64, 4), 1),  # 256 programs, of four warps
+        ({"batch": 32}, (2, 128, 8), 1),  # 128, of eight
         ({"batch": 16}, (1, 128, 8), 1),  # as many
-        ({"batch": 16, **MULTI_HEAD}, (4, 128, 8), 1),
+        ({"batch": 16, **MULTI_HEAD}, (2, 64, 4), 1),
         ({"batch": 64, **MULTI_HEAD}, (8, 128, 8), 1),
         ({"batch": 32, "head_dim": 64}, (2, 256, 8), 1),
         ({"head_dim": 256}, (1, 32, 4), 1),
+        ({"batch": 32, "heads": 8, "kv_heads": 4, "head_dim": 256}, (2, 32, 4), 4),  # small tiles: one an SM is too few
         ({"kv_dtype": "float8_e4m3fn", "batch": 16}, (2, 128, 4), 4),  # 256 programs
         ({"batch": 8}, (2, 64, 4), 8),
         ({"batch": 1}, (1, 64, 4), 32),
         ({**SMALL, "max_context": 1}, (1, 32, 4), 1),
-        ({"max_context": 8}, (4, 32, 4), 1),  # no eight warps for a tile that the context cuts
+        ({"batch": 128, "max_context": 8}, (4, 32, 4), 1),  # no eight warps for a tile that the context cuts
         ({**SMALL, "seq_q": 8, "max_context": 300, "kv_dtype": "int8"}, (1, 32, 4), 4),  # eight outweigh what they read
         ({**SMALL, "heads": 8, "kv_heads": 1}, (1, 32, 4), 32),  # each has an SM of its own
+        ({**SMALL, "heads": 8, "kv_heads": 1, "kv_dtype": "float8_e4m3fn"}, (1, 32, 4), 16),  # reads half as many bytes
         (SMALL, (1, 32, 4), 16),
-        ({**SMALL, "window": 128}, (1, 32, 4), 4),  # a tile each, of those that are read
+        ({**SMALL, "window": 128}, (1, 32, 4), 6),  # a tile each, of those that are read
+        ({"batch": 32, "head_dim": 64, "window": 128}, (1, 32, 4), 1),  # little is read: two programs an SM
+        ({"batch": 128, "heads": 64, "head_dim": 64, "window": 128}, (2, 64, 4), 1),
         ({**SMALL, "batch": 2, "head_dim": 256}, (1, 32, 4), 8),
         ({**RAGGED, "batch": 4}, (1, 32, 4), 16),
+        ({**RAGGED, "batch": 4, **MULTI_HEAD}, (1, 32, 4), 12),  # three programs an SM in the mean
+        ({**RAGGED, "batch": 8, **MULTI_HEAD}, (2, 64, 4), None),  # more sequences than SMs
         (RAGGED, (1, 64, 4), 1),
+        ({**RAGGED, "batch": 128, "head_dim": 64}, (2, 128, 4), 1),
+        ({**RAGGED, "batch": 4, "heads": 16, "head_dim": 256}, (2, 64, 4), 8),  # one program an SM of two KV heads
+        ({**RAGGED, "batch": 4, "heads": 8, "kv_heads": 4, "head_dim": 256}, (1, 64, 4), 8),  # of one
+        ({**RAGGED, "batch": 4, "heads": 16, "head_dim": 256, "kv_dtype": "int8"}, (2, 64, 8), 8),
+        ({"batch": 4, "mean_context": 2048}, (2, 64, 4), None),  # long, and in equal shares
         ({"mean_context": 4096}, (2, 64, 4), None),
-        ({"mean_context": 4096, "window": 512}, (4, 128, 8), 1),  # all read as much
+        ({"mean_context": 4096, "window": 512}, (2, 64, 4), 1),  # all read as much
     ],
     ids=str,
 )
@@ -165,6 +177,20 @@ def test_the_default_spreads_keys_over_the_sms(
     config = SPACE.default(shape_of(**fields), NVIDIA_H200)
     assert (config["HEADS"], config["BLOCK_K"], config["num_warps"]) == tile
     assert config["NUM_SPLITS"] == splits
+
+
+@pytest.mark.parametrize(
+    ("batch", "sm_count", "tile"),
+    [
+        (20, 132, (1, 64, 4)),  # 160 programs, all at once
+        (64, 114, (2, 64, 4)),  # 256
+        (100, 132, (1, 128, 8)),  # 800, one an SM at a time: 7 times, the last nearly full
+        (128, 132, (4, 128, 8)),  # 256, twice
+    ],
+)
+def test_whole_sequences_are_all_resident_or_end_evenly(batch: int, sm_count: int, tile: tuple[int, int, int]) -> None:
+    config = SPACE.default(shape_of(batch=batch), replace(NVIDIA_H200, sm_count=sm_count))
+    assert (config["HEADS"], config["BLOCK_K"], config["num_warps"], config["NUM_SPLITS"]) == (*tile, 1)
 
 
 def named_decodes() -> Iterator[PagedShape]:
@@ -185,10 +211,19 @@ def test_what_the_default_prefers_is_valid(arch: str) -> None:
 
 
 def test_many_partial_results_of_the_default_are_narrow() -> None:
-    few, many = (shape_of(batch=1, max_context=2**17, kv_heads=4, heads=heads) for heads in (4, 32))
+    """In a short context fewer are many."""
+    few, many = (shape_of(batch=1, max_context=2**17, kv_heads=4, heads=heads) for heads in (28, 64))
     assert [SPACE.default(shape, NVIDIA_H200)["PARTIALS"] for shape in (few, many)] == ["float32", "bfloat16"]
-    exact = shape_of(batch=1, max_context=2**17, kv_heads=4, dtype="float32")
+    few, many = (shape_of(batch=1, max_context=1024, kv_heads=4, heads=heads) for heads in (8, 48))
+    assert [SPACE.default(shape, NVIDIA_H200)["PARTIALS"] for shape in (few, many)] == ["float32", "bfloat16"]
+    exact = shape_of(batch=1, max_context=2**17, kv_heads=4, heads=64, dtype="float32")
     assert SPACE.default(exact, NVIDIA_H200)["PARTIALS"] == "float32"
+
+
+@pytest.mark.parametrize(("kv_heads", "stages"), [(8, 3), (16, 2)])
+def test_short_splits_of_a_ragged_batch_have_fewer_stages_where_more_are_resident(kv_heads: int, stages: int) -> None:
+    shape = shape_of(batch=4, kv_heads=kv_heads, max_context=1024, mean_context=256)
+    assert SPACE.default(shape, NVIDIA_H200)["num_stages"] == stages
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_120", "gfx942"])

@@ -56,7 +56,27 @@ def test_configs_are_valid_unique_and_hold_the_default(arch: str) -> None:
     assert all(len(SPACE.hints(config, shape, device)) == 5 for config in configs)
 
 
-VALID = Config({**SPACE.default(shape_of(), NVIDIA_H200), "num_warps": 8})
+@pytest.mark.parametrize(
+    ("fields", "arch", "tile"),
+    [
+        ({"head_dim": 64}, "sm_90", (128, 64, 4, 3)),
+        ({}, "sm_90", (128, 128, 8, 3)),
+        ({"softcap": True}, "sm_90", (128, 64, 8, 3)),  # or registers spill
+        ({"head_dim": 192, "head_dim_v": 128}, "sm_90", (128, 64, 8, 3)),
+        ({"head_dim": 256}, "sm_90", (128, 32, 8, 3)),
+        ({"dtype": "float32"}, "sm_90", (32, 16, 8, 3)),
+        ({}, "sm_80", (64, 32, 4, 3)),
+    ],
+)
+def test_the_default_has_as_many_keys_as_shared_memory_holds_three_tiles_of(
+    fields: dict[str, Any], arch: str, tile: tuple[int, int, int, int]
+) -> None:
+    config = SPACE.default(shape_of(**fields), DEVICES[arch])
+    assert tuple(config[name] for name in ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages")) == tile
+    assert config["order"] == "tile"
+
+
+VALID = Config({**SPACE.default(shape_of(), NVIDIA_H200), "BLOCK_K": 64, "num_warps": 8})
 
 
 @pytest.mark.parametrize(
