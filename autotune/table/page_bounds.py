@@ -40,8 +40,8 @@ _USUAL_PAGE: Final = re.compile(
     re.DOTALL,
 )
 _PAGE_FIELDS: Final = ("size", "kept", "count", "encoding")
-# Parts of a footer that are most of it and that nothing here is read from: what a column is, with its name, and in which
-# order its values are.
+# Parts of a footer that are most of it and that nothing here is read from: what a column is, with its name, and in
+# which order its values are.
 _USUAL_ELEMENT: Final = re.compile(
     rb"(?:\x15[\x00-\x7f]\x25[\x00-\x7f]\x18(?P<length>[\x00-\x7f])(?P<name>[A-Za-z0-9_]*)"
     rb"(?:\x25[\x00-\x7f])?(?:\x4c\x1c\x00\x00)?|\x1c\x00)\x00",
@@ -224,6 +224,7 @@ def _value(data: bytes, place: int, end: int, kind: int, depth: int) -> tuple[An
         if kind in (5, 6) and max(data[place : place + count], default=0) < 128:  # encodings
             return [(number >> 1) ^ -(number & 1) for number in data[place : place + count]], place + count
         values: list[Any] = []
+        value: Any
         for _ in range(count):
             if kind == 12 and (usual := _usual(data, place, end)) is not None:
                 value, place = usual
