@@ -24,6 +24,7 @@ from autotune.grid.place import GridPlace, absolute_place
 from autotune.grid.ray_connection import connected, import_ray
 from autotune.grid.ray_worker import run_encoded
 from autotune.registry import implementation_names, implementation_reference, operation_reference
+from autotune.table.reach import require_reachable
 
 TaskState = Literal["skipped", "submitted", "moved", "done", "failed", "interrupted", "superseded"]
 LABEL_SHARE: Final = 0.0001  # of a label, which marks a node and limits nothing: its GPUs do
@@ -91,13 +92,14 @@ def run_on_ray(
     Raises:
         MissingDependencyError: Ray is not installed.
         UsageError: there is no cluster at the address.
-        TableError: the place cannot be read.
+        TableError: the place cannot be read, or written to, or does not answer within seconds.
 
     Example:
         >>> run_on_ray(read_grid("grid.toml"), "s3://bucket/llama", address="auto")
     """
     wanted = list({task.key: task for task in tasks}.values())
     place = absolute_place(place)
+    require_reachable(place, writable=True)
     done = done_tasks(GridPlace(place), {task.key for task in wanted}, "replay" if replay else "gpu")
     observer = observer or _Silent()
     if len(done) == len(wanted):  # Ray need not start

@@ -1,6 +1,8 @@
 """The engine hands tasks to Ray: by priority, as many as run at once, never again to who cannot run them."""
 
+import io
 import json
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -13,8 +15,8 @@ import pytest
 
 from autotune import platforms
 from autotune.device import NVIDIA_H200
-from autotune.errors import MissingDependencyError, UsageError
-from autotune.grid import Attempt, AttemptEnd, GridPlace, GridTask, ray_engine
+from autotune.errors import MissingDependencyError, TableError, UsageError
+from autotune.grid import Attempt, AttemptEnd, GridPlace, GridTask, ray_connection, ray_engine
 from autotune.grid.place import absolute_place
 from autotune.grid.ray_engine import GridOutcome, TaskState, run_on_ray
 from tests.grid import recorded_grid
@@ -238,6 +240,7 @@ def test_a_cluster_of_our_own_has_the_label_of_the_gpu_here(
 
 
 def test_a_named_cluster_that_does_not_answer_is_not_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(ray_connection.socket, "create_connection", lambda *_: io.BytesIO())
     run = Run(monkeypatch, ray := Starting({}, lambda *_: DONE), tmp_path)
     with pytest.raises(UsageError, match="address='head:1': no Ray cluster answers"):
         run.run([task(0)], address="head:1")
@@ -245,6 +248,29 @@ def test_a_named_cluster_that_does_not_answer_is_not_replaced(monkeypatch: pytes
     with pytest.raises(UsageError, match="RAY_ADDRESS='head:6379': no Ray cluster answers"):
         run.run([task(0)])
     assert len(ray.inits) == 2
+
+
+def test_an_address_where_nothing_listens_is_refused_before_ray_tries_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = Run(monkeypatch, ray := Starting({}, lambda *_: DONE), tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
+        with pytest.raises(UsageError, match=rf"address='{address}': no Ray cluster answers there within 10 s \(.*refused"):
+            run.run([task(0)], address=address)
+    assert not hasattr(ray, "inits")
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_ray_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    ray = FakeRay({"a": node()}, lambda *_: DONE)
+    run = Run(monkeypatch, ray, tmp_path / "file" / "place")
+    with pytest.raises(TableError, match=r"cannot be written: File exists"):
+        run.run([task(0)])
+    assert ray.submitted == []
 
 
 def test_tasks_of_a_dead_node_run_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
