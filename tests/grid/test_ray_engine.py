@@ -290,6 +290,50 @@ def test_tasks_of_a_dead_node_run_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp
     assert len(ray.cancelled) == 1
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of the engine, which goes on by an hour each time that it is asked."""
+    now = [0.0]
+
+    def monotonic() -> float:
+        now[0] += 3600.0
+        return now[0]
+
+    monkeypatch.setattr(ray_engine, "time", SimpleNamespace(monotonic=monotonic, sleep=lambda seconds: None))
+    return now
+
+
+def test_a_task_that_hangs_on_a_living_node_is_killed_and_runs_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float]
+) -> None:
+    ray = FakeRay({"hanging": node(), "sound": node()}, lambda _, at: None if at == "hanging" else DONE)
+    run = Run(monkeypatch, ray, tmp_path)
+    outcome = run.run([task(0, budget=60.0)])
+    assert (outcome.counts["done"], outcome.counts["moved"], outcome.failures) == (1, 1, [])
+    assert ray.killed == [0]
+    assert [options["scheduling_strategy"] for options, _ in ray.submitted] == ["hanging", "sound"]
+
+
+def test_a_task_that_always_hangs_fails_after_as_many_attempts_as_any(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float]
+) -> None:
+    ray = FakeRay({"a": node()}, lambda *_: None)
+    ((_, message),) = Run(monkeypatch, ray, tmp_path).run([task(0, budget=60.0)]).failures
+    assert message == (
+        "6 hosts could not run it; the last: it did not end within 780 s, and its worker was killed"
+    )
+    assert ray.killed == list(range(6))
+
+
+def test_a_task_without_a_budget_may_take_for_ever(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float]
+) -> None:
+    answers = iter([None] * 20)
+    ray = FakeRay({"a": node()}, lambda *_: next(answers, DONE))
+    assert Run(monkeypatch, ray, tmp_path).run([task(0)]).counts == {"submitted": 1, "done": 1}
+    assert ray.killed == []
+
+
 def test_what_kills_its_workers_fails_and_says_so_at_the_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     place = GridPlace(tmp_path)
     place.folder.write(f"tasks/{task(0).key}/6-0f.begun.json", b"")  # what its last worker wrote
