@@ -2,7 +2,8 @@
 
 Ray carries tasks to nodes, starts those of a dead worker again and says which nodes live. What it does not know stands
 here: a host that says it cannot go on gets nothing more, no more tasks are handed over than can run at once, one that
-takes far longer than its budget is killed and tried elsewhere, and tasks that are done are left out. Ray itself is imported in functions alone: everything else works without it.
+takes far longer than its budget is killed and tried elsewhere, and tasks that are done are left out. Ray itself is
+imported in functions alone: everything else works without it.
 
 A node's labels are custom resources, named like its device: ``ray start --resources '{"NVIDIA H200": 1}'``.
 """

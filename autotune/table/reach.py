@@ -25,7 +25,7 @@ def require_reachable(place: str | Path, *, writable: bool = False) -> None:
         TableError: the reason, with the place but without the credentials that a URI may hold.
     """
     text = str(place)
-    if "://" not in text:
+    if "://" not in text or text.startswith("file://"):
         _ask(text, writable=writable)
         return
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)

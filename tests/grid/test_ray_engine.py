@@ -257,7 +257,9 @@ def test_an_address_where_nothing_listens_is_refused_before_ray_tries_it(
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
-        with pytest.raises(UsageError, match=rf"address='{address}': no Ray cluster answers there within 10 s \(.*refused"):
+        with pytest.raises(
+            UsageError, match=rf"address='{address}': no Ray cluster answers there within 10 s \(.*refused"
+        ):
             run.run([task(0)], address=address)
     assert not hasattr(ray, "inits")
 
@@ -319,9 +321,7 @@ def test_a_task_that_always_hangs_fails_after_as_many_attempts_as_any(
 ) -> None:
     ray = FakeRay({"a": node()}, lambda *_: None)
     ((_, message),) = Run(monkeypatch, ray, tmp_path).run([task(0, budget=60.0)]).failures
-    assert message == (
-        "6 hosts could not run it; the last: it did not end within 780 s, and its worker was killed"
-    )
+    assert message == ("6 hosts could not run it; the last: it did not end within 780 s, and its worker was killed")
     assert ray.killed == list(range(6))
 
 
