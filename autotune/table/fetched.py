@@ -1,4 +1,4 @@
-"""Tables of a place, copied to this machine by many readers at once: an object store takes tens of ms to answer each."""
+"""Tables of a place, copied to this machine by many readers at once: an object store takes its time for each."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor

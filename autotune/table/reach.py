@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from autotune.errors import TableError
-from autotune.table.remote import open_folder, title_of
+from autotune.table.remote import LocalFolder, open_folder, title_of
 
 ANSWER_SECONDS: Final = 20.0
 PROBE: Final = ".reached"  # hidden, so that no listing has it
@@ -52,6 +52,8 @@ def require_reachable(place: str | Path, *, writable: bool = False) -> None:
 
 def _ask(place: str, *, writable: bool) -> None:
     folder = open_folder(place)
+    if isinstance(folder, LocalFolder) and folder.root.is_file():
+        raise TableError(f"{folder}: is a file; expected a folder, which is made where there is none")
     if writable:
         folder.write(PROBE, b"")
     else:

@@ -50,8 +50,10 @@ def status(context: click.Context, place: str, grid: Path | None, watch: bool, e
         place, grid, is_typed = kept, Path(place), False  # GRID.toml alone
     require_reachable(place := require_no_secrets(place) if is_typed else place)
     where = GridPlace(place)
-    if grid is None and isinstance(where.folder, LocalFolder) and not where.folder.root.is_dir():
-        raise UsageError(f"place={place!r} is not there; expected a folder that `autotune search --grid` writes to")
+    if isinstance(where.folder, LocalFolder) and not (root := where.folder.root).is_dir():
+        found = "is a file" if root.exists() else "is not there"
+        if root.exists() or grid is None:
+            raise UsageError(f"place={place!r} {found}; expected a folder that `autotune search --grid` writes to")
     ledger = Ledger(() if grid is None else read_grid(grid))
 
     def look() -> GridProgress:
