@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from autotune.errors import TableError
 from autotune.table.future import require_past_moment
-from autotune.table.parquet import encode_table, read_plain
+from autotune.table.parquet import encode_table, read_plain, refused
 from autotune.table.row_columns import RowColumns
 from autotune.table.row_keys import Keyed, keys_of_columns
 from autotune.table.rows import moment_of
@@ -78,23 +78,38 @@ def read_bulk(paths: Sequence[Path]) -> Bulk:
 
 def keys_of_table(schema: TableSchema, table: pa.Table) -> Keyed | None:
     """Return the keys of a table's rows; None where a value is impossible, or some are not of today's space."""
-    return keys_of_columns(RowColumns(schema, table))
+    try:
+        with refused(schema.implementation.title, "read"):
+            return keys_of_columns(RowColumns(schema, table))
+    except TableError:
+        return None
 
 
 def _add(bulk: Bulk, schema: TableSchema, tables: Sequence[tuple[Path, pa.Table]]) -> None:
     """Add the rows of tables; where one has an impossible value, or rows that are not of today, all are left."""
     paths = [path for path, _ in tables]
     table = pa.concat_tables([table for _, table in tables])
-    batches: list[KeyedRows] = []
-    for start in range(0, table.num_rows, BULK_ROWS):
-        columns = RowColumns(schema, table.slice(start, BULK_ROWS))
-        if (keyed := keys_of_columns(columns)) is None:
-            bulk.others += paths
-            return
-        batches += _batches(columns, keyed)
+    try:
+        with refused(str(paths[0]), "read"):
+            batches = _batches_of(schema, table)
+    except TableError:
+        batches = None
+    if batches is None:
+        bulk.others += paths
+        return
     bulk.batches += batches
     bulk.files += len(paths)
     bulk.rows += table.num_rows
+
+
+def _batches_of(schema: TableSchema, table: pa.Table) -> list[KeyedRows] | None:
+    found: list[KeyedRows] = []
+    for start in range(0, table.num_rows, BULK_ROWS):
+        columns = RowColumns(schema, table.slice(start, BULK_ROWS))
+        if (keyed := keys_of_columns(columns)) is None:
+            return None
+        found += _batches(columns, keyed)
+    return found
 
 
 def _batches(columns: RowColumns, keyed: Keyed) -> Iterator[KeyedRows]:

@@ -240,7 +240,7 @@ def test_a_cluster_of_our_own_has_the_label_of_the_gpu_here(
 
 
 def test_a_named_cluster_that_does_not_answer_is_not_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(ray_connection.socket, "create_connection", lambda *_: io.BytesIO())
+    monkeypatch.setattr(f"{ray_connection.__name__}.socket.create_connection", lambda *_: io.BytesIO())
     run = Run(monkeypatch, ray := Starting({}, lambda *_: DONE), tmp_path)
     with pytest.raises(UsageError, match="address='head:1': no Ray cluster answers"):
         run.run([task(0)], address="head:1")

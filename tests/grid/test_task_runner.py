@@ -82,7 +82,7 @@ def test_a_task_leaves_its_trials_its_winner_and_its_end(place: GridPlace, tmp_p
 
 def test_a_replay_says_which_shape_answered(place: GridPlace) -> None:
     assert run_task(task(3), place, replay=True).message == f"replayed by the sweep of {NAME}: {task(3).shape}"
-    far = replace(task(0), shape=replace(task(0).shape, seq_q=16 * STUDIES + 5, seq_kv=16 * STUDIES + 5))
+    far = task(STUDIES + 5)
     asked = run_task(far, place, replay=True).message
     assert asked.endswith(f": {task(STUDIES - 1).shape}, the nearest to {far.shape}")
 

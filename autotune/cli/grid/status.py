@@ -51,9 +51,9 @@ def status(context: click.Context, place: str, grid: Path | None, watch: bool, e
     require_reachable(place := require_no_secrets(place) if is_typed else place)
     where = GridPlace(place)
     if isinstance(where.folder, LocalFolder) and not (root := where.folder.root).is_dir():
-        found = "is a file" if root.exists() else "is not there"
+        why = "is a file" if root.exists() else "is not there"
         if root.exists() or grid is None:
-            raise UsageError(f"place={place!r} {found}; expected a folder that `autotune search --grid` writes to")
+            raise UsageError(f"place={place!r} {why}; expected a folder that `autotune search --grid` writes to")
     ledger = Ledger(() if grid is None else read_grid(grid))
 
     def look() -> GridProgress:
