@@ -77,6 +77,14 @@ class Shape:
         """Return the fields by name, in declaration order."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
+    def __str__(self) -> str:
+        """List the fields by name, but those that are false or None; a dtype names itself."""
+        told = ((name, value) for name, value in self.as_dict().items() if value is not None and value is not False)
+        named = ((name.replace("_", " "), value) for name, value in told)
+        return ", ".join(
+            name if value is True else str(value) if name == "dtype" else f"{name} {value}" for name, value in named
+        )
+
     def family(self) -> tuple[object, ...]:
         """Return the values of ``FAMILY``, which a neighbour must share exactly."""
         return _family_getter(type(self))(self)  # type: ignore[arg-type]  # a class can be hashed

@@ -1,7 +1,7 @@
 """Shapes say no in one line, follow their own fields, and lie as far apart as their sizes."""
 
 import math
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, dataclass, replace
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ import torch
 
 from autotune.dtypes import parse_dtype
 from autotune.errors import InvalidShapeError, UnknownNameError, UsageError
-from autotune.shape import AttentionShape
+from autotune.shape import AttentionShape, Shape
 
 SIZES: dict[str, Any] = {"batch": 2, "heads": 12, "seq_q": 1024, "head_dim": 64}
 
@@ -139,3 +139,17 @@ def test_text_says_what_is_unusual() -> None:
         **SIZES, kv_heads=4, seq_kv=7, head_dim_v=32, dtype="fp16", causal=True, window=5, softcap=True
     )
     assert str(shape) == ("batch 2, 12/4 heads of 64/32, seq 1024 x 7, float16, causal, window 5, softcap")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnShape(Shape):
+    rows: int
+    row_width: int = 4096
+    dtype: str = "bfloat16"
+    masked: bool = False
+    window: int | None = None
+
+
+def test_a_shape_of_ones_own_is_written_as_ours_are() -> None:
+    assert str(OwnShape(rows=2)) == "rows 2, row width 4096, bfloat16"
+    assert str(OwnShape(rows=2, masked=True, window=8)) == "rows 2, row width 4096, bfloat16, masked, window 8"

@@ -13,6 +13,12 @@ from autotune.redaction import redacted, secrets_in
 
 ENGINES: Final = ("ray",)
 OF_GRIDS: Final = frozenset({"grid", "engine", "place", "address", "replay", "as_json"})
+# Options of a search that a grid's file has keys for.
+KEYS_OF_GRIDS: Final = {
+    **{name: name for name in ("budget", "trials", "sampler", "seed")},
+    "implementations": "implementations",
+    "device": "devices",
+}
 PLACE: Final = "AUTOTUNE_PLACE"  # stands for a place on a command line, which all can read, and Ray keeps
 
 
@@ -33,14 +39,15 @@ def _make(
     if grid is None:
         for name, value in given.items():
             if value:
-                raise UsageError(f"{name}={value!r} is of a grid; name one by --grid FILE")
+                shown = f"--{name}" if value is True else f"--{name}={redacted(str(value))!r}"
+                raise UsageError(f"{shown} needs a grid; name its file by --grid FILE")
         return None
     if engine is not None and engine not in ENGINES:
         raise UnknownNameError(f"engine={engine!r} is unknown; allowed: {', '.join(ENGINES)}")
     place = os.environ.get(PLACE) if place is None else require_no_secrets(place)
     if not place:
         raise UsageError(
-            f"place=None is not allowed with --grid; name a folder that all hosts share, or a URI, here or in {PLACE}"
+            f"--grid needs --place, where its results go: a folder that all hosts share, or a URI, here or in {PLACE}"
         )
     return GridOptions(grid=grid, place=place, address=address, replay=replay)
 

@@ -1,5 +1,7 @@
 """Runs ``autotune search --grid``: the tasks of a file on a Ray cluster, a line for each that ends."""
 
+from typing import Final
+
 from autotune.cli.grid.live_tasks import LiveTasks
 from autotune.cli.grid_options import GridOptions
 from autotune.console import interrupts
@@ -7,6 +9,11 @@ from autotune.console.command import imported_modules
 from autotune.console.output import make_console, print_json
 from autotune.errors import SearchError
 from autotune.grid.ray_engine import GridOutcome, run_on_ray
+
+REPLAYED: Final = (
+    "A rehearsal: rows are of the recorded shapes that answered, which the lines `done` name. They are served only "
+    "where nothing measured is, and a run on GPUs does every task again."
+)
 
 
 def run_grid(options: GridOptions, *, as_json: bool) -> GridOutcome:
@@ -27,9 +34,12 @@ def run_grid(options: GridOptions, *, as_json: bool) -> GridOutcome:
         )
     if as_json:
         failures = [{"key": task.key, "task": task.as_dict(), "message": why} for task, why in outcome.failures]
-        print_json({"counts": outcome.counts, "failures": failures, "interrupted": outcome.interrupted})
+        how = {"interrupted": outcome.interrupted, "replayed": options.replay}
+        print_json({"counts": outcome.counts, "failures": failures, **how})
     else:
         print(_counts_line(outcome, wanted))
+        if options.replay:
+            print(REPLAYED)
     if outcome.interrupted:
         interrupts.stop()
     if left := wanted - _finished(outcome):

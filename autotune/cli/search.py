@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, get_args, get_type_hints
 
 from autotune import platforms
-from autotune.cli.grid_options import OF_GRIDS, GridOptions, grid_options
+from autotune.cli.grid_options import KEYS_OF_GRIDS, OF_GRIDS, GridOptions, grid_options
 from autotune.console.command import collected, command, integer, number, option, typed_options
 from autotune.console.options import (
     PATH,
@@ -255,8 +255,10 @@ def _require_no_others(typed: Mapping[str, object]) -> None:
     """Raise UsageError for an option beside ``--grid`` that is none of grids."""
     for name, value in typed.items():
         if name not in OF_GRIDS:
-            allowed = "what is searched stands in the grid's file, and nodes measure in the usual way"
-            raise UsageError(f"{name}={value!r} and --grid exclude each other; {allowed}")
+            shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            key = KEYS_OF_GRIDS.get(name)
+            where = "leave it out: nodes measure in the usual way" if key is None else f"write {key} into the file"
+            raise UsageError(f"{name}={shown!r} and --grid exclude each other; {where}")
 
 
 def _noted(wanted: Wanted, as_json: bool) -> list[Problem]:

@@ -1,9 +1,10 @@
 """``--kernel``: an operation by the kernel of the user's that it stands for, beside ``--operation``."""
 
+import sys
 from typing import Final
 
 from autotune.console.command import Decorator, collected, import_from_here, option
-from autotune.errors import AutotuneError, UsageError
+from autotune.errors import AutotuneError, UsageError, suggestion
 from autotune.operation import Operation
 from autotune.registry import KERNELS, load_reference
 
@@ -36,10 +37,19 @@ def named_operation(operation: str | None, kernel: str | None) -> str | None:
         found = load_reference(f"{kernel}{KERNELS}")
     except UsageError as error:
         cause = error.__cause__
-        why = "is no reference" if cause is None else f"cannot be imported: {cause}"
+        why = "is no reference" if cause is None else f"cannot be imported: {cause}{_kernels_text(kernel)}"
         if not isinstance(cause, AutotuneError):  # which says itself what it expected
             why += f"; {EXPECTED}"
         raise type(error)(f"--kernel={kernel!r} {why}") from error
     if not isinstance(found, Operation):
-        raise UsageError(f"--kernel={kernel!r} has no operation; {EXPECTED}")
+        raise UsageError(f"--kernel={kernel!r} has no operation{_kernels_text(kernel)}; {EXPECTED}")
     return found.name
+
+
+def _kernels_text(kernel: str) -> str:
+    """Return the kernel that a name in a module is likely a misspelling of, else all of the module's; "" for none."""
+    module, _, name = kernel.partition(":")
+    there = vars(sys.modules[module]) if module in sys.modules else {}
+    names = sorted(each for each, value in there.items() if isinstance(getattr(value, "operation", None), Operation))
+    near = suggestion(name, names)
+    return near or (f"; kernels there: {', '.join(names)}" if names else "")

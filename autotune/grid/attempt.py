@@ -57,7 +57,7 @@ class AttemptEnd:
         state: ``done``; ``failed``, with a message, such as a task without a correct candidate; or ``interrupted``.
         seconds: that it took.
         trials: how many trials it measured, by status.
-        message: the reason of a failure; credentials are left out.
+        message: the reason of a failure, or the recorded shape that answered a replay; credentials are left out.
     """
 
     task: str

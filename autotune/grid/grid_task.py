@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -12,6 +13,8 @@ from autotune.search import DEFAULT_SAMPLER, Sampler
 from autotune.shape import Shape
 
 KEY_DIGITS: Final = 16
+# A search ends soon after its budget, and starts its children before; what takes longer has hung, or its machine died.
+LOST_BUDGETS, LOST_SECONDS = 3.0, 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,11 @@ class GridTask:
         """Name the task in every file and message: equal tasks have equal keys, on every machine."""
         text = json.dumps(replace(self, priority=0).as_dict(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
+
+    @property
+    def longest_seconds(self) -> float:
+        """Seconds after which an attempt that did not end never will; infinite without a budget."""
+        return math.inf if self.budget is None else LOST_BUDGETS * self.budget + LOST_SECONDS
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON can hold them; ``from_dict`` reads them."""

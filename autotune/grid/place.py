@@ -16,8 +16,8 @@ from typing import Final
 
 from autotune.errors import TableError
 from autotune.grid.attempt import Attempt, AttemptEnd, decode_attempt, decode_ending, encode
+from autotune.table.fetched import TABLES as TABLES  # below a place, where pulls look for them
 from autotune.table.parts import OnDamaged, raise_damaged
-from autotune.table.pull import TABLES as TABLES  # below a place, where pulls look for them
 from autotune.table.remote import Folder, open_folder
 
 TASKS: Final = "tasks"

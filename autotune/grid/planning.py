@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from autotune import platforms
 from autotune.device import Device
 from autotune.dispatch import Outlook, device_by_name, outlook_on
 from autotune.errors import InvalidShapeError
@@ -91,8 +92,9 @@ def plan_grid(tasks: Iterable[GridTask], *, jobs: int = JOBS) -> GridPlan:
         planned.append(costs.plan(task, device))
     notes = []
     if strangers:
-        names = few_text(sorted(map(repr, strangers)))
-        notes.append(f"no table and no list knows {names}: planned without recordings, by assumed costs")
+        names, known = few_text(sorted(map(repr, strangers))), platforms.known_devices()
+        hints = "".join(platforms.did_you_mean(name, known) for name in sorted(strangers))
+        notes.append(f"no table and no list knows {names}: planned without recordings, by assumed costs{hints}")
     if any(not task.task.device for task in planned):
         notes.append(f"tasks for any device are planned as on an {ANY_DEVICE}")
     return GridPlan(tuple(planned), _groups(planned), tuple(notes))

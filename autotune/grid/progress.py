@@ -11,13 +11,11 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from autotune.errors import TableError
 from autotune.grid.attempt import AnsweredBy, Attempt, AttemptEnd
-from autotune.grid.grid_task import GridTask
+from autotune.grid.grid_task import LOST_BUDGETS, LOST_SECONDS, GridTask
 from autotune.grid.place import TASKS, GridPlace
 
 ProgressState = Literal["waiting", "running", "done", "failed", "lost"]
 STATES: Final[tuple[ProgressState, ...]] = get_args(ProgressState)
-# A search ends soon after its budget, and starts its children before; what is silent for longer died with its machine.
-LOST_BUDGETS, LOST_SECONDS = 3.0, 600.0
 UNKNOWN_BUDGET: Final = 3600.0  # of a task that no grid lists, or without a limit
 READERS: Final = 32  # records are small, and an object store answers each after milliseconds
 CHUNK: Final = 64

@@ -4,17 +4,22 @@ Ray itself is imported in functions alone: everything else works without it.
 """
 
 import os
+import re
 import signal
+import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 from autotune import platforms
-from autotune.errors import MissingDependencyError, UsageError
+from autotune.errors import MissingDependencyError, UsageError, one_line
+from autotune.redaction import redacted
 
 INSTALL: Final = 'pip install "attention-autotune[ray]"'
 LOOPBACK: Final = "127.0.0.1"
+CONNECT_SECONDS: Final = 10.0
+_HOST_AND_PORT: Final = re.compile(r"(?:ray://)?([^/@\s]+):(\d{1,5})")
 SWITCH: Final = "ENABLE_RAY_CLUSTER"  # of Ray's: listen to other hosts
 
 
@@ -41,11 +46,13 @@ def connected(ray: Any, address: str | None, labels: Sequence[str], *, replay: b
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)
     named, is_own = address or os.environ.get("RAY_ADDRESS"), False
+    name = "address" if address else "RAY_ADDRESS"
+    if named:
+        _require_listening(named, name)
     try:
         ray.init(address=address or "auto", log_to_driver=False)
     except ConnectionError as error:
         if named:
-            name = "address" if address else "RAY_ADDRESS"
             raise UsageError(f"{name}={named!r}: no Ray cluster answers there; `ray status` says what does") from error
         is_own = True
         with _listening_here_alone(ray):
@@ -62,6 +69,21 @@ def connected(ray: Any, address: str | None, labels: Sequence[str], *, replay: b
         yield is_own
     finally:
         ray.shutdown()
+
+
+def _require_listening(address: str, name: str) -> None:
+    """Refuse an address of a host and a port where nothing listens: Ray tries it for minutes, and says nothing."""
+    if (found := _HOST_AND_PORT.fullmatch(address)) is None:  # "auto", say
+        return
+    host, port = found[1].strip("[]"), int(found[2])
+    try:
+        socket.create_connection((host, port), CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        why = "it does not answer" if isinstance(error, TimeoutError) else one_line(error)
+        raise UsageError(
+            f"{name}={redacted(address)!r}: no Ray cluster answers there within {CONNECT_SECONDS:.0f} s ({why}); "
+            "`ray status` on its head says what does"
+        ) from error
 
 
 def _labels_here(labels: Sequence[str]) -> list[str]:

@@ -1,8 +1,9 @@
 """Runs the tasks of a grid on a Ray cluster: one task on one GPU, on nodes that carry the label of its device kind.
 
 Ray carries tasks to nodes, starts those of a dead worker again and says which nodes live. What it does not know stands
-here: a host that says it cannot go on gets nothing more, no more tasks are handed over than can run at once, and tasks
-that are done are left out. Ray itself is imported in functions alone: everything else works without it.
+here: a host that says it cannot go on gets nothing more, no more tasks are handed over than can run at once, one that
+takes far longer than its budget is killed and tried elsewhere, and tasks that are done are left out. Ray itself is
+imported in functions alone: everything else works without it.
 
 A node's labels are custom resources, named like its device: ``ray start --resources '{"NVIDIA H200": 1}'``.
 """
@@ -24,6 +25,7 @@ from autotune.grid.place import GridPlace, absolute_place
 from autotune.grid.ray_connection import connected, import_ray
 from autotune.grid.ray_worker import run_encoded
 from autotune.registry import implementation_names, implementation_reference, operation_reference
+from autotune.table.reach import require_reachable
 
 TaskState = Literal["skipped", "submitted", "moved", "done", "failed", "interrupted", "superseded"]
 LABEL_SHARE: Final = 0.0001  # of a label, which marks a node and limits nothing: its GPUs do
@@ -91,13 +93,14 @@ def run_on_ray(
     Raises:
         MissingDependencyError: Ray is not installed.
         UsageError: there is no cluster at the address.
-        TableError: the place cannot be read.
+        TableError: the place cannot be read, or written to, or does not answer within seconds.
 
     Example:
         >>> run_on_ray(read_grid("grid.toml"), "s3://bucket/llama", address="auto")
     """
     wanted = list({task.key: task for task in tasks}.values())
     place = absolute_place(place)
+    require_reachable(place, writable=True)
     done = done_tasks(GridPlace(place), {task.key for task in wanted}, "replay" if replay else "gpu")
     observer = observer or _Silent()
     if len(done) == len(wanted):  # Ray need not start
@@ -125,6 +128,8 @@ class _Run:
         self.outcome = GridOutcome()
         self.waiting: dict[str, deque[GridTask]] = {}
         self.flying: dict[Any, tuple[GridTask, str]] = {}
+        self.begun: dict[Any, float] = {}
+        self.hung: dict[str, set[str]] = {}  # by the key of a task, the nodes on which it did
         self.nodes: dict[str, Any] = {}  # the resources of those that live
         self.room: Counter[str] = Counter()
         # Nodes that cannot go on, with what they said: with tasks of a device kind, or with any (None).
@@ -159,6 +164,10 @@ class _Run:
             if node not in self.nodes:
                 self._forget(reference)
                 self._move(task, f"node {node} is dead")
+            elif self.looked - self.begun[reference] > task.longest_seconds:
+                self._forget(reference, is_hung=True)
+                self.hung.setdefault(task.key, set()).add(node)
+                self._move(task, f"it did not end within {task.longest_seconds:.0f} s, and its worker was killed")
         self.room = Counter({node: int(has.get(unit, 0)) for node, has in self.nodes.items()})
         self.room.subtract(node for _, node in self.flying.values() if node in self.room)
         for node in list(self.room):
@@ -199,11 +208,18 @@ class _Run:
                 queue
                 for device, queue in self.waiting.items()
                 if queue and _carries(has, device) and self._why_unfit(node, device) is None
+                if not self._should_avoid(node, queue[0])
             ]
             if not queues:
                 return
             self._submit(max(queues, key=lambda queue: queue[0].priority).popleft(), node)
             self.room[node] -= 1
+
+    def _should_avoid(self, node: str, task: GridTask) -> bool:
+        """Return True where a task hung on a node, and another is left that it did not hang on."""
+        hung = self.hung.get(task.key, set())
+        others = (each for each, has in self.nodes.items() if each not in hung and _carries(has, task.device))
+        return node in hung and any(self._why_unfit(each, task.device) is None for each in others)
 
     def _submit(self, task: GridTask, node: str) -> None:
         strategies = self.ray.util.scheduling_strategies
@@ -220,6 +236,7 @@ class _Run:
         call = self.remote.options(**options)
         reference = call.remote(encoded, registered, self.place, self.replay, list(self.imports))
         self.flying[reference] = task, node
+        self.begun[reference] = time.monotonic()
         self._note(task, "submitted")
 
     def _settle_ready(self) -> None:
@@ -286,10 +303,13 @@ class _Run:
             self.outcome.failures.append((task, message))
         self.observer.on_task(task, state, message)
 
-    def _forget(self, reference: Any) -> None:
-        """Let go of a task on a dead node; should it still run there, it finds that a later attempt owns it."""
+    def _forget(self, reference: Any, *, is_hung: bool = False) -> None:
+        """Let go of a task; should it still run on a node that counts as dead, a later attempt owns it.
+
+        One that hung on a node that lives is killed with its worker: it may not look at anything any more.
+        """
         del self.flying[reference]
-        self.ray.cancel(reference)
+        self.ray.cancel(reference, force=is_hung)
 
     def _cancel(self) -> None:
         references = list(self.flying)

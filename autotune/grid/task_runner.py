@@ -40,7 +40,7 @@ from autotune.search.recorder import NO_VERDICT
 from autotune.table import Store
 from autotune.table.files import read_bytes
 from autotune.trial import Trial
-from autotune.tuning import tune, why_unwritable
+from autotune.tuning import TunedShape, tune, why_unwritable
 
 SCRATCH: Final = "AUTOTUNE_SCRATCH"  # the folder of this host for what is not at the place yet
 DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO})  # no fault of a task
@@ -178,7 +178,15 @@ def _tune(
         return "interrupted", "interrupted"
     if found.failures:
         return "failed", found.failures[0].failure
-    return ("done", "") if found.holds else ("failed", "its winner does not compile, or is wrong, on this host")
+    message = _replay_note(found.results[0]) if replay else ""
+    return ("done", message) if found.holds else ("failed", "its winner does not compile, or is wrong, on this host")
+
+
+def _replay_note(found: TunedShape) -> str:
+    """Say which recorded shape answered, since its rows are of that one."""
+    return f"replayed by the sweep of {found.operation}: {found.shape}" + (
+        f", the nearest to {found.asked}" if found.shape != found.asked else ""
+    )
 
 
 def _describe(task: GridTask, settings: Settings, *, replay: bool) -> ExecutorInfo:

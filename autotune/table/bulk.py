@@ -1,18 +1,20 @@
 """Rows in bulk: the tables of many files read, checked and keyed together, as columns, in this process or in others."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from autotune.device import Device
 from autotune.errors import TableError
 from autotune.table.future import require_past_moment
-from autotune.table.parquet import encode_columns, read_plain, to_python
-from autotune.table.row_keys import keys_of_columns
+from autotune.table.parquet import encode_table, read_plain, refused
+from autotune.table.row_columns import RowColumns
+from autotune.table.row_keys import Keyed, keys_of_columns
 from autotune.table.rows import moment_of
 from autotune.table.schema import TableSchema
 from autotune.table.vouched import is_comparison, vouched_bytes
@@ -54,8 +56,8 @@ def read_bulk(paths: Sequence[Path]) -> Bulk:
     for path in paths:
         try:
             plain = read_plain(vouched_bytes(path), str(path))
-            if plain is not None and (moments := plain[1]["started_at"].cast(pa.int64()).to_pylist()):
-                require_past_moment(moment_of(max(moments)), str(path))
+            if plain is not None and (latest := pc.max(plain[1]["started_at"].cast(pa.int64())).as_py()) is not None:
+                require_past_moment(moment_of(latest), str(path))
         except TableError as error:
             if not is_comparison(path):
                 found.refused.append(str(error))
@@ -74,72 +76,64 @@ def read_bulk(paths: Sequence[Path]) -> Bulk:
     return found
 
 
-def keys_of_table(schema: TableSchema, table: pa.Table, where: str) -> tuple[list[int], set[Device]] | None:
-    """Return the keys and devices of a table's rows; None where some are not of today's space.
-
-    Raises:
-        TableError: a value is impossible.
-    """
-    keys: list[int] = []
-    devices: set[Device] = set()
-    for columns in _slices(table, where):
-        found = keys_of_columns(schema, columns, where)
-        if found.outside:
-            return None
-        keys += found.keys
-        devices.update(found.devices)
-    return keys, devices
+def keys_of_table(schema: TableSchema, table: pa.Table) -> Keyed | None:
+    """Return the keys of a table's rows; None where a value is impossible, or some are not of today's space."""
+    try:
+        with refused(schema.implementation.title, "read"):
+            return keys_of_columns(RowColumns(schema, table))
+    except TableError:
+        return None
 
 
 def _add(bulk: Bulk, schema: TableSchema, tables: Sequence[tuple[Path, pa.Table]]) -> None:
     """Add the rows of tables; where one has an impossible value, or rows that are not of today, all are left."""
     paths = [path for path, _ in tables]
-    batches: list[KeyedRows] = []
+    table = pa.concat_tables([table for _, table in tables])
     try:
-        for columns in _slices(pa.concat_tables([table for _, table in tables]), str(paths[0])):
-            found = keys_of_columns(schema, columns, str(paths[0]))
-            if found.outside:
-                bulk.others += paths
-                return
-            batches += _batches(schema, columns, found.keys, found.devices)
+        with refused(str(paths[0]), "read"):
+            batches = _batches_of(schema, table)
     except TableError:
+        batches = None
+    if batches is None:
         bulk.others += paths
         return
     bulk.batches += batches
     bulk.files += len(paths)
-    bulk.rows += sum(table.num_rows for _, table in tables)
+    bulk.rows += table.num_rows
 
 
-def _batches(
-    schema: TableSchema, columns: Mapping[str, Sequence[Any]], keys: Sequence[int], devices: Sequence[Device]
-) -> Iterator[KeyedRows]:
-    started, studies, numbers = (columns[name] for name in ("started_at", "study", "number"))
-    slugs = {device: device.slug for device in set(devices)}
-    rows_of: dict[str, dict[int, int]] = {}
-    for row, (key, device) in enumerate(zip(keys, devices, strict=True)):
-        rows_of.setdefault(slugs[device], {}).setdefault(key, row)
-    for slug, rows in rows_of.items():
-        in_order = sorted(rows.items(), key=lambda item: (started[item[1]], studies[item[1]], numbers[item[1]]))
-        data = encode_columns(
-            {name: [values[row] for _, row in in_order] for name, values in columns.items()},
-            schema.arrow,
-            schema.metadata,
-            "/".join((slug, *schema.owner)),
-        )
-        yield KeyedRows(schema.owner, slug, [key for key, _ in in_order], data)
+def _batches_of(schema: TableSchema, table: pa.Table) -> list[KeyedRows] | None:
+    found: list[KeyedRows] = []
+    for start in range(0, table.num_rows, BULK_ROWS):
+        columns = RowColumns(schema, table.slice(start, BULK_ROWS))
+        if (keyed := keys_of_columns(columns)) is None:
+            return None
+        found += _batches(columns, keyed)
+    return found
+
+
+def _batches(columns: RowColumns, keyed: Keyed) -> Iterator[KeyedRows]:
+    """Yield the rows of each slug once, in the order of ``in_order``."""
+    schema = columns.schema
+    rank = {text: place for place, text in enumerate(sorted(set(columns.texts("study"))))}
+    ranks = np.array([rank[text] for text in columns.texts("study")])[columns.codes("study")]
+    in_order = np.lexsort((columns.numbers("number"), ranks, columns.numbers("started_at")))  # stable
+    for place, slug in enumerate(keyed.slugs):
+        rows = in_order[keyed.slug_of_row[in_order] == place]
+        first_of: dict[int, int] = {}
+        for row in rows.tolist():
+            first_of.setdefault(keyed.keys[row], row)
+        yield KeyedRows(schema.owner, slug, list(first_of), _encoded(columns, list(first_of.values()), slug))
 
 
 def rows_left(schema: TableSchema, batch: KeyedRows, keys: Iterable[int]) -> bytes:
     """Return the table of some rows of a batch, in its order."""
-    wanted, where = set(keys), "a batch"
-    plain = read_plain(batch.data, where)
+    wanted = set(keys)
+    plain = read_plain(batch.data, batch.slug)
     assert plain is not None
-    columns = to_python(plain[1], where)
-    rows = [row for row, key in enumerate(batch.keys) if key in wanted]
-    chosen = {name: [values[row] for row in rows] for name, values in columns.items()}
-    return encode_columns(chosen, schema.arrow, schema.metadata, where)
+    return _encoded(RowColumns(*plain), [row for row, key in enumerate(batch.keys) if key in wanted], batch.slug)
 
 
-def _slices(table: pa.Table, where: str) -> Iterator[dict[str, list[Any]]]:
-    for start in range(0, table.num_rows, BULK_ROWS):
-        yield to_python(table.slice(start, BULK_ROWS), where)
+def _encoded(columns: RowColumns, rows: Sequence[int], slug: str) -> bytes:
+    where = "/".join((slug, *columns.schema.owner))
+    return encode_table(columns.taken(np.array(rows)), columns.schema.metadata, where)

@@ -159,13 +159,10 @@ def _keys_of_part(shelf: Shelf, path: Path) -> list[int]:
     if data is None:
         return []
     if (plain := read_plain(data, str(path))) is not None:
-        found = keys_of_table(*plain, str(path))
-        if found is not None:
-            keys, devices = found
-            if (*plain[0].owner, *{device.slug for device in devices}) == (
-                *(shelf.operation, shelf.implementation, shelf.device.name),
-            ):
-                return keys
+        keyed = keys_of_table(*plain)
+        belongs = (shelf.operation, shelf.implementation, shelf.device.name)
+        if keyed is not None and (*plain[0].owner, *keyed.slugs) == belongs:
+            return keyed.keys
     table = shelf.read_part(path)  # which also says what is wrong with it
     if table is None or not table.trials:
         return []

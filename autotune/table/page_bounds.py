@@ -7,6 +7,7 @@ They are in Thrift's compact protocol; https://parquet.apache.org/docs/file-form
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 from autotune.errors import TableError
@@ -38,14 +39,26 @@ _USUAL_PAGE: Final = re.compile(
     % {b"n": _NUMBER},
     re.DOTALL,
 )
-# Parts of a footer that are most of it and that nothing here is read from: how often pages have an encoding, and what a
-# column is, with its name.
+_PAGE_FIELDS: Final = ("size", "kept", "count", "encoding")
+# Parts of a footer that are most of it and that nothing here is read from: what a column is, with its name, and in
+# which order its values are.
 _USUAL_ELEMENT: Final = re.compile(
-    rb"\x15[\x00-\x7f](?:\x15[\x00-\x7f]\x15[\x00-\x7f]|"
-    rb"\x25[\x00-\x7f]\x18(?P<length>[\x00-\x7f])(?P<name>[A-Za-z0-9_]*)(?:\x25[\x00-\x7f])?(?:\x4c\x1c\x00\x00)?)\x00",
+    rb"(?:\x15[\x00-\x7f]\x25[\x00-\x7f]\x18(?P<length>[\x00-\x7f])(?P<name>[A-Za-z0-9_]*)"
+    rb"(?:\x25[\x00-\x7f])?(?:\x4c\x1c\x00\x00)?|\x1c\x00)\x00",
     re.DOTALL,
 )
-_PAGE_FIELDS: Final = ("size", "kept", "count", "encoding")
+# What a column of a row group is, as writers of today write it, with the fields that are read: the most of a footer.
+_LENGTHS: Final = rb"(?:\x06|\x16%(n)b|\x26%(n)b%(n)b)" % {b"n": _NUMBER}
+_PAGE_COUNT: Final = rb"\x15[\x00-\x7f]\x15[\x00-\x7f]\x15%(n)b\x00" % {b"n": _NUMBER}
+_USUAL_CHUNK: Final = re.compile(
+    rb"\x26%(n)b\x1c\x15[\x00-\x7f]\x19(?:\x25[\x00-\x7f]{2}|\x35[\x00-\x7f]{3})"
+    rb"\x19\x18(?P<length>[\x00-\x7f])(?P<name>[A-Za-z0-9_]*)\x15[\x00-\x7f]"
+    rb"\x16(?P<count>%(n)b)\x16%(n)b\x16(?P<size>%(n)b)\x26(?P<data>%(n)b)(?:\x26(?P<dictionary>%(n)b)\x29|\x49)"
+    rb"(?:\x1c%(page)b|\x2c(?:%(page)b){2})(?:\x3c(?:\x16%(n)b\x19|\x29)%(lengths)b\x19%(lengths)b\x00)?\x00\x00"
+    % {b"n": _NUMBER, b"page": _PAGE_COUNT, b"lengths": _LENGTHS},
+    re.DOTALL,
+)
+_CHUNK_BEGINS: Final = 0x26
 
 Fields = dict[int, Any]
 
@@ -102,7 +115,7 @@ def _page_sizes(data: bytes, chunk: Fields, where: str) -> Iterator[int]:
         raise _MalformedError
     while left > 0:
         if (found := _USUAL_PAGE.match(data, place, end)) is not None:
-            size, kept, count, encoding = (_decoded(found[name]) for name in _PAGE_FIELDS)
+            size, kept, count, encoding = map(_decoded, found.group(*_PAGE_FIELDS))
             kind, place = _DICTIONARY if found["kind"] == b"\x3c" else _DATA, found.end()
         else:
             header, place = _struct(data, place, end, _DEPTH)
@@ -125,18 +138,24 @@ def _require(where: str, measure: str, count: int, limit: int) -> None:
         raise TableError(f"{where}: {count} {measure} are more than the {limit} allowed")
 
 
-def _passed_over(data: bytes, place: int, end: int) -> int:
-    """Return the length of a usual struct of a list whose fields nobody asks for, or 0."""
-    if (found := _USUAL_ELEMENT.match(data, place, end)) is None:
-        return 0
-    name = found["name"]
-    return found.end() - place if name is None or len(name) == found["length"][0] else 0
+def _usual(data: bytes, place: int, end: int) -> tuple[Fields, int] | None:
+    """Return what is read of a struct of a list, and the place after it, where writers of today write it so."""
+    if data[place] == _CHUNK_BEGINS:
+        found = _USUAL_CHUNK.match(data, place, end)
+    else:
+        found = _USUAL_ELEMENT.match(data, place, end)
+    if found is None or (found["name"] is not None and len(found["name"]) != found["length"][0]):
+        return None
+    if found.re is _USUAL_ELEMENT:
+        return {}, found.end()
+    dictionary, *others = found.group("dictionary", "count", "size", "data")
+    count, size, pages = map(_decoded, others)
+    return {3: {5: count, 7: size, 9: pages, 11: _decoded(dictionary or b"\0")}}, found.end()
 
 
+@lru_cache(maxsize=2**14)  # files of one writer repeat most
 def _decoded(number: bytes) -> int:
-    """Return a zigzag number of a usual page."""
-    if len(number) == 1:
-        return (number[0] >> 1) ^ -(number[0] & 1)
+    """Return a zigzag number of a usual struct."""
     value, _ = _varint(number, 0)
     return (value >> 1) ^ -(value & 1)
 
@@ -205,12 +224,12 @@ def _value(data: bytes, place: int, end: int, kind: int, depth: int) -> tuple[An
         if kind in (5, 6) and max(data[place : place + count], default=0) < 128:  # encodings
             return [(number >> 1) ^ -(number & 1) for number in data[place : place + count]], place + count
         values: list[Any] = []
+        value: Any
         for _ in range(count):
-            if (length := _passed_over(data, place, end)) > 0:
-                values.append({})
-                place += length
-                continue
-            value, place = (None, place + 1) if kind in (1, 2) else _value(data, place, end, kind, depth - 1)
+            if kind == 12 and (usual := _usual(data, place, end)) is not None:
+                value, place = usual
+            else:
+                value, place = (None, place + 1) if kind in (1, 2) else _value(data, place, end, kind, depth - 1)
             values.append(value)
         return values, place
     if kind in (3, 7):

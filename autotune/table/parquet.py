@@ -14,7 +14,7 @@ from autotune.errors import TableError
 from autotune.table import first_release
 from autotune.table.files import MAX_FILE_BYTES
 from autotune.table.outsiders import Table
-from autotune.table.page_bounds import require_bounded
+from autotune.table.page_bounds import MAX_COLUMNS, require_bounded
 from autotune.table.rows import to_columns, to_table
 from autotune.table.schema import (
     FIXED_COLUMNS,
@@ -54,11 +54,22 @@ def encode_columns(
 ) -> bytes:
     """Return the Parquet bytes of columns, unless there are more than a reader takes."""
     with refused(where, "written"):
-        arrays = [pa.array(columns[field.name], field.type) for field in schema]
-        data = to_parquet(pa.Table.from_arrays(arrays, schema=schema), metadata)
+        table = to_arrow(columns, schema)
+    return encode_table(table, metadata, where)
+
+
+def to_arrow(columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> pa.Table:
+    """Return a table of columns, the moments among them as microseconds since 1970."""
+    return pa.Table.from_arrays([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
+
+
+def encode_table(table: pa.Table, metadata: Mapping[str, str], where: str) -> bytes:
+    """Return the Parquet bytes of a table, unless it is more than a reader takes."""
+    with refused(where, "written"):
+        data = to_parquet(table, metadata)
     if len(data) > MAX_FILE_BYTES:
         raise TableError(
-            f"{where}: {len(arrays[0])} rows in {len(data)} bytes are more than a reader takes, {MAX_FILE_BYTES}; "
+            f"{where}: {table.num_rows} rows in {len(data)} bytes are more than a reader takes, {MAX_FILE_BYTES}; "
             "write them as several tables"
         )
     require_bounded(data, where)
@@ -89,7 +100,7 @@ def decode(data: bytes, where: str, *, races_only: bool = False, is_shipped: boo
     """
     footer = _footer(data, where, is_shipped=is_shipped)
     schema = schema_named(*footer.owner)
-    table = read_table(data, footer.file, lambda found: _check_columns(found, footer, schema, where), where)
+    table = read_table(footer.file, lambda found: _check_columns(found, footer, schema, where), where)
     if races_only and table.num_rows > FILTERED_ROWS:
         table = _raced(table)
     absent = {column.name: [None] * table.num_rows for column in FIXED_COLUMNS if column.optional}
@@ -110,7 +121,7 @@ def read_plain(data: bytes, where: str) -> tuple[TableSchema, pa.Table] | None:
         return None
     with refused(where, "read"):
         is_plain = footer.file.schema.to_arrow_schema().equals(schema.arrow)
-    return (schema, read_table(data, footer.file, lambda found: None, where)) if is_plain else None
+    return (schema, read_table(footer.file, lambda found: None, where)) if is_plain else None
 
 
 def owner_of(data: bytes, where: str, *, is_shipped: bool = False) -> tuple[str, str]:
@@ -119,15 +130,15 @@ def owner_of(data: bytes, where: str, *, is_shipped: bool = False) -> tuple[str,
 
 
 class _Footer(NamedTuple):
-    """The footer of a file, the implementation it is of, and the operation's name then if of the first release."""
+    """A file that is open, the implementation it is of, and the operation's name then if of the first release."""
 
-    file: pq.FileMetaData
+    file: pq.ParquetFile
     owner: tuple[str, str]
     first_release: str = ""
 
 
 def _footer(data: bytes, where: str, *, is_shipped: bool) -> _Footer:
-    footer, said = read_metadata(data, where, is_shipped=is_shipped)
+    file, said = open_parquet(data, where, is_shipped=is_shipped)
     version = said.get(VERSION_KEY)
     is_first = version == first_release.VERSION
     keys = {VERSION_KEY, OPERATION_KEY} if is_first else {VERSION_KEY, *OWNER_KEYS}
@@ -140,33 +151,31 @@ def _footer(data: bytes, where: str, *, is_shipped: bool) -> _Footer:
         raise TableError(f"{where}: not a table of autotune: its metadata lack {', '.join(sorted(missing))}")
     operation = said[OPERATION_KEY]
     if is_first:
-        return _Footer(footer, first_release.names_of(operation), operation)
-    return _Footer(footer, (operation, said[IMPLEMENTATION_KEY]))
+        return _Footer(file, first_release.names_of(operation), operation)
+    return _Footer(file, (operation, said[IMPLEMENTATION_KEY]))
 
 
-def read_metadata(data: bytes, where: str, *, is_shipped: bool = False) -> tuple[pq.FileMetaData, dict[str, str]]:
-    """Return the footer of a file, and the metadata that it holds."""
-    if not is_shipped:  # which takes a third of the time to decode a small one
+def open_parquet(data: bytes, where: str, *, is_shipped: bool = False) -> tuple[pq.ParquetFile, dict[str, str]]:
+    """Open the bytes of a file, of which nothing is decoded yet, and return it with the metadata of its footer."""
+    if not is_shipped:  # which takes a fifth of the time to decode a small one
         require_bounded(data, where)
     with refused(where, "read"):
-        footer = pq.read_metadata(pa.BufferReader(data))
-        return footer, {key.decode(): value.decode() for key, value in (footer.metadata or {}).items()}
-
-
-def read_table(data: bytes, file: pq.FileMetaData, check: Callable[[pa.Schema], None], where: str) -> pa.Table:
-    """Read a table, whose footer ``read_metadata`` let pass, once ``check`` has not refused its columns."""
-    with refused(where, "read"):
-        check(file.schema.to_arrow_schema())
-        reader = pq.ParquetFile(
+        file = pq.ParquetFile(
             pa.BufferReader(data),
-            metadata=file,
             # Texts stay dictionaries, so that one long text repeated a million times costs its length once; it says
             # nothing of other columns.
-            read_dictionary=range(file.num_columns),
+            read_dictionary=range(MAX_COLUMNS),
             page_checksum_verification=True,
             pre_buffer=False,  # which copies, for storage that is far away
         )
-        table = reader.read(use_threads=False)
+        return file, {key.decode(): value.decode() for key, value in (file.metadata.metadata or {}).items()}
+
+
+def read_table(file: pq.ParquetFile, check: Callable[[pa.Schema], None], where: str) -> pa.Table:
+    """Read a table, whose footer ``open_parquet`` let pass, once ``check`` has not refused its columns."""
+    with refused(where, "read"):
+        check(file.schema.to_arrow_schema())
+        table = file.read(use_threads=False)
         table.validate(full=True)
     return table
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from autotune.errors import TableError, UsageError, one_line
+from autotune.table.fetched import TABLES, at_once, table_names
 from autotune.table.files import SUMS_NAME, parse_checksums, read_bytes, sha256, write_bytes
 from autotune.table.future import require_past
 from autotune.table.parquet import decode
@@ -32,7 +33,6 @@ from autotune.table.store import Store
 from autotune.table.vouched import COMPUTED
 from autotune.units import few_text
 
-TABLES: Final = "tables"  # below a grid's place
 VERSIONS: Final = ".versions"
 VERSION_DIGITS: Final = 16
 UNSERVED: Final = frozenset({*COMPUTED, GRIDS, SWEEPS, "bench"})  # folders of what ships and is no table of winners
@@ -120,7 +120,7 @@ def pull_tables(uri: str | Path, folder: str | Path | None = None) -> Pulled:
 
 def _find_tables(source: Folder) -> dict[str, str]:
     """Return the names of the tables at a place, by their digests."""
-    names = _names(source)
+    names = table_names(source)
     listed = _listed(source, names)
     found: dict[str, str] = {}
     for name in (name for name in names if name.endswith(SUFFIX)):
@@ -138,10 +138,6 @@ def _find_tables(source: Folder) -> dict[str, str]:
     return found
 
 
-def _names(source: Folder) -> list[str]:
-    return source.list(TABLES) or source.list()
-
-
 def _listed(source: Folder, names: Iterable[str]) -> dict[str, frozenset[str]]:
     """Return the digests in the ``SHA256SUMS`` of a place, by the names of the files there."""
     found: dict[str, frozenset[str]] = {}
@@ -155,10 +151,11 @@ def _listed(source: Folder, names: Iterable[str]) -> dict[str, frozenset[str]]:
 def _copy(source: Folder, found: Mapping[str, str], before: Path | None, version: Path) -> dict[str, TableError]:
     """Complete a version; return an error for each table that is refused, by its name at the source."""
     here, old = _paths(version), _paths(before)
-    refused: dict[str, TableError] = {}
-    for digest, name in sorted(found.items()):
+
+    def copy(item: tuple[str, str]) -> TableError | None:
+        digest, name = item
         if _sound_bytes(here.get(digest), digest) is not None:
-            continue
+            return None
         where = f"{source}/{name}"
         try:
             if (data := _sound_bytes(old.get(digest), digest)) is None:
@@ -167,10 +164,13 @@ def _copy(source: Folder, found: Mapping[str, str], before: Path | None, version
                 raise TableError(f"{where}: damaged: its SHA-256 is {found_digest}, not {digest}")
             path = version / _place(data, where) / f"{digest}{SUFFIX}"
         except TableError as error:
-            refused[name] = error
-            continue
+            return error
         write_bytes(path, data)
-    return refused
+        return None
+
+    items = sorted(found.items())
+    ends = zip(items, at_once(copy, items), strict=True)
+    return {name: error for (_, name), error in ends if error is not None}
 
 
 def _sound_bytes(path: Path | None, digest: str) -> bytes | None:
@@ -194,7 +194,7 @@ def _place(data: bytes, where: str) -> Path:
 
 def _are_gone(source: Folder, refused: Mapping[str, TableError]) -> bool:
     """Return True if every refused table has vanished at the source: then it was compacted while it was pulled."""
-    return not refused.keys() & set(_names(source))
+    return not refused.keys() & set(table_names(source))
 
 
 def _refusal(source: Folder, refused: Mapping[str, TableError], of: int) -> TableError:

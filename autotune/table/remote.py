@@ -28,6 +28,23 @@ _LASTING: Final = (
     *("no_such_bucket", "no_such_key", "expired", "invalid_client_token", "unrecognized_client", "missing_auth"),
     *("permission", "credential", "not found", "does not exist", "http status 400", "http status 403"),
 )
+_ABSENT: Final = "there is no such bucket, folder or file; check the name, and the region"
+# What clients say of errors that a user can mend, in any of these words, and what is said of them here.
+_MEANINGS: Final[dict[tuple[str, ...], str]] = {
+    ("no_such_bucket", "nosuchbucket", "no_such_key", "path does not exist"): _ABSENT,
+    ("invalid_access_key", "signature_does_not_match", "expired", "invalid_client_token", "unrecognized_client"): (
+        "the store does not know these credentials; renew them in the environment (AWS_ACCESS_KEY_ID, ...)"
+    ),
+    ("access_denied", "accessdenied", "forbidden", "unauthorized", "missing_auth", "http status 403", "permission"): (
+        "the store refuses it; check the credentials in the environment, and what they may do there"
+    ),
+    ("curlcode", "could not resolve", "couldn't resolve", "connection refused", "network_connection", "timeout"): (
+        "the store does not answer; check the address, its port and region, and the network"
+    ),
+    ("slow_down", "service_unavailable", "throttl", "http status 503", "http status 429"): (
+        "the store is busy and turns requests away; try again later, or with fewer hosts at once"
+    ),
+}
 _ONE_SLASH: Final = re.compile(r"[a-z][a-z0-9+.-]+:/(?!/)", re.IGNORECASE)
 
 T = TypeVar("T")
@@ -68,6 +85,11 @@ def open_folder(uri: str | Path) -> Folder:
     return RemoteFolder(text)
 
 
+def title_of(uri: str) -> str:
+    """Return a URI as errors name it, without credentials and options."""
+    return re.split("[?#]", redacted(uri))[0].replace(f"{HIDDEN}@", "")
+
+
 class LocalFolder:
     """Implements ``Folder`` on this machine."""
 
@@ -99,7 +121,7 @@ class RemoteFolder:
     """Implements ``Folder`` on a file system of ``pyarrow.fs``; errors that may pass are tried again for seconds."""
 
     def __init__(self, uri: str) -> None:
-        self._title = re.split("[?#]", redacted(uri))[0].replace(f"{HIDDEN}@", "")
+        self._title = title_of(uri)
         self._secrets = secrets_in(uri)
         self._files, root = self._try("", "opened", lambda: _file_system(uri))
         self._root = root.rstrip("/")
@@ -165,7 +187,13 @@ class RemoteFolder:
         raise kind(f"{where}: cannot be {done}: {reason}")
 
     def _reason(self, error: Exception) -> str:
+        """Say what went wrong and what to do; in the client's own words only where these are not known."""
         text = " ".join(str(error).split())
+        for words, meaning in _MEANINGS.items():
+            if any(word in text.lower() for word in words):
+                return meaning
+        if isinstance(error, FileNotFoundError):
+            return _ABSENT
         return printable(redacted(f"{type(error).__name__}: {text}", self._secrets))[:MESSAGE_LIMIT]
 
 

@@ -17,7 +17,7 @@ from autotune.implementation import Implementation
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table.membership import build_candidates, build_shapes, reasons_outside
-from autotune.table.parquet import encode_columns, read_metadata, read_table, to_python
+from autotune.table.parquet import encode_columns, open_parquet, read_table, to_python
 from autotune.table.parts import OnDamaged
 from autotune.table.rows import DEVICE, build_parts, config_columns
 from autotune.table.schema import (
@@ -130,7 +130,7 @@ class RowFormat(Generic[RowT]):
         Raises:
             TableError: the bytes are no such file, exceed a reader's limits or hold an impossible value.
         """
-        file, said = read_metadata(data, where, is_shipped=is_shipped)
+        file, said = open_parquet(data, where, is_shipped=is_shipped)
         if said.keys() != {self.version_key, *OWNER_KEYS}:
             raise TableError(f"{where}: not {self.title} of autotune: its metadata are {sorted(said) or 'absent'}")
         if (version := said[self.version_key]) != self.version:
@@ -138,7 +138,7 @@ class RowFormat(Generic[RowT]):
         schema = schema_named(*(said[key] for key in OWNER_KEYS))
         if isinstance(schema, Stranger):
             return []
-        table = read_table(data, file, lambda found: self._check_columns(found, schema, where), where)
+        table = read_table(file, lambda found: self._check_columns(found, schema, where), where)
         return self._build(schema, to_python(table, where), where)
 
     @property

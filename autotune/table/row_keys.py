@@ -4,72 +4,115 @@ A merge of a million rows knows each by its key, in a tenth of the memory that t
 chance only if they began in the same microsecond and have one number, and then once in 2**64.
 """
 
+import functools
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from itertools import repeat
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from autotune.device import Device
-from autotune.table.membership import build_candidates, build_defaults, build_shapes, reasons_outside
-from autotune.table.rows import DEVICE, build_parts, check_rows, to_row
-from autotune.table.schema import FIXED_COLUMNS, TableSchema
+from autotune.shape import Shape
+from autotune.table.membership import Columns, build_candidates, build_defaults, build_shapes
+from autotune.table.parquet import to_arrow
+from autotune.table.row_columns import Numbers, RowColumns
+from autotune.table.rows import DEVICE, build_parts, to_row
+from autotune.table.schema import FIXED_COLUMNS, TableColumn, TableSchema
 from autotune.trial import Trial
 
-_BITS: Final = 64
-_MASK: Final = 2**_BITS - 1
 # What a key has as trials compare it: devices of one model are equal though their memory differs a little.
 _TOLD: Final = {*DEVICE, "started_at", "number"}
+_BITS: Final = 64
+_NULL: Final = np.uint64(0x6A09E667F3BCC908)  # any number
+_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no two numbers give one product
+_SHIFT: Final = np.uint64(32)
+
+T = TypeVar("T")
+Hashes = npt.NDArray[np.uint64]
 
 
 class Keyed(NamedTuple):
-    """The keys and devices of rows; ``outside`` says that some are not of today's space, and then there are none."""
+    """The keys of rows, the slugs of their devices, and the place of its slug for each row."""
 
     keys: list[int]
-    devices: Sequence[Device]
-    outside: bool = False
+    slugs: list[str]
+    slug_of_row: Numbers
 
 
-def keys_of_columns(schema: TableSchema, columns: Mapping[str, Sequence[Any]], where: str) -> Keyed:
-    """Return the keys of columns that have all of today's.
-
-    Raises:
-        TableError: a value is impossible, as ``to_table`` says.
-    """
-    check_rows(schema, columns, where)
-    devices = build_parts(Device, DEVICE, columns)
-    shapes, candidates = build_shapes(schema, columns, len(devices)), build_candidates(schema, columns, devices)
-    if any(reasons_outside(schema, columns, shapes, candidates)):
-        return Keyed([], devices, outside=True)
-    parts: list[Iterable[int]] = [
-        map(cache(_number), shapes),
-        map(cache(_number), candidates),
-        map(cache(_number), build_defaults(schema, columns, devices)),
-        map(cache(lambda device: _number((device.model, device.power_cap_watts))), devices),
+def keys_of_columns(columns: RowColumns) -> Keyed | None:
+    """Return the keys of rows; None where a value is impossible, or some are not of today's space."""
+    if columns.count == 0:
+        return Keyed([], [], np.zeros(0, np.int64))
+    if not columns.are_sound:
+        return None
+    device_of_row, devices = _parts(columns, (), _devices)
+    parts = [
+        _parts(columns, columns.schema.shape, _shapes),
+        _parts(columns, columns.schema.config, build_candidates),
+        _parts(columns, columns.schema.default_config, build_defaults),
+        (device_of_row, [(device.model, device.power_cap_watts) for device in devices]),
     ]
-    parts += [_column(columns[column.name]) for column in FIXED_COLUMNS if column.name not in _TOLD]
-    firsts = map(hash, zip(*parts, strict=True))
-    seconds = map(hash, zip(columns["started_at"], columns["number"], strict=True))
-    keys = [(first & _MASK) << _BITS | second & _MASK for first, second in zip(firsts, seconds, strict=True)]
-    return Keyed(keys, devices)
+    if any(isinstance(value, str) for _, values in parts for value in values):  # why it is not of the space
+        return None
+    told = [_numbers(values)[of_row] for of_row, values in parts]
+    told += [_column(columns, column.name) for column in FIXED_COLUMNS if column.name not in _TOLD]
+    firsts = functools.reduce(_mixed, told)
+    seconds = _mixed(*(_column(columns, name) for name in ("started_at", "number")))
+    keys = [first << _BITS | second for first, second in zip(firsts.tolist(), seconds.tolist(), strict=True)]
+    slugs = [device.slug for device in devices]
+    distinct = list(dict.fromkeys(slugs))
+    return Keyed(keys, distinct, np.array([distinct.index(slug) for slug in slugs])[device_of_row])
 
 
 def keys_of_trials(schema: TableSchema, trials: Sequence[Trial]) -> list[int]:
     """Return the keys that trials of one implementation have as rows."""
     parameters = schema.implementation.space.parameters
     rows = [to_row(parameters, trial) for trial in trials]
-    columns = {column.name: [row[column.name] for row in rows] for column in schema.columns}
-    return keys_of_columns(schema, columns, schema.implementation.title).keys
+    table = to_arrow({column.name: [row[column.name] for row in rows] for column in schema.columns}, schema.arrow)
+    found = keys_of_columns(RowColumns(schema, table))
+    assert found is not None  # a trial is sound, and of today's space
+    return found.keys
 
 
-def _column(values: Sequence[Any]) -> Iterable[int]:
-    """Return numbers for values that are the same in every process, which hashes of texts and of None are not."""
-    distinct = set(values)
-    if all(type(value) in (int, float, bool) for value in distinct):
-        return values  # hashed as numbers
-    numbers = {value: value if type(value) in (int, float, bool) else _number(value) for value in distinct}
-    return map(numbers.__getitem__, values) if len(numbers) > 1 else repeat(numbers[values[0]], len(values))
+def _parts(
+    columns: RowColumns,
+    of: Sequence[TableColumn],
+    build: Callable[[TableSchema, Columns, Sequence[Device]], Sequence[T]],
+) -> tuple[Numbers, Sequence[T]]:
+    """Build a part of rows from its columns and those of the device; return which one each row has, and all."""
+    names = [*DEVICE, *(column.name for column in of)]
+    first_rows, of_row = columns.distinct(names)
+    values = columns.python(names, first_rows)
+    return of_row, build(columns.schema, values, build_parts(Device, DEVICE, values))
 
 
-def _number(value: object) -> int:
-    return int.from_bytes(hashlib.blake2b(repr(value).encode(), digest_size=8).digest())
+def _devices(schema: TableSchema, columns: Columns, devices: Sequence[Device]) -> Sequence[Device]:
+    return devices
+
+
+def _shapes(schema: TableSchema, columns: Columns, devices: Sequence[Device]) -> Sequence[Shape | str]:
+    return build_shapes(schema, columns, len(devices))
+
+
+def _column(columns: RowColumns, name: str) -> Hashes:
+    """Return a number for each value of a column, the same in every process."""
+    array = columns.array(name)
+    if isinstance(array, pa.DictionaryArray):
+        return _numbers([*columns.texts(name), None])[columns.codes(name)]
+    values = columns.numbers(name)
+    # Zeros of both signs are equal.
+    bits = (values + 0.0).view(np.uint64) if values.dtype == np.float64 else values.astype(np.int64).view(np.uint64)
+    return bits if array.null_count == 0 else np.where(columns.valid(name), bits, _NULL)
+
+
+def _numbers(values: Iterable[object]) -> Hashes:
+    digests = (hashlib.blake2b(repr(value).encode(), digest_size=8).digest() for value in values)
+    return np.frombuffer(b"".join(digests), np.uint64)
+
+
+def _mixed(left: Hashes, right: Hashes) -> Hashes:
+    """Return numbers for pairs: those of two that differ in one part alone are never equal."""
+    product = (left ^ right) * _FACTOR
+    return product ^ (product >> _SHIFT)

@@ -65,6 +65,8 @@ _OUTCOME_PARTS: Final[Parts] = {
     "resources": (Resources, _fields(Resources)),
     "conditions": (Conditions, CONDITIONS),
 }
+# The columns of each timing: its median, low and high, and the samples.
+TIMINGS: Final = [names for build, names in (*_OUTCOME_PARTS.values(), *_TRIAL_PARTS.values()) if build is _timing]
 _TRIAL: Final = (
     *("operation", "source_hash", "race_id", "is_default", "baseline", "tflops", "gbps"),
     *("served_rung", "is_served", "expected_regret", "evidence"),
@@ -172,9 +174,8 @@ def check_rows(schema: TableSchema | Stranger, columns: Columns, where: str) -> 
     for name, expected in zip(("operation", "implementation"), schema.owner, strict=True):
         check_column(TableColumn(name, choice(expected)), columns[name], where)
     _check_results(columns, where)
-    for build, names in (*_OUTCOME_PARTS.values(), *_TRIAL_PARTS.values()):
-        if build is _timing:
-            _check_timings(names, columns, where)
+    for names in TIMINGS:
+        _check_timings(names, columns, where)
 
 
 def _rows(kind: type[T], values: Mapping[str, Sequence[Any]], count: int) -> list[T]:

@@ -39,6 +39,19 @@ def test_pull_says_what_is_new_and_nothing_where_nothing_is(
     assert "exact" in run("lookup", "--device", "NVIDIA H200", "--seq", "1024").out
 
 
+def test_pull_says_that_rows_were_replayed_and_of_which_shapes(run: Run, fleet: Store) -> None:
+    assert "replayed" not in run("tables", "pull", fleet.root).out
+    rehearsed = sample.trial(sample.shape(2048), executor="replay")
+    fleet.append([rehearsed])
+    ran = run("tables", "pull", fleet.root)
+    said = " ".join(ran.out.split())
+    assert (
+        "1 row replayed, not measured: they are of the recorded shapes, and served only where nothing measured" in said
+    )
+    assert f"{rehearsed.operation}: {rehearsed.shape}" in said
+    assert json.loads(run("tables", "pull", fleet.root, "--json").out)["replayed"] == 1
+
+
 def test_pull_ends_with_1_on_a_damaged_table_and_with_2_on_a_wrong_folder(
     run: Run, machine: Machine, fleet: Store, tmp_path: Path
 ) -> None:

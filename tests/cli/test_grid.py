@@ -121,6 +121,18 @@ def test_the_place_of_the_environment_stands_for_one_that_is_not_given(
         assert (ran.code, counts in ran.out) == (0, True), ran
 
 
+def test_a_file_is_no_place(run: Run, grid: Path) -> None:
+    for arguments in ((grid.parent / "grid.toml",), (grid, grid)):
+        ran = run("grid", "status", *arguments)
+        assert (ran.code, "is a file; expected a folder" in " ".join(ran.err.split())) == (1, True), ran.err
+
+
+def test_a_misspelt_device_is_planned_with_a_suggestion(run: Run, grid: Path) -> None:
+    grid.write_text(grid.read_text().replace("H200", "NVIDA H200"))
+    said = " ".join(run("grid", "plan", grid).out.split())
+    assert "knows 'NVIDA H200': planned without recordings, by assumed costs; did you mean 'NVIDIA H200'?" in said
+
+
 def test_a_place_with_credentials_is_refused_on_the_command_line(run: Run) -> None:
     ran = run("grid", "status", "s3://KEYID:HUSHHUSH@bucket/llama")
     assert (ran.code, "AUTOTUNE_PLACE" in ran.err, "HUSH" in ran.err) == (2, True, False)

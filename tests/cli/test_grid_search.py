@@ -80,6 +80,13 @@ def test_the_command_fails_where_a_task_is_not_done(
     assert run("search", "--grid", "g.toml", "--place", "p").code == code
 
 
+def test_a_rehearsal_says_that_it_is_one(called: dict[str, Any], run: Run) -> None:
+    said = " ".join(run("search", "--grid", "g.toml", "--place", "p", "--replay").out.split())
+    assert "A rehearsal: rows are of the recorded shapes that answered" in said
+    assert "rehearsal" not in run("search", "--grid", "g.toml", "--place", "p").out
+    assert json.loads(run("search", "--grid", "g.toml", "--place", "p", "--replay", "--json").out)["replayed"] is True
+
+
 def test_json_has_the_counts_and_the_failures(called: dict[str, Any], run: Run) -> None:
     found = json.loads(run("search", "--grid", "g.toml", "--place", "p", "--json").out)
     assert found["counts"] == {"submitted": 2, "done": 1, "failed": 1}
@@ -89,10 +96,13 @@ def test_json_has_the_counts_and_the_failures(called: dict[str, Any], run: Run) 
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ("--grid g.toml", "--place=None is not allowed with --grid"),
+        ("--grid g.toml", "--grid needs --place, where its results go"),
         ("--grid g.toml --place p --engine slurm", "--engine='slurm' is unknown; allowed: ray"),
-        ("--grid g.toml --place p --seed 0", "--seed=0 and --grid exclude each other"),
-        ("--grid g.toml --place p --gpus all", "--gpus='all' and --grid exclude each other"),
+        ("--grid g.toml --place p --seed 0", "--seed=0 and --grid exclude each other; write seed into the file"),
+        (
+            "--grid g.toml --place p --gpus all",
+            "--gpus='all' and --grid exclude each other; leave it out: nodes measure in the usual way",
+        ),
         ("--grid g.toml --place p --above 5%", "--above='5%' and --grid exclude each other"),
         ("--grid g.toml --place p --policy graph", "--policy='graph' and --grid exclude each other"),
         ("--grid g.toml --place p --cache cold", "--cache='cold' and --grid exclude each other"),
@@ -103,13 +113,13 @@ def test_json_has_the_counts_and_the_failures(called: dict[str, Any], run: Run) 
             "--grid g.toml --place s3://KEY:SECRET@b/c",
             "--place='s3://***@b/c' holds credentials, which others can read here; put the URI into AUTOTUNE_PLACE",
         ),
-        ("--place p", "--place='p' is of a grid"),
-        ("--replay", "--replay=True is of a grid"),
+        ("--place p", "--place='p' needs a grid; name its file by --grid FILE"),
+        ("--replay", "--replay needs a grid; name its file by --grid FILE"),
         ("--grid g.toml --place p --seq 128", "exclude each other"),
         ("--grid g.toml --place p --trials 3", "--trials=3 and --grid exclude each other"),
         (
             "--grid g.toml --place p --implementation triton",
-            "--implementation=('triton',) and --grid exclude each other",
+            "--implementation='triton' and --grid exclude each other; write implementations into the file",
         ),
     ],
 )

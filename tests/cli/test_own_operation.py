@@ -41,7 +41,7 @@ def test_it_is_searched_and_served_shown_explained_exported_and_reported(
     (served,) = json.loads(own("lookup", *SHAPE, "--json").out)
     assert (served["rung"], served["config"], served["shape"]["rows"]) == ("exact", {"ROWS": 8}, 64)
     shown = own("show", "--operation", "row_scale")
-    assert "RowShape(rows=64, width=256" in shown.out
+    assert "rows 64, width 256, kind float16" in shown.out
     explained = own("explain", "ROWS=8", *SHAPE)
     assert "verdict   won" in explained.out
     exported = json.loads(own("export", "--operation", "row_scale").out)
@@ -57,7 +57,7 @@ def test_several_shapes_are_several_searches(own: Run, confirmed: list[Any]) -> 
     other = own("lookup", "--shape", "rows=64,width=256,eps=1e-5").out
     assert "why     nearest: " in other  # a number of a shape is kept and compared as any field
     ran = own("search", "--shape", "rows=64,width=256", "--shape", "rows=128,width=256", "--dry-run")
-    assert ran.out.count("row_scale/plain: RowShape") == 2
+    assert ran.out.count("row_scale/plain: rows ") == 2
 
 
 def test_what_a_missing_table_advises_runs(own: Run, confirmed: list[Any]) -> None:

@@ -45,6 +45,34 @@ def test_merge_adds_what_is_new_once_and_exits_with_1_on_refused_files(
     assert (ran.code, "refused: " in ran.out, "stray.parquet" in ran.err) == (1, True, True)
 
 
+def test_merge_reads_places_by_their_uris_and_from_the_environment(
+    run: Run, machine: Machine, theirs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = theirs.parent / "place" / "tables"
+    place.parent.mkdir()
+    theirs.rename(place)
+    ran = run("tables", "merge", f"file://{place.parent}", "--into", machine.home)
+    assert (ran.code, "merged 2 rows of 2 files" in ran.out, "2 new" in ran.out) == (0, True, True)
+    monkeypatch.setenv("AUTOTUNE_PLACE", f"file://{place.parent}")
+    assert "0 new" in run("tables", "merge", "--into", machine.home).out
+    (place / "stray.parquet").write_bytes(b"PAR1")
+    ran = run("tables", "merge", "--into", machine.home)
+    assert (ran.code, f"refused: {place}/stray.parquet: " in ran.out) == (1, True)
+
+
+def test_merge_refuses_what_is_no_source(run: Run, machine: Machine, tmp_path: Path) -> None:
+    for sources, why in {
+        (): "set AUTOTUNE_PLACE",
+        ("s3://KEY:SECRET@bucket/x",): "put the URI into AUTOTUNE_PLACE",
+        (tmp_path / "absent",): "does not exist",
+    }.items():
+        ran = run("tables", "merge", *sources, "--into", machine.home)
+        assert (ran.code, why in ran.err) == (2, True), ran.err
+    (tmp_path / "empty").mkdir()
+    ran = run("tables", "merge", f"file://{tmp_path / 'empty'}", "--into", machine.home)
+    assert (ran.code, "no tables there" in ran.err) == (1, True)
+
+
 def test_diff_says_what_moved_and_that_it_was_not_raced_together(run: Run, machine: Machine, theirs: Path) -> None:
     machine.tune(sample.trial())
     ran = run("tables", "diff", machine.home, theirs)
@@ -213,10 +241,10 @@ def test_import_says_how_many_are_kept(run: Run, machine: Machine, theirs: Path)
     assert (ran.code, ran.err) == (1, "autotune: 1 file refused, 1 winner refuted; 1 winner kept\n")
 
 
-@pytest.mark.parametrize("command", ["import", "merge", "diff", "check"])
+@pytest.mark.parametrize("command", ["import", "diff", "check"])
 def test_an_address_is_told_that_only_local_files_are_read(run: Run, machine: Machine, command: str) -> None:
     url = "https://host.example/tables/a.parquet"
-    arguments = {"merge": (url, "--into", machine.home), "diff": (url, url), "check": ("--against", url)}
+    arguments = {"diff": (url, url), "check": ("--against", url)}
     ran = run("tables", command, *arguments.get(command, (url,)))
     assert ran.code == 2
     assert f"={url!r} is a URI; expected a path of this machine; `autotune tables pull` copies" in ran.err

@@ -38,6 +38,7 @@ class FakeRay:
         self.submitted: list[tuple[dict[str, Any], tuple[Any, ...]]] = []
         self.flying: dict[int, str] = {}
         self.cancelled: list[int] = []
+        self.killed: list[int] = []
         self.most = 0
         self.exceptions = SimpleNamespace(
             RayError=FakeRayError, RayTaskError=FakeTaskError, TaskCancelledError=FakeCancelledError
@@ -78,8 +79,9 @@ class FakeRay:
             raise answer
         return str(answer)
 
-    def cancel(self, reference: int) -> None:
+    def cancel(self, reference: int, *, force: bool = False) -> None:
         self.cancelled.append(reference)
+        self.killed += [reference] * force
         self.flying.pop(reference, None)
 
     def _answer(self, reference: int) -> Any:

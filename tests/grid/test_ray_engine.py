@@ -1,6 +1,8 @@
 """The engine hands tasks to Ray: by priority, as many as run at once, never again to who cannot run them."""
 
+import io
 import json
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -13,8 +15,8 @@ import pytest
 
 from autotune import platforms
 from autotune.device import NVIDIA_H200
-from autotune.errors import MissingDependencyError, UsageError
-from autotune.grid import Attempt, AttemptEnd, GridPlace, GridTask, ray_engine
+from autotune.errors import MissingDependencyError, TableError, UsageError
+from autotune.grid import Attempt, AttemptEnd, GridPlace, GridTask, ray_connection, ray_engine
 from autotune.grid.place import absolute_place
 from autotune.grid.ray_engine import GridOutcome, TaskState, run_on_ray
 from tests.grid import recorded_grid
@@ -238,6 +240,7 @@ def test_a_cluster_of_our_own_has_the_label_of_the_gpu_here(
 
 
 def test_a_named_cluster_that_does_not_answer_is_not_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(f"{ray_connection.__name__}.socket.create_connection", lambda *_: io.BytesIO())
     run = Run(monkeypatch, ray := Starting({}, lambda *_: DONE), tmp_path)
     with pytest.raises(UsageError, match="address='head:1': no Ray cluster answers"):
         run.run([task(0)], address="head:1")
@@ -245,6 +248,31 @@ def test_a_named_cluster_that_does_not_answer_is_not_replaced(monkeypatch: pytes
     with pytest.raises(UsageError, match="RAY_ADDRESS='head:6379': no Ray cluster answers"):
         run.run([task(0)])
     assert len(ray.inits) == 2
+
+
+def test_an_address_where_nothing_listens_is_refused_before_ray_tries_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = Run(monkeypatch, ray := Starting({}, lambda *_: DONE), tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
+        with pytest.raises(
+            UsageError, match=rf"address='{address}': no Ray cluster answers there within 10 s \(.*refused"
+        ):
+            run.run([task(0)], address=address)
+    assert not hasattr(ray, "inits")
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_ray_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    ray = FakeRay({"a": node()}, lambda *_: DONE)
+    run = Run(monkeypatch, ray, tmp_path / "file" / "place")
+    with pytest.raises(TableError, match=r"cannot be written: File exists"):
+        run.run([task(0)])
+    assert ray.submitted == []
 
 
 def test_tasks_of_a_dead_node_run_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -262,6 +290,48 @@ def test_tasks_of_a_dead_node_run_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp
     outcome = run.run([task(study) for study in range(4)])
     assert (outcome.counts["done"], outcome.counts["moved"], outcome.failures) == (4, 1, [])
     assert len(ray.cancelled) == 1
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of the engine, which goes on by an hour each time that it is asked."""
+    now = [0.0]
+
+    def monotonic() -> float:
+        now[0] += 3600.0
+        return now[0]
+
+    monkeypatch.setattr(ray_engine, "time", SimpleNamespace(monotonic=monotonic, sleep=lambda seconds: None))
+    return now
+
+
+def test_a_task_that_hangs_on_a_living_node_is_killed_and_runs_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float]
+) -> None:
+    ray = FakeRay({"hanging": node(), "sound": node()}, lambda _, at: None if at == "hanging" else DONE)
+    run = Run(monkeypatch, ray, tmp_path)
+    outcome = run.run([task(0, budget=60.0)])
+    assert (outcome.counts["done"], outcome.counts["moved"], outcome.failures) == (1, 1, [])
+    assert ray.killed == [0]
+    assert [options["scheduling_strategy"] for options, _ in ray.submitted] == ["hanging", "sound"]
+
+
+def test_a_task_that_always_hangs_fails_after_as_many_attempts_as_any(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float]
+) -> None:
+    ray = FakeRay({"a": node()}, lambda *_: None)
+    ((_, message),) = Run(monkeypatch, ray, tmp_path).run([task(0, budget=60.0)]).failures
+    assert message == ("6 hosts could not run it; the last: it did not end within 780 s, and its worker was killed")
+    assert ray.killed == list(range(6))
+
+
+def test_a_task_without_a_budget_may_take_for_ever(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float]
+) -> None:
+    answers = iter([None] * 20)
+    ray = FakeRay({"a": node()}, lambda *_: next(answers, DONE))
+    assert Run(monkeypatch, ray, tmp_path).run([task(0)]).counts == {"submitted": 1, "done": 1}
+    assert ray.killed == []
 
 
 def test_what_kills_its_workers_fails_and_says_so_at_the_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

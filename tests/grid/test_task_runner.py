@@ -26,7 +26,7 @@ from autotune.trial import Stage, Trial
 from tests import sample
 from tests.grid import recorded_grid
 from tests.grid.fingerprint import distinct, fingerprint
-from tests.grid.recorded_grid import CAPPED, CONFIGS, NAME, task
+from tests.grid.recorded_grid import CAPPED, CONFIGS, NAME, STUDIES, task
 from tests.grid.replay_worker import fill_disk
 
 
@@ -78,6 +78,13 @@ def test_a_task_leaves_its_trials_its_winner_and_its_end(place: GridPlace, tmp_p
     assert (attempt.number, attempt.device, attempt.power_cap_watts) == (1, "NVIDIA H200", 700)
     assert recorded == ending
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_replay_says_which_shape_answered(place: GridPlace) -> None:
+    assert run_task(task(3), place, replay=True).message == f"replayed by the sweep of {NAME}: {task(3).shape}"
+    far = task(STUDIES + 5)
+    asked = run_task(far, place, replay=True).message
+    assert asked.endswith(f": {task(STUDIES - 1).shape}, the nearest to {far.shape}")
 
 
 def test_a_replay_opens_no_gpu_that_is_there(place: GridPlace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Small tables that would unfold to much are refused by name, before any of their values is decoded."""
 
 import io
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from autotune.errors import TableError
+from autotune.table import page_bounds
+from autotune.table.page_bounds import require_bounded
 from autotune.table.parquet import decode, encode
 from autotune.trial import Status
 from tests.table import sample
@@ -153,3 +156,26 @@ def test_no_damaged_footer_ends_the_process() -> None:
             decode(bytes(data), "table")
         except TableError:
             continue
+
+
+def test_usual_structs_are_read_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the quick patterns read of a footer is what its fields say one by one, and damage is found either way."""
+    data = encode([sample.trial(number, timing=sample.timing(100.0 + number)) for number in range(50)])
+    usual = [_bounds(data)]
+    flips = range(len(data) - int.from_bytes(data[-8:-4], "little"), len(data) - 8, 7)
+    usual += [_bounds(data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :]) for place in flips]
+    never = re.compile(rb"(?!)")
+    for name in ("_USUAL_CHUNK", "_USUAL_ELEMENT", "_USUAL_PAGE"):
+        assert getattr(page_bounds, name).search(data) is not None
+        monkeypatch.setattr(page_bounds, name, never)
+    slow = [_bounds(data)]
+    slow += [_bounds(data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :]) for place in flips]
+    assert usual == slow
+
+
+def _bounds(data: bytes) -> str:
+    try:
+        require_bounded(data, "table")
+    except TableError as error:
+        return str(error)
+    return ""

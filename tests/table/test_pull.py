@@ -52,6 +52,20 @@ def test_pulled_tables_are_served_as_the_sites(tmp_path: Path, fleet: Store, sit
     assert len(served(tmp_path)) == 3
 
 
+def test_tables_are_read_many_at_once(
+    tmp_path: Path, fleet: Store, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waits until another is read beside it: one after the other, none would come."""
+    meeting, read = threading.Barrier(2, timeout=30.0), LocalFolder.read
+
+    def together(self: LocalFolder, name: str) -> bytes:
+        meeting.wait()
+        return read(self, name)
+
+    monkeypatch.setattr(LocalFolder, "read", together)
+    assert pull(fleet).tables == 2
+
+
 def test_a_version_is_an_exact_copy_and_the_one_before_stays(tmp_path: Path, fleet: Store, site: Path) -> None:
     versions = []
     for number in (3, 4, 5):

@@ -96,9 +96,24 @@ def test_what_may_pass_is_tried_again(pauses: list[float]) -> None:
     assert folder.read("a.txt") == b"data"
     assert len(pauses) == 2
     busy += [OSError("AWS Error SLOW_DOWN")] * 9
-    with pytest.raises(TableError, match=r"mock://host/bucket/a\.txt: cannot be written: OSError: AWS Error SLOW_DOWN"):
+    with pytest.raises(TableError, match=r"mock://host/bucket/a\.txt: cannot be written: the store is busy"):
         folder.write("a.txt", b"")
     assert len(pauses) == 4
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("When getting information for key 'x' in bucket 'b': AWS Error ACCESS_DENIED: Access\nDenied", "refuses it"),
+        ("AWS Error INVALID_ACCESS_KEY_ID during ListObjectsV2 operation", "does not know these credentials"),
+        ("Path does not exist 'bucket/x'. Detail: [errno 2] No such file", "no such bucket, folder or file"),
+        ("AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 7", "does not answer; check the address"),
+        ("something else", "OSError: something else"),
+    ],
+)
+def test_errors_of_clients_are_said_in_words_of_ours(said: str, expected: str, pauses: list[float]) -> None:
+    with pytest.raises(TableError, match=rf"^mock://host/bucket/a\.txt: cannot be read: [^\n]*{expected}[^\n]*$"):
+        flaky([OSError(said)] * 3).read("a.txt")
 
 
 @pytest.mark.parametrize("error", [OSError("AWS Error ACCESS_DENIED"), ValueError("bad"), PermissionError(13, "no")])

@@ -7,6 +7,7 @@ from typing import Final
 from rich.console import Console, Group
 from rich.live import Live
 
+from autotune import platforms
 from autotune.cli.grid.progress_table import counts_text, sheet_lines
 from autotune.grid import GridTask
 from autotune.grid.ray_engine import TaskState
@@ -45,7 +46,8 @@ class LiveTasks:
         self._states[task.key] = task.device, SHOWN.get(state, state)
         if state == "submitted":
             self._missing.pop(task.device, None)
-        if state not in ("submitted", "skipped") and not (self._live is not None and state == "done"):
+        is_told = self._live is not None and state == "done" and not message
+        if state not in ("submitted", "skipped") and not is_told:
             why = f": {message}" if message else ""
             left = sum(shown in ("waiting", "running") for _, shown in self._states.values())
             self._console.print(f"{state:<12}{task}{why} ({left} left)", markup=False)
@@ -54,7 +56,9 @@ class LiveTasks:
         """Print that tasks wait for nodes, once as long as nothing changes."""
         if self._missing.get(device) != waiting:
             self._missing[device] = waiting
+            unknown = bool(device) and platforms.known_device(device) is None
             tasks = f"{waiting} tasks: no node of Ray carries the label {device!r}"
+            tasks += platforms.did_you_mean(device, platforms.known_devices()) if unknown else ""
             self._console.print(f"waiting     {tasks}", markup=False)
 
     def _draw(self) -> Group:

@@ -20,6 +20,7 @@ from autotune.errors import TableError, UsageError
 from autotune.grid.grid_file import read_grid
 from autotune.grid.place import GridPlace
 from autotune.grid.progress import GridProgress, Ledger
+from autotune.table.reach import require_reachable
 from autotune.table.remote import LocalFolder
 
 Look = Callable[[], GridProgress]
@@ -47,9 +48,12 @@ def status(context: click.Context, place: str, grid: Path | None, watch: bool, e
     is_typed = context.get_parameter_source("place") is ParameterSource.COMMANDLINE
     if is_typed and grid is None and place.endswith(".toml") and (kept := os.environ.get(PLACE)):
         place, grid, is_typed = kept, Path(place), False  # GRID.toml alone
-    where = GridPlace(require_no_secrets(place) if is_typed else place)
-    if grid is None and isinstance(where.folder, LocalFolder) and not where.folder.root.is_dir():
-        raise UsageError(f"place={place!r} is not there; expected a folder that `autotune search --grid` writes to")
+    require_reachable(place := require_no_secrets(place) if is_typed else place)
+    where = GridPlace(place)
+    if isinstance(where.folder, LocalFolder) and not (root := where.folder.root).is_dir():
+        why = "is a file" if root.exists() else "is not there"
+        if root.exists() or grid is None:
+            raise UsageError(f"place={place!r} {why}; expected a folder that `autotune search --grid` writes to")
     ledger = Ledger(() if grid is None else read_grid(grid))
 
     def look() -> GridProgress:

@@ -12,8 +12,9 @@ from autotune.console.output import make_console, print_json
 from autotune.table import raise_damaged
 from autotune.table.difference import Difference, differences
 from autotune.table.pull import Pulled, pull_tables
-from autotune.table.vouched import read_files
-from autotune.units import count_text
+from autotune.table.vouched import TableFile, read_files
+from autotune.trial import Trial
+from autotune.units import count_text, few_text
 
 VARIABLE = "AUTOTUNE_PULL"
 
@@ -38,19 +39,28 @@ def pull(uri: str, tables: Path | None, as_json: bool) -> None:
     AUTOTUNE_PULL, which stands for the argument: every user of a machine can read command lines.
     """
     found = pull_tables(uri, tables)
-    changes = _changes(found) if found.is_changed else []
+    after = list(read_files([found.version], raise_damaged)) if found.is_changed or as_json else []
+    changes = _changes(found, after) if found.is_changed else []
+    replayed = [trial for file in after for trial in file.table.trials if trial.executor == "replay"]
     if as_json:
-        print_json(_data(found, changes))
+        print_json({**_data(found, changes), "replayed": len(replayed)})
     elif found.is_changed:
-        make_console().print(_summary(found, changes), *map(difference_line, changes), sep="\n")
+        lines = [_summary(found, changes), *map(difference_line, changes), *_replayed_lines(replayed)]
+        make_console().print(*lines, sep="\n")
 
 
-def _changes(found: Pulled) -> list[Difference]:
-    before, after = (
-        [] if version is None else list(read_files([version], raise_damaged))
-        for version in (found.before, found.version)
-    )
+def _changes(found: Pulled, after: list[TableFile]) -> list[Difference]:
+    before = [] if found.before is None else list(read_files([found.before], raise_damaged))
     return differences(before, after)
+
+
+def _replayed_lines(rows: list[Trial]) -> list[str]:
+    """Say of which shapes rows are that no GPU measured: not of those that their tasks asked for."""
+    if not rows:
+        return []
+    shapes = few_text(sorted({f"{row.operation}: {row.shape}" for row in rows}), "; ")
+    served = "they are of the recorded shapes, and served only where nothing measured is"
+    return [f"{count_text(len(rows), 'row')} replayed, not measured: {served}: {shapes}"]
 
 
 def _summary(found: Pulled, changes: list[Difference]) -> str:
