@@ -72,6 +72,9 @@ PROBLEMS: Final = (
     ExampleShape("matmul", {"m": 4096, "n": 4096, "k": 4096}, "float16", 0.95),
     ExampleShape("matmul", {"m": 4000, "n": 3000, "k": 5000}, "float16", 0.9),
     ExampleShape("matmul", {"m": 2047, "n": 1531, "k": 4099}, "float16", 0.9),
+    ExampleShape("matmul", {"m": 3001, "n": 4096, "k": 11008}, "float16", 0.9),
+    ExampleShape("matmul", {"m": 4001, "n": 3584, "k": 2560}, "float16", 0.9),
+    ExampleShape("matmul", {"m": 1777, "n": 5120, "k": 2880}, "float16", 0.9),
     ExampleShape("swiglu", {"m": 4096, "n": 11008, "k": 4096}, "bfloat16", 0.0),
 )
 EXAMPLES: Final = tuple(dict.fromkeys(problem.example for problem in PROBLEMS))
@@ -147,7 +150,7 @@ def search(problem: ExampleShape, home: Path, cache: Path, found: ExampleRace) -
     result = data[0] if isinstance(data, list) else data
     found.stages = result["stages"]
     found.configs = result["measured"]
-    found.configs_a_second = found.configs / (found.stages["screened"] - found.stages["listed"])
+    found.configs_a_second = found.configs / (found.stages["screened"] - found.stages["problem_opened"])
 
 
 Arguments = dict[str, Any]

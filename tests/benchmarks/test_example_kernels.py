@@ -53,7 +53,7 @@ def test_a_search_is_the_command_of_a_user(monkeypatch: pytest.MonkeyPatch, tmp_
 
     def run(command: list[str], home: Path, cache: Path) -> str:
         given.append((command, home, cache))
-        return '[{"measured": 12, "stages": {"listed": 2.0, "first_measured": 2.5, "screened": 4.0}}]'
+        return '[{"measured": 12, "stages": {"problem_opened": 2.0, "first_measured": 2.5, "screened": 4.0}}]'
 
     monkeypatch.setattr(example_kernels, "run_autotune", run)
     found = replace(FINE)
