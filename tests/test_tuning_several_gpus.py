@@ -10,7 +10,6 @@ import pytest
 
 from autotune import dispatch
 from autotune.errors import MissingDependencyError, UsageError
-from autotune.executor.compile_pool import CompilePool
 from autotune.executor.settings import Settings
 from autotune.executor.several_gpus import GpuUse
 from autotune.search import Observer
@@ -191,25 +190,3 @@ def test_gpus_are_refused_before_anything_is_searched(tmp_path: Path, spoil: Spo
     with pytest.raises(UsageError, match=r"gpus=\[7\] names 7"):
         tune_calmly(SHAPES[0], Observer(), gpus=[7])
     assert not (tmp_path / "home").exists()
-
-
-@pytest.mark.parametrize("gpus", ["all", [0], None])
-def test_the_search_that_comes_next_is_compiled_while_another_races(
-    spoil: Spoil, monkeypatch: pytest.MonkeyPatch, gpus: Any
-) -> None:
-    prepared: list[tuple[Any, list[Any]]] = []
-    prepare = CompilePool.prepare
-
-    def note(self: CompilePool, operation: Any, shape: Any, candidates: Any) -> None:
-        prepared.append((shape, list(candidates)))
-        prepare(self, operation, shape, candidates)
-
-    monkeypatch.setattr(CompilePool, "prepare", note)
-    found = tune_calmly(SHAPES, Notes() if gpus else Observer(), gpus=gpus, must_measure=True)
-    assert found.failures == ()
-    shapes = [shape for shape, _ in prepared]
-    assert len(shapes) == len({*shapes})
-    assert {*shapes} <= {*SHAPES}
-    if gpus != "all":
-        assert shapes == SHAPES[1:]
-    assert all(candidates[0].implementation == "ours" for _, candidates in prepared)

@@ -7,8 +7,6 @@ import math
 import os
 import re
 import time
-from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -80,23 +78,10 @@ def _read(path: Path) -> str:
         return ""
 
 
-Prepared = dict[Candidate, Outcome | None]  # None: not compiled yet
-
-
-@dataclass(frozen=True, slots=True)
-class _NextProblem:
-    """A problem that is likely opened next, by its number in the compile server, and what is compiled of it."""
-
-    number: int
-    problem: messages.ProblemReference
-    outcomes: Prepared
-
-
 class CompilePool:
     """Compiles ahead in processes that never touch the GPU; finished outcomes come in any order.
 
-    A compile server that dies or falls silent is replaced, and what was in flight is compiled again. What is prepared
-    of a problem is compiled before it is opened: its candidates are found compiled, or on their way.
+    A compile server that dies or falls silent is replaced, and what was in flight is compiled again.
 
     Args:
         device: what is compiled for; None where it is not known yet, and ``use`` names it before a problem is opened.
@@ -112,9 +97,6 @@ class CompilePool:
         self._problem: messages.ProblemReference | None = None
         self._number = 0
         self._in_flight: dict[Candidate, bool] = {}  # in order; True: for every output
-        self._ready: deque[Outcome] = deque()  # in flight, and compiled before they were submitted
-        self._prepared: Prepared = {}  # of the open problem, not submitted yet
-        self._next: _NextProblem | None = None
         self._deaths = 0
         self._deadline = math.inf
         self._child = self._start()
@@ -128,58 +110,28 @@ class CompilePool:
             self._send(messages.UseDevice(device))
 
     def open(self, operation: Operation[Any], shape: Shape) -> None:
-        """Turn to another problem; compiles of the last one are stopped, and of one that was prepared in vain."""
+        """Turn to another problem; compiles of the last one are stopped."""
         self._problem = refer_to_problem(operation, shape)
-        if self._next is None or self._next.problem != self._problem:
-            self._forget_next()
-            self.stop()
-        else:
-            self._drop()
-            self._number, self._prepared, self._next = self._next.number, self._next.outcomes, None
-
-    def prepare(self, operation: Operation[Any], shape: Shape, candidates: Iterable[Candidate]) -> None:
-        """Compile candidates of the problem that is likely opened next, beside what is in flight."""
-        self._forget_next()
-        self._next = _NextProblem(next(self._numbers), refer_to_problem(operation, shape), dict.fromkeys(candidates))
-        self._send(messages.OpenProblem(self._next.number, self._next.problem))
-        for candidate in self._next.outcomes:
-            self._send(messages.Compile(self._next.number, candidate))
+        self.stop()
 
     def submit(self, candidate: Candidate, *, every_output: bool = False) -> None:
-        """Queue one candidate: the binaries for its first output, or, once ``stop`` was called, for all of them."""
-        assert not (every_output and self._prepared), "an answer could be of either"
+        """Queue one candidate: the binaries for its first output, or for all of them."""
         if not self._in_flight:
             self._extend_deadline()
         self._in_flight[candidate] = every_output
-        if candidate not in self._prepared:
-            self._send(messages.Compile(self._number, candidate, every_output))
-        elif (outcome := self._prepared.pop(candidate)) is not None:
-            self._ready.append(outcome)
+        self._send(messages.Compile(self._number, candidate, every_output))
 
     def stop(self) -> None:
         """Drop what was submitted and not received; the problem stays open."""
-        self._drop()
+        self._in_flight.clear()
+        if self._number:
+            self._send(messages.StopCompiling(self._number))
         self._number = next(self._numbers)
         assert self._problem is not None
         self._send(messages.OpenProblem(self._number, self._problem))
 
-    def _drop(self) -> None:
-        """Forget what was submitted or prepared of the open problem."""
-        self._in_flight.clear()
-        self._ready.clear()
-        self._prepared = {}
-        if self._number:
-            self._send(messages.StopCompiling(self._number))
-
-    def _forget_next(self) -> None:
-        if self._next is not None:
-            self._send(messages.StopCompiling(self._next.number))
-            self._next = None
-
     def receive(self, timeout: float) -> Outcome | None:
         """Return the next finished compile of the open problem, or None after that many seconds."""
-        if self._ready:
-            return self._received(self._ready.popleft())
         until = time.monotonic() + timeout
         while True:
             try:
@@ -199,30 +151,12 @@ class CompilePool:
             if isinstance(answer, messages.MachineFault):
                 if self._in_flight and answer.number in (None, self._number):
                     raise self._failure(answer.reason)
-                if answer.number in (None, self._number):
-                    self._prepared = {}  # met again where it is submitted
-                if self._next is not None and answer.number in (None, self._next.number):
-                    self._next = None
                 continue
-            if isinstance(answer, messages.Compiled) and not self._keep_prepared(answer):
-                return self._received(answer.outcome)
-
-    def _received(self, outcome: Outcome) -> Outcome:
-        self._in_flight.pop(outcome.candidate, None)
-        self._deaths = 0
-        self._extend_deadline()
-        return outcome
-
-    def _keep_prepared(self, answer: messages.Compiled) -> bool:
-        """Keep an outcome for later; False for one that is waited for."""
-        candidate = answer.outcome.candidate
-        if answer.number == self._number:
-            if candidate not in self._prepared:
-                return False
-            self._prepared[candidate] = answer.outcome
-        elif self._next is not None and answer.number == self._next.number:
-            self._next.outcomes[candidate] = answer.outcome
-        return True
+            if isinstance(answer, messages.Compiled) and answer.number == self._number:
+                self._in_flight.pop(answer.outcome.candidate, None)
+                self._deaths = 0
+                self._extend_deadline()
+                return answer.outcome
 
     @property
     def in_flight(self) -> int:
@@ -237,17 +171,16 @@ class CompilePool:
 
     @property
     def has_message(self) -> bool:
-        return bool(self._ready) or self._child.has_message
+        return self._child.has_message
 
     def fileno(self) -> int:
         return self._child.fileno()
 
     def close(self) -> None:
         """End the server and its compilers, or leave a shared one and what was submitted; safe to call twice."""
-        if self._server is not None:
-            self._forget_next()
-            if self._in_flight or self._prepared:
-                self._drop()
+        if self._server is not None and self._in_flight:
+            self._in_flight.clear()
+            self._send(messages.StopCompiling(self._number))
         self._child.close()
 
     def _start(self) -> Child | Line:
@@ -272,8 +205,7 @@ class CompilePool:
         self._deadline = time.monotonic() + self._patience
 
     def _restart(self, reason: str) -> None:
-        """Start the server again with what it had, but for what was prepared; give up when that helps nothing."""
-        self._prepared, self._next = {}, None
+        """Start the server again with what it had; give up when that helps nothing."""
         self._deaths += 1
         if self._deaths > MAX_DEATHS:
             raise self._failure(reason)

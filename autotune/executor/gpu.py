@@ -24,7 +24,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from autotune import platforms
@@ -39,7 +39,7 @@ from autotune.executor.screener import Screener
 from autotune.executor.settings import Settings
 from autotune.executor.twins import Twins
 from autotune.operation import Operation
-from autotune.registry import get_implementation, implementations_of
+from autotune.registry import get_implementation
 from autotune.shape import Shape
 from autotune.trial import Candidate, Outcome, Status, Toolchain
 
@@ -47,10 +47,6 @@ SHARED_GPU: Final = (
     "the GPU is shared with this process, which holds a CUDA context: times may be disturbed, and memory is short by "
     "what it holds; measure from a process that has not used the GPU"
 )
-
-
-Upcoming = tuple[Operation[Any], Shape, Sequence[Candidate]]  # a problem, and what is tried of it first
-FindNext = Callable[[], Upcoming | None]
 
 
 class GpuExecutor:
@@ -105,7 +101,6 @@ class GpuExecutor:
         self._lent: list[Screener] = []  # not yet among those that screen
         self._problem: tuple[Operation[Any], Shape] | None = None  # while it is screened
         self._twins = Twins()
-        self._find_next: FindNext | None = None
         self._reached: dict[str, float] = {}
 
     @property
@@ -147,13 +142,6 @@ class GpuExecutor:
         self._workers.open(operation, shape)
         with self._lending:
             self._problem = operation, shape
-
-    def expect(self, find_next: FindNext) -> None:
-        """Have the next race call this, and compile the candidates that it returns while the GPU is busy.
-
-        They are of the problem that is opened after this one, if any.
-        """
-        self._find_next = find_next
 
     def lend(self, screener: Screener, on_return: Callable[[AutotuneError | None], None]) -> bool:
         """Let a screener of the same kind screen too, until it is returned; False if nothing is screened now.
@@ -249,26 +237,13 @@ class GpuExecutor:
         self._workers.close()
 
     def _compile_every_output(self, candidates: list[Candidate]) -> list[Outcome]:
-        """Compile the binaries that compute all outputs, in parallel; returns verdicts on those that this refuses.
-
-        What comes after the race is compiled behind them.
-        """
+        """Compile the binaries that compute all outputs, in parallel; returns verdicts on those that this refuses."""
         for candidate in filter(self._compiles_ahead, candidates):
             self._pool.submit(candidate, every_output=True)
-        self._prepare_next()
         found: list[Outcome] = []
         while self._pool.in_flight:
             found += filter(None, [self._pool.receive(math.inf)])
         return [outcome for outcome in found if outcome.status is not Status.OK]
-
-    def _prepare_next(self) -> None:
-        find, self._find_next = self._find_next, None
-        with contextlib.suppress(AutotuneError):  # met again by its search
-            if find is not None and (found := find()) is not None:
-                operation, shape, candidates = found
-                names = {each.name for each in implementations_of(operation.name) if each.compiles_ahead}
-                ahead = [each for each in candidates if each.implementation in names]
-                self._pool.prepare(operation, shape, ahead[: self.capacity])
 
     def _compiles_ahead(self, candidate: Candidate) -> bool:
         """Return True if the pool compiles a candidate; the worker that measures it otherwise."""
@@ -331,7 +306,7 @@ class GpuExecutor:
 
     def _next_compiled(self) -> Outcome | None:
         """Return a candidate that did not compile, if one is known; one that did waits for the worker."""
-        outcome = self._pool.receive(0.0) if self._pool.in_flight or self._pool.has_message else None
+        outcome = self._pool.receive(0.0) if self._pool.in_flight else None
         if outcome is not None and outcome.status is Status.OK:
             self._reached.setdefault("first_compiled", time.monotonic())
             self._compiled.append(outcome)

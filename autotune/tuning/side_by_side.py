@@ -36,9 +36,8 @@ from autotune.tuning.workloads import Answer
 LOOK_SECONDS: Final = 0.2  # between two looks of a waiting GPU for something to do
 
 Event = Callable[[], object]
-Following = Callable[[], Answer | None]  # the search that comes next on this GPU, if it is asked
-# Searches an answer on a GPU, telling an observer; True for the first on that GPU.
-SearchOne = Callable[[GpuExecutor, Answer, Observer, bool, Following], None]
+# Searches an answer on a GPU, telling an observer; the last argument is True for the first on that GPU.
+SearchOne = Callable[[GpuExecutor, Answer, Observer, bool], None]
 
 
 @dataclass
@@ -56,7 +55,6 @@ class SideBySide:
     observer: Observer
     _left: deque[Answer] = field(default_factory=deque)
     _running: dict[int, Answer] = field(default_factory=dict)
-    _reserved: dict[int, Answer] = field(default_factory=dict)  # by GPUs that still search another
     _refused: set[tuple[int, tuple[object, ...]]] = field(default_factory=set)  # GPUs that cannot open a problem
     _changed: threading.Condition = field(default_factory=threading.Condition)  # of what stands above
     _events: "SimpleQueue[Event | None]" = field(default_factory=SimpleQueue)  # None: a thread has ended
@@ -124,29 +122,15 @@ class SideBySide:
 
     def _take(self, index: int) -> Answer | None:
         with self._changed:
-            if index in self._reserved:
-                answer = self._reserved.pop(index)
-            elif self._left:
-                answer = self._left.popleft()
-            elif self._reserved:
-                _, answer = self._reserved.popitem()
-            else:
-                return None
-            self._running[index] = answer
-            return answer
-
-    def _reserve(self, index: int) -> Answer | None:
-        """Return the search that a GPU does next, unless another without one takes it first."""
-        with self._changed:
-            if index not in self._reserved and self._left:
-                self._reserved[index] = self._left.popleft()
-            return self._reserved.get(index)
+            if self._left:
+                self._running[index] = self._left.popleft()
+            return self._running.get(index)
 
     def _search(self, index: int, answer: Answer, posting: Observer, is_first: bool) -> None:
         """Search an answer; one that the GPU leaves unfinished goes to another, which continues with its trials."""
         executor, is_finished = self.gpus.executors[index], True
         try:
-            self.search(executor, answer, posting, is_first, partial(self._reserve, index))
+            self.search(executor, answer, posting, is_first)
         except UnusableGpuError:
             is_finished = False
             raise
@@ -155,14 +139,14 @@ class SideBySide:
             with self._changed:
                 del self._running[index]
                 if not is_finished:
-                    self._left.extendleft(filter(None, (self._reserved.pop(index, None), answer)))
+                    self._left.appendleft(answer)
                 self._changed.notify_all()
 
     def _help(self, index: int) -> bool:
         """Screen for another's search, or wait until there is one or a search is left; False once all is done."""
         returned: SimpleQueue[AutotuneError | None] = SimpleQueue()
         with self._changed:
-            if self._left or self._reserved:
+            if self._left:
                 return True
             if not self._running:
                 return False
@@ -180,7 +164,7 @@ class SideBySide:
                     self._refused.add((index, answer.key))
                 return True
         with self._changed:
-            if not (self._left or self._reserved):
+            if not self._left:
                 self._changed.wait(LOOK_SECONDS)
         return True
 

@@ -4,15 +4,13 @@ import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
-from autotune.dispatch import reload
+from autotune.dispatch import default_config, reload
 from autotune.errors import AutotuneError, SearchError, TableError, UnknownNameError, UsageError, require_text
 from autotune.executor import Executor
-from autotune.executor.gpu import GpuExecutor, Upcoming
 from autotune.executor.head_start import HeadStart
 from autotune.executor.select import Settings, open_executor, open_gpu, open_replay
 from autotune.executor.settings import GpuNames
@@ -35,9 +33,9 @@ from autotune.search.sweeps import ship_sweep
 from autotune.shape import Shape
 from autotune.table import Store, home, table_schema
 from autotune.trial import PriorPick
-from autotune.tuning.beginnings import find_beginnings, find_served, first_candidates
+from autotune.tuning.beginnings import find_heuristics, find_neighbours, find_served
 from autotune.tuning.refusals import check_numbers, read_names, why_unwritable
-from autotune.tuning.side_by_side import Following, SideBySide
+from autotune.tuning.side_by_side import SideBySide
 from autotune.tuning.tuned import TunedShape, Tuning
 from autotune.tuning.workloads import Answer, find_answers, take_turns
 
@@ -207,7 +205,7 @@ class _Tuner:
             if each.missing is not None:
                 self._fail(each, each.missing)
             else:
-                self._tune(executor, each, started if not self.found else time.monotonic(), partial(self._after, each))
+                self._tune(executor, each, started if not self.found else time.monotonic())
             if self.interrupted:
                 return
 
@@ -215,11 +213,9 @@ class _Tuner:
         """Search them all side by side; ``started`` is when the budget of the first on each GPU began to run."""
         copies: list[_Tuner] = []  # each with the observer of its search; what is found is shared by all
 
-        def search_one(
-            executor: Executor, answer: Answer, observer: Observer, is_first: bool, following: Following
-        ) -> None:
+        def search_one(executor: Executor, answer: Answer, observer: Observer, is_first: bool) -> None:
             copies.append(copy := replace(self, observer=observer))
-            copy._tune(executor, answer, started if is_first else time.monotonic(), following)
+            copy._tune(executor, answer, started if is_first else time.monotonic())
 
         one = next(iter(gpus.executors.values()))
         self._begin(one, answers)
@@ -249,21 +245,8 @@ class _Tuner:
             results.append(replace(self.found.get(each.key, blank), asked=each.asked))
         return Tuning(tuple(results), self.interrupted, self.gpus)
 
-    def _after(self, answer: Answer) -> Answer | None:
-        """Return the answer that is searched after this one, where one is at a time."""
-        left = (each for each in self.answers if each.missing is None and each.key not in self.found)
-        return next((each for each in left if each.key != answer.key), None)
-
-    def _begin_following(self, device: Device, following: Following) -> Upcoming | None:
-        """Return what the search that comes next is known to begin with."""
-        if (answer := following()) is None:
-            return None
-        return answer.operation, answer.shape, first_candidates(answer, device, self.served.get(answer.key))
-
-    def _tune(self, executor: Executor, answer: Answer, started: float, following: Following) -> None:
+    def _tune(self, executor: Executor, answer: Answer, started: float) -> None:
         """Search one shape; ``started`` is when its budget began to run."""
-        if isinstance(executor, GpuExecutor):
-            executor.expect(partial(self._begin_following, executor.device, following))
         try:
             result = self._search(executor, answer, started)
         except SearchError as error:
@@ -297,19 +280,21 @@ class _Tuner:
                 self._fail(answer, error)
 
     def _search(self, executor: Executor, answer: Answer, started: float) -> SearchResult:
-        begin = find_beginnings(answer, executor.device, measures=executor.name == "gpu")
+        shape, chosen, device = answer.shape, answer.implementations, executor.device
+        measures = executor.name == "gpu"  # a replay that began with the shipped winner would show nothing
+        defaults = {each.name: default_config(each, shape, device) for each in chosen if measures}
         return search(
             answer.operation,
-            answer.shape,
+            shape,
             executor,
             self.store,
             limits=self.limits,
-            implementations=answer.implementations,
+            implementations=chosen,
             seed=self.seed,
             served=self.served.get(answer.key),
-            neighbours=begin.neighbours,
-            defaults=begin.defaults,
-            heuristics=begin.heuristics,
+            neighbours={each.name: find_neighbours(each, shape, device, measures=measures) for each in chosen},
+            defaults=defaults,
+            heuristics=find_heuristics(chosen, shape, device) if measures else {},
             sampler=self.sampler,
             observer=self.observer,
             started=started,
