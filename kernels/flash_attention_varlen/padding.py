@@ -18,6 +18,13 @@ PACKED: Final = ("seqused_q", "seqused_k", "kv_starts")
 Numbers = Mapping[str, torch.Tensor | None]
 
 
+def refuse_bytes(q: torch.Tensor, numbers: Numbers) -> None:
+    """Refuse queries of one byte an element, which no kernel of a padded batch takes."""
+    if q.element_size() == 1:
+        name = next(name for name, each in numbers.items() if each is not None)
+        raise InputMismatchError(f"{name} is given, and q is {describe(q)}; expected 16 or 32 bits in a padded batch")
+
+
 def check_padding(numbers: Numbers, sequences: int, like: Mapping[str, torch.Tensor]) -> None:
     """Refuse what is no int32 number a sequence, contiguous and where the first tensor of ``like`` is; reads none."""
     given = {name: each for name, each in numbers.items() if each is not None}
