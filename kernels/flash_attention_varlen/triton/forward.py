@@ -36,6 +36,13 @@ class Features(NamedTuple):
     heads_together: bool
 
 
+class Factors(NamedTuple):
+    """What scores are multiplied by, and their cap: with one the scale is over the cap, and without one to base 2."""
+
+    score_scale: Any
+    softcap: Any
+
+
 class Padding(NamedTuple):
     """Pointers to a number a sequence, counted from its first row, or None: how many queries count, and which keys."""
 
@@ -54,7 +61,7 @@ def _block_bounds(bounds, BLOCK_K: tl.constexpr):
 
 @triton.jit
 def _attend(
-    state, q_tile, positions, keys, values, first_key, start, stop, window, score_scale, softcap,
+    state, q_tile, positions, keys, values, first_key, start, stop, window, factors,
     WIDTHS: tl.constexpr, FEATURES: tl.constexpr, BLOCK_K: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Fold the keys ``start <= key < stop`` of a sequence, whose first is a packed row, into a tile's running softmax.
@@ -65,9 +72,9 @@ def _attend(
         row = first_key + key
         k_tile = load_rows(keys, row, BLOCK_K, WIDTHS.k, WIDTHS.padded_k, MASKED, FEATURES.descriptor)
         scores = tl.dot(q_tile, k_tile.T, input_precision=product_precision(k_tile.dtype))
-        factor = score_scale
-        if FEATURES.softcap:  # score_scale is scale / softcap here; the capped scores are taken to base 2 below
-            scores = cap_scores(scores * score_scale, softcap, FEATURES.precise)
+        factor = factors.score_scale
+        if FEATURES.softcap:  # the capped scores are taken to base 2 below
+            scores = cap_scores(scores * factors.score_scale, factors.softcap, FEATURES.precise)
             factor = LOG2_E
         columns = key + tl.arange(0, BLOCK_K)
         present = first_key + columns < keys.length
@@ -86,7 +93,7 @@ def _attend(
 
 @triton.jit
 def _compute_rows(
-    q_tile, positions, keys, values, first_key, bounds, window, score_scale, softcap,
+    q_tile, positions, keys, values, first_key, bounds, window, factors,
     TILE: tl.constexpr, WIDTHS: tl.constexpr, FEATURES: tl.constexpr,
 ):  # fmt: skip
     """Return the softmax of a tile's rows over the keys within ``bounds``."""
@@ -95,17 +102,17 @@ def _compute_rows(
         # Keys that enter the window of some rows only.
         state = _attend(
             state, q_tile, positions, keys, values, first_key, bounds.low, bounds.full_low, window,
-            score_scale, softcap, WIDTHS, FEATURES, TILE.keys, True,
+            factors, WIDTHS, FEATURES, TILE.keys, True,
         )  # fmt: skip
     # Keys that every row sees: no mask.
     state = _attend(
         state, q_tile, positions, keys, values, first_key, bounds.full_low, bounds.full_high, window,
-        score_scale, softcap, WIDTHS, FEATURES, TILE.keys, False,
+        factors, WIDTHS, FEATURES, TILE.keys, False,
     )  # fmt: skip
     # Keys on the diagonal, at the window's far edge, or in the last partial block.
     return _attend(
         state, q_tile, positions, keys, values, first_key, bounds.full_high, bounds.high, window,
-        score_scale, softcap, WIDTHS, FEATURES, TILE.keys, True,
+        factors, WIDTHS, FEATURES, TILE.keys, True,
     )  # fmt: skip
 
 
@@ -124,7 +131,7 @@ _INTEGERS = ["cu_seqlens_q", "cu_seqlens_k"]
 @triton.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=[*_INTEGERS, *_NUMBERS])
 def flash_attention_varlen_forward(
     q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, padding, outputs, q_strides, k_strides, v_strides,
-    tokens, key_tokens, batch, kv_heads, window, score_scale, softcap,
+    tokens, key_tokens, batch, kv_heads, window, factors,
     TILE: tl.constexpr, WIDTHS: tl.constexpr, FEATURES: tl.constexpr,
 ):  # fmt: skip
     """Compute one tile a program: ``q [T, H, D]``, ``out [T, H, D_v]``, ``log_sum_exp`` fp32 ``[T, H]``.
@@ -183,7 +190,7 @@ def flash_attention_varlen_forward(
     values = Head(v, v_strides, entry, kv_head, first_key + length)
     state = _compute_rows(
         q_tile, diagonal + queries, keys, values, first_key, _block_bounds(bounds, TILE.keys),
-        window, score_scale, softcap, TILE, WIDTHS, FEATURES,
+        window, factors, TILE, WIDTHS, FEATURES,
     )  # fmt: skip
     if padding.q_lens is not None:
         state = _empty_rows(state, is_used)

@@ -7,6 +7,7 @@ import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from autotune.kernels.flash_attention_varlen.triton.forward import (
+    Factors,
     Features,
     Padding,
     flash_attention_varlen_forward,
@@ -65,8 +66,7 @@ def launch(
         *(Strides(tensor.stride(0) if tensor.ndim == 4 else 0, *tensor.stride()[-3:-1]) for tensor in (q, k, v)),
         # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
         *(tokens, key_tokens, batch, kv_heads, min(window or 0, tokens + key_tokens)),
-        scale / softcap if softcap else scale * LOG2_E,
-        softcap or 0.0,
+        Factors(scale / softcap if softcap else scale * LOG2_E, softcap or 0.0),
         tile,
         widths,
         Features(
