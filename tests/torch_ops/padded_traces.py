@@ -12,9 +12,7 @@ LENS = ((9, 4), (7, 9), (2, 0))  # of queries, of keys, and where those begin
 
 def numbers(device: str = "cpu") -> dict[str, torch.Tensor]:
     names = ("q_lens", "kv_lens", "kv_starts")
-    return {
-        name: torch.tensor(each, dtype=torch.int32, device=device) for name, each in zip(names, LENS, strict=True)
-    }
+    return {name: torch.tensor(each, dtype=torch.int32, device=device) for name, each in zip(names, LENS, strict=True)}
 
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: dict[str, torch.Tensor]) -> Any:
@@ -56,7 +54,9 @@ def mapped_failure() -> str | None:
             found = torch.vmap(attend, (0, 0, 0, place))(q, k, v, mapped)
             for index in range(2):
                 own = given if place is None else {name: each[index] for name, each in mapped.items()}
-                if not all(map(torch.equal, (each[index] for each in found), attend(q[index], k[index], v[index], own))):
+                if not all(
+                    map(torch.equal, (each[index] for each in found), attend(q[index], k[index], v[index], own))
+                ):
                     return f"mapped along {place}: problem {index} differs"
     return None
 

@@ -42,7 +42,10 @@ def test_without_values_results_have_their_sizes() -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "number": ({"kv_lens": torch.zeros(3, dtype=torch.int32, device="meta")}, r"kv_lens is \(3,\) int32; expected \(2,"),
+    "number": (
+        {"kv_lens": torch.zeros(3, dtype=torch.int32, device="meta")},
+        r"kv_lens is \(3,\) int32; expected \(2,",
+    ),
     "type": ({"kv_starts": torch.zeros(2, device="meta")}, r"kv_starts is \(2,\) float32; expected \(2,\) int32"),
     "place": ({"q_lens": torch.zeros(2, dtype=torch.int32)}, "q is on meta, q_lens on cpu; expected one device"),
     "keys": ({**padded_traces.numbers("meta"), "v": META["v"][:, :8]}, "k has 9 keys and v 8 values"),

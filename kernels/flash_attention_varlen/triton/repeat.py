@@ -33,7 +33,9 @@ class RepeatedVarlen:
         loaded = [k, v]
         if self._descriptors is not None:
             loaded = list(self._descriptors.of(inputs[1:3], tuple(loaded)))
-        self._relaunch(self._stream_of(self.device), (q, *loaded, q_offsets, kv_offsets, sinks, tuple(padding), outputs))
+        self._relaunch(
+            self._stream_of(self.device), (q, *loaded, q_offsets, kv_offsets, sinks, tuple(padding), outputs)
+        )
         return found if lse is None else (found, lse)
 
 

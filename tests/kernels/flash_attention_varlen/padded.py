@@ -69,7 +69,7 @@ def draw(case: PaddedCase, device: str) -> dict[str, Any]:
         name: torch.randn(shape.batch, heads, rows, width, generator=generator).transpose(1, 2)
         for name, (rows, heads, width) in sizes.items()
     }
-    given |= {name: None for name in NAMES}
+    given |= dict.fromkeys(NAMES)
     for name, values in zip(NAMES, case.numbers, strict=True):
         if values is not None:
             given[name] = torch.tensor(values, dtype=torch.int32)
@@ -99,7 +99,8 @@ def padded_truth(
     kept = {name: counts(given[name], given["kv_starts"], given["kv_lens"]) for name in ("k", "v")}
     kept["q"] = counts(given["q"], None, given["q_lens"])
     q, k, v = (
-        given[name].to(dtype).masked_fill(~kept[name][:, :, None, None], 0.0).transpose(1, 2) for name in ("q", "k", "v")
+        given[name].to(dtype).masked_fill(~kept[name][:, :, None, None], 0.0).transpose(1, 2)
+        for name in ("q", "k", "v")
     )
     group = q.shape[1] // k.shape[1]
     scores = q @ k.repeat_interleave(group, 1).mT * q.shape[3] ** -0.5
@@ -121,29 +122,35 @@ def padded_truth(
     return out, lse
 
 
-def padded_failure(name: str, device: str, fields: dict[str, Any] | None = None, kernel: Kernel = KERNEL) -> str | None:
-    """Run a case in every order: the truth, and the same bits in each."""
-    case = CASES[name]
-    case = PaddedCase(case.rows, case.numbers, case.fields | (fields or {}))
+def padded_failure(
+    case: PaddedCase, device: str, orders: Sequence[tuple[str, str, str]] = ORDERS, kernel: Kernel = KERNEL
+) -> str | None:
+    """Run a case in these orders: the truth, and the same bits in each."""
     shape, given = shape_of(case), draw(case, device)
     softcap = 2.0 if shape.softcap else None
     features: dict[str, Any] = {"causal": shape.causal, "window": shape.window, "softcap": softcap}
     expected = padded_truth(given, torch.float64, **features)
+    numbers = dict(zip(OF_KERNEL, (given[each] for each in NAMES), strict=True))
+    options = {"sinks": given["sinks"], "softcap": softcap, "return_lse": True}
     first: tuple[torch.Tensor, ...] | None = None
-    for order in ORDERS:
+    for order in orders:
         call = kernel.bind(config_of(*order), shape)
-        numbers = dict(zip(OF_KERNEL, (given[each] for each in NAMES), strict=True))
-        options = {"sinks": given["sinks"], "softcap": softcap, "return_lse": True}
         found = call(given["q"], given["k"], given["v"], None, None, **numbers, **options)
         for index, (one, true) in enumerate(zip(found, expected, strict=True)):
             rounded = padded_truth(given, one.dtype, **features)[index]
             limit = error_limit(true, rounded, one.dtype, **({"units": STATISTIC_UNITS} if index else {}))
-            if (problem := compare(one, true, limit)) is not None:
+            if (problem := compare(one, true, limit + (slack(given["q"], softcap) if index else 0.0))) is not None:
                 return f"{order}, output {index}: {problem}"
         first = first or found
         if not all(torch.equal(*pair) for pair in zip(first, found, strict=True)):
             return f"{order}: other bits than in the first order"
     return None
+
+
+def slack(q: torch.Tensor, softcap: float | None) -> float:
+    """As of packed sequences in the contract: tanh is as exact as its cap, a score as its partial sums are large."""
+    eps, largest = torch.finfo(torch.float32).eps, q.float().nan_to_num(0.0).norm(dim=-1).max().item()
+    return float(2 * eps * (softcap or 0.0) + eps * q.shape[3] ** -0.5 * largest**2)
 
 
 USED: Final = (((20, 40), (20, 33)), ((40, 20), (17, 20)), ((9, 9), (0, 9)), ((30, 30), (30, 0)), ((33, 33), (32, 31)))

@@ -1,6 +1,6 @@
 """Numbers of padded batches, and of packed sequences of which not all rows count; the bugs that they must catch."""
 
-
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,11 +10,13 @@ import torch
 from autotune.errors import InputMismatchError, NotDifferentiableError
 from autotune.kernels.flash_attention_varlen.triton import KERNEL
 from autotune.varlen_shape import VarlenShape
+from tests.contract.covering import Row, Rules, cover
 from tests.contract.interpreting import interpret
 from tests.contract.planting import Mutant, load_copy
-from tests.kernels.flash_attention_varlen.numerics import CONFIG
+from tests.kernels.flash_attention_varlen.numerics import CONFIG, ORDERS
 from tests.kernels.flash_attention_varlen.padded import (
     CASES,
+    PaddedCase,
     graph_failure,
     hostile_failure,
     padded_failure,
@@ -22,12 +24,35 @@ from tests.kernels.flash_attention_varlen.padded import (
 )
 
 QUICK: Final = ("both",)
+FACTORS: Final[dict[str, tuple[Any, ...]]] = {
+    "dtype": ("float16", "float32"),
+    "head_dims": ((16, 16), (40, 24), (64, 64), (80, 80), (128, 128)),
+    "mask": ((False, None), (True, None), (False, 9), (True, 9)),
+    "softcap": (False, True),
+    "sinks": (False, True),
+    "heads": ((2, 2), (6, 2), (5, 1)),
+    "padding": ("right", "left", "both", "queries", "chunk", "more queries than keys", "one query"),
+    "order": ORDERS,
+}
+ROWS: Final = cover(FACTORS, Rules(score=lambda found, row: found))
+
+
+def case_of(row: Row) -> PaddedCase:
+    fields = dict(zip(("head_dim", "head_dim_v"), row["head_dims"], strict=True))
+    fields |= zip(("causal", "window"), row["mask"], strict=True)
+    fields |= zip(("heads", "kv_heads"), row["heads"], strict=True)
+    return replace(CASES[row["padding"]], fields=fields | {name: row[name] for name in ("dtype", "softcap", "sinks")})
+
+
+def id_of(row: Row) -> str:
+    return "-".join(str(value) for value in row.values()).replace(" ", "")
+
+
 FIELDS: Final[dict[str, dict[str, Any]]] = {
     "causal": {},
     "full": {"causal": False, "window": 9},
     "float32": {"dtype": "float32"},
 }
-each_case = pytest.mark.parametrize("name", CASES)
 each_field = pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS)
 
 
@@ -35,14 +60,29 @@ each_field = pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS)
     "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in CASES]
 )
 def test_interpreted_padding_is_hidden(name: str) -> None:
-    assert interpret(padded_failure, name, "cpu") is None
+    assert interpret(padded_failure, CASES[name], "cpu") is None
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@each_case
+@pytest.mark.parametrize("name", CASES)
 def test_gpu_padding_is_hidden(name: str, dtype: str) -> None:
-    assert padded_failure(name, "cuda", {"dtype": dtype} | CASES[name].fields) is None
+    case = CASES[name]
+    assert padded_failure(replace(case, fields={"dtype": dtype} | case.fields), "cuda") is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS, ids=id_of)
+def test_interpreted_pairs_of_features_and_padding(row: Row) -> None:
+    assert interpret(padded_failure, case_of(row), "cpu", (row["order"],)) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+@pytest.mark.parametrize("row", ROWS, ids=id_of)
+def test_gpu_pairs_of_features_and_padding(row: Row, half: str) -> None:
+    row = row | {"dtype": half if row["dtype"] == "float16" else row["dtype"]}
+    assert padded_failure(case_of(row), "cuda", (row["order"],)) is None
 
 
 @pytest.mark.slow
@@ -93,7 +133,7 @@ MUTANTS: Final = (
 
 def mutant_failure(mutant: Mutant | None, gate: str, folder: Path, device: str) -> str | None:
     kernel = load_copy("flash_attention_varlen", "triton", mutant, folder)
-    return used_failure({}, device, kernel) if gate == "used" else padded_failure(gate, device, kernel=kernel)
+    return used_failure({}, device, kernel) if gate == "used" else padded_failure(CASES[gate], device, kernel=kernel)
 
 
 @pytest.mark.slow
@@ -131,7 +171,10 @@ BAD: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "list": ({"kv_starts": [0, 0]}, "kv_starts is a list; expected"),
     "place": ({"seqused_k": ints(3, 4).to("meta")}, "q is on cpu, kv_lens on meta; expected one device"),
     "packed": (OFFSETS | {"seqused_k": ints(3)}, r"seqused_k is \(1,\) int32; expected \(2,\) int32"),
-    "starts of packed": (OFFSETS | {"kv_starts": ints(0, 0)}, "kv_starts is given with packed sequences; expected a pad"),
+    "starts of packed": (
+        OFFSETS | {"kv_starts": ints(0, 0)},
+        "kv_starts is given with packed sequences; expected a pad",
+    ),
 }
 
 
