@@ -59,10 +59,10 @@ def attend(
     window: int | None,
     softcap: float | None,
     scale: float | None,
-    q_lens: "torch.Tensor | None" = None,
-    kv_lens: "torch.Tensor | None" = None,
-    kv_starts: "torch.Tensor | None" = None,
-    check: bool = False,
+    q_lens: "torch.Tensor | None",
+    kv_lens: "torch.Tensor | None",
+    kv_starts: "torch.Tensor | None",
+    check: bool,
     *,
     return_lse: bool,
     out: "torch.Tensor | None",
@@ -76,8 +76,9 @@ def attend(
         refuse_scales(q, scales)
     if q_lens is not None or kv_lens is not None or kv_starts is not None:
         numbers = {"q_lens": q_lens, "kv_lens": kv_lens, "kv_starts": kv_starts}
-        features = {"causal": causal, "window": window, "softcap": softcap, "scale": scale, "check": check}
-        return _attend_padded(q, k, v, numbers, **features, return_lse=return_lse, out=out)
+        return _attend_padded(
+            *(q, k, v, numbers, causal, window, softcap, scale, check), return_lse=return_lse, out=out
+        )
     if 0 in (q.shape[0], q.shape[1], k.shape[1]):
         return _attend_nothing(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, out=out)
     shape = dense_shape(q, k, v, causal, window, softcap is not None)
@@ -92,12 +93,12 @@ def _attend_padded(
     k: "torch.Tensor",
     v: "torch.Tensor",
     numbers: "dict[str, torch.Tensor | None]",
-    *,
     causal: bool,
     window: int | None,
     softcap: float | None,
     scale: float | None,
     check: bool,
+    *,
     return_lse: bool,
     out: "torch.Tensor | None",
 ) -> Any:

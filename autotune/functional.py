@@ -129,8 +129,13 @@ def attention(
             return_lse=return_lse,
             out=out,
         )
-    features = (causal, window, softcap, scale, q_lens, kv_lens, kv_starts, check)
-    result: Result = attend(q, k, v, *features, return_lse=return_lse, out=out, **scales)
+    # In a row: a starred tuple before ``scales`` leaves their types open.
+    # fmt: off
+    result: Result = attend(
+        q, k, v, causal, window, softcap, scale, q_lens, kv_lens, kv_starts, check,
+        return_lse=return_lse, out=out, **scales,
+    )
+    # fmt: on
     return result
 
 

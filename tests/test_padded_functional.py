@@ -67,7 +67,8 @@ KEYS = VarlenShape(**SIZES, max_seq_q=32, mean_seq_q=32, max_seq_kv=64, mean_seq
 @pytest.mark.parametrize("name", NUMBERS)
 def test_each_number_reaches_a_kernel_of_packed_sequences(name: str, picked: list[Any]) -> None:
     numbers = ints(3, 4, 5)
-    tensors, options = attention(**given(), **{name: numbers}, scale=2.0)
+    found: Any = attention(**given(**{name: numbers}), scale=2.0)
+    tensors, options = found
     assert [each is None for each in tensors] == [False, False, False, True, True]
     expected = dict.fromkeys(OF_KERNEL) | {OF_KERNEL[NUMBERS.index(name)]: numbers}
     assert options == expected | {"scale": 2.0, "softcap": None, "check": False}
@@ -91,8 +92,9 @@ def test_the_logarithm_has_heads_before_queries(picked: list[Any]) -> None:
 
 
 def test_numbers_of_packed_sequences_reach_the_kernel(picked: list[Any]) -> None:
-    numbers = {name: ints(1, 2, 3) for name in ("seqused_q", "seqused_k")}
-    _, options = attention_varlen(**packed(), **numbers)
+    numbers: dict[str, Any] = {name: ints(1, 2, 3) for name in ("seqused_q", "seqused_k")}
+    found: Any = attention_varlen(**packed(**numbers))
+    _, options = found
     assert {name: options[name] for name in numbers} == numbers
 
 

@@ -49,14 +49,15 @@ def _make_results(
 
 def _check_sizes(tensors: dict[str, torch.Tensor], options: Mapping[str, Any], *, is_padded: bool) -> None:
     """Refuse what a kernel of these sizes, all of them known, would refuse."""
+    q, k, v = tensors.values()
     features = (options["causal"], options["window"], options["softcap"] is not None)
     given = {name: options[name] for name in ("scale", "softcap")}
     if is_padded:
         numbers = {name: options[name] for name in PADDED}
-        shape = padded_shape(*tensors.values(), *features, numbers)
+        shape = padded_shape(q, k, v, *features, numbers)
         packed_call.check_fit(shape, tensors, None, numbers, **given)
     else:
-        check_fit(dense_shape(*tensors.values(), *features), *tensors.values(), **given)
+        check_fit(dense_shape(q, k, v, *features), q, k, v, **given)
 
 
 def refuse_quantized(q: object, scales: Mapping[str, Any]) -> None:

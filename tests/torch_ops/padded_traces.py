@@ -10,13 +10,13 @@ from tests.torch_ops.calls import HALF, dense, op_of, untuned
 LENS = ((9, 4), (7, 9), (2, 0))  # of queries, of keys, and where those begin
 
 
-def numbers(device: str = "cpu") -> dict[str, torch.Tensor]:
+def numbers(device: str = "cpu") -> dict[str, Any]:
     names = ("q_lens", "kv_lens", "kv_starts")
     return {name: torch.tensor(each, dtype=torch.int32, device=device) for name, each in zip(names, LENS, strict=True)}
 
 
-def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: dict[str, torch.Tensor]) -> Any:
-    return autotune.attention(q, k, v, causal=True, return_lse=True, **given)
+def attend(given: dict[str, Any], *tensors: torch.Tensor) -> Any:
+    return autotune.attention(*tensors, causal=True, return_lse=True, **given)
 
 
 def opcheck_failure(form: str) -> str | None:
@@ -37,8 +37,8 @@ def compiled_failure(backend: str) -> str | None:
         for batch in (2, 4):
             tensors = dense(9, batch=batch)
             given = {name: each.repeat(batch // 2) for name, each in numbers().items()}
-            expected = attend(*tensors, given)
-            for one, other in zip(call(*tensors, given), expected, strict=True):
+            expected = attend(given, *tensors)
+            for one, other in zip(call(given, *tensors), expected, strict=True):
                 if not torch.equal(one, other) or one.stride() != other.stride():
                     return f"batch of {batch}: compiled it differs"
     return None
@@ -51,11 +51,11 @@ def mapped_failure() -> str | None:
         given = numbers()
         each_its_own = {name: torch.stack([each, each.flip(0)]) for name, each in given.items()}
         for mapped, place in ((given, None), (each_its_own, 0)):
-            found = torch.vmap(attend, (0, 0, 0, place))(q, k, v, mapped)
+            found = torch.vmap(attend, (place, 0, 0, 0))(mapped, q, k, v)
             for index in range(2):
                 own = given if place is None else {name: each[index] for name, each in mapped.items()}
                 if not all(
-                    map(torch.equal, (each[index] for each in found), attend(q[index], k[index], v[index], own))
+                    map(torch.equal, (each[index] for each in found), attend(own, q[index], k[index], v[index]))
                 ):
                     return f"mapped along {place}: problem {index} differs"
     return None
@@ -66,5 +66,5 @@ def autocast_failure() -> str | None:
     with untuned(), torch.no_grad():
         tensors = dense(9)
         with torch.autocast("cpu", dtype=HALF):
-            found = attend(*(each.float() for each in tensors), numbers())
-        return None if all(map(torch.equal, found, attend(*tensors, numbers()))) else "cast it differs"
+            found = attend(numbers(), *(each.float() for each in tensors))
+        return None if all(map(torch.equal, found, attend(numbers(), *tensors))) else "cast it differs"

@@ -36,7 +36,8 @@ def test_autocast_casts_no_number() -> None:
 
 
 def test_without_values_results_have_their_sizes() -> None:
-    out, lse = autotune.attention(**META, **padded_traces.numbers("meta"), return_lse=True)
+    given: dict[str, Any] = META | padded_traces.numbers("meta")
+    out, lse = autotune.attention(**given, return_lse=True)
     assert (out.shape, out.device.type) == ((2, 9, 4, 16), "meta")
     assert (lse.shape, lse.stride(), lse.dtype) == ((2, 4, 9), (36, 1, 4), torch.float32)
 

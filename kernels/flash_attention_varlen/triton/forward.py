@@ -118,7 +118,7 @@ def _compute_rows(
 
 @triton.jit
 def _empty_rows(state, is_kept):
-    """Return the state in which only the rows that are kept have seen keys; of the others nothing is left, NaN either."""
+    """Return the state in which only the rows that are kept have seen keys; of the others no NaN is left."""
     accumulator = tl.where(is_kept[:, None], state.accumulator, 0.0)
     row_max = tl.where(is_kept, state.row_max, float("-inf"))
     return State(accumulator, row_max, tl.where(is_kept, state.row_sum, 0.0))
@@ -137,8 +137,8 @@ def flash_attention_varlen_forward(
     """Compute one tile a program: ``q [T, H, D]``, ``out [T, H, D_v]``, ``log_sum_exp`` fp32 ``[T, H]``.
 
     ``k`` and ``v`` are pointers or tensor descriptors of ``[1, T, H_kv, D]``. Whatever offsets say, a sequence has no
-    more queries than ``tokens`` and no more keys than ``key_tokens``. Of a padded batch, without offsets, every sequence
-    has as many of its own, ``T`` is ``B, S`` above, and ``k`` and ``v`` are of ``[B, S, H_kv, D]``.
+    more queries than ``tokens`` and no more keys than ``key_tokens``. Of a padded batch, which has no offsets, each
+    sequence has as many of its own, ``T`` is ``B, S`` above, and ``k`` and ``v`` are of ``[B, S, H_kv, D]``.
     """
     program = tl.program_id(0)
     queries_of = Sequences(cu_seqlens_q, None, padding.q_lens, tokens, batch)
