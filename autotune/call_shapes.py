@@ -59,6 +59,28 @@ def varlen_shape(
     return _varlen_shape(sizes, (*q.shape[1:], k.shape[1], v.shape[2]), _name(q.dtype), causal, window, features)
 
 
+def padded_shape(
+    q: "torch.Tensor",
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    causal: bool,
+    window: int | None,
+    softcap: bool,
+    numbers: "Mapping[str, torch.Tensor | None]",
+) -> VarlenShape:
+    """Return the shape of a call of ``attention`` over a padded batch, none of whose sizes is 0.
+
+    ``numbers`` say which rows count. They are not read: where any are given, half of the rows do in the mean.
+    """
+    counted = (numbers["q_lens"] is not None, numbers["kv_lens"] is not None or numbers["kv_starts"] is not None)
+    sizes: list[int] = [power_of_two(q.shape[0])]
+    for rows, is_counted in zip((q.shape[1], k.shape[1]), counted, strict=True):
+        bound = power_of_two(rows)
+        sizes += (bound, max(1, bound // 2) if is_counted else bound)
+    heads = (*q.shape[2:], k.shape[2], v.shape[3])
+    return _varlen_shape(tuple(sizes), heads, _name(q.dtype), causal, window, (softcap, False))
+
+
 def decode_shape(
     q: "torch.Tensor",
     k_cache: "torch.Tensor",

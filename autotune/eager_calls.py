@@ -9,7 +9,14 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from autotune.call_shapes import check_dense_ranks, decode_shape, dense_shape, prefill_shape, varlen_shape
+from autotune.call_shapes import (
+    check_dense_ranks,
+    decode_shape,
+    dense_shape,
+    padded_shape,
+    prefill_shape,
+    varlen_shape,
+)
 from autotune.dispatch import pick_for_device
 from autotune.dispatch.events import watch_compiles
 from autotune.errors import InputMismatchError
@@ -52,6 +59,10 @@ def attend(
     window: int | None,
     softcap: float | None,
     scale: float | None,
+    q_lens: "torch.Tensor | None",
+    kv_lens: "torch.Tensor | None",
+    kv_starts: "torch.Tensor | None",
+    check: bool,
     *,
     return_lse: bool,
     out: "torch.Tensor | None",
@@ -63,6 +74,11 @@ def attend(
         from autotune.kernels.flash_attention.scales import refuse_scales
 
         refuse_scales(q, scales)
+    if q_lens is not None or kv_lens is not None or kv_starts is not None:
+        numbers = {"q_lens": q_lens, "kv_lens": kv_lens, "kv_starts": kv_starts}
+        return _attend_padded(
+            *(q, k, v, numbers, causal, window, softcap, scale, check), return_lse=return_lse, out=out
+        )
     if 0 in (q.shape[0], q.shape[1], k.shape[1]):
         return _attend_nothing(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, out=out)
     shape = dense_shape(q, k, v, causal, window, softcap is not None)
@@ -70,6 +86,37 @@ def attend(
     if out is None:  # an implementation of somebody else's need not know of buffers
         return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, **scales)
     return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, out=out, **scales)
+
+
+def _attend_padded(
+    q: "torch.Tensor",
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    numbers: "dict[str, torch.Tensor | None]",
+    causal: bool,
+    window: int | None,
+    softcap: float | None,
+    scale: float | None,
+    check: bool,
+    *,
+    return_lse: bool,
+    out: "torch.Tensor | None",
+) -> Any:
+    """Compute attention over a padded batch, by a kernel of packed sequences; ``numbers`` say which rows count."""
+    from autotune.kernels.flash_attention_varlen.padding import PACKED, check_counts, check_padding, refuse_bytes
+
+    refuse_bytes(q, numbers)
+    if 0 in (q.shape[0], q.shape[1], k.shape[1]):
+        check_padding(numbers, q.shape[0], {"q": q})
+        if check:
+            check_counts(numbers, *([each.shape[1]] * each.shape[0] for each in (q, k)))
+        return _attend_nothing(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, out=out)
+    shape = padded_shape(q, k, v, causal, window, softcap is not None, numbers)
+    kernel = pick_for_device(shape, gpu_of(q), "flash_attention_varlen")
+    options: dict[str, Any] = dict(zip(PACKED, numbers.values(), strict=True))
+    options |= {"scale": scale, "softcap": softcap, "check": check} | ({} if out is None else {"out": out})
+    found = kernel(q, k, v, None, None, return_lse=return_lse, **options)
+    return (found[0], found[1].transpose(1, 2)) if return_lse else found
 
 
 def _attend_nothing(
@@ -109,6 +156,8 @@ def attend_varlen(
     cu_seqlens_q: "torch.Tensor",
     cu_seqlens_k: "torch.Tensor",
     sinks: "torch.Tensor | None",
+    seqused_q: "torch.Tensor | None",
+    seqused_k: "torch.Tensor | None",
     max_seqlen_q: int,
     max_seqlen_k: int,
     causal: bool,
@@ -130,8 +179,8 @@ def attend_varlen(
         check_longest("max_seqlen_k", max_seqlen_k, cu_seqlens_k)
     kernel = pick_for_device(shape, gpu_of(q), "flash_attention_varlen")
     options: dict[str, Any] = {"sinks": sinks, "scale": scale, "softcap": softcap, "check": check}
-    if out is not None:
-        options["out"] = out
+    given = {"seqused_q": seqused_q, "seqused_k": seqused_k, "out": out}
+    options |= {name: each for name, each in given.items() if each is not None}
     return kernel(q, k, v, cu_seqlens_q, cu_seqlens_k, return_lse=return_lse, **options)
 
 

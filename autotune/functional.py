@@ -22,9 +22,13 @@ class DenseOptions(TypedDict, total=False):
     softcap: float | None
     scale: float | None
     out: "torch.Tensor | None"
+    q_lens: "torch.Tensor | None"
+    kv_lens: "torch.Tensor | None"
+    kv_starts: "torch.Tensor | None"
     q_scale: "torch.Tensor | float | None"
     k_scale: "torch.Tensor | float | None"
     v_scale: "torch.Tensor | float | None"
+    check: bool
 
 
 @overload
@@ -60,9 +64,13 @@ def attention(
     scale: float | None = None,
     return_lse: bool = False,
     out: "torch.Tensor | None" = None,
+    q_lens: "torch.Tensor | None" = None,
+    kv_lens: "torch.Tensor | None" = None,
+    kv_starts: "torch.Tensor | None" = None,
     q_scale: "torch.Tensor | float | None" = None,
     k_scale: "torch.Tensor | float | None" = None,
     v_scale: "torch.Tensor | float | None" = None,
+    check: bool = False,
 ) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]":
     """Compute softmax attention of ``q [B, S_q, H, D]`` over ``k [B, S_kv, H_kv, D]`` and ``v [B, S_kv, H_kv, D_v]``.
 
@@ -76,9 +84,19 @@ def attention(
         scale: what scores are multiplied by; ``D ** -0.5`` by default.
         return_lse: also return the natural log-sum-exp of the scores, fp32 ``[B, H, S_q]``.
         out: write the output here, ``[B, S_q, H, D_v]`` of the dtype of ``q``, any strides with a unit last one; it
-            shares no memory with the inputs. Of float8_e4m3fn it is bfloat16, or float16.
+            shares no memory with the inputs. Of float8_e4m3fn it is bfloat16, or float16. Of a padded batch it is
+            contiguous.
+        kv_lens, kv_starts: of a padded batch, int32 ``[B]``: of sequence b the keys ``kv_starts[b] <= j < kv_lens[b]``
+            count, padded on the right, the left, or both; from the first, and to the last, by default. Query i sees key
+            j where it would without padding and j counts: with ``causal`` where ``j <= i + S_kv - S_q``, too. The other
+            keys and values are not used, whatever they hold. 16 or 32 bits an element.
+        q_lens: likewise: only the queries ``i < q_lens[b]`` count, and others cost nothing: each gets what a query gets
+            that sees no key. Without it those of padding are computed, too; pass ``q_lens=kv_lens`` in self-attention
+            that is padded on the right.
         q_scale, k_scale, v_scale: of float8_e4m3fn alone, whose elements stand for themselves times this: a positive
             number, or fp32 of one element, ``[H]`` or ``[B, H]``, for ``k`` and ``v`` ``[H_kv]`` or ``[B, H_kv]``.
+        check: also read ``q_lens``, ``kv_lens`` and ``kv_starts``, and refuse numbers out of range, which are otherwise
+            taken for the nearest in it; waits for the GPU.
 
     Returns:
         The output ``[B, S_q, H, D_v]`` in the dtype of ``q``, bfloat16 of float8_e4m3fn, or ``out`` itself where it is
@@ -99,9 +117,25 @@ def attention(
 
         torch_ops.refuse_quantized(q, scales)
         return torch_ops.ATTENTION(
-            *(q, k, v), causal=causal, window=window, softcap=softcap, scale=scale, return_lse=return_lse, out=out
+            *(q, k, v),
+            causal=causal,
+            window=window,
+            softcap=softcap,
+            scale=scale,
+            q_lens=q_lens,
+            kv_lens=kv_lens,
+            kv_starts=kv_starts,
+            check=check,
+            return_lse=return_lse,
+            out=out,
         )
-    result: Result = attend(q, k, v, causal, window, softcap, scale, return_lse=return_lse, out=out, **scales)
+    # In a row: a starred tuple before ``scales`` leaves their types open.
+    # fmt: off
+    result: Result = attend(
+        q, k, v, causal, window, softcap, scale, q_lens, kv_lens, kv_starts, check,
+        return_lse=return_lse, out=out, **scales,
+    )
+    # fmt: on
     return result
 
 

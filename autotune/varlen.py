@@ -17,6 +17,8 @@ class VarlenOptions(TypedDict, total=False):
     window: int | None
     softcap: float | None
     sinks: "torch.Tensor | None"
+    seqused_q: "torch.Tensor | None"
+    seqused_k: "torch.Tensor | None"
     scale: float | None
     out: "torch.Tensor | None"
     check: bool
@@ -74,6 +76,8 @@ def attention_varlen(
     window: int | None = None,
     softcap: float | None = None,
     sinks: "torch.Tensor | None" = None,
+    seqused_q: "torch.Tensor | None" = None,
+    seqused_k: "torch.Tensor | None" = None,
     scale: float | None = None,
     return_lse: bool = False,
     out: "torch.Tensor | None" = None,
@@ -91,16 +95,20 @@ def attention_varlen(
             ``cu_seqlens_q[i + 1]``; there may be none. It begins with 0 and ends with ``T_q``.
         cu_seqlens_k: the same of keys and values; a sequence may have more queries than keys, or no keys.
         max_seqlen_q, max_seqlen_k: the lengths of the longest, for picking the kernel; no number depends on them.
+            Rows that do not count are part of a length here.
         causal: bottom-right aligned in each sequence: its query i sees keys up to ``i + keys - queries``.
         window: see only keys closer than this many positions, one's own included.
         softcap: bound scaled scores by ``softcap * tanh(score / softcap)``.
         sinks: ``[H]``: a logit of each head that adds to the softmax's denominator and has no value.
+        seqused_q, seqused_k: int32 ``[sequences]``: so many of a sequence's first queries count, or of its keys; all by
+            default. The others are not read, and it is as if its offsets ended there: its last query that counts sees
+            its last key that does. A query that does not count gets what one gets that sees no key.
         scale: what scores are multiplied by; ``D ** -0.5`` by default.
         return_lse: also return the natural logarithm of the softmax's denominator, a sink included, fp32 ``[T_q, H]``;
             see ``merge_attention``.
         out: write the output here: contiguous, of the output's sizes and dtype, no memory shared with the inputs.
         check: also read the offsets, and refuse those that fall, end elsewhere, or are of longer sequences than
-            ``max_seqlen_q`` and ``max_seqlen_k``; waits for the GPU.
+            ``max_seqlen_q`` and ``max_seqlen_k``, and likewise numbers beyond a sequence's rows; waits for the GPU.
 
     Returns:
         The output ``[T_q, H, D_v]`` in the dtype of ``q``; a query that sees no key gets 0, and the logarithm -inf or
@@ -121,6 +129,8 @@ def attention_varlen(
         return torch_ops.ATTENTION_VARLEN(
             *(q, k, v, cu_seqlens_q, cu_seqlens_k),
             sinks=sinks,
+            seqused_q=seqused_q,
+            seqused_k=seqused_k,
             max_seqlen_q=max_seqlen_q,
             max_seqlen_k=max_seqlen_k,
             **options,
@@ -128,7 +138,7 @@ def attention_varlen(
             out=out,
         )
     result: Result = attend_varlen(
-        *(q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, max_seqlen_q, max_seqlen_k),
+        *(q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, seqused_q, seqused_k, max_seqlen_q, max_seqlen_k),
         *(causal, window, softcap, scale, check),
         return_lse=return_lse,
         out=out,

@@ -5,17 +5,26 @@ from typing import Any, Final
 
 import torch
 
-from autotune.call_shapes import check_dense_ranks, dense_shape
+from autotune.call_shapes import check_dense_ranks, dense_shape, padded_shape
 from autotune.eager_calls import attend
 from autotune.errors import InputMismatchError
 from autotune.kernels.flash_attention.checks import check_fit
 from autotune.kernels.flash_attention.scales import is_quantized
+from autotune.kernels.flash_attention_varlen import packed_call
+from autotune.kernels.flash_attention_varlen.padding import PADDED
 from autotune.kernels.tensors import check_out, describe
 from autotune.torch_ops.op_family import OpFamily
 from autotune.torch_ops.tensor_op import Arguments, is_known
 
 TENSORS: Final = ("q", "k", "v")
-OPTIONS: Final = {"causal": "bool", "window": "SymInt?", "softcap": "float?", "scale": "float?"}
+OPTIONS: Final = {
+    "causal": "bool",
+    "window": "SymInt?",
+    "softcap": "float?",
+    "scale": "float?",
+    **dict.fromkeys(PADDED, "Tensor?"),
+    "check": "bool",
+}
 
 
 def _make_results(
@@ -23,14 +32,32 @@ def _make_results(
 ) -> Any:
     check_dense_ranks(q, k, v)
     sizes = (*q.shape[:3], v.shape[3])
-    if is_known({"q": q, "k": k, "v": v, **options}) and 0 not in (*sizes, k.shape[1]):
-        softcap, scale = options["softcap"], options["scale"]
-        shape = dense_shape(q, k, v, options["causal"], options["window"], softcap is not None)
-        check_fit(shape, q, k, v, scale=scale, softcap=softcap)
+    tensors: dict[str, torch.Tensor] = {"q": q, "k": k, "v": v}
+    is_padded = any(options[name] is not None for name in PADDED)
+    if is_known(tensors | options) and 0 not in (*sizes, k.shape[1]):
+        _check_sizes(tensors, options, is_padded=is_padded)
         if out is not None:
-            check_out(out, sizes, {"q": q})
+            check_out(out, sizes, {"q": q}, contiguous=is_padded)
     result = q.new_empty(sizes)
-    return (result, q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32)) if return_lse else result
+    if not return_lse:
+        return result
+    batch, queries, heads = sizes[:3]
+    lse_sizes = (batch, queries, heads) if is_padded else (batch, heads, queries)
+    lse = q.new_empty(lse_sizes, dtype=torch.float32)
+    return result, lse.transpose(1, 2) if is_padded else lse
+
+
+def _check_sizes(tensors: dict[str, torch.Tensor], options: Mapping[str, Any], *, is_padded: bool) -> None:
+    """Refuse what a kernel of these sizes, all of them known, would refuse."""
+    q, k, v = tensors.values()
+    features = (options["causal"], options["window"], options["softcap"] is not None)
+    given = {name: options[name] for name in ("scale", "softcap")}
+    if is_padded:
+        numbers = {name: options[name] for name in PADDED}
+        shape = padded_shape(q, k, v, *features, numbers)
+        packed_call.check_fit(shape, tensors, None, numbers, **given)
+    else:
+        check_fit(dense_shape(q, k, v, *features), q, k, v, **given)
 
 
 def refuse_quantized(q: object, scales: Mapping[str, Any]) -> None:
@@ -48,7 +75,7 @@ def _cast(arguments: Arguments, dtype: torch.dtype) -> Arguments:
 def _fold(op: Callable[..., Any], arguments: Arguments, mapped: Mapping[str, int | None], size: int) -> tuple[Any, Any]:
     """Fold the mapped dimension into the batch; what is not mapped is repeated."""
     folded = {}
-    for name in TENSORS:
+    for name in (*TENSORS, *(name for name in PADDED if arguments[name] is not None)):
         tensor, dimension = arguments[name], mapped[name]
         spread = tensor.expand(size, *tensor.shape) if dimension is None else tensor.movedim(dimension, 0)
         folded[name] = spread.flatten(0, 1)

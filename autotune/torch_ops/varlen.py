@@ -13,6 +13,8 @@ from autotune.torch_ops.tensor_op import Arguments, is_known
 
 OPTIONS: Final = {
     "sinks": "Tensor?",
+    "seqused_q": "Tensor?",
+    "seqused_k": "Tensor?",
     "max_seqlen_q": "SymInt",
     "max_seqlen_k": "SymInt",
     "causal": "bool",
@@ -31,7 +33,8 @@ def _make_results(*, return_lse: bool, out: torch.Tensor | None, **given: Any) -
     if is_known(given):
         longest, features = (given["max_seqlen_q"], given["max_seqlen_k"]), (softcap is not None, sinks is not None)
         shape = varlen_shape(*(*tensors.values(), longest, given["causal"], given["window"], features))
-        check_fit(shape, tensors, sinks, scale=given["scale"], softcap=softcap)
+        numbers = {"seqused_q": given["seqused_q"], "seqused_k": given["seqused_k"], "kv_starts": None}
+        check_fit(shape, tensors, sinks, numbers, scale=given["scale"], softcap=softcap)
         if out is not None:
             check_out(out, sizes, {"q": q}, contiguous=True)
     result = q.new_empty(sizes)

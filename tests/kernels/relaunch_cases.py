@@ -425,6 +425,7 @@ def main() -> None:
         "autotune.kernels.flash_attention.triton.kernel.check_device": lambda *given: None,
         "autotune.kernels.flash_attention.gluon_hopper.kernel.check_device": lambda *given: None,
         "autotune.kernels.flash_attention.triton_split_keys.kernel.check_device": lambda *given: None,
+        "autotune.kernels.flash_attention_varlen.triton.kernel.check_device": lambda *given: None,
         "autotune.kernels.paged_cache.paged_kernel.check_device": lambda *given: None,
         "autotune.kernels.known_calls.current_device": lambda: None,  # the index of tensors on the CPU
     }

@@ -153,6 +153,21 @@ def varlen_with(*, loads: str, sinks: torch.Tensor | None = None, **options: Any
     return Problem(varlen.KERNEL.bind(config, shape), draw, options)
 
 
+def padded_with(*, loads: str, **options: Any) -> Problem:
+    """Attend over a padded batch whose heads come before its rows."""
+    sizes: dict[str, Any] = {"batch": 3, "heads": 4, "kv_heads": 2, "max_seq_q": 8, "head_dim": 16, "head_dim_v": 32}
+    shape = VarlenShape(**sizes, max_seq_kv=20, dtype="float16", causal=True)
+    config = Config(**TILES, sequences="longest", order="head", loads=loads)
+    rows = {"q": (3, 4, 8, 16), "k": (3, 2, 20, 16), "v": (3, 2, 20, 32)}
+    lens = {"seqused_q": [8, 5, 0], "seqused_k": [20, 9, 0], "kv_starts": [0, 2, 0]}
+
+    def draw() -> dict[str, torch.Tensor]:
+        drawn = {name: torch.randn(size, dtype=HALF).transpose(1, 2) for name, size in rows.items()}
+        return drawn | {name: torch.tensor(values, dtype=torch.int32) for name, values in lens.items()}
+
+    return Problem(varlen.KERNEL.bind(config, shape), draw, {"cu_seqlens_q": None, "cu_seqlens_k": None} | options)
+
+
 def problems() -> Iterator[Problem]:
     """Yield calls of all kernels, of all forms of arguments that their launches take."""
     heads = torch.zeros(PAGED.heads)
@@ -178,5 +193,7 @@ def problems() -> Iterator[Problem]:
     yield decode_with(FLAT, replace(PAGED, kv_dtype="int8"), k_scale=per_slot, v_scale=per_slot)
     yield varlen_with(loads="pointer", sinks=heads, return_lse=True)
     yield varlen_with(loads="descriptor", scale=0.3)
+    yield padded_with(loads="pointer", return_lse=True)
+    yield padded_with(loads="descriptor", scale=0.3)
     yield prefill_with()
     yield prefill_with(return_lse=True, scale=0.1)

@@ -49,7 +49,7 @@ PREFILL: Final = PAGED | {"cu_seqlens_q": "cu_seqlens_q", "cache": ("k_cache", "
 DENSE: Final = {name: name for name in ("q", "k", "v", *OUTPUTS)}
 SHARES: Final = DENSE | {"partials": (*ROOM, None)}
 COMBINE: Final = {"partials": (*ROOM, None)} | {name: name for name in OUTPUTS}
-VARLEN: Final = {name: name for name in varlen.NAMES} | {"outputs": OUTPUTS}
+VARLEN: Final = {name: name for name in varlen.NAMES[:6]} | {"padding": varlen.NAMES[6:], "outputs": OUTPUTS}
 CASES: Final = {
     "flash_attention": Repeated("flash_attention.repeat", (flash_attention_forward,), (DENSE,), dense.NAMES),
     "flash_attention in Gluon": Repeated(

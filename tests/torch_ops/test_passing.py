@@ -97,6 +97,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # that a kernel gets
     "paged_decode": {**PER_HEAD, **SCALES, **FEATURES, "check": True},
     "paged_prefill": {**PER_HEAD, **FEATURES, "check": True},
 }
+# That ops alone must be given; ``tests.torch_ops.test_padded`` has them.
+ABSENT: dict[str, dict[str, Any]] = {
+    "attention": {"q_lens": None, "kv_lens": None, "kv_starts": None, "check": False},
+    "attention_varlen": {"seqused_q": None, "seqused_k": None, **LONGEST},
+}
 PAGED_FIELDS: dict[str, Any] = {"layout": "HND", "window": 5, "mean_context": 13}
 FIELDS: dict[str, dict[str, Any]] = {  # that are its shape's
     "attention": {"causal": True, "window": 5},
@@ -117,7 +122,7 @@ def test_arguments_keep_their_names(name: str, form: str, through: str, answer: 
     buffer = {"out": torch.empty_like(tensors["q"])} if "_out" in form else {}
     mixed = dict(reversed((tensors | options | fields | buffer).items()))
     if through == "op":
-        op_of(name + form)(**mixed, **(LONGEST if name == "attention_varlen" else {}))
+        op_of(name + form)(**mixed, **ABSENT.get(name, {}))
     else:
         with torch.autocast("cpu", dtype=HALF):
             function(**mixed, return_lse=form.endswith("lse"))

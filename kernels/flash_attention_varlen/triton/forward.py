@@ -1,21 +1,27 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
-"""Attention forward over packed sequences in Triton.
+"""Attention forward over packed sequences, and over those of a padded batch, in Triton.
 
 Algorithm: FlashAttention-2 (Dao, arXiv 2307.08691, algorithm 1) with the softmax in base 2. The query heads of one KV
 head are rows of one tile, so that keys are read once for all of them: row ``i * group + g`` is query i of its head g.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
-from autotune.kernels.flash_attention_varlen.triton.sequence_order import find_longest, find_packed, locate_sequences
+from autotune.kernels.flash_attention_varlen.triton.sequence_order import (
+    Sequences,
+    find_counting,
+    find_longest,
+    find_packed,
+    locate_sequences,
+)
 from autotune.kernels.tiles.masks import Bounds, bound_keys, hide_keys
 from autotune.kernels.tiles.outputs import store_outputs
 from autotune.kernels.tiles.precision import product_precision
 from autotune.kernels.tiles.rows import Head, gather_rows, load_rows, offset
-from autotune.kernels.tiles.softmax import LOG2_E, begin_state, cap_scores, fold_scores, fold_values
+from autotune.kernels.tiles.softmax import LOG2_E, State, begin_state, cap_scores, fold_scores, fold_values
 
 
 class Features(NamedTuple):
@@ -30,6 +36,21 @@ class Features(NamedTuple):
     heads_together: bool
 
 
+class Factors(NamedTuple):
+    """What scores are multiplied by, and their cap: with one the scale is over the cap, and without one to base 2."""
+
+    score_scale: Any
+    softcap: Any
+
+
+class Padding(NamedTuple):
+    """Pointers to a number a sequence, counted from its first row, or None: how many queries count, and which keys."""
+
+    q_lens: Any
+    kv_lens: Any
+    kv_starts: Any
+
+
 @triton.jit
 def _block_bounds(bounds, BLOCK_K: tl.constexpr):
     """Round bounds to blocks of keys: outward where some row sees a key, inward where every row does."""
@@ -40,7 +61,7 @@ def _block_bounds(bounds, BLOCK_K: tl.constexpr):
 
 @triton.jit
 def _attend(
-    state, q_tile, positions, keys, values, first_key, start, stop, window, score_scale, softcap,
+    state, q_tile, positions, keys, values, first_key, start, stop, window, factors,
     WIDTHS: tl.constexpr, FEATURES: tl.constexpr, BLOCK_K: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Fold the keys ``start <= key < stop`` of a sequence, whose first is a packed row, into a tile's running softmax.
@@ -51,9 +72,9 @@ def _attend(
         row = first_key + key
         k_tile = load_rows(keys, row, BLOCK_K, WIDTHS.k, WIDTHS.padded_k, MASKED, FEATURES.descriptor)
         scores = tl.dot(q_tile, k_tile.T, input_precision=product_precision(k_tile.dtype))
-        factor = score_scale
-        if FEATURES.softcap:  # score_scale is scale / softcap here; the capped scores are taken to base 2 below
-            scores = cap_scores(scores * score_scale, softcap, FEATURES.precise)
+        factor = factors.score_scale
+        if FEATURES.softcap:  # the capped scores are taken to base 2 below
+            scores = cap_scores(scores * factors.score_scale, factors.softcap, FEATURES.precise)
             factor = LOG2_E
         columns = key + tl.arange(0, BLOCK_K)
         present = first_key + columns < keys.length
@@ -72,7 +93,7 @@ def _attend(
 
 @triton.jit
 def _compute_rows(
-    q_tile, positions, keys, values, first_key, bounds, window, score_scale, softcap,
+    q_tile, positions, keys, values, first_key, bounds, window, factors,
     TILE: tl.constexpr, WIDTHS: tl.constexpr, FEATURES: tl.constexpr,
 ):  # fmt: skip
     """Return the softmax of a tile's rows over the keys within ``bounds``."""
@@ -81,18 +102,26 @@ def _compute_rows(
         # Keys that enter the window of some rows only.
         state = _attend(
             state, q_tile, positions, keys, values, first_key, bounds.low, bounds.full_low, window,
-            score_scale, softcap, WIDTHS, FEATURES, TILE.keys, True,
+            factors, WIDTHS, FEATURES, TILE.keys, True,
         )  # fmt: skip
     # Keys that every row sees: no mask.
     state = _attend(
         state, q_tile, positions, keys, values, first_key, bounds.full_low, bounds.full_high, window,
-        score_scale, softcap, WIDTHS, FEATURES, TILE.keys, False,
+        factors, WIDTHS, FEATURES, TILE.keys, False,
     )  # fmt: skip
     # Keys on the diagonal, at the window's far edge, or in the last partial block.
     return _attend(
         state, q_tile, positions, keys, values, first_key, bounds.full_high, bounds.high, window,
-        score_scale, softcap, WIDTHS, FEATURES, TILE.keys, True,
+        factors, WIDTHS, FEATURES, TILE.keys, True,
     )  # fmt: skip
+
+
+@triton.jit
+def _empty_rows(state, is_kept):
+    """Return the state in which only the rows that are kept have seen keys; of the others no NaN is left."""
+    accumulator = tl.where(is_kept[:, None], state.accumulator, 0.0)
+    row_max = tl.where(is_kept, state.row_max, float("-inf"))
+    return State(accumulator, row_max, tl.where(is_kept, state.row_sum, 0.0))
 
 
 _NUMBERS = ["tokens", "key_tokens", "batch", "kv_heads", "window"]  # no binary of its own for a number
@@ -101,16 +130,19 @@ _INTEGERS = ["cu_seqlens_q", "cu_seqlens_k"]
 
 @triton.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=[*_INTEGERS, *_NUMBERS])
 def flash_attention_varlen_forward(
-    q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, outputs, q_strides, k_strides, v_strides,
-    tokens, key_tokens, batch, kv_heads, window, score_scale, softcap,
+    q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, padding, outputs, q_strides, k_strides, v_strides,
+    tokens, key_tokens, batch, kv_heads, window, factors,
     TILE: tl.constexpr, WIDTHS: tl.constexpr, FEATURES: tl.constexpr,
 ):  # fmt: skip
     """Compute one tile a program: ``q [T, H, D]``, ``out [T, H, D_v]``, ``log_sum_exp`` fp32 ``[T, H]``.
 
     ``k`` and ``v`` are pointers or tensor descriptors of ``[1, T, H_kv, D]``. Whatever offsets say, a sequence has no
-    more queries than ``tokens`` and no more keys than ``key_tokens``.
+    more queries than ``tokens`` and no more keys than ``key_tokens``. Of a padded batch, which has no offsets, each
+    sequence has as many of its own, ``T`` is ``B, S`` above, and ``k`` and ``v`` are of ``[B, S, H_kv, D]``.
     """
     program = tl.program_id(0)
+    queries_of = Sequences(cu_seqlens_q, None, padding.q_lens, tokens, batch)
+    keys_of = Sequences(cu_seqlens_k, padding.kv_starts, padding.kv_lens, key_tokens, batch)
     if FEATURES.heads_together:
         slot = program // kv_heads
         kv_head = program % kv_heads
@@ -119,33 +151,49 @@ def flash_attention_varlen_forward(
         slot = program % slots
         kv_head = program // slots
     if FEATURES.longest_first:
-        sequence, behind = find_longest(cu_seqlens_q, cu_seqlens_k, batch, tokens, key_tokens, slot, TILE)
+        sequence, behind = find_longest(queries_of, keys_of, slot, TILE)
     else:
-        sequence, behind = find_packed(cu_seqlens_q, batch, tokens, slot, TILE)
-    begin, count = locate_sequences(cu_seqlens_q, sequence, batch, tokens)
-    first_key, length = locate_sequences(cu_seqlens_k, sequence, batch, key_tokens)
+        sequence, behind = find_packed(queries_of, slot, TILE)
+    begin, count = locate_sequences(queries_of, sequence)
+    _, used = find_counting(queries_of, sequence, count)
+    first_key, length = locate_sequences(keys_of, sequence)
+    skipped, length = find_counting(keys_of, sequence, length)
+    first_key += skipped
     # Under a causal mask a sequence's last queries see the most keys: its longest tile starts first.
     first_row = (tl.cdiv(count * TILE.group, TILE.rows) - 1 - behind) * TILE.rows
     if (first_row < 0) | (behind < 0):  # a slot without a tile
         return
 
+    if cu_seqlens_q is None:
+        entry = sequence
+        first_output = offset(sequence, tokens)
+        diagonal = key_tokens - tokens - skipped  # padding moves no query: the batch's last one sees its last key
+    else:
+        entry = 0
+        first_output = begin
+        diagonal = length - used  # the last query sees the last key; negative where queries outnumber keys
     rows = first_row + tl.arange(0, TILE.rows)
     is_row = rows < count * TILE.group
+    is_used = rows < used * TILE.group
     queries = rows // TILE.group
     heads = kv_head * TILE.group + rows % TILE.group
-    diagonal = length - count  # the last query sees the last key; negative where queries outnumber keys
-    last_row = tl.minimum(first_row + TILE.rows, count * TILE.group) - 1
+    if padding.q_lens is not None:
+        length = tl.where(first_row < used * TILE.group, length, 0)  # a tile of padding goes over no keys
+    last_row = tl.minimum(first_row + TILE.rows, used * TILE.group) - 1
     bounds = bound_keys(
         first_row // TILE.group, last_row // TILE.group, diagonal, length, window, FEATURES.causal, FEATURES.window
     )  # fmt: skip
+    origin = q + offset(entry, q_strides.batch)
     q_offsets = offset(begin + queries, q_strides.row) + offset(heads, q_strides.head)
-    q_tile = gather_rows(q, q_offsets, None, is_row, WIDTHS.k, WIDTHS.padded_k)
-    keys = Head(k, k_strides, 0, kv_head, first_key + length)
-    values = Head(v, v_strides, 0, kv_head, first_key + length)
+    q_tile = gather_rows(origin, q_offsets, None, is_used, WIDTHS.k, WIDTHS.padded_k)
+    keys = Head(k, k_strides, entry, kv_head, first_key + length)
+    values = Head(v, v_strides, entry, kv_head, first_key + length)
     state = _compute_rows(
         q_tile, diagonal + queries, keys, values, first_key, _block_bounds(bounds, TILE.keys),
-        window, score_scale, softcap, TILE, WIDTHS, FEATURES,
+        window, factors, TILE, WIDTHS, FEATURES,
     )  # fmt: skip
+    if padding.q_lens is not None:
+        state = _empty_rows(state, is_used)
     store_outputs(
-        outputs, sinks, state, begin + queries, heads, kv_heads, is_row, TILE.group, WIDTHS.v, WIDTHS.padded_v
+        outputs, sinks, state, first_output + queries, heads, kv_heads, is_row, TILE.group, WIDTHS.v, WIDTHS.padded_v
     )  # fmt: skip

@@ -7,7 +7,8 @@ import torch
 
 from autotune.kernels.flash_attention_varlen.inputs import Inputs, empty_inputs
 from autotune.kernels.flash_attention_varlen.packed_call import TENSORS, check_fit, check_lengths
-from autotune.kernels.flash_attention_varlen.triton.forward import flash_attention_varlen_forward
+from autotune.kernels.flash_attention_varlen.padding import PACKED, PADDED
+from autotune.kernels.flash_attention_varlen.triton.forward import Padding, flash_attention_varlen_forward
 from autotune.kernels.flash_attention_varlen.triton.launch import launch
 from autotune.kernels.flash_attention_varlen.triton.repeat import NAMES, repeat_of
 from autotune.kernels.known_calls import KnownCalls, Result
@@ -48,12 +49,15 @@ class BoundVarlen:
         q: torch.Tensor,
         k: torch.Tensor,
         v: torch.Tensor,
-        cu_seqlens_q: torch.Tensor,
-        cu_seqlens_k: torch.Tensor,
+        cu_seqlens_q: torch.Tensor | None,
+        cu_seqlens_k: torch.Tensor | None,
         *,
         scale: float | None = None,
         softcap: float | None = None,
         sinks: torch.Tensor | None = None,
+        seqused_q: torch.Tensor | None = None,
+        seqused_k: torch.Tensor | None = None,
+        kv_starts: torch.Tensor | None = None,
         return_lse: bool = False,
         out: torch.Tensor | None = None,
         check: bool = False,
@@ -65,42 +69,50 @@ class BoundVarlen:
         also reads the offsets, which waits for the GPU. See ``autotune.attention_varlen`` for the rest. A call whose
         signature is known is not checked again.
 
+        Offsets of None are those of a padded batch: ``B, S`` stands for ``T`` in all sizes, ``seqused_q`` and
+        ``seqused_k`` are the ``q_lens`` and ``kv_lens`` of ``autotune.attention``, by whose formula keys are hidden.
+
         Raises:
             InputMismatchError: a tensor or an option does not fit the shape.
             NotDifferentiableError: gradients are required.
         """
         if unknown:
             refuse_options(self.__call__, self._shape, unknown)
-        inputs = (q, k, v, cu_seqlens_q, cu_seqlens_k, sinks)
+        inputs = (q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, seqused_q, seqused_k, kv_starts)
         if check:
             return self._compute(*inputs, scale, softcap, return_lse, out, check=True)
         return self._calls.call(inputs, (scale, softcap, return_lse), out)
 
     def _compute(self, *arguments: Any, check: bool = False) -> Result:
-        *given, sinks, scale, softcap, return_lse, out = arguments
+        *given, sinks, seqused_q, seqused_k, kv_starts, scale, softcap, return_lse, out = arguments
         shape, tensors = self._shape, dict(zip(TENSORS, given, strict=True))
-        check_fit(shape, tensors, sinks, scale=scale, softcap=softcap)
+        if is_padded := tensors["cu_seqlens_q"] is None and tensors["cu_seqlens_k"] is None:
+            tensors = {name: tensors[name] for name in ("q", "k", "v")}
+        padding = Padding(seqused_q, seqused_k, kv_starts)
+        numbers = dict(zip(PADDED if is_padded else PACKED, padding, strict=True))
+        check_fit(shape, tensors, sinks, numbers, scale=scale, softcap=softcap)
         q = tensors["q"]
         check_device(q.device, q.dtype)
         if check:
-            check_lengths(tensors)
+            check_lengths(tensors, numbers)
         if out is None:
-            out = torch.empty((*q.shape[:2], shape.head_dim_v), dtype=q.dtype, device=q.device)
+            out = torch.empty((*q.shape[:-1], shape.head_dim_v), dtype=q.dtype, device=q.device)
         else:
-            check_out(out, (*q.shape[:2], shape.head_dim_v), tensors, contiguous=True)
+            check_out(out, (*q.shape[:-1], shape.head_dim_v), tensors, contiguous=True)
             check_apart(out, tensors | ({} if sinks is None else {"sinks": sinks}))
             torch.autograd.graph.increment_version(out)  # written behind torch's back
-        lse = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device) if return_lse else None
+        lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
         with on_device_of(q):
             if self._options["loads"] == "descriptor":
                 require_context(q.device)
             launch(
-                *(q, tensors["k"], tensors["v"], tensors["cu_seqlens_q"], tensors["cu_seqlens_k"], out, lse),
+                *(*given, out, lse),
                 causal=shape.causal,
                 scale=shape.head_dim**-0.5 if scale is None else scale,
                 window=shape.window,
                 softcap=softcap,
                 sinks=sinks,
+                padding=padding,
                 options=self._options,
             )
         return out if lse is None else (out, lse)

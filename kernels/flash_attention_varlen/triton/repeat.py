@@ -1,4 +1,4 @@
-"""Calls over packed sequences that were checked and launched once, made again with other tensors of one signature."""
+"""Calls over sequences that were checked and launched once, made again with other tensors of one signature."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -8,8 +8,8 @@ import torch
 from autotune.kernels.relaunch import Descriptors, PastLaunch, Relaunch, descriptors_of, relaunch_of, stream_reader
 from autotune.kernels.result_buffers import ResultBuffers
 
-NAMES: Final = ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "sinks")
-VARYING: Final = 7  # of the launch's arguments; constants follow
+NAMES: Final = ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "sinks", "seqused_q", "seqused_k", "kv_starts")
+VARYING: Final = 8  # of the launch's arguments; constants follow
 
 
 class RepeatedVarlen:
@@ -29,10 +29,13 @@ class RepeatedVarlen:
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         found, lse = self._results.take(inputs[0], inputs, addresses, out)
         outputs = (found.data_ptr(), None if lse is None else lse.data_ptr())
-        q, *loaded, q_offsets, kv_offsets, sinks = addresses[: len(NAMES)]
+        q, k, v, q_offsets, kv_offsets, sinks, *padding = addresses[: len(NAMES)]
+        loaded = [k, v]
         if self._descriptors is not None:
             loaded = list(self._descriptors.of(inputs[1:3], tuple(loaded)))
-        self._relaunch(self._stream_of(self.device), (q, *loaded, q_offsets, kv_offsets, sinks, outputs))
+        self._relaunch(
+            self._stream_of(self.device), (q, *loaded, q_offsets, kv_offsets, sinks, tuple(padding), outputs)
+        )
         return found if lse is None else (found, lse)
 
 
