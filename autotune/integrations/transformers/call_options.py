@@ -7,12 +7,6 @@ import torch
 
 from autotune.errors import NotDifferentiableError, UnsupportedCallError
 
-COMPUTED: Final = frozenset(
-    {
-        *("dropout", "scaling", "sliding_window", "softcap", "is_causal", "s_aux"),
-        *("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"),
-    }
-)
 # Of other parts of a model, or already in the mask: no attention function of transformers computes by them.
 WITHOUT_EFFECT: Final = frozenset(
     {

@@ -1,0 +1,60 @@
+"""Models of transformers compute the same logits and generate the same tokens by our attention as by their own."""
+
+import pytest
+
+pytest.importorskip("transformers", minversion="5")
+
+from tests.contract.interpreting import interpret
+from tests.integrations.transformers import tiny_models
+
+pytestmark = pytest.mark.slow
+
+DECODERS = ("llama", "qwen3", "gemma2", "gemma3", "gpt-oss", "deepseek-v3")
+
+
+@pytest.mark.parametrize("side", ["none", "ones", "left", "right"])
+@pytest.mark.parametrize("name", DECODERS)
+def test_logits_are_those_of_eager_attention(name: str, side: str) -> None:
+    assert interpret(tiny_models.logits_failure, name, side) is None
+
+
+@pytest.mark.parametrize("side", ["none", "left"])
+@pytest.mark.parametrize("name", DECODERS)
+def test_generation_is_that_of_eager_attention(name: str, side: str) -> None:
+    assert interpret(tiny_models.generation_failure, name, side, None) is None
+
+
+@pytest.mark.parametrize("side", ["ones", "left"])
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-oss"])
+def test_generation_over_a_static_cache_is_that_of_eager_attention(name: str, side: str) -> None:
+    assert interpret(tiny_models.generation_failure, name, side, "static") is None
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+@pytest.mark.parametrize("side", ["ones", "left"])
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_a_prompt_in_two_parts_is_that_of_eager_attention(name: str, side: str, is_static: bool) -> None:
+    assert interpret(tiny_models.continued_failure, name, side, is_static) is None
+
+
+@pytest.mark.parametrize("has_offsets", [False, True])
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-oss"])
+def test_packed_sequences_are_those_of_eager_attention(name: str, has_offsets: bool) -> None:
+    assert interpret(tiny_models.packed_failure, name, has_offsets) is None
+
+
+def test_a_decoder_without_causality_is_that_of_eager_attention() -> None:
+    assert interpret(tiny_models.both_ways_failure) is None
+
+
+@pytest.mark.parametrize("side", ["none", "left", "right"])
+def test_windows_both_ways_are_those_of_eager_attention(side: str) -> None:
+    assert interpret(tiny_models.modernbert_failure, side) is None
+
+
+def test_siglip_is_that_of_eager_attention() -> None:
+    assert interpret(tiny_models.siglip_failure) is None
+
+
+def test_whisper_is_that_of_eager_attention() -> None:
+    assert interpret(tiny_models.whisper_failure) is None
