@@ -23,7 +23,7 @@ def register() -> None:
         from transformers import AttentionInterface, AttentionMaskInterface
     except ImportError as error:
         raise MissingDependencyError(
-            f"transformers 5 is needed, and cannot be imported ({error}): pip install 'attention-autotune[transformers]'"
+            f"transformers 5 is needed, and not importable ({error}): pip install 'attention-autotune[transformers]'"
         ) from None
     from autotune.integrations.transformers.attention_function import attention_function
     from autotune.integrations.transformers.mask_function import mask_function

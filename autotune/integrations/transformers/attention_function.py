@@ -10,7 +10,7 @@ from autotune.errors import InputMismatchError, UnsupportedCallError
 from autotune.functional import attention
 from autotune.integrations.transformers.call_options import refuse_options, refuse_training
 from autotune.integrations.transformers.mask_function import MaskPlan, mask_function, plan_of
-from autotune.integrations.transformers.packing import Packing
+from autotune.integrations.transformers.packed_rows import Packing
 from autotune.varlen import attention_varlen
 
 
@@ -23,7 +23,7 @@ class ScoreOptions:
     sinks: torch.Tensor | None
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # graphs break here: plans are no tensors
 def attention_function(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -96,9 +96,7 @@ def _plan_unmasked(
         )
     if window is not None and kv_length > window:
         raise UnsupportedCallError(f"sliding_window={window} over {kv_length} keys without a mask is not computed")
-    return MaskPlan(
-        batch=batch, q_length=q_length, kv_length=kv_length, keys=kv_length, causal=False, window=None
-    )
+    return MaskPlan(batch=batch, q_length=q_length, kv_length=kv_length, keys=kv_length, causal=False, window=None)
 
 
 def _plan_masked(
@@ -140,7 +138,9 @@ def _given_packing(
 ) -> Packing:
     """Return the sequences that the caller says lie in the one row."""
     if offsets_q is None or offsets_k is None:
-        raise InputMismatchError("cu_seq_lens_q and cu_seq_lens_k are given together, or neither, nor max_length_q and _k")
+        raise InputMismatchError(
+            "cu_seq_lens_q and cu_seq_lens_k are given together, or neither, nor max_length_q and _k"
+        )
     if q.shape[0] != 1 or plan.is_padded or plan.keys != k.shape[1]:
         raise InputMismatchError(
             f"cu_seq_lens_q with batch {q.shape[0]}, padding={plan.is_padded} and {k.shape[1]} keys, {plan.keys} seen; "
@@ -188,7 +188,7 @@ def _attend_packed(
         sinks=scores.sinks,
     )
     if packing.queries is None:
-        return result.unflatten(0, q.shape[:2])
+        return result.view(*q.shape[:2], *result.shape[1:])
     out = result.new_zeros(*q.shape[:3], v.shape[3])
     out[packing.queries] = result
     return out

@@ -53,4 +53,6 @@ def refuse_training(dropout: float, *tensors: torch.Tensor) -> None:
 
 
 def _shown(value: object) -> str:
-    return f"tensor {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"{type(value).__name__} {value!r:.40}"
+    return (
+        f"tensor {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"{type(value).__name__} {value!r:.40}"
+    )

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from autotune.errors import InputMismatchError, UnsupportedCallError
 from autotune.integrations.transformers.mask_pattern import MaskPattern, read_pattern
-from autotune.integrations.transformers.packing import Packing, has_holes, pack_padded, pack_sequences
+from autotune.integrations.transformers.packed_rows import Packing, has_holes, pack_padded, pack_sequences
 
 ATTRIBUTE: Final = "_autotune_plan"
 
@@ -42,7 +42,7 @@ def plan_of(mask: torch.Tensor) -> MaskPlan | None:
     return plan
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # it reads lengths from the device
 def mask_function(
     batch_size: int,
     q_length: int,

@@ -62,8 +62,8 @@ def _add(part: Callable[..., Any], pattern: MaskPattern) -> MaskPattern:
             case "remap_positions_for_packed_sequence.inner_mask":
                 return _add(variables["mask_function"], pattern)  # distances within a sequence stay as they are
     raise UnsupportedCallError(
-        f"mask_function has the part {name} of {getattr(part, '__module__', '?')}, which attn_implementation='autotune' "
-        "does not compute; expected causal, bidirectional, sliding windows or packed sequences"
+        f"mask_function has the part {name} of {getattr(part, '__module__', '?')}, which is not computed with "
+        "attn_implementation='autotune'; expected causal, bidirectional, sliding windows or packed sequences"
     )
 
 

@@ -4,15 +4,12 @@ from typing import Any, Final
 
 import pytest
 import torch
-
-pytest.importorskip("transformers", minversion="5")
-
 from transformers import masking_utils as theirs
 
 from autotune.errors import InputMismatchError, UnsupportedCallError
 from autotune.integrations.transformers.mask_function import MaskPlan, mask_function, plan_of
 from autotune.integrations.transformers.mask_pattern import MaskPattern, read_pattern
-from autotune.integrations.transformers.packing import has_holes, pack_padded, pack_sequences
+from autotune.integrations.transformers.packed_rows import has_holes, pack_padded, pack_sequences
 
 CAUSAL: Final = theirs.causal_mask_function
 

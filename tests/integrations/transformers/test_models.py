@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("transformers", minversion="5")
-
 from tests.contract.interpreting import interpret
 from tests.integrations.transformers import tiny_models
 

@@ -14,15 +14,29 @@ from autotune.integrations.transformers import register
 TOLERANCE: Final = 3e-5  # of logits of up to 4
 VOCABULARY: Final = 64
 TOKENS: Final = 11
-WIDTHS: Final[dict[str, Any]] = {
-    **{"vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2},
-    **{"num_attention_heads": 4, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None},
+WIDTHS: Final = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": None,
 }
-GROUPED: Final[dict[str, Any]] = {**WIDTHS, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 64}
-TWO_KINDS: Final[dict[str, Any]] = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
-LATENT: Final[dict[str, Any]] = {
-    **{"q_lora_rank": 32, "kv_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16},
-    **{"moe_intermediate_size": 32, "first_k_dense_replace": 2, "n_routed_experts": 4, "n_group": 1, "topk_group": 1},
+GROUPED: Final = {**WIDTHS, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 64}
+TWO_KINDS: Final = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
+LATENT: Final = {
+    "q_lora_rank": 32,
+    "kv_lora_rank": 32,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 16,
+    "moe_intermediate_size": 32,
+    "first_k_dense_replace": 2,
+    "n_routed_experts": 4,
+    "n_group": 1,
+    "topk_group": 1,
     "num_experts_per_tok": 1,
 }
 DECODERS: Final[dict[str, Callable[[], Any]]] = {
@@ -87,10 +101,8 @@ def logits_failure(name: str, side: str) -> str | None:
 
 
 def generation_failure(name: str, side: str, cache: str | None) -> str | None:
-    options = {"max_new_tokens": 4, "do_sample": False, "cache_implementation": cache}
-    return difference(
-        decoder(name), lambda model: model.generate(prompts(), attention_mask=padding(side), **options)
-    )
+    options = {"max_new_tokens": 3, "do_sample": False, "cache_implementation": cache}
+    return difference(decoder(name), lambda model: model.generate(prompts(), attention_mask=padding(side), **options))
 
 
 def continued_failure(name: str, side: str, is_static: bool) -> str | None:

@@ -27,10 +27,7 @@ def pack_padded(queries: torch.Tensor | None, keys: torch.Tensor, query_length: 
     """Pack the tokens for which a bool ``[B, S]`` is true; without ``queries`` all ``query_length`` of a row count."""
     rows = keys.shape[0]
     lengths_k = keys.sum(1)
-    if queries is None:
-        lengths_q = torch.full_like(lengths_k, query_length)
-    else:
-        lengths_q = queries.sum(1)
+    lengths_q = torch.full_like(lengths_k, query_length) if queries is None else queries.sum(1)
     longest_q, longest_k = torch.stack([lengths_q, lengths_k]).amax(1).tolist() if rows else (0, 0)
     return Packing(
         queries=None if queries is None else queries.nonzero(as_tuple=True),
@@ -48,9 +45,7 @@ def pack_sequences(sequences: torch.Tensor) -> Packing:
     starts[:, 1:] = sequences[:, 1:] != sequences[:, :-1]
     offsets = pad(starts.flatten().nonzero().flatten(), (0, 1), value=sequences.numel()).int()
     longest = int(offsets.diff().max())
-    return Packing(
-        queries=None, keys=None, offsets_q=offsets, offsets_k=offsets, longest_q=longest, longest_k=longest
-    )
+    return Packing(queries=None, keys=None, offsets_q=offsets, offsets_k=offsets, longest_q=longest, longest_k=longest)
 
 
 def has_holes(valid: torch.Tensor) -> bool:
