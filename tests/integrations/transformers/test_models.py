@@ -35,10 +35,14 @@ def test_a_prompt_in_two_parts_is_that_of_eager_attention(name: str, side: str, 
     assert interpret(tiny_models.continued_failure, name, side, is_static) is None
 
 
-@pytest.mark.parametrize("has_offsets", [False, True])
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_sequences_packed_by_positions_are_those_of_eager_attention(name: str) -> None:
+    assert interpret(tiny_models.packed_failure, name) is None
+
+
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-oss"])
-def test_packed_sequences_are_those_of_eager_attention(name: str, has_offsets: bool) -> None:
-    assert interpret(tiny_models.packed_failure, name, has_offsets) is None
+def test_sequences_packed_by_offsets_are_those_computed_alone(name: str) -> None:
+    assert interpret(tiny_models.offsets_failure, name) is None
 
 
 def test_a_decoder_without_causality_is_that_of_eager_attention() -> None:
@@ -56,3 +60,13 @@ def test_siglip_is_that_of_eager_attention() -> None:
 
 def test_whisper_is_that_of_eager_attention() -> None:
     assert interpret(tiny_models.whisper_failure) is None
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_compiled_generation_is_that_of_eager_attention(name: str) -> None:
+    assert interpret(tiny_models.compiled_failure, name) is None
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt-oss"])
+def test_half_precision_is_near_eager_attention(name: str) -> None:
+    assert interpret(tiny_models.half_failure, name) is None

@@ -121,15 +121,25 @@ def continued_failure(name: str, side: str, is_static: bool) -> str | None:
     return difference(decoder(name), call)
 
 
-def packed_failure(name: str, has_offsets: bool) -> str | None:
-    """Compute rows of three sequences, which start where their positions do, or where offsets say."""
+def packed_failure(name: str) -> str | None:
+    """Compute rows of three sequences, which start where their positions do."""
+    positions = torch.tensor([[*range(5), *range(4), *range(2)]]).expand(2, -1)
+    return difference(decoder(name), lambda model: model(prompts(2), position_ids=positions, use_cache=False).logits)
+
+
+def offsets_failure(name: str) -> str | None:
+    """Compute a row of three sequences that offsets tell apart, beside each alone: not all models mask by positions."""
+    ends = torch.tensor([0, 5, 9, 11])
+    given = {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": 5, "max_length_k": 5, "use_cache": False}
     positions = torch.tensor([[*range(5), *range(4), *range(2)]])
-    offsets = torch.tensor([0, 5, 9, 11])
-    given: dict[str, Any] = {"use_cache": False, "position_ids": positions.expand(2, -1)}
-    if has_offsets:
-        given |= {"position_ids": positions, "cu_seq_lens_q": offsets, "cu_seq_lens_k": offsets}
-        given |= {"max_length_q": 5, "max_length_k": 5}
-    return difference(decoder(name), lambda model: model(prompts(1 if has_offsets else 2), **given).logits)
+
+    def call(model: Any) -> torch.Tensor:
+        if model.config._attn_implementation == "autotune":
+            together: torch.Tensor = model(prompts(1), position_ids=positions, **given).logits
+            return together
+        return torch.cat([model(part).logits for part in prompts(1).split([5, 4, 2], dim=1)], 1)
+
+    return difference(decoder(name), call)
 
 
 def both_ways_failure() -> str | None:
@@ -187,3 +197,36 @@ def whisper_failure() -> str | None:
     return difference(
         model, lambda model: model(input_features=sound, decoder_input_ids=prompts(2)).logits
     ) or difference(model, lambda model: model.generate(sound, max_new_tokens=4, do_sample=False))
+
+
+def compiled_failure(name: str) -> str | None:
+    """Generate over a static cache, for which ``generate`` compiles the model on a GPU, and here on request."""
+    import torch._dynamo.utils
+
+    settings: Any = transformers.CompileConfig(backend="eager", mode="default", fullgraph=False)
+    settings._compile_all_devices = True
+
+    def call(model: Any) -> torch.Tensor:
+        options: dict[str, Any] = {"max_new_tokens": 3, "do_sample": False, "cache_implementation": "static"}
+        if model.config._attn_implementation == "autotune":
+            options["compile_config"] = settings
+        tokens: torch.Tensor = model.generate(prompts(), attention_mask=padding("left"), **options)
+        return tokens
+
+    before = torch._dynamo.utils.counters["frames"]["ok"]
+    failure = difference(decoder(name), call)
+    return failure if torch._dynamo.utils.counters["frames"]["ok"] > before else "nothing was compiled"
+
+
+def half_failure(name: str) -> str | None:
+    """Compute fp16, whose rounding the two do in different places."""
+    mask = padding("left")
+    assert mask is not None
+    model = decoder(name).half()
+    found = []
+    for implementation in ("eager", "autotune"):
+        model.set_attn_implementation(implementation)
+        with torch.no_grad():
+            found.append(model(prompts(), attention_mask=mask).logits[mask.bool()].float())
+    error = float((found[0] - found[1]).abs().max())
+    return None if error < 0.03 else f"differs by {error} from values up to {float(found[0].abs().max())}"
