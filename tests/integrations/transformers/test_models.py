@@ -62,6 +62,10 @@ def test_whisper_is_that_of_eager_attention() -> None:
     assert interpret(tiny_models.whisper_failure) is None
 
 
+def test_attention_over_a_padded_encoder_is_that_of_eager_attention() -> None:
+    assert interpret(tiny_models.bart_failure) is None
+
+
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
 def test_compiled_generation_is_that_of_eager_attention(name: str) -> None:
     assert interpret(tiny_models.compiled_failure, name) is None

@@ -199,6 +199,21 @@ def whisper_failure() -> str | None:
     ) or difference(model, lambda model: model.generate(sound, max_new_tokens=4, do_sample=False))
 
 
+def bart_failure() -> str | None:
+    """Compute a decoder's attention over what an encoder made of padded rows; then generate."""
+    register()
+    torch.manual_seed(0)
+    layers = {f"{part}_layers": 1 for part in ("encoder", "decoder")}
+    layers |= {f"{part}_attention_heads": 4 for part in ("encoder", "decoder")}
+    layers |= {f"{part}_ffn_dim": 64 for part in ("encoder", "decoder")}
+    special = {"pad_token_id": 0, "bos_token_id": 1, "decoder_start_token_id": 1, "forced_eos_token_id": None}
+    config = transformers.BartConfig(vocab_size=VOCABULARY, d_model=64, eos_token_id=None, **layers, **special)
+    model, given = prepared(transformers.BartForConditionalGeneration(config)), {"attention_mask": padding("right")}
+    return difference(model, lambda model: model(prompts(), **given, decoder_input_ids=prompts()).logits) or difference(
+        model, lambda model: model.generate(prompts(), **given, max_new_tokens=3, do_sample=False)
+    )
+
+
 def compiled_failure(name: str) -> str | None:
     """Generate over a static cache, for which ``generate`` compiles the model on a GPU, and here on request."""
     import torch._dynamo.utils
