@@ -7,17 +7,15 @@ from tests.integrations.transformers import tiny_models
 
 pytestmark = pytest.mark.slow
 
-DECODERS = ("llama", "qwen3", "gemma2", "gemma3", "gpt-oss", "deepseek-v3")
-
 
 @pytest.mark.parametrize("side", ["none", "ones", "left", "right"])
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", tiny_models.DECODERS)
 def test_logits_are_those_of_eager_attention(name: str, side: str) -> None:
     assert interpret(tiny_models.logits_failure, name, side) is None
 
 
 @pytest.mark.parametrize("side", ["none", "left"])
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", tiny_models.DECODERS)
 def test_generation_is_that_of_eager_attention(name: str, side: str) -> None:
     assert interpret(tiny_models.generation_failure, name, side, None) is None
 
@@ -60,6 +58,11 @@ def test_siglip_is_that_of_eager_attention() -> None:
 
 def test_whisper_is_that_of_eager_attention() -> None:
     assert interpret(tiny_models.whisper_failure) is None
+
+
+@pytest.mark.parametrize("name", sorted(tiny_models.FAMILIES))
+def test_other_decoders_are_those_of_eager_attention(name: str) -> None:
+    assert interpret(tiny_models.family_failure, name) is None
 
 
 def test_attention_over_a_padded_encoder_is_that_of_eager_attention() -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,7 +10,13 @@ import pytest
 import torch
 import transformers
 
-from autotune.errors import AutotuneError, InputMismatchError, NotDifferentiableError, UnsupportedCallError
+from autotune.errors import (
+    AutotuneError,
+    InputMismatchError,
+    MissingDependencyError,
+    NotDifferentiableError,
+    UnsupportedCallError,
+)
 from autotune.integrations.transformers import register
 from autotune.integrations.transformers.attention_function import attention_function
 from autotune.integrations.transformers.call_options import REFUSED, WITHOUT_EFFECT
@@ -28,6 +35,12 @@ PACKAGE: Final = Path(transformers.__file__).parent
 @pytest.fixture(autouse=True)
 def registered() -> None:
     register()
+
+
+def test_an_absent_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'attention-autotune\[transformers\]'"):
+        register()
 
 
 def layer() -> torch.nn.Module:

@@ -50,6 +50,16 @@ DECODERS: Final[dict[str, Callable[[], Any]]] = {
     "deepseek-v3": lambda: transformers.DeepseekV3Config(**WIDTHS, **LATENT, num_key_value_heads=4),
 }
 
+MIXED: Final = {"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 1, "moe_intermediate_size": 32}
+WINDOW: Final = {"sliding_window": 5}
+FAMILIES: Final[dict[str, dict[str, Any]]] = {  # other decoders, by transformers' name of the kind of model
+    **dict.fromkeys(("apertus", "glm4", "granite", "olmo2", "phi3", "qwen2"), GROUPED),
+    **dict.fromkeys(("seed_oss", "smollm3", "starcoder2"), GROUPED),
+    **dict.fromkeys(("cohere2", "exaone4", "ministral", "mistral", "olmo3"), GROUPED | WINDOW),
+    **dict.fromkeys(("mixtral", "qwen3_moe"), GROUPED | MIXED),
+    "deepseek_v2": {**WIDTHS, **LATENT, "num_key_value_heads": 4},
+}
+
 
 def prepared(model: Any) -> Any:
     """Return a model whose attention is not nearly even, which small random weights would make it."""
@@ -105,6 +115,18 @@ def generation_failure(name: str, side: str, cache: str | None) -> str | None:
     return difference(decoder(name), lambda model: model.generate(prompts(), attention_mask=padding(side), **options))
 
 
+def family_failure(name: str) -> str | None:
+    """Compute a decoder of another family over padding on the left, then generate two tokens."""
+    register()
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(name, **FAMILIES[name])
+    model, mask = prepared(transformers.AutoModelForCausalLM.from_config(config)), padding("left")
+    assert mask is not None
+    return difference(model, lambda model: model(prompts(), attention_mask=mask).logits[mask.bool()]) or difference(
+        model, lambda model: model.generate(prompts(), attention_mask=mask, max_new_tokens=2, do_sample=False)
+    )
+
+
 def continued_failure(name: str, side: str, is_static: bool) -> str | None:
     """Compute a prompt in two parts over one cache: the second has fewer queries than keys."""
     mask = padding(side)
@@ -137,7 +159,7 @@ def offsets_failure(name: str) -> str | None:
         if model.config._attn_implementation == "autotune":
             together: torch.Tensor = model(prompts(1), position_ids=positions, **given).logits
             return together
-        return torch.cat([model(part).logits for part in prompts(1).split([5, 4, 2], dim=1)], 1)
+        return torch.cat([model(part).logits for part in (prompts(1)[:, :5], prompts(1)[:, 5:9], prompts(1)[:, 9:])], 1)
 
     return difference(decoder(name), call)
 
