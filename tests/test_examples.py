@@ -32,6 +32,15 @@ def test_generation_over_a_paged_cache_chooses_the_tokens_of_torch(tmp_path: Pat
     assert lines[-1].startswith("agreement 18 of 18 tokens")
 
 
+@pytest.mark.slow
+def test_a_llama_of_transformers_chooses_the_tokens_of_eager_attention(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    *answers, kernels, agreement = run_example("serve_llama", tmp_path).splitlines()
+    assert len(answers) == 3
+    assert "picks={'default': 2}" in kernels  # one dense, one packed
+    assert agreement.endswith("12 of 12 tokens")
+
+
 def lines_beside_the_kernel(path: Path) -> int:
     """Lines of code but for imports, the kernel with its ``@triton.jit``, and what only runs as a program."""
     lines = path.read_text().splitlines()

@@ -70,6 +70,7 @@ LIBRARY_ROOMS: Final = {
     "threadpoolctl": {"search"},
     "triton": {"kernels", "executor", "decorated"},
     "ray": {"grid"},
+    "transformers": {"integrations"},
     "click": {"console", "lab", "cli"},
     "rich": {"console", "lab", "cli"},
 }
@@ -89,6 +90,7 @@ NOT_LOADED_BY: Final = {
     "autotune.dispatch": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
     "autotune.warming": {"optuna", "sqlalchemy", "torch", "triton"},
     "autotune.grid.ray_engine": {"ray"},
+    "autotune.integrations.transformers": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "transformers"},
     "autotune.grid.planning": {"optuna", "sqlalchemy", "torch", "triton"},
     "autotune.console.shapes": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
 }
