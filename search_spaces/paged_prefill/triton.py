@@ -105,8 +105,8 @@ def default(shape: PagedShape, device: Device) -> Config:
 def _usual_tile(shape: PagedShape, width: int, device: Device) -> compiled_tiles.Tile:
     """Return the tile where recordings ship, and of heads wider than any tile is chosen for elsewhere.
 
-    On Hopper it has as many keys as shared memory holds three tiles of: with half of them heads of 128 and of 192 over
-    128 take 1.01 to 1.29 times as long (as above). Not where features take the registers: heads of 128 spill then.
+    On Hopper that of wide heads with narrower values has as many keys as shared memory holds three tiles of. Those of
+    heads of 128 are faster, too, and would spill: portfolios serve them where they were recorded.
     """
     item_bytes = ITEM_BYTES[shape.dtype]
     block_q, block_k = (128, 64) if width <= 128 else (128 if width <= MAX_COMPILED_WIDTH else 32, 32)
@@ -117,9 +117,7 @@ def _usual_tile(shape: PagedShape, width: int, device: Device) -> compiled_tiles
     # a stage, others one less.
     width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
     is_large = device.shared_memory_bytes >= bounds.LARGE_SHARED_MEMORY
-    has_features = shape.softcap or shape.alibi or shape.sinks or shape.window is not None
-    holds_more = width_v < width_k == MAX_COMPILED_WIDTH or (width == 128 and not has_features)
-    if device.has("wgmma") and item_bytes == 2 and holds_more:
+    if device.has("wgmma") and item_bytes == 2 and width_v < width_k == MAX_COMPILED_WIDTH:
         block_k *= 2
     rows = min(block_q, bounds.padded_length(shape.batch * shape.seq_q * shape.group))
     keys = min(block_k, bounds.padded_length(shape.max_context))
