@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, Protocol
 from autotune.errors import TableError, one_line
 from autotune.grid.attempt import AttemptEnd
 from autotune.grid.done_tasks import done_tasks
+from autotune.grid.flight import Flight
 from autotune.grid.grid_task import GridTask
 from autotune.grid.place import GridPlace, absolute_place
 from autotune.grid.ray_connection import connected, import_ray
@@ -127,8 +128,7 @@ class _Run:
         self.is_own = is_own  # the cluster was started for this run, and no node will join it
         self.outcome = GridOutcome()
         self.waiting: dict[str, deque[GridTask]] = {}
-        self.flying: dict[Any, tuple[GridTask, str]] = {}
-        self.begun: dict[Any, float] = {}
+        self.flying: dict[Any, Flight] = {}
         self.hung: dict[str, set[str]] = {}  # by the key of a task, the nodes on which it did
         self.nodes: dict[str, Any] = {}  # the resources of those that live
         self.room: Counter[str] = Counter()
@@ -160,16 +160,17 @@ class _Run:
         """See which nodes live, take their tasks from those that do not, and fill those that do."""
         self.looked, unit = time.monotonic(), "CPU" if self.replay else "GPU"
         self.nodes = {each["NodeID"]: each["Resources"] for each in self.ray.nodes() if each["Alive"]}
-        for reference, (task, node) in list(self.flying.items()):
+        for reference, flight in list(self.flying.items()):
+            task, node = flight.task, flight.node
             if node not in self.nodes:
                 self._forget(reference)
                 self._move(task, f"node {node} is dead")
-            elif self.looked - self.begun[reference] > task.longest_seconds:
+            elif self._has_hung(flight):
                 self._forget(reference, is_hung=True)
                 self.hung.setdefault(task.key, set()).add(node)
                 self._move(task, f"it did not end within {task.longest_seconds:.0f} s, and its worker was killed")
         self.room = Counter({node: int(has.get(unit, 0)) for node, has in self.nodes.items()})
-        self.room.subtract(node for _, node in self.flying.values() if node in self.room)
+        self.room.subtract(each.node for each in self.flying.values() if each.node in self.room)
         for node in list(self.room):
             self._fill(node)
         for device, queue in self.waiting.items():
@@ -184,6 +185,12 @@ class _Run:
             elif self.missing.get(device) != len(queue):
                 self.missing[device] = len(queue)
                 self.observer.on_missing(device, len(queue))
+
+    def _has_hung(self, flight: Flight) -> bool:
+        try:
+            return flight.has_hung(GridPlace(self.place))
+        except (TableError, OSError):  # asked again at the next look
+            return False
 
     def _fail(self, queue: deque[GridTask], why: str) -> None:
         while queue:
@@ -204,15 +211,16 @@ class _Run:
         """Give a node as many tasks as it has room for."""
         while self.room[node] > 0:
             has = self.nodes[node]
-            queues = [
-                queue
+            nexts = [
+                next((task for task in queue if not self._should_avoid(node, task)), None)
                 for device, queue in self.waiting.items()
-                if queue and _carries(has, device) and self._why_unfit(node, device) is None
-                if not self._should_avoid(node, queue[0])
+                if _carries(has, device) and self._why_unfit(node, device) is None
             ]
-            if not queues:
+            if not (found := [task for task in nexts if task is not None]):
                 return
-            self._submit(max(queues, key=lambda queue: queue[0].priority).popleft(), node)
+            task = max(found, key=lambda each: each.priority)
+            self.waiting[task.device].remove(task)
+            self._submit(task, node)
             self.room[node] -= 1
 
     def _should_avoid(self, node: str, task: GridTask) -> bool:
@@ -235,8 +243,7 @@ class _Run:
         registered = json.dumps(_references(task))
         call = self.remote.options(**options)
         reference = call.remote(encoded, registered, self.place, self.replay, list(self.imports))
-        self.flying[reference] = task, node
-        self.begun[reference] = time.monotonic()
+        self.flying[reference] = Flight(task, node, submitted=time.time(), looked=time.monotonic())
         self._note(task, "submitted")
 
     def _settle_ready(self) -> None:
@@ -253,7 +260,8 @@ class _Run:
 
     def _settle(self, reference: Any) -> None:
         """Take the answer of a task that ended; it goes to another host where its own cannot go on."""
-        (task, node), errors = self.flying.pop(reference), self.ray.exceptions
+        flight, errors = self.flying.pop(reference), self.ray.exceptions
+        task, node = flight.task, flight.node
         self.room[node] += 1
         try:
             answer = json.loads(self.ray.get(reference))
@@ -317,8 +325,8 @@ class _Run:
             self.ray.cancel(reference)
         if references:
             self.ray.wait(references, num_returns=len(references), timeout=CANCEL_SECONDS)
-        for task, _ in self.flying.values():
-            self._note(task, "interrupted")
+        for flight in self.flying.values():
+            self._note(flight.task, "interrupted")
         self.flying.clear()
 
 

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ import pytest
 from autotune import platforms
 from autotune.device import NVIDIA_H200
 from autotune.errors import MissingDependencyError, TableError, UsageError
-from autotune.grid import Attempt, AttemptEnd, GridPlace, GridTask, ray_connection, ray_engine
+from autotune.grid import Attempt, AttemptEnd, GridPlace, GridTask, flight, ray_connection, ray_engine
 from autotune.grid.place import absolute_place
 from autotune.grid.ray_engine import GridOutcome, TaskState, run_on_ray
 from tests.grid import recorded_grid
@@ -301,16 +302,37 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         now[0] += 3600.0
         return now[0]
 
-    monkeypatch.setattr(ray_engine, "time", SimpleNamespace(monotonic=monotonic, sleep=lambda seconds: None))
+    fake = SimpleNamespace(monotonic=monotonic, time=lambda: now[0], sleep=lambda seconds: None)
+    monkeypatch.setattr(ray_engine, "time", fake)
+    monkeypatch.setattr(flight, "time", fake)
     return now
+
+
+class Beginning:
+    """Answers nothing on some nodes, where each submission of a task begins an attempt at the engine's time."""
+
+    def __init__(self, place: Path, clock: list[float], hanging: Collection[str], *, again: bool = False) -> None:
+        self.place, self.clock, self.hanging, self.again = GridPlace(place), clock, hanging, again
+        self.begun: set[int] = set()
+        self.left = 10  # answers of a worker that dies and begins again
+        self.ray = FakeRay({"hanging": node(), "sound": node()} if "a" not in hanging else {"a": node()}, self)
+
+    def __call__(self, encoded: str, at: str) -> str | None:
+        number = len(self.ray.submitted) + (len(self.begun) if self.again else 0)
+        if at in self.hanging and number not in self.begun:
+            self.begun.add(number)
+            started = datetime.fromtimestamp(self.clock[0], UTC)
+            key = GridTask.from_dict(json.loads(encoded)).key
+            self.place.begin(begun(0, task=key, number=number, started=started))
+        self.left -= 1
+        return None if at in self.hanging and (self.left > 0 or not self.again) else DONE
 
 
 def test_a_task_that_hangs_on_a_living_node_is_killed_and_runs_elsewhere(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float]
 ) -> None:
-    ray = FakeRay({"hanging": node(), "sound": node()}, lambda _, at: None if at == "hanging" else DONE)
-    run = Run(monkeypatch, ray, tmp_path)
-    outcome = run.run([task(0, budget=60.0)])
+    ray = Beginning(tmp_path, clock, ["hanging"]).ray
+    outcome = Run(monkeypatch, ray, tmp_path).run([task(0, budget=60.0)])
     assert (outcome.counts["done"], outcome.counts["moved"], outcome.failures) == (1, 1, [])
     assert ray.killed == [0]
     assert [options["scheduling_strategy"] for options, _ in ray.submitted] == ["hanging", "sound"]
@@ -319,10 +341,52 @@ def test_a_task_that_hangs_on_a_living_node_is_killed_and_runs_elsewhere(
 def test_a_task_that_always_hangs_fails_after_as_many_attempts_as_any(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float]
 ) -> None:
-    ray = FakeRay({"a": node()}, lambda *_: None)
+    ray = Beginning(tmp_path, clock, ["a"]).ray
     ((_, message),) = Run(monkeypatch, ray, tmp_path).run([task(0, budget=60.0)]).failures
     assert message == ("6 hosts could not run it; the last: it did not end within 780 s, and its worker was killed")
     assert ray.killed == list(range(6))
+
+
+def test_a_task_that_waits_for_a_gpu_of_another_job_does_not_hang(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float]
+) -> None:
+    GridPlace(tmp_path).begin(begun(0, task=task(0, budget=60.0).key, started=datetime.fromtimestamp(1.0, UTC)))
+    answers = iter([None] * 20)
+    ray = FakeRay({"a": node()}, lambda *_: next(answers, DONE))
+    assert Run(monkeypatch, ray, tmp_path).run([task(0, budget=60.0)]).counts == {"submitted": 1, "done": 1}
+    assert ray.killed == []
+
+
+def test_a_task_that_began_again_with_another_worker_has_its_time_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float]
+) -> None:
+    ray = Beginning(tmp_path, clock, ["a"], again=True).ray
+    assert Run(monkeypatch, ray, tmp_path).run([task(0, budget=7200.0)]).counts == {"submitted": 1, "done": 1}
+    assert clock[0] > 3 * task(0, budget=7200.0).longest_seconds
+    assert ray.killed == []
+
+
+def test_what_waits_behind_a_task_that_hung_on_a_node_runs_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float]
+) -> None:
+    """The first task hung on a node, and the second keeps the other busy until the third has ended."""
+    first = task(0, budget=60.0, priority=9)
+    left = iter(range(50))
+
+    def answer(encoded: str, at: str) -> str | None:
+        match study_of(GridTask.from_dict(json.loads(encoded))), at:
+            case 0, "a":
+                if GridPlace(tmp_path).owner(first.key) is None:
+                    started = datetime.fromtimestamp(clock[0], UTC)
+                    GridPlace(tmp_path).begin(begun(0, task=first.key, started=started))
+                return None
+            case 1, _:
+                return None if (2, "done") not in run.states and next(left, None) is not None else DONE
+        return DONE
+
+    run = Run(monkeypatch, FakeRay({"a": node(), "b": node()}, answer), tmp_path)
+    assert run.run([first, task(1), task(2)]).counts["done"] == 3
+    assert [study for study, state in run.states if state == "done"] == [2, 1, 0]
 
 
 def test_a_task_without_a_budget_may_take_for_ever(
