@@ -161,10 +161,11 @@ def _round_lengths(of: str, longest: int, rows: int, batch: int) -> tuple[int, i
         raise InputMismatchError(
             f"max_seqlen_{of}={longest!r} is not allowed; expected an integer from 0 to {MAX_CONTEXT}"
         )
-    if rows > batch * longest > 0:
+    if rows > batch * longest:
+        mean = -(-rows // max(1, batch))
         raise InputMismatchError(
-            f"max_seqlen_{of}={longest} is not allowed; expected {-(-rows // batch)} at least, the mean of {rows} rows "
-            f"of {of} in {batch} sequences"
+            f"max_seqlen_{of}={longest} is not allowed; expected {mean} at least, the mean of {rows} rows of {of} in "
+            f"{batch} sequences"
         )
     bound = power_of_two(max(1, longest))
     mean = -(-rows * bound // max(1, batch * longest))

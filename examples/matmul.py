@@ -19,7 +19,8 @@ import triton.language as tl
 
 import autotune
 
-# A descriptor of a tensor in device memory is written at each launch, to memory that the launch asks for.
+# A descriptor of a tensor in device memory is written at each launch, to memory that the launch asks for. It holds in
+# the thread that sets it: a server does so in each.
 triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda"))
 
 

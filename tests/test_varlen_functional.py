@@ -113,6 +113,7 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         InputMismatchError,
         "max_seqlen_k=39 is not allowed; expected 40 at least, the mean of 120 rows of k in 3 sequences",
     ),
+    "no longest": ({"max_seqlen_q": 0}, InputMismatchError, "max_seqlen_q=0 is not allowed; expected 30 at least"),
     "CPU": ({}, InputMismatchError, "the tensors are on the CPU; expected a GPU"),
 }
 
@@ -128,6 +129,8 @@ def test_a_longer_sequence_than_the_longest_is_found_on_demand(picked: list[Any]
     attention_varlen(**given(cu_seqlens_q=offsets))
     with pytest.raises(InputMismatchError, match="max_seqlen_q=60 is not allowed; expected 65 at least, the length of"):
         attention_varlen(**given(cu_seqlens_q=offsets), check=True)
+    falling = torch.tensor([0, 80, 70, 90], dtype=torch.int32)  # no lengths: the kernel says so, not this check
+    attention_varlen(**given(cu_seqlens_q=falling), check=True)
 
 
 def test_its_shapes_are_of_one_operation() -> None:

@@ -19,9 +19,9 @@ from autotune.trial import Candidate, Trial
 if TYPE_CHECKING:
     from autotune.table import Assignment, Served
 
-# Winners of paged decode lost 6 % for each unit of distance, a factor of two (15 pairs of recorded shapes, NVIDIA H200,
-# 2026-11-24): so near, no more than what is expected of a good choice.
-VERY_NEAR: Final = 0.25
+# What a winner loses for each unit of distance, a factor of two, where no pairs like its shape say more: the mean of 15
+# pairs of recorded shapes of paged decode (NVIDIA H200, 2026-11-24; each winner was timed at the other's shape).
+LOSS_PER_DISTANCE: Final = 0.064
 
 
 def alternatives_for(
@@ -206,15 +206,16 @@ def _has_met(row: Trial, implementation: str, rows: "Iterable[Served]") -> bool:
 def _is_less(choice: PortfolioChoice, other: Provenance) -> bool:
     """Return True if the choice is expected nearer the best than a row; nothing is nearer than a row of the shape.
 
-    Both regrets are known and the choice's is less. Or nothing is known of a row that ships and is not ``VERY_NEAR``,
-    and something of the choice, in which that row had its vote.
+    Both regrets are known and the choice's is less. Or nothing is known of a row that ships, which had its vote in the
+    choice, and that of the choice is less than the distance of the row costs.
     """
     if other.rung == "exact":
         return False
     if other.expectation.recorded[0] is None:  # sources are not hashed for it at a pick: both would be of an older one
-        is_very_near = other.distance is not None and other.distance <= VERY_NEAR
-        gives_way = (other.rung, other.origin) == ("nearest", "shipped") and not is_very_near
-        return gives_way and choice.expectation.recorded[0] is not None
+        if (other.rung, other.origin) != ("nearest", "shipped") or other.distance is None:
+            return False
+        least = choice.expectation.recorded[0]
+        return least is not None and least < LOSS_PER_DISTANCE * other.distance
     least = choice.expectation.regret
     return least is not None and other.expected_regret is not None and least < other.expected_regret
 

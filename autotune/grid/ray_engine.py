@@ -101,13 +101,14 @@ def run_on_ray(
     """
     wanted = list({task.key: task for task in tasks}.values())
     place = absolute_place(place)
-    require_reachable(place, writable=True)
+    require_reachable(place)
     done = done_tasks(GridPlace(place), {task.key for task in wanted}, "replay" if replay else "gpu")
     observer = observer or _Silent()
     if len(done) == len(wanted):  # Ray need not start
         for task in wanted:
             observer.on_task(task, "skipped")
         return GridOutcome(Counter(skipped=len(done)))
+    require_reachable(place, writable=True)
     ray, labels = import_ray(), sorted({task.device for task in wanted} - {""})
     with connected(ray, address, labels, replay=replay) as is_own:
         run = _Run(ray, place, replay=replay, imports=tuple(imports), observer=observer, is_own=is_own)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from autotune.errors import TableError, UsageError, one_line
-from autotune.table.fetched import TABLES, at_once, table_names
+from autotune.table.fetched import TABLES, at_once, file_names
 from autotune.table.files import SUMS_NAME, parse_checksums, read_bytes, sha256, write_bytes
 from autotune.table.future import require_past
 from autotune.table.parquet import decode
@@ -120,7 +120,7 @@ def pull_tables(uri: str | Path, folder: str | Path | None = None) -> Pulled:
 
 def _find_tables(source: Folder) -> dict[str, str]:
     """Return the names of the tables at a place, by their digests."""
-    names = table_names(source)
+    names = file_names(source)
     listed = _listed(source, names)
     found: dict[str, str] = {}
     for name in (name for name in names if name.endswith(SUFFIX)):
@@ -194,7 +194,7 @@ def _place(data: bytes, where: str) -> Path:
 
 def _are_gone(source: Folder, refused: Mapping[str, TableError]) -> bool:
     """Return True if every refused table has vanished at the source: then it was compacted while it was pulled."""
-    return not refused.keys() & set(table_names(source))
+    return not refused.keys() & set(file_names(source))
 
 
 def _refusal(source: Folder, refused: Mapping[str, TableError], of: int) -> TableError:

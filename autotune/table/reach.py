@@ -14,12 +14,12 @@ from autotune.errors import TableError
 from autotune.table.remote import LocalFolder, open_folder, title_of
 
 ANSWER_SECONDS: Final = 20.0
-PROBE: Final = ".reached"  # hidden, so that no listing has it
+ASKED: Final = ".asked"  # hidden, so that no other listing has it
 ADVICE: Final = "check the address, its port and region, and the network"
 
 
 def require_reachable(place: str | Path, *, writable: bool = False) -> None:
-    """Refuse a place that does not answer, cannot be listed or, where that is asked, written to.
+    """Refuse a place that does not answer, cannot be listed or, where that is asked, cannot be written to.
 
     Raises:
         TableError: the reason, with the place but without the credentials that a URI may hold.
@@ -55,9 +55,8 @@ def _ask(place: str, *, writable: bool) -> None:
     if isinstance(folder, LocalFolder) and folder.root.is_file():
         raise TableError(f"{folder}: is a file; expected a folder, which is made where there is none")
     if writable:
-        folder.write(PROBE, b"")
-    else:
-        folder.list(PROBE)
+        folder.write(f"{ASKED}/probe", b"")
+    folder.list(ASKED)
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ class RemoteFolder:
         selector = fs.FileSelector(top, recursive=True, allow_not_found=True)
         found = self._try(prefix, "listed", lambda: self._files.get_file_info(selector))
         names = (each.path[len(self._root) + 1 :] for each in found if each.type == fs.FileType.File)
-        return sorted(name for name in names if not any(part.startswith(".") for part in name.split("/")[:-1]))
+        return sorted(name for name in names if not any(part.startswith(".") for part in name.split("/")))
 
     def read(self, name: str) -> bytes:
         path = f"{self._root}/{_within(name, self)}"

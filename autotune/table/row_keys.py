@@ -59,7 +59,8 @@ def keys_of_columns(columns: RowColumns) -> Keyed | None:
     told = [_numbers(values)[of_row] for of_row, values in parts]
     told += [_column(columns, column.name) for column in FIXED_COLUMNS if column.name not in _TOLD]
     firsts = functools.reduce(_mixed, told)
-    seconds = _mixed(*(_column(columns, name) for name in ("started_at", "number")))
+    started, number = (_column(columns, name) for name in ("started_at", "number"))
+    seconds = _mixed(_mixed(np.zeros_like(started), started), number)  # near values of both would cancel otherwise
     keys = [first << _BITS | second for first, second in zip(firsts.tolist(), seconds.tolist(), strict=True)]
     slugs = [device.slug for device in devices]
     distinct = list(dict.fromkeys(slugs))

@@ -89,6 +89,9 @@ def check_numbers(tensors: dict[str, torch.Tensor]) -> None:
         raise InputMismatchError(
             f"cu_seqlens_q has {counts[0]} sequences and cu_seqlens_k {counts[1]}; expected as many"
         )
+    for name in ("q", "k") if counts[0] == 0 else ():
+        if rows := tensors[name].shape[0]:
+            raise InputMismatchError(f"{name} has {rows} rows of 0 sequences; expected none")
 
 
 def check_lengths(tensors: dict[str, torch.Tensor], numbers: Numbers) -> None:
@@ -102,8 +105,14 @@ def check_lengths(tensors: dict[str, torch.Tensor], numbers: Numbers) -> None:
 
 
 def check_longest(name: str, longest: int, offsets: torch.Tensor) -> None:
-    """Read offsets, and refuse a sequence that is longer than its longest is said to be; waits for the GPU."""
-    for sequence, (begin, end) in enumerate(pairwise(offsets.tolist())):
+    """Read offsets, and refuse a sequence that is longer than its longest is said to be; waits for the GPU.
+
+    Offsets that fall are no lengths: the kernel's own check refuses them.
+    """
+    pairs = list(pairwise(offsets.tolist()))
+    if any(end < begin for begin, end in pairs):
+        return
+    for sequence, (begin, end) in enumerate(pairs):
         if end - begin > longest:
             raise InputMismatchError(
                 f"{name}={longest} is not allowed; expected {end - begin} at least, the length of sequence {sequence}"

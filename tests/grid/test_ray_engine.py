@@ -271,7 +271,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_ray_starts(
     (tmp_path / "file").touch()
     ray = FakeRay({"a": node()}, lambda *_: DONE)
     run = Run(monkeypatch, ray, tmp_path / "file" / "place")
-    with pytest.raises(TableError, match=r"cannot be written: File exists"):
+    with pytest.raises(TableError, match=r"cannot be listed: Not a directory"):
         run.run([task(0)])
     assert ray.submitted == []
 

@@ -7,7 +7,7 @@ import pytest
 
 from autotune.errors import TableError
 from autotune.table import reach
-from autotune.table.reach import PROBE, require_reachable
+from autotune.table.reach import ASKED, require_reachable
 from autotune.table.remote import open_folder
 
 
@@ -15,7 +15,7 @@ def test_a_folder_is_asked_here(tmp_path: Path) -> None:
     require_reachable(tmp_path / "new")
     assert not (tmp_path / "new").exists()
     require_reachable(tmp_path / "new", writable=True)
-    assert (tmp_path / "new" / PROBE).exists()
+    assert (tmp_path / "new" / ASKED).exists()
     assert open_folder(tmp_path / "new").list() == []
     (tmp_path / "file").touch()
     with pytest.raises(TableError, match=r"file.*cannot be written: File exists"):

@@ -48,7 +48,8 @@ def test_files_are_found_again_but_hidden_ones(folder: Folder) -> None:
     for name in ("a/b.txt", "c.txt"):
         folder.write(name, name.encode())
     folder.write("c.txt", b"new")
-    folder.write(".unconfirmed/d.txt", b"")
+    for name in (".unconfirmed/d.txt", ".asked/probe"):
+        folder.write(name, b"")
     assert (folder.list(), folder.list("a")) == (["a/b.txt", "c.txt"], ["a/b.txt"])
     assert (folder.read("a/b.txt"), folder.read("c.txt")) == (b"a/b.txt", b"new")
 

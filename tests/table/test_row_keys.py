@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 from autotune.registry import get_implementation
@@ -27,6 +28,8 @@ def test_keys_are_equal_where_trials_are() -> None:
         rows.trial(chosen=rows.config(num_warps=4)),
         rows.trial(timing=rows.timing(201.0)),
     ]
+    later = one.started_at + timedelta(microseconds=1)  # both fields differ, by as little as may be
+    others += [dataclasses.replace(one, started_at=later, number=each) for each in (one.number, one.number ^ 1)]
     same = dataclasses.replace(one, device=another_driver)
     assert same == one
     first, equal, *different = keys_of_trials(_schema(), [one, same, *others])

@@ -62,15 +62,16 @@ def _merge(sources: Sequence[str], store: Store) -> Merged:
     paths = {source: Path(source).expanduser() for source in named if "://" not in source}
     require_there(tuple(paths.values()))
     places: dict[str, str] = {}
+    unread: list[str] = []
     with ExitStack() as stack:
         for source in named:
             if source not in paths:
                 require_reachable(source)
                 folder, copy = open_folder(source), Path(stack.enter_context(TemporaryDirectory(prefix="autotune-")))
-                fetch_tables(folder, copy)
+                unread += map(str, fetch_tables(folder, copy))
                 paths[source], places[str(copy)] = copy, str(folder)
         found = merge_tables([paths[source] for source in named], store, jobs=CORES)
-    return replace(found, refused=tuple(_named_there(each, places) for each in found.refused))
+    return replace(found, refused=(*unread, *(_named_there(each, places) for each in found.refused)))
 
 
 def _named_there(refused: str, places: Mapping[str, str]) -> str:

@@ -83,9 +83,8 @@ def _attend(
             scores = hide_keys(scores, present[None, :], ahead, window, FEATURES.causal, FEATURES.window)
         state, weights = fold_scores(state, scores, factor, MASKED)
         v_tile = load_rows(values, row, BLOCK_K, WIDTHS.v, WIDTHS.padded_v, MASKED, FEATURES.descriptor)
-        if (
-            MASKED and FEATURES.descriptor
-        ):  # which loads the next sequence's rows, whose weights are 0: but 0 x NaN is NaN
+        # A descriptor loads rows of the next sequence, too: their weights are 0, but 0 x NaN is NaN.
+        if MASKED and FEATURES.descriptor:
             v_tile = tl.where(present[:, None], v_tile, tl.zeros_like(v_tile))
         state = fold_values(state, weights, v_tile)
     return state

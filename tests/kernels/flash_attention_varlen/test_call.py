@@ -31,6 +31,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "width": ({"v": torch.zeros(9, 2, 16).half()}, r"v is \(9, 2, 16\) float16; this kernel takes \(any, 2, 24\)"),
     "dtype": ({"q": torch.zeros(7, 4, 16)}, r"q is \(7, 4, 16\) float32; this kernel takes .* float16"),
     "number": ({"v": torch.zeros(8, 2, 24).half()}, "k has 9 keys and v 8 values; expected as many"),
+    "rows of no sequence": (
+        {"cu_seqlens_q": torch.zeros(1, dtype=torch.int32), "cu_seqlens_k": torch.zeros(1, dtype=torch.int32)},
+        "q has 7 rows of 0 sequences; expected none",
+    ),
     "sequences": (
         {"cu_seqlens_k": torch.zeros(4, dtype=torch.int32)},
         "cu_seqlens_q has 2 sequences and cu_seqlens_k 3; expected as many",
@@ -53,7 +57,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "field of the shape": ({"window": 5}, "window is no option of the call but a field of VarlenShape"),
     "option of others": (
         {"alibi_slopes": torch.ones(4)},
-        "alibi_slopes is no option of this kernel; allowed: scale, softcap, sinks, return_lse, out, check",
+        "alibi_slopes is no option of this kernel; allowed: scale, softcap, sinks, seqused_q, seqused_k, kv_starts, "
+        "return_lse, out, check",
     ),
     "no GPU": ({}, "the tensors are on the CPU; expected a GPU"),
 }
