@@ -35,8 +35,8 @@ def test_what_torch_calls_a_device_is_no_name_of_a_gpu(tables: Tables, device: s
 @pytest.mark.parametrize(
     ("shape", "operation", "words"),
     [
-        ({"batch": 1}, None, "is of type dict; expected AttentionShape or PagedShape"),
-        (None, "paged_decode", "is of type NoneType; expected AttentionShape or PagedShape"),
+        ({"batch": 1}, None, "is of type dict; expected AttentionShape or PagedShape or VarlenShape"),
+        (None, "paged_decode", "is of type NoneType; expected AttentionShape or PagedShape or VarlenShape"),
         (PAGED, "flash_attention", "is of type PagedShape; operation='flash_attention' takes AttentionShape"),
         (sample.shape(), "paged_decode", "is of type AttentionShape; operation='paged_decode' takes PagedShape"),
     ],

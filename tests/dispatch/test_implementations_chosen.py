@@ -161,6 +161,6 @@ def test_what_has_no_valid_config_leaves_the_others_alone() -> None:
     (found,) = alternatives_for(shape, NVIDIA_H200, [], [none, PLAIN], portfolio=[])
     assert found.candidate.config == Config(ROWS=1)
     with pytest.raises(
-        InvalidShapeError, match=r"^no config is valid for RowShape.*: of plain's default, ROWS=8 is more "
+        InvalidShapeError, match=r"^no config is valid for rows 2, width 8, .*: of plain's default, ROWS=8 is more "
     ):
         alternatives_for(shape, NVIDIA_H200, [], [none], portfolio=[])
