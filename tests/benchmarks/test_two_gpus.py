@@ -73,9 +73,10 @@ def tuned(*candidates: Candidate) -> TunedShape:
 
 
 def test_a_winner_among_the_ties_needs_no_race() -> None:
-    assert is_inside(tuned(FAST, NEAR), tuned(NEAR))
-    assert not is_inside(tuned(), tuned(NEAR))
-    assert not is_inside(tuned(FAST), tuned())
+    executor = cast(GpuExecutor, None)
+    assert is_inside(tuned(FAST, NEAR), tuned(NEAR), executor)
+    assert not is_inside(tuned(), tuned(NEAR), executor)
+    assert not is_inside(tuned(FAST), tuned(), executor)
 
 
 def test_what_is_missed_is_told() -> None:
