@@ -159,7 +159,7 @@ def test_no_damaged_footer_ends_the_process() -> None:
 
 
 def test_usual_structs_are_read_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the quick patterns read of a footer is what its fields say one by one, and damage is found either way."""
+    """The quick patterns read of a footer the same as its fields one by one, and damage is found either way."""
     data = encode([sample.trial(number, timing=sample.timing(100.0 + number)) for number in range(50)])
     usual = [_bounds(data)]
     flips = range(len(data) - int.from_bytes(data[-8:-4], "little"), len(data) - 8, 7)

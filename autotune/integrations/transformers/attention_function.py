@@ -16,7 +16,7 @@ from autotune.varlen import attention_varlen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreOptions:
-    """What is done to scores: ``softcap``, ``scale``, and ``sinks [H]``, logits without a value."""
+    """Changes of the scores: ``softcap``, ``scale``, and ``sinks [H]``, logits without a value."""
 
     softcap: float | None
     scale: float | None

@@ -21,7 +21,7 @@ ATTRIBUTE: Final = "_autotune_plan"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskPlan:
-    """What all layers of a kind compute: ``causal`` and ``window`` over the first ``keys`` of ``kv_length`` keys.
+    """The mask of all layers of a kind: ``causal`` and ``window`` over the first ``keys`` of ``kv_length`` keys.
 
     Without a ``packing`` all rows are alike, and causal is bottom-right aligned over those keys.
     """

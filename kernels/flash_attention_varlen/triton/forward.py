@@ -37,7 +37,7 @@ class Features(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """What scores are multiplied by, and their cap: with one the scale is over the cap, and without one to base 2."""
+    """Factors of the scores, and their cap: with one the scale is over the cap, and without one to base 2."""
 
     score_scale: Any
     softcap: Any

@@ -1,4 +1,4 @@
-"""What is not computed is refused by name: keywords, masks, training; and padding is never ignored."""
+"""Keywords, masks and training that are not computed are refused by name; padding is never ignored."""
 
 import ast
 import inspect
