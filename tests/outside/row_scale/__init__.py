@@ -22,6 +22,7 @@ def isolate(monkeypatch: pytest.MonkeyPatch) -> None:
     for registered in ("_operations", "_implementations"):
         ours = {name: path for name, path in getattr(registry, registered).items() if path.startswith("autotune.")}
         monkeypatch.setattr(registry, registered, ours)
+    monkeypatch.setattr(registry, "_registering", {})
 
 
 def register(monkeypatch: pytest.MonkeyPatch) -> None:
