@@ -20,7 +20,7 @@ from autotune.call_shapes import (
 from autotune.dispatch import pick_for_device
 from autotune.dispatch.events import watch_compiles
 from autotune.errors import InputMismatchError
-from autotune.registry import missing_package
+from autotune.references import missing_package
 from autotune.shape import parse_layout
 
 if TYPE_CHECKING:

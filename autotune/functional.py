@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from autotune.eager_calls import attend, is_traced
 from autotune.errors import InputMismatchError
-from autotune.registry import missing_package
+from autotune.references import missing_package
 
 if TYPE_CHECKING:
     import torch

@@ -27,6 +27,14 @@ def _supports_all(shape: Any) -> str | None:
     return None
 
 
+def _carry_nothing(shape: Any) -> str:
+    return ""
+
+
+def _receive_nothing(shape: Any, text: str) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[ShapeT]):
     """A computation that has one or more implementations.
@@ -44,6 +52,8 @@ class Operation(Generic[ShapeT]):
             ``dtype``. ``"tf32"`` is of float32 alone: products may be rounded to TF32, which gives them its roof and
             its units in the gate.
         query_counts: returns the queries of each sequence of a batch, for an operation that spreads them unevenly.
+        carry: returns what another process must know to make inputs of a shape beside the shape, as text; there it is
+            given to ``receive``, unless it is empty.
     """
 
     name: str
@@ -54,6 +64,8 @@ class Operation(Generic[ShapeT]):
     unsupported: Callable[[ShapeT], str | None] = _supports_all
     multiplies_in: str = ""
     query_counts: Callable[[ShapeT], Sequence[int]] | None = None
+    carry: Callable[[ShapeT], str] = _carry_nothing
+    receive: Callable[[ShapeT, str], None] = _receive_nothing
 
     def __post_init__(self) -> None:
         if self.multiplies_in not in PRODUCTS:

@@ -1,34 +1,26 @@
 """Names of operations and implementations: lazy ``"module:attribute"`` references; the only file that names ours."""
 
-import importlib
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial, reduce
-from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
-from autotune.errors import (
-    AutotuneError,
-    InvalidShapeError,
-    MissingDependencyError,
-    UnknownNameError,
-    UsageError,
-    one_line,
-    require_text,
-)
+from autotune.errors import AutotuneError, UnknownNameError, UsageError, require_text
 from autotune.implementation import Implementation, Kernel, forget_sources
 from autotune.operation import Baseline, Definition, Operation
-from autotune.shape import Shape
-
-Workload = tuple[Operation[Any], Shape]
-
-OPERATION_ENTRY_POINTS: Final = "autotune.operations"
-IMPLEMENTATION_ENTRY_POINTS: Final = "autotune.implementations"
-TABLE_ENTRY_POINTS: Final = "autotune.tables"
-ENTRY_POINT_GROUPS: Final = (OPERATION_ENTRY_POINTS, IMPLEMENTATION_ENTRY_POINTS, TABLE_ENTRY_POINTS)
+from autotune.references import (
+    IMPLEMENTATION_ENTRY_POINTS,
+    OPERATION_ENTRY_POINTS,
+    TABLE_ENTRY_POINTS,
+    forget,
+    installed,
+    instance,
+    load,
+    module_name,
+    require_form,
+)
 
 _operations: dict[str, str] = {
     "flash_attention": "autotune.search_spaces.flash_attention.operation:OPERATION",
@@ -48,15 +40,12 @@ _implementations: dict[tuple[str, str], str] = {
 }
 
 _registering: Final[dict[str, str]] = {}  # modules that call ``register``, by operation
-_loaded: Final[dict[str, Any]] = {}  # by reference
 
 KERNELS: Final = ".operation"  # ends the reference of an operation that is a kernel's under ``autotune.tuned``
-FORM: Final = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"  # of a reference
 # Of an operation: its folder in tables has it. The kernels of ``autotune.autotune`` are named MODULE.KERNEL.
 NAME_FORM: Final = r"\w[\w-]*(\.\w[\w-]*)*"
 # Folders beside or below those of operations in a folder of results.
 FOLDER_NAMES: Final = frozenset({"bench", "compilations", "grids", "portfolios", "sweeps"})
-EXPECTED: Final = "'module:attribute', such as 'my_package.space:IMPLEMENTATION', of a module that can be imported here"
 
 # Called with the operation of an implementation that is new, or defined again: what forgets older answers.
 on_registered: Final[list[Callable[[str], None]]] = []
@@ -77,7 +66,7 @@ def register(name: str, operation: str) -> None:
     """
     if (reason := _why_no_name(name)) is not None:
         raise UsageError(reason)
-    _require_form(operation, f"operation={name!r}")
+    require_form(operation, f"operation={name!r}")
     caller = sys._getframe(1)
     if caller.f_code.co_name == "<module>":  # so that its import does it again
         _registering.setdefault(name, module_name(caller.f_globals.get("__name__", "__main__")))
@@ -100,7 +89,7 @@ def register_implementation(operation: str, name: str, implementation: str) -> N
     Example:
         >>> autotune.register_implementation("flash_attention", "naive", "my_package.space:IMPLEMENTATION")
     """
-    _require_form(implementation, f"implementation={name!r} of {operation}")
+    require_form(implementation, f"implementation={name!r} of {operation}")
     is_new = (operation, name) not in _implementations
     if (found := _implementations.setdefault((operation, name), implementation)) != implementation:
         taken = f"implementation={name!r} of {operation} is registered already as {found}"
@@ -114,17 +103,14 @@ def redefine(operation: str, reference: str) -> None:
 
     Until now the objects from before were served to all who ask by name.
     """
-    stale = [path for path in list(_loaded) if path.startswith(f"{reference}.")]
-    for path in stale:
-        _loaded.pop(path, None)
-    if stale:
+    if forget(reference):
         forget_sources()
         _tell_registered(operation)
 
 
 def _tell_registered(operation: str) -> None:
-    for forget in on_registered:
-        forget(operation)
+    for tell in on_registered:
+        tell(operation)
 
 
 def _why_no_name(name: str) -> str | None:
@@ -134,11 +120,6 @@ def _why_no_name(name: str) -> str | None:
         return None
     allowed = f"letters, digits, '_' and '-', in parts joined by single dots, and none of {taken}"
     return f"operation={name!r} is not allowed, since a folder of tables is named by it; expected {allowed}"
-
-
-def _require_form(reference: str, what: str) -> None:
-    if not isinstance(reference, str) or not re.fullmatch(FORM, reference):
-        raise UsageError(f"{what}: {reference!r} is no reference; expected {EXPECTED}")
 
 
 def operation_names() -> list[str]:
@@ -162,51 +143,9 @@ def loadable_operations() -> list[Operation[Any]]:
 
 def get_operation(name: str) -> Operation[Any]:
     """Return the operation of that name; UnknownNameError, with the registered ones, for another."""
-    found = _load(reference := operation_reference(name))
+    found = load(reference := operation_reference(name))
     if not isinstance(found, Operation):
         raise UnknownNameError(f"operation={name!r}: {reference} is {found!r}; expected an Operation")
-    return found
-
-
-def operation_for(shape: Shape) -> Operation[Any]:
-    """Return the first registered operation that supports this shape, ours before others.
-
-    UnknownNameError where none takes shapes of this class; InvalidShapeError, with what each expects, where those that
-    do support other ones.
-    """
-    problems = []
-    for operation in loadable_operations():
-        if type(shape) is operation.shape_class:
-            if (problem := operation.unsupported(shape)) is None:
-                return operation
-            problems.append(problem)
-    if problems:
-        raise InvalidShapeError("; ".join(problems))
-    raise UnknownNameError(f"shape={shape!r}: no operation takes a {type(shape).__name__}")
-
-
-def check_shape(operation: Operation[Any], shape: Shape) -> None:
-    """Raise UsageError unless an operation takes shapes of this class, which no class derived from its own is."""
-    if type(shape) is not operation.shape_class:
-        taken = f"operation={operation.name!r} takes {operation.shape_class.__name__}"
-        raise UsageError(f"shape={shape!r} is of type {type(shape).__name__}; {taken}")
-
-
-def read_workloads(
-    shapes: Shape | Iterable[Shape | Workload | tuple[str, Shape]], operation: str | None
-) -> list[Workload]:
-    """Give each shape its operation; UsageError for one that none takes, or of another operation's class."""
-    found = []
-    for each in shapes if isinstance(shapes, Iterable) and not isinstance(shapes, str) else [shapes]:
-        given, shape = each if isinstance(each, tuple) and len(each) == 2 else (None, each)
-        if given is not None and not isinstance(given, Operation):
-            given = get_operation(given)
-        if not isinstance(shape, Shape):
-            raise UsageError(f"shapes={shape!r} is of type {type(shape).__name__}; expected a shape, or several")
-        if given is None:
-            given = operation_for(shape) if operation is None else get_operation(operation)
-        check_shape(given, shape)
-        found.append((given, shape))
     return found
 
 
@@ -218,7 +157,7 @@ def implementation_names(operation: str) -> list[str]:
 def get_implementation(operation: str, name: str) -> Implementation[Any]:
     """Return an implementation by its operation's name and its own; UnknownNameError, with all names, for another."""
     reference = implementation_reference(operation, name)
-    found = _load(reference)
+    found = load(reference)
     if not isinstance(found, Implementation) or (found.operation, found.name) != (operation, name):
         wrong = f"implementation={name!r} of {operation}: {reference} is {getattr(found, 'title', found)!r}"
         raise UnknownNameError(f"{wrong}; expected an Implementation of that operation and name")
@@ -252,26 +191,20 @@ def our_implementations(operation: str) -> list[Implementation[Any]]:
     return found
 
 
-def load_reference(reference: str) -> Any:
-    """Return what a ``"module:attribute"`` names; UsageError for another form, UnknownNameError if it is not there."""
-    _require_form(reference, "reference")
-    return _load(reference)
-
-
 def load_definition(operation: str) -> Definition:
     """Return the definition of an operation; imports torch."""
-    return _instance(_load(get_operation(operation).definition))  # type: ignore[no-any-return]
+    return instance(load(get_operation(operation).definition))  # type: ignore[no-any-return]
 
 
 def load_kernel(operation: str, implementation: str) -> Kernel:
     """Return the kernel of an implementation; imports torch and triton."""
-    return _instance(_load(get_implementation(operation, implementation).kernel))  # type: ignore[no-any-return]
+    return instance(load(get_implementation(operation, implementation).kernel))  # type: ignore[no-any-return]
 
 
 def load_baselines(operation: str) -> Sequence[Baseline]:
     """Return what an operation is compared with, the usual ones first; imports none of their libraries."""
     reference = get_operation(operation).baselines
-    return _load(reference) if reference else ()
+    return load(reference) if reference else ()
 
 
 def operation_reference(name: str) -> str:
@@ -326,7 +259,7 @@ def stray_implementations() -> list[str]:
 def broken_registrations() -> list[str]:
     """Return a line for each operation and implementation that cannot be loaded, or whose name is not allowed."""
     known = _all_operations()
-    names = (name for name, _ in _entry_points(OPERATION_ENTRY_POINTS))
+    names = (name for name, _ in installed(OPERATION_ENTRY_POINTS))
     refused = [reason for name in names if (reason := _why_no_name(name)) is not None]
     asked: list[Callable[[], object]] = [partial(get_operation, name) for name in known]
     asked += [partial(get_implementation, *owner) for owner in _all_implementations() if owner[0] in known]
@@ -344,7 +277,7 @@ def _problem_of(load: Callable[[], object]) -> str:
 def _all_operations() -> dict[str, str]:
     """Return references by name: registered ones first, then those of installed packages whose names are allowed."""
     found = dict(_operations)
-    for name, reference in _entry_points(OPERATION_ENTRY_POINTS):
+    for name, reference in installed(OPERATION_ENTRY_POINTS):
         if _why_no_name(name) is None:
             found.setdefault(name, reference)
     return found
@@ -352,7 +285,7 @@ def _all_operations() -> dict[str, str]:
 
 def _all_implementations() -> dict[tuple[str, str], str]:
     found = dict(_implementations)
-    for name, reference in _entry_points(IMPLEMENTATION_ENTRY_POINTS):
+    for name, reference in installed(IMPLEMENTATION_ENTRY_POINTS):
         operation, _, implementation = name.partition(".")
         found.setdefault((operation, implementation), reference)
     return found
@@ -360,80 +293,4 @@ def _all_implementations() -> dict[tuple[str, str], str]:
 
 def table_packages() -> tuple[tuple[str, str], ...]:
     """Return the name and the dotted place of each folder of tables that installed packages bring."""
-    return _entry_points(TABLE_ENTRY_POINTS)
-
-
-def _entry_points(group: str) -> tuple[tuple[str, str], ...]:
-    return tuple((point.name, point.value) for point in _scan().get(group, ()))
-
-
-@cache
-def _scan() -> dict[str, tuple[EntryPoint, ...]]:
-    """Return the entry points of all groups of ours: a scan opens a file of every installed package, so one is made."""
-    found = entry_points()
-    return {group: tuple(found.select(group=group)) for group in ENTRY_POINT_GROUPS}
-
-
-def _instance(found: Any) -> Any:
-    """Return what a reference names, or the one object of a class that it names."""
-    return _object_of(found) if isinstance(found, type) else found
-
-
-@cache
-def _object_of(owner: type) -> Any:
-    return owner()
-
-
-def _load(path: str) -> Any:
-    if path not in _loaded:
-        _loaded[path] = _resolve(path)
-    return _loaded[path]
-
-
-def _resolve(path: str) -> Any:
-    module, _, attributes = path.partition(":")
-    try:
-        return reduce(_attribute, attributes.split("."), _module(module))
-    except (Exception, SystemExit) as error:  # of a package of somebody else's, which may raise anything
-        if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "triton"):
-            raise missing_package(error.name) from None
-        text = f"reference={path!r} cannot be loaded: {one_line(error)}"
-        if not isinstance(error, AutotuneError):  # which says itself what it expected
-            text += f"; expected {EXPECTED}"
-        raise UnknownNameError(text) from error
-
-
-def module_name(module: str) -> str:
-    """Return the name by which another process imports a module: of a program that runs, that of its file.
-
-    Example:
-        >>> module_name("my_package.kernels")
-        'my_package.kernels'
-    """
-    if module != "__main__":
-        return module
-    main = sys.modules["__main__"]
-    if (spec := getattr(main, "__spec__", None)) is not None:
-        return str(spec.name)
-    return Path(getattr(main, "__file__", None) or "__main__").stem
-
-
-def _module(name: str) -> Any:
-    """Import a module, but for the program that runs, which is here already."""
-    if name not in sys.modules and name == module_name("__main__"):
-        return sys.modules["__main__"]
-    return importlib.import_module(name)
-
-
-def _attribute(owner: Any, name: str) -> Any:
-    """Return an attribute, or that of the kernel inside a wrapper such as ``triton.heuristics`` makes."""
-    while not hasattr(owner, name) and hasattr(owner, "fn"):
-        owner = owner.fn
-    return getattr(owner, name)
-
-
-def missing_package(name: str) -> MissingDependencyError:
-    """Make the error for an absent package that kernels need; it says how to get it."""
-    return MissingDependencyError(
-        f"{name} is not installed; `pip install torch triton`, and `autotune doctor` checks what is there"
-    )
+    return installed(TABLE_ENTRY_POINTS)

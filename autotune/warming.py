@@ -14,9 +14,10 @@ from autotune.dispatch.kernel import Alternative, load_binaries
 from autotune.errors import MissingDependencyError, UnknownNameError, is_toolchain_refusal, one_line, require_text
 from autotune.executor.compile_pool import COMPILE_SECONDS, SERVER_SECONDS, CompilePool
 from autotune.operation import Operation
-from autotune.registry import Workload, get_implementation, read_workloads
+from autotune.registry import get_implementation
 from autotune.shape import PagedShape, Shape
 from autotune.trial import Candidate, Status
+from autotune.workload import Workload, read_workloads
 
 PATIENCE: Final = 2 * COMPILE_SECONDS + SERVER_SECONDS  # with a compile server that is replaced meanwhile
 LATER: Final = "its library compiles it at its first call"

@@ -28,12 +28,13 @@ from autotune.dispatch import reload
 from autotune.executor.gpu import GpuExecutor
 from autotune.executor.settings import Settings
 from autotune.executor.several_gpus import GpuUse
-from autotune.registry import Workload, get_operation, read_workloads
+from autotune.registry import get_operation
 from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.table import Store
 from autotune.table.winners import TIE_RATIO
 from autotune.trial import Candidate
 from autotune.tuning import TunedShape, tune
+from autotune.workload import Workload, read_workloads
 from benchmarks.console import require_gpu
 
 SPEED_UP: Final = 1.85

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 import pytest
 import torch
 
-from autotune import call_shapes, platforms, registry
+from autotune import call_shapes, platforms, references, registry
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import get_kernel, pick_for_device, reload
 from autotune.implementation import Implementation
@@ -86,7 +86,7 @@ def rebuilt(
     operation: Callable[[Operation[Any]], Operation[Any]] = lambda operation: operation,
 ) -> None:
     """Let the registry answer with changed operations and implementations."""
-    load = registry._load
+    load = references.load
 
     def changed(path: str) -> Any:
         found = load(path)
@@ -94,7 +94,7 @@ def rebuilt(
             return implementation(found)
         return operation(found) if isinstance(found, Operation) else found
 
-    patch.setattr(registry, "_load", changed)
+    patch.setattr(registry, "load", changed)
     reload()
 
 

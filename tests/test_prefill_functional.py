@@ -12,9 +12,10 @@ from autotune import dispatch, paged_decode, paged_prefill, platforms
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel
 from autotune.errors import InputMismatchError, InvalidShapeError, UnknownNameError
-from autotune.registry import get_implementation, operation_for
+from autotune.registry import get_implementation
 from autotune.shape import PagedShape
 from autotune.table import Served
+from autotune.workload import operation_for
 from tests import sample
 
 HALF = torch.float16

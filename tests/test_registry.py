@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune import registry
+from autotune import references, registry
 from autotune.dispatch import get_kernel
 from autotune.errors import MissingDependencyError, UnknownNameError, UsageError
 from autotune.shape import AttentionShape
@@ -22,13 +22,13 @@ def test_a_kernel_without_its_compiler_says_what_to_install(monkeypatch: pytest.
 
     monkeypatch.setattr(importlib, "import_module", fail)
     with pytest.raises(MissingDependencyError, match="triton is not installed; `pip install torch triton`"):
-        registry._load("somewhere:KERNEL")
+        references.load("somewhere:KERNEL")
 
 
 @pytest.mark.parametrize("reference", ["nowhere:KERNEL", "autotune.shape:NOTHING"])
 def test_a_reference_that_cannot_be_loaded_is_named(reference: str) -> None:
     with pytest.raises(UnknownNameError, match=f"reference='{reference}' cannot be loaded: "):
-        registry._load(reference)
+        references.load(reference)
 
 
 @pytest.fixture
@@ -120,9 +120,9 @@ def test_names_of_kernels_in_modules_are_allowed(name: str) -> None:
 
 
 def test_an_operation_of_a_package_with_another_name_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = registry.OPERATION_ENTRY_POINTS
+    group = references.OPERATION_ENTRY_POINTS
     points = tuple(EntryPoint(name, "no_such.space:OPERATION", group) for name in ("sweeps", "a/b"))
-    monkeypatch.setattr(registry, "_scan", lambda: {group: points})
+    monkeypatch.setattr(references, "_scan", lambda: {group: points})
     assert not {"sweeps", "a/b"} & set(registry.operation_names())
     told = registry.broken_registrations()
     assert [line.partition(" is not")[0] for line in told] == ["operation='sweeps'", "operation='a/b'"]

@@ -9,12 +9,13 @@ import pytest
 
 from autotune import dispatch
 from autotune.device import NVIDIA_H200
-from autotune.registry import Workload, get_operation
+from autotune.registry import get_operation
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import Store, write_portfolio
 from autotune.trial import Candidate, Conditions, Policy, Trial
 from autotune.tuning import find_sparse
+from autotune.workload import Workload
 from tests import sample
 
 OPERATION: Final = get_operation("flash_attention")

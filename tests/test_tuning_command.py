@@ -13,9 +13,9 @@ from autotune.console.command import command
 from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.console.shapes import describe
 from autotune.errors import InvalidShapeError
-from autotune.registry import operation_for
 from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.tuning_command import tuning_command
+from autotune.workload import operation_for
 from tests.outside import row_scale
 from tests.outside.row_scale.space import RowShape
 

@@ -11,8 +11,8 @@ import torch
 from autotune import attention_varlen, dispatch, platforms
 from autotune.device import NVIDIA_H200
 from autotune.errors import InputMismatchError, InvalidShapeError, UnknownNameError
-from autotune.registry import operation_for
 from autotune.varlen_shape import VarlenShape
+from autotune.workload import operation_for
 from tests import sample
 
 HALF = torch.float16

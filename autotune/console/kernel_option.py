@@ -6,7 +6,8 @@ from typing import Final
 from autotune.console.command import Decorator, collected, import_from_here, option
 from autotune.errors import AutotuneError, UsageError, suggestion
 from autotune.operation import Operation
-from autotune.registry import KERNELS, load_reference
+from autotune.references import load_reference
+from autotune.registry import KERNELS
 
 EXPECTED: Final = "expected a kernel under @autotune.tuned(...), such as my_package.kernels:rmsnorm"
 

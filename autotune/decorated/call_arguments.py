@@ -8,6 +8,7 @@ from typing import Any, Final
 import torch
 
 from autotune.decorated.key_shapes import JOINT, LARGEST, KernelShape, dtype_name
+from autotune.decorated.recorded_call import RecordedCall
 from autotune.decorated.signature import Signature
 from autotune.errors import InvalidShapeError, UsageError, one_line, suggestion
 
@@ -62,6 +63,8 @@ class Maker:
             all arguments by name, tensors included, on torch's default device.
         key: the names of the key.
         given: parameters that configs and heuristics give.
+
+    Without ``inputs`` arguments are like those of the last launch of a shape, in ``calls``.
     """
 
     def __init__(self, signature: Signature, inputs: Inputs | None, key: Sequence[str], given: frozenset[str]) -> None:
@@ -69,6 +72,7 @@ class Maker:
         self._inputs = inputs
         self._key = key
         self._wanted = [name for name in signature.names if name not in given]
+        self.calls: dict[KernelShape, RecordedCall] = {}
         if isinstance(inputs, Mapping):
             self._check_declared(inputs)
 
@@ -104,16 +108,25 @@ class Maker:
         """Make arguments by name; on the device ``meta`` tensors have no data.
 
         Raises:
-            UsageError: neither ``inputs`` nor the signature says what an argument is.
+            UsageError: neither ``inputs``, the signature nor a launch says what an argument is.
         """
         if self._inputs is None:
-            raise UsageError(
-                f"{self._signature.function.__name__}: inputs= is not given, so no arguments can be made for {shape}; "
-                f'give it, such as inputs={{"{self._wanted[0]}": (4096, 4096), ...}}'
-            )
+            return self._like_launched(shape, device, seed, data)
         if not isinstance(self._inputs, Mapping):
             return self._call(shape, device, seed)
         return self._declared(self._inputs, shape, device, seed, data)
+
+    def _like_launched(self, shape: KernelShape, device: str, seed: int, data: str) -> dict[str, Any]:
+        if (call := self.calls.get(shape)) is None:
+            raise UsageError(
+                f"{self._signature.function.__name__}: inputs= is not given, so no arguments can be made for {shape}; "
+                f'give it, such as inputs={{"{self._wanted[0]}": (4096, 4096), ...}}; a launch with mode="first_call" '
+                "searches without"
+            )
+        generator = _generator(device, seed)
+        return call.make(
+            device=device, draw=lambda name, size, dtype: _draw(name, [size], dtype, device, generator, data)
+        )
 
     def _call(self, shape: Any, device: str, seed: int) -> dict[str, Any]:
         assert callable(self._inputs)
@@ -135,7 +148,7 @@ class Maker:
     def _declared(
         self, inputs: Mapping[str, Any], shape: KernelShape, device: str, seed: int, data: str
     ) -> dict[str, Any]:
-        generator = torch.Generator(device="cpu" if device == "meta" else device).manual_seed(seed)
+        generator = _generator(device, seed)
         dtypes = _spread(shape, [name for name in self._wanted if _is_tensor(inputs.get(name), inputs)])
         made: dict[str, Any] = {}
         for name in dtypes:
@@ -216,6 +229,10 @@ def _check_sizes(tensor: str, sizes: Sequence[int], dtype: torch.dtype) -> None:
 
 def _plain(value: Any) -> Any:
     return None if value == "None" else value
+
+
+def _generator(device: str, seed: int) -> torch.Generator:
+    return torch.Generator(device="cpu" if device == "meta" else device).manual_seed(seed)
 
 
 def _draw(

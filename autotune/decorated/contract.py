@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +10,7 @@ from typing import Any, Final
 from autotune.decorated.call_arguments import tensor_of
 from autotune.decorated.configs import Configs, make_space
 from autotune.decorated.key_shapes import KernelShape
+from autotune.decorated.recorded_call import RecordedCall
 from autotune.decorated.signature import Signature
 from autotune.errors import UsageError
 from autotune.implementation import Implementation
@@ -35,8 +36,12 @@ def make_contract(
     configs: Configs,
     prune: Callable[[Any], tuple[Config, ...]],
     cost: Callable[[Any], Cost],
+    calls: MutableMapping[Any, RecordedCall],
 ) -> Contract:
-    """Make them; ``reference`` is the kernel's own, whose attributes the definition and the launches are."""
+    """Make them; ``reference`` is the kernel's own, whose attributes the definition and the launches are.
+
+    What ``calls`` has of a shape is carried to the processes of a search.
+    """
     source = signature.source
     operation = Operation(
         name=name,
@@ -44,6 +49,8 @@ def make_contract(
         cost=cost,
         definition=f"{reference}.definition",
         multiplies_in="tf32" if source.has_dots and not source.is_ieee else "",
+        carry=lambda shape: calls[shape].to_text() if shape in calls else "",
+        receive=lambda shape, text: calls.__setitem__(shape, RecordedCall.from_text(text)),
     )
     implementation = Implementation(
         name=IMPLEMENTATION,

@@ -50,7 +50,8 @@ def tuned(
 
     Launches read the tables and never measure. Without a row of the very arguments, the ladder of ``get_kernel`` is
     climbed, and at its end stands the first config. ``autotune search --kernel my_package.kernels:rmsnorm --shape ...``
-    fills the tables; it needs ``inputs`` and ``grid``, from which it makes arguments and launches.
+    fills the tables; it needs ``inputs`` and ``grid``, from which it makes arguments and launches. With
+    ``mode="first_call"`` a launch fills them, from itself.
 
     Args:
         configs: ``triton.Config`` objects; the first one is the default.
@@ -64,7 +65,9 @@ def tuned(
         post_hook: called with the arguments and ``exception=`` after each launch of a search.
         parameters: values of each parameter, in place of ``configs``: ``{"BLOCK": [64, 128], "num_warps": [4, 8]}``.
         mode: ``"table"``, or ``"first_call"`` to search at the first launch of each key that has no row: seconds to a
-            minute, in which that launch waits.
+            minute, in which that launch waits. It needs neither ``inputs`` nor ``grid``: the search takes the launch's
+            grid, plain values, and sizes and strides of tensors; those of whole numbers hold what they held, others are
+            drawn from a normal distribution.
         reference: computes the outputs from torch alone. It takes arguments by the kernel's names, those that it has
             parameters for, and returns the outputs in their order. Without one, configs are compared with the first.
         inputs: sizes of the tensors in integers and names of the key, a dtype at the end where it is not the shape's,

@@ -86,9 +86,14 @@ class KernelDefinition:
         return found
 
     def check_shapes(self, shape: KernelShape) -> Sequence[Any]:
-        """Return the shape with its sizes cut, and one with odd sizes if the kernel masks what it loads or stores."""
+        """Return the shape with its sizes cut, and one with odd sizes if the kernel masks what it loads or stores.
+
+        Where arguments are those of a launch, no other shape's can be made: it is checked itself.
+        """
         if self._given_shapes is not None:
             return tuple(self._given_shapes(shape))
+        if not self._maker.is_declared:
+            return (shape,)
         sizes = {name: getattr(shape, name) for name in shape.SIZES}
         cut = {name: size if size <= CHECKED else CHECKED + size % CHECKED for name, size in sizes.items()}
         small = replace(shape, **cut)

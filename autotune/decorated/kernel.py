@@ -12,10 +12,12 @@ from autotune.decorated.call_arguments import Inputs, Maker, dtypes_of, tensor_o
 from autotune.decorated.configs import Configs
 from autotune.decorated.contract import IMPLEMENTATION, Contract, make_contract, make_cost
 from autotune.decorated.definition import KernelDefinition
-from autotune.decorated.first_call import has_row, search_once
+from autotune.decorated.first_call import has_row, hold_call, search_once
+from autotune.decorated.grids import evaluate
 from autotune.decorated.key_shapes import KernelShape, make_shape_class
 from autotune.decorated.launch import Launched, is_without_gpu, without_gpu
 from autotune.decorated.pruned import Pruning
+from autotune.decorated.recorded_call import record
 from autotune.decorated.signature import Signature
 from autotune.dispatch import TunedKernel, pick_for_device
 from autotune.dispatch.events import watch_compiles
@@ -23,7 +25,8 @@ from autotune.dispatch.picks import on_reload
 from autotune.errors import UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
-from autotune.registry import KERNELS, module_name, redefine, register, register_implementation
+from autotune.references import module_name
+from autotune.registry import KERNELS, redefine, register, register_implementation
 from autotune.space import Config
 from autotune.trial import Candidate
 
@@ -89,7 +92,6 @@ class DecoratedKernel:
         self.launched = Launched(kernel, signature, configs, self.maker, grid, **launching)
         self.name = name or f"{module_name(self.__module__)}.{self.__name__}"
         self.definition = KernelDefinition(self.name, signature, self.maker, self.launched, self.prune, **defining)
-        self._seen: dict[KernelShape, dict[str, Any]] = {}  # arguments of calls, without data
         self._plans: dict[Any, Callable[[tuple[Any, ...], Mapping[str, Any]], Any]] = {}
         self._served: dict[Any, Launching] = {}
         self.prune_for = lru_cache(maxsize=1024)(self._prune)
@@ -127,6 +129,7 @@ class DecoratedKernel:
             self._configs,
             self.prune,
             make_cost(self._cost, arguments),
+            self.maker.calls,
         )
 
     @property
@@ -147,12 +150,11 @@ class DecoratedKernel:
         return self._configs.listed if self._pruning.is_empty else self.prune_for(shape)
 
     def _prune(self, shape: KernelShape) -> tuple[Config, ...]:
-        named = self.maker.make(shape, device="meta") if self.maker.is_declared else self._seen.get(shape)
-        if named is None:
+        if not self.maker.is_declared and shape not in self.maker.calls:
             raise UsageError(
                 f"{self.name}: prune_configs_by needs arguments, and inputs= does not say those of {shape}"
             )
-        return self._configs.ours(self._pruning.kept(self.configs, named))
+        return self._configs.ours(self._pruning.kept(self.configs, self.maker.make(shape, device="meta")))
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         return partial(self.run, grid=grid)
@@ -216,18 +218,18 @@ class DecoratedKernel:
         named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
         shape = self.shape_of(named)
         if not self.maker.is_declared:
-            self._seen[shape] = {name: _without_data(value) for name, value in named.items()}
+            self.maker.calls[shape] = record(named)
         if not self.reference:
             config, tuned, candidate = self.prune(shape)[0], None, None
         else:
-            tuned = self.pick(shape, named)
+            tuned = self.pick(shape, named, grid)
             candidate = tuned.candidate
             config = candidate.config
         chosen = self._configs.triton_config(config)
         served = known[key] = Launching(chosen.all_kwargs(), chosen.pre_hook, chosen, tuned, candidate)
         return served
 
-    def pick(self, shape: KernelShape, named: Mapping[str, Any]) -> TunedKernel:
+    def pick(self, shape: KernelShape, named: Mapping[str, Any], grid: Any) -> TunedKernel:
         """Pick by the tables; tune first where that is asked for and no row is of this shape."""
         place = _place_of(named.values())
         pick = partial(pick_for_device, shape, place, self.name)
@@ -237,7 +239,9 @@ class DecoratedKernel:
         watch_compiles(self.__module__)
         if self.mode == "first_call" and not has_row(tuned):
             source = self.implementation.source_hash
-            return search_once(self.operation, shape, place, source, budget=self.budget, pick=pick)
+            grids = evaluate(grid, self.fn, {**self.signature.defaults, **named}, self._configs)
+            holding = partial(hold_call, self.maker, shape, named, grids)
+            return search_once(self.operation, shape, place, source, budget=self.budget, pick=pick, holding=holding)
         return tuned
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -245,15 +249,6 @@ class DecoratedKernel:
 
     def __repr__(self) -> str:
         return f"<tuned {self.name}: {len(self.configs)} configs by {', '.join(self.keys)}>"
-
-
-def _without_data(value: Any) -> Any:
-    """Return an argument as it is, and a tensor without what it holds."""
-    import torch
-
-    if not isinstance(value, torch.Tensor):
-        return value
-    return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta")
 
 
 def _place_of(values: Any) -> int | None:

@@ -46,11 +46,10 @@ class Launched:
         self._restored = tuple(restore_value)
         self._pre_hook = pre_hook
         self._post_hook = post_hook
-        self._meta = lru_cache(maxsize=256)(lambda shape: maker.make(shape, device="meta"))
+        self._declared = lru_cache(maxsize=256)(lambda shape: maker.make(shape, device="meta"))
 
     def launch(self, config: Config, inputs: Arguments, outputs: tuple[torch.Tensor, ...]) -> None:
-        if self._grid is None:
-            raise UsageError(f"{self._signature.function.__name__}: grid= is not given, so a search cannot launch it")
+        grid = self._grid_of(config, inputs.shape)
         values = dict(inputs.values)
         for name, tensor in zip(inputs.outputs, (*outputs, *inputs.scratch[len(outputs) :]), strict=True):
             values[name] = with_tensor(values[name], tensor)
@@ -65,13 +64,24 @@ class Launched:
         error: Exception | None = None
         try:
             launched = {name: named[name] for name in values}  # a hook may have replaced some
-            self._kernel.run(**launched, grid=self._grid, warmup=False, **chosen.all_kwargs())
+            self._kernel.run(**launched, grid=grid, warmup=False, **chosen.all_kwargs())
         except Exception as raised:
             error = raised
             raise
         finally:
             if self._post_hook is not None:
                 self._post_hook(named, exception=error)
+
+    def _grid_of(self, config: Config, shape: KernelShape) -> Any:
+        """Return the grid of the decorator, or of the launch that asked for a search."""
+        if self._grid is not None:
+            return self._grid
+        name, call = self._signature.function.__name__, self._maker.calls.get(shape)
+        if call is None or not call.grids:
+            raise UsageError(f"{name}: grid= is not given, so a search cannot launch it")
+        if (grid := call.grids[self._configs.listed.index(config)]) is None:
+            raise UsageError(f"{name}: the grid of the launch raised for {config}")
+        return grid
 
     def _reset(self, values: Mapping[str, Any], inputs: Arguments) -> None:
         for name in self._zero:
@@ -84,10 +94,11 @@ class Launched:
 
     def warmup(self, config: Config, shape: KernelShape, *, every_output: bool = False) -> Sequence[Any]:
         chosen = self._configs.triton_config(config)
-        named = {**self._meta(shape), **chosen.all_kwargs()}
+        made = self._declared(shape) if self._maker.is_declared else self._maker.make(shape, device="meta")
+        named = {**made, **chosen.all_kwargs()}
         if chosen.pre_hook is not None:
             chosen.pre_hook(named)
-        launched = {name: named[name] for name in self._meta(shape)}
+        launched = {name: named[name] for name in made}
         return (self._kernel.run(**launched, grid=(1,), warmup=True, **chosen.all_kwargs()),)
 
     def bind(self, config: Config, shape: KernelShape) -> Callable[..., Any]:

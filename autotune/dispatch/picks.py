@@ -34,14 +34,10 @@ from autotune.dispatch.portfolio import choose, choose_all
 from autotune.dispatch.table_reading import device_named, rows_of
 from autotune.errors import NoTunedKernelError, UsageError
 from autotune.implementation import Implementation
-from autotune.registry import (
-    check_shape,
-    get_operation,
-    on_registered,
-    operation_for,
-)
+from autotune.registry import get_operation, on_registered
 from autotune.shape import Shape
 from autotune.space import Config, Value
+from autotune.workload import check_shape, operation_for
 
 OnMiss = Literal["default", "error", "record"]
 ON_MISS: Final = get_args(OnMiss)

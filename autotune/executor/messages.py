@@ -31,12 +31,16 @@ KindT = TypeVar("KindT")
 
 @dataclass(frozen=True, slots=True)
 class ProblemReference:
-    """An operation with its implementations and a shape, by names and references: never code."""
+    """An operation with its implementations and a shape, by names and references: never code.
+
+    ``carried`` is what the operation says of the shape beside (``Operation.carry``).
+    """
 
     operation: str
     reference: str
     implementations: dict[str, str]
     shape: dict[str, Any]
+    carried: str = ""
 
     def resolve(self) -> tuple[Operation[Any], Shape]:
         """In a child: register what the parent has registered, and return the operation and the shape."""
@@ -44,14 +48,18 @@ class ProblemReference:
         for name, reference in self.implementations.items():
             registry.register_implementation(self.operation, name, reference)
         operation = registry.get_operation(self.operation)
-        return operation, operation.shape_class(**self.shape)
+        shape = operation.shape_class(**self.shape)
+        if self.carried:
+            operation.receive(shape, self.carried)
+        return operation, shape
 
 
 def refer_to_problem(operation: Operation[Any], shape: Shape) -> ProblemReference:
     """Name what a child needs to open the same problem."""
     name, names = operation.name, registry.implementation_names(operation.name)
     references = {each: registry.implementation_reference(name, each) for each in names}
-    return ProblemReference(name, registry.operation_reference(name), references, shape.as_dict())
+    carried = operation.carry(shape)
+    return ProblemReference(name, registry.operation_reference(name), references, shape.as_dict(), carried)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import Any, Final
 
 from autotune.errors import UsageError
-from autotune.registry import get_operation, read_workloads
+from autotune.registry import get_operation
 from autotune.search import DEFAULT_SAMPLER, Sampler
 from autotune.shape import Shape
+from autotune.workload import read_workloads
 
 KEY_DIGITS: Final = 16
 # A search ends soon after its budget, and starts its children before; what takes longer has hung, or its machine died.

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from autotune.errors import TableError, one_line
-from autotune.registry import TABLE_ENTRY_POINTS, table_packages
+from autotune.references import TABLE_ENTRY_POINTS
+from autotune.registry import table_packages
 from autotune.table.parts import OnDamaged
 
 Origin = Literal["user", "site", "package", "shipped"]  # of one problem rows of the first that has some are served

@@ -3,7 +3,6 @@
 It is the library behind ``autotune search``, ``sweep`` and ``verify``. ``autotune.tune`` loads it, and Optuna with it.
 """
 
-from autotune.registry import Workload
 from autotune.search import Observer
 from autotune.tuning.drawn_shapes import draw_shapes, is_drawn, is_measurable
 from autotune.tuning.refusals import why_unwritable
@@ -12,6 +11,7 @@ from autotune.tuning.tuned import TunedShape, Tuning
 from autotune.tuning.tuner import tune
 from autotune.tuning.verification import Verification, VerifiedShape, nearest_rank, verify
 from autotune.tuning.workloads import find_answers, take_turns
+from autotune.workload import Workload
 
 __all__ = [
     "Observer",

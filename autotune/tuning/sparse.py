@@ -9,11 +9,12 @@ from autotune.device import Device
 from autotune.dispatch import MAX_DISTANCE, pick_for_tuning
 from autotune.dispatch.evidence import is_as_served
 from autotune.operation import Operation
-from autotune.registry import Workload, get_implementation
+from autotune.registry import get_implementation
 from autotune.shape import Shape
 from autotune.table import races_of, undisturbed_times
 from autotune.trial import Candidate, Toolchain, Trial
 from autotune.tuning.workloads import find_implementations
+from autotune.workload import Workload
 
 ABOVE: Final = 0.05
 

@@ -15,7 +15,6 @@ from autotune.executor.head_start import HeadStart
 from autotune.executor.select import Settings, open_executor, open_gpu, open_replay
 from autotune.executor.settings import GpuNames
 from autotune.executor.several_gpus import GpuUse, SeveralGpus
-from autotune.registry import Workload, read_workloads
 from autotune.search import (
     DEFAULT_SAMPLER,
     SAMPLERS,
@@ -38,6 +37,7 @@ from autotune.tuning.refusals import check_numbers, read_names, why_unwritable
 from autotune.tuning.side_by_side import SideBySide
 from autotune.tuning.tuned import TunedShape, Tuning
 from autotune.tuning.workloads import Answer, find_answers, take_turns
+from autotune.workload import Workload, read_workloads
 
 
 def tune(

@@ -7,13 +7,13 @@ from typing import Final
 
 from autotune.executor.head_start import HeadStart
 from autotune.executor.select import Settings
-from autotune.registry import Workload
 from autotune.search import DEFAULT_SAMPLER, Observer, Sampler
 from autotune.shape import Shape
 from autotune.table import ServedRegret, Store, regret_of
 from autotune.trial import PriorPick, Stage, Trial
 from autotune.tuning.tuned import TunedShape
 from autotune.tuning.tuner import tune
+from autotune.workload import Workload
 
 BUDGET: Final = 30.0  # seconds of a search
 

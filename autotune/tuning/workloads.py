@@ -11,9 +11,10 @@ from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import ExecutorInfo
 from autotune.implementation import Implementation
 from autotune.operation import Operation
-from autotune.registry import Workload, get_implementation, implementation_names, list_names, our_implementations
+from autotune.registry import get_implementation, implementation_names, list_names, our_implementations
 from autotune.search import Observer
 from autotune.shape import Shape
+from autotune.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from autotune.errors import InvalidShapeError, UnknownNameError, UsageError
 from autotune.operation import Cost, Operation
 from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.tuning_command import operation_options, shape_text
+from autotune.workload import operation_for
 from tests.outside import row_scale
 from tests.outside.row_scale.space import OPERATION, RowShape
 
@@ -166,7 +167,7 @@ def test_a_broken_package_of_somebody_elses_stops_no_shape(monkeypatch: pytest.M
     with pytest.warns(RuntimeWarning, match="no_such_package"):
         assert operation_of("rows=1,width=2") is OPERATION
     with pytest.warns(RuntimeWarning, match="no_such_package"):
-        assert registry.operation_for(RowShape(rows=1, width=2)) is OPERATION
+        assert operation_for(RowShape(rows=1, width=2)) is OPERATION
     with pytest.raises(UnknownNameError, match="no_such_package"):
         describe(ShapeOptions(operation="broken", shape=("rows=1",)))
 

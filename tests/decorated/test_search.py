@@ -14,16 +14,16 @@ from typing import Any, Final
 import pytest
 import torch
 
-from autotune import dispatch, platforms, registry, tuning
+from autotune import dispatch, platforms, references, tuning
 from autotune.cli.app import main
 from autotune.decorated import DecoratedKernel, kernel
 from autotune.errors import MissingDependencyError
 from autotune.executor import Race
 from autotune.implementation import Implementation
-from autotune.registry import operation_for
 from autotune.table import Store, home
 from autotune.trial import Candidate, Outcome, Stage, Status
 from autotune.tuning import tune, tuner
+from autotune.workload import operation_for
 from tests import sample
 from tests.benchmarks.model_grid.fake_gpu import H100, Gpu
 from tests.outside import row_scale
@@ -310,7 +310,7 @@ def test_a_hint_is_a_command_that_another_process_understands(
 def forget_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Know what is ours alone, as a process that has imported no kernel, and import kernels anew."""
     row_scale.isolate(monkeypatch)
-    monkeypatch.setattr(registry, "_loaded", {})
+    monkeypatch.setattr(references, "_loaded", {})
     monkeypatch.delitem(sys.modules, KERNEL.partition(":")[0])
 
 

@@ -100,4 +100,16 @@ def wrapped(x_ptr, size, BLOCK: tl.constexpr, OFFSET: tl.constexpr):
     tl.store(x_ptr + offsets, offsets + OFFSET, mask=offsets < size)
 
 
-KERNELS = (scale, total, step, transpose, wrapped.fn)
+@autotune.tuned(CONFIGS, key=["size"], mode="first_call", name="gather")
+@triton.heuristics({"PROGRAMS": lambda args: triton.cdiv(args["size"], args["BLOCK"])})
+@triton.jit
+def gather(x_ptr, index_ptr, out_ptr, stride, size, TYPE: tl.constexpr, BLOCK: tl.constexpr, PROGRAMS: tl.constexpr):
+    """Take elements of ``x`` at places that only a launch knows: neither inputs nor a grid are declared."""
+    for block in range(tl.program_id(0), PROGRAMS, tl.num_programs(0)):
+        offsets = block * BLOCK + tl.arange(0, BLOCK)
+        places = tl.load(index_ptr + offsets, mask=offsets < size, other=0)
+        x = tl.load(x_ptr + places * stride, mask=offsets < size)
+        tl.store(out_ptr + offsets, x.to(TYPE), mask=offsets < size)
+
+
+KERNELS = (scale, total, step, transpose, wrapped.fn, gather)

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from autotune import registry
+from autotune import references
 from autotune.errors import TableError
 from autotune.table import Store, raise_damaged
 from autotune.table.roots import SITE, extra_roots
@@ -19,13 +19,13 @@ from tests.dispatch.tables import H200, SLOWER, THIRD, Tables, in_fresh_process,
 def no_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(SITE, raising=False)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
-    monkeypatch.setattr(registry, "_scan", dict)
+    monkeypatch.setattr(references, "_scan", dict)
 
 
 def bring(monkeypatch: pytest.MonkeyPatch, **places: str) -> None:
     """Install packages that bring tables, by name and place."""
-    points = tuple(EntryPoint(name, place, registry.TABLE_ENTRY_POINTS) for name, place in places.items())
-    monkeypatch.setattr(registry, "_scan", lambda: {registry.TABLE_ENTRY_POINTS: points})
+    points = tuple(EntryPoint(name, place, references.TABLE_ENTRY_POINTS) for name, place in places.items())
+    monkeypatch.setattr(references, "_scan", lambda: {references.TABLE_ENTRY_POINTS: points})
 
 
 def test_there_is_no_root_by_default() -> None:
