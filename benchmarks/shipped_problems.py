@@ -1,7 +1,8 @@
 """The problems whose winners and sweeps ship, by implementation; ``benchmarks.record`` records them.
 
 Flash attention: FlashAttention's own benchmark, batch x seq = 16,384 and heads x head_dim = 2048, bf16, forward; the
-chunks that paged prefill is compared with; whole prompts of a model; and float32. Paged decode: the problems of
+chunks that paged prefill is compared with; whole prompts of a model; and float32. Packed sequences: the mixes of
+``benchmarks.packed_sequences``, encoders of text and of images, and sinks. Paged decode: the problems of
 ``benchmarks.paged``, and the heads of models that are served, from one sequence to a full server. FlexAttention: common
 uses, 16,384 tokens each but for one long prompt of Gemma 2. A group's first problems are those the others learn from.
 """
@@ -12,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from autotune.models import ModelShape, get_model
 from autotune.shape import AttentionShape, PagedShape, Shape
+from autotune.varlen_shape import VarlenShape
 
 OPERATION: Final = "flash_attention"
 TRITON: Final = "triton"
@@ -23,7 +25,14 @@ LLAMA: Final = get_model("llama-3.1-8b")
 TP8: Final = get_model("llama-3.1-70b").tensor_parallel(8)
 GEMMA: Final = get_model("gemma-2-9b")
 MHA: Final = ModelShape("mha", 32, 32, 128)
-OTHERS: Final = (get_model("qwen2.5-7b"), get_model("gpt-oss-120b"), ModelShape("wide", 32, 8, 256))
+GPT_OSS: Final = get_model("gpt-oss-120b")
+OTHERS: Final = (get_model("qwen2.5-7b"), GPT_OSS, ModelShape("wide", 32, 8, 256))
+BERT: Final = ModelShape("bert-base", 12, 12, 64, causal=False, source="google-bert/bert-base-uncased")
+MODERNBERT: Final = ModelShape("modernbert-base", 12, 12, 64, causal=False, source="answerdotai/ModernBERT-base")
+TOWER: Final = ModelShape("qwen2.5-vl tower", 16, 16, 80, causal=False, source="Qwen/Qwen2.5-VL-7B-Instruct")
+PACKED_TOKENS: Final = 65_536
+# The longest sequence over the mean of the mixes of ``benchmarks.packed_sequences``, rounded to a power of two.
+LONGEST: Final = {16: 4, 64: 4, 256: 8, 512: 8}
 CHUNK: Final = 2048  # new tokens of a chunked prefill
 CACHED: Final = (0, 30720)  # tokens before them
 MANY_KEYS: Final = 32768
@@ -94,6 +103,17 @@ def short_queries(batch: int, queries: int) -> AttentionShape:
     return dense_shape(LLAMA, queries, batch=batch, seq_kv=MANY_KEYS, causal=False)
 
 
+def packed(model: ModelShape, batch: int, longest: int, mean: int, **fields: Any) -> VarlenShape:
+    """Return packed sequences in a model's layers."""
+    return model.shape(VarlenShape, **{"batch": batch, "max_seq_q": longest, "mean_seq_q": mean} | fields)
+
+
+def packed_prompts(sequences: int, *, causal: bool) -> VarlenShape:
+    """Return a mix of prompts of very different lengths."""
+    mean = PACKED_TOKENS // sequences
+    return packed(LLAMA, sequences, LONGEST[sequences] * mean, mean, causal=causal)
+
+
 def _cells(group: str, shapes: Iterable[Shape]) -> tuple[Cell, ...]:
     return tuple(Cell(group, shape) for shape in shapes)
 
@@ -142,6 +162,14 @@ WINNERS: Final = {
         Cell("softcap", dense_shape(GEMMA, 4096)),
         Cell("encoder", AttentionShape(batch=32, heads=12, seq_q=512, head_dim=64)),  # BERT base's heads and length
     ),
+    "flash_attention_varlen/triton": (
+        *_cells("prompts", (packed_prompts(sequences, causal=True) for sequences in (64, 16, 256, 512))),
+        *_cells("encoder", (packed_prompts(sequences, causal=False) for sequences in (64, 16, 256, 512))),
+        *_cells("text", (packed(BERT, 256, 512, 128), packed(BERT, 64, 512, 256))),
+        Cell("text", packed(MODERNBERT, 64, 2048, 512, window=65)),
+        *_cells("images", (packed(TOWER, 16, 4096, 1024), packed(TOWER, 4, 16384, 4096))),
+        *_cells("sinks", (packed(GPT_OSS, 64, 4096, 1024), packed(GPT_OSS, 64, 4096, 1024, window=128))),
+    ),
     "paged_decode/triton": (
         *_pages("uniform", LLAMA, (64, 4096), (16, 4096)),
         *_cells("ragged", (ragged(LLAMA), BESIDE_SHORT)),
@@ -182,6 +210,7 @@ SWEEPS: Final = {
     ),
     "flash_attention/triton_split_keys": (),
     "flash_attention/flex": (),
+    "flash_attention_varlen/triton": (),
     "paged_decode/triton": (Cell("tp8", ragged(TP8)), *_pages("tp8", TP8, (1, 8192))),
     "paged_prefill/triton": (),
 }

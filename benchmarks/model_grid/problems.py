@@ -2,8 +2,9 @@
 
 The list is a spread subset of a product, over which the models of a class take turns. Their heads and head dims, of 64,
 96, 128, 192 over 128, and 256, are those of models (``autotune.models``, each sourced there, and two named here). Dense
-attention: causal, full, and causal windows of 128, 512, 1024 and 4096, 512 to 32,768 tokens, batches of 1 to 32. Paged
-decode: contexts of 1,024 to 131,072 tokens, even and ragged, pages of 16, 64 and 256, caches of bfloat16 and
+attention: causal, full, and causal windows of 128, 512, 1024 and 4096, 512 to 32,768 tokens, batches of 1 to 32. Packed
+sequences: 4 to 256 of 128 to 2,048 tokens in the mean, even and ragged, causal, full, and causal windows of 128 and 1024.
+Paged decode: contexts of 1,024 to 131,072 tokens, even and ragged, pages of 16, 64 and 256, caches of bfloat16 and
 float8_e4m3fn. Paged prefill: chunks of 512 to 8,192 tokens at the end of such contexts; its kernel reads no 8-bit
 cache. Head dims of 192 over 128 are paged as MiMo-V2-Flash has them; MLA caches latents of 576 over 512, which no shape
 here has. To these classes come small ones: of each head dim every other combination of features that a named model has
@@ -32,14 +33,16 @@ from autotune.models import MODELS as NAMED
 from autotune.models import ModelShape, get_model
 from autotune.registry import get_operation
 from autotune.shape import AttentionShape, PagedShape, Shape
+from autotune.varlen_shape import VarlenShape
 from benchmarks.shipped_problems import Cell
 
 Fields = dict[str, Any]
 Widths = tuple[int, int]
+Windows = tuple[int | None, ...]
 
-DENSE, DECODE, PREFILL = "flash_attention", "paged_decode", "paged_prefill"
+DENSE, VARLEN, DECODE, PREFILL = "flash_attention", "flash_attention_varlen", "paged_decode", "paged_prefill"
 USUAL: Final = (128, 128)  # head dims of the classes that have two turns
-COUNTS: Final = {DENSE: 120, DECODE: 60, PREFILL: 30}  # without the small classes
+COUNTS: Final = {DENSE: 120, VARLEN: 54, DECODE: 60, PREFILL: 30}  # without the small classes
 FEATURES: Final = ("window", "softcap", "sinks", "alibi")
 FEATURED: Final = 4  # problems of a small class
 
@@ -59,6 +62,10 @@ MODELS: Final = (
 BATCHES: Final = (4, 1, 2, 8, 16, 32)
 LENGTHS: Final = (2048, 512, 1024, 1536, 3000, 4096, 8192, 12288, 16384, 32768)
 WINDOWS: Final = (1024, 128, 512, 4096)
+SEQUENCES: Final = (64, 4, 16, 256)  # packed
+MEANS: Final = (512, 128, 2048)
+PACKED_WINDOWS: Final = (128, 1024)
+MAX_PACKED: Final = 2**17  # tokens of all sequences
 DECODE_BATCHES: Final = (32, 1, 2, 4, 8, 16, 64, 128)
 PREFILL_BATCHES: Final = (1, 2, 4, 8, 16, 32)
 CONTEXTS: Final = (4096, 1024, 2048, 8192, 16384, 32768, 65536, 131072)
@@ -112,6 +119,8 @@ def _scores(shape: Shape) -> float:
     """Count the scores that the reference computes, masked or not."""
     if isinstance(shape, PagedShape):
         return shape.batch * shape.heads * shape.seq_q * shape.mean_context
+    if isinstance(shape, VarlenShape):
+        return shape.batch * shape.heads * shape.mean_seq_q * shape.mean_seq_kv / shape.evenness
     assert isinstance(shape, AttentionShape)
     return shape.batch * shape.heads * shape.seq_q * shape.seq_kv
 
@@ -141,7 +150,7 @@ class Class(NamedTuple):
 
 def _classes(operation: str) -> Iterator[Class]:
     """Yield the classes of an operation, those of all models first."""
-    is_dense = operation == DENSE
+    is_dense = operation in (DENSE, VARLEN)
     widths: dict[Widths, list[ModelShape]] = {}
     for model in MODELS:
         if is_dense or model.has_cache:
@@ -170,32 +179,49 @@ def _layers() -> Iterator[ModelShape]:
 
 def _points(operation: str) -> dict[str, list[Fields]]:
     """Return the sizes of the main classes, by mask or by what is cached."""
-    groups: dict[str, list[Fields]] = {}
     if operation == DENSE:
-        for group, windows in (("causal", (None,)), ("full", (None,)), ("window", WINDOWS)):
-            groups[group] = [
-                {"batch": batch, "seq_q": length, "causal": group != "full"} | ({"window": window} if window else {})
-                for length, window, batch in itertools.product(LENGTHS, windows, BATCHES)
-                if window is None or window < length
-            ]
-        return groups
+        return {group: list(_dense_points(group != "full", windows)) for group, windows in _masks(WINDOWS)}
+    if operation == VARLEN:
+        return {group: list(_packed_points(group != "full", windows)) for group, windows in _masks(PACKED_WINDOWS)}
     pages = itertools.cycle(PAGES)
     if operation == PREFILL:
-        chunks = itertools.product(CONTEXTS, CHUNKS, PREFILL_BATCHES)
-        groups["chunk"] = [
-            {"batch": batch, "seq_q": chunk, "max_context": context, "page_size": next(pages)}
-            for context, chunk, batch in chunks
-            if chunk <= context
-        ]
-        return groups
-    for kept in CACHES:
-        groups[kept] = [
-            {"batch": batch, "kv_dtype": kept, "page_size": next(pages)}
-            | {"max_context": context, "mean_context": context // ragged}
-            for context, ragged, batch in itertools.product(CONTEXTS, (1, RAGGED), DECODE_BATCHES)
-            if batch >= ragged
-        ]
-    return groups
+        return {"chunk": list(_prefill_points(pages))}
+    return {kept: list(_decode_points(kept, pages)) for kept in CACHES}
+
+
+def _masks(windows: Windows) -> tuple[tuple[str, Windows], ...]:
+    return (("causal", (None,)), ("full", (None,)), ("window", windows))
+
+
+def _dense_points(is_causal: bool, windows: Windows) -> Iterator[Fields]:
+    for length, window, batch in itertools.product(LENGTHS, windows, BATCHES):
+        if window is None or window < length:
+            yield {"batch": batch, "seq_q": length, "causal": is_causal} | _window(window)
+
+
+def _packed_points(is_causal: bool, windows: Windows) -> Iterator[Fields]:
+    for mean, window, ragged, batch in itertools.product(MEANS, windows, (RAGGED, 1), SEQUENCES):
+        longest = mean * ragged
+        if batch * mean <= MAX_PACKED and batch >= ragged and (window is None or window < longest):
+            lengths = {"max_seq_q": longest, "mean_seq_q": mean}
+            yield {"batch": batch, "causal": is_causal} | lengths | _window(window)
+
+
+def _window(window: int | None) -> Fields:
+    return {} if window is None else {"window": window}
+
+
+def _prefill_points(pages: Iterator[int]) -> Iterator[Fields]:
+    for context, chunk, batch in itertools.product(CONTEXTS, CHUNKS, PREFILL_BATCHES):
+        if chunk <= context:
+            yield {"batch": batch, "seq_q": chunk, "max_context": context, "page_size": next(pages)}
+
+
+def _decode_points(kept: str, pages: Iterator[int]) -> Iterator[Fields]:
+    for context, ragged, batch in itertools.product(CONTEXTS, (1, RAGGED), DECODE_BATCHES):
+        if batch >= ragged:
+            lengths = {"max_context": context, "mean_context": context // ragged}
+            yield {"batch": batch, "kv_dtype": kept, "page_size": next(pages)} | lengths
 
 
 def _cache_bytes(shape: PagedShape) -> int:

@@ -10,6 +10,7 @@ from autotune.dispatch.evidence import left_out_regret
 from autotune.models import MODELS, ModelShape
 from autotune.registry import get_implementation, get_operation
 from autotune.shape import AttentionShape, PagedShape, Shape
+from autotune.varlen_shape import VarlenShape
 from benchmarks.model_grid import problems
 from benchmarks.model_grid.problems import GridCell, device_seconds, grid, in_order, launch_seconds, spread
 from tests import sample
@@ -21,7 +22,7 @@ def every() -> list[GridCell]:
 
 
 def test_each_problem_is_there_once_and_its_implementation_supports_it() -> None:
-    assert len(set(every())) == len(every()) == 312
+    assert len(set(every())) == len(every()) == 384
     for cell in every():
         implementation = get_implementation(cell.operation, "triton")
         assert get_operation(cell.operation).unsupported(cell.shape) is None
@@ -44,6 +45,18 @@ def test_the_dense_problems_are_those_of_models() -> None:
     assert {shape.window for shape in shapes} == {None, 128, 512, 1024, 4096}
     assert {shape.seq_q for shape in shapes} >= {512, 1024, 2048, 4096, 8192, 16384, 32768, 3000}
     assert {shape.batch for shape in shapes} >= {1, 2, 4, 8, 32}
+
+
+def test_the_packed_problems_are_those_of_models_and_spread_over_lengths() -> None:
+    shapes = [cell.shape for cell in grid()[problems.VARLEN] if isinstance(cell.shape, VarlenShape)]
+    assert len(shapes) == 72
+    for width in (64, 96, 128, 192, 256):
+        masks = {(s.causal, s.window is not None) for s in shapes if s.head_dim == width}
+        assert masks == {(True, False), (False, False), (True, True)}
+    assert {shape.batch for shape in shapes} >= {4, 16, 64}
+    assert {shape.mean_seq_q for shape in shapes} == {128, 512, 2048}
+    assert {shape.evenness for shape in shapes} == {0.25, 1.0}
+    assert all(any(getattr(shape, name) for shape in shapes) for name in ("softcap", "sinks"))
 
 
 def test_the_paged_problems_are_those_of_models() -> None:
@@ -77,16 +90,16 @@ def test_any_beginning_has_a_part_of_all_classes() -> None:
     def classes(cells: Sequence[GridCell]) -> set[tuple[object, ...]]:
         return {(cell.operation, cell.group, cell.shape.as_dict()["head_dim"]) for cell in cells}
 
-    assert len(classes(every())) == 54
-    assert classes(every()[:104]) == classes(every())
-    begin = [cell.operation for cell in every()[:156]]
-    assert [begin.count(name) for name in grid()] == [71, 50, 35]
+    assert len(classes(every())) == 75
+    assert classes(every()[:128]) == classes(every())
+    begin = [cell.operation for cell in every()[:192]]
+    assert [begin.count(name) for name in grid()] == [71, 36, 50, 35]
 
 
 def test_no_problem_takes_long_by_the_estimate() -> None:
     assert all(device_seconds(cell.operation, cell.shape) <= problems.MAX_SECONDS for cell in every())
     assert max(launch_seconds(cell.operation, cell.shape) for cell in every()) < 0.04
-    assert 500 < sum(device_seconds(cell.operation, cell.shape) for cell in every()) < 800
+    assert 700 < sum(device_seconds(cell.operation, cell.shape) for cell in every()) < 900
 
 
 def test_every_other_problem_is_the_farthest_from_all_before() -> None:
