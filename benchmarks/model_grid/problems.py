@@ -3,9 +3,9 @@
 The list is a spread subset of a product, over which the models of a class take turns. Their heads and head dims, of 64,
 96, 128, 192 over 128, and 256, are those of models (``autotune.models``, each sourced there, and two named here). Dense
 attention: causal, full, and causal windows of 128, 512, 1024 and 4096, 512 to 32,768 tokens, batches of 1 to 32. Packed
-sequences: 4 to 256 of 128 to 2,048 tokens in the mean, even and ragged, causal, full, and causal windows of 128 and 1024.
-Paged decode: contexts of 1,024 to 131,072 tokens, even and ragged, pages of 16, 64 and 256, caches of bfloat16 and
-float8_e4m3fn. Paged prefill: chunks of 512 to 8,192 tokens at the end of such contexts; its kernel reads no 8-bit
+sequences: 4 to 256 of 128 to 2,048 tokens in the mean, even and ragged, causal, full, and causal windows of 128 and
+1024. Paged decode: contexts of 1,024 to 131,072 tokens, even and ragged, pages of 16, 64 and 256, caches of bfloat16
+and float8_e4m3fn. Paged prefill: chunks of 512 to 8,192 tokens at the end of such contexts; its kernel reads no 8-bit
 cache. Head dims of 192 over 128 are paged as MiMo-V2-Flash has them; MLA caches latents of 576 over 512, which no shape
 here has. To these classes come small ones: of each head dim every other combination of features that a named model has
 (softcap, sinks, ALiBi, and windows over pages), since a regret is expected only of shapes with the same features.
