@@ -35,6 +35,13 @@ def quantized(title: str, shape: AttentionShape) -> str | None:
     return f"{title} computes no {shape.dtype}" if shape.dtype in QUANTIZED_DTYPES else None
 
 
+def operands(title: str, shape: AttentionShape) -> str | None:
+    """Return why an implementation without operands does not compute a shape, or None."""
+    if shape.attn_mask is not None:
+        return f"{title} takes no mask, and the shape has attn_mask={shape.attn_mask!r}"
+    return f"{title} takes no sinks, and the shape has sinks=True" if shape.sinks else None
+
+
 def padded_length(length: int) -> int:
     """Return the longest block that pays for a length."""
     return max(MIN_BLOCK, power_of_two(length))

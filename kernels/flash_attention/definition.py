@@ -9,6 +9,7 @@ import torch
 
 from autotune.dtypes import QUANTIZED_DTYPES
 from autotune.kernels.flash_attention.checks import check_fit
+from autotune.kernels.flash_attention.operands import Operand, check_operands, check_picked
 from autotune.kernels.flash_attention.reference import attention_reference
 from autotune.kernels.flash_attention.scales import Scale, dequantize, is_quantized, output_dtype, quantize
 from autotune.shape import AttentionShape
@@ -18,13 +19,17 @@ MetaTensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torc
 SCALED_PER: Final = ("tensor", "head", "sequence")  # of queries, keys and values of random inputs
 PRODUCTS: Final = 32  # of e4m3, that the matrix unit adds at once
 KEPT_BITS: Final = 13  # below the largest addend (DeepSeek-V3, arXiv 2412.19437, 3.3.2: sums of "around 14 bits")
+HIDDEN: Final = 1 / 8  # of the keys, by random masks
 CHECK_SEQ: Final = 512  # two tiles of the longest block
 ODD_SEQ: Final = (333, 457)  # multiples of no block size
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Queries, keys and values ``[B, S, H, D]`` and what the call says about them."""
+    """Queries, keys and values ``[B, S, H, D]`` and what the call says about them.
+
+    ``attn_mask`` is boolean or additive, ``[B or 1, H or 1, S_q, S_kv]``, ``sinks`` fp32 ``[H]``, or None.
+    """
 
     q: torch.Tensor
     k: torch.Tensor
@@ -36,6 +41,8 @@ class Inputs:
     q_scale: Scale = None
     k_scale: Scale = None
     v_scale: Scale = None
+    attn_mask: Operand = None
+    sinks: Operand = None
 
 
 class Attention:
@@ -67,6 +74,7 @@ class Attention:
             pairs = [quantize(each, dtype, per) for each, per in zip((q, k, v), SCALED_PER, strict=True)]
             (q, q_scale), (k, k_scale), (v, v_scale) = pairs
             features |= {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
+        features |= draw_operands(shape, generator, device)
         return Inputs(q.to(dtype), k.to(dtype), v.to(dtype), **features)
 
     def check_shapes(self, shape: AttentionShape) -> Sequence[AttentionShape]:
@@ -98,6 +106,7 @@ class Attention:
         Of e4m3 eager torch would compute in fp32, but for weights, which its product takes in e4m3.
         """
         features: dict[str, Any] = {name: getattr(inputs, name) for name in ("causal", "window", "softcap", "scale")}
+        features |= {name: getattr(inputs, name) for name in ("attn_mask", "sinks")}
         if not is_quantized(inputs.q):
             return attention_reference(inputs.q, inputs.k, inputs.v, **features, dtype=dtype)
         if dtype is not None:
@@ -110,8 +119,11 @@ class Attention:
         q, k, v = tensors
         scale, softcap = options.get("scale"), options.get("softcap")
         check_fit(shape, q, k, v, scale=scale, softcap=softcap)
+        operands = {name: options.get(name) for name in ("attn_mask", "sinks")}
+        check_picked(shape, **operands)
+        check_operands(q, shape.seq_kv, **operands)
         scale = shape.head_dim**-0.5 if scale is None else scale
-        return Inputs(q, k, v, causal=shape.causal, window=shape.window, softcap=softcap, scale=scale)
+        return Inputs(q, k, v, causal=shape.causal, window=shape.window, softcap=softcap, scale=scale, **operands)
 
 
 def meta_tensors(shape: AttentionShape) -> MetaTensors:
@@ -128,6 +140,38 @@ def meta_tensors(shape: AttentionShape) -> MetaTensors:
         torch.empty_like(out, dtype=output_dtype(out.dtype)),
         torch.empty(shape.batch, shape.heads, shape.seq_q, device="meta"),
     )
+
+
+def empty_operands(shape: AttentionShape, device: str) -> dict[str, Operand]:
+    """Allocate the mask and the sinks of a problem of a shape, None where it has none."""
+    sizes = (shape.seq_q, shape.seq_kv)
+    attn_mask = sinks = None
+    if shape.attn_mask == "boolean":
+        attn_mask = torch.empty(shape.batch, 1, *sizes, dtype=torch.bool, device=device)
+    elif shape.attn_mask == "additive":
+        attn_mask = torch.empty(1, shape.heads, *sizes, dtype=getattr(torch, shape.dtype), device=device)
+    if shape.sinks:
+        sinks = torch.empty(shape.heads, dtype=torch.float32, device=device)
+    return {"attn_mask": attn_mask, "sinks": sinks}
+
+
+def draw_operands(shape: AttentionShape, generator: torch.Generator, device: str) -> dict[str, Operand]:
+    """Draw the mask and the sinks of a problem.
+
+    A mask hides the last ``HIDDEN`` of the keys, as padding, all of the first of several queries, and as
+    many others at random.
+    """
+    operands = empty_operands(shape, device)
+    mask, sinks = operands["attn_mask"], operands["sinks"]
+    if mask is not None:
+        noise = torch.randn(mask.shape, generator=generator, device=device)
+        hidden = torch.rand(mask.shape, generator=generator, device=device) < HIDDEN
+        hidden[..., shape.seq_kv - int(HIDDEN * shape.seq_kv) :] = True
+        hidden[:, :, : min(1, shape.seq_q - 1)] = True
+        mask.copy_(~hidden if mask.dtype == torch.bool else noise.masked_fill_(hidden, -math.inf))
+    if sinks is not None:
+        sinks.normal_(generator=generator)
+    return operands
 
 
 def score_error(inputs: Inputs) -> float:
