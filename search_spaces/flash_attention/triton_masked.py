@@ -64,8 +64,8 @@ def default(shape: AttentionShape, device: Device) -> Config:
     """Return the default of ``flash_attention/triton``, with fewer keys at once where a mask takes registers, too."""
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)
-    config = triton.default(replace(shape, attn_mask=None, sinks=False), device)
-    return Config({**config, "hidden_tiles": "computed"})
+    chosen = {**triton.default(replace(shape, attn_mask=None, sinks=False), device), "hidden_tiles": "computed"}
+    return Config({parameter.name: chosen[parameter.name] for parameter in PARAMETERS})
 
 
 def hints(config: Config, shape: AttentionShape, device: Device) -> tuple[float, ...]:

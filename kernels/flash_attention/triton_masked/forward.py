@@ -67,8 +67,10 @@ def _locate_mask(attn_mask, strides, batch, head, rows, seq_q, PER_QUERY: tl.con
     """Return pointers ``[rows or 1, 1]`` to the first key's entry; rows past the last query have that one's."""
     origin = attn_mask + offset(batch, strides.batch) + offset(head, strides.head)
     if PER_QUERY:
-        return origin + offset(tl.minimum(rows, seq_q - 1), strides.row)[:, None]
-    return origin + tl.zeros([1, 1], tl.int64)
+        pointers = origin + offset(tl.minimum(rows, seq_q - 1), strides.row)[:, None]
+    else:
+        pointers = origin + tl.zeros([1, 1], tl.int64)
+    return pointers
 
 
 @triton.jit
