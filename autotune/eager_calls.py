@@ -151,8 +151,8 @@ def _attend_padded(
     shape = padded_shape(q, k, v, causal, window, (softcap is not None, sinks is not None), numbers)
     kernel = pick_for_device(shape, gpu_of(q), "flash_attention_varlen")
     options: dict[str, Any] = dict(zip(PACKED, numbers.values(), strict=True))
-    options |= {"sinks": sinks, "scale": scale, "softcap": softcap, "check": check}
-    options |= {} if out is None else {"out": out}
+    options |= {"scale": scale, "softcap": softcap, "check": check}
+    options |= {name: each for name, each in (("sinks", sinks), ("out", out)) if each is not None}
     found = kernel(q, k, v, None, None, return_lse=return_lse, **options)
     return (found[0], found[1].transpose(1, 2)) if return_lse else found
 
