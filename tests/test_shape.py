@@ -89,8 +89,21 @@ def test_shapes_are_frozen_hashable_values() -> None:
 
 
 def test_columns_are_the_fields_in_order() -> None:
-    names = "batch heads kv_heads seq_q seq_kv head_dim head_dim_v dtype causal window softcap"
+    names = "batch heads kv_heads seq_q seq_kv head_dim head_dim_v dtype causal window softcap attn_mask sinks"
     assert list(AttentionShape(**SIZES).as_dict()) == names.split()
+
+
+def test_operands_are_of_the_family_and_said() -> None:
+    shape = AttentionShape(**SIZES, attn_mask="boolean", sinks=True)
+    assert str(shape).endswith(", boolean mask, sinks")
+    assert shape.distance(AttentionShape(**SIZES)) == math.inf
+    assert AttentionShape(**SIZES, attn_mask="additive").distance(AttentionShape(**SIZES, attn_mask="boolean")) == math.inf
+
+
+@pytest.mark.parametrize("kind", ["bool", "", True, 1])
+def test_a_mask_is_boolean_or_additive(kind: Any) -> None:
+    with pytest.raises(InvalidShapeError, match=r"attn_mask=.* is not allowed; expected None, 'boolean', 'additive'"):
+        AttentionShape(**SIZES, attn_mask=kind)
 
 
 def test_coordinates_are_logarithms_of_the_sizes() -> None:

@@ -47,8 +47,8 @@ class MaskStrides(NamedTuple):
     key: Any
 
 
-class Factors(NamedTuple):
-    """Factors of the scores, and their cap: with one the scale is over the cap, and without one to base 2."""
+class ScoreFactors(NamedTuple):
+    """ScoreFactors of the scores, and their cap: with one the scale is over the cap, and without one to base 2."""
 
     score_scale: Any
     softcap: Any

@@ -8,7 +8,7 @@ import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from autotune.kernels.flash_attention.triton_masked.forward import (
-    Factors,
+    ScoreFactors,
     Features,
     MaskStrides,
     flash_attention_masked_forward,
@@ -66,7 +66,7 @@ def launch(
         Strides(*out.stride()[:3]),
         # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
         *(heads, heads // kv_heads, seq_q, seq_kv, min(window or 0, seq_q + seq_kv)),
-        Factors(scale / softcap if softcap else scale * LOG2_E, softcap or 0.0),
+        ScoreFactors(scale / softcap if softcap else scale * LOG2_E, softcap or 0.0),
         widths,
         Features(
             causal=causal,
