@@ -27,6 +27,10 @@ PARAMETERS: Final = (
     *bounds.WAVE_HINTS,
 )
 
+GROUP_ROWS: Final = 64  # of a matrix instruction of a warp group
+# Of 16 bits on Hopper, of heads wider than 128 and of others: nothing spills, or 32 bytes with a softcap under a causal
+# mask (Triton 3.6.0, sm_90, 2026-11-26; ``python -m tests.kernels.flash_attention.masked_sample sm_90``). None is timed.
+HOPPER_TILES: Final[tuple[compiled_tiles.Tile, compiled_tiles.Tile]] = ((64, 32, 8, 2), (128, 64, 8, 3))
 ADDRESS_REGISTERS: Final = triton.ADDRESS_REGISTERS + 8  # beside the live values: those of the mask, too
 
 
@@ -54,21 +58,35 @@ def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
         bounds.too_long("BLOCK_Q", block_q, shape.seq_q, f"length of {shape.seq_q}")
         or bounds.too_long("BLOCK_K", block_k, shape.seq_kv, f"length of {shape.seq_kv}")
         or bounds.too_many_live(block_q, width_v + block_k, warps * device.warp_size)
-        or bounds.too_few_rows(block_q, warps, triton.ROWS_PER_WARP)
+        or bounds.too_few_rows(block_q, warps, _rows_per_warp(block_q, shape, device))
         or bounds.too_large_pipeline(tile_bytes, stages, device)
         or bounds.needless_stages(stages, device)
     )
 
 
-def default(shape: AttentionShape, device: Device) -> Config:
-    """Return the default of ``flash_attention/triton``; of 16 bits on Hopper with loads by descriptor.
+def _rows_per_warp(block_q: int, shape: AttentionShape, device: Device) -> int:
+    """Return the least rows of a warp: of wide heads, which spill otherwise, two warp groups may share theirs, each
+    with half of the columns."""
+    width = max(bounds.padded_widths(shape.head_dim, shape.head_dim_v))
+    may_share = device.has("wgmma") and ITEM_BYTES[shape.dtype] == 2 and width > 128 and block_q >= GROUP_ROWS
+    return triton.ROWS_PER_WARP // 2 if may_share else triton.ROWS_PER_WARP
 
-    Their addresses leave registers for the mask's: of 128 rows and 64 keys nothing spills then, 120 bytes of heads of
-    64 without (bfloat16, boolean; Triton 3.6.0, ptxas of its wheel, 2026-11-26; ``tests/search_spaces/test_masked.py``).
+
+def default(shape: AttentionShape, device: Device) -> Config:
+    """Return the default of ``flash_attention/triton``, or of 16 bits on Hopper a tile of which the binary spills least.
+
+    Those loads are by descriptor: by pointer their addresses take the registers of the mask.
     """
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)
+    width = max(bounds.padded_widths(shape.head_dim, shape.head_dim_v))
     chosen = {**triton.default(replace(shape, attn_mask=None, sinks=False), device), "hidden_tiles": "computed"}
+    if device.has("wgmma") and ITEM_BYTES[shape.dtype] == 2:
+        block_q, block_k, warps, stages = HOPPER_TILES[width <= 128]
+        block_q = min(block_q, bounds.padded_length(shape.seq_q))
+        warps = min(warps, block_q // _rows_per_warp(block_q, shape, device))
+        chosen |= {"BLOCK_Q": block_q, "BLOCK_K": min(block_k, bounds.padded_length(shape.seq_kv))}
+        chosen |= {"num_warps": warps, "num_stages": stages, "loads": "descriptor"}
     return Config({parameter.name: chosen[parameter.name] for parameter in PARAMETERS})
 
 
@@ -81,7 +99,7 @@ def hints(config: Config, shape: AttentionShape, device: Device) -> tuple[float,
 
 def default_basis(device: Device) -> str:
     """Return that the default was compiled and not timed, which it is of no device yet."""
-    return "the default without operands, checked by compiled resources"
+    return "chosen by compiled resources, and timed on no GPU"
 
 
 IMPLEMENTATION: Final = Implementation(

@@ -8,7 +8,7 @@ import pytest
 from autotune import registry
 from autotune.console.shape_options import ShapeOptions, parse_sizes
 from autotune.console.shapes import KINDS, USUAL, Usual, describe, describe_model
-from autotune.errors import UsageError
+from autotune.errors import InvalidShapeError, UsageError
 from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.varlen_shape import VarlenShape
 from tests import sample

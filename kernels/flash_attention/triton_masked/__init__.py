@@ -1,4 +1,4 @@
-"""Flash attention with a mask operand, sinks, or wide heads in Triton."""
+"""Flash attention with a mask operand or sinks in Triton."""
 
 from autotune.kernels.flash_attention.triton_masked.kernel import KERNEL
 

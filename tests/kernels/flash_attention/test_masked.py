@@ -3,10 +3,12 @@
 Pairs of all features and parameters are of the contract suite.
 """
 
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from tests.contract.compiling import compile_sample
 from tests.contract.interpreting import interpret
 from tests.kernels.flash_attention.masked import MASKS, call_failure, mask_failure
 
@@ -52,3 +54,9 @@ def test_an_interpreted_call_fills_the_buffer_that_it_is_given() -> None:
 @pytest.mark.gpu
 def test_a_gpu_call_fills_the_buffer_that_it_is_given() -> None:
     assert call_failure("cuda") is None
+
+
+@pytest.mark.slow
+def test_the_defaults_spill_nothing_on_hopper(tmp_path: Path) -> None:
+    found = compile_sample("tests.kernels.flash_attention.masked_sample", "sm_90", tmp_path)
+    assert {name: taken["spill_bytes"] for name, taken in found.items()} == dict.fromkeys(found, 0)
