@@ -238,6 +238,37 @@ def bart_failure() -> str | None:
     )
 
 
+def t5() -> Any:
+    register()
+    torch.manual_seed(0)
+    sizes = {"d_model": 64, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": VOCABULARY}
+    special = {"pad_token_id": 0, "eos_token_id": None, "decoder_start_token_id": 1, "dropout_rate": 0.0}
+    return prepared(transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes, **special)))
+
+
+def t5_failure(side: str) -> str | None:
+    """Compute an encoder, a decoder and its attention over the encoder, with biases of positions; then generate."""
+    model, given = t5(), {"attention_mask": padding(side)}
+    return difference(model, lambda model: model(prompts(), **given, decoder_input_ids=prompts()).logits) or difference(
+        model, lambda model: model.generate(prompts(), **given, max_new_tokens=3, do_sample=False)
+    )
+
+
+def own_mask_failure(name: str, dtype_name: str) -> str | None:
+    """Compute a mask of one's own, causal over two sequences in a row; eager attention takes numbers to add alone."""
+    sequence = torch.arange(TOKENS) // 6
+    seen = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril() & (sequence == sequence[:, None])
+    hidden = torch.zeros(TOKENS, TOKENS).masked_fill(~seen, torch.finfo(torch.float32).min)
+
+    def call(model: Any) -> torch.Tensor:
+        is_ours = model.config._attn_implementation == "autotune"
+        mask = seen if is_ours and dtype_name == "bool" else hidden
+        logits: torch.Tensor = model(prompts(), attention_mask=mask.expand(3, 1, -1, -1), use_cache=False).logits
+        return logits
+
+    return difference(decoder(name), call)
+
+
 def compiled_failure(name: str) -> str | None:
     """Generate over a static cache, for which ``generate`` compiles the model on a GPU, and here on request."""
     import torch._dynamo.utils
