@@ -79,7 +79,8 @@ def padded_shape(
 ) -> VarlenShape:
     """Return the shape of a call of ``attention`` over a padded batch, none of whose sizes is 0.
 
-    ``features`` tell if it has a softcap, and sinks. ``numbers`` say which rows count. They are not read: where any are given, half of the rows do in the mean.
+    ``features`` tell if it has a softcap, and sinks. ``numbers`` say which rows count. They are not read: where any are
+    given, half of the rows do in the mean.
     """
     counted = (numbers["q_lens"] is not None, numbers["kv_lens"] is not None or numbers["kv_starts"] is not None)
     sizes: list[int] = [power_of_two(q.shape[0])]

@@ -118,7 +118,7 @@ def attention(
 
     Example:
         >>> out = autotune.attention(q, k, v, causal=True)
-        >>> out = autotune.attention(q, k, v, attn_mask=is_token[:, None, None])  # bool [B, S_kv]: padded keys are hidden
+        >>> out = autotune.attention(q, k, v, attn_mask=is_token[:, None, None])  # bool [B, S_kv]: hides padding
     """
     scales: dict[str, torch.Tensor | float | None] = {}
     if q_scale is not None or k_scale is not None or v_scale is not None:

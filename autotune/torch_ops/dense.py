@@ -74,7 +74,7 @@ def refuse_quantized(q: object, scales: Mapping[str, Any]) -> None:
 
 
 def _cast(arguments: Arguments, dtype: torch.dtype) -> Arguments:
-    """Cast as autocast does for torch's ``scaled_dot_product_attention``: all but fp64; a mask keeps what it may have."""
+    """Cast as autocast does for torch's ``scaled_dot_product_attention``: all but fp64, and masks of fp32."""
     cast = {name: arguments[name] for name in TENSORS}
     if (mask := arguments["attn_mask"]) is not None and mask.dtype not in (torch.bool, torch.float32):
         cast["attn_mask"] = mask

@@ -28,8 +28,8 @@ PARAMETERS: Final = (
 )
 
 GROUP_ROWS: Final = 64  # of a matrix instruction of a warp group
-# Of 16 bits on Hopper, of heads wider than 128 and of others: nothing spills, or 32 bytes with a softcap under a causal
-# mask (Triton 3.6.0, sm_90, 2026-11-26; ``python -m tests.kernels.flash_attention.masked_sample sm_90``). None is timed.
+# Of 16 bits on Hopper, of heads wider than 128 and of others: nothing spills, or 32 bytes with a softcap under causality
+# (Triton 3.6.0, sm_90, 2026-11-26; ``python -m tests.kernels.flash_attention.masked_sample sm_90``). None is timed.
 HOPPER_TILES: Final[tuple[compiled_tiles.Tile, compiled_tiles.Tile]] = ((64, 32, 8, 2), (128, 64, 8, 3))
 ADDRESS_REGISTERS: Final = triton.ADDRESS_REGISTERS + 8  # beside the live values: those of the mask, too
 
@@ -73,9 +73,9 @@ def _rows_per_warp(block_q: int, shape: AttentionShape, device: Device) -> int:
 
 
 def default(shape: AttentionShape, device: Device) -> Config:
-    """Return the default of ``flash_attention/triton``, or of 16 bits on Hopper a tile of which the binary spills least.
+    """Return the default of ``flash_attention/triton``; of 16 bits on Hopper a tile that spills least.
 
-    Those loads are by descriptor: by pointer their addresses take the registers of the mask.
+    Loads are by descriptor there: by pointer their addresses take the registers of the mask.
     """
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)

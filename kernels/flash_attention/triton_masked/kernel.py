@@ -93,9 +93,9 @@ class BoundMasked:
         if out is None:
             out = torch.empty(sizes, dtype=q.dtype, device=q.device)
         else:
-            inputs = {name: each for name, each in zip(NAMES, (q, k, v, attn_mask, sinks), strict=True)}
+            pairs = zip(NAMES, (q, k, v, attn_mask, sinks), strict=True)
             check_out(out, sizes, {"q": q})
-            check_apart(out, {name: each for name, each in inputs.items() if each is not None})
+            check_apart(out, {name: each for name, each in pairs if each is not None})
             torch.autograd.graph.increment_version(out)  # written behind torch's back
         lse_sizes = (shape.batch, shape.heads, shape.seq_q)
         lse = torch.empty(lse_sizes, dtype=torch.float32, device=q.device) if return_lse else None

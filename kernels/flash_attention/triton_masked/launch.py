@@ -8,9 +8,9 @@ import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from autotune.kernels.flash_attention.triton_masked.forward import (
-    ScoreFactors,
     Features,
     MaskStrides,
+    ScoreFactors,
     flash_attention_masked_forward,
 )
 from autotune.kernels.tiles.rows import Strides, Widths

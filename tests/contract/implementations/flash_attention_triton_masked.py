@@ -6,9 +6,7 @@ from autotune.shape import AttentionShape
 from autotune.space import Config
 from tests.contract.planting import NAN, WRONG, Gate, Mutant, Planted
 
-CONFIG: Final = Config(
-    BLOCK_Q=64, BLOCK_K=64, hidden_tiles="computed", num_warps=4, num_stages=2, loads="pointer"
-)
+CONFIG: Final = Config(BLOCK_Q=64, BLOCK_K=64, hidden_tiles="computed", num_warps=4, num_stages=2, loads="pointer")
 SKIPPED: Final = Config({**CONFIG, "BLOCK_K": 16, "hidden_tiles": "skipped"})
 SIZES: Final[dict[str, Any]] = {"batch": 2, "heads": 4, "kv_heads": 2, "head_dim": 16, "dtype": "float16"}
 SHAPES: Final = {

@@ -136,14 +136,14 @@ def test_a_mask_of_other_dimensions_is_refused(sizes: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("name", ["attention_mask", "position_bias"])
 def test_an_operand_of_other_sizes_is_refused(name: str) -> None:
     given = {"attention_mask": None} | {name: torch.zeros(2, 3, 4, 4)}
-    with pytest.raises(InputMismatchError, match=r"attn_mask is \(2, 3, 4, 4\) float32; expected \(2 or 1, 4 or 1, 4 or"):
+    with pytest.raises(InputMismatchError, match=r"attn_mask is \(2, 3, 4, 4\) float32; expected \(2 or 1, 4 or 1, 4"):
         attention_function(layer(), *tensors(), **given)
 
 
 def test_a_bias_over_packed_sequences_is_refused() -> None:
     q, k, v = (each[:1] for each in tensors())
     ends = torch.tensor([0, 2, 4])
-    with pytest.raises(UnsupportedCallError, match="position_bias, or a mask of your own, over sequences that are pack"):
+    with pytest.raises(UnsupportedCallError, match="position_bias, or a mask of your own, over sequences that are pa"):
         attention_function(
             layer(), q, k, v, None, position_bias=torch.zeros(1, 4, 4, 4), cu_seq_lens_q=ends, cu_seq_lens_k=ends
         )
