@@ -20,6 +20,7 @@ SCALED_PER: Final = ("tensor", "head", "sequence")  # of queries, keys and value
 PRODUCTS: Final = 32  # of e4m3, that the matrix unit adds at once
 KEPT_BITS: Final = 13  # below the largest addend (DeepSeek-V3, arXiv 2412.19437, 3.3.2: sums of "around 14 bits")
 HIDDEN: Final = 1 / 8  # of the keys, by random masks
+ROW_UNIT: Final = 16  # elements: Triton has another binary for strides that are no multiple
 CHECK_SEQ: Final = 512  # two tiles of the longest block
 ODD_SEQ: Final = (333, 457)  # multiples of no block size
 
@@ -143,13 +144,17 @@ def meta_tensors(shape: AttentionShape) -> MetaTensors:
 
 
 def empty_operands(shape: AttentionShape, device: str) -> dict[str, Operand]:
-    """Allocate the mask and the sinks of a problem of a shape, None where it has none."""
-    sizes = (shape.seq_q, shape.seq_kv)
+    """Allocate the mask and the sinks of a problem of a shape, None where it has none.
+
+    Rows of a mask begin at multiples of ``ROW_UNIT``, whatever their length: all problems run one binary.
+    """
     attn_mask = sinks = None
-    if shape.attn_mask == "boolean":
-        attn_mask = torch.empty(shape.batch, 1, *sizes, dtype=torch.bool, device=device)
-    elif shape.attn_mask == "additive":
-        attn_mask = torch.empty(1, shape.heads, *sizes, dtype=getattr(torch, shape.dtype), device=device)
+    if shape.attn_mask is not None:
+        is_boolean = shape.attn_mask == "boolean"
+        sizes = (shape.batch, 1) if is_boolean else (1, shape.heads)
+        dtype = torch.bool if is_boolean else getattr(torch, shape.dtype)
+        columns = -(-shape.seq_kv // ROW_UNIT) * ROW_UNIT
+        attn_mask = torch.empty(*sizes, shape.seq_q, columns, dtype=dtype, device=device)[..., : shape.seq_kv]
     if shape.sinks:
         sinks = torch.empty(shape.heads, dtype=torch.float32, device=device)
     return {"attn_mask": attn_mask, "sinks": sinks}

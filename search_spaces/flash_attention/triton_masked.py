@@ -28,7 +28,7 @@ PARAMETERS: Final = (
 )
 
 GROUP_ROWS: Final = 64  # of a matrix instruction of a warp group
-# Of 16 bits on Hopper, of heads wider than 128 and of others: nothing spills, or 32 bytes with a softcap under causality
+# Of 16 bits on Hopper, of heads wider than 128 and of others: nothing spills, or 32 bytes with a softcap and causality
 # (Triton 3.6.0, sm_90, 2026-11-26; ``python -m tests.kernels.flash_attention.masked_sample sm_90``). None is timed.
 HOPPER_TILES: Final[tuple[compiled_tiles.Tile, compiled_tiles.Tile]] = ((64, 32, 8, 2), (128, 64, 8, 3))
 ADDRESS_REGISTERS: Final = triton.ADDRESS_REGISTERS + 8  # beside the live values: those of the mask, too

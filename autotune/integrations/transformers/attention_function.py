@@ -46,9 +46,9 @@ def attention_function(
 ) -> tuple[torch.Tensor, None]:
     """Compute attention of ``query [B, H, S_q, D]`` over ``key [B, H_kv, S_kv, D]`` and ``value [B, H_kv, S_kv, D_v]``.
 
-    ``attention_mask`` is what our mask function returned, or a mask ``[B, 1 or H, S_q, S_kv]`` of the caller's own, that
-    is boolean or added to the scores, or None where every query sees every key. It decides what is causal and how wide
-    a window is, as it does for transformers' own "eager". ``position_bias [B or 1, H or 1, S_q, S_kv]`` is added, too.
+    ``attention_mask`` is what our mask function returned, or a mask ``[B, 1 or H, S_q, S_kv]`` of the caller's own,
+    boolean or added to the scores, or None where every query sees every key. It decides what is causal and how wide a
+    window is, as it does for transformers' own "eager". ``position_bias [B or 1, H or 1, S_q, S_kv]`` is added, too.
 
     Returns:
         The output ``[B, S_q, H, D_v]``, and no weights.
