@@ -47,6 +47,13 @@ class MaskStrides(NamedTuple):
     key: Any
 
 
+class Blocks(NamedTuple):
+    """Rows of queries of a tile, and of the keys that it goes over at once."""
+
+    queries: int
+    keys: int
+
+
 class ScoreFactors(NamedTuple):
     """ScoreFactors of the scores, and their cap: with one the scale is over the cap, and without one to base 2."""
 
@@ -120,7 +127,7 @@ def _attend(
             else:
                 mask_tile = tl.load(pointers)
         if FEATURES.skips_hidden:
-            if tl.max(tl.max((mask_tile != 0).to(tl.int32), 1), 0) > 0:
+            if tl.max(tl.max(tl.where(mask_tile == 0, 0, 1), 1), 0) > 0:
                 state = _fold_tile(
                     state, q_tile, mask_tile, rows, keys, values, key, diagonal, window, factors,
                     WIDTHS, FEATURES, BLOCK_K, BOUNDED,
@@ -135,7 +142,7 @@ def _attend(
 
 @triton.jit
 def _store_rows(
-    out, log_sum_exp, sinks, state, strides, batch, head, batch_head, first_row, seq_q,
+    outputs, sinks, state, strides, batch, head, batch_head, first_row, seq_q,
     WIDTHS: tl.constexpr, BLOCK_Q: tl.constexpr,
 ):  # fmt: skip
     """Finish rows, whose keys were all seen, and store them."""
@@ -145,12 +152,12 @@ def _store_rows(
     factor, row_log_sum_exp = end_rows_with_sinks(state.row_max, state.row_sum, sink)
     rows = first_row + tl.arange(0, BLOCK_Q)
     columns = tl.arange(0, WIDTHS.padded_v)
-    origin = locate_row(Head(out, strides, batch, head, seq_q), first_row)
+    origin = locate_row(Head(outputs.out, strides, batch, head, seq_q), first_row)
     pointers = origin + offset(tl.arange(0, BLOCK_Q)[:, None], strides.row) + columns[None, :]
     in_range = (rows < seq_q)[:, None] & (columns < WIDTHS.v)[None, :]
-    tl.store(pointers, (state.accumulator * factor[:, None]).to(out.dtype.element_ty), mask=in_range)
-    if log_sum_exp is not None:
-        tl.store(log_sum_exp + offset(batch_head, seq_q) + rows, row_log_sum_exp, mask=rows < seq_q)
+    tl.store(pointers, (state.accumulator * factor[:, None]).to(outputs.out.dtype.element_ty), mask=in_range)
+    if outputs.log_sum_exp is not None:
+        tl.store(outputs.log_sum_exp + offset(batch_head, seq_q) + rows, row_log_sum_exp, mask=rows < seq_q)
 
 
 _LENGTHS = ["heads", "group", "seq_q", "seq_kv", "window"]  # no binary of its own for a number
@@ -158,15 +165,16 @@ _LENGTHS = ["heads", "group", "seq_q", "seq_kv", "window"]  # no binary of its o
 
 @triton.jit(do_not_specialize=_LENGTHS, do_not_specialize_on_alignment=_LENGTHS)
 def flash_attention_masked_forward(
-    q, k, v, attn_mask, sinks, out, log_sum_exp, q_strides, k_strides, v_strides, mask_strides, out_strides,
-    heads, group, seq_q, seq_kv, window, factors,
-    WIDTHS: tl.constexpr, FEATURES: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
+    q, k, v, attn_mask, sinks, outputs, q_strides, k_strides, v_strides, mask_strides, out_strides,
+    heads, group, seq_q, seq_kv, window, factors, WIDTHS: tl.constexpr, FEATURES: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Compute one tile of queries of one head a program, over tensors ``[B, S, H, D]``.
 
     ``q``, ``k`` and ``v`` are pointers or tensor descriptors, ``attn_mask`` a pointer to ``[B, H, S_q, S_kv]`` or None,
-    ``sinks [H]`` or None; ``log_sum_exp`` is fp32 ``[B, H, S_q]`` or None.
+    ``sinks [H]`` or None; the log-sum-exp is fp32 ``[B, H, S_q]`` or None.
     """
+    BLOCK_Q: tl.constexpr = BLOCKS.queries
+    BLOCK_K: tl.constexpr = BLOCKS.keys
     # Neighbouring programs share a head, as in flash_attention/triton, and under a causal mask start the longest first.
     blocks = tl.cdiv(seq_q, BLOCK_Q)
     program = tl.program_id(0)
@@ -208,5 +216,5 @@ def flash_attention_masked_forward(
         window, factors, WIDTHS, FEATURES, BLOCK_K, True,
     )  # fmt: skip
     _store_rows(
-        out, log_sum_exp, sinks, state, out_strides, batch, head, batch_head, first_row, seq_q, WIDTHS, BLOCK_Q
+        outputs, sinks, state, out_strides, batch, head, batch_head, first_row, seq_q, WIDTHS, BLOCK_Q
     )  # fmt: skip

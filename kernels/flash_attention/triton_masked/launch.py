@@ -8,11 +8,13 @@ import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from autotune.kernels.flash_attention.triton_masked.forward import (
+    Blocks,
     Features,
     MaskStrides,
     ScoreFactors,
     flash_attention_masked_forward,
 )
+from autotune.kernels.tiles.outputs import Outputs
 from autotune.kernels.tiles.rows import Strides, Widths
 from autotune.search_spaces.bounds import padded_widths
 
@@ -48,7 +50,7 @@ def launch(
     if out.numel() == 0:
         return None
     options = dict(options)
-    block_q, block_k = options["BLOCK_Q"], options["BLOCK_K"]
+    block_q, block_k = options.pop("BLOCK_Q"), options.pop("BLOCK_K")
     widths = Widths(head_dim, head_dim_v, *padded_widths(head_dim, head_dim_v))
     descriptor = options.pop("loads") == "descriptor" and all(map(_fits_descriptor, (q, k, v)))
     is_boolean = attn_mask is not None and attn_mask.dtype == torch.bool
@@ -59,8 +61,7 @@ def launch(
         _describe(v, block_k, widths.padded_v) if descriptor else v,
         attn_mask.view(torch.uint8) if is_boolean and attn_mask is not None else attn_mask,
         sinks,
-        out,
-        lse,
+        Outputs(out, lse),
         *(Strides(*tensor.stride()[:3]) for tensor in (q, k, v)),
         strides,
         Strides(*out.stride()[:3]),
@@ -79,6 +80,7 @@ def launch(
             precise=q.dtype == torch.float32,
             descriptor=descriptor,
         ),
+        Blocks(block_q, block_k),
     )
     grid = (triton.cdiv(seq_q, block_q) * batches * heads,)
     if compile_only:

@@ -32,7 +32,7 @@ MUTANTS: Final = (
            "offset(tl.minimum(rows, 0), strides.row)", "boolean", WRONG),
     Mutant("mask of keys before", FORWARD, "offset(columns, key_stride)", "offset(columns // 2, key_stride)",
            "boolean", WRONG),
-    Mutant("seen tiles are skipped", FORWARD, "tl.int32), 1), 0) > 0:", "tl.int32), 1), 0) > 1:", "skipped"),
+    Mutant("seen tiles are skipped", FORWARD, "0, 1), 1), 0) > 0:", "0, 1), 1), 0) > 1:", "skipped"),
     Mutant("NaN of a blind row", FORWARD, "BOUNDED or FEATURES.boolean or FEATURES.additive", "BOUNDED", "boolean",
            NAN),
     Mutant("no sink", FORWARD, "state.row_sum, sink)", "state.row_sum, None)", "sinks", WRONG),
