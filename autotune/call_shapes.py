@@ -24,11 +24,11 @@ def dense_shape(
     causal: bool,
     window: int | None,
     softcap: bool,
-    operands: tuple[str | None, bool] = (None, False),
+    operands: tuple[str | None, bool, bool] = (None, False, False),
 ) -> AttentionShape:
     """Return the shape of a call of ``attention`` over tensors of four dimensions, none of size 0.
 
-    ``operands`` are the kind of its mask, and if it has sinks.
+    ``operands`` are the kind of its mask, and if it has sinks and ends of keys.
     """
     return _dense_shape(q.shape, k.shape, v.shape[3], q.dtype, causal, window, softcap, operands)
 
@@ -155,11 +155,12 @@ def _dense_shape(
     causal: bool,
     window: int | None,
     softcap: bool,
-    operands: tuple[str | None, bool] = (None, False),
+    operands: tuple[str | None, bool, bool] = (None, False, False),
 ) -> AttentionShape:
     sizes = {"batch": q[0], "heads": q[2], "kv_heads": k[2], "seq_q": q[1], "seq_kv": k[1]}
     features: dict[str, Any] = {"head_dim": q[3], "head_dim_v": width, "causal": causal, "window": window}
     features |= {"softcap": softcap, "attn_mask": operands[0], "sinks": operands[1]}
+    features["kv_ends"] = operands[2]
     return AttentionShape(**sizes, **features, dtype=_name(dtype))
 
 

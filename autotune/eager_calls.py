@@ -65,6 +65,7 @@ def attend(
     check: bool,
     attn_mask: "torch.Tensor | None",
     sinks: "torch.Tensor | None",
+    kv_ends: "torch.Tensor | None",
     *,
     return_lse: bool,
     out: "torch.Tensor | None",
@@ -76,15 +77,16 @@ def attend(
         from autotune.kernels.flash_attention.scales import refuse_scales
 
         refuse_scales(q, scales)
-    operands = {} if attn_mask is None and sinks is None else {"attn_mask": attn_mask, "sinks": sinks}
-    if operands:
+    operands: dict[str, torch.Tensor | None] = {}
+    if attn_mask is not None or sinks is not None or kv_ends is not None:
         from autotune.kernels.flash_attention.operands import check_operands
 
+        operands = {"attn_mask": attn_mask, "sinks": sinks, "kv_ends": kv_ends}
         check_operands(q, k.shape[1], **operands)
     if q_lens is not None or kv_lens is not None or kv_starts is not None:
         numbers = {"q_lens": q_lens, "kv_lens": kv_lens, "kv_starts": kv_starts}
         return _attend_padded(
-            *(q, k, v, numbers, causal, window, softcap, scale, check, attn_mask, sinks), return_lse=return_lse, out=out
+            *(q, k, v, numbers, causal, window, softcap, scale, check, operands), return_lse=return_lse, out=out
         )
     if 0 in (q.shape[0], q.shape[1], k.shape[1]):
         return _attend_nothing(q, k, v, sinks, scale=scale, softcap=softcap, return_lse=return_lse, out=out)
@@ -113,7 +115,7 @@ def _attend_with(
     """Compute attention with a mask operand or sinks, which were checked."""
     from autotune.kernels.flash_attention.operands import kind_of_mask
 
-    kinds = (kind_of_mask(operands["attn_mask"]), operands["sinks"] is not None)
+    kinds = (kind_of_mask(operands["attn_mask"]), operands["sinks"] is not None, operands["kv_ends"] is not None)
     shape = dense_shape(q, k, v, causal, window, softcap is not None, kinds)
     kernel = pick_for_device(shape, gpu_of(q), "flash_attention")
     options: dict[str, Any] = {name: each for name, each in operands.items() if each is not None}
@@ -131,8 +133,7 @@ def _attend_padded(
     softcap: float | None,
     scale: float | None,
     check: bool,
-    attn_mask: "torch.Tensor | None",
-    sinks: "torch.Tensor | None",
+    operands: "dict[str, torch.Tensor | None]",
     *,
     return_lse: bool,
     out: "torch.Tensor | None",
@@ -142,7 +143,8 @@ def _attend_padded(
     from autotune.kernels.flash_attention_varlen.padding import PACKED, check_counts, check_padding, refuse_bytes
 
     refuse_bytes(q, numbers)
-    refuse_beside_padding(attn_mask, numbers)
+    refuse_beside_padding(operands, numbers)
+    sinks = operands.get("sinks")
     if 0 in (q.shape[0], q.shape[1], k.shape[1]):
         check_padding(numbers, q.shape[0], {"q": q})
         if check:

@@ -24,6 +24,7 @@ class DenseOptions(TypedDict, total=False):
     out: "torch.Tensor | None"
     attn_mask: "torch.Tensor | None"
     sinks: "torch.Tensor | None"
+    kv_ends: "torch.Tensor | None"
     q_lens: "torch.Tensor | None"
     kv_lens: "torch.Tensor | None"
     kv_starts: "torch.Tensor | None"
@@ -68,6 +69,7 @@ def attention(
     out: "torch.Tensor | None" = None,
     attn_mask: "torch.Tensor | None" = None,
     sinks: "torch.Tensor | None" = None,
+    kv_ends: "torch.Tensor | None" = None,
     q_lens: "torch.Tensor | None" = None,
     kv_lens: "torch.Tensor | None" = None,
     kv_starts: "torch.Tensor | None" = None,
@@ -93,6 +95,10 @@ def attention(
             can hide padding, too. 16 or 32 bits an element of ``q``.
         sinks: ``[H]`` of floating point: one more logit of each head's denominator, without a value. 16 or 32 bits an
             element of ``q``.
+        kv_ends: with ``causal``, int32 ``[B or 1, S_q]``: a query sees keys before this one, too, as the tokens of an
+            image see each other in Gemma 3: key j where ``j < max(i + S_kv - S_q + 1, kv_ends[b, i])``, and of those
+            with ``window`` the keys closer than so many positions in its past. 0 changes nothing. Not for a padded
+            batch. 16 or 32 bits an element of ``q``.
         out: write the output here, ``[B, S_q, H, D_v]`` of the dtype of ``q``, any strides with a unit last one; it
             shares no memory with the inputs. Of float8_e4m3fn it is bfloat16, or float16. Of a padded batch it is
             contiguous.
@@ -139,13 +145,14 @@ def attention(
             check=check,
             attn_mask=attn_mask,
             sinks=sinks,
+            kv_ends=kv_ends,
             return_lse=return_lse,
             out=out,
         )
     # In a row: a starred tuple before ``scales`` leaves their types open.
     # fmt: off
     result: Result = attend(
-        q, k, v, causal, window, softcap, scale, q_lens, kv_lens, kv_starts, check, attn_mask, sinks,
+        q, k, v, causal, window, softcap, scale, q_lens, kv_lens, kv_starts, check, attn_mask, sinks, kv_ends,
         return_lse=return_lse, out=out, **scales,
     )
     # fmt: on

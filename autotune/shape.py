@@ -145,7 +145,8 @@ class AttentionShape(Shape):
     ``softcap`` and ``sinks`` say whether the feature is on; its values are given at the call. So is the operand that
     ``attn_mask`` says the kind of: ``"boolean"`` hides keys, ``"additive"`` is added to the scores. As a problem that
     is tuned the one is ``[batch, 1, seq_q, seq_kv]``, as of padding, the other ``[1, heads, seq_q, seq_kv]``, as a bias
-    of positions; a call may broadcast otherwise. ``dtype`` may be torch's, or short: ``"bf16"``. That of
+    of positions; a call may broadcast otherwise. ``kv_ends`` says that each query of causal attention has an end of its
+    own, up to which it sees keys beside those of its past. ``dtype`` may be torch's, or short: ``"bf16"``. That of
     ``"float8_e4m3fn"`` is of queries, keys and values; the output is then of 16 bits.
 
     Example:
@@ -159,9 +160,13 @@ class AttentionShape(Shape):
 
     FAMILY: ClassVar[tuple[str, ...]] = (
         *("dtype", "head_dim", "head_dim_v"),
-        *("causal", "window", "softcap", "attn_mask", "sinks"),
+        *("causal", "window", "softcap", "attn_mask", "sinks", "kv_ends"),
     )
-    ABSENT: ClassVar[Mapping[str, "int | float | str | bool | None"]] = {"attn_mask": None, "sinks": False}
+    ABSENT: ClassVar[Mapping[str, "int | float | str | bool | None"]] = {
+        "attn_mask": None,
+        "sinks": False,
+        "kv_ends": False,
+    }
     REMOVED: ClassVar[Mapping[str, "int | float | str | bool | None"]] = {"varlen": False}
 
     batch: int
@@ -177,6 +182,7 @@ class AttentionShape(Shape):
     softcap: bool = False
     attn_mask: str | None = None
     sinks: bool = False
+    kv_ends: bool = False
 
     def __post_init__(self) -> None:
         self._follow({"kv_heads": "heads", "seq_kv": "seq_q", "head_dim_v": "head_dim"})
@@ -191,7 +197,11 @@ class AttentionShape(Shape):
             raise InvalidShapeError(f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}")
         if self.window is not None:
             self._require_int("window")
-        self._require_bool("causal", "softcap", "sinks")
+        self._require_bool("causal", "softcap", "sinks", "kv_ends")
+        if self.kv_ends and not self.causal:
+            raise InvalidShapeError(
+                "kv_ends=True with causal=False is not allowed; expected causal=True, which it widens"
+            )
         if self.attn_mask is not None and self.attn_mask not in MASKS:
             allowed = ", ".join(map(repr, MASKS))
             raise InvalidShapeError(f"attn_mask={self.attn_mask!r} is not allowed; expected None, {allowed}")
@@ -212,7 +222,7 @@ class AttentionShape(Shape):
         mask = "causal" if self.causal else "full"
         window = f", window {self.window}" if self.window else ""
         operand = f", {self.attn_mask} mask" if self.attn_mask else ""
-        flags = "".join(f", {name}" for name in ("softcap", "sinks") if getattr(self, name))
+        flags = "".join(f", {name}" for name in ("softcap", "sinks", "kv_ends") if getattr(self, name))
         return f"batch {self.batch}, {heads} of {dims}, {lengths}, {self.dtype}, {mask}{window}{operand}{flags}"
 
 

@@ -39,7 +39,8 @@ def operands(title: str, shape: AttentionShape) -> str | None:
     """Return why an implementation without operands does not compute a shape, or None."""
     if shape.attn_mask is not None:
         return f"{title} takes no mask, and the shape has attn_mask={shape.attn_mask!r}"
-    return f"{title} takes no sinks, and the shape has sinks=True" if shape.sinks else None
+    asked = (name for name in ("sinks", "kv_ends") if getattr(shape, name))
+    return next((f"{title} takes no {name}, and the shape has {name}=True" for name in asked), None)
 
 
 def padded_length(length: int) -> int:

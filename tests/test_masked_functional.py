@@ -59,6 +59,10 @@ PICKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "half": ({"attn_mask": mask(1, 8, 20, 40, dtype=HALF)}, {"attn_mask": "additive"}),
     "float32": ({"attn_mask": mask(3, 8, 20, 40, dtype=torch.float32)}, {"attn_mask": "additive"}),
     "sinks": ({"sinks": torch.zeros(8)}, {"sinks": True}),
+    "ends": (
+        {"kv_ends": torch.zeros(1, 20, dtype=torch.int32)},
+        {"kv_ends": True, "causal": True},
+    ),
     "both": (
         {"sinks": torch.zeros(8, dtype=HALF), "attn_mask": mask(1, 1, 20, 40)},
         {"sinks": True, "attn_mask": "boolean"},
@@ -70,7 +74,7 @@ PICKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_operands_reach_a_kernel_that_has_them(
     operands: dict[str, Any], fields: dict[str, Any], picked: list[Any]
 ) -> None:
-    options: Any = attention(**given(), **operands, scale=2.0)
+    options: Any = attention(**given(), **operands, scale=2.0, causal="kv_ends" in operands)
     assert {name: options[name] for name in operands} == operands
     assert {name: value for name, value in options.items() if name not in operands} == {
         "scale": 2.0,
@@ -101,6 +105,16 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "sinks": ({"sinks": torch.zeros(7)}, r"sinks is \(7,\) float32; expected \(8,\) of floating point"),
     "whole sinks": ({"sinks": torch.zeros(8).int()}, r"sinks is \(8,\) int32; expected \(8,\) of floating point"),
     "strided sinks": ({"sinks": torch.zeros(16)[::2]}, r"sinks has the strides \(2,\); expected a contiguous tensor"),
+    "ends of keys": ({"kv_ends": LENS[None]}, r"kv_ends is \(1, 3\) int32; expected \(3 or 1, 20\) int32, the last"),
+    "long ends": ({"kv_ends": torch.zeros(1, 20).long()}, r"kv_ends is \(1, 20\) int64; expected \(3 or 1, 20\) int32"),
+    "strided ends": (
+        {"kv_ends": torch.zeros(1, 40, dtype=torch.int32)[:, ::2]},
+        r"kv_ends is \(1, 20\) int32 of the strides \(40, 2\); expected .* the last stride 1",
+    ),
+    "ends beside padding": (
+        {"kv_ends": torch.zeros(1, 20, dtype=torch.int32), "kv_lens": LENS, "causal": True},
+        "kv_ends and kv_lens are both given; expected one of them",
+    ),
     "padding": (
         {"attn_mask": mask(1, 1, 20, 40), "kv_lens": LENS},
         "attn_mask and kv_lens are both given; expected one of them",
@@ -114,6 +128,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_does_not_fit_is_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InputMismatchError, match=message):
         attention(**given(**changed))
+
+
+def test_ends_without_causality_are_refused() -> None:
+    with pytest.raises(InvalidShapeError, match="kv_ends=True with causal=False is not allowed"):
+        attention(**given(), kv_ends=torch.zeros(1, 20, dtype=torch.int32))
 
 
 def test_a_bias_that_requires_gradients_is_refused() -> None:

@@ -89,7 +89,7 @@ def test_shapes_are_frozen_hashable_values() -> None:
 
 
 def test_columns_are_the_fields_in_order() -> None:
-    names = "batch heads kv_heads seq_q seq_kv head_dim head_dim_v dtype causal window softcap attn_mask sinks"
+    names = "batch heads kv_heads seq_q seq_kv head_dim head_dim_v dtype causal window softcap attn_mask sinks kv_ends"
     assert list(AttentionShape(**SIZES).as_dict()) == names.split()
 
 
@@ -98,6 +98,12 @@ def test_operands_are_of_the_family_and_said() -> None:
     assert str(shape).endswith(", boolean mask, sinks")
     assert shape.distance(AttentionShape(**SIZES)) == math.inf
     assert replace(shape, attn_mask="additive").distance(shape) == math.inf
+
+
+def test_ends_of_keys_widen_causal_attention_alone() -> None:
+    assert str(AttentionShape(**SIZES, causal=True, kv_ends=True)).endswith(", causal, kv_ends")
+    with pytest.raises(InvalidShapeError, match="kv_ends=True with causal=False is not allowed; expected causal=True"):
+        AttentionShape(**SIZES, kv_ends=True)
 
 
 @pytest.mark.parametrize("kind", ["bool", "", True, 1])

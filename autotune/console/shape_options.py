@@ -80,6 +80,7 @@ class ShapeOptions:
     softcap: bool | None = _declare("Bound the scores.", "no", kind=bool)
     attn_mask: str | None = _declare("Dense: an operand that masks scores, boolean or additive.", "none")
     sinks: bool | None = _declare("A logit without a value.", "no", kind=bool)
+    kv_ends: bool | None = _declare("Dense: an end of visible keys for each query.", "no", kind=bool)
     alibi: bool | None = _declare("Paged: biases by distance.", "no", kind=bool)
     model: str | None = _declare("A model by name, or a config.json: other defaults for all of these.")
     tp: int | None = _declare("GPUs that --model's heads are split over.", "1", kind=integer(1))

@@ -18,7 +18,7 @@ from autotune.torch_ops.op_family import OpFamily
 from autotune.torch_ops.tensor_op import Arguments, is_known
 
 TENSORS: Final = ("q", "k", "v")
-OPERANDS: Final = ("attn_mask", "sinks")
+OPERANDS: Final = ("attn_mask", "sinks", "kv_ends")
 OPTIONS: Final = {
     "causal": "bool",
     "window": "SymInt?",
@@ -53,17 +53,18 @@ def _make_results(
 def _check_sizes(tensors: dict[str, torch.Tensor], options: Mapping[str, Any], *, is_padded: bool) -> None:
     """Refuse what a kernel of these sizes, all of them known, would refuse."""
     q, k, v = tensors.values()
-    mask, sinks = (options[name] for name in OPERANDS)
+    operands = {name: options[name] for name in OPERANDS}
+    has_sinks, has_ends = operands["sinks"] is not None, operands["kv_ends"] is not None
     places, has_softcap = (options["causal"], options["window"]), options["softcap"] is not None
     given = {name: options[name] for name in ("scale", "softcap")}
-    check_operands(q, k.shape[1], mask, sinks)
+    check_operands(q, k.shape[1], **operands)
     if is_padded:
         numbers = {name: options[name] for name in PADDED}
-        refuse_beside_padding(mask, numbers)
-        packed = padded_shape(q, k, v, *places, (has_softcap, sinks is not None), numbers)
-        packed_call.check_fit(packed, tensors, sinks, numbers, **given)
+        refuse_beside_padding(operands, numbers)
+        packed = padded_shape(q, k, v, *places, (has_softcap, has_sinks), numbers)
+        packed_call.check_fit(packed, tensors, operands["sinks"], numbers, **given)
     else:
-        shape = dense_shape(q, k, v, *places, has_softcap, (kind_of_mask(mask), sinks is not None))
+        shape = dense_shape(q, k, v, *places, has_softcap, (kind_of_mask(operands["attn_mask"]), has_sinks, has_ends))
         check_fit(shape, q, k, v, **given)
 
 
@@ -88,8 +89,9 @@ def _fold(op: Callable[..., Any], arguments: Arguments, mapped: Mapping[str, int
         tensor, dimension = arguments[name], mapped[name]
         spread = tensor.expand(size, *tensor.shape) if dimension is None else tensor.movedim(dimension, 0)
         folded[name] = spread.flatten(0, 1)
-    if (mask := _fold_mask(arguments["attn_mask"], mapped["attn_mask"], size, folded["q"].shape[0])) is not None:
-        folded["attn_mask"] = mask
+    for name in ("attn_mask", "kv_ends"):
+        if arguments[name] is not None:
+            folded[name] = _fold_operand(arguments[name], mapped[name], size, folded["q"].shape[0])
     if mapped["sinks"] is not None:
         raise UsageError("sinks are mapped by torch.vmap; expected the same for all problems, one number a head")
     found = op(*(arguments | folded).values())
@@ -99,11 +101,11 @@ def _fold(op: Callable[..., Any], arguments: Arguments, mapped: Mapping[str, int
     return tuple(each.reshape(*batch, *each.shape[1:]) for each in found), (0,) * len(found)
 
 
-def _fold_mask(mask: torch.Tensor | None, dimension: int | None, size: int, batch: int) -> torch.Tensor | None:
-    """Return a mask for ``batch`` sequences, all problems'; one of all sequences of all problems stays as it is."""
-    if mask is None or (dimension is None and mask.shape[0] == 1):
-        return mask
-    spread = mask.expand(size, *mask.shape) if dimension is None else mask.movedim(dimension, 0)
+def _fold_operand(operand: torch.Tensor, dimension: int | None, size: int, batch: int) -> torch.Tensor:
+    """Return an operand for ``batch`` sequences, all problems'; one of all sequences of all problems stays as it is."""
+    if dimension is None and operand.shape[0] == 1:
+        return operand
+    spread = operand.expand(size, *operand.shape) if dimension is None else operand.movedim(dimension, 0)
     return spread.expand(size, batch // size, *spread.shape[2:]).flatten(0, 1)
 
 

@@ -78,7 +78,7 @@ def missing_operand(name: str, shape: Any, *, has: tuple[str, ...] = ()) -> str 
     """Return why a baseline with operands of these names alone does not take a dense shape, or None."""
     if not isinstance(shape, AttentionShape):
         return None
-    asked = (each for each in ("attn_mask", "sinks") if getattr(shape, each) and each not in has)
+    asked = (each for each in ("attn_mask", "sinks", "kv_ends") if getattr(shape, each) and each not in has)
     return next((f"{each}={getattr(shape, each)!r}: {name} takes none here" for each in asked), None)
 
 

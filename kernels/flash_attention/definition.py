@@ -19,7 +19,9 @@ MetaTensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torc
 SCALED_PER: Final = ("tensor", "head", "sequence")  # of queries, keys and values of random inputs
 PRODUCTS: Final = 32  # of e4m3, that the matrix unit adds at once
 KEPT_BITS: Final = 13  # below the largest addend (DeepSeek-V3, arXiv 2412.19437, 3.3.2: sums of "around 14 bits")
+OPERANDS: Final = ("attn_mask", "sinks", "kv_ends")
 HIDDEN: Final = 1 / 8  # of the keys, by random masks
+SEEN_TOGETHER: Final = 100  # tokens of an image, say; no multiple of a tile
 ROW_UNIT: Final = 16  # elements: Triton has another binary for strides that are no multiple
 CHECK_SEQ: Final = 512  # two tiles of the longest block
 ODD_SEQ: Final = (333, 457)  # multiples of no block size
@@ -29,7 +31,8 @@ ODD_SEQ: Final = (333, 457)  # multiples of no block size
 class Inputs:
     """Queries, keys and values ``[B, S, H, D]`` and what the call says about them.
 
-    ``attn_mask`` is boolean or additive, ``[B or 1, H or 1, S_q, S_kv]``, ``sinks`` fp32 ``[H]``, or None.
+    ``attn_mask`` is boolean or additive, ``[B or 1, H or 1, S_q, S_kv]``, ``sinks`` fp32 ``[H]``, ``kv_ends`` int32
+    ``[B, S_q]``, or None.
     """
 
     q: torch.Tensor
@@ -44,6 +47,7 @@ class Inputs:
     v_scale: Scale = None
     attn_mask: Operand = None
     sinks: Operand = None
+    kv_ends: Operand = None
 
 
 class Attention:
@@ -107,7 +111,7 @@ class Attention:
         Of e4m3 eager torch would compute in fp32, but for weights, which its product takes in e4m3.
         """
         features: dict[str, Any] = {name: getattr(inputs, name) for name in ("causal", "window", "softcap", "scale")}
-        features |= {name: getattr(inputs, name) for name in ("attn_mask", "sinks")}
+        features |= {name: getattr(inputs, name) for name in OPERANDS}
         if not is_quantized(inputs.q):
             return attention_reference(inputs.q, inputs.k, inputs.v, **features, dtype=dtype)
         if dtype is not None:
@@ -120,7 +124,7 @@ class Attention:
         q, k, v = tensors
         scale, softcap = options.get("scale"), options.get("softcap")
         check_fit(shape, q, k, v, scale=scale, softcap=softcap)
-        operands = {name: options.get(name) for name in ("attn_mask", "sinks")}
+        operands = {name: options.get(name) for name in OPERANDS}
         check_picked(shape, **operands)
         check_operands(q, shape.seq_kv, **operands)
         scale = shape.head_dim**-0.5 if scale is None else scale
@@ -157,17 +161,18 @@ def empty_operands(shape: AttentionShape, device: str) -> dict[str, Operand]:
         attn_mask = torch.empty(*sizes, shape.seq_q, columns, dtype=dtype, device=device)[..., : shape.seq_kv]
     if shape.sinks:
         sinks = torch.empty(shape.heads, dtype=torch.float32, device=device)
-    return {"attn_mask": attn_mask, "sinks": sinks}
+    kv_ends = torch.empty(shape.batch, shape.seq_q, dtype=torch.int32, device=device) if shape.kv_ends else None
+    return {"attn_mask": attn_mask, "sinks": sinks, "kv_ends": kv_ends}
 
 
 def draw_operands(shape: AttentionShape, generator: torch.Generator, device: str) -> dict[str, Operand]:
     """Draw the mask and the sinks of a problem.
 
     A mask hides the last ``HIDDEN`` of the keys, as padding, all of the first of several queries, and as
-    many others at random.
+    many others at random. Of half of the blocks of ``SEEN_TOGETHER`` queries each sees the whole block.
     """
     operands = empty_operands(shape, device)
-    mask, sinks = operands["attn_mask"], operands["sinks"]
+    mask, sinks, kv_ends = operands.values()
     if mask is not None:
         noise = torch.randn(mask.shape, generator=generator, device=device)
         hidden = torch.rand(mask.shape, generator=generator, device=device) < HIDDEN
@@ -176,6 +181,11 @@ def draw_operands(shape: AttentionShape, generator: torch.Generator, device: str
         mask.copy_(~hidden if mask.dtype == torch.bool else noise.masked_fill_(hidden, -math.inf))
     if sinks is not None:
         sinks.normal_(generator=generator)
+    if kv_ends is not None:
+        block = torch.arange(shape.seq_q, device=device) // SEEN_TOGETHER
+        is_drawn = torch.rand(shape.batch, shape.seq_q, generator=generator, device=device)[:, block] < 0.5
+        ends = (block + 1) * SEEN_TOGETHER + shape.seq_kv - shape.seq_q
+        kv_ends.copy_(torch.where(is_drawn, ends, torch.zeros_like(ends)))
     return operands
 
 

@@ -19,6 +19,7 @@ def attention_reference(
     scale: float | None = None,
     attn_mask: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
+    kv_ends: torch.Tensor | None = None,
     dtype: torch.dtype | None = None,
     weights_dtype: torch.dtype | None = None,
     max_score_bytes: int = MAX_SCORE_BYTES,
@@ -28,7 +29,8 @@ def attention_reference(
     Computes in ``dtype`` (fp64 by default), every intermediate result included. Where ``weights_dtype`` is given,
     weights are rounded to it, at 256 times their ratio to the largest of their row, as kernels of e4m3 do.
     ``attn_mask`` broadcasts to ``[B, H, S_q, S_kv]``: a boolean one hides keys where it is False, another is added to
-    the scores. ``sinks [H]`` are logits without a value.
+    the scores. ``sinks [H]`` are logits without a value. ``kv_ends [B or 1, S_q]``: queries see keys before these, too,
+    however far ahead.
 
     Returns the output ``[B, S_q, H, D_v]`` and the natural logarithm of the softmax's denominator ``[B, H, S_q]``, both
     in that type. A query that sees no key has the output 0 and the logarithm -inf, or its sink.
@@ -54,6 +56,10 @@ def attention_reference(
                 if softcap is not None:
                     scores = softcap * torch.tanh(scores / softcap)
                 hidden = ~visible_keys(start, stop, seq_q, seq_kv, causal=causal, window=window, device=q.device)
+                if kv_ends is not None:
+                    position = torch.arange(start, stop, device=q.device)[:, None] + seq_kv - seq_q
+                    key = torch.arange(seq_kv, device=q.device)[None, :]
+                    hidden &= ~((key > position) & (key < kv_ends.expand(batches, -1)[batch, start:stop, None]))
                 if attn_mask is not None:
                     of_rows = attn_mask[batch, head, start:stop]
                     if of_rows.dtype == torch.bool:

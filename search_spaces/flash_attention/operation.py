@@ -13,6 +13,7 @@ def cost(shape: AttentionShape) -> Cost:
 
     The field's convention (FlashAttention's benchmarks): 2 FLOPs a multiply-add, softmax not counted. A mask operand
     saves none, as what it hides is not known; its entries at visible scores count once each, as many as the shape says.
+    Nor is it known what ends of keys add to the past.
     """
     found = _cost(shape, shape.head_dim + shape.head_dim_v, ITEM_BYTES[shape.dtype])
     return Cost(flops=found.flops, bytes=found.bytes + _operand_bytes(shape))
@@ -21,6 +22,8 @@ def cost(shape: AttentionShape) -> Cost:
 def _operand_bytes(shape: AttentionShape) -> int:
     """Return the bytes of what not every shape has: a mask, sinks, and of e4m3 another byte an element of output."""
     found = shape.heads * ITEM_BYTES["float32"] if shape.sinks else 0
+    if shape.kv_ends:
+        found += shape.batch * shape.seq_q * 4
     if shape.attn_mask == "boolean":
         found += shape.batch * visible_pairs(shape)
     elif shape.attn_mask == "additive":

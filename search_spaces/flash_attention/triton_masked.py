@@ -38,8 +38,8 @@ def supports(shape: AttentionShape, device: Device) -> str | None:
     """Return why the kernel does not compute a shape on a device, or None."""
     if (problem := bounds.quantized(TITLE, shape)) is not None:
         return problem
-    if shape.attn_mask is None and not shape.sinks:
-        return f"{TITLE} computes attn_mask and sinks, and the shape has neither"
+    if shape.attn_mask is None and not shape.sinks and not shape.kv_ends:
+        return f"{TITLE} computes attn_mask, sinks and kv_ends, and the shape has none"
     return None
 
 
@@ -80,7 +80,10 @@ def default(shape: AttentionShape, device: Device) -> Config:
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)
     width = max(bounds.padded_widths(shape.head_dim, shape.head_dim_v))
-    chosen = {**triton.default(replace(shape, attn_mask=None, sinks=False), device), "hidden_tiles": "computed"}
+    chosen = {
+        **triton.default(replace(shape, attn_mask=None, sinks=False, kv_ends=False), device),
+        "hidden_tiles": "computed",
+    }
     if device.has("wgmma") and ITEM_BYTES[shape.dtype] == 2:
         block_q, block_k, warps, stages = HOPPER_TILES[width <= 128]
         block_q = min(block_q, bounds.padded_length(shape.seq_q))

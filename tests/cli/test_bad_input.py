@@ -364,6 +364,7 @@ def test_the_shape_options_come_last_and_keep_their_order(run: Run, command: str
     options = ["--operation", "--seq ", "--seq-kv", "--context", "--mean-context", "--ragged", "--queries", "--batch"]
     options += ["--heads", "--kv-heads", "--head-dim", "--dtype", "--kv-dtype", "--page-size", "--layout"]
     options += ["--causal / --no-causal", "--window", "--softcap / --no-softcap", "--attn-mask", "--sinks / --no-sinks"]
+    options += ["--kv-ends / --no-kv-ends"]
     options += ["--alibi / --no-alibi", "--model", "--tp"]
     places = [text.index(f"\n{part}") for part in ("Options:", "  --json", "Shape:", *(f"  {o}" for o in options))]
     assert places == sorted(places)

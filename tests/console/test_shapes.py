@@ -76,6 +76,7 @@ def test_a_model_gives_its_window_and_softcap_unless_they_are_said() -> None:
 @pytest.mark.parametrize("kind", ["boolean", "additive"])
 def test_an_operand_is_an_option_of_dense_attention(kind: str) -> None:
     assert shape_of(attn_mask=kind, sinks=True) == replace(shape_of(), attn_mask=kind, sinks=True)
+    assert shape_of(kv_ends=True) == replace(shape_of(), kv_ends=True)
 
 
 def test_an_unknown_operand_is_named_by_its_option() -> None:

@@ -33,6 +33,7 @@ def dense_attention(
     scale: float,
     attn_mask: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
+    kv_ends: torch.Tensor | None = None,
     dtype: torch.dtype = torch.float64,
     round_weights: Callable[[torch.Tensor], torch.Tensor] = lambda weights: weights,
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -50,9 +51,13 @@ def dense_attention(
     query_age = torch.arange(q.shape[2], device=q.device).flip(0)[:, None]  # 0: the last one
     key_age = torch.arange(k.shape[2], device=q.device).flip(0)[None, :]
     if causal:
-        scores = scores.masked_fill(key_age < query_age, -math.inf)
+        is_future = key_age < query_age
+        if kv_ends is not None:  # [B or 1, S_q]: what is before a query's end is no future to it
+            is_future = is_future & (torch.arange(k.shape[2], device=q.device) >= kv_ends[:, None, :, None])
+        scores = scores.masked_fill(is_future, -math.inf)
     if window is not None:
-        scores = scores.masked_fill((key_age - query_age).abs() >= window, -math.inf)
+        distance = key_age - query_age
+        scores = scores.masked_fill((distance if causal else distance.abs()) >= window, -math.inf)
     keys = scores.shape[-1]
     if sinks is not None:
         scores = torch.cat([scores, sinks.to(dtype)[None, :, None, None].expand(*scores.shape[:3], 1)], -1)

@@ -122,16 +122,17 @@ def attend_in_shares(
     return Problem(call, lambda: draw(shape), options)
 
 
-def attend_masked(kind: str | None, *, loads: str, has_sinks: bool = False, **options: Any) -> Problem:
+def attend_masked(kind: str | None, *, loads: str, has_more: bool = False, **options: Any) -> Problem:
     """Attend with a mask that all queries share, or a bias of all heads, or none."""
-    shape = replace(DENSE, attn_mask=kind, sinks=has_sinks)
+    shape = replace(DENSE, attn_mask=kind, sinks=has_more, kv_ends=has_more)
     sizes = {"boolean": (2, 1, 1, 40), "additive": (2, 4, 20, 40)}
 
     def draw() -> dict[str, torch.Tensor]:
         operands = {} if kind is None else {"attn_mask": torch.randn(sizes[kind], dtype=HALF)}
         if kind == "boolean":
             operands["attn_mask"] = operands["attn_mask"] > 0
-        return draw_dense(shape) | operands | ({"sinks": torch.randn(4)} if has_sinks else {})
+        more = {"sinks": torch.randn(4), "kv_ends": torch.randint(0, 40, (2, 20), dtype=torch.int32)}
+        return draw_dense(shape) | operands | (more if has_more else {})
 
     call = masked.KERNEL.bind(Config(**TILES, hidden_tiles="computed", loads=loads), shape)
     return Problem(call, draw, options)
@@ -193,8 +194,8 @@ def problems() -> Iterator[Problem]:
         yield attend(loads=loads, draw=draw_padded)
         yield attend(loads=loads, draw=draw_shifted)
         yield attend_masked("boolean", loads=loads, return_lse=True)
-        yield attend_masked("additive", loads=loads, has_sinks=True, scale=0.3)
-    yield attend_masked(None, loads="pointer", has_sinks=True)
+        yield attend_masked("additive", loads=loads, has_more=True, scale=0.3)
+    yield attend_masked(None, loads="pointer", has_more=True)
     yield attend_in_shares()
     yield attend_in_shares(draw=draw_shifted, return_lse=True)
     yield attend_in_shares(SQUARE, loads="pointer", splits=1, scale=0.3)

@@ -23,6 +23,7 @@ BOOLEAN, ADDITIVE, SINKS = (
     replace(PLAIN, attn_mask="additive"),
     replace(PLAIN, sinks=True),
 )
+ENDS: Final = replace(PLAIN, causal=True, kv_ends=True)
 
 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES.keys())
@@ -30,15 +31,15 @@ def test_the_default_is_a_valid_config_everywhere(device: Device) -> None:
     lengths = itertools.product((1, 7, 4096), (1, 300, 100_000))
     for (seq_q, seq_kv), head_dim, dtype in itertools.product(lengths, (8, 72, 128, 256), QUERY_DTYPES):
         sizes: dict[str, Any] = {"seq_q": seq_q, "seq_kv": seq_kv, "head_dim": head_dim, "head_dim_v": head_dim}
-        for shape in (BOOLEAN, ADDITIVE, SINKS):
+        for shape in (BOOLEAN, ADDITIVE, SINKS, ENDS):
             each = replace(shape, **sizes, dtype=dtype)
             assert SPACE.why_invalid(SPACE.default(each, device), each, device) is None, each
 
 
-@pytest.mark.parametrize("shape", [BOOLEAN, ADDITIVE, SINKS], ids=str)
+@pytest.mark.parametrize("shape", [BOOLEAN, ADDITIVE, SINKS, ENDS], ids=str)
 def test_no_other_implementation_takes_operands_and_each_says_why(shape: AttentionShape) -> None:
     assert IMPLEMENTATION.supports(shape, NVIDIA_H200) is None
-    named = f"attn_mask='{shape.attn_mask}'" if shape.attn_mask else "sinks=True"
+    named = f"attn_mask='{shape.attn_mask}'" if shape.attn_mask else "sinks=True" if shape.sinks else "kv_ends=True"
     for each in implementations_of("flash_attention"):
         if each is not IMPLEMENTATION:
             of_bytes = replace(shape, dtype="fp8") if each.name.endswith("fp8") else shape
@@ -50,9 +51,9 @@ def test_no_other_implementation_takes_operands_and_each_says_why(shape: Attenti
 
 def test_it_takes_nothing_else() -> None:
     assert IMPLEMENTATION.supports(PLAIN, NVIDIA_H200) == (
-        "flash_attention/triton_masked computes attn_mask and sinks, and the shape has neither"
+        "flash_attention/triton_masked computes attn_mask, sinks and kv_ends, and the shape has none"
     )
-    with pytest.raises(InvalidShapeError, match="computes attn_mask and sinks"):
+    with pytest.raises(InvalidShapeError, match="computes attn_mask, sinks and kv_ends"):
         SPACE.default(PLAIN, NVIDIA_H200)
 
 
@@ -74,4 +75,5 @@ def test_the_bytes_of_operands_are_those_of_visible_scores(places: dict[str, Any
     assert cost(boolean).bytes - cost(plain).bytes == 3 * pairs  # a byte for each sequence
     assert cost(additive).bytes - cost(plain).bytes == 8 * 2 * pairs  # two bytes for each head
     assert cost(sinks).bytes - cost(plain).bytes == 8 * 4
+    assert cost(replace(plain, causal=True)).flops == cost(replace(plain, causal=True, kv_ends=True)).flops
     assert {cost(each).flops for each in (plain, boolean, additive, sinks)} == {cost(plain).flops}

@@ -11,9 +11,10 @@ SEQ = 9
 
 
 def operands(device: str = "cpu", *, batch: int = 2) -> dict[str, torch.Tensor]:
-    """Return a bias of each head and sequence, and sinks."""
+    """Return a bias of each head and sequence, sinks, and ends of two keys more than causality lets see."""
     bias = draw(batch, HEADS, SEQ, SEQ, seed=20, device=device)
-    return {"attn_mask": bias, "sinks": draw(HEADS, seed=21, dtype=torch.float32, device=device)}
+    ends = torch.arange(1, SEQ + 1, dtype=torch.int32, device=device).repeat(batch, 1) + 2
+    return {"attn_mask": bias, "sinks": draw(HEADS, seed=21, dtype=torch.float32, device=device), "kv_ends": ends}
 
 
 def attend(given: dict[str, Any], *tensors: torch.Tensor) -> Any:
@@ -59,6 +60,12 @@ def mapped_failure() -> str | None:
                 expected = attend(own, q[index], k[index], v[index])
                 if not all(map(torch.equal, (each[index] for each in found), expected)):
                     return f"mask of {tuple(mask.shape)} mapped along {place}: problem {index} differs"
+        own_ends = torch.stack([operands()["kv_ends"], operands()["kv_ends"] + 3])
+        found = torch.vmap(attend, ({"kv_ends": 0}, 0, 0, 0))({"kv_ends": own_ends}, q, k, v)
+        for index in range(2):
+            expected = attend({"kv_ends": own_ends[index]}, q[index], k[index], v[index])
+            if not all(map(torch.equal, (each[index] for each in found), expected)):
+                return f"mapped ends: problem {index} differs"
     return None
 
 

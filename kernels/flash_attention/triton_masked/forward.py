@@ -32,19 +32,29 @@ class Features(NamedTuple):
     softcap: bool
     boolean: bool
     additive: bool
+    ends: bool
     per_query: bool
     skips_hidden: bool
     precise: bool
     descriptor: bool
 
 
-class MaskStrides(NamedTuple):
-    """Strides of an operand ``[B, H, S_q, S_kv]`` in elements, 0 where it has one entry for all."""
+class Operands(NamedTuple):
+    """Pointers, or None: to a mask ``[B, H, S_q, S_kv]``, sinks ``[H]``, and int32 ends of keys ``[B, S_q]``."""
+
+    attn_mask: Any
+    sinks: Any
+    kv_ends: Any
+
+
+class OperandStrides(NamedTuple):
+    """Strides of a mask in elements, and that of ends in the batch, 0 where there is one entry for all."""
 
     batch: Any
     head: Any
     row: Any
     key: Any
+    ends: Any
 
 
 class Blocks(NamedTuple):
@@ -82,7 +92,7 @@ def _locate_mask(attn_mask, strides, batch, head, rows, seq_q, PER_QUERY: tl.con
 
 @triton.jit
 def _fold_tile(
-    state, q_tile, mask_tile, rows, keys, values, key, diagonal, window, factors,
+    state, q_tile, mask_tile, rows, ends, keys, values, key, diagonal, window, factors,
     WIDTHS: tl.constexpr, FEATURES: tl.constexpr, BLOCK_K: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
     """Fold one tile of keys into the running softmax of one tile of queries."""
@@ -101,6 +111,8 @@ def _fold_tile(
         columns = key + tl.arange(0, BLOCK_K)
         present = (columns < keys.length)[None, :]
         ahead = columns[None, :] - rows[:, None] - diagonal
+        if FEATURES.ends:  # up to its end a row sees the future as its present
+            ahead = tl.where(columns[None, :] < ends[:, None], tl.minimum(ahead, 0), ahead)
         scores = hide_keys(scores, present, ahead, window, FEATURES.causal, FEATURES.window)
     # A mask may leave any row without a key.
     state, weights = fold_scores(state, scores, factor, BOUNDED or FEATURES.boolean or FEATURES.additive)
@@ -110,7 +122,7 @@ def _fold_tile(
 
 @triton.jit
 def _attend(
-    state, q_tile, mask_rows, key_stride, rows, keys, values, start, stop, diagonal, window, factors,
+    state, q_tile, mask_rows, key_stride, rows, ends, keys, values, start, stop, diagonal, window, factors,
     WIDTHS: tl.constexpr, FEATURES: tl.constexpr, BLOCK_K: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
     """Fold the keys ``start <= key < stop``; of a boolean operand the tiles that it hides may be passed over.
@@ -129,12 +141,12 @@ def _attend(
         if FEATURES.skips_hidden:
             if tl.max(tl.max(tl.where(mask_tile == 0, 0, 1), 1), 0) > 0:
                 state = _fold_tile(
-                    state, q_tile, mask_tile, rows, keys, values, key, diagonal, window, factors,
+                    state, q_tile, mask_tile, rows, ends, keys, values, key, diagonal, window, factors,
                     WIDTHS, FEATURES, BLOCK_K, BOUNDED,
                 )  # fmt: skip
         else:
             state = _fold_tile(
-                state, q_tile, mask_tile, rows, keys, values, key, diagonal, window, factors,
+                state, q_tile, mask_tile, rows, ends, keys, values, key, diagonal, window, factors,
                 WIDTHS, FEATURES, BLOCK_K, BOUNDED,
             )  # fmt: skip
     return state
@@ -165,13 +177,12 @@ _LENGTHS = ["heads", "group", "seq_q", "seq_kv", "window"]  # no binary of its o
 
 @triton.jit(do_not_specialize=_LENGTHS, do_not_specialize_on_alignment=_LENGTHS)
 def flash_attention_masked_forward(
-    q, k, v, attn_mask, sinks, outputs, q_strides, k_strides, v_strides, mask_strides, out_strides,
+    q, k, v, operands, outputs, q_strides, k_strides, v_strides, operand_strides, out_strides,
     heads, group, seq_q, seq_kv, window, factors, WIDTHS: tl.constexpr, FEATURES: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Compute one tile of queries of one head a program, over tensors ``[B, S, H, D]``.
 
-    ``q``, ``k`` and ``v`` are pointers or tensor descriptors, ``attn_mask`` a pointer to ``[B, H, S_q, S_kv]`` or None,
-    ``sinks [H]`` or None; the log-sum-exp is fp32 ``[B, H, S_q]`` or None.
+    ``q``, ``k`` and ``v`` are pointers or tensor descriptors; the log-sum-exp is fp32 ``[B, H, S_q]`` or None.
     """
     BLOCK_Q: tl.constexpr = BLOCKS.queries
     BLOCK_K: tl.constexpr = BLOCKS.keys
@@ -193,28 +204,32 @@ def flash_attention_masked_forward(
     q_tile = load_rows(queries, first_row, BLOCK_Q, WIDTHS.k, WIDTHS.padded_k, True, FEATURES.descriptor)
     mask_rows = None
     if FEATURES.boolean or FEATURES.additive:
-        mask_rows = _locate_mask(attn_mask, mask_strides, batch, head, rows, seq_q, FEATURES.per_query)
+        mask_rows = _locate_mask(operands.attn_mask, operand_strides, batch, head, rows, seq_q, FEATURES.per_query)
     last_row = tl.minimum(first_row + BLOCK_Q, seq_q) - 1
-    bounds = _block_bounds(
-        bound_keys(first_row, last_row, diagonal, seq_kv, window, FEATURES.causal, FEATURES.window), BLOCK_K
-    )  # fmt: skip
+    bounds = bound_keys(first_row, last_row, diagonal, seq_kv, window, FEATURES.causal, FEATURES.window)
+    ends = None
+    if FEATURES.ends:
+        ends = tl.load(operands.kv_ends + offset(batch, operand_strides.ends) + rows, mask=rows < seq_q, other=0)
+        high = tl.maximum(bounds.high, tl.minimum(tl.max(ends, 0), seq_kv))
+        bounds = Bounds(bounds.low, bounds.full_low, bounds.full_high, high)
+    bounds = _block_bounds(bounds, BLOCK_K)
     state = begin_state(BLOCK_Q, WIDTHS.padded_v)
     if FEATURES.window:
         # Keys that enter the window of some rows only.
         state = _attend(
-            state, q_tile, mask_rows, mask_strides.key, rows, keys, values, bounds.low, bounds.full_low, diagonal,
-            window, factors, WIDTHS, FEATURES, BLOCK_K, True,
+            state, q_tile, mask_rows, operand_strides.key, rows, ends, keys, values, bounds.low, bounds.full_low,
+            diagonal, window, factors, WIDTHS, FEATURES, BLOCK_K, True,
         )  # fmt: skip
     # Keys that every row sees, but for the operand.
     state = _attend(
-        state, q_tile, mask_rows, mask_strides.key, rows, keys, values, bounds.full_low, bounds.full_high, diagonal,
-        window, factors, WIDTHS, FEATURES, BLOCK_K, False,
+        state, q_tile, mask_rows, operand_strides.key, rows, ends, keys, values, bounds.full_low, bounds.full_high,
+            diagonal, window, factors, WIDTHS, FEATURES, BLOCK_K, False,
     )  # fmt: skip
     # Keys on the diagonal, at the window's far edge, or in the last partial block.
     state = _attend(
-        state, q_tile, mask_rows, mask_strides.key, rows, keys, values, bounds.full_high, bounds.high, diagonal,
-        window, factors, WIDTHS, FEATURES, BLOCK_K, True,
+        state, q_tile, mask_rows, operand_strides.key, rows, ends, keys, values, bounds.full_high, bounds.high,
+            diagonal, window, factors, WIDTHS, FEATURES, BLOCK_K, True,
     )  # fmt: skip
     _store_rows(
-        outputs, sinks, state, out_strides, batch, head, batch_head, first_row, seq_q, WIDTHS, BLOCK_Q
+        outputs, operands.sinks, state, out_strides, batch, head, batch_head, first_row, seq_q, WIDTHS, BLOCK_Q
     )  # fmt: skip

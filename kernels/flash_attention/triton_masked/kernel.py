@@ -25,7 +25,7 @@ from autotune.kernels.tensors import (
 from autotune.shape import AttentionShape
 from autotune.space import Config
 
-FEATURES: Final = ("causal", "window", "softcap", "scale", "attn_mask", "sinks")
+FEATURES: Final = ("causal", "window", "softcap", "scale", "attn_mask", "sinks", "kv_ends")
 
 observe(flash_attention_masked_forward)
 
@@ -52,6 +52,7 @@ class BoundMasked:
         *,
         attn_mask: Operand = None,
         sinks: Operand = None,
+        kv_ends: Operand = None,
         scale: float | None = None,
         softcap: float | None = None,
         return_lse: bool = False,
@@ -70,7 +71,7 @@ class BoundMasked:
         """
         if unknown:
             refuse_options(self.__call__, self._shape, unknown)
-        return self._calls.call((q, k, v, attn_mask, sinks), (scale, softcap, return_lse), out)
+        return self._calls.call((q, k, v, attn_mask, sinks, kv_ends), (scale, softcap, return_lse), out)
 
     def _compute(
         self,
@@ -79,6 +80,7 @@ class BoundMasked:
         v: torch.Tensor,
         attn_mask: Operand,
         sinks: Operand,
+        kv_ends: Operand,
         scale: float | None,
         softcap: float | None,
         return_lse: bool,
@@ -86,14 +88,14 @@ class BoundMasked:
     ) -> Result:
         shape = self._shape
         check_fit(shape, q, k, v, scale=scale, softcap=softcap)
-        check_picked(shape, attn_mask, sinks)
-        check_operands(q, shape.seq_kv, attn_mask, sinks)
+        check_picked(shape, attn_mask, sinks, kv_ends)
+        check_operands(q, shape.seq_kv, attn_mask, sinks, kv_ends)
         check_device(q.device, q.dtype)
         sizes = (*q.shape[:3], shape.head_dim_v)
         if out is None:
             out = torch.empty(sizes, dtype=q.dtype, device=q.device)
         else:
-            pairs = zip(NAMES, (q, k, v, attn_mask, sinks), strict=True)
+            pairs = zip(NAMES, (q, k, v, attn_mask, sinks, kv_ends), strict=True)
             check_out(out, sizes, {"q": q})
             check_apart(out, {name: each for name, each in pairs if each is not None})
             torch.autograd.graph.increment_version(out)  # written behind torch's back
@@ -110,6 +112,7 @@ class BoundMasked:
                 scale=shape.head_dim**-0.5 if scale is None else scale,
                 attn_mask=attn_mask,
                 sinks=sinks,
+                kv_ends=kv_ends,
                 options=self._options,
             )
         return out if lse is None else (out, lse)

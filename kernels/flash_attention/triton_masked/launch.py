@@ -10,7 +10,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from autotune.kernels.flash_attention.triton_masked.forward import (
     Blocks,
     Features,
-    MaskStrides,
+    Operands,
+    OperandStrides,
     ScoreFactors,
     flash_attention_masked_forward,
 )
@@ -35,15 +36,16 @@ def launch(
     scale: float,
     attn_mask: torch.Tensor | None,
     sinks: torch.Tensor | None,
+    kv_ends: torch.Tensor | None,
     options: dict[str, Any],
     compile_only: bool = False,
 ) -> Any:
     """Launch one forward pass over checked tensors ``[B, S, H, D]`` with unit last strides.
 
-    ``attn_mask [B or 1, H or 1, S_q or 1, S_kv]`` has any strides. ``options`` are the parameters of a config without
-    those that do not apply. Tensor descriptors need base addresses and strides that are multiples of 16 bytes; other
-    tensors are loaded by pointer under the same config. With ``compile_only`` nothing runs and the tensors may be on
-    the meta device; the compiled kernel is returned.
+    ``attn_mask [B or 1, H or 1, S_q or 1, S_kv]`` has any strides, ``kv_ends [B or 1, S_q]`` a unit last one.
+    ``options`` are the parameters of a config without those that do not apply. Tensor descriptors need base addresses
+    and strides that are multiples of 16 bytes; other tensors are loaded by pointer under the same config. With
+    ``compile_only`` nothing runs and the tensors may be on the meta device; the compiled kernel is returned.
     """
     batches, seq_q, heads, head_dim = q.shape
     seq_kv, kv_heads, head_dim_v = k.shape[1], k.shape[2], v.shape[3]
@@ -54,13 +56,12 @@ def launch(
     widths = Widths(head_dim, head_dim_v, *padded_widths(head_dim, head_dim_v))
     descriptor = options.pop("loads") == "descriptor" and all(map(_fits_descriptor, (q, k, v)))
     is_boolean = attn_mask is not None and attn_mask.dtype == torch.bool
-    strides = _mask_strides(attn_mask)
+    strides = _operand_strides(attn_mask, kv_ends)
     arguments = (
         _describe(q, block_q, widths.padded_k) if descriptor else q,
         _describe(k, block_k, widths.padded_k) if descriptor else k,
         _describe(v, block_k, widths.padded_v) if descriptor else v,
-        attn_mask.view(torch.uint8) if is_boolean and attn_mask is not None else attn_mask,
-        sinks,
+        Operands(attn_mask.view(torch.uint8) if is_boolean and attn_mask is not None else attn_mask, sinks, kv_ends),
         Outputs(out, lse),
         *(Strides(*tensor.stride()[:3]) for tensor in (q, k, v)),
         strides,
@@ -75,6 +76,7 @@ def launch(
             softcap=softcap is not None,
             boolean=is_boolean,
             additive=attn_mask is not None and not is_boolean,
+            ends=kv_ends is not None,
             per_query=strides.row != 0,
             skips_hidden=options.pop("hidden_tiles") == "skipped" and is_boolean,
             precise=q.dtype == torch.float32,
@@ -88,12 +90,13 @@ def launch(
     return flash_attention_masked_forward[grid](*arguments, **options)
 
 
-def _mask_strides(attn_mask: torch.Tensor | None) -> MaskStrides:
+def _operand_strides(attn_mask: torch.Tensor | None, kv_ends: torch.Tensor | None) -> OperandStrides:
     """Return the strides by which each entry is found, 0 in a dimension of one."""
+    of_ends = 0 if kv_ends is None or kv_ends.shape[0] == 1 else kv_ends.stride(0)
     if attn_mask is None:
-        return MaskStrides(0, 0, 0, 0)
+        return OperandStrides(0, 0, 0, 0, of_ends)
     pairs = zip(attn_mask.shape, attn_mask.stride(), strict=True)
-    return MaskStrides(*(stride if size > 1 else 0 for size, stride in pairs))
+    return OperandStrides(*(stride if size > 1 else 0 for size, stride in pairs), of_ends)
 
 
 def _fits_descriptor(tensor: torch.Tensor) -> bool:

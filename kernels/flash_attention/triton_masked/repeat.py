@@ -8,8 +8,8 @@ import torch
 from autotune.kernels.relaunch import Descriptors, PastLaunch, Relaunch, descriptors_of, relaunch_of, stream_reader
 from autotune.kernels.result_buffers import ResultBuffers
 
-NAMES: Final = ("q", "k", "v", "attn_mask", "sinks")  # the launch's first; the outputs follow
-VARYING: Final = len(NAMES) + 1
+NAMES: Final = ("q", "k", "v", "attn_mask", "sinks", "kv_ends")
+VARYING: Final = 5  # of the launch's arguments: three tensors, the other inputs, the outputs
 
 
 class RepeatedMasked:
@@ -32,7 +32,7 @@ class RepeatedMasked:
         if self._descriptors is not None:
             loaded = self._descriptors.of(inputs[:3], loaded)
         outputs = (found.data_ptr(), None if lse is None else lse.data_ptr())
-        self._relaunch(self._stream_of(self.device), (*loaded, *addresses[3:5], outputs))
+        self._relaunch(self._stream_of(self.device), (*loaded, tuple(addresses[3 : len(NAMES)]), outputs))
         return found if lse is None else (found, lse)
 
 

@@ -13,6 +13,7 @@ SHAPES: Final = {
     "boolean": AttentionShape(**SIZES, seq_q=150, attn_mask="boolean"),
     "additive": AttentionShape(**SIZES, seq_q=150, seq_kv=200, attn_mask="additive", causal=True, sinks=True),
     "softcap": AttentionShape(**SIZES, seq_q=100, attn_mask="additive", softcap=True),
+    "ends": AttentionShape(**SIZES, seq_q=150, seq_kv=180, causal=True, window=40, kv_ends=True),
     "sinks": AttentionShape(**SIZES, seq_q=150, seq_kv=100, causal=True, window=40, sinks=True),
 }
 FORWARD, LAUNCH, MASKS, SOFTMAX = "forward.py", "launch.py", "tiles/masks.py", "tiles/softmax.py"
@@ -35,6 +36,10 @@ MUTANTS: Final = (
     Mutant("seen tiles are skipped", FORWARD, "0, 1), 1), 0) > 0:", "0, 1), 1), 0) > 1:", "skipped"),
     Mutant("NaN of a blind row", FORWARD, "BOUNDED or FEATURES.boolean or FEATURES.additive", "BOUNDED", "boolean",
            NAN),
+    Mutant("no key past the diagonal", FORWARD, "tl.minimum(tl.max(ends, 0), seq_kv))", "0)", "ends", WRONG),
+    Mutant("ends one too late", FORWARD, "columns[None, :] < ends[:, None]", "columns[None, :] <= ends[:, None]",
+           "ends", WRONG),
+    Mutant("ends of the first batch", FORWARD, "offset(batch, operand_strides.ends)", "0", "ends", WRONG),
     Mutant("no sink", FORWARD, "state.row_sum, sink)", "state.row_sum, None)", "sinks", WRONG),
     Mutant("one sink for all", FORWARD, "tl.load(sinks + head)", "tl.load(sinks)", "sinks", WRONG),
     Mutant("stale state", FORWARD, f"{LAST}state =", f"{LAST}stale =", "boolean"),

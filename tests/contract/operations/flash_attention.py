@@ -26,6 +26,7 @@ def make_shape(row: Row, **sizes: Any) -> AttentionShape:
     fields: dict[str, Any] = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "head_dim_v": head_dim_v}
     features: dict[str, Any] = {"causal": causal, "window": window, "softcap": row["softcap"]}
     features |= {name: row[name] for name in ("attn_mask", "sinks") if name in row}
+    features["kv_ends"] = causal and row.get("kv_ends", False)
     return AttentionShape(**fields, **features, dtype=row["dtype"], **sizes)
 
 
@@ -41,7 +42,7 @@ def small(row: Row) -> AttentionShape:
 
 
 def truth(inputs: Any, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
-    names = ("causal", "window", "softcap", "scale", "attn_mask", "sinks")
+    names = ("causal", "window", "softcap", "scale", "attn_mask", "sinks", "kv_ends")
     features = {name: getattr(inputs, name) for name in names}
     if inputs.q.dtype != FP8:
         return dense_attention(inputs.q, inputs.k, inputs.v, **features, dtype=dtype)
@@ -85,7 +86,11 @@ FIELDS: Final[Factors] = {
     "lengths": tuple(LENGTHS),
     "batch": (1, 2),
 }
-OPERANDS: Final[Factors] = {"attn_mask": (None, "boolean", "additive"), "sinks": (False, True)}
+OPERANDS: Final[Factors] = {
+    "attn_mask": (None, "boolean", "additive"),
+    "sinks": (False, True),
+    "kv_ends": (False, True),
+}
 DATA: Final = OperationData(
     fields=FIELDS,
     large=large,

@@ -55,6 +55,14 @@ def draw_mask(name: str, seq_q: int, seq_kv: int, dtype: torch.dtype, generator:
     return None
 
 
+def draw_ends(seq_q: int, seq_kv: int, device: str) -> torch.Tensor:
+    """Return ends of keys behind the diagonal, before it, below 0 and past the last key; of rows with a stride."""
+    position = torch.arange(seq_q, device=device) + seq_kv - seq_q
+    of_blocks = torch.where(position % 20 < 12, (position // 20 + 1) * 20, -5)
+    past = torch.where(position % 7 == 0, seq_kv + 100, position // 2)
+    return torch.stack([of_blocks, position, past]).int()[::2]
+
+
 MASKS: Final = (
     *("none", "one for all", "of a sequence", "of keys", "expanded"),
     *("bias of a head", "bias in float32", "transposed", "cut"),
@@ -75,6 +83,7 @@ def mask_failure(name: str, features: dict[str, Any], dtype_name: str, tiles: st
     given |= {"causal": features.get("causal", False), "scale": 0.3}
     given["attn_mask"] = draw_mask(name, seq_q, seq_kv, dtype, generator)
     given["sinks"] = draw(HEADS) if features.get("sinks") else None
+    given["kv_ends"] = draw_ends(seq_q, seq_kv, device) if features.get("ends") else None
     out, lse = torch.full_like(q, math.nan), torch.full((BATCH, HEADS, seq_q), math.nan, device=device)
     launch(q, k, v, out, lse, **given, options={**CONFIGS[tiles]})
     expected = dense_attention(q, k, v, **given)

@@ -17,9 +17,12 @@ FEATURES: Final[dict[str, dict[str, Any]]] = {
     "causal": {"causal": True},
     "blind": {"causal": True, "lengths": (40, 19), "sinks": True},
     "window, softcap": {"causal": True, "window": 20, "softcap": 3.0, "sinks": True},
+    "ends": {"causal": True, "ends": True},
+    "ends, window": {"causal": True, "window": 20, "ends": True, "sinks": True},
+    "ends, blind": {"causal": True, "ends": True, "lengths": (40, 19)},
     "two-sided": {"window": 30, "softcap": 3.0},
 }
-QUICK: Final = {("expanded", "plain"), ("cut", "window, softcap"), ("one for all", "blind")}
+QUICK: Final = {("expanded", "plain"), ("cut", "window, softcap"), ("one for all", "blind"), ("none", "ends, window")}
 CASES: Final = [
     pytest.param(
         *(mask, features),
