@@ -52,7 +52,7 @@ def check_operands(
 def _check_ends(kv_ends: torch.Tensor, batch: int, seq_q: int) -> None:
     fits = kv_ends.ndim == 2 and kv_ends.shape[0] in (1, batch) and kv_ends.shape[1] == seq_q
     if not fits or kv_ends.dtype != torch.int32 or (seq_q > 1 and kv_ends.stride(1) != 1):
-        strides = f" of the strides {kv_ends.stride()}" if fits else ""
+        strides = f" of the strides {kv_ends.stride()}" if fits and kv_ends.dtype == torch.int32 else ""
         wanted = f"({batch} or 1, {seq_q}) int32, the last stride 1"
         raise InputMismatchError(f"kv_ends is {describe(kv_ends)}{strides}; expected {wanted}")
 

@@ -12,9 +12,10 @@ SEQ = 9
 
 def operands(device: str = "cpu", *, batch: int = 2) -> dict[str, torch.Tensor]:
     """Return a bias of each head and sequence, sinks, and ends of two keys more than causality lets see."""
-    bias = draw(batch, HEADS, SEQ, SEQ, seed=20, device=device)
-    ends = torch.arange(1, SEQ + 1, dtype=torch.int32, device=device).repeat(batch, 1) + 2
-    return {"attn_mask": bias, "sinks": draw(HEADS, seed=21, dtype=torch.float32, device=device), "kv_ends": ends}
+    bias = draw(batch, HEADS, SEQ, SEQ, seed=20)
+    ends = torch.arange(1, SEQ + 1, dtype=torch.int32).repeat(batch, 1) + 2
+    found = {"attn_mask": bias, "sinks": draw(HEADS, seed=21, dtype=torch.float32), "kv_ends": ends}
+    return {name: each.to(device) for name, each in found.items()}
 
 
 def attend(given: dict[str, Any], *tensors: torch.Tensor) -> Any:

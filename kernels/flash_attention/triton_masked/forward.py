@@ -39,7 +39,7 @@ class Features(NamedTuple):
     descriptor: bool
 
 
-class Operands(NamedTuple):
+class MaskOperands(NamedTuple):
     """Pointers, or None: to a mask ``[B, H, S_q, S_kv]``, sinks ``[H]``, and int32 ends of keys ``[B, S_q]``."""
 
     attn_mask: Any

@@ -10,7 +10,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from autotune.kernels.flash_attention.triton_masked.forward import (
     Blocks,
     Features,
-    Operands,
+    MaskOperands,
     OperandStrides,
     ScoreFactors,
     flash_attention_masked_forward,
@@ -61,7 +61,9 @@ def launch(
         _describe(q, block_q, widths.padded_k) if descriptor else q,
         _describe(k, block_k, widths.padded_k) if descriptor else k,
         _describe(v, block_k, widths.padded_v) if descriptor else v,
-        Operands(attn_mask.view(torch.uint8) if is_boolean and attn_mask is not None else attn_mask, sinks, kv_ends),
+        MaskOperands(
+            attn_mask.view(torch.uint8) if is_boolean and attn_mask is not None else attn_mask, sinks, kv_ends
+        ),
         Outputs(out, lse),
         *(Strides(*tensor.stride()[:3]) for tensor in (q, k, v)),
         strides,
