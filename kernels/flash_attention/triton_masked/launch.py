@@ -98,7 +98,8 @@ def _operand_strides(attn_mask: torch.Tensor | None, kv_ends: torch.Tensor | Non
     if attn_mask is None:
         return OperandStrides(0, 0, 0, 0, of_ends)
     pairs = zip(attn_mask.shape, attn_mask.stride(), strict=True)
-    return OperandStrides(*(stride if size > 1 else 0 for size, stride in pairs), of_ends)
+    batch, head, row, key = (stride if size > 1 else 0 for size, stride in pairs)
+    return OperandStrides(batch, head, row, key, of_ends)
 
 
 def _fits_descriptor(tensor: torch.Tensor) -> bool:
