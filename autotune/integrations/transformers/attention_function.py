@@ -72,7 +72,7 @@ def attention_function(
     scores = ScoreOptions(softcap=softcap, scale=scaling, sinks=_sinks(s_aux, q.shape[2]))
     lengths = (cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k)
     packing = plan.packing if lengths == (None,) * 4 else _given_packing(plan, q, k, *lengths)
-    if is_own or position_bias is not None:
+    if is_own or position_bias is not None or plan.kv_ends is not None:
         refuse_packed(plan, packing)
         operand = combine_masks(attention_mask if is_own else None, position_bias, plan, q.dtype)
         return _attend_rows(q, k[:, : plan.keys], v[:, : plan.keys], plan, scores, operand), None
@@ -174,15 +174,15 @@ def _attend_rows(
     scores: ScoreOptions,
     operand: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Compute rows that are all alike, but for an operand; without one a sink takes its share of each after the fact.
+    """Compute rows that are all alike, but for operands; without any a sink takes its share of each after the fact.
 
     It has no value, and other kernels are faster than those that have operands.
     """
     causal = plan.causal and q.shape[1] > 1
     window = plan.window
-    if operand is not None:
+    if operand is not None or plan.kv_ends is not None:
         options = DenseOptions(softcap=scores.softcap, scale=scores.scale, sinks=scores.sinks)
-        return attention(q, k, v, causal=causal, attn_mask=operand, **options)
+        return attention(q, k, v, causal=causal, window=window, attn_mask=operand, kv_ends=plan.kv_ends, **options)
     if window is not None and q.shape[1] == 1:  # one query sees the last keys, which lie together
         k, v, window = k[:, -window:], v[:, -window:], None
     if scores.sinks is None:

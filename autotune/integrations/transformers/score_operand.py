@@ -21,25 +21,23 @@ def plan_of_all(q: torch.Tensor, k: torch.Tensor) -> MaskPlan:
 
 
 def refuse_packed(plan: MaskPlan, packing: Packing | None) -> None:
-    """Refuse an operand over several sequences in a row, and under a sliding window.
+    """Refuse an operand over several sequences in a row.
 
     Raises:
-        UnsupportedCallError: the message says which.
+        UnsupportedCallError: there are some.
     """
     if packing is not None and not plan.is_padded:
         raise UnsupportedCallError(
-            "position_bias, or a mask of your own, over sequences that are packed in rows is not computed"
+            "position_bias, a mask of your own, or blocks, over sequences that are packed in rows is not computed"
         )
-    if plan.window is not None:
-        raise UnsupportedCallError(f"position_bias with a sliding window of {plan.window} keys is not computed")
 
 
 def combine_masks(
     mask: torch.Tensor | None, bias: torch.Tensor | None, plan: MaskPlan, dtype: torch.dtype
-) -> torch.Tensor:
+) -> torch.Tensor | None:
     """Return the operand that stands for a mask of the caller's own, a bias, and what a plan leaves out as padding.
 
-    A bias is in fp32 or in ``dtype``, that of the queries.
+    A bias is in fp32 or in ``dtype``, that of the queries; None where there is nothing of these.
     """
     seen = _padding_of(plan)
     if mask is not None and mask.dtype == torch.bool:
@@ -49,7 +47,6 @@ def combine_masks(
     if mask is not None:
         added = mask if added is None else added + mask
     if added is None:
-        assert seen is not None  # there is a mask, or a bias
         return seen
     added = added if added.dtype in (torch.float32, dtype) else added.to(dtype)
     return added if seen is None else added.masked_fill(~seen, -math.inf)

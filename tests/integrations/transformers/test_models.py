@@ -70,6 +70,11 @@ def test_attention_over_a_padded_encoder_is_that_of_eager_attention() -> None:
 
 
 @pytest.mark.parametrize("side", ["none", "left", "right"])
+def test_images_that_see_both_ways_are_those_of_eager_attention(side: str) -> None:
+    assert interpret(tiny_models.images_failure, side) is None
+
+
+@pytest.mark.parametrize("side", ["none", "left", "right"])
 def test_biases_of_positions_are_those_of_eager_attention(side: str) -> None:
     assert interpret(tiny_models.t5_failure, side) is None
 

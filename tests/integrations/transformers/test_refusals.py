@@ -143,18 +143,17 @@ def test_an_operand_of_other_sizes_is_refused(name: str) -> None:
 def test_a_bias_over_packed_sequences_is_refused() -> None:
     q, k, v = (each[:1] for each in tensors())
     ends = torch.tensor([0, 2, 4])
-    with pytest.raises(UnsupportedCallError, match="position_bias, or a mask of your own, over sequences that are pa"):
+    with pytest.raises(UnsupportedCallError, match="position_bias, a mask of your own, or blocks, over sequ"):
         attention_function(
             layer(), q, k, v, None, position_bias=torch.zeros(1, 4, 4, 4), cu_seq_lens_q=ends, cu_seq_lens_k=ends
         )
 
 
-def test_a_bias_with_a_window_is_refused() -> None:
-    overlay = transformers.masking_utils.sliding_window_overlay(3)
-    causal = transformers.masking_utils.causal_mask_function
-    windowed = causal_mask(mask_function=transformers.masking_utils.and_masks(overlay, causal))
-    with pytest.raises(UnsupportedCallError, match="position_bias with a sliding window of 3 keys is not computed"):
-        attention_function(layer(), *tensors(), windowed, position_bias=torch.zeros(1, 4, 4, 4))
+def test_blocks_in_several_parts_are_refused() -> None:
+    masks = transformers.masking_utils
+    blocks = masks.blockwise_overlay(torch.tensor([[0, -1, 0, 0]]))
+    with pytest.raises(UnsupportedCallError, match="block_sequence_ids with a block in several parts is not computed"):
+        causal_mask(mask_function=masks.or_masks(masks.causal_mask_function, blocks))
 
 
 def test_a_mask_that_a_model_cuts_is_refused() -> None:

@@ -270,6 +270,21 @@ def own_mask_failure(name: str, dtype_name: str) -> str | None:
     return difference(decoder(name), call)
 
 
+def images_failure(side: str) -> str | None:
+    """Compute tokens of two images that see each other both ways, in layers of a window and others."""
+    register()
+    torch.manual_seed(0)
+    text = transformers.Gemma3TextConfig(**GROUPED, **TWO_KINDS, query_pre_attn_scalar=16)
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision = transformers.SiglipVisionConfig(**sizes, image_size=16, patch_size=4)
+    config = transformers.Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4)
+    model, mask = prepared(transformers.Gemma3ForConditionalGeneration(config)), padding(side)
+    real = torch.ones(3, TOKENS, dtype=torch.bool) if mask is None else mask.bool()
+    images = torch.tensor([0, 1, 1, 1, 1, 0, 0, 1, 1, 1, 0]).repeat(3, 1)
+    given = {"attention_mask": mask, "token_type_ids": images}
+    return difference(model, lambda model: model(prompts(), **given).logits[real])
+
+
 def compiled_failure(name: str) -> str | None:
     """Generate over a static cache, for which ``generate`` compiles the model on a GPU, and here on request."""
     import torch._dynamo.utils
