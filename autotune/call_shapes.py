@@ -157,7 +157,7 @@ def _dense_shape(
     softcap: bool,
     operands: tuple[str | None, bool, bool] = (None, False, False),
 ) -> AttentionShape:
-    sizes = {"batch": q[0], "heads": q[2], "kv_heads": k[2], "seq_q": q[1], "seq_kv": k[1]}
+    sizes: dict[str, Any] = {"batch": q[0], "heads": q[2], "kv_heads": k[2], "seq_q": q[1], "seq_kv": k[1]}
     features: dict[str, Any] = {"head_dim": q[3], "head_dim_v": width, "causal": causal, "window": window}
     features |= {"softcap": softcap, "attn_mask": operands[0], "sinks": operands[1]}
     features["kv_ends"] = operands[2]

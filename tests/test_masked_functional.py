@@ -1,6 +1,7 @@
 """``autotune.attention`` with a mask or sinks picks a kernel that has them, and refuses what does not fit."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def test_operands_reach_a_kernel_that_has_them(
         "softcap": None,
         "return_lse": False,
     }
-    assert picked == [("flash_attention/triton_masked", AttentionShape(**SHAPE.as_dict() | fields))]
+    assert picked == [("flash_attention/triton_masked", replace(SHAPE, **fields))]
 
 
 def test_padding_takes_sinks(picked: list[Any]) -> None:
@@ -166,12 +167,12 @@ def test_a_kernel_that_was_picked_for_none_names_the_operand() -> None:
     ],
 )
 def test_a_kernel_refuses_operands_that_it_was_not_picked_for(operands: dict[str, Any], message: str) -> None:
-    kernel = get_kernel(AttentionShape(**SHAPE.as_dict() | {"attn_mask": "boolean"}))
+    kernel = get_kernel(replace(SHAPE, attn_mask="boolean"))
     with pytest.raises(InputMismatchError, match=message):
         kernel(*given().values(), **operands)
 
 
 def test_no_kernel_of_bytes_has_a_mask() -> None:
-    shape = AttentionShape(**SHAPE.as_dict() | {"attn_mask": "boolean", "dtype": "fp8"})
+    shape = replace(SHAPE, attn_mask="boolean", dtype="fp8")
     with pytest.raises(InvalidShapeError, match="flash_attention/triton_masked computes no float8_e4m3fn"):
         get_kernel(shape)

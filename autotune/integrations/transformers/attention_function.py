@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from autotune.errors import InputMismatchError, UnsupportedCallError
-from autotune.functional import DenseOptions, attention
+from autotune.functional import attention
 from autotune.integrations.transformers.call_options import refuse_options, refuse_training
 from autotune.integrations.transformers.mask_function import MaskPlan, mask_function, plan_of
 from autotune.integrations.transformers.packed_rows import Packing
@@ -181,8 +181,16 @@ def _attend_rows(
     causal = plan.causal and q.shape[1] > 1
     window = plan.window
     if operand is not None or plan.kv_ends is not None:
-        options = DenseOptions(softcap=scores.softcap, scale=scores.scale, sinks=scores.sinks)
-        return attention(q, k, v, causal=causal, window=window, attn_mask=operand, kv_ends=plan.kv_ends, **options)
+        return attention(
+            *(q, k, v),
+            causal=causal,
+            window=window,
+            softcap=scores.softcap,
+            scale=scores.scale,
+            attn_mask=operand,
+            sinks=scores.sinks,
+            kv_ends=plan.kv_ends,
+        )
     if window is not None and q.shape[1] == 1:  # one query sees the last keys, which lie together
         k, v, window = k[:, -window:], v[:, -window:], None
     if scores.sinks is None:

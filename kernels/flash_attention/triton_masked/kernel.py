@@ -129,16 +129,10 @@ class MaskedKernel:
     def warmup(self, config: Config, shape: AttentionShape, *, every_output: bool = False) -> Sequence[Any]:
         """Compile over tensors of the meta device; strides are those of contiguous tensors, as random inputs have."""
         q, k, v, out, lse = meta_tensors(shape)
-        compiled = launch(
-            *(q, k, v, out, lse if every_output else None),
-            causal=shape.causal,
-            window=shape.window,
-            softcap=SOFTCAP if shape.softcap else None,
-            scale=shape.head_dim**-0.5,
-            **empty_operands(shape, "meta"),
-            options=launch_options(config),
-            compile_only=True,
-        )
+        features: dict[str, Any] = {"causal": shape.causal, "window": shape.window, "scale": shape.head_dim**-0.5}
+        features |= {"softcap": SOFTCAP if shape.softcap else None, **empty_operands(shape, "meta")}
+        options = launch_options(config)
+        compiled = launch(q, k, v, out, lse if every_output else None, **features, options=options, compile_only=True)
         return (compiled,)
 
     def bind(self, config: Config, shape: AttentionShape) -> Callable[..., Any]:

@@ -107,5 +107,5 @@ DATA: Final = OperationData(
         AttentionShape(batch=2, heads=8, seq_q=4096, head_dim=64, attn_mask="additive", dtype="float16"),
         AttentionShape(batch=1, heads=8, seq_q=4096, head_dim=256, causal=True, window=512, attn_mask="additive"),
     ),
-    own_fields={"triton_masked": FIELDS | OPERANDS | {"dtype": ("float16", "float32")}},
+    own_fields={"triton_masked": {**FIELDS, **OPERANDS, "dtype": ("float16", "float32")}},
 )
