@@ -38,7 +38,8 @@ def test_autocast_casts_a_mask_of_other_16_bits_alone() -> None:
 
 
 def test_without_values_results_have_their_sizes() -> None:
-    out, lse = autotune.attention(**META, **masked_traces.operands("meta"), causal=True, return_lse=True)
+    given: dict[str, Any] = META | masked_traces.operands("meta")
+    out, lse = autotune.attention(**given, causal=True, return_lse=True)
     assert (out.shape, out.device.type) == ((2, SEQ, HEADS, 16), "meta")
     assert (lse.shape, lse.dtype) == ((2, HEADS, SEQ), torch.float32)
 
